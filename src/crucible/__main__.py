@@ -1,0 +1,3 @@
+from crucible.cli import main
+
+main()

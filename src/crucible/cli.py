@@ -1,0 +1,136 @@
+"""The command line: one function a verb. Results on stdout, progress on stderr.
+
+Exit codes: 0 a candidate passed; 1 none passed; 2 misuse (a bad task, argument or device);
+3 the judge itself failed; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from crucible import hardware, pipeline, store
+from crucible.candidate import find_candidates
+from crucible.contract import CONTRACTS
+from crucible.errors import CrucibleError, JudgeError, MisuseError
+from crucible.judge import sandbox
+from crucible.judge.process import Limits
+from crucible.report import table
+from crucible.run import Run
+from crucible.task import Task, find_tasks
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.command()
+def judge(
+    task: Annotated[Path, typer.Argument(help="A reference file, a task's folder, or a folder of task files.")],
+    candidates: Annotated[
+        list[Path] | None, typer.Argument(help="Files or folders of candidates; without, the task's own.")
+    ] = None,
+    contract: Annotated[str, typer.Option(help=f"What right means: {', '.join(CONTRACTS)}.")] = "tf32",
+    training: Annotated[bool, typer.Option("--training", help="Require gradients.")] = False,
+    mode: Annotated[str, typer.Option(help="The modules' mode: train (as constructed) or eval.")] = "train",
+    scale: Annotated[
+        str | None, typer.Option(help="full or small; default full on a GPU, small without one.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cuda or cpu.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of weights, inputs and cotangents.")] = 0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the run as JSON to this file.")] = None,
+    build_limit: Annotated[float, typer.Option(help="Seconds for import and build.")] = Limits.build_s,
+    run_limit: Annotated[float, typer.Option(help="Seconds for one forward or backward.")] = Limits.run_s,
+    oracle_limit: Annotated[float, typer.Option(help="Seconds for the reference's answers.")] = Limits.oracle_s,
+    memory_limit: Annotated[float, typer.Option(help="GiB for a candidate; 0: 3/4 of the machine's.")] = 0.0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what an earlier run has judged.")] = False,
+) -> None:
+    """Say of each candidate whether it is right (Evaluation) and how fast (Runtime, -1 when not right)."""
+    limits = Limits(build_limit, run_limit, oracle_limit, int(memory_limit * 2**30))
+    console = Console(stderr=True)
+    options = {"contract": contract, "training": training, "mode": mode, "scale": scale, "device": device}
+    with _progress(console) as say:
+        runs = _judged(task, candidates or [], say, {**options, "seed": seed, "limits": limits, "fresh": fresh})
+    out = Console(width=None if sys.stdout.isatty() else table.MIN_WIDTH + 40)
+    for run in runs:
+        table.show(run, out)
+        console.print(Text(f"kept in {run.folder}"), soft_wrap=True)
+        if run.trouble:
+            console.print(Text(f"crucible: {run.trouble}", style="yellow"), soft_wrap=True)
+    if json_file is not None:
+        data = [run.to_json() for run in runs]
+        store.write_text(json_file, json.dumps(data[0] if len(data) == 1 else data, indent=1) + "\n")
+    if any("interrupted" in run.trouble for run in runs):
+        raise typer.Exit(130)
+    raise typer.Exit(0 if any(run.best for run in runs) else 1)
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine offers: device, compilers, sandbox, versions."""
+    out = Console()
+    abi = sandbox.landlock_abi()
+    rows = {
+        "device": hardware.find_device().label,
+        "cores": str(hardware.cores()),
+        "memory": f"{hardware.memory_bytes() >> 30} GiB",
+        "sandbox": f"Landlock version {abi}" if abi else "none: this kernel has no Landlock",
+        "records": str(store.home()),
+        **hardware.versions(),
+    }
+    for name, value in rows.items():
+        out.print(Text(f"{name:16} {value}"), soft_wrap=True)
+
+
+def main() -> None:
+    """Entry point: errors become exit codes."""
+    try:
+        app()
+    except MisuseError as error:
+        _fail(error, 2)
+    except CrucibleError as error:
+        _fail(error, 3)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _judged(path: Path, candidates: list[Path], say: Callable[[str], None], options: dict[str, Any]) -> list[Run]:
+    """One run for a task; for a folder of tasks, one for each task that has candidates."""
+    tasks = find_tasks(path)
+    if len(tasks) == 1:
+        return [pipeline.judge(Task.load(tasks[0]), candidates, say=say, **options)]
+    return pipeline.judge_folder(tasks, find_candidates(candidates), say=say, **options)
+
+
+class _progress:
+    """Progress on stderr: one live line on a terminal, plain lines elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status = console.status("starting") if console.is_terminal else None
+
+    def __enter__(self) -> Callable[[str], None]:
+        if self._status is not None:
+            self._status.start()
+        return self._say
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def _say(self, text: str) -> None:
+        if self._status is not None:
+            self._status.update(Text(text.splitlines()[0][:120]))
+        else:
+            self._console.print(Text(text.splitlines()[0]), soft_wrap=True)
+
+
+def _fail(error: CrucibleError, code: int) -> None:
+    who = "the judge failed: " if isinstance(error, JudgeError) else ""
+    print(f"crucible: {who}{error}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,38 @@
+"""Everything that Crucible raises.
+
+    CrucibleError
+    ├── MisuseError        what the caller gave cannot be used        (exit code 2)
+    │   ├── TaskError      the reference file
+    │   ├── CandidateError the list of candidates (a bad candidate is a verdict, never an error)
+    │   └── DeviceError    the device asked for
+    └── JudgeError         the judge itself failed: nobody's verdict   (exit code 3)
+        └── StoreError     a run could not be written or read
+"""
+
+
+class CrucibleError(Exception):
+    """The root: catch this to catch all of Crucible's errors."""
+
+
+class MisuseError(CrucibleError):
+    """What the caller gave cannot be used; the message says what to give instead."""
+
+
+class TaskError(MisuseError):
+    """The reference file cannot be loaded, raises, or does not define a usable task."""
+
+
+class CandidateError(MisuseError):
+    """The list of candidates is unusable: none found, or two of one name."""
+
+
+class DeviceError(MisuseError):
+    """The device asked for is not on this machine."""
+
+
+class JudgeError(CrucibleError):
+    """The judge failed (oracle out of memory, worker could not start). Never a candidate's verdict."""
+
+
+class StoreError(JudgeError):
+    """A record could not be written to disk or read back."""

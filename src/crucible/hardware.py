@@ -1,0 +1,107 @@
+"""The machine: which device runs candidates here, and the versions that a verdict depends on.
+
+Nothing here imports torch: a cached run must answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+
+from crucible.errors import DeviceError
+
+
+@dataclass(frozen=True)
+class Device:
+    """What candidates run on."""
+
+    kind: str
+    """`cuda` or `cpu`."""
+    name: str
+    """`NVIDIA H200`, or the processor's model name."""
+    driver: str
+    """NVIDIA driver version, or the kernel's."""
+
+    @property
+    def label(self) -> str:
+        return self.name
+
+
+def find_device(kind: str = "auto") -> Device:
+    """The device asked for (`auto`, `cuda` or `cpu`). Raises DeviceError when it is not here."""
+    if kind not in ("auto", "cuda", "cpu"):
+        raise DeviceError(f"no device {kind!r}: choose auto, cuda or cpu")
+    gpu = _first_gpu() if kind != "cpu" else None
+    if gpu:
+        return gpu
+    if kind == "cuda":
+        raise DeviceError("no NVIDIA GPU on this machine (nvidia-smi finds none): use --device cpu")
+    return Device("cpu", _processor(), platform.release())
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes and compiles; `-` for what is not installed."""
+    found = {"python": platform.python_version()}
+    for package in ("torch", "triton", "crucible-kernels"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "-"
+    found["nvcc"] = _first_line((nvcc(), "--version"), "release") if nvcc() else "-"
+    found["g++"] = _first_line(("g++", "--version"), "") if shutil.which("g++") else "-"
+    return found
+
+
+def nvcc() -> str:
+    """NVIDIA's compiler on this machine, empty when there is none."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    return shutil.which("nvcc") or shutil.which("nvcc", path=f"{home}/bin") or ""
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def memory_bytes() -> int:
+    """Memory that this machine can give."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@cache
+def _first_gpu() -> Device | None:
+    if not shutil.which("nvidia-smi"):
+        return None
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    lines = done.stdout.strip().splitlines()
+    if not lines:
+        return None
+    name, _, driver = lines[0].partition(", ")
+    return Device("cuda", name.strip(), driver.strip())
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        names = []
+    return f"CPU: {names[0]}" if names else f"CPU: {platform.machine()}"
+
+
+@cache
+def _first_line(command: tuple[str, ...], containing: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return "-"
+    return next((line.strip() for line in done.stdout.splitlines() if containing in line), "-")

@@ -1,0 +1,1 @@
+"""The judge: a task and its candidates go in, verdicts that can be trusted come out."""

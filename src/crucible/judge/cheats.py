@@ -1,0 +1,99 @@
+"""What must not have been touched. Every check here fails closed.
+
+These run in the candidate's process and are tripwires: they name what was tried. What keeps a candidate honest is
+that the expected values are never in its process and that what it computed is compared elsewhere.
+"""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_WATCHED: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
+    (torch, "torch", ("allclose", "isclose", "equal", "empty", "empty_like", "zeros", "isnan", "no_grad", "set_grad_enabled", "compile")),
+    (torch.testing, "torch.testing", ("assert_close",)),
+    (torch.autograd, "torch.autograd", ("grad", "backward")),
+    (torch.cuda, "torch.cuda", ("synchronize", "Event", "Stream", "current_stream", "empty_cache")),
+    (torch.cuda.Event, "torch.cuda.Event", ("record", "elapsed_time", "synchronize", "query")),
+    (torch.Tensor, "torch.Tensor", ("copy_", "cpu", "to", "clone", "detach", "contiguous", "data_ptr", "untyped_storage", "flatten", "backward")),
+    (torch.nn.Module, "torch.nn.Module", ("load_state_dict", "state_dict", "__call__", "named_parameters")),
+    (time, "time", ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "process_time", "process_time_ns", "sleep")),
+    (os, "os", ("write", "close", "_exit", "kill")),
+    (json, "json", ("dumps", "loads")),
+    (builtins, "builtins", ("isinstance", "type", "len", "open", "print", "abs", "max", "min", "float", "super", "getattr")),
+    (sys, "sys", ("settrace", "setprofile", "_getframe", "exit")),
+    (gc, "gc", ("get_objects", "get_referrers")),
+)  # fmt: skip
+
+
+def snapshot() -> Callable[[], list[str]]:
+    """Notes the judge's and the clock's functions; the function returned names those replaced since."""
+    get = getattr
+    noted = [(owner, f"{name}.{item}", item, get(owner, item)) for owner, name, items in _WATCHED for item in items]
+
+    def replaced() -> list[str]:
+        return [label for owner, label, item, was in noted if get(owner, item, None) is not was]
+
+    return replaced
+
+
+def precision_flags() -> dict[str, Any]:
+    """Global switches that change what everybody's arithmetic means."""
+    return {
+        "torch.backends.cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
+        "torch.backends.cuda.matmul.allow_tf32": torch.backends.cuda.matmul.allow_tf32,
+        "torch.get_default_dtype()": str(torch.get_default_dtype()),
+        "torch.backends.cudnn.enabled": torch.backends.cudnn.enabled,
+    }
+
+
+class Watch:
+    """What the interpreter's audit events say about the candidate: forks, and walks over all objects."""
+
+    def __init__(self) -> None:
+        self.forked = False
+        self.hunts: set[str] = set()
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event: str, args: tuple[Any, ...]) -> None:
+        if event in ("os.fork", "os.forkpty"):
+            self.forked = True
+            raise PermissionError("a candidate may not fork: the judge runs it in one process")
+        if event in ("gc.get_objects", "gc.get_referrers") and _caller_is_candidate():
+            self.hunts.add(event)
+
+
+class Swallowed:
+    """Exceptions that the candidate's own Python caught: a kernel that fails into a fallback shows here."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.seen: list[str] = []
+
+    def __enter__(self) -> Swallowed:
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _trace(self, frame: Any, event: str, arg: Any) -> Any:
+        if frame.f_code.co_filename != self.file:
+            return None
+        if event == "exception" and len(self.seen) < 20:
+            kind, value, _ = arg
+            self.seen.append(f"line {frame.f_lineno}: {kind.__name__}: {str(value)[:200]}")
+        return self._trace
+
+
+def _caller_is_candidate() -> bool:
+    frame = sys._getframe(2)
+    return frame is not None and frame.f_globals.get("__name__") == "candidate"

@@ -1,0 +1,177 @@
+"""Comparison of a stream of raw bytes with the oracle's tensors, a chunk at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from crucible.contract import benchmark_tolerance
+from crucible.judge.channel import read_exactly
+from crucible.judge.tree import raw_bytes
+from crucible.judge.verdict import TensorError
+
+CHUNK_BYTES = 16 << 20
+"""Candidate bytes held at a time: large enough for full PCIe speed, small beside any tensor that matters."""
+POISON = {torch.float32: 0x7FC5EED5, torch.float64: 0x7FF8C0DE5EED5000, torch.bfloat16: 0x7FD5, torch.float16: 0x7ED5}
+"""NaN payloads that the worker fills fresh memory with: arithmetic does not make them."""
+_INTEGER_VIEW = {2: torch.int16, 4: torch.int32, 8: torch.int64, 1: torch.uint8}
+
+
+@dataclass
+class Expected:
+    """One tensor of the oracle's answer and what a candidate's may differ by."""
+
+    name: str
+    values: torch.Tensor
+    """Flat, on the CPU, backed by an unlinked file; float64, or float32 above `oracle.EXACT_BYTES`."""
+    dtype: torch.dtype
+    """The candidate's dtype."""
+    shape: tuple[int, ...]
+    scale: float = 1.0
+    """rms of the finite values, 1 when all are zero (units of the tensor)."""
+    relative_l2_allowed: float = 0.0
+    peak_allowed: float = 0.0
+    absolute: float | None = None
+    """Under the benchmark's rule: allclose's atol (rtol is the same), and nothing else counts."""
+    relative: float = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.numel() * self.dtype.itemsize
+
+
+@dataclass
+class Difference:
+    """Sums over the chunks seen so far."""
+
+    expected: Expected
+    index: int = 0
+    squares: float = 0.0
+    peak: float = 0.0
+    peak_index: int = 0
+    nan: int = 0
+    unwritten: int = 0
+    outside_rule: float = 0.0
+    """Largest |d| / (atol + rtol·|expected|) of the benchmark's rule."""
+    beyond_rule: int = 0
+    fingerprint: int = field(default=0)
+
+    def add(self, got: torch.Tensor) -> None:
+        """Takes the next elements of the candidate's tensor, flat, on the device to compare on."""
+        count = got.numel()
+        want = self.expected.values[self.index : self.index + count].to(got.device)
+        if self.expected.dtype.is_floating_point:
+            self._add_floats(got, want)
+        else:
+            self._add_exact(got, want)
+        self.fingerprint = _mixed(self.fingerprint, got)
+        self.index += count
+
+    def result(self, case: int) -> TensorError:
+        e = self.expected
+        total = max(1, e.values.numel())
+        if e.absolute is not None:
+            l2, l2_allowed, peak, peak_allowed = 0.0, 1.0, self.outside_rule, 1.0
+        else:
+            l2 = (self.squares / total) ** 0.5 / (e.scale if e.dtype.is_floating_point else 1.0)
+            l2_allowed, peak, peak_allowed = e.relative_l2_allowed, self.peak, e.peak_allowed
+        return TensorError(
+            name=e.name,
+            case=case,
+            relative_l2=l2,
+            relative_l2_allowed=l2_allowed,
+            peak=peak,
+            peak_allowed=peak_allowed,
+            worst_index=unravel(self.peak_index, e.shape),
+            nan=self.nan,
+            unwritten=self.unwritten,
+            elements=e.values.numel(),
+        )
+
+    def _add_floats(self, got: torch.Tensor, want: torch.Tensor) -> None:
+        value = got.to(torch.float64)
+        want = want.to(torch.float64)
+        bad = torch.isnan(value) & ~torch.isnan(want)
+        self.nan += int(bad.sum())
+        payload = POISON.get(got.dtype)
+        if payload is not None and self.nan:
+            self.unwritten += int((got.view(_INTEGER_VIEW[got.element_size()]) == payload).sum())
+        difference = torch.where(value == want, 0.0, value - want).abs()  # equal infinities differ by nothing
+        difference = torch.nan_to_num(difference, nan=0.0, posinf=torch.inf)
+        self.squares += float((difference * difference).sum())
+        magnitude = torch.where(torch.isfinite(want), want.abs(), 0.0)
+        self._note_peak(difference / (magnitude + self.expected.scale), difference, magnitude)
+
+    def _note_peak(self, relative: torch.Tensor, difference: torch.Tensor, magnitude: torch.Tensor) -> None:
+        if self.expected.absolute is not None:
+            relative = difference / (self.expected.absolute + self.expected.relative * magnitude)
+            self.outside_rule = max(self.outside_rule, float(relative.max()))
+            self.beyond_rule += int((relative > 1).sum())
+        peak, where = relative.max(0)
+        if float(peak) > self.peak:
+            self.peak, self.peak_index = float(peak), self.index + int(where)
+
+    def _add_exact(self, got: torch.Tensor, want: torch.Tensor) -> None:
+        wrong = got != want.to(got.dtype)
+        count = int(wrong.sum())
+        if count and not self.squares:
+            self.peak, self.peak_index = 1.0, self.index + int(wrong.to(torch.int8).argmax())
+            self.outside_rule = float("inf")
+        self.squares += count
+
+
+def read_stream(
+    descriptor: int, expected: list[Expected], rules: list[Expected], device: torch.device, timeout_s: float
+) -> list[tuple[Difference, Difference | None]]:
+    """Compares the tensors of a stream in order, each by its own tolerance and, where `rules` has one, by the
+    benchmark's too. Raises ChannelTimeout, or EOFError when bytes are missing."""
+    buffer = torch.empty(CHUNK_BYTES, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    view = raw_bytes(buffer)
+    found: list[tuple[Difference, Difference | None]] = []
+    for i, one in enumerate(expected):
+        difference, rule = Difference(one), Difference(rules[i]) if rules else None
+        left = one.nbytes
+        while left:
+            size = min(left, CHUNK_BYTES)
+            if read_exactly(descriptor, view[:size], timeout_s) < size:
+                raise EOFError(f"the stream ended {left} bytes before the end of {one.name}")
+            chunk = buffer[:size].view(one.dtype).to(device)
+            difference.add(chunk)
+            if rule is not None:
+                rule.add(chunk)
+            left -= size
+        found.append((difference, rule))
+    return found
+
+
+def benchmark_rule(expected: Expected, values: torch.Tensor) -> Expected:
+    """The same tensor with eager PyTorch's `values`, held to the public benchmark's rule alone."""
+    tolerance = benchmark_tolerance(str(expected.dtype)[6:])
+    return Expected(
+        expected.name,
+        values,
+        expected.dtype,
+        expected.shape,
+        expected.scale,
+        absolute=tolerance,
+        relative=tolerance,
+    )
+
+
+def unravel(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The coordinates of a flat index."""
+    coordinates = []
+    for size in reversed(shape):
+        index, place = divmod(index, max(size, 1))
+        coordinates.append(place)
+    return tuple(reversed(coordinates))
+
+
+def _mixed(fingerprint: int, chunk: torch.Tensor) -> int:
+    """A position-dependent 64-bit sum of the chunk's bit pattern: tells runs apart, guards nothing."""
+    words = chunk.view(_INTEGER_VIEW[chunk.element_size()]).to(torch.int64)
+    weights = torch.arange(words.numel(), device=chunk.device) * 2654435761 + 1
+    return (fingerprint * 1000003 + int((words * weights).sum())) & (2**64 - 1)
+
+

@@ -1,0 +1,218 @@
+"""examine: one candidate from its file to its verdict."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from crucible import hardware
+from crucible.candidate import Candidate
+from crucible.contract import Contract
+from crucible.hardware import Device
+from crucible.judge.diagnostics import first_error
+from crucible.judge.process import CandidateProcess, Ended, Limits, OracleProcess
+from crucible.judge.verdict import (
+    Cheated,
+    DoesNotImport,
+    Finding,
+    Measured,
+    NotJudged,
+    NotMeasured,
+    Outcome,
+    Passed,
+    Raises,
+    Timing,
+    Verdict,
+)
+from crucible.judge.verify import Stop, Verifier, stop_if_raised
+from crucible.task import Task
+
+TIMING_S = 5.0
+"""Seconds of samples for each candidate."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all candidates of a run share."""
+
+    task: Task
+    contract: Contract
+    device: Device
+    seed: int
+    limits: Limits
+    inputs: Path
+    """Where the oracle writes what candidates may read."""
+    header: Path | None = None
+    """A folder with the precompiled `torch/extension.h`."""
+
+
+@dataclass
+class Examination:
+    """A candidate on its way: its process while it lives, its outcome once that is known."""
+
+    candidate: Candidate
+    setting: Setting
+    folder: Path
+    process: CandidateProcess | None = None
+    outcome: Outcome | None = None
+    findings: list[Finding] = field(default_factory=list)
+    build_s: float = 0.0
+    busy_s: float = 0.0
+
+    def build(self) -> None:
+        """Reads, imports and builds; may run beside other candidates' builds."""
+        start = time.monotonic()
+        try:
+            self.outcome = known_without_running(self.candidate, self.setting.device)
+            if self.outcome is None:
+                self._import()
+        except (Ended, Stop) as end:
+            self.outcome = _as_import(end.outcome)
+        self.build_s = time.monotonic() - start
+        self.busy_s = self.build_s
+
+    def judge(self, oracle: OracleProcess, description: dict[str, Any]) -> Verdict:
+        """Constructs, verifies, times; ends the process."""
+        start = time.monotonic()
+        verdict = Verdict(self.candidate.name, NotJudged("not reached"))
+        try:
+            if self.outcome is None:
+                verdict = self._judged(oracle, description)
+            else:
+                verdict = replace(verdict, outcome=self.outcome)
+        finally:
+            self.close()
+        return replace(
+            verdict,
+            findings=(*self.findings, *verdict.findings),
+            build_s=self.build_s,
+            total_s=self.busy_s + time.monotonic() - start,
+            log=self.process.log.text if self.process else "",
+        )
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+
+    def _import(self) -> None:
+        setting = self.setting
+        self.folder.mkdir(parents=True)
+        file = self.folder / "candidate.py"
+        file.write_text(self.candidate.source, encoding="utf-8")
+        compile_only = setting.device.kind == "cpu" and self.candidate.language == "cuda"
+        settings = {
+            "file": str(file),
+            "inputs": str(setting.inputs),
+            "device": setting.device.kind,
+            "allow_tf32": convolution_and_product_flags(setting.contract),
+            "mode": setting.task.mode,
+            "bfloat16": setting.contract.bfloat16_tensors,
+            "compile_only": compile_only,
+            "header": str(setting.header) if setting.header else "",
+        }
+        readable = [str(setting.inputs)] + ([str(setting.header)] if setting.header else [])
+        self.process = CandidateProcess(settings, self.folder, readable, setting.limits)
+        reply = self.process.ask({"do": "import"}, "import or build", setting.limits.build_s)
+        if reply.get("compiled_only"):
+            raise Stop(NotJudged("CUDA C++ that compiles for sm_90; there is no GPU here to run it"))
+        stop_if_raised(reply, "import")
+        if compile_only:
+            raise Stop(NotJudged("CUDA C++ that is built only when it runs; there is no GPU here"))
+        self._audit()
+
+    def _judged(self, oracle: OracleProcess, description: dict[str, Any]) -> Verdict:
+        assert self.process is not None
+        name = self.candidate.name
+        try:
+            reply = self.process.ask(
+                {"do": "construct", "seed": self.setting.seed}, "construction", self.setting.limits.build_s
+            )
+            stop_if_raised(reply, "construction")
+        except (Ended, Stop) as end:
+            return Verdict(name, _as_import(end.outcome))
+        verifier = Verifier(self.process, oracle, description, training=self.setting.task.training)
+        outcome = verifier.verify()
+        timing: Timing = NotMeasured(f"only what passes is timed; it {outcome.kind}")
+        if isinstance(outcome, Passed):
+            try:
+                timing = self._time()
+                self._audit()
+            except (Ended, Stop) as end:
+                outcome = end.outcome
+        found = verifier.found
+        return Verdict(name, outcome, found.forward_check, found.backward_check, timing, tuple(found.findings))
+
+    def _time(self) -> Timing:
+        assert self.process is not None
+        training, limits = self.setting.task.training, self.setting.limits
+        start = time.monotonic()
+        request = {"do": "time", "training": training, "limit_s": TIMING_S}
+        reply = self.process.ask(request, "timing", limits.run_s + TIMING_S)
+        stop_if_raised(reply, "timing")
+        wall_ms = (time.monotonic() - start) * 1e3
+        samples = _numbers(reply.get("samples_ms"))
+        if not samples or min(samples) < 0 or sum(samples) > wall_ms * 2 * max(hardware.cores(), 1):
+            raise Stop(Cheated("forged message", f"its clock reports what cannot be: {samples[:3]} ms"))
+        quartiles = statistics.quantiles(samples, n=4) if len(samples) > 1 else [samples[0]] * 3
+        return Measured(
+            median_ms=statistics.median(samples),
+            quartiles_ms=(quartiles[0], quartiles[2]),
+            samples=len(samples),
+            clock="CUDA events" if self.setting.device.kind == "cuda" else "CPU time",
+            covers="forward+backward" if training else "forward",
+        )
+
+    def _audit(self) -> None:
+        """Asks the tripwires; a replaced function ends the matter, the rest is named."""
+        assert self.process is not None
+        seen = self.process.ask({"do": "audit"}, "audit", self.setting.limits.run_s)
+        stop_if_raised(seen, "audit")
+        if seen["replaced"]:
+            raise Stop(Cheated("patched function", f"it replaced {', '.join(seen['replaced'])}"))
+        findings = [
+            Finding("fallback: an extension did not build, and it went on without", f"{b['name']}: {first_error(b['error'])}")
+            for b in seen["builds"]
+            if b["error"]
+        ]
+        findings += [Finding("it searched the process for other objects", hunt) for hunt in seen["hunts"]]
+        findings += [Finding("it changed a global switch", f"{flag}: {change}") for flag, change in seen["flags"].items()]
+        self.findings += [finding for finding in findings if finding not in self.findings]
+
+
+def known_without_running(candidate: Candidate, device: Device) -> Outcome | None:
+    """What can be said of a candidate from its text and this machine alone."""
+    fault = candidate.fault()
+    if fault:
+        return DoesNotImport(fault)
+    if not re.search(r"\bModelNew\b", candidate.source):
+        return DoesNotImport("it defines no class ModelNew")
+    if device.kind == "cpu" and candidate.language == "triton":
+        return NotJudged("written in Triton; there is no GPU here to run it")
+    if device.kind == "cpu" and candidate.language == "cuda" and not hardware.nvcc():
+        return NotJudged("CUDA C++; there is no GPU here to run it and no nvcc to compile it")
+    return None
+
+
+def convolution_and_product_flags(contract: Contract) -> tuple[bool, bool]:
+    """PyTorch's TF32 switches for a candidate's own library calls under a contract."""
+    if contract.allclose:
+        return True, False  # PyTorch's defaults, as the benchmark leaves them
+    return contract.allow_tf32, contract.allow_tf32
+
+
+def _as_import(outcome: Outcome) -> Outcome:
+    """An exception before anything ran means that it does not import."""
+    if isinstance(outcome, Raises):
+        where = "" if outcome.stage == "import" else f"{outcome.stage}: "
+        return DoesNotImport(where + outcome.message)
+    return outcome
+
+
+def _numbers(value: Any) -> list[float]:
+    if not isinstance(value, list) or not all(isinstance(x, int | float) for x in value):
+        return []
+    return [float(x) for x in value]

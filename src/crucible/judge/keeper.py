@@ -1,0 +1,88 @@
+"""Keeper: the small process between the judge and a candidate, which imports nothing of either.
+
+It starts the candidate's process, adopts whatever that one leaves behind, watches the memory and the number
+of processes of the whole tree, and kills all of it when a limit is passed or the judge goes away.
+
+    python keeper.py '{"argv": [...], "memory_bytes": n, "processes": n, "pass": [fd, ...], "status": fd}'
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from crucible.judge import sandbox
+
+POLL_S = 0.05
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def descendants(root: int) -> dict[int, int]:
+    """Process ids below `root` with their resident bytes, read from /proc."""
+    parents: dict[int, tuple[int, int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                    fields = file.read().rpartition(")")[2].split()
+                parents[int(entry)] = (int(fields[1]), int(fields[21]) * _PAGE_BYTES)
+    found: dict[int, int] = {}
+    frontier = {root}
+    while frontier:
+        frontier = {pid for pid, (parent, _) in parents.items() if parent in frontier and pid not in found}
+        found.update({pid: parents[pid][1] for pid in frontier})
+    return found
+
+
+def kill_tree() -> None:
+    """SIGKILL to every descendant, again until none is left (each round adopts the orphans of the last)."""
+    me = os.getpid()
+    while pids := descendants(me):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.005)
+
+
+def keep(settings: dict[str, Any]) -> dict[str, Any]:
+    """Runs `argv` to its end or to a limit; returns how it ended."""
+    child = subprocess.Popen(settings["argv"], pass_fds=settings["pass"], close_fds=True)
+    for descriptor in settings["pass"]:
+        os.close(descriptor)
+    while child.poll() is None:
+        if os.getppid() != settings["judge"]:
+            return {"end": "orphaned"}
+        tree = descendants(os.getpid())
+        if len(tree) > settings["processes"]:
+            return {"end": "processes", "count": len(tree)}
+        if sum(tree.values()) > settings["memory_bytes"]:
+            return {"end": "memory", "bytes": sum(tree.values())}
+        time.sleep(POLL_S)
+    return {"end": "exit", "code": child.returncode}
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    sandbox.adopt_orphans()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the judge's to handle
+    try:
+        end = keep(settings)
+        kill_tree()
+        with contextlib.suppress(OSError):
+            os.write(settings["status"], json.dumps(end).encode() + b"\n")
+    finally:
+        kill_tree()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""What rounding does to a reference: evaluation with the operands of matrix products rounded.
+
+Libraries choose TF32 or not by themselves (cuDNN does not on the first task of `benchmarks/notes.md`), so the
+noise of a contract comes from here, not from what a library happened to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# Position of the first operand that a tensor core reads; what stands before it (a bias) is added in fp32.
+_PRODUCTS = {
+    "mm": 0,
+    "bmm": 0,
+    "mv": 0,
+    "dot": 0,
+    "addmm": 1,
+    "addmv": 1,
+    "baddbmm": 1,
+    "addbmm": 1,
+    "linear": 0,
+    "convolution": 0,
+    "convolution_overrideable": 0,
+    "cudnn_convolution": 0,
+    "convolution_backward": 0,
+}
+_OPERANDS = {"convolution": 2, "convolution_overrideable": 2, "cudnn_convolution": 2, "linear": 2}
+_PREFIXES = ("_scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_rnn", "mkldnn_rnn_layer")
+
+
+def round_mantissa(value: torch.Tensor, bits: int) -> torch.Tensor:
+    """`value` rounded to `bits` explicit mantissa bits (10: TF32, 7: bfloat16), to nearest, ties away from
+    zero as `cvt.rna.tf32` does; the dtype is kept and the exponent range is float32's."""
+    if bits >= 23 or not value.is_floating_point():
+        return value
+    drop = 23 - bits
+    pattern = value.to(torch.float32).view(torch.int32)
+    rounded = ((pattern + (1 << (drop - 1))) & -(1 << drop)).view(torch.float32)
+    finite = torch.where(torch.isfinite(value), rounded.to(value.dtype), value)
+    return finite
+
+
+class RoundedOperands(TorchDispatchMode):
+    """While active, convolutions and matrix products read operands of `bits` mantissa bits.
+
+    With `results`, every floating result is rounded too, as tensors of a 16-bit dtype would be.
+    """
+
+    def __init__(self, bits: int, results: bool = False) -> None:
+        super().__init__()
+        self.bits = bits
+        self.results = results
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        first = 0 if name.startswith(_PREFIXES) else _PRODUCTS.get(name)
+        if first is not None:
+            last = first + _OPERANDS.get(name, 3)
+            args = tuple(
+                round_mantissa(arg, self.bits) if first <= i < last and isinstance(arg, torch.Tensor) else arg
+                for i, arg in enumerate(args)
+            )
+        out = func(*args, **(kwargs or {}))
+        return self._round_results(func, out) if self.results else out
+
+    def _round_results(self, func: Any, out: Any) -> Any:
+        returns = func._schema.returns
+        if isinstance(out, torch.Tensor) and len(returns) == 1:
+            alias = returns[0].alias_info
+            if alias is None:
+                return round_mantissa(out, self.bits)
+            if alias.is_write and out.is_floating_point():
+                return out.copy_(round_mantissa(out, self.bits))
+        if isinstance(out, tuple) and all(r.alias_info is None for r in returns):
+            return tuple(round_mantissa(o, self.bits) if isinstance(o, torch.Tensor) else o for o in out)
+        return out
+
+
+def perturbed(value: torch.Tensor, reach: float, generator: torch.Generator) -> torch.Tensor:
+    """`value` (on the CPU) with each element moved by up to `reach`, relative: what a backward-stable algorithm
+    is allowed, and what makes elements near a kink (a clamp, a maximum) show themselves. 16-bit values come back as float32, so that
+    the move is not rounded away."""
+    if not value.is_floating_point():
+        return value
+    kept = value.dtype if value.dtype.itemsize >= 4 else torch.float32
+    shift = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    return (value * (1 + reach * shift)).to(kept)

@@ -1,0 +1,222 @@
+"""The reference as it runs inside the oracle's process: loaded, built, evaluated at a precision.
+
+Only the oracle imports this; a candidate's process never holds the reference.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from crucible.errors import TaskError
+from crucible.judge.tree import Leaf, NotPlain, numbers_to_tensors, put_together, take_apart
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one evaluation gives."""
+
+    structure: Any
+    outputs: list[Leaf]
+    gradients: dict[str, torch.Tensor]
+    """By name: `input[0]`, `conv.weight`; absent where autograd gives none."""
+
+
+class Reference:
+    """A task's module, ready to be evaluated in any precision."""
+
+    def __init__(self, source: str, path: str, sizes: dict[str, Any], *, mode: str, seed: int, device: torch.device) -> None:
+        self.device = device
+        self.path = path
+        self.seed = seed
+        self._names = _execute(source, path, sizes)
+        with self._blamed("get_init_inputs()"):
+            seed_all(seed)
+            self.init_inputs = self._names["get_init_inputs"]()
+        with self._blamed("Model(...)"):
+            seed_all(seed)
+            self.model: torch.nn.Module = construct(self._names["Model"], self.init_inputs).to(device)
+        self.model.train(mode == "train")
+        self._models: dict[torch.dtype | None, torch.nn.Module] = {None: self.model}
+
+    def cast(self, dtype: torch.dtype) -> None:
+        """Makes `dtype` the module's own floating dtype."""
+        self.model.to(dtype)
+
+    def inputs(self, seed: int) -> Any:
+        """`get_inputs()` under a seed; on the CPU, as KernelBench does it."""
+        with self._blamed("get_inputs()"):
+            seed_all(seed)
+            return self._names["get_inputs"]()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """A copy of parameters and buffers, on the CPU."""
+        return {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
+
+    def parameter_names(self) -> list[str]:
+        return [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+
+    def evaluate(
+        self,
+        state: dict[str, torch.Tensor],
+        inputs: Any,
+        cotangents: list[torch.Tensor] | None = None,
+        *,
+        dtype: torch.dtype | None = None,
+        allow_tf32: tuple[bool, bool] = (False, False),
+        seed: int | None = None,
+        within: contextlib.AbstractContextManager[Any] | None = None,
+    ) -> Answer:
+        """One forward, and one backward where cotangents (one per floating output) are given.
+
+        `dtype` casts module and floating inputs (None: as they are); `allow_tf32` is for convolutions and
+        matrix products; `within` is active during the whole evaluation. The module's state is `state` on
+        entry, whatever an earlier evaluation did to its buffers.
+        """
+        model = self._model(dtype)
+        model.load_state_dict(state)
+        structure, leaves = take_apart(inputs, "input")
+        tensors = [_leaf(leaf.tensor, self.device, dtype, grad=cotangents is not None) for leaf in leaves]
+        with precision(*allow_tf32), within or contextlib.nullcontext(), torch.set_grad_enabled(cotangents is not None):
+            seed_all(self.seed if seed is None else seed)
+            out = call(model, put_together(structure, tensors))
+            out_structure, outputs = take_apart(numbers_to_tensors(out), "output")
+            gradients = {}
+            if cotangents is not None:
+                wanted = {leaf.name: t for leaf, t in zip(leaves, tensors, strict=True) if t.requires_grad}
+                wanted.update({n: p for n, p in model.named_parameters() if p.requires_grad})
+                gradients = gradients_of([leaf.tensor for leaf in outputs], wanted, cotangents)
+        return Answer(out_structure, [Leaf(leaf.name, leaf.tensor.detach()) for leaf in outputs], gradients)
+
+    def side_effects(self, state: dict[str, torch.Tensor], inputs: Any) -> tuple[list[list[int]], list[int]]:
+        """Pairs (output, input) that share memory, and the inputs that forward writes to."""
+        self.model.load_state_dict(state)
+        structure, leaves = take_apart(inputs, "input")
+        tensors = [_leaf(leaf.tensor, self.device, None, grad=False) for leaf in leaves]
+        with torch.no_grad():
+            out = call(self.model, put_together(structure, tensors))
+        outputs = [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
+        shared = [[o, i] for o, out in enumerate(outputs) for i, t in enumerate(tensors) if share_memory(out, t)]
+        written = [
+            i
+            for i, (leaf, t) in enumerate(zip(leaves, tensors, strict=True))
+            if not torch.equal(leaf.tensor.to(t.device), t)
+        ]
+        return shared, written
+
+    def _model(self, dtype: torch.dtype | None) -> torch.nn.Module:
+        if dtype not in self._models:
+            self._models[dtype] = copy.deepcopy(self.model).to(dtype)
+        return self._models[dtype]
+
+    @contextlib.contextmanager
+    def _blamed(self, what: str) -> Iterator[None]:
+        with blamed_on_task(self.path, what):
+            yield
+
+
+@contextlib.contextmanager
+def blamed_on_task(path: str, what: str) -> Iterator[None]:
+    """Turns an exception of the task's own code into a TaskError that names file and line.
+
+    Memory errors pass through: they are the judge's business.
+    """
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, TaskError, NotPlain):
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - anything may come out of a task file
+        if "allocate memory" in str(error):
+            raise MemoryError(str(error)) from error
+        line = _line_in(path, error)
+        raise TaskError(f"{path}{f', line {line}' if line else ''}: {what} raises {type(error).__name__}: {error}") from error
+
+
+def construct(cls: Any, init_inputs: Any) -> Any:
+    """`cls(*init_inputs)`, or `cls(**init_inputs)` for a dict."""
+    return cls(**init_inputs) if isinstance(init_inputs, dict) else cls(*init_inputs)
+
+
+def call(model: torch.nn.Module, inputs: Any) -> Any:
+    """`model(*inputs)`, or `model(**inputs)` for a dict."""
+    return model(**inputs) if isinstance(inputs, dict) else model(*inputs)
+
+
+def gradients_of(
+    outputs: list[torch.Tensor], wanted: dict[str, torch.Tensor], cotangents: list[torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Gradients by name for the outputs that autograd reaches; `cotangents` go with the floating outputs."""
+    floating = [t for t in outputs if t.is_floating_point()]
+    pairs = [(t, c) for t, c in zip(floating, cotangents, strict=True) if t.requires_grad]
+    if not pairs or not wanted:
+        return {}
+    found = torch.autograd.grad(
+        [t for t, _ in pairs],
+        list(wanted.values()),
+        [c.to(device=t.device, dtype=t.dtype) for t, c in pairs],
+        allow_unused=True,
+    )
+    return {name: g.detach() for name, g in zip(wanted, found, strict=True) if g is not None}
+
+
+def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two non-empty tensors live in one storage."""
+    if not a.numel() or not b.numel() or a.device != b.device:
+        return False
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+@contextlib.contextmanager
+def precision(convolutions: bool, products: bool) -> Iterator[None]:
+    """PyTorch's TF32 flags inside the block."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.allow_tf32, matmul.allow_tf32
+    cudnn.allow_tf32, matmul.allow_tf32 = convolutions, products
+    try:
+        yield
+    finally:
+        cudnn.allow_tf32, matmul.allow_tf32 = before
+
+
+def seed_all(seed: int) -> None:
+    """Seeds every generator that a task file may draw from."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+
+
+def _execute(source: str, path: str, sizes: dict[str, Any]) -> dict[str, Any]:
+    module = types.ModuleType("reference")
+    module.__file__ = path
+    sys.modules["reference"] = module
+    with blamed_on_task(path, "importing it"):
+        exec(compile(source, path, "exec"), module.__dict__)
+    module.__dict__.update(sizes)
+    return module.__dict__
+
+
+def _leaf(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype | None, grad: bool) -> torch.Tensor:
+    moved = tensor.to(device, copy=True)  # a reference may write to its inputs
+    if moved.is_floating_point():
+        moved = moved.to(dtype or moved.dtype)
+        moved = moved.detach().requires_grad_(grad) if grad else moved
+    return moved
+
+
+def _line_in(path: str, error: BaseException) -> int | None:
+    line = None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == path:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line

@@ -1,0 +1,119 @@
+"""Nested inputs and outputs: taken apart into tensors and a plain-text structure, and put together again.
+
+A *bundle* is such a value on disk: `<name>.json` (structure, dtypes, shapes) and `<name>.bin` (raw bytes).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+class NotPlain(Exception):
+    """A leaf that is neither a tensor nor plain data, so it cannot cross a process boundary."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One tensor of a tree and where it stands (`output[0]["mask"]`)."""
+
+    name: str
+    tensor: torch.Tensor
+
+
+def take_apart(value: Any, name: str) -> tuple[Any, list[Leaf]]:
+    """The structure as JSON data and the tensors in order. Numbers stay in the structure. Raises NotPlain."""
+    leaves: list[Leaf] = []
+    return _structure(value, name, leaves), leaves
+
+
+def put_together(structure: Any, tensors: list[torch.Tensor]) -> Any:
+    """The inverse of `take_apart`."""
+    kind, body = structure
+    if kind == "tensor":
+        return tensors[body]
+    if kind == "dtype":
+        return getattr(torch, body)
+    if kind == "plain":
+        return body
+    if kind == "dict":
+        return {key: put_together(item, tensors) for key, item in body}
+    items = [put_together(item, tensors) for item in body]
+    return tuple(items) if kind == "tuple" else items
+
+
+def numbers_to_tensors(value: Any) -> Any:
+    """The same tree with numbers as tensors without dims and complex tensors as pairs, so that all is compared."""
+    if isinstance(value, torch.Tensor) and value.is_complex():
+        return torch.view_as_real(value.resolve_conj())
+    if isinstance(value, bool | int | float):
+        return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
+    if isinstance(value, dict):
+        return {key: numbers_to_tensors(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [numbers_to_tensors(item) for item in value]
+    return value
+
+
+def write_bundle(path: Path, value: Any) -> None:
+    """Writes a tree of tensors and plain data under a temporary name, then renames. Raises NotPlain, OSError."""
+    structure, leaves = take_apart(value, path.name)
+    tensors = [leaf.tensor.detach().cpu().contiguous() for leaf in leaves]
+    header = {"structure": structure, "tensors": [[str(t.dtype)[6:], list(t.shape)] for t in tensors]}
+    temporary = _beside(path, ".tmp")
+    with temporary.open("wb") as file:
+        for tensor in tensors:
+            file.write(raw_bytes(tensor))
+    os.replace(temporary, _beside(path, ".bin"))
+    temporary.write_text(json.dumps(header))
+    os.replace(temporary, _beside(path, ".json"))
+
+
+def read_bundle(path: Path) -> Any:
+    """The tree that `write_bundle` wrote; its tensors are private copies on the CPU."""
+    header = json.loads(_beside(path, ".json").read_text())
+    tensors = []
+    with _beside(path, ".bin").open("rb") as file:
+        for dtype, shape in header["tensors"]:
+            tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+            file.readinto(raw_bytes(tensor))  # type: ignore[attr-defined]
+            tensors.append(tensor)
+    return put_together(header["structure"], tensors)
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)
+
+
+def raw_bytes(tensor: torch.Tensor) -> memoryview:
+    """A contiguous CPU tensor's own memory, writable, without a copy."""
+    count = tensor.numel() * tensor.element_size()
+    if count == 0:
+        return memoryview(b"")
+    return memoryview((ctypes.c_char * count).from_address(tensor.data_ptr())).cast("B")
+
+
+def _structure(value: Any, name: str, leaves: list[Leaf]) -> Any:
+    if isinstance(value, torch.Tensor):
+        leaves.append(Leaf(name, value))
+        return ["tensor", len(leaves) - 1]
+    if isinstance(value, torch.dtype):
+        return ["dtype", str(value)[6:]]
+    if isinstance(value, _PLAIN):
+        return ["plain", value]
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise NotPlain(f"{name} is a dict with keys that are not strings")
+        return ["dict", [[key, _structure(item, f"{name}[{key!r}]", leaves)] for key, item in value.items()]]
+    if isinstance(value, tuple | list):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return [kind, [_structure(item, f"{name}[{i}]", leaves) for i, item in enumerate(value)]]
+    raise NotPlain(f"{name} is a {type(value).__name__}: only tensors, numbers, text, None, dtypes, lists, tuples and dicts")

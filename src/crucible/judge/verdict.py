@@ -1,0 +1,375 @@
+"""What can become of a candidate: a closed union, and the evidence beside it.
+
+Outcomes are values. The judge's own failure is an exception (`crucible.errors.JudgeError`), never an outcome.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, get_args
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Right within the contract."""
+
+    kind: ClassVar[str] = "passed"
+
+    @property
+    def words(self) -> str:
+        return "passed"
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """It ran, and what came out is not the reference's answer."""
+
+    kind: ClassVar[str] = "wrong"
+    what: str
+    """`forward`, `gradient`, `structure`, `shape`, `dtype`, `nan` or `not reproducible`."""
+    detail: str
+
+    @property
+    def words(self) -> str:
+        return f"wrong {self.what}: {self.detail}"
+
+
+@dataclass(frozen=True)
+class Incomplete:
+    """Some of the output was never written: the judge's poison is still in it."""
+
+    kind: ClassVar[str] = "incomplete"
+    detail: str
+
+    @property
+    def words(self) -> str:
+        return f"incomplete: {self.detail}"
+
+
+@dataclass(frozen=True)
+class InferenceOnly:
+    """The task asks for training, and gradients are missing."""
+
+    kind: ClassVar[str] = "inference-only"
+    missing: tuple[str, ...]
+    """Inputs and parameters that no gradient reaches."""
+
+    @property
+    def words(self) -> str:
+        return f"inference only: no gradient for {', '.join(self.missing)}"
+
+
+@dataclass(frozen=True)
+class DoesNotBuild:
+    """Its C++ or CUDA source does not compile or link."""
+
+    kind: ClassVar[str] = "does-not-build"
+    message: str
+    """The compiler's first error."""
+
+    @property
+    def words(self) -> str:
+        return f"does not build: {self.message}"
+
+
+@dataclass(frozen=True)
+class DoesNotImport:
+    """The file raises when imported, defines no ModelNew, or ModelNew cannot be constructed."""
+
+    kind: ClassVar[str] = "does-not-import"
+    message: str
+
+    @property
+    def words(self) -> str:
+        return f"does not import: {self.message}"
+
+
+@dataclass(frozen=True)
+class Raises:
+    """A Python exception while it ran."""
+
+    kind: ClassVar[str] = "raises"
+    stage: str
+    """`forward` or `backward`."""
+    message: str
+
+    @property
+    def words(self) -> str:
+        return f"raises in {self.stage}: {self.message}"
+
+
+@dataclass(frozen=True)
+class LaunchError:
+    """A kernel could not be launched as asked; its output is not to be trusted."""
+
+    kind: ClassVar[str] = "launch-error"
+    message: str
+
+    @property
+    def words(self) -> str:
+        return f"launch error: {self.message}"
+
+
+@dataclass(frozen=True)
+class IllegalAccess:
+    """A kernel touched memory it may not, and the device context is lost."""
+
+    kind: ClassVar[str] = "illegal-access"
+    message: str
+
+    @property
+    def words(self) -> str:
+        return f"illegal access: {self.message}"
+
+
+@dataclass(frozen=True)
+class OutOfMemory:
+    """The candidate needed more memory than the device or its limit gives."""
+
+    kind: ClassVar[str] = "out-of-memory"
+    message: str
+
+    @property
+    def words(self) -> str:
+        return f"out of memory: {self.message}"
+
+
+@dataclass(frozen=True)
+class TimedOut:
+    """A stage outlasted its limit and was killed."""
+
+    kind: ClassVar[str] = "timed-out"
+    stage: str
+    """`import or build`, `construction`, `forward`, `backward` or `timing`."""
+    limit_s: float
+
+    @property
+    def words(self) -> str:
+        return f"timed out: {self.stage} took over {self.limit_s:g} s"
+
+
+@dataclass(frozen=True)
+class Crashed:
+    """The process died: a signal, or an exit without the evidence asked for."""
+
+    kind: ClassVar[str] = "crashed"
+    stage: str
+    how: str
+
+    @property
+    def words(self) -> str:
+        return f"crashed in {self.stage}: {self.how}"
+
+
+@dataclass(frozen=True)
+class Cheated:
+    """It touched what must not be touched."""
+
+    kind: ClassVar[str] = "cheated"
+    how: str
+    """`early exit`, `forged message`, `patched function`, `mutated input`, `aliased input`, `tensor subclass`
+    or `forked`."""
+    detail: str
+
+    @property
+    def words(self) -> str:
+        return f"refused ({self.how}): {self.detail}"
+
+
+@dataclass(frozen=True)
+class NotJudged:
+    """This machine cannot run it. Neither right nor wrong."""
+
+    kind: ClassVar[str] = "not-judged"
+    reason: str
+
+    @property
+    def words(self) -> str:
+        return f"not judged here: {self.reason}"
+
+
+Outcome = (
+    Passed
+    | Wrong
+    | Incomplete
+    | InferenceOnly
+    | DoesNotBuild
+    | DoesNotImport
+    | Raises
+    | LaunchError
+    | IllegalAccess
+    | OutOfMemory
+    | TimedOut
+    | Crashed
+    | Cheated
+    | NotJudged
+)
+OUTCOMES: dict[str, type[Outcome]] = {outcome.kind: outcome for outcome in get_args(Outcome)}
+
+
+@dataclass(frozen=True)
+class TensorError:
+    """How far one tensor is from the oracle's, beside how far it may be."""
+
+    name: str
+    """`output`, `output[1]`, `gradient of conv.weight`, ..."""
+    case: int
+    """Which of the judge's cases."""
+    relative_l2: float
+    """‖candidate - oracle‖ / ‖oracle‖ (for integers: the share of elements that differ)."""
+    relative_l2_allowed: float
+    peak: float
+    """max |candidate - oracle| / (|oracle| + rms(oracle))."""
+    peak_allowed: float
+    worst_index: tuple[int, ...]
+    """Where the peak is."""
+    nan: int
+    """Elements that are NaN where the oracle's are not."""
+    unwritten: int
+    """Of those, elements that still hold the judge's poison."""
+    elements: int
+
+    @property
+    def ratio(self) -> float:
+        """Error over what is allowed; above 1 the tensor is wrong."""
+        if self.nan:
+            return float("inf")
+        return max(self.relative_l2 / self.relative_l2_allowed, self.peak / self.peak_allowed)
+
+    @property
+    def ok(self) -> bool:
+        return self.ratio <= 1.0
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A part (forward or backward) that was compared with the oracle."""
+
+    tensors: tuple[TensorError, ...]
+    multiple: float
+    """What is allowed, as a multiple of the noise floor."""
+    missing: tuple[str, ...] = ()
+    """Gradients that the candidate does not give."""
+
+    @property
+    def worst(self) -> TensorError:
+        return max(self.tensors, key=lambda tensor: tensor.ratio)
+
+    @property
+    def ok(self) -> bool:
+        return not self.missing and all(tensor.ok for tensor in self.tensors)
+
+    @property
+    def noise_multiple(self) -> float:
+        """The worst error as a multiple of the noise floor; 0 when there was nothing to compare."""
+        return self.worst.ratio * self.multiple if self.tensors else 0.0
+
+    @property
+    def words(self) -> str:
+        if self.missing:
+            return "missing" if not self.tensors else "partly missing"
+        return "ok" if self.ok else "wrong"
+
+
+@dataclass(frozen=True)
+class NotCompared:
+    """A part that was not compared, and why."""
+
+    reason: str
+    ok: ClassVar[bool] = False
+
+    @property
+    def words(self) -> str:
+        return "-"
+
+
+Check = Compared | NotCompared
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A runtime."""
+
+    median_ms: float
+    quartiles_ms: tuple[float, float]
+    samples: int
+    clock: str
+    """`CUDA events`, or `CPU time` on a machine without a GPU."""
+    covers: str
+    """`forward` or `forward+backward`."""
+
+
+@dataclass(frozen=True)
+class NotMeasured:
+    """No runtime, and why."""
+
+    reason: str
+
+
+Timing = Measured | NotMeasured
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something a reader should know: what was seen, with its evidence."""
+
+    claim: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the judge says of one candidate."""
+
+    candidate: str
+    outcome: Outcome
+    forward: Check = NotCompared("not reached")
+    backward: Check = NotCompared("not reached")
+    timing: Timing = NotMeasured("not reached")
+    findings: tuple[Finding, ...] = ()
+    build_s: float = 0.0
+    """Seconds from the start of its process until ModelNew could be constructed."""
+    total_s: float = 0.0
+    """Seconds spent on this candidate, waiting excluded."""
+    log: str = ""
+    """The tail of what it and its compiler printed."""
+    cached: bool = field(default=False, compare=False)
+    """Answered from an earlier run of the same content on the same machine."""
+
+    @property
+    def evaluation(self) -> bool:
+        """True only for a pass."""
+        return isinstance(self.outcome, Passed)
+
+    @property
+    def runtime_ms(self) -> float:
+        """Median runtime in milliseconds, -1.0 when not passed (the field's convention)."""
+        return self.timing.median_ms if self.evaluation and isinstance(self.timing, Measured) else -1.0
+
+
+def to_json(value: Any) -> Any:
+    """Plain JSON data of a record; unions are told apart by `kind` (outcomes) or by the class's name."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        tag = value.kind if isinstance(value, Outcome) else type(value).__name__
+        return {"kind": tag, **fields}
+    if isinstance(value, tuple | list):
+        return [to_json(item) for item in value]
+    return value
+
+
+_RECORDS: dict[str, type] = {
+    **OUTCOMES,
+    **{t.__name__: t for t in (TensorError, Compared, NotCompared, Measured, NotMeasured, Finding, Verdict)},
+}
+
+
+def from_json(data: Any) -> Any:
+    """The record that `to_json` wrote. Raises KeyError or TypeError when it is of another version."""
+    if isinstance(data, list):
+        return tuple(from_json(item) for item in data)
+    if isinstance(data, dict):
+        fields = dict(data)
+        return _RECORDS[fields.pop("kind")](**{name: from_json(item) for name, item in fields.items()})
+    return data

@@ -1,0 +1,314 @@
+"""Forward and gradients of one candidate, case by case, against the oracle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from crucible.judge.diagnostics import first_error
+from crucible.judge.process import CandidateProcess, Ended, OracleProcess
+from crucible.judge.verdict import (
+    Cheated,
+    Check,
+    Compared,
+    Crashed,
+    DoesNotBuild,
+    Finding,
+    IllegalAccess,
+    Incomplete,
+    InferenceOnly,
+    LaunchError,
+    NotCompared,
+    NotJudged,
+    Outcome,
+    OutOfMemory,
+    Passed,
+    Raises,
+    TensorError,
+    Wrong,
+    from_json,
+)
+
+_LOST_CONTEXT = ("illegal memory access", "misaligned address", "unspecified launch failure", "illegal instruction")
+_REFUSED_LAUNCH = ("invalid configuration", "invalid argument", "too many resources", "no kernel image", "invalid device function", "left unchecked")  # fmt: skip
+_WANTS_A_GPU = ("Torch not compiled with CUDA enabled", "No CUDA GPUs are available", "Found no NVIDIA driver", "CUDA driver")  # fmt: skip
+
+
+@dataclass
+class Verification:
+    """What the cases showed so far."""
+
+    forward: list[TensorError] = field(default_factory=list)
+    gradients: list[TensorError] = field(default_factory=list)
+    missing: tuple[str, ...] = ()
+    backward_failed: str = ""
+    findings: list[Finding] = field(default_factory=list)
+    multiple: float = 1.0
+
+    @property
+    def forward_check(self) -> Check:
+        return Compared(tuple(self.forward), self.multiple) if self.forward else NotCompared("not reached")
+
+    @property
+    def backward_check(self) -> Check:
+        if self.backward_failed:
+            return NotCompared(self.backward_failed)
+        if self.gradients or self.missing:
+            return Compared(tuple(self.gradients), self.multiple, self.missing)
+        return NotCompared("not asked for")
+
+
+class Stop(Exception):
+    """The verdict is known; nothing further needs to run."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.words)
+        self.outcome = outcome
+
+
+class Verifier:
+    """Runs one candidate through the oracle's cases."""
+
+    def __init__(
+        self, process: CandidateProcess, oracle: OracleProcess, description: dict[str, Any], *, training: bool
+    ) -> None:
+        self.process = process
+        self.oracle = oracle
+        self.description = description
+        self.training = training
+        self.found = Verification(multiple=description["multiple"])
+
+    def verify(self) -> Outcome:
+        """Every case, the first one twice; the outcome is what stopped it, or a pass."""
+        self.oracle.attach(self.process.results)
+        try:
+            for case in self.description["cases"]:
+                self._case(case)
+            return self._conclusion()
+        except Stop as stop:
+            return stop.outcome
+        except Ended as ended:
+            return ended.outcome
+        finally:
+            self.oracle.detach()
+
+    def _case(self, case: dict[str, Any]) -> None:
+        reply = self._run(case, poison=True)
+        self._note(case, reply)
+        seen = self._forward(case)
+        if case["backward"]:
+            self._backward(case)
+        if case["index"] == 0:
+            self._repeat(case, seen)
+
+    def _run(self, case: dict[str, Any], *, poison: bool) -> dict[str, Any]:
+        request = {
+            "do": "run",
+            "case": case["index"],
+            "poison": poison,
+            "backward": case["backward"],
+            "outputs": self.description["outputs"],
+        }
+        reply = self.process.ask(request, "forward", self.process.limits.run_s)
+        stop_if_raised(reply, "forward")
+        self._check_form(case, reply)
+        return reply
+
+    def _forward(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Compares the outputs that the worker holds. Raises Stop when they are not right."""
+        seen = self._stream(case, "forward", [])
+        errors = [from_json(tensor) for tensor in seen["tensors"]]
+        self.found.forward += errors
+        for error in errors:
+            if not error.ok:
+                self._disagreement(seen, passes=False)
+                raise Stop(_wrong(error, "forward", self.description["cases"][error.case]["label"]))
+        return seen
+
+    def _repeat(self, case: dict[str, Any], first: dict[str, Any]) -> None:
+        """The same case again, without poison: another result is reported, a wrong one is a verdict."""
+        self._run(case, poison=False)
+        again = self._stream(case, "forward", [])
+        errors = [from_json(tensor) for tensor in again["tensors"]]
+        for error in errors:
+            if not error.ok:
+                raise Stop(Wrong("not reproducible", f"right once, then {_wrong(error, 'forward', 'a second run').words}"))
+        if again["fingerprint"] != first["fingerprint"]:
+            claim = "not bitwise reproducible"
+            self._find(claim, "two runs on the same inputs differ, both within the tolerance")
+        self._disagreement(again, passes=True)
+
+    def _backward(self, case: dict[str, Any]) -> None:
+        specs = self.description["gradients"]
+        inputs = [name for name in self.description["inputs"]]
+        request = {"do": "backward", "case": case["index"], "inputs": inputs}
+        reply = self.process.ask(request, "backward", self.process.limits.run_s)
+        if "raised" in reply and not self.training:
+            self.found.backward_failed = f"raises {_one_line(reply['message'])}"
+            self._find("inference only: its backward raises", _one_line(reply["message"]))
+            return
+        stop_if_raised(reply, "backward")
+        if set(reply["mutated"]) - set(self.description["mutated"]):
+            raise Stop(Cheated("mutated input", f"backward changed input {reply['mutated'][0]}"))
+        got = reply["gradients"]
+        self.found.missing = tuple(sorted(set(self.found.missing) | (set(specs) - set(got))))
+        names = [name for name in specs if name in got]
+        for name in names:
+            if got[name]["shape"] != specs[name]["shape"]:
+                detail = f"gradient of {name} has shape {got[name]['shape']}, not {specs[name]['shape']}"
+                raise Stop(Wrong("gradient", detail))
+        if names:
+            self._compare_gradients(case, names)
+
+    def _compare_gradients(self, case: dict[str, Any], names: list[str]) -> None:
+        seen = self._stream(case, "gradient", names)
+        errors = [from_json(tensor) for tensor in seen["tensors"]]
+        self.found.gradients += errors
+        wrong = [error for error in errors if not error.ok]
+        if wrong:
+            worst = max(wrong, key=lambda error: error.ratio)
+            raise Stop(_wrong(worst, "gradient", case["label"], others=[e.name for e in wrong if e is not worst]))
+
+    def _stream(self, case: dict[str, Any], part: str, names: list[str]) -> dict[str, Any]:
+        """Worker to oracle, raw bytes; the comparison's result. Missing bytes are a failure."""
+        self.oracle.start_compare(case["index"], part, names)
+        try:
+            self.process.start({"do": "send", "part": part, "names": names})
+            reply = self.process.answer(part, self.process.limits.run_s)
+            if "raised" in reply:
+                self.process.kill()  # closes the stream, so that the oracle stops waiting
+        except Ended:
+            self.oracle.compared(self.process.limits.oracle_s)
+            raise
+        seen = self.oracle.compared(self.process.limits.oracle_s)
+        stop_if_raised(reply, part)
+        if "missing" in seen:
+            raise Stop(Crashed(part, f"its results never arrived whole: {seen['missing']}"))
+        return seen
+
+    def _check_form(self, case: dict[str, Any], reply: dict[str, Any]) -> None:
+        """Structure, dtype, shape, device, aliases and mutated inputs. Raises Stop."""
+        if "cheat" in reply:
+            raise Stop(Cheated(*reply["cheat"]))
+        expected = self.description["outputs"]
+        if not _same_structure(self.description["structure"], reply["structure"]):
+            raise Stop(Wrong("structure", f"{_form(reply['structure'])} instead of {_form(self.description['structure'])}"))
+        for want, got in zip(expected, reply["outputs"], strict=True):
+            if got["shape"] != want["shape"]:
+                raise Stop(Wrong("shape", f"{want['name']} is {got['shape']}, should be {want['shape']}"))
+            if got["dtype"] != want["dtype"]:
+                raise Stop(Wrong("dtype", f"{want['name']} is {got['dtype']}, should be {want['dtype']}"))
+            if got["device"] != self.description["device"]:
+                raise Stop(Wrong("device", f"{want['name']} is on {got['device']}, should be on {self.description['device']}"))
+        for output, source in reply["aliases"]:
+            if [output, source] not in self.description["aliases"]:
+                detail = f"output {output} shares memory with input {source}; the reference's does not"
+                raise Stop(Cheated("aliased input", detail))
+        changed = sorted(set(reply["mutated"]) - set(self.description["mutated"]))
+        if changed:
+            raise Stop(Cheated("mutated input", f"forward changed input {changed[0]}; the reference leaves it alone"))
+
+    def _note(self, case: dict[str, Any], reply: dict[str, Any]) -> None:
+        """Findings that a run brings along."""
+        if case["index"]:
+            return
+        if reply["swallowed"]:
+            evidence = "; ".join(dict.fromkeys(reply["swallowed"]))
+            self._find("fallback: an exception was caught in forward, and other code gave the answer", evidence)
+        weights = reply["weights"]
+        if weights["only_in_candidate"]:
+            claim = "weights without a counterpart in the reference were left as seeded"
+            self._find(claim, ", ".join(weights["only_in_candidate"]))
+        if weights["only_in_reference"]:
+            claim = "weights of the reference found no counterpart by name and shape"
+            self._find(claim, ", ".join(weights["only_in_reference"]))
+
+    def _disagreement(self, seen: dict[str, Any], *, passes: bool) -> None:
+        """Where the contract and the benchmark's rule (allclose, against eager) say different things."""
+        if not seen["rule"]:
+            return
+        beyond = sum(rule["beyond"] + rule["nan"] for rule in seen["rule"])
+        total = sum(rule["elements"] for rule in seen["rule"])
+        if passes and beyond:
+            evidence = f"{beyond} of {total} elements are beyond its tolerance of eager PyTorch's output"
+            self._find("the public benchmark's rule would refuse this candidate", evidence)
+        if not passes and not beyond:
+            evidence = f"all {total} elements are within its tolerance of eager PyTorch's output"
+            self._find("the public benchmark's rule would accept this candidate", evidence)
+
+    def _conclusion(self) -> Outcome:
+        if self.found.missing:
+            if self.training:
+                return InferenceOnly(self.found.missing)
+            self._find("inference only: gradients are missing", ", ".join(self.found.missing))
+        return Passed()
+
+    def _find(self, claim: str, evidence: str) -> None:
+        self.found.findings.append(Finding(claim, evidence))
+
+
+def stop_if_raised(reply: dict[str, Any], stage: str) -> None:
+    """Raises Stop with the outcome that an exception in the candidate's process stands for."""
+    if reply.get("forked"):
+        raise Stop(Cheated("forked", f"it forked its process in {stage}"))
+    if "raised" not in reply:
+        return
+    message = _at_line(reply)
+    if any(mark in reply["message"] for mark in _WANTS_A_GPU):
+        raise Stop(NotJudged(f"it asks for a GPU, and there is none here ({message})"))
+    if reply["out_of_memory"]:
+        raise Stop(OutOfMemory(message))
+    if reply["build_failure"]:
+        raise Stop(DoesNotBuild(first_error(reply["message"])))
+    if any(mark in reply["message"] for mark in _LOST_CONTEXT):
+        raise Stop(IllegalAccess(message))
+    if any(mark in reply["message"] for mark in _REFUSED_LAUNCH) and "CUDA" in reply["message"]:
+        raise Stop(LaunchError(message))
+    raise Stop(Raises(stage, message))
+
+
+def _wrong(error: TensorError, what: str, case: str, others: list[str] | None = None) -> Outcome:
+    """The outcome for a tensor that is not right."""
+    share = f"{error.unwritten / error.elements:.1%} of {error.name}" if error.unwritten else ""
+    if error.unwritten:
+        return Incomplete(f"{share} was never written, or computed from memory that nobody wrote")
+    if error.nan:
+        return Wrong("nan", f"{error.nan} of {error.elements} elements of {error.name} are NaN ({case})")
+    also = f"; also {', '.join(others)}" if others else ""
+    return Wrong(what, f"{error.name} is off by {_size(error)} on {case}, worst at {list(error.worst_index)}{also}")
+
+
+def _size(error: TensorError) -> str:
+    l2 = f"{error.relative_l2:.2g} in relative L2 (allowed {error.relative_l2_allowed:.2g})"
+    peak = f"{error.peak:.2g} at its peak (allowed {error.peak_allowed:.2g})"
+    return l2 if error.relative_l2 / error.relative_l2_allowed >= error.peak / error.peak_allowed else peak
+
+
+def _same_structure(expected: Any, got: Any) -> bool:
+    if expected[0] in ("tuple", "list") and got[0] in ("tuple", "list"):
+        return len(expected[1]) == len(got[1]) and all(map(_same_structure, expected[1], got[1]))
+    if expected[0] == got[0] == "dict":
+        return [k for k, _ in expected[1]] == [k for k, _ in got[1]] and all(
+            _same_structure(a, b) for (_, a), (_, b) in zip(expected[1], got[1], strict=True)
+        )
+    return bool(expected[0] == got[0])
+
+
+def _form(structure: Any) -> str:
+    """A structure in words: `tensor`, `(tensor, tensor)`, `{mask: tensor}`."""
+    kind, body = structure
+    if kind == "dict":
+        return "{" + ", ".join(f"{key}: {_form(item)}" for key, item in body) + "}"
+    if kind in ("tuple", "list"):
+        return "(" + ", ".join(_form(item) for item in body[:8]) + (", ..." if len(body) > 8 else "") + ")"
+    return "tensor" if kind == "tensor" else f"{body!r}"
+
+
+def _at_line(reply: dict[str, Any]) -> str:
+    line = f"line {reply['line']}: " if reply["line"] else ""
+    return line + _one_line(reply["message"])
+
+
+def _one_line(message: str) -> str:
+    first = next((line for line in message.splitlines() if line.strip()), "")
+    return first if len(first) <= 300 else first[:300] + "..."

@@ -1,0 +1,367 @@
+"""The candidate's process: imports it, runs it on what the judge sends, and hands out raw bytes.
+
+Nothing decided here counts: the judge outside compares, times out and concludes. What this file needs of Python and
+PyTorch is bound before the candidate is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import sys
+import time
+import traceback
+import types
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from crucible.judge import building, cheats, clock, diagnostics, sandbox
+from crucible.judge.channel import Channel, ChannelClosed
+from crucible.judge.compare import CHUNK_BYTES, POISON
+from crucible.judge.reference import call, construct, gradients_of, precision, seed_all, share_memory
+from crucible.judge.tree import NotPlain, numbers_to_tensors, put_together, raw_bytes, read_bundle, take_apart
+
+_FRESH = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "resize_")
+_VIEWS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+MESSAGE_LIMIT = 20_000
+
+
+class Poison(TorchDispatchMode):
+    """Fills memory that PyTorch hands out fresh with a NaN nobody computes, also where C++ asks for it, and
+    notes which of PyTorch's operations run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        self.operations.add(name)
+        if name in _FRESH and isinstance(out, torch.Tensor) and out.numel():
+            payload = POISON.get(out.dtype)
+            if payload is not None:
+                out.view(_VIEWS[out.element_size()]).fill_(payload)
+        return out
+
+
+class Worker:
+    """One candidate, from import to the last sample."""
+
+    def __init__(self, settings: dict[str, Any], channel: Channel) -> None:
+        self.file: str = settings["file"]
+        self.inputs_folder = Path(settings["inputs"])
+        self.device = torch.device(settings["device"])
+        self.allow_tf32: tuple[bool, bool] = tuple(settings["allow_tf32"])
+        self.stream: int = settings["stream"]
+        self.mode: str = settings["mode"]
+        self.bfloat16: bool = settings["bfloat16"]
+        self.channel = channel
+        self.watcher = building.Watcher(settings["compile_only"])
+        self.watch = cheats.Watch()
+        self.replaced = cheats.snapshot()
+        self.model: torch.nn.Module | None = None
+        self.module: types.ModuleType | None = None
+        self.storage: list[torch.Tensor] = []
+        """Input tensors of the first case: later cases are copied into them, so that an answer kept by address
+        is a stale one."""
+        self.outputs: list[torch.Tensor] = []
+        self.gradients: dict[str, torch.Tensor] = {}
+
+    def import_(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Runs the candidate's file as module `candidate`."""
+        self.module = types.ModuleType("candidate")
+        self.module.__file__ = self.file
+        sys.modules["candidate"] = self.module
+        source = Path(self.file).read_text(encoding="utf-8", errors="replace")
+        exec(compile(source, self.file, "exec"), self.module.__dict__)
+        if not isinstance(self.module.__dict__.get("ModelNew"), type):
+            raise AttributeError("it defines no class ModelNew")
+        return {"flags": self._changed_flags()}
+
+    def construct(self, request: dict[str, Any]) -> dict[str, Any]:
+        """`ModelNew(*init_inputs)` under the reference's seed, on the device."""
+        assert self.module is not None
+        init_inputs = read_bundle(self.inputs_folder / "init")
+        seed_all(request["seed"])
+        self.model = construct(self.module.ModelNew, init_inputs)
+        if not isinstance(self.model, torch.nn.Module):
+            raise TypeError(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
+        self.model.to(self.device)
+        if self.bfloat16:
+            self.model.to(torch.bfloat16)
+        self.model.train(self.mode == "train")
+        return {}
+
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One forward (and backward) on a case; describes the outputs, keeps them for `stream`."""
+        case = f"case{request['case']}"
+        weights = self._load(read_bundle(self.inputs_folder / f"{case}.state"))
+        structure, tensors, given = self._place(read_bundle(self.inputs_folder / f"{case}.inputs"))
+        for tensor in tensors:
+            if tensor.is_floating_point() and request["backward"]:
+                tensor.requires_grad_(True)
+        self.outputs, self.gradients = [], {}
+        _poison_free_memory(self.device, request["outputs"])
+        poison = Poison()
+        swallowed = cheats.Swallowed(self.file)
+        with precision(*self.allow_tf32), torch.set_grad_enabled(request["backward"]), contextlib.ExitStack() as stack:
+            if request["poison"]:
+                stack.enter_context(swallowed)
+                stack.enter_context(poison)
+            out = call(self.model, put_together(structure, tensors))  # type: ignore[arg-type]
+            _finish(self.device)
+        subclass = _subclass_in(out)
+        if subclass:
+            return {"cheat": ["tensor subclass", f"the output is a {subclass}, not a torch.Tensor"]}
+        out_structure, leaves = take_apart(numbers_to_tensors(out), "output")
+        self.outputs = [leaf.tensor for leaf in leaves]
+        report: dict[str, Any] = {
+            "structure": out_structure,
+            "outputs": [
+                {"name": leaf.name, "dtype": str(t.dtype)[6:], "shape": list(t.shape), "device": t.device.type}
+                for leaf, t in zip(leaves, self.outputs, strict=True)
+            ],
+            "aliases": [
+                [o, i] for o, out in enumerate(self.outputs) for i, t in enumerate(tensors) if share_memory(out, t)
+            ],
+            "mutated": _mutated(tensors, given),
+            "swallowed": swallowed.seen,
+            "operations": sorted(poison.operations),
+            "weights": weights,
+        }
+        if request["backward"]:
+            self._kept_for_backward = (structure, tensors, given)
+        return report
+
+    def backward(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Pulls the judge's cotangents back through the last forward; names the gradients there are."""
+        assert self.model is not None
+        _, tensors, given = self._kept_for_backward
+        cotangents = read_bundle(self.inputs_folder / f"case{request['case']}.cotangents")
+        wanted = {
+            name: t for name, t in zip(request["inputs"], tensors, strict=True) if t.requires_grad
+        }
+        wanted.update({name: p for name, p in self.model.named_parameters() if p.requires_grad})
+        with precision(*self.allow_tf32):
+            self.gradients = gradients_of(self.outputs, wanted, cotangents)
+            _finish(self.device)
+        self.outputs = []
+        return {
+            "gradients": {
+                name: {"dtype": str(g.dtype)[6:], "shape": list(g.shape)} for name, g in self.gradients.items()
+            },
+            "mutated": _mutated(tensors, given),
+        }
+
+    def send(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Writes the last outputs, or the named gradients, to the stream as raw bytes."""
+        tensors = self.outputs if request["part"] == "forward" else [self.gradients[n] for n in request["names"]]
+        for tensor in tensors:
+            _write(self.stream, tensor.detach())
+        return {}
+
+    def time(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Samples of forward, or forward+backward, on the first case's inputs."""
+        self._load(read_bundle(self.inputs_folder / "case0.state"))
+        structure, tensors, _ = self._place(read_bundle(self.inputs_folder / "case0.inputs"))
+        self.outputs, self.gradients = [], {}
+        step = self._step(structure, tensors, request["training"])
+        with precision(*self.allow_tf32), torch.set_grad_enabled(request["training"]):
+            return {"samples_ms": clock.sample(step, self.device, request["limit_s"])}
+
+    def audit(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the tripwires saw."""
+        return {
+            "replaced": self.replaced(),
+            "hunts": sorted(self.watch.hunts),
+            "flags": self._changed_flags(),
+            "builds": [asdict(build) for build in self.watcher.builds],
+        }
+
+    def _step(self, structure: Any, tensors: list[torch.Tensor], training: bool) -> Callable[[], Any]:
+        model = self.model
+        assert model is not None
+        inputs = put_together(structure, tensors)
+        if not training:
+            return lambda: call(model, inputs)
+        cotangents = [c.to(self.device) for c in read_bundle(self.inputs_folder / "case0.cotangents")]
+        leaves = {str(i): t.requires_grad_(True) for i, t in enumerate(tensors) if t.is_floating_point()}
+        leaves.update({n: p for n, p in model.named_parameters() if p.requires_grad})
+
+        def forward_and_backward() -> Any:
+            out = take_apart(numbers_to_tensors(call(model, inputs)), "output")[1]
+            return gradients_of([leaf.tensor for leaf in out], leaves, cotangents)
+
+        return forward_and_backward
+
+    def _load(self, state: dict[str, torch.Tensor]) -> dict[str, list[str]]:
+        """Copies the reference's state by name, shape by shape; says what had no counterpart."""
+        assert self.model is not None
+        own = self.model.state_dict()
+        fits = {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
+        self.model.load_state_dict(fits, strict=False)
+        return {
+            "only_in_reference": sorted(set(state) - set(fits)),
+            "only_in_candidate": sorted(set(own) - set(fits)),
+        }
+
+    def _place(self, inputs: Any) -> tuple[Any, list[torch.Tensor], list[torch.Tensor]]:
+        """Inputs on the device: fresh contents in the same memory as before where shapes allow."""
+        structure, leaves = take_apart(inputs, "input")
+        given = [leaf.tensor for leaf in leaves]
+        same = len(self.storage) == len(given) and all(
+            a.shape == b.shape and a.dtype == b.dtype for a, b in zip(self.storage, given, strict=True)
+        )
+        if same:
+            for kept, fresh in zip(self.storage, given, strict=True):
+                kept.copy_(fresh)
+        else:
+            self.storage = [t.to(self.device, copy=True) for t in given]
+        return structure, [t.detach() for t in self.storage], given
+
+    def _changed_flags(self) -> dict[str, str]:
+        return {k: f"{FLAGS[k]} -> {v}" for k, v in cheats.precision_flags().items() if v != FLAGS[k]}
+
+
+FLAGS = cheats.precision_flags()
+
+
+def _subclass_in(out: Any) -> str | None:
+    """The name of a tensor subclass in the output; nothing of the subclass's own is called."""
+    kind = type(out)
+    if isinstance(out, torch.Tensor) and kind is not torch.Tensor and kind is not torch.nn.Parameter:
+        return kind.__name__
+    if kind in (tuple, list) or isinstance(out, tuple):
+        return next((name for item in out if (name := _subclass_in(item))), None)
+    if kind is dict:
+        return next((name for item in out.values() if (name := _subclass_in(item))), None)
+    return None
+
+
+def _mutated(tensors: list[torch.Tensor], given: list[torch.Tensor]) -> list[int]:
+    """Indices of inputs that no longer hold what was given."""
+    return [
+        i
+        for i, (now, before) in enumerate(zip(tensors, given, strict=True))
+        if not _same_bits(now.detach(), before)
+    ]
+
+
+def _same_bits(now: torch.Tensor, before: torch.Tensor) -> bool:
+    view = _VIEWS.get(now.element_size())
+    if now.is_complex() or view is None:
+        return torch.equal(now, before.to(now.device))
+    a, b = now.flatten().view(view), before.flatten().view(view)
+    return all(torch.equal(x, y.to(x.device)) for x, y in zip(a.split(1 << 24), b.split(1 << 24), strict=True))
+
+
+def _write(descriptor: int, tensor: torch.Tensor) -> None:
+    """All of a tensor's bytes in row-major order, a chunk at a time."""
+    if not tensor.is_contiguous() and tensor.dim() and tensor.numel() * tensor.element_size() > CHUNK_BYTES:
+        for row in tensor:
+            _write(descriptor, row)
+        return
+    flat = tensor.contiguous().flatten()
+    for chunk in flat.split(max(1, CHUNK_BYTES // flat.element_size())):
+        view = raw_bytes(chunk.cpu())
+        while view:
+            view = view[os.write(descriptor, view) :]
+
+
+def _poison_free_memory(device: torch.device, outputs: list[dict[str, Any]]) -> None:
+    """Leaves NaN in the blocks that CUDA's caching allocator will hand out next (extensions that ask it directly)."""
+    if device.type != "cuda":
+        return
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info()
+    sizes = [torch.Size(o["shape"]).numel() * getattr(torch, o["dtype"]).itemsize for o in outputs]
+    blocks = [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes if 0 < size < free // 4]
+    for block in blocks:
+        block.fill_(0xFF)  # NaN in every floating dtype
+
+
+def _finish(device: torch.device) -> None:
+    """Waits for the device; raises RuntimeError for an error nobody looked at (a launch that was refused)."""
+    if device.type != "cuda":
+        return
+    code, words = _last_cuda_error()
+    if code:
+        raise RuntimeError(f"CUDA error: {words} (left unchecked by the candidate)")
+    torch.cuda.synchronize()
+
+
+def _last_cuda_error() -> tuple[int, str]:
+    """cudaGetLastError of the runtime that this process has loaded."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        paths = {line.split()[-1] for line in maps if "libcudart" in line}
+    for path in sorted(paths):
+        runtime = ctypes.CDLL(path)
+        runtime.cudaGetErrorString.restype = ctypes.c_char_p
+        code = runtime.cudaGetLastError()
+        if code:
+            return code, runtime.cudaGetErrorString(code).decode()
+    return 0, ""
+
+
+def _failure(error: BaseException, worker: Worker) -> dict[str, Any]:
+    """An exception in plain words, with its line in the candidate."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == worker.file]
+    return {
+        "raised": type(error).__name__,
+        "message": text[:MESSAGE_LIMIT] if len(text) <= MESSAGE_LIMIT else text[: MESSAGE_LIMIT // 2] + "\n...\n" + text[-MESSAGE_LIMIT // 2 :],
+        "line": frames[-1].lineno if frames else getattr(error, "lineno", None) or 0,
+        "build_failure": diagnostics.is_build_failure(str(error)),
+        "compiled_only": isinstance(error, building.CompiledOnly) or bool(
+            worker.watcher.compile_only and any(not b.error for b in worker.watcher.builds)
+        ),
+        "out_of_memory": isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error),
+        "forked": worker.watch.forked,
+        "builds": [asdict(build) for build in worker.watcher.builds],
+    }  # fmt: skip
+
+
+def serve(worker: Worker, channel: Channel) -> None:
+    """Does what the judge asks until it hangs up."""
+    verbs = {
+        "import": worker.import_,
+        "construct": worker.construct,
+        "run": worker.run,
+        "backward": worker.backward,
+        "send": worker.send,
+        "time": worker.time,
+        "audit": worker.audit,
+    }
+    while True:
+        request = channel.receive()
+        try:
+            reply = {"done": request["do"], **verbs[request["do"]](request), "forked": worker.watch.forked}
+        except BaseException as error:  # noqa: BLE001 - whatever a candidate raises is its verdict
+            reply = _failure(error, worker)
+            error.__traceback__ = None
+        channel.send(reply)
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    sandbox.die_with_parent()
+    sandbox.limit(settings["file_bytes"])
+    if settings["confine"]:
+        sandbox.confine(settings["readable"], settings["writable"])
+    channel = Channel.from_descriptor(settings["channel"])
+    channel.secret = channel.receive()["secret"]
+    with contextlib.suppress(ChannelClosed):
+        serve(Worker(settings, channel), channel)
+
+
+if __name__ == "__main__":
+    main()

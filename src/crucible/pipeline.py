@@ -1,0 +1,233 @@
+"""The whole story on one screen: a task and candidates in, a run out."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from crucible import hardware, store
+from crucible.candidate import Candidate, find_candidates
+from crucible.contract import Contract, find_contract
+from crucible.errors import StoreError
+from crucible.hardware import Device
+from crucible.judge.examine import Examination, Setting, known_without_running
+from crucible.judge.process import SOURCE, Limits, OracleProcess
+from crucible.judge.verdict import Crashed, Finding, OutOfMemory, TimedOut, Verdict, from_json, to_json
+from crucible.run import Run, candidate_json
+from crucible.task import Task
+
+Say = Callable[[str], None]
+HEADER_PAYS_FROM = 3
+"""Builds for which precompiling `torch/extension.h` pays: 48 s once, 16 s saved each (2 cores)."""
+_NOT_KEPT = (TimedOut, OutOfMemory, Crashed)
+"""Outcomes that depend on what else the machine was doing, so they are found anew each time."""
+
+
+def judge(
+    task: str | Path | Task,
+    candidates: Sequence[str | Path] | None = None,
+    *,
+    contract: str = "tf32",
+    training: bool = False,
+    mode: str = "train",
+    scale: str | None = None,
+    device: str = "auto",
+    seed: int = 0,
+    limits: Limits | None = None,
+    fresh: bool = False,
+    say: Say = lambda text: None,
+) -> Run:
+    """Judges candidates of one task.
+
+    Args:
+        task: a reference file, or a folder with `reference.py` and, perhaps, `candidates/`.
+        candidates: files or folders; None takes the task's own.
+        contract: `fp32`, `tf32`, `bf16` or `kernelbench` (see docs/judging.md).
+        training: gradients are required; a missing one fails.
+        mode: the module's mode, `train` (as constructed) or `eval`.
+        scale: `full` or `small`; None is small on a machine without a GPU where the task declares it.
+        device: `auto`, `cuda` or `cpu`.
+        seed: of weights, inputs and cotangents.
+        limits: time, memory and process limits of a candidate.
+        fresh: judge again what an earlier run has judged.
+        say: called with a line of progress now and then.
+
+    Returns the Run. Raises MisuseError for a bad task or argument, JudgeError when the judge itself failed.
+    """
+    place = hardware.find_device(device)
+    loaded = task if isinstance(task, Task) else Task.load(task)
+    loaded = loaded.at(scale=scale, training=training, mode=mode, small_by_default=place.kind == "cpu")
+    chosen = find_candidates([Path(c) for c in candidates] if candidates else own_candidates(loaded))
+    bench = _Bench(loaded, find_contract(contract), place, seed, limits or Limits(), fresh, say)
+    return bench.judge(chosen)
+
+
+def own_candidates(task: Task) -> list[Path]:
+    """The candidates that a task's folder brings. Raises CandidateError through `find_candidates` if none."""
+    return [task.path.parent / "candidates"]
+
+
+@dataclass
+class _Bench:
+    """One run while it is under way."""
+
+    task: Task
+    contract: Contract
+    device: Device
+    seed: int
+    limits: Limits
+    fresh: bool
+    say: Say
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    trouble: list[str] = field(default_factory=list)
+
+    def judge(self, candidates: list[Candidate]) -> Run:
+        self.kept = store.Verdicts(store.home())
+        self.run_folder = store.RunFolder(store.home(), self.task.name)
+        self.order = [c.name for c in candidates]
+        self.versions = hardware.versions()
+        code = store.code_digest()
+        settings = [self.task.digest, vars(self.contract), vars(self.device), self.versions, self.seed, code]
+        self.key = store.key_of(*settings)
+        keys = {c.name: store.key_of(self.key, c.digest, vars(self.limits)) for c in candidates}
+        new = [c for c in candidates if not self._known(c, keys[c.name])]
+        if not new:
+            self.findings = tuple(from_json(self.kept.get(self.key) or []))
+        try:
+            for verdict in self._examined(new) if new else ():
+                self._keep(verdict, keys[verdict.candidate])
+        except KeyboardInterrupt:
+            self.trouble.append(f"interrupted: {len(self.verdicts)} of {len(candidates)} candidates were judged")
+        return self._finish()
+
+    def _known(self, candidate: Candidate, key: str) -> bool:
+        """Answers a candidate from an earlier run of the same content, where there is one."""
+        data = None if self.fresh else self.kept.get(key)
+        if data is None:
+            return False
+        try:
+            verdict = from_json(data)
+        except (KeyError, TypeError):
+            return False
+        self._add(replace(verdict, candidate=candidate.name, cached=True))
+        return True
+
+    def _examined(self, candidates: list[Candidate]) -> Iterator[Verdict]:
+        """Builds a wave side by side while the oracle prepares, then judges one at a time, undisturbed."""
+        with tempfile.TemporaryDirectory(prefix="crucible-") as temporary:
+            work = Path(temporary)
+            (work / "inputs").mkdir()
+            (work / "vault").mkdir()
+            setting = Setting(
+                self.task, self.contract, self.device, self.seed, self.limits, work / "inputs", self._header(candidates)
+            )
+            everyone = [Examination(c, setting, work / f"candidate{i}") for i, c in enumerate(candidates)]
+            oracle = OracleProcess(work / "vault")
+            description = None
+            try:
+                for wave in _waves(everyone, hardware.cores()):
+                    with ThreadPoolExecutor(len(wave)) as pool, _closed_on_error(wave):
+                        self.say(f"building {', '.join(e.candidate.name for e in wave)}")
+                        builds = [pool.submit(examination.build) for examination in wave]
+                        if description is None:
+                            description = self._prepare(oracle, work)
+                        for build in builds:
+                            build.result()
+                    for examination in wave:
+                        self.say(f"judging {examination.candidate.name}")
+                        yield examination.judge(oracle, description)
+            finally:
+                for examination in everyone:
+                    examination.close()
+                oracle.kill()
+
+    def _prepare(self, oracle: OracleProcess, work: Path) -> dict[str, Any]:
+        """The reference's answers; what was found about the check itself is kept with the run."""
+        request = {
+            "source": self.task.source,
+            "path": str(self.task.path),
+            "sizes": self.task.sizes,
+            "mode": self.task.mode,
+            "training": self.task.training,
+            "contract": self.contract.name,
+            "device": self.device.kind,
+            "seed": self.seed,
+            "folder": str(work / "inputs"),
+        }
+        description = oracle.prepare(request, self.say, self.limits.oracle_s)
+        self.findings = tuple(from_json(finding) for finding in description["findings"])
+        self._guarded(lambda: self.kept.put(self.key, description["findings"]))
+        return description
+
+    def _header(self, candidates: list[Candidate]) -> Path | None:
+        """The precompiled `torch/extension.h`, made where enough builds will use it."""
+        builds = sum(c.language in ("cpp", "cuda") and known_without_running(c, self.device) is None for c in candidates)
+        if self.device.kind == "cpu":
+            builds = sum(c.language == "cpp" for c in candidates)
+        folder = store.home() / "headers" / store.key_of(self.versions)[:16]
+        if folder.is_dir() or builds < HEADER_PAYS_FROM:
+            return folder if folder.is_dir() else None
+        self.say("precompiling torch/extension.h, once for all later runs")
+        code = f"import sys; sys.path.insert(0, {str(SOURCE)!r}); from pathlib import Path; "
+        code += "from crucible.judge.building import precompile_header; precompile_header(Path(sys.argv[1]))"
+        done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            self.say(f"no precompiled header: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+        return folder if folder.is_dir() else None
+
+    def _keep(self, verdict: Verdict, key: str) -> None:
+        """A new verdict: to the run's folder, and to the store unless chance had a part in it."""
+        self._add(verdict)
+        if not isinstance(verdict.outcome, _NOT_KEPT):
+            self._guarded(lambda: self.kept.put(key, to_json(verdict)))
+
+    def _add(self, verdict: Verdict) -> None:
+        self.verdicts[verdict.candidate] = verdict
+        self.say(f"{verdict.candidate}: {verdict.outcome.words}")
+        number = self.order.index(verdict.candidate)
+        self._guarded(lambda: self.run_folder.add(number, verdict.candidate, candidate_json(0, verdict)))
+
+    def _guarded(self, write: Callable[[], None]) -> None:
+        """A full disk loses no verdict: it is reported beside them."""
+        try:
+            write()
+        except StoreError as error:
+            if str(error) not in self.trouble:
+                self.trouble.append(str(error))
+
+    def _finish(self) -> Run:
+        run = Run(
+            self.task,
+            self.contract,
+            self.device,
+            self.versions,
+            self.seed,
+            tuple(self.verdicts[name] for name in self.order if name in self.verdicts),
+            self.findings,
+            folder=str(self.run_folder.path),
+        )
+        self._guarded(lambda: self.run_folder.finish(run.to_json()))
+        return replace(run, trouble="; ".join(self.trouble))
+
+
+def _waves(items: list[Examination], size: int) -> list[list[Examination]]:
+    return [items[i : i + size] for i in range(0, len(items), size)]
+
+
+@contextlib.contextmanager
+def _closed_on_error(wave: list[Examination]) -> Iterator[None]:
+    """Kills a wave's processes when anything goes wrong, so that no build thread waits for them."""
+    try:
+        yield
+    except BaseException:
+        for examination in wave:
+            examination.close()
+        raise

@@ -1,0 +1,1 @@
+"""Reports: a run as a terminal table or as JSON."""

@@ -1,0 +1,83 @@
+"""Store: runs and verdicts on disk, readable by people, written so that nothing half-done is ever read.
+
+    <home>/verdicts/<key>.json    one verdict by the content of everything it depends on
+    <home>/runs/<when>-<task>/    run.json, and candidates/<n>-<name>.json as each is finished
+    <home>/headers/<key>/         precompiled torch/extension.h
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from crucible.errors import StoreError
+
+
+def home() -> Path:
+    """`$CRUCIBLE_HOME`, or `~/.crucible`."""
+    return Path(os.environ.get("CRUCIBLE_HOME") or Path.home() / ".crucible")
+
+
+def key_of(*parts: Any) -> str:
+    """SHA-256 over the parts' JSON."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def code_digest() -> str:
+    """SHA-256 over Crucible's own source: a changed judge trusts no earlier verdict."""
+    package = Path(__file__).parent
+    digest = hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes under a temporary name, then renames. Raises StoreError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StoreError(f"cannot write {path}: {error}; free some space or set CRUCIBLE_HOME to another disk") from error
+
+
+class Verdicts:
+    """Verdicts by key. What cannot be read counts as absent."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "verdicts"
+
+    def get(self, key: str) -> Any:
+        """The JSON kept under `key`, or None."""
+        try:
+            return json.loads((self.root / f"{key}.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def put(self, key: str, data: Any) -> None:
+        write_text(self.root / f"{key}.json", json.dumps(data, indent=1))
+
+
+class RunFolder:
+    """One run's folder. Each verdict is on disk the moment it is known."""
+
+    def __init__(self, root: Path, task: str) -> None:
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in task)[:80]
+        self.path = root / "runs" / f"{stamp}-{safe}-{os.getpid()}"
+
+    def add(self, number: int, name: str, data: Any) -> None:
+        """Writes one verdict. Raises StoreError."""
+        safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[:80]
+        write_text(self.path / "candidates" / f"{number:03d}-{safe}.json", json.dumps(data, indent=1))
+
+    def finish(self, data: Any) -> None:
+        """Writes the whole run. Raises StoreError."""
+        write_text(self.path / "run.json", json.dumps(data, indent=1))

@@ -1,0 +1,1 @@
+"""A candidate that holds this line and nothing else. Expected: does-not-import."""
