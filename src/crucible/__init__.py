@@ -10,5 +10,15 @@ from crucible.pipeline import judge as judge
 from crucible.run import Run as Run
 from crucible.task import Task as Task
 
-__all__ = ["Candidate", "CrucibleError", "JudgeError", "Limits", "MisuseError", "Run", "Task", "Verdict", "judge"]
+__all__ = [
+    "Candidate",
+    "CrucibleError",
+    "JudgeError",
+    "Limits",
+    "MisuseError",
+    "Run",
+    "Task",
+    "Verdict",
+    "judge",
+]
 __version__ = "0.1.0"

@@ -8,10 +8,12 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from crucible.errors import CandidateError
+from crucible.task import Task
 
 LANGUAGES = ("cuda", "triton", "cpp", "pytorch")
 
@@ -48,7 +50,8 @@ class Candidate:
             return "triton"
         if re.search(r"\b(cuda_sources\s*=|__global__\b|CUDAExtension\b)", self.source):
             return "cuda"
-        return "cpp" if re.search(r"\b(load_inline|cpp_extension\s*\.\s*load)\b", self.source) else "pytorch"
+        builds = re.search(r"\b(load_inline|cpp_extension\s*\.\s*load)\b", self.source)
+        return "cpp" if builds else "pytorch"
 
     def fault(self) -> str | None:
         """Why this file cannot be imported as it stands, in words, or None when nothing is known against it."""
@@ -65,27 +68,56 @@ class Candidate:
         return None
 
 
-def find_candidates(paths: list[Path]) -> list[Candidate]:
-    """The candidates that files and folders stand for, in the order given, folders by name.
+def find_candidates(sources: Sequence[str | Path | Candidate]) -> list[Candidate]:
+    """The candidates that files and folders stand for, in the order given, folders by name; records as they are.
 
     Raises CandidateError when a path does not exist, a folder is empty, or two files share a stem.
     """
-    files: list[Path] = []
-    for path in paths:
-        if path.is_dir():
+    found: list[Candidate] = []
+    for source in sources:
+        path = source.path if isinstance(source, Candidate) else Path(source)
+        if isinstance(source, Candidate):
+            found.append(source)
+        elif path.is_dir():
             inside = sorted(file for file in path.glob("*.py") if file.name != "__init__.py")
             if not inside:
                 raise CandidateError(f"no candidate in {path}: expected .py files with a ModelNew")
-            files += inside
+            found += [Candidate.load(file) for file in inside]
         elif path.is_file():
-            files.append(path)
+            found.append(Candidate.load(path))
         else:
             raise CandidateError(f"no candidate at {path}")
-    by_name: dict[str, Path] = {}
-    for file in files:
-        if file.stem in by_name and by_name[file.stem].resolve() != file.resolve():
+    by_name: dict[str, Candidate] = {}
+    for candidate in found:
+        other = by_name.setdefault(candidate.name, candidate)
+        if other.path.resolve() != candidate.path.resolve():
             raise CandidateError(
-                f"two candidates are named {file.stem!r}: {by_name[file.stem]} and {file}; rename one"
+                f"two candidates are named {candidate.name!r}: {other.path} and {candidate.path}; rename one"
             )
-        by_name[file.stem] = file
-    return [Candidate.load(file) for file in by_name.values()]
+    return list(by_name.values())
+
+
+def match_candidates(tasks: Sequence[Task], candidates: Sequence[Candidate]) -> list[tuple[Task, list[Candidate]]]:
+    """Each task with its candidates, tasks without any left out. Raises CandidateError for a stray candidate."""
+    chosen: dict[Path, list[Candidate]] = {task.path: [] for task in tasks}
+    for candidate in candidates:
+        fitting = [task for task in tasks if _belongs(candidate, task)]
+        if not fitting:
+            raise CandidateError(
+                f"{candidate.path} belongs to no task here: begin its name with a task's ({tasks[0].name}, ...), "
+                "or name it level_L_problem_N_sample_K_kernel.py"
+            )
+        longest = max(fitting, key=lambda task: len(task.name))
+        chosen[longest.path].append(candidate)
+    return [(task, chosen[task.path]) for task in tasks if chosen[task.path]]
+
+
+def _belongs(candidate: Candidate, task: Task) -> bool:
+    if candidate.name.startswith(task.name):
+        return True
+    numbers = re.match(r"level_?(\d+)_problem_?(\d+)(?!\d)", candidate.name)
+    level = re.search(r"(\d+)$", task.path.parent.name)
+    problem = re.match(r"(\d+)_", task.name)
+    if not (numbers and problem):
+        return False
+    return numbers[2] == problem[1] and (level is None or numbers[1] == level[1])

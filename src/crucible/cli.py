@@ -38,9 +38,7 @@ def judge(
     contract: Annotated[str, typer.Option(help=f"What right means: {', '.join(CONTRACTS)}.")] = "tf32",
     training: Annotated[bool, typer.Option("--training", help="Require gradients.")] = False,
     mode: Annotated[str, typer.Option(help="The modules' mode: train (as constructed) or eval.")] = "train",
-    scale: Annotated[
-        str | None, typer.Option(help="full or small; default full on a GPU, small without one.")
-    ] = None,
+    scale: Annotated[str | None, typer.Option(help="full or small; default full on a GPU, small without one.")] = None,
     device: Annotated[str, typer.Option(help="auto, cuda or cpu.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of weights, inputs and cotangents.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the run as JSON to this file.")] = None,

@@ -1,12 +1,12 @@
 """Everything that Crucible raises.
 
-    CrucibleError
-    ├── MisuseError        what the caller gave cannot be used        (exit code 2)
-    │   ├── TaskError      the reference file
-    │   ├── CandidateError the list of candidates (a bad candidate is a verdict, never an error)
-    │   └── DeviceError    the device asked for
-    └── JudgeError         the judge itself failed: nobody's verdict   (exit code 3)
-        └── StoreError     a run could not be written or read
+CrucibleError
+├── MisuseError        what the caller gave cannot be used        (exit code 2)
+│   ├── TaskError      the reference file
+│   ├── CandidateError the list of candidates (a bad candidate is a verdict, never an error)
+│   └── DeviceError    the device asked for
+└── JudgeError         the judge itself failed: nobody's verdict   (exit code 3)
+    └── StoreError     a run could not be written or read
 """
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from crucible import hardware, store
-from crucible.candidate import Candidate, find_candidates
+from crucible.candidate import Candidate, find_candidates, match_candidates
 from crucible.contract import Contract, find_contract
-from crucible.errors import StoreError
+from crucible.errors import StoreError, TaskError
 from crucible.hardware import Device
 from crucible.judge.examine import Examination, Setting, known_without_running
 from crucible.judge.process import SOURCE, Limits, OracleProcess
@@ -32,7 +32,7 @@ _NOT_KEPT = (TimedOut, OutOfMemory, Crashed)
 
 def judge(
     task: str | Path | Task,
-    candidates: Sequence[str | Path] | None = None,
+    candidates: Sequence[str | Path | Candidate] | None = None,
     *,
     contract: str = "tf32",
     training: bool = False,
@@ -48,7 +48,7 @@ def judge(
 
     Args:
         task: a reference file, or a folder with `reference.py` and, perhaps, `candidates/`.
-        candidates: files or folders; None takes the task's own.
+        candidates: files, folders or Candidate records; None takes the task's own.
         contract: `fp32`, `tf32`, `bf16` or `kernelbench` (see docs/judging.md).
         training: gradients are required; a missing one fails.
         mode: the module's mode, `train` (as constructed) or `eval`.
@@ -64,14 +64,48 @@ def judge(
     place = hardware.find_device(device)
     loaded = task if isinstance(task, Task) else Task.load(task)
     loaded = loaded.at(scale=scale, training=training, mode=mode, small_by_default=place.kind == "cpu")
-    chosen = find_candidates([Path(c) for c in candidates] if candidates else own_candidates(loaded))
+    chosen = find_candidates(candidates or own_candidates(loaded))
     bench = _Bench(loaded, find_contract(contract), place, seed, limits or Limits(), fresh, say)
     return bench.judge(chosen)
+
+
+def judge_folder(
+    tasks: Sequence[Path], candidates: Sequence[Candidate], *, say: Say = lambda text: None, **options: Any
+) -> list[Run]:
+    """Judges candidates against a folder of task files, somebody's KernelBench checkout for one.
+
+    A candidate belongs to the task whose stem its own name begins with, or whose number its name carries as
+    KernelBench writes it (`level_2_problem_90_sample_0_kernel.py`). Without candidates each task's reference is
+    judged as its own replacement, which shows whether the task can be judged at all. A task that cannot be
+    loaded is reported through `say` and left out. Options are `judge`'s. Raises CandidateError when a candidate
+    belongs to no task.
+    """
+    loaded = []
+    for path in tasks:
+        try:
+            loaded.append(Task.load(path))
+        except TaskError as error:
+            say(f"left out: {error}")
+    pairs = match_candidates(loaded, candidates) if candidates else [(t, [_itself(t)]) for t in loaded]
+    runs = []
+    for task, chosen in pairs:
+        try:
+            runs.append(judge(task, chosen, say=say, **options))
+        except TaskError as error:
+            say(f"left out: {error}")
+    if not runs:
+        raise TaskError(f"none of {len(tasks)} tasks could be judged; the reasons stand above")
+    return runs
 
 
 def own_candidates(task: Task) -> list[Path]:
     """The candidates that a task's folder brings. Raises CandidateError through `find_candidates` if none."""
     return [task.path.parent / "candidates"]
+
+
+def _itself(task: Task) -> Candidate:
+    """A task's reference as a candidate for itself."""
+    return Candidate(task.name, task.path, f"{task.source}\n\nModelNew = Model\n")
 
 
 @dataclass
@@ -127,7 +161,13 @@ class _Bench:
             (work / "inputs").mkdir()
             (work / "vault").mkdir()
             setting = Setting(
-                self.task, self.contract, self.device, self.seed, self.limits, work / "inputs", self._header(candidates)
+                self.task,
+                self.contract,
+                self.device,
+                self.seed,
+                self.limits,
+                work / "inputs",
+                self._header(candidates),
             )
             everyone = [Examination(c, setting, work / f"candidate{i}") for i, c in enumerate(candidates)]
             oracle = OracleProcess(work / "vault")
@@ -169,7 +209,9 @@ class _Bench:
 
     def _header(self, candidates: list[Candidate]) -> Path | None:
         """The precompiled `torch/extension.h`, made where enough builds will use it."""
-        builds = sum(c.language in ("cpp", "cuda") and known_without_running(c, self.device) is None for c in candidates)
+        builds = sum(
+            c.language in ("cpp", "cuda") and known_without_running(c, self.device) is None for c in candidates
+        )
         if self.device.kind == "cpu":
             builds = sum(c.language == "cpp" for c in candidates)
         folder = store.home() / "headers" / store.key_of(self.versions)[:16]

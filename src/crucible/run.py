@@ -89,6 +89,7 @@ def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
         "findings": [to_json(finding) for finding in verdict.findings],
         "build_s": verdict.build_s,
         "total_s": verdict.total_s,
+        "stages_s": dict(verdict.stages_s),
         "cached": verdict.cached,
         "log": verdict.log,
     }

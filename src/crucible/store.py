@@ -1,8 +1,8 @@
 """Store: runs and verdicts on disk, readable by people, written so that nothing half-done is ever read.
 
-    <home>/verdicts/<key>.json    one verdict by the content of everything it depends on
-    <home>/runs/<when>-<task>/    run.json, and candidates/<n>-<name>.json as each is finished
-    <home>/headers/<key>/         precompiled torch/extension.h
+<home>/verdicts/<key>.json    one verdict by the content of everything it depends on
+<home>/runs/<when>-<task>/    run.json, and candidates/<n>-<name>.json as each is finished
+<home>/headers/<key>/         precompiled torch/extension.h
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def write_text(path: Path, text: str) -> None:
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise StoreError(f"cannot write {path}: {error}; free some space or set CRUCIBLE_HOME to another disk") from error
+        raise StoreError(
+            f"cannot write {path}: {error}; free some space or set CRUCIBLE_HOME to another disk"
+        ) from error
 
 
 class Verdicts:

@@ -45,13 +45,20 @@ class Watcher:
         cpp_extension.load_inline = self._watched(cpp_extension.load_inline, _inline_cuda_text)
         cpp_extension.load = self._watched(cpp_extension.load, _file_cuda_text)
 
+    @property
+    def compiled(self) -> bool:
+        """Whether, on a machine that cannot run it, something compiled."""
+        return self.compile_only and any(not build.error for build in self.builds)
+
     def _watched(self, build: Callable[..., Any], cuda_text: Callable[..., str]) -> Callable[..., Any]:
         def watched(*args: Any, **kwargs: Any) -> Any:
             start = time.monotonic()
             name = str(kwargs.get("name") or (args[0] if args else "?"))
             try:
                 text = cuda_text(*args, **kwargs)
-                built = compile_cuda(text) if self.compile_only and text else build(*args, **kwargs)
+                if self.compile_only and text:
+                    compile_cuda(text)
+                built = None if self.compile_only and text else build(*args, **kwargs)
             except Exception as error:
                 self.builds.append(Build(name, time.monotonic() - start, f"{type(error).__name__}: {error}"))
                 raise
@@ -71,7 +78,17 @@ def compile_cuda(text: str) -> None:
     macros.parent.mkdir(parents=True, exist_ok=True)
     macros.write_text("#pragma once\n")  # PyTorch's CPU builds lack this generated header
     includes = [*cpp_extension.include_paths("cpu"), sysconfig.get_path("include"), str(folder)]
-    command = ["nvcc", "-c", "cuda.cu", "-o", "cuda.o", "-std=c++20", "-Xcompiler", "-fPIC", "-DTORCH_EXTENSION_NAME=candidate"]
+    command = [
+        "nvcc",
+        "-c",
+        "cuda.cu",
+        "-o",
+        "cuda.o",
+        "-std=c++20",
+        "-Xcompiler",
+        "-fPIC",
+        "-DTORCH_EXTENSION_NAME=candidate",
+    ]
     command += [f"-gencode=arch=compute_{COMPILE_ONLY_ARCH},code=sm_{COMPILE_ONLY_ARCH}"]
     command += cpp_extension.COMMON_NVCC_FLAGS + [part for path in includes for part in ("-isystem", path)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)

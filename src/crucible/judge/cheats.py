@@ -1,7 +1,7 @@
 """What must not have been touched. Every check here fails closed.
 
-These run in the candidate's process and are tripwires: they name what was tried. What keeps a candidate honest is
-that the expected values are never in its process and that what it computed is compared elsewhere.
+These run in the candidate's process and are tripwires: they name what was tried. What keeps a candidate honest
+is that the expected values are never in its process and that what it computed is compared elsewhere.
 """
 
 from __future__ import annotations
@@ -17,27 +17,34 @@ from typing import Any
 
 import torch
 
-_WATCHED: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
-    (torch, "torch", ("allclose", "isclose", "equal", "empty", "empty_like", "zeros", "isnan", "no_grad", "set_grad_enabled", "compile")),
-    (torch.testing, "torch.testing", ("assert_close",)),
-    (torch.autograd, "torch.autograd", ("grad", "backward")),
-    (torch.cuda, "torch.cuda", ("synchronize", "Event", "Stream", "current_stream", "empty_cache")),
-    (torch.cuda.Event, "torch.cuda.Event", ("record", "elapsed_time", "synchronize", "query")),
-    (torch.Tensor, "torch.Tensor", ("copy_", "cpu", "to", "clone", "detach", "contiguous", "data_ptr", "untyped_storage", "flatten", "backward")),
-    (torch.nn.Module, "torch.nn.Module", ("load_state_dict", "state_dict", "__call__", "named_parameters")),
-    (time, "time", ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "process_time", "process_time_ns", "sleep")),
-    (os, "os", ("write", "close", "_exit", "kill")),
-    (json, "json", ("dumps", "loads")),
-    (builtins, "builtins", ("isinstance", "type", "len", "open", "print", "abs", "max", "min", "float", "super", "getattr")),
-    (sys, "sys", ("settrace", "setprofile", "_getframe", "exit")),
-    (gc, "gc", ("get_objects", "get_referrers")),
-)  # fmt: skip
+_WATCHED: tuple[tuple[Any, str, str], ...] = (
+    (torch, "torch", "allclose isclose equal empty empty_like zeros isnan no_grad set_grad_enabled"),
+    (torch.testing, "torch.testing", "assert_close"),
+    (torch.autograd, "torch.autograd", "grad backward"),
+    (torch.cuda, "torch.cuda", "synchronize Event Stream current_stream empty_cache"),
+    (torch.cuda.Event, "torch.cuda.Event", "record elapsed_time synchronize query"),
+    (
+        torch.Tensor,
+        "torch.Tensor",
+        "copy_ cpu to clone detach contiguous data_ptr untyped_storage flatten split",
+    ),
+    (torch.nn.Module, "torch.nn.Module", "load_state_dict state_dict __call__ named_parameters"),
+    (time, "time", "time time_ns perf_counter perf_counter_ns monotonic process_time process_time_ns sleep"),
+    (os, "os", "write close kill"),
+    (json, "json", "dumps loads"),
+    (builtins, "builtins", "isinstance type len open print abs max min float super getattr"),
+    (sys, "sys", "settrace setprofile _getframe exit"),
+    (gc, "gc", "get_objects get_referrers"),
+)
+"""Owner, its name, and the functions of it that the judge or a clock rests on."""
 
 
 def snapshot() -> Callable[[], list[str]]:
     """Notes the judge's and the clock's functions; the function returned names those replaced since."""
     get = getattr
-    noted = [(owner, f"{name}.{item}", item, get(owner, item)) for owner, name, items in _WATCHED for item in items]
+    noted = [
+        (owner, f"{name}.{item}", item, get(owner, item)) for owner, name, items in _WATCHED for item in items.split()
+    ]
 
     def replaced() -> list[str]:
         return [label for owner, label, item, was in noted if get(owner, item, None) is not was]

@@ -13,7 +13,12 @@ from crucible.judge.verdict import TensorError
 
 CHUNK_BYTES = 16 << 20
 """Candidate bytes held at a time: large enough for full PCIe speed, small beside any tensor that matters."""
-POISON = {torch.float32: 0x7FC5EED5, torch.float64: 0x7FF8C0DE5EED5000, torch.bfloat16: 0x7FD5, torch.float16: 0x7ED5}
+POISON = {
+    torch.float32: 0x7FC5EED5,
+    torch.float64: 0x7FF8C0DE5EED5000,
+    torch.bfloat16: 0x7FD5,
+    torch.float16: 0x7ED5,
+}
 """NaN payloads that the worker fills fresh memory with: arithmetic does not make them."""
 _INTEGER_VIEW = {2: torch.int16, 4: torch.int32, 8: torch.int64, 1: torch.uint8}
 
@@ -173,5 +178,3 @@ def _mixed(fingerprint: int, chunk: torch.Tensor) -> int:
     words = chunk.view(_INTEGER_VIEW[chunk.element_size()]).to(torch.int64)
     weights = torch.arange(words.numel(), device=chunk.device) * 2654435761 + 1
     return (fingerprint * 1000003 + int((words * weights).sum())) & (2**64 - 1)
-
-

@@ -91,6 +91,7 @@ class Examination:
             findings=(*self.findings, *verdict.findings),
             build_s=self.build_s,
             total_s=self.busy_s + time.monotonic() - start,
+            stages_s=tuple(self.process.stages_s.items()) if self.process else (),
             log=self.process.log.text if self.process else "",
         )
 
@@ -174,12 +175,17 @@ class Examination:
         if seen["replaced"]:
             raise Stop(Cheated("patched function", f"it replaced {', '.join(seen['replaced'])}"))
         findings = [
-            Finding("fallback: an extension did not build, and it went on without", f"{b['name']}: {first_error(b['error'])}")
+            Finding(
+                "fallback: an extension did not build, and it went on without",
+                f"{b['name']}: {first_error(b['error'])}",
+            )
             for b in seen["builds"]
             if b["error"]
         ]
         findings += [Finding("it searched the process for other objects", hunt) for hunt in seen["hunts"]]
-        findings += [Finding("it changed a global switch", f"{flag}: {change}") for flag, change in seen["flags"].items()]
+        findings += [
+            Finding("it changed a global switch", f"{flag}: {change}") for flag, change in seen["flags"].items()
+        ]
         self.findings += [finding for finding in findings if finding not in self.findings]
 
 

@@ -28,7 +28,13 @@ _PRODUCTS = {
     "convolution_backward": 0,
 }
 _OPERANDS = {"convolution": 2, "convolution_overrideable": 2, "cudnn_convolution": 2, "linear": 2}
-_PREFIXES = ("_scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_rnn", "mkldnn_rnn_layer")
+_PREFIXES = (
+    "_scaled_dot_product",
+    "_flash_attention",
+    "_efficient_attention",
+    "_cudnn_rnn",
+    "mkldnn_rnn_layer",
+)
 
 
 def round_mantissa(value: torch.Tensor, bits: int) -> torch.Tensor:
@@ -80,9 +86,11 @@ class RoundedOperands(TorchDispatchMode):
 
 
 def perturbed(value: torch.Tensor, reach: float, generator: torch.Generator) -> torch.Tensor:
-    """`value` (on the CPU) with each element moved by up to `reach`, relative: what a backward-stable algorithm
-    is allowed, and what makes elements near a kink (a clamp, a maximum) show themselves. 16-bit values come back as float32, so that
-    the move is not rounded away."""
+    """`value` (on the CPU) with each element moved by up to `reach`, relative.
+
+    That is what a backward-stable algorithm is allowed, and what makes elements near a kink (a clamp, a maximum)
+    show themselves. 16-bit values come back as float32, so that the move is not rounded away.
+    """
     if not value.is_floating_point():
         return value
     kept = value.dtype if value.dtype.itemsize >= 4 else torch.float32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
@@ -25,11 +26,13 @@ from crucible.judge.verdict import Cheated, Crashed, Outcome, OutOfMemory, Timed
 
 SOURCE = Path(__file__).resolve().parents[2]
 _BOOT = "import sys; sys.path.insert(0, {path!r}); from crucible.judge.{module} import main; main()"
-_KEPT_ENVIRONMENT = (
-    "PATH LANG LC_ALL TZ LD_LIBRARY_PATH CUDA_HOME CUDA_PATH CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES "
-    "NVIDIA_DRIVER_CAPABILITIES TORCH_CUDA_ARCH_LIST CC CXX MAX_JOBS OMP_NUM_THREADS"
-).split()
-_SYSTEM = "/usr /lib /lib64 /lib32 /bin /sbin /etc /opt /proc /sys /run /var/lib /snap".split()
+_KEPT_ENVIRONMENT = {"PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CC", "CXX", "MAX_JOBS", "OMP_NUM_THREADS"} | {
+    f"CUDA_{name}" for name in ("HOME", "PATH", "VISIBLE_DEVICES")
+}
+_KEPT_PREFIXES = ("NVIDIA_", "TORCH_CUDA_ARCH_LIST")
+_SYSTEM = ["/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/var/lib"]
+PIPE_BYTES = 1 << 20
+"""What Linux gives an unprivileged pipe at most; the default is a sixteenth."""
 LOG_BYTES = 32 << 10
 """Kept of what a candidate prints: as much from the beginning as from the end."""
 
@@ -96,9 +99,12 @@ class CandidateProcess:
     def __init__(self, settings: dict[str, Any], folder: Path, readable: list[str], limits: Limits) -> None:
         self.limits = limits
         self.dead = False
+        self.stages_s: dict[str, float] = {}
+        """Seconds waited for each stage's answers."""
         ours, theirs = pair()
         self.channel = Channel(ours)
         self.results, stream = os.pipe()
+        fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._status, status = os.pipe()
         log, output = os.pipe()
         for name in ("home", "tmp", "extensions"):
@@ -112,7 +118,13 @@ class CandidateProcess:
             "writable": [str(folder), "/dev"],
             "file_bytes": limits.file_bytes,
         }
-        worker = [sys.executable, "-I", "-c", _BOOT.format(path=str(SOURCE), module="worker"), json.dumps(settings)]
+        worker = [
+            sys.executable,
+            "-I",
+            "-c",
+            _BOOT.format(path=str(SOURCE), module="worker"),
+            json.dumps(settings),
+        ]
         keeper = {
             "argv": worker,
             "pass": [theirs.fileno(), stream],
@@ -139,6 +151,7 @@ class CandidateProcess:
         with contextlib.suppress(ChannelClosed):
             self.channel.send({"secret": secret})
         self.channel.secret = secret
+        self._await_start()
 
     def ask(self, request: dict[str, Any], stage: str, limit_s: float) -> dict[str, Any]:
         """Sends a request and waits for its answer. Raises Ended when the process is over or was ended."""
@@ -152,6 +165,7 @@ class CandidateProcess:
 
     def answer(self, stage: str, limit_s: float) -> dict[str, Any]:
         """The answer to what was asked. Raises Ended."""
+        start = time.monotonic()
         try:
             return self.channel.receive(limit_s)
         except ChannelTimeout:
@@ -162,6 +176,8 @@ class CandidateProcess:
             raise Ended(Cheated("forged message", str(error))) from None
         except ChannelClosed:
             raise Ended(self._how_it_ended(stage)) from None
+        finally:
+            self.stages_s[stage] = self.stages_s.get(stage, 0.0) + time.monotonic() - start
 
     def kill(self) -> None:
         """Ends the whole tree with SIGKILL; safe to call twice and from another thread."""
@@ -179,11 +195,21 @@ class CandidateProcess:
             os.close(self.results)
         self.log.finish()
 
+    def _await_start(self) -> None:
+        """Waits until the worker is up; what fails before it has read the candidate is the judge's failure."""
+        try:
+            self.answer("start", self.limits.build_s)
+        except Ended as ended:
+            last = self.log.text.strip().splitlines()[-1:] or ["it said nothing"]
+            raise JudgeError(f"a candidate's process could not start ({ended.outcome.words}): {last[0]}") from ended
+
     def _how_it_ended(self, stage: str) -> Outcome:
         """What the keeper says of a process that hung up."""
         text = b""
         deadline = time.monotonic() + 10
-        while not text.endswith(b"\n") and select.select([self._status], [], [], max(0, deadline - time.monotonic()))[0]:
+        while (
+            not text.endswith(b"\n") and select.select([self._status], [], [], max(0, deadline - time.monotonic()))[0]
+        ):
             data = os.read(self._status, 4096)
             if not data:
                 break
@@ -210,7 +236,12 @@ class OracleProcess:
         self._channel = Channel(ours)
         self._vault = vault
         self._log_read, output = os.pipe()
-        command = [sys.executable, "-c", _BOOT.format(path=str(SOURCE), module="oracle"), str(theirs.fileno())]
+        command = [
+            sys.executable,
+            "-c",
+            _BOOT.format(path=str(SOURCE), module="oracle"),
+            str(theirs.fileno()),
+        ]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -228,7 +259,9 @@ class OracleProcess:
         self._channel.send({"do": "prepare", "vault": str(self._vault), **request})
         deadline = time.monotonic() + limit_s
         while True:
-            reply = self._receive(max(0.0, deadline - time.monotonic()), f"the reference's answers took over {limit_s:g} s")
+            reply = self._receive(
+                max(0.0, deadline - time.monotonic()), f"the reference's answers took over {limit_s:g} s"
+            )
             if "progress" in reply:
                 say(reply["progress"])
             elif "error" in reply:
@@ -288,7 +321,11 @@ def _python_folders() -> list[str]:
 
 def _environment(folder: Path, header: str) -> dict[str, str]:
     """No secrets, and every cache in the candidate's own folder."""
-    kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT_ENVIRONMENT or name.startswith(_KEPT_PREFIXES)
+    }
     tools = [str(Path(sys.executable).parent)]  # ninja stands beside python
     tools += [str(Path(hardware.nvcc()).parent)] if hardware.nvcc() else []
     return {

@@ -33,7 +33,9 @@ class Answer:
 class Reference:
     """A task's module, ready to be evaluated in any precision."""
 
-    def __init__(self, source: str, path: str, sizes: dict[str, Any], *, mode: str, seed: int, device: torch.device) -> None:
+    def __init__(
+        self, source: str, path: str, sizes: dict[str, Any], *, mode: str, seed: int, device: torch.device
+    ) -> None:
         self.device = device
         self.path = path
         self.seed = seed
@@ -85,7 +87,11 @@ class Reference:
         model.load_state_dict(state)
         structure, leaves = take_apart(inputs, "input")
         tensors = [_leaf(leaf.tensor, self.device, dtype, grad=cotangents is not None) for leaf in leaves]
-        with precision(*allow_tf32), within or contextlib.nullcontext(), torch.set_grad_enabled(cotangents is not None):
+        with (
+            precision(*allow_tf32),
+            within or contextlib.nullcontext(),
+            torch.set_grad_enabled(cotangents is not None),
+        ):
             seed_all(self.seed if seed is None else seed)
             out = call(model, put_together(structure, tensors))
             out_structure, outputs = take_apart(numbers_to_tensors(out), "output")
@@ -133,11 +139,13 @@ def blamed_on_task(path: str, what: str) -> Iterator[None]:
         yield
     except (torch.OutOfMemoryError, MemoryError, TaskError, NotPlain):
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - anything may come out of a task file
+    except (Exception, SystemExit) as error:
         if "allocate memory" in str(error):
             raise MemoryError(str(error)) from error
         line = _line_in(path, error)
-        raise TaskError(f"{path}{f', line {line}' if line else ''}: {what} raises {type(error).__name__}: {error}") from error
+        raise TaskError(
+            f"{path}{f', line {line}' if line else ''}: {what} raises {type(error).__name__}: {error}"
+        ) from error
 
 
 def construct(cls: Any, init_inputs: Any) -> Any:

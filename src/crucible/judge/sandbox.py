@@ -1,10 +1,10 @@
 """The sandbox that a candidate's process puts itself in before it reads a line of the candidate.
 
 Landlock (Linux 5.13 and later, no privileges needed): the process and all it starts can write only below its
-own folder, read only the system, the Python installation, the toolkits and its inputs, open no network connection, and
-neither trace nor signal a process outside; a root user is held to it too. Where the kernel has no Landlock the judge goes on without
-and says so in its findings: the expected values are out of reach all the same, since they are never in
-a file with a name nor in the candidate's process.
+own folder, read only the system, the Python installation, the toolkits and its inputs, open no network
+connection, and neither trace nor signal a process outside; a root user is held to it too. Where the kernel has
+no Landlock the judge goes on without: the expected values are out of reach all the same, since they are never
+in a file with a name nor in the candidate's process.
 
 Source of the numbers: linux/landlock.h.
 """

@@ -84,7 +84,7 @@ def read_bundle(path: Path) -> Any:
     with _beside(path, ".bin").open("rb") as file:
         for dtype, shape in header["tensors"]:
             tensor = torch.empty(shape, dtype=getattr(torch, dtype))
-            file.readinto(raw_bytes(tensor))  # type: ignore[attr-defined]
+            file.readinto(raw_bytes(tensor))
             tensors.append(tensor)
     return put_together(header["structure"], tensors)
 
@@ -94,11 +94,13 @@ def _beside(path: Path, ending: str) -> Path:
 
 
 def raw_bytes(tensor: torch.Tensor) -> memoryview:
-    """A contiguous CPU tensor's own memory, writable, without a copy."""
+    """A contiguous CPU tensor's own memory, writable, without a copy; the view keeps the tensor alive."""
     count = tensor.numel() * tensor.element_size()
     if count == 0:
         return memoryview(b"")
-    return memoryview((ctypes.c_char * count).from_address(tensor.data_ptr())).cast("B")
+    memory = (ctypes.c_char * count).from_address(tensor.data_ptr())
+    memory.owner = tensor  # type: ignore[attr-defined]
+    return memoryview(memory).cast("B")
 
 
 def _structure(value: Any, name: str, leaves: list[Leaf]) -> Any:
@@ -116,4 +118,6 @@ def _structure(value: Any, name: str, leaves: list[Leaf]) -> Any:
     if isinstance(value, tuple | list):
         kind = "tuple" if isinstance(value, tuple) else "list"
         return [kind, [_structure(item, f"{name}[{i}]", leaves) for i, item in enumerate(value)]]
-    raise NotPlain(f"{name} is a {type(value).__name__}: only tensors, numbers, text, None, dtypes, lists, tuples and dicts")
+    raise NotPlain(
+        f"{name} is a {type(value).__name__}: only tensors, numbers, text, None, dtypes, lists, tuples and dicts"
+    )

@@ -332,6 +332,8 @@ class Verdict:
     """Seconds from the start of its process until ModelNew could be constructed."""
     total_s: float = 0.0
     """Seconds spent on this candidate, waiting excluded."""
+    stages_s: tuple[tuple[str, float], ...] = ()
+    """Seconds its process was busy in each stage, by name."""
     log: str = ""
     """The tail of what it and its compiler printed."""
     cached: bool = field(default=False, compare=False)

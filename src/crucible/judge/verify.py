@@ -30,8 +30,20 @@ from crucible.judge.verdict import (
 )
 
 _LOST_CONTEXT = ("illegal memory access", "misaligned address", "unspecified launch failure", "illegal instruction")
-_REFUSED_LAUNCH = ("invalid configuration", "invalid argument", "too many resources", "no kernel image", "invalid device function", "left unchecked")  # fmt: skip
-_WANTS_A_GPU = ("Torch not compiled with CUDA enabled", "No CUDA GPUs are available", "Found no NVIDIA driver", "CUDA driver")  # fmt: skip
+_REFUSED_LAUNCH = (
+    "invalid configuration",
+    "invalid argument",
+    "too many resources",
+    "no kernel image",
+    "invalid device function",
+    "left unchecked",
+)
+_WANTS_A_GPU = (
+    "Torch not compiled with CUDA enabled",
+    "No CUDA GPUs are available",
+    "Found no NVIDIA driver",
+    "CUDA driver",
+)
 
 
 @dataclass
@@ -132,7 +144,12 @@ class Verifier:
         errors = [from_json(tensor) for tensor in again["tensors"]]
         for error in errors:
             if not error.ok:
-                raise Stop(Wrong("not reproducible", f"right once, then {_wrong(error, 'forward', 'a second run').words}"))
+                raise Stop(
+                    Wrong(
+                        "not reproducible",
+                        f"right once, then {_wrong(error, 'forward', 'a second run').words}",
+                    )
+                )
         if again["fingerprint"] != first["fingerprint"]:
             claim = "not bitwise reproducible"
             self._find(claim, "two runs on the same inputs differ, both within the tolerance")
@@ -140,8 +157,7 @@ class Verifier:
 
     def _backward(self, case: dict[str, Any]) -> None:
         specs = self.description["gradients"]
-        inputs = [name for name in self.description["inputs"]]
-        request = {"do": "backward", "case": case["index"], "inputs": inputs}
+        request = {"do": "backward", "case": case["index"], "inputs": self.description["inputs"]}
         reply = self.process.ask(request, "backward", self.process.limits.run_s)
         if "raised" in reply and not self.training:
             self.found.backward_failed = f"raises {_one_line(reply['message'])}"
@@ -174,7 +190,7 @@ class Verifier:
         self.oracle.start_compare(case["index"], part, names)
         try:
             self.process.start({"do": "send", "part": part, "names": names})
-            reply = self.process.answer(part, self.process.limits.run_s)
+            reply = self.process.answer(f"results of {part}", self.process.limits.run_s)
             if "raised" in reply:
                 self.process.kill()  # closes the stream, so that the oracle stops waiting
         except Ended:
@@ -192,14 +208,24 @@ class Verifier:
             raise Stop(Cheated(*reply["cheat"]))
         expected = self.description["outputs"]
         if not _same_structure(self.description["structure"], reply["structure"]):
-            raise Stop(Wrong("structure", f"{_form(reply['structure'])} instead of {_form(self.description['structure'])}"))
+            raise Stop(
+                Wrong(
+                    "structure",
+                    f"{_form(reply['structure'])} instead of {_form(self.description['structure'])}",
+                )
+            )
         for want, got in zip(expected, reply["outputs"], strict=True):
             if got["shape"] != want["shape"]:
                 raise Stop(Wrong("shape", f"{want['name']} is {got['shape']}, should be {want['shape']}"))
             if got["dtype"] != want["dtype"]:
                 raise Stop(Wrong("dtype", f"{want['name']} is {got['dtype']}, should be {want['dtype']}"))
             if got["device"] != self.description["device"]:
-                raise Stop(Wrong("device", f"{want['name']} is on {got['device']}, should be on {self.description['device']}"))
+                raise Stop(
+                    Wrong(
+                        "device",
+                        f"{want['name']} is on {got['device']}, should be on {self.description['device']}",
+                    )
+                )
         for output, source in reply["aliases"]:
             if [output, source] not in self.description["aliases"]:
                 detail = f"output {output} shares memory with input {source}; the reference's does not"

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import json
 import os
 import sys
-import time
 import traceback
 import types
 from collections.abc import Callable
@@ -27,9 +25,17 @@ from crucible.judge import building, cheats, clock, diagnostics, sandbox
 from crucible.judge.channel import Channel, ChannelClosed
 from crucible.judge.compare import CHUNK_BYTES, POISON
 from crucible.judge.reference import call, construct, gradients_of, precision, seed_all, share_memory
-from crucible.judge.tree import NotPlain, numbers_to_tensors, put_together, raw_bytes, read_bundle, take_apart
+from crucible.judge.tree import numbers_to_tensors, put_together, raw_bytes, read_bundle, take_apart
 
-_FRESH = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "resize_")
+_FRESH = (
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "empty_permuted",
+    "resize_",
+)
 _VIEWS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 MESSAGE_LIMIT = 20_000
 
@@ -113,7 +119,11 @@ class Worker:
         _poison_free_memory(self.device, request["outputs"])
         poison = Poison()
         swallowed = cheats.Swallowed(self.file)
-        with precision(*self.allow_tf32), torch.set_grad_enabled(request["backward"]), contextlib.ExitStack() as stack:
+        with (
+            precision(*self.allow_tf32),
+            torch.set_grad_enabled(request["backward"]),
+            contextlib.ExitStack() as stack,
+        ):
             if request["poison"]:
                 stack.enter_context(swallowed)
                 stack.enter_context(poison)
@@ -127,7 +137,12 @@ class Worker:
         report: dict[str, Any] = {
             "structure": out_structure,
             "outputs": [
-                {"name": leaf.name, "dtype": str(t.dtype)[6:], "shape": list(t.shape), "device": t.device.type}
+                {
+                    "name": leaf.name,
+                    "dtype": str(t.dtype)[6:],
+                    "shape": list(t.shape),
+                    "device": t.device.type,
+                }
                 for leaf, t in zip(leaves, self.outputs, strict=True)
             ],
             "aliases": [
@@ -147,9 +162,7 @@ class Worker:
         assert self.model is not None
         _, tensors, given = self._kept_for_backward
         cotangents = read_bundle(self.inputs_folder / f"case{request['case']}.cotangents")
-        wanted = {
-            name: t for name, t in zip(request["inputs"], tensors, strict=True) if t.requires_grad
-        }
+        wanted = {name: t for name, t in zip(request["inputs"], tensors, strict=True) if t.requires_grad}
         wanted.update({name: p for name, p in self.model.named_parameters() if p.requires_grad})
         with precision(*self.allow_tf32):
             self.gradients = gradients_of(self.outputs, wanted, cotangents)
@@ -250,9 +263,7 @@ def _subclass_in(out: Any) -> str | None:
 def _mutated(tensors: list[torch.Tensor], given: list[torch.Tensor]) -> list[int]:
     """Indices of inputs that no longer hold what was given."""
     return [
-        i
-        for i, (now, before) in enumerate(zip(tensors, given, strict=True))
-        if not _same_bits(now.detach(), before)
+        i for i, (now, before) in enumerate(zip(tensors, given, strict=True)) if not _same_bits(now.detach(), before)
     ]
 
 
@@ -271,10 +282,17 @@ def _write(descriptor: int, tensor: torch.Tensor) -> None:
             _write(descriptor, row)
         return
     flat = tensor.contiguous().flatten()
-    for chunk in flat.split(max(1, CHUNK_BYTES // flat.element_size())):
-        view = raw_bytes(chunk.cpu())
+    elements = max(1, CHUNK_BYTES // flat.element_size())
+    staging = _pinned(flat[:elements]) if flat.device.type == "cuda" else None
+    for chunk in flat.split(elements):
+        view = raw_bytes(chunk if staging is None else staging[: chunk.numel()].copy_(chunk))
         while view:
             view = view[os.write(descriptor, view) :]
+
+
+def _pinned(like: torch.Tensor) -> torch.Tensor:
+    """Page-locked memory on the CPU: copies from the GPU run at full speed into it."""
+    return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
 
 
 def _poison_free_memory(device: torch.device, outputs: list[dict[str, Any]]) -> None:
@@ -318,16 +336,20 @@ def _failure(error: BaseException, worker: Worker) -> dict[str, Any]:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == worker.file]
     return {
         "raised": type(error).__name__,
-        "message": text[:MESSAGE_LIMIT] if len(text) <= MESSAGE_LIMIT else text[: MESSAGE_LIMIT // 2] + "\n...\n" + text[-MESSAGE_LIMIT // 2 :],
+        "message": _shortened(text),
         "line": frames[-1].lineno if frames else getattr(error, "lineno", None) or 0,
         "build_failure": diagnostics.is_build_failure(str(error)),
-        "compiled_only": isinstance(error, building.CompiledOnly) or bool(
-            worker.watcher.compile_only and any(not b.error for b in worker.watcher.builds)
-        ),
+        "compiled_only": isinstance(error, building.CompiledOnly) or worker.watcher.compiled,
         "out_of_memory": isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error),
         "forked": worker.watch.forked,
         "builds": [asdict(build) for build in worker.watcher.builds],
-    }  # fmt: skip
+    }
+
+
+def _shortened(text: str) -> str:
+    """Both ends of a long text: a compiler's first error and its last words."""
+    half = MESSAGE_LIMIT // 2
+    return text if len(text) <= MESSAGE_LIMIT else f"{text[:half]}\n...\n{text[-half:]}"
 
 
 def serve(worker: Worker, channel: Channel) -> None:
@@ -359,8 +381,10 @@ def main() -> None:
         sandbox.confine(settings["readable"], settings["writable"])
     channel = Channel.from_descriptor(settings["channel"])
     channel.secret = channel.receive()["secret"]
+    worker = Worker(settings, channel)
     with contextlib.suppress(ChannelClosed):
-        serve(Worker(settings, channel), channel)
+        channel.send({"done": "start"})
+        serve(worker, channel)
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ std::vector<torch::Tensor> backward(torch::Tensor grad, torch::Tensor winner, to
         multiplier.data_ptr<float>(), grad_x.data_ptr<float>(), partial.data_ptr<float>(), channels,
         winner.size(2), winner.size(3), winner.size(4));
     C10_CUDA_KERNEL_LAUNCH_CHECK();
-    return {grad_x, partial.sum({0, 2}).view_as(multiplier)};
+    return {grad_x, partial.sum(at::IntArrayRef({0, 2})).view_as(multiplier)};
 }
 """
 

@@ -1,0 +1,349 @@
+"""Answers: the reference evaluated exactly, and less exactly, so that the distance between the two is known.
+
+A large batch of independent items is evaluated in parts, so that the judge needs little memory of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from crucible.contract import Contract
+from crucible.errors import JudgeError, TaskError
+from crucible.judge.compare import Difference, Expected, benchmark_rule
+from crucible.judge.noise import RoundedOperands, perturbed
+from crucible.judge.reference import Answer, Reference, blamed_on_task
+from crucible.judge.tree import put_together, take_apart
+from crucible.judge.verdict import Finding
+
+EXACT_BYTES = 256 << 20
+"""Expected tensors above this are kept as float32: rounding adds 3e-8, below any contract's noise."""
+PART_BYTES = 128 << 20
+"""Where a task's outputs are larger and its batch items independent, they are evaluated in parts of this size."""
+
+
+@dataclass
+class Case:
+    """One set of inputs and weights, and the answer to it."""
+
+    label: str
+    inputs: Any
+    state: dict[str, torch.Tensor]
+    backward: bool
+    cotangents: list[torch.Tensor] = field(default_factory=list)
+    outputs: list[Expected] = field(default_factory=list)
+    gradients: dict[str, Expected] = field(default_factory=dict)
+    rule: list[Expected] = field(default_factory=list)
+    """The first outputs under the benchmark's rule: eager PyTorch's values."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One way to evaluate the reference less exactly; its distance from the oracle is noise."""
+
+    dtype: torch.dtype | None
+    allow_tf32: tuple[bool, bool]
+    within: Callable[[], contextlib.AbstractContextManager[Any]]
+    moved: float = 0.0
+    """Inputs and weights are first moved by up to this many unit roundoffs."""
+    seed: int = 0
+
+
+class Vault:
+    """Large tensors in files that nobody can open: unlinked the moment they exist."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._numbers = itertools.count()
+
+    def empty(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        if elements == 0:
+            return torch.empty(0, dtype=dtype)
+        size = elements * dtype.itemsize
+        free = shutil.disk_usage(self.folder).free
+        if size > free:
+            raise JudgeError(
+                f"the oracle needs {size >> 20} MiB in {self.folder} and {free >> 20} are free: set TMPDIR"
+            )
+        path = self.folder / f"expected{next(self._numbers)}"
+        values = torch.from_file(str(path), shared=True, size=elements, dtype=dtype)
+        path.unlink()
+        return values
+
+
+class Answers:
+    """A reference's answers under one contract, with what a candidate's may differ by."""
+
+    def __init__(self, reference: Reference, contract: Contract, vault: Vault, seed: int) -> None:
+        self.reference = reference
+        self.contract = contract
+        self.vault = vault
+        self.seed = seed
+        self.findings: list[Finding] = []
+        self.exact: torch.dtype = torch.float64
+        self.structure: Any = None
+        self.dtypes: list[torch.dtype] = []
+        self.shapes: list[tuple[int, ...]] = []
+        self.aliases: list[list[int]] = []
+        """Pairs (output, input) that share memory in the reference itself."""
+        self.mutated: list[int] = []
+        """Inputs that the reference writes to."""
+        self.part_items = 0
+        """Batch items to evaluate at a time; 0 for all at once."""
+
+    def look_at_outputs(self, case: Case) -> None:
+        """Structure, shapes, dtypes, aliases; whether the reference draws random numbers."""
+        path, total = self.reference.path, _batch_size(case.inputs) or 0
+        with blamed_on_task(path, "Model.forward"):
+            self.part_items = self._find_part(case)
+            part, _ = next(self._parts(case))
+            one = self.reference.evaluate(case.state, part, seed=self.seed)
+            two = self.reference.evaluate(case.state, part, seed=self.seed + 1)
+            self.aliases, self.mutated = self.reference.side_effects(case.state, part)
+        self.structure = one.structure
+        self.dtypes = [leaf.tensor.dtype for leaf in one.outputs]
+        shapes = [tuple(leaf.tensor.shape) for leaf in one.outputs]
+        self.shapes = [(total, *shape[1:]) for shape in shapes] if self.part_items else shapes
+        for a, b in zip(one.outputs, two.outputs, strict=True):
+            if torch.isnan(a.tensor).any():
+                raise TaskError(f"{path}: the reference's {a.name} has NaN on its own inputs")
+            if a.tensor.shape != b.tensor.shape or not _alike(a.tensor, b.tensor):
+                raise TaskError(
+                    f"{path}: the reference draws random numbers ({a.name} differs between two runs), so there "
+                    "is no one right answer; judge it with --mode eval, or take the randomness out"
+                )
+        if not any(dtype.is_floating_point for dtype in self.dtypes):
+            case.backward = False
+
+    def choose_precision(self, case: Case) -> None:
+        """float64 where the reference runs in it, else strict float32, and says so."""
+        sample = Case(case.label, _batch(case.inputs, 0, 1) or case.inputs, case.state, False)
+        try:
+            self.reference.evaluate(sample.state, sample.inputs, dtype=torch.float64)
+        except (RuntimeError, TypeError, ValueError, AssertionError) as error:
+            with blamed_on_task(self.reference.path, "Model.forward"):
+                self.reference.evaluate(sample.state, sample.inputs)
+            self.exact = torch.float32
+            claim = "the oracle computed in strict float32: the reference does not run in float64"
+            self.findings.append(Finding(claim, str(error).splitlines()[0]))
+
+    def answer(self, case: Case) -> None:
+        """Fills in outputs and gradients, exact."""
+        probe = Probe(self.exact, (False, False), contextlib.nullcontext)
+        gradients: dict[str, list[torch.Tensor]] = {}
+        if case.backward:
+            case.cotangents = self._cotangents()
+        for offset, answer in self._evaluate(case, probe):
+            if not case.outputs:
+                case.outputs = self._allocate(answer)
+            for expected, leaf in zip(case.outputs, answer.outputs, strict=True):
+                values = _flat(leaf.tensor)
+                if torch.isnan(values).any():
+                    raise TaskError(f"{self.reference.path}: the reference's {leaf.name} has NaN on {case.label}")
+                expected.values[offset[leaf.name] :][: values.numel()] = values.cpu()
+            for name, gradient in answer.gradients.items():
+                gradients.setdefault(name, []).append(gradient)
+        dtypes = _gradient_dtypes(self.reference, case)
+        for name, parts in gradients.items():
+            joined = torch.cat(parts) if name.startswith("input[") else sum(parts[1:], parts[0])
+            values = self.vault.empty(joined.numel(), self._stored(joined.numel()))
+            values[:] = _flat(joined).cpu()
+            case.gradients[name] = Expected(f"gradient of {name}", values, dtypes[name], tuple(joined.shape))
+        for expected in [*case.outputs, *case.gradients.values()]:
+            expected.scale = _rms(expected.values)
+        _free(self.reference.device)
+
+    def measure_noise(self, case: Case) -> None:
+        """Tolerances: the contract's multiple of what rounding does to the reference itself."""
+        if self.contract.allclose:
+            case.outputs = self._eager(case)
+            return
+        worst: dict[str, tuple[float, float]] = {}
+        for probe in self._probes():
+            for name, difference in self._differences(case, probe).items():
+                error = difference.result(0)
+                if error.relative_l2 == float("inf") or error.nan:
+                    raise TaskError(
+                        f"{self.reference.path}: the reference's {name} overflows at the contract's precision "
+                        f"on {case.label}, where the exact answer is finite"
+                    )
+                l2, peak = worst.get(name, (0.0, 0.0))
+                worst[name] = max(l2, error.relative_l2), max(peak, error.peak)
+        for expected in [*case.outputs, *case.gradients.values()]:
+            _allow(expected, *worst.get(expected.name, (0.0, 0.0)), self.contract.multiple)
+        if case.label == "its own inputs":
+            case.rule = self._eager(case)
+        _free(self.reference.device)
+
+    def _eager(self, case: Case) -> list[Expected]:
+        """Eager PyTorch's outputs with its default flags, held to the benchmark's rule."""
+        rules = [benchmark_rule(e, self.vault.empty(e.values.numel(), e.values.dtype)) for e in case.outputs]
+        for offset, answer in self._evaluate(
+            replace(case, backward=False), Probe(None, (True, False), contextlib.nullcontext)
+        ):
+            for rule, leaf in zip(rules, answer.outputs, strict=True):
+                values = _flat(leaf.tensor)
+                rule.values[offset[leaf.name] :][: values.numel()] = values.to(rule.values.dtype).cpu()
+        return rules
+
+    def _differences(self, case: Case, probe: Probe) -> dict[str, Difference]:
+        """How far a probe's outputs and gradients are from the answer."""
+        found = {e.name: Difference(e) for e in [*case.outputs, *case.gradients.values()]}
+        summed: dict[str, torch.Tensor] = {}
+        for _, answer in self._evaluate(case, probe):
+            for leaf in answer.outputs:
+                found[leaf.name].add(_flat(leaf.tensor))
+            for name, gradient in answer.gradients.items():
+                if name.startswith("input["):
+                    found[f"gradient of {name}"].add(_flat(gradient))
+                else:
+                    summed[name] = summed[name] + gradient if name in summed else gradient
+        for name, gradient in summed.items():
+            found[f"gradient of {name}"].add(_flat(gradient))
+        return found
+
+    def _probes(self) -> list[Probe]:
+        """The library as the contract lets it run, and rounding done here, once with everything moved a little."""
+        bits = self.contract.operand_bits
+        if self.contract.bfloat16_tensors:
+            rounding = Probe(torch.float32, (False, False), lambda: RoundedOperands(bits, results=True))
+            return [Probe(None, (True, True), contextlib.nullcontext), rounding, replace(rounding, moved=0.5)]
+        library = Probe(None, (self.contract.allow_tf32,) * 2, contextlib.nullcontext)
+        if bits == 23:
+            # Moves below one unit in the last place would round away, hence 2.
+            return [library, replace(library, moved=2.0), replace(library, moved=2.0, seed=1)]
+        rounding = Probe(None, (False, False), lambda: RoundedOperands(bits))
+        return [library, rounding, replace(rounding, moved=0.5)]
+
+    def _evaluate(self, case: Case, probe: Probe) -> Iterator[tuple[dict[str, int], Answer]]:
+        """Answers for consecutive parts of the batch (one part for most tasks), with each output's offset."""
+        generator = torch.Generator().manual_seed(self.seed + 501 + probe.seed)
+        state = case.state
+        reach = self.contract.unit_roundoff * probe.moved
+        if reach:
+            state = {name: perturbed(value, reach, generator) for name, value in state.items()}
+        offset: dict[str, int] = {}
+        for inputs, cotangents in self._parts(case):
+            if reach:
+                structure, leaves = take_apart(inputs, "input")
+                inputs = put_together(structure, [perturbed(leaf.tensor, reach, generator) for leaf in leaves])
+            with blamed_on_task(self.reference.path, f"Model.forward ({case.label})"):
+                answer = self.reference.evaluate(
+                    state,
+                    inputs,
+                    cotangents if case.backward else None,
+                    dtype=probe.dtype,
+                    allow_tf32=probe.allow_tf32,
+                    within=probe.within(),
+                )
+            yield {leaf.name: offset.get(leaf.name, 0) for leaf in answer.outputs}, answer
+            for leaf in answer.outputs:
+                offset[leaf.name] = offset.get(leaf.name, 0) + leaf.tensor.numel()
+
+    def _parts(self, case: Case) -> Iterator[tuple[Any, list[torch.Tensor]]]:
+        items, total = self.part_items, _batch_size(case.inputs) or 0
+        if not items:
+            yield case.inputs, case.cotangents
+            return
+        for start in range(0, total, items):
+            yield _batch(case.inputs, start, items), [c[start : start + items] for c in case.cotangents]
+
+    def _find_part(self, case: Case) -> int:
+        """Batch items a part, by trying: 0 when the outputs are small or the items depend on one another."""
+        total = _batch_size(case.inputs) or 0
+        if total < 4:
+            return 0
+        two, one = _batch(case.inputs, 0, 2), _batch(case.inputs, 1, 1)
+        try:
+            pair = self.reference.evaluate(case.state, two, dtype=self.exact).outputs
+            single = self.reference.evaluate(case.state, one, dtype=self.exact).outputs
+        except RuntimeError:
+            return 0  # the reference takes this batch size only
+        bytes_of_one = 0
+        for a, b in zip(pair, single, strict=True):
+            if a.tensor.shape[:1] != (2,) or not torch.allclose(a.tensor[1:], b.tensor, rtol=1e-9, atol=1e-12):
+                return 0  # batch items are not independent (batch norm in training, a mean over the batch)
+            bytes_of_one += b.tensor.numel() * 4
+        return 0 if bytes_of_one * total <= PART_BYTES else max(1, PART_BYTES // bytes_of_one)
+
+    def _cotangents(self) -> list[torch.Tensor]:
+        """Random gradients to pull back, one for each floating output, in the outputs' dtype."""
+        generator = torch.Generator().manual_seed(self.seed + 777)
+        return [
+            torch.randn(shape, generator=generator).to(dtype)
+            for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
+            if dtype.is_floating_point
+        ]
+
+    def _allocate(self, answer: Answer) -> list[Expected]:
+        """Room for a case's outputs, whole batch."""
+        expected = []
+        for leaf, dtype, shape in zip(answer.outputs, self.dtypes, self.shapes, strict=True):
+            elements = torch.Size(shape).numel()
+            stored = self._stored(elements) if dtype.is_floating_point else dtype
+            expected.append(Expected(leaf.name, self.vault.empty(elements, stored), dtype, shape))
+        return expected
+
+    def _stored(self, elements: int) -> torch.dtype:
+        return self.exact if elements * 4 <= EXACT_BYTES else torch.float32
+
+
+def _allow(expected: Expected, l2: float, peak: float, multiple: float) -> None:
+    if expected.dtype.is_floating_point:
+        roundoff = torch.finfo(expected.dtype).eps / 2
+        expected.relative_l2_allowed = multiple * max(l2, roundoff)
+        expected.peak_allowed = multiple * max(peak, 2 * roundoff)
+    else:
+        expected.relative_l2_allowed = max(multiple * l2, 0.5 / max(1, expected.values.numel()))
+        expected.peak_allowed = 1.0
+
+
+def _gradient_dtypes(reference: Reference, case: Case) -> dict[str, torch.dtype]:
+    """The dtype that each gradient has for a candidate: its input's or parameter's."""
+    dtypes = {leaf.name: leaf.tensor.dtype for leaf in take_apart(case.inputs, "input")[1]}
+    return {**dtypes, **{name: p.dtype for name, p in reference.model.named_parameters()}}
+
+
+def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal within what nondeterministic summation does."""
+    if not a.is_floating_point():
+        return torch.equal(a, b)
+    return torch.allclose(a.float(), b.float(), rtol=1e-2, atol=1e-2 * float(a.float().abs().mean()), equal_nan=True)
+
+
+def _batch_size(inputs: Any) -> int | None:
+    """The leading size that all input tensors share, None when they share none."""
+    sizes = {leaf.tensor.shape[0] if leaf.tensor.dim() else 0 for leaf in take_apart(inputs, "input")[1]}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _batch(inputs: Any, start: int, items: int) -> Any:
+    if not _batch_size(inputs):
+        return None
+    structure, leaves = take_apart(inputs, "input")
+    return put_together(structure, [leaf.tensor[start : start + items] for leaf in leaves])
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().flatten()
+
+
+def _rms(values: torch.Tensor) -> float:
+    """Root mean square of the finite values, 1.0 when that is zero; read a part at a time."""
+    total = 0.0
+    for part in values.split(4 << 20):
+        wide = part.to(torch.float64)
+        total += float(torch.where(torch.isfinite(wide), wide * wide, 0.0).sum())
+    return (total / max(1, values.numel())) ** 0.5 or 1.0
+
+
+def _free(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
