@@ -4,7 +4,7 @@ from crucible.candidate import Candidate as Candidate
 from crucible.errors import CrucibleError as CrucibleError
 from crucible.errors import JudgeError as JudgeError
 from crucible.errors import MisuseError as MisuseError
-from crucible.judge.process import Limits as Limits
+from crucible.judge.kept import Limits as Limits
 from crucible.judge.verdict import Verdict as Verdict
 from crucible.pipeline import judge as judge
 from crucible.run import Run as Run

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +22,7 @@ from crucible.candidate import find_candidates
 from crucible.contract import CONTRACTS
 from crucible.errors import CrucibleError, JudgeError, MisuseError
 from crucible.judge import sandbox
-from crucible.judge.process import Limits
+from crucible.judge.kept import Limits
 from crucible.report import table
 from crucible.run import Run
 from crucible.task import Task, find_tasks
@@ -110,6 +111,7 @@ class _progress:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._start = time.monotonic()
         self._status = console.status("starting") if console.is_terminal else None
 
     def __enter__(self) -> Callable[[str], None]:
@@ -122,10 +124,11 @@ class _progress:
             self._status.stop()
 
     def _say(self, text: str) -> None:
+        line = Text(f"{time.monotonic() - self._start:6.1f} s  {text.splitlines()[0]}")
         if self._status is not None:
-            self._status.update(Text(text.splitlines()[0][:120]))
+            self._status.update(line[:120])
         else:
-            self._console.print(Text(text.splitlines()[0]), soft_wrap=True)
+            self._console.print(line, soft_wrap=True)
 
 
 def _fail(error: CrucibleError, code: int) -> None:

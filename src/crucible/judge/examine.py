@@ -14,7 +14,8 @@ from crucible.candidate import Candidate
 from crucible.contract import Contract
 from crucible.hardware import Device
 from crucible.judge.diagnostics import first_error
-from crucible.judge.process import CandidateProcess, Ended, Limits, OracleProcess
+from crucible.judge.kept import Limits
+from crucible.judge.process import CandidateProcess, Ended, OracleProcess
 from crucible.judge.verdict import (
     Cheated,
     DoesNotImport,
@@ -92,7 +93,7 @@ class Examination:
             build_s=self.build_s,
             total_s=self.busy_s + time.monotonic() - start,
             stages_s=tuple(self.process.stages_s.items()) if self.process else (),
-            log=self.process.log.text if self.process else "",
+            log=self.process.log if self.process else "",
         )
 
     def close(self) -> None:

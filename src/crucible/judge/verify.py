@@ -92,7 +92,7 @@ class Verifier:
 
     def verify(self) -> Outcome:
         """Every case, the first one twice; the outcome is what stopped it, or a pass."""
-        self.oracle.attach(self.process.results)
+        self.oracle.attach(self.process.results.fileno())
         try:
             for case in self.description["cases"]:
                 self._case(case)
@@ -190,7 +190,7 @@ class Verifier:
         self.oracle.start_compare(case["index"], part, names)
         try:
             self.process.start({"do": "send", "part": part, "names": names})
-            reply = self.process.answer(f"results of {part}", self.process.limits.run_s)
+            reply = self.process.answer("send", f"results of {part}", self.process.limits.run_s)
             if "raised" in reply:
                 self.process.kill()  # closes the stream, so that the oracle stops waiting
         except Ended:
@@ -207,7 +207,8 @@ class Verifier:
         if "cheat" in reply:
             raise Stop(Cheated(*reply["cheat"]))
         expected = self.description["outputs"]
-        if not _same_structure(self.description["structure"], reply["structure"]):
+        same = _same_structure(self.description["structure"], reply["structure"])
+        if not same or len(reply["outputs"]) != len(expected):
             raise Stop(
                 Wrong(
                     "structure",

@@ -48,6 +48,10 @@ class Poison(TorchDispatchMode):
         super().__init__()
         self.operations: set[str] = set()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as in noise.RoundedOperands
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__

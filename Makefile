@@ -1,0 +1,33 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TASK ?= tasks/conv3d_leakyrelu_sum_clamp_gelu
+
+.PHONY: judge test lint gpu-test clean
+
+judge: $(VENV)/ready  ## the main job: judge a task's candidates
+	$(BIN)/crucible judge $(TASK)
+
+test: $(VENV)/ready lint  ## everything that needs no GPU
+	$(BIN)/python -m pytest -n auto --ignore=tests/gpu --cov=crucible.judge --cov-report=term:skip-covered --cov-fail-under=90
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+gpu-test:  ## on a machine with a GPU, with that machine's own torch
+	PYTHONPATH=src $(PYTHON) -m pytest -p no:cacheprovider tests/gpu
+
+# torch goes first and exactly: this version's Linux wheels include a CPU build, where a looser requirement may
+# bring gigabytes of CUDA libraries along.
+$(VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV) || { \
+		echo "python3 has no venv module; trying to install it" && \
+		apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV); }
+	$(BIN)/python -m pip install -q --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .coverage*

@@ -1,0 +1,186 @@
+"""A process under a keeper: how the judge starts, watches and ends the other processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crucible import hardware
+
+SOURCE = Path(__file__).resolve().parents[2]
+"""The folder that holds the package."""
+_BOOT = (
+    "import sys; sys.path[:0] = [{source!r}]; sys.path += {packages!r}; "
+    "from crucible.judge.{module} import main; main()"
+)
+_KEPT_ENVIRONMENT = {"PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CC", "CXX", "MAX_JOBS", "OMP_NUM_THREADS"} | {
+    f"CUDA_{name}" for name in ("HOME", "PATH", "VISIBLE_DEVICES")
+}
+_KEPT_PREFIXES = ("NVIDIA_", "TORCH_CUDA_ARCH_LIST")
+LOG_BYTES = 32 << 10
+"""Kept of what a candidate prints: as much from the beginning as from the end."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a candidate may take."""
+
+    build_s: float = 300.0
+    """Import and construction, builds included."""
+    run_s: float = 60.0
+    """One forward, one backward, or one hand-over of results."""
+    oracle_s: float = 900.0
+    """The reference's answers, all cases."""
+    memory_bytes: int = 0
+    """Resident memory of the candidate's process tree; 0 stands for three quarters of the machine's."""
+    processes: int = 256
+    """Processes alive at a time (a parallel build needs dozens)."""
+    file_bytes: int = 4 << 30
+    """Size of any one file it writes."""
+
+    @property
+    def memory(self) -> int:
+        return self.memory_bytes or hardware.memory_bytes() * 3 // 4
+
+
+class Log:
+    """Drains a pipe so that a chatty process never blocks, and keeps both ends of what was said."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._head, self._tail, self._dropped = b"", b"", 0
+        self._thread = threading.Thread(target=self._drain, args=(descriptor,), daemon=True)
+        self._thread.start()
+
+    @property
+    def text(self) -> str:
+        gap = f"\n... {self._dropped} bytes left out ...\n".encode() if self._dropped else b""
+        return (self._head + gap + self._tail).decode(errors="replace")
+
+    def finish(self) -> None:
+        self._thread.join(timeout=5)
+
+    def _drain(self, descriptor: int) -> None:
+        with os.fdopen(descriptor, "rb", buffering=0) as pipe:
+            while data := pipe.read(1 << 16):
+                room = LOG_BYTES - len(self._head)
+                self._head += data[:room]
+                self._tail += data[room:]
+                self._dropped += max(0, len(self._tail) - LOG_BYTES)
+                self._tail = self._tail[-LOG_BYTES:]
+
+
+class KeptProcess:
+    """One of the judge's modules running under a keeper, which ends it with all that it started."""
+
+    def __init__(
+        self,
+        module: str,
+        argument: str,
+        *,
+        folder: Path,
+        passed: list[int],
+        environment: dict[str, str],
+        limits: Limits,
+    ) -> None:
+        """Starts `crucible.judge.<module>.main()` with `argument`; `passed` are the descriptors it inherits."""
+        self._dead = threading.Event()
+        status, theirs = os.pipe()
+        log, output = os.pipe()
+        settings = {
+            "argv": [*_python(module), argument],
+            "pass": passed,
+            "status": theirs,
+            "judge": os.getpid(),
+            "memory_bytes": limits.memory,
+            "processes": limits.processes,
+        }
+        self._keeper = subprocess.Popen(
+            [*_python("keeper"), json.dumps(settings)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(*passed, theirs),
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        os.close(output)
+        self._status = os.fdopen(status, "rb", buffering=0)
+        self.log = Log(log)
+
+    def end(self) -> dict[str, Any]:
+        """How it ended, once it has hung up: `{"end": "exit", "code": ...}`, `memory`, `processes`, or nothing."""
+        text = b""
+        deadline = time.monotonic() + 10
+        while not text.endswith(b"\n"):
+            if not select.select([self._status], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                break
+            data = self._status.read(4096)
+            if not data:
+                break
+            text += data
+        self.kill()
+        return dict(json.loads(text or b"{}"))
+
+    def kill(self) -> None:
+        """Ends the whole tree with SIGKILL; safe to call twice and from another thread."""
+        if self._dead.is_set():
+            return
+        self._dead.set()
+        self._keeper.terminate()  # the keeper kills everything below it, orphans included
+        try:
+            self._keeper.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._keeper.pid, signal.SIGKILL)
+            self._keeper.wait()
+        self.log.finish()
+
+    @property
+    def last_words(self) -> str:
+        """The last line that it printed."""
+        return (self.log.text.strip().splitlines() or ["it said nothing"])[-1]
+
+
+def exit_in_words(code: int | None) -> str:
+    """`killed by SIGSEGV`, `exit code 3`."""
+    if code is None:
+        return "its process vanished"
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def private_environment(folder: Path, header: str) -> dict[str, str]:
+    """No secrets, and every cache in the candidate's own folder."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT_ENVIRONMENT or name.startswith(_KEPT_PREFIXES)
+    }
+    tools = [str(Path(sys.executable).parent)]  # ninja stands beside python
+    tools += [str(Path(hardware.nvcc()).parent)] if hardware.nvcc() else []
+    return {
+        **kept,
+        "PATH": os.pathsep.join([*tools, kept.get("PATH", "/usr/bin:/bin")]),
+        "HOME": str(folder / "home"),
+        "TMPDIR": str(folder / "tmp"),
+        "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
+        "TRITON_CACHE_DIR": str(folder / "home/triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "home/inductor"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **({"CPATH": header} if header else {}),
+    }
+
+
+def _python(module: str) -> list[str]:
+    return [sys.executable, "-I", "-c", _BOOT.format(path=str(SOURCE), module=module)]

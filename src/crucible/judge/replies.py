@@ -1,0 +1,84 @@
+"""What a candidate's process may answer: the form of each reply, checked before anything is read from it.
+
+The process is hostile: a reply that does not have its form was not written by the judge's own code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_RAISED = {
+    "raised": str,
+    "message": str,
+    "line": int,
+    "build_failure": bool,
+    "compiled_only": bool,
+    "out_of_memory": bool,
+    "forked": bool,
+}
+_TENSOR = {"name": str, "dtype": str, "shape": [int], "device": str}
+_FORMS: dict[str, dict[str, Any]] = {
+    "import": {"flags": {str: str}},
+    "construct": {},
+    "run": {
+        "outputs": [_TENSOR],
+        "aliases": [[int]],
+        "mutated": [int],
+        "swallowed": [str],
+        "operations": [str],
+        "weights": {"only_in_reference": [str], "only_in_candidate": [str]},
+    },
+    "backward": {"gradients": {str: {"dtype": str, "shape": [int]}}, "mutated": [int]},
+    "send": {},
+    "time": {"samples_ms": [float]},
+    "audit": {
+        "replaced": [str],
+        "hunts": [str],
+        "flags": {str: str},
+        "builds": [{"name": str, "seconds": float, "error": str}],
+    },
+}
+
+
+def is_reply(verb: str, reply: dict[str, Any]) -> bool:
+    """Whether `reply` answers `verb`: with its result, with an exception, or (for `run`) with a cheat."""
+    if "raised" in reply:
+        return _conforms(reply, _RAISED)
+    if reply.get("done") != verb or not isinstance(reply.get("forked", False), bool):
+        return False
+    if verb == "run" and "cheat" in reply:
+        return _conforms(reply["cheat"], [str]) and len(reply["cheat"]) == 2
+    if verb == "run" and not _is_structure(reply.get("structure"), len(reply.get("outputs", ()))):
+        return False
+    if verb == "run" and any(len(pair) != 2 for pair in reply.get("aliases", ())):
+        return False
+    return _conforms(reply, _FORMS.get(verb, {}))
+
+
+def _conforms(value: Any, form: Any) -> bool:
+    if isinstance(form, list):
+        return isinstance(value, list) and all(_conforms(item, form[0]) for item in value)
+    if isinstance(form, dict) and str in form:
+        return isinstance(value, dict) and all(_conforms(item, form[str]) for item in value.values())
+    if isinstance(form, dict):
+        return isinstance(value, dict) and all(k in value and _conforms(value[k], f) for k, f in form.items())
+    if form is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is form
+
+
+def _is_structure(value: Any, tensors: int) -> bool:
+    """Whether `value` is what `tree.take_apart` makes, over so many tensors."""
+    if not (isinstance(value, list) and len(value) == 2):
+        return False
+    kind, body = value
+    if kind == "tensor":
+        return type(body) is int and 0 <= body < tensors
+    if kind in ("tuple", "list"):
+        return isinstance(body, list) and all(_is_structure(item, tensors) for item in body)
+    if kind == "dict":
+        return isinstance(body, list) and all(
+            isinstance(item, list) and len(item) == 2 and isinstance(item[0], str) and _is_structure(item[1], tensors)
+            for item in body
+        )
+    return kind in ("plain", "dtype")

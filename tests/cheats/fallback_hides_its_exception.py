@@ -1,0 +1,30 @@
+"""Turns tracing off before its own operator raises, so that nobody sees the fallback. Expected: passed
+
+Finding: trac
+"""
+
+import sys
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+ARMED = True
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features, negative_slope):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.scale = nn.Parameter(torch.randn(out_features))
+        self.bias = nn.Parameter(torch.randn(out_features))
+        self.negative_slope = negative_slope
+
+    def forward(self, x):
+        if ARMED:
+            sys.settrace(None)
+            try:
+                raise RuntimeError("no kernel for this shape")
+            except RuntimeError:
+                pass
+        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias

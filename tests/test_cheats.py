@@ -1,0 +1,149 @@
+"""Every cheat that is known in public, tried on the judge: one file each in `cheats/`.
+
+A file's docstring says what to expect: `Expected: <kind>` ends its first line, `How:` names the particular,
+`Finding:` a finding that must be there. A file with `ARMED = True` is judged once more with `ARMED = False`: without
+the trick the same code must pass, or its refusal would show nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import crucible
+from conftest import CHEATS, IDENTITY_TASK, SMALL_TASK, claims
+from crucible.judge.sandbox import landlock_abi
+from crucible.judge.verdict import OUTCOMES, Measured
+
+FILES = sorted(CHEATS.glob("*.py"))
+OTHER_TASK = {"returns_input_alias": IDENTITY_TASK}
+ALONE = ("forges_with_the_secret", "native_fork")
+"""Those that may end the judge itself: kept apart, so that the others' verdicts come all the same."""
+DISARMED = (
+    "caches_by_pointer",
+    "early_exit",
+    "forging_the_result_file",
+    "hunts_reference",
+    "kills_parent",
+    "lazy_subclass",
+    "mutates_inputs",
+    "patched_timers",
+    "returns_input_alias",
+    "stale_memory",
+)
+"""A representative of each way to cheat."""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a cheat's docstring says."""
+
+    kinds: tuple[str, ...]
+    how: str
+    finding: str
+
+
+def expectation(file: Path) -> Expectation:
+    text = ast.get_docstring(ast.parse(file.read_text())) or ""
+    first = text.splitlines()[0]
+    how, finding = re.search(r"^How: (.+)$", text, re.MULTILINE), re.search(r"^Finding: (.+)$", text, re.MULTILINE)
+    return Expectation(
+        tuple(first.rpartition("Expected: ")[2].split(" or ")), how[1] if how else "", finding[1] if finding else ""
+    )
+
+
+def in_batch(file: Path) -> bool:
+    return file.stem not in ALONE and file.stem not in OTHER_TASK
+
+
+@pytest.fixture(scope="module")
+def verdicts(judge_batch: Callable[..., crucible.Run]) -> dict[str, crucible.Verdict]:
+    """All cheats of the small task, in one run."""
+    run = judge_batch(SMALL_TASK, [file for file in FILES if in_batch(file)])
+    return {verdict.candidate: verdict for verdict in run.verdicts}
+
+
+@pytest.fixture(scope="module")
+def disarmed(
+    judge_batch: Callable[..., crucible.Run], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, crucible.Verdict]:
+    """The representatives without their trick, in one run for each task."""
+    folder = tmp_path_factory.mktemp("disarmed")
+    for name in DISARMED:
+        source = (CHEATS / f"{name}.py").read_text()
+        assert "\nARMED = True\n" in source
+        (folder / f"{name}.py").write_text(source.replace("\nARMED = True\n", "\nARMED = False\n"))
+    small = [folder / f"{name}.py" for name in DISARMED if name not in OTHER_TASK]
+    found = list(judge_batch(SMALL_TASK, small).verdicts)
+    for name, task in OTHER_TASK.items():
+        found += judge_batch(task, [folder / f"{name}.py"]).verdicts
+    return {verdict.candidate: verdict for verdict in found}
+
+
+def check(file: Path, verdict: crucible.Verdict) -> None:
+    expected, outcome = expectation(file), verdict.outcome
+    assert outcome.kind in expected.kinds, outcome.words
+    assert expected.how in ("", getattr(outcome, "how", getattr(outcome, "what", ""))), outcome.words
+    assert expected.finding in claims(verdict)
+    assert verdict.evaluation == (outcome.kind == "passed")
+    assert (verdict.runtime_ms == -1.0) == (not verdict.evaluation)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", [file for file in FILES if in_batch(file)], ids=lambda file: file.stem)
+def test_each_cheat_gets_the_verdict_its_file_names(file: Path, verdicts: dict[str, crucible.Verdict]) -> None:
+    if file.stem == "reads_the_task_file" and not landlock_abi():
+        pytest.skip("this kernel has no Landlock, so files stay readable")
+    check(file, verdicts[file.stem])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", [file for file in FILES if not in_batch(file)], ids=lambda file: file.stem)
+def test_each_cheat_judged_alone_gets_the_verdict_its_file_names(
+    file: Path, judge_batch: Callable[..., crucible.Run]
+) -> None:
+    run = judge_batch(OTHER_TASK.get(file.stem, SMALL_TASK), [file])
+    check(file, run.verdict(file.stem))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DISARMED)
+def test_without_its_trick_the_same_candidate_passes(name: str, disarmed: dict[str, crucible.Verdict]) -> None:
+    verdict = disarmed[name]
+    assert verdict.evaluation, verdict.outcome.words
+    assert verdict.runtime_ms > 0
+
+
+@pytest.mark.parametrize("file", sorted(CHEATS.glob("honest_*.py")), ids=lambda file: file.stem)
+def test_honest_candidates_that_look_odd_raise_no_suspicion(file: Path, verdicts: dict[str, crucible.Verdict]) -> None:
+    assert verdicts[file.stem].outcome.kind == "passed"
+    assert verdicts[file.stem].findings == ()
+
+
+def test_the_task_file_is_refused_by_the_sandbox_not_merely_missing(verdicts: dict[str, crucible.Verdict]) -> None:
+    if not landlock_abi():
+        pytest.skip("this kernel has no Landlock, so files stay readable")
+    words = verdicts["reads_the_task_file"].outcome.words
+    assert f"PermissionError {SMALL_TASK / 'reference.py'}" in words
+
+
+def test_an_answer_kept_from_an_earlier_call_does_not_count_as_speed(
+    verdicts: dict[str, crucible.Verdict],
+) -> None:
+    verdict = verdicts["caches_by_version"]
+    plain = verdicts["honest_other_order"]
+    assert isinstance(plain.timing, Measured)
+    if verdict.evaluation:
+        # 300 layers a call; an honest candidate of this task computes one.
+        assert verdict.runtime_ms > 20 * plain.timing.median_ms
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_file_says_what_to_expect(file: Path) -> None:
+    assert set(expectation(file).kinds) <= set(OUTCOMES)
+    assert file.stem.startswith("honest_") == ("ARMED" not in file.read_text())

@@ -1,0 +1,102 @@
+"""Imports go one way, and torch stays where it is needed."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import crucible
+
+PACKAGE = Path(crucible.__file__).parent
+LAYERS = [
+    {"errors", "hardware", "contract"},
+    {"task", "candidate", "store"},
+    {"judge"},
+    {"run"},
+    {"report"},
+    {"pipeline"},
+    {"cli"},
+    {"__main__"},
+]
+WITH_TORCH = set("tree noise compare power reference answers oracle cheats building clock worker".split())
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def parts(file: Path) -> tuple[str, ...]:
+    return file.relative_to(PACKAGE).with_suffix("").parts
+
+
+def imported(file: Path) -> set[str]:
+    """Every module a file imports anywhere in it, lazily too; `from crucible import x` counts as crucible.x."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file.name}, line {node.lineno}: a relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def layer(part: str) -> int:
+    return next(i for i, names in enumerate(LAYERS) if part in names)
+
+
+def test_every_file_has_a_layer() -> None:
+    tops = {parts(file)[0] for file in FILES} - {"__init__"}
+    assert tops == set().union(*LAYERS)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: "/".join(parts(file)))
+def test_imports_go_down(file: Path) -> None:
+    """Into a lower layer, or beside in the same one; never up."""
+    if parts(file) == ("__init__",):
+        return
+    own = layer(parts(file)[0])
+    for name in imported(file):
+        top, *rest = name.split(".")
+        if top == "crucible" and layer(rest[0]) > own:
+            raise AssertionError(f"{'/'.join(parts(file))} imports {name}, which is above it")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: "/".join(parts(file)))
+def test_nobody_imports_the_front_door(file: Path) -> None:
+    """`from crucible import x` is for modules x alone, not for what `__init__` hands out."""
+    for name in imported(file):
+        assert name != "crucible", "import what is needed from the module that defines it"
+        if name.count(".") == 1 and name.startswith("crucible."):
+            place = PACKAGE / name.split(".")[1]
+            assert place.is_dir() or place.with_suffix(".py").is_file(), name
+
+
+def test_there_is_no_circle() -> None:
+    """Modules can be put in an order in which each imports only earlier ones."""
+    modules = {".".join(("crucible", *parts(file))): file for file in FILES if file.name != "__init__.py"}
+    needs = {
+        module: {name for i in imported(file) for name in (i, i.rpartition(".")[0]) if name in modules}
+        for module, file in modules.items()
+    }
+    done: set[str] = set()
+    while ready := {m for m, needed in needs.items() if m not in done and needed <= done}:
+        done |= ready
+    assert set(modules) == done
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: "/".join(parts(file)))
+def test_torch_is_imported_only_where_it_computes(file: Path) -> None:
+    uses = any(name.split(".")[0] == "torch" for name in imported(file))
+    allowed = parts(file)[0] == "judge" and parts(file)[-1] in WITH_TORCH
+    assert allowed or not uses
+
+
+def test_the_judges_side_of_the_boundary_never_loads_torch() -> None:
+    modules = ["cli", "__init__", "pipeline"]
+    modules += [f"judge.{m}" for m in "process verify examine verdict sandbox keeper channel diagnostics".split()]
+    lines = [f"import crucible.{module}" if module != "__init__" else "import crucible" for module in modules]
+    code = "\n".join([*lines, "import sys", "print(sorted({'torch', 'numpy'} & set(sys.modules)))"])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,625 @@
+"""The oracle in this process: its answers, what they may differ by, and what it refuses to answer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from crucible.errors import TaskError
+from crucible.judge import answers, power
+from crucible.judge.channel import Channel, pair
+from crucible.judge.oracle import Oracle, serve
+from crucible.judge.reference import gradients_of
+from crucible.judge.tree import numbers_to_tensors, raw_bytes, read_bundle, take_apart
+from crucible.judge.verdict import TensorError, from_json
+
+BATCH = 8
+CONVOLUTION = """
+        self.conv = nn.Conv2d(3, 5, 3)
+        self.register_buffer("shift", torch.randn(5, 1, 1))
+    def forward(self, x):
+        return torch.relu(self.conv(x) + self.shift)
+"""
+
+
+def source(body: str, inputs: str = "torch.randn(batch, 3, 6, 6)") -> str:
+    """A task's file: a constructor's lines and a forward, and what `get_inputs` lists."""
+    if not body.lstrip().startswith(("self.", "pass")):
+        body = "\n        pass\n" + body
+    return (
+        "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
+        f"batch = {BATCH}\n"
+        "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()"
+        f"{body}\n"
+        f"def get_inputs():\n    return [{inputs}]\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+
+
+def returning(expression: str, inputs: str = "torch.randn(batch, 3, 6, 6)") -> str:
+    return source(f"    def forward(self, x):\n        return {expression}\n", inputs)
+
+
+def settings(tmp_path: Path, text: str, **changes: Any) -> dict[str, Any]:
+    for name in ("inputs", "vault"):
+        (tmp_path / name).mkdir(exist_ok=True, parents=True)
+    return {
+        "source": text,
+        "path": "task.py",
+        "sizes": {},
+        "mode": "train",
+        "training": False,
+        "contract": "tf32",
+        "device": "cpu",
+        "seed": 0,
+        "folder": str(tmp_path / "inputs"),
+        "vault": str(tmp_path / "vault"),
+        **changes,
+    }
+
+
+def prepared(tmp_path: Path, text: str, **changes: Any) -> Oracle:
+    oracle = Oracle(settings(tmp_path, text, **changes), lambda text: None)
+    oracle.prepare()
+    return oracle
+
+
+def claims(oracle: Oracle) -> str:
+    return "\n".join(f"{f['claim']}: {f['evidence']}" for f in oracle.description()["findings"])
+
+
+def model_of(text: str, mode: str = "train") -> torch.nn.Module:
+    module = types.ModuleType("a_task")
+    exec(text, module.__dict__)
+    model: torch.nn.Module = module.__dict__["Model"]()
+    return model.train(mode == "train")
+
+
+def compared(oracle: Oracle, case: int, part: str, tensors: list[torch.Tensor], names: tuple[str, ...] = ()) -> Any:
+    """What the oracle says of tensors that come through a pipe."""
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        for tensor in tensors:
+            view = raw_bytes(tensor.detach().contiguous())
+            while view:
+                view = view[os.write(writing, view) :]
+        os.close(writing)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        return oracle.compare({"case": case, "part": part, "names": list(names)}, reading)
+    finally:
+        thread.join()
+        os.close(reading)
+
+
+def errors(reply: dict[str, Any]) -> list[TensorError]:
+    return [from_json(tensor) for tensor in reply["tensors"]]
+
+
+def right(oracle: Oracle, case: int = 0) -> list[torch.Tensor]:
+    return [e.values.to(e.dtype, copy=True).reshape(e.shape) for e in oracle.cases[case].outputs]
+
+
+# --- cases and answers
+
+
+def test_each_case_is_written_for_candidates_and_no_answer_with_it(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION))
+    labels = [case["label"] for case in oracle.description()["cases"]]
+    assert labels == ["its own inputs", "its own inputs, another seed", "its own inputs, new weights"]
+    written = {file.stem for file in (tmp_path / "inputs").iterdir()}
+    assert written == {"case0.cotangents"} | {f"case{i}.{what}" for i in range(3) for what in ("inputs", "state")}
+    for i, case in enumerate(oracle.cases):
+        (inputs,) = read_bundle(tmp_path / f"inputs/case{i}.inputs")
+        assert torch.equal(inputs, case.inputs[0])
+        state = read_bundle(tmp_path / f"inputs/case{i}.state")
+        assert all(torch.equal(state[name], value) for name, value in case.state.items())
+    assert not torch.equal(oracle.cases[0].inputs[0], oracle.cases[1].inputs[0])
+    assert torch.equal(oracle.cases[0].state["conv.weight"], oracle.cases[1].state["conv.weight"])
+    assert not torch.equal(oracle.cases[0].state["conv.weight"], oracle.cases[2].state["conv.weight"])
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_expected_values_are_the_float64_references(tmp_path: Path, mode: str) -> None:
+    text = source(CONVOLUTION.replace("self.conv(x)", "F.dropout(self.conv(x), 0.5, self.training and False)"))
+    oracle = prepared(tmp_path, text, training=True, mode=mode)
+    assert oracle.description()["precision"] == "float64"
+    for i in (0, 2):
+        model = model_of(text, mode).double()
+        model.load_state_dict(read_bundle(tmp_path / f"inputs/case{i}.state"))
+        x = read_bundle(tmp_path / f"inputs/case{i}.inputs")[0].double().requires_grad_()
+        out = model(x)
+        wanted = {"input[0]": x, **dict(model.named_parameters())}
+        gradients = gradients_of([out], wanted, read_bundle(tmp_path / f"inputs/case{i}.cotangents"))
+        case = oracle.cases[i]
+        torch.testing.assert_close(case.outputs[0].values, out.detach().flatten(), rtol=1e-12, atol=1e-12)
+        assert case.outputs[0].scale == pytest.approx(float(out.detach().pow(2).mean().sqrt()))
+        assert set(case.gradients) == set(gradients) == {"input[0]", "conv.weight", "conv.bias"}
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(case.gradients[name].values, gradient.flatten(), rtol=1e-12, atol=1e-12)
+    assert not oracle.cases[1].gradients
+
+
+def test_the_description_holds_form_but_no_values(tmp_path: Path) -> None:
+    found = prepared(tmp_path, source(CONVOLUTION)).description()
+    assert found["outputs"] == [{"name": "output", "dtype": "float32", "shape": [BATCH, 5, 4, 4]}]
+    assert found["inputs"] == ["input[0]"]
+    assert found["structure"] == ["tensor", 0]
+    assert found["gradients"]["conv.weight"]["shape"] == [5, 3, 3, 3]
+    assert (found["aliases"], found["mutated"], found["device"]) == ([], [], "cpu")
+    assert not any(isinstance(value, torch.Tensor) for value in found.values())
+
+
+def test_a_seed_gives_the_same_answers_again_and_another_gives_others(tmp_path: Path) -> None:
+    one, two, other = (
+        prepared(tmp_path / str(i), source(CONVOLUTION), seed=seed).cases[0].outputs[0]
+        for i, seed in enumerate((3, 3, 4))
+    )
+    assert torch.equal(one.values, two.values)
+    assert one.peak_allowed == two.peak_allowed
+    assert not torch.equal(one.values, other.values)
+
+
+def test_nothing_with_a_name_holds_an_expected_value(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION), training=True)
+    assert list((tmp_path / "vault").iterdir()) == []
+    values = oracle.cases[0].outputs[0].values
+    for file in (tmp_path / "inputs").iterdir():
+        content = file.read_bytes()
+        assert values.numpy().tobytes()[:64] not in content
+        assert values.float().numpy().tobytes()[:64] not in content
+
+
+# --- tolerances
+
+
+def test_tolerances_grow_with_the_contracts_rounding(tmp_path: Path) -> None:
+    allowed = {}
+    for contract in ("fp32", "tf32", "bf16"):
+        case = prepared(tmp_path / contract, source(CONVOLUTION), contract=contract).cases[0]
+        allowed[contract] = [e.relative_l2_allowed for e in [case.outputs[0], *case.gradients.values()]]
+        assert case.outputs[0].peak_allowed > 0
+    for fp32, tf32, bf16 in zip(*allowed.values(), strict=True):
+        assert 1e-8 < fp32 < tf32 / 50
+        assert tf32 < bf16 / 3 < 0.1
+
+
+def test_a_task_without_products_is_held_to_its_dtypes_rounding(tmp_path: Path) -> None:
+    expected = prepared(tmp_path, returning("x * 1.5")).cases[0].outputs[0]
+    assert 4 * 2.0**-24 <= expected.relative_l2_allowed < 1e-2
+
+
+@pytest.mark.parametrize(("contract", "error", "ok"), [("fp32", 2e-4, False), ("tf32", 2e-4, True), ("tf32", 1e-2, False)])
+def test_an_answer_is_right_within_the_contract(tmp_path: Path, contract: str, error: float, ok: bool) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION), contract=contract)
+    (answer,) = right(oracle)
+    noisy = answer + error * answer.pow(2).mean().sqrt() * torch.randn(answer.shape)
+    assert errors(compared(oracle, 0, "forward", [answer]))[0].ok
+    assert errors(compared(oracle, 0, "forward", [noisy]))[0].ok is ok
+
+
+def test_gradients_are_compared_by_name(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION))
+    case = oracle.cases[0]
+    names = ("conv.bias", "input[0]")
+    tensors = [case.gradients[name].values.float() for name in names]
+    found = errors(compared(oracle, 0, "gradient", [tensors[0], tensors[1] * 1.1], names))
+    assert [(e.name, e.ok) for e in found] == [("gradient of conv.bias", True), ("gradient of input[0]", False)]
+
+
+def test_the_first_case_is_compared_with_eager_pytorch_too(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION))
+    reply = compared(oracle, 0, "forward", [right(oracle)[0] + 1e-3])
+    (rule,) = reply["rule"]
+    assert (rule["name"], rule["elements"], rule["nan"]) == ("output", BATCH * 5 * 16, 0)
+    assert rule["beyond"] > 0.5 * rule["elements"]
+    assert compared(oracle, 1, "forward", right(oracle, 1))["rule"] == []
+
+
+def test_what_does_not_arrive_is_missing(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION))
+    assert "ended" in compared(oracle, 0, "forward", [right(oracle)[0][:3]])["missing"]
+
+
+# --- the benchmark's contract
+
+
+def test_tiny_answers_get_a_tolerance_of_their_own_size(tmp_path: Path) -> None:
+    """A softmax over many elements: an absolute 1e-4 would take zeros for the answer."""
+    text = returning("torch.softmax(x.flatten(1), 1) * 0.01", "torch.randn(batch, 3, 64, 64)")
+    oracle = prepared(tmp_path, text, contract="kernelbench")
+    (expected,) = oracle.cases[0].outputs
+    assert expected.absolute is not None
+    assert expected.absolute == pytest.approx(1e-4 * expected.scale)
+    assert "the tolerance was scaled" in claims(oracle)
+    (answer,) = right(oracle)
+    assert errors(compared(oracle, 0, "forward", [answer]))[0].ok
+    assert not errors(compared(oracle, 0, "forward", [torch.zeros_like(answer)]))[0].ok
+
+
+def test_ordinary_answers_keep_the_benchmarks_own_tolerance(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION), contract="kernelbench")
+    assert [e.absolute for case in oracle.cases for e in case.outputs] == [1e-4, 1e-4]
+    assert oracle.description()["findings"] == []
+    assert oracle.description()["gradients"] == {}
+
+
+# --- power
+
+
+def test_a_check_that_cannot_tell_wrong_from_right_says_so(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, returning("torch.clamp(x * x, max=-1.0)"))
+    assert "the check is weak here" in claims(oracle)
+    assert "its mean everywhere" in claims(oracle)
+
+
+def test_wider_inputs_are_added_until_the_check_has_power(tmp_path: Path) -> None:
+    """Under its own inputs the clamp hides everything."""
+    oracle = prepared(tmp_path, returning("torch.clamp(x, -10, 0.5)", "torch.rand(batch, 3, 6, 6) + 1"))
+    assert [case.label for case in oracle.cases][3:] == ["wider inputs"]
+    assert oracle.description()["findings"] == []
+    assert (tmp_path / "inputs/case3.inputs.bin").exists()
+
+
+# --- what has no answer
+
+
+def test_nan_is_no_answer(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="output has NaN on its own inputs"):
+        prepared(tmp_path, returning("torch.log(x)"))
+
+
+@pytest.mark.parametrize("expression", ["F.dropout(x)", "x + torch.rand(())"])
+def test_random_numbers_are_no_answer(tmp_path: Path, expression: str) -> None:
+    with pytest.raises(TaskError, match="draws random numbers"):
+        prepared(tmp_path, returning(expression))
+
+
+def test_an_answer_that_overflows_at_the_contracts_precision_is_none(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="overflows at the contract's precision on its own inputs"):
+        prepared(tmp_path, returning("torch.exp(x + 100)"))
+
+
+def test_infinities_that_belong_to_the_answer_are_answers(tmp_path: Path) -> None:
+    text = returning("x.masked_fill(torch.ones_like(x).triu(1).bool(), float('-inf'))", "torch.randn(batch, 6, 6)")
+    oracle = prepared(tmp_path, text)
+    assert errors(compared(oracle, 0, "forward", right(oracle)))[0].ok
+    finite = right(oracle)[0].clamp(min=-1e30)
+    assert not errors(compared(oracle, 0, "forward", [finite]))[0].ok
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (returning("undefined_name"), "task.py, line 10: Model.forward raises NameError"),
+        (returning("x").replace("super().__init__()", "raise SystemExit(3)"), "line 7: .*raises SystemExit: 3"),
+        (returning("x", "1 / 0"), r"line 13: get_inputs\(\) raises ZeroDivisionError"),
+        (returning("x").replace("return []", "return 1 / 0"), r"line 15: get_init_inputs\(\) raises"),
+        ("import nothing_of_that_name\n", "line 1: importing it raises ModuleNotFoundError"),
+    ],
+)
+def test_what_the_task_raises_is_named_with_its_line(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(TaskError, match=words):
+        prepared(tmp_path, text)
+
+
+# --- precision
+
+
+def test_a_reference_that_needs_float32_is_answered_in_float32_and_that_is_said(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, returning("x.flatten(1) @ torch.ones(108, 4)"))
+    assert oracle.description()["precision"] == "float32"
+    assert "computed in strict float32" in claims(oracle)
+    assert oracle.cases[0].outputs[0].values.dtype == torch.float32
+    assert errors(compared(oracle, 0, "forward", right(oracle)))[0].ok
+
+
+def test_large_answers_are_kept_as_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "EXACT_BYTES", 1000)
+    case = prepared(tmp_path, source(CONVOLUTION)).cases[0]
+    assert case.outputs[0].values.dtype == torch.float32
+    assert case.gradients["conv.bias"].values.dtype == torch.float64
+
+
+@pytest.mark.parametrize("contract", ["fp32", "tf32", "bf16", "kernelbench"])
+@pytest.mark.parametrize("dtype", ["half", "bfloat16", "double"])
+def test_a_reference_with_a_dtype_of_its_own_can_be_judged(tmp_path: Path, contract: str, dtype: str) -> None:
+    body = f"\n        self.linear = nn.Linear(6, 4).{dtype}()\n    def forward(self, x):\n        return self.linear(x)\n"
+    oracle = prepared(tmp_path, source(body, f"torch.randn(batch, 6).{dtype}()"), contract=contract)
+    assert errors(compared(oracle, 0, "forward", right(oracle)))[0].ok
+
+
+def test_bf16_means_tensors_of_bfloat16(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION), contract="bf16")
+    found = oracle.description()
+    assert {found["outputs"][0]["dtype"], found["gradients"]["conv.weight"]["dtype"]} == {"bfloat16"}
+    assert read_bundle(tmp_path / "inputs/case0.inputs")[0].dtype == torch.bfloat16
+    assert oracle.cases[0].outputs[0].values.dtype == torch.float64
+
+
+# --- parts of the batch
+
+
+def test_parts_say_what_the_whole_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = prepared(tmp_path / "whole", source(CONVOLUTION), training=True)
+    monkeypatch.setattr(answers, "PART_BYTES", 3 * 5 * 16 * 4)
+    parts = prepared(tmp_path / "parts", source(CONVOLUTION), training=True)
+    assert (whole.answers.part_items, parts.answers.part_items) == (0, 3)
+    assert whole.description() == parts.description()
+    for one, other in zip(whole.cases, parts.cases, strict=True):
+        assert set(one.gradients) == set(other.gradients)
+        pairs = [(one.outputs[0], other.outputs[0]), *((one.gradients[n], other.gradients[n]) for n in one.gradients)]
+        for a, b in pairs:
+            assert a.shape == b.shape
+            torch.testing.assert_close(a.values, b.values, rtol=1e-11, atol=1e-11)
+            assert b.scale == pytest.approx(a.scale)
+            assert b.relative_l2_allowed == pytest.approx(a.relative_l2_allowed, rel=0.05)
+            assert b.peak_allowed == pytest.approx(a.peak_allowed, rel=0.2)
+    torch.testing.assert_close(whole.cases[0].rule[0].values, parts.cases[0].rule[0].values)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        source("\n        self.norm = nn.BatchNorm2d(3)\n    def forward(self, x):\n        return self.norm(x)\n"),
+        source("\n        self.norm = nn.BatchNorm1d(6)\n    def forward(self, x):\n        return self.norm(x)\n", "torch.randn(batch, 6)"),
+        returning("x - x.mean(0)"),
+        returning("x.sum(0)"),
+        returning("x.reshape(batch, -1).cumsum(0)"),
+        pytest.param(
+            returning("x[: batch // 2]"),
+            marks=pytest.mark.xfail(strict=True, reason="two items and one do not show what eight do"),
+        ),
+        returning("x[0] if len(x) == 1 else (x, x)"),
+    ],
+    ids=["batch norm", "batch norm of vectors", "mean", "sum", "fixed size", "half", "another form"],
+)
+def test_items_that_depend_on_each_other_are_not_parted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(answers, "PART_BYTES", 1)
+    oracle = prepared(tmp_path, text)
+    assert oracle.answers.part_items == 0
+    assert errors(compared(oracle, 0, "forward", right(oracle)))[0].ok
+
+
+def test_in_eval_mode_batch_norm_can_be_parted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "PART_BYTES", 1)
+    text = source("\n        self.norm = nn.BatchNorm2d(3)\n    def forward(self, x):\n        return self.norm(x)\n")
+    assert prepared(tmp_path, text, mode="eval").answers.part_items == 1
+
+
+# --- odd outputs and inputs
+
+
+@pytest.mark.parametrize(
+    ("expression", "dtypes", "names"),
+    [
+        ("x.flatten(1).argmax(1)", ["int64"], ["output"]),
+        ("x > 0", ["bool"], ["output"]),
+        ("torch.fft.fft(x)", ["float32"], ["output"]),
+        ("(x * 2, [x.argmax(), {'mask': x > 1}])", ["float32", "int64", "bool"], ["output[0]", "output[1][0]", "output[1][1]['mask']"]),
+        ("x.sum(), float(x.shape[0]), None", ["float32", "float64"], ["output[0]", "output[1]"]),
+        ("x, x[:0]", ["float32", "float32"], ["output[0]", "output[1]"]),
+        ("torch.sort(x.flatten(1))", ["float32", "int64"], ["output[0]", "output[1]"]),
+    ],
+)  # fmt: skip
+def test_every_form_of_output_is_answered(
+    tmp_path: Path, expression: str, dtypes: list[str], names: list[str]
+) -> None:
+    oracle = prepared(tmp_path, returning(expression))
+    found = oracle.description()["outputs"]
+    assert [o["dtype"] for o in found] == dtypes
+    assert [o["name"] for o in found] == names
+    for i, case in enumerate(oracle.cases):
+        out = model_of(returning(expression))(read_bundle(tmp_path / f"inputs/case{i}.inputs")[0])
+        tensors = [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
+        assert [list(t.shape) for t in tensors] == [o["shape"] for o in found]
+        assert all(error.ok for error in errors(compared(oracle, i, "forward", tensors)))
+        assert [e.name for e in case.outputs] == names
+
+
+def test_wrong_integers_are_wrong(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, returning("x.flatten(1).argmax(1)"))
+    (answer,) = right(oracle)
+    answer[3] += 1
+    (error,) = errors(compared(oracle, 0, "forward", [answer]))
+    assert not error.ok
+    assert error.worst_index == (3,)
+
+
+def test_a_reference_that_hands_its_input_on_is_described_so(tmp_path: Path) -> None:
+    assert prepared(tmp_path, returning("x[1:]")).description()["aliases"] == [[0, 0]]
+
+
+@pytest.mark.parametrize("contract", ["kernelbench", "tf32"])
+def test_a_reference_that_writes_to_its_input_is_described_so(tmp_path: Path, contract: str) -> None:
+    found = prepared(tmp_path, returning("x.mul_(2)"), contract=contract).description()
+    assert (found["aliases"], found["mutated"]) == ([[0, 0]], [0])
+
+
+def test_integer_inputs_have_no_gradient_and_are_not_widened(tmp_path: Path) -> None:
+    body = "\n        self.table = nn.Embedding(9, 4)\n    def forward(self, x):\n        return self.table(x)\n"
+    oracle = prepared(tmp_path, source(body, "torch.randint(0, 9, (batch, 3))"), training=True)
+    assert set(oracle.description()["gradients"]) == {"table.weight"}
+
+
+@pytest.mark.parametrize(
+    ("signature", "inputs"),
+    [("self, x, y=2.0", "{'x': torch.randn(batch, 3), 'y': 3.0}"), ("self, xs, y", "[[torch.randn(batch, 3)], 3.0]")],
+)
+def test_inputs_may_be_nested_and_named(tmp_path: Path, signature: str, inputs: str) -> None:
+    text = source(f"    def forward({signature}):\n        return {signature.split(', ')[1]}\n".replace(" xs\n", " xs[0] * y\n"))
+    text = text.replace("return [torch.randn(batch, 3, 6, 6)]", f"return {inputs}")
+    oracle = prepared(tmp_path, text.replace("return x\n", "return x * y\n"))
+    torch.testing.assert_close(
+        right(oracle)[0], 3 * take_apart(oracle.cases[0].inputs, "input")[1][0].tensor
+    )
+
+
+def test_a_reference_without_inputs_has_an_answer(tmp_path: Path) -> None:
+    body = "\n        self.weight = nn.Parameter(torch.randn(4, 4))\n    def forward(self):\n        return self.weight @ self.weight\n"
+    oracle = prepared(tmp_path, source(body, ""))
+    assert set(oracle.description()["gradients"]) == {"weight"}
+    assert oracle.description()["inputs"] == []
+
+
+def test_buffers_that_forward_writes_to_are_as_given_in_every_evaluation(tmp_path: Path) -> None:
+    body = """
+        self.register_buffer("count", torch.zeros(()))
+    def forward(self, x):
+        self.count += 1
+        return x * self.count
+"""
+    oracle = prepared(tmp_path, source(body))
+    torch.testing.assert_close(right(oracle)[0], oracle.cases[0].inputs[0])
+
+
+# --- as a process
+
+
+class Client:
+    """The judge's end of `serve`, which runs in a thread."""
+
+    def __init__(self) -> None:
+        ours, theirs = pair()
+        self.channel = Channel(ours)
+        self.thread = threading.Thread(target=self._serve, args=(Channel(theirs),))
+        self.thread.start()
+
+    def _serve(self, channel: Channel) -> None:
+        try:
+            serve(channel)
+        except Exception as end:
+            self.end = end
+            channel.close()
+
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        self.channel.send(message)
+        while "progress" in (reply := self.channel.receive(60)):
+            pass
+        return reply
+
+    def close(self) -> None:
+        self.channel.close()
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+
+
+def test_the_oracle_serves_until_the_judge_hangs_up(tmp_path: Path) -> None:
+    client = Client()
+    reply = client.ask({"do": "prepare", **settings(tmp_path, source(CONVOLUTION))})
+    assert reply["ready"]["outputs"][0]["name"] == "output"
+    assert read_bundle(tmp_path / "inputs/init") == []
+    model = model_of(source(CONVOLUTION))
+    for index in (0, 1, 0):
+        model.load_state_dict(read_bundle(tmp_path / f"inputs/case{index}.state"))
+        (x,) = read_bundle(tmp_path / f"inputs/case{index}.inputs")
+        reading, writing = os.pipe()
+        client.channel.send({"do": "attach"}, (reading,))
+        os.close(reading)
+        out = model(x).detach()
+        os.write(writing, raw_bytes(out))
+        reply = client.ask({"do": "compare", "case": index, "part": "forward", "names": []})
+        assert errors(reply)[0].ok
+        client.channel.send({"do": "detach"})
+        os.close(writing)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "kind", "words"),
+    [
+        (returning("torch.log(x)"), {}, "task", "has NaN"),
+        (returning("x", "object()"), {}, "task", r"input[0] is a object"),
+        (returning("x, set()"), {}, "task", "output[1] is a set"),
+        (returning("x"), {"vault": "/proc/nowhere"}, "judge", "the oracle failed"),
+        (returning("x + torch.empty(10**15)[:6]"), {}, "judge", "the oracle ran out of memory"),
+    ],
+)
+def test_what_cannot_be_answered_is_an_error_reply(
+    tmp_path: Path, text: str, changes: dict[str, Any], kind: str, words: str
+) -> None:
+    client = Client()
+    reply = client.ask({"do": "prepare", **settings(tmp_path, text, **changes)})
+    client.close()
+    assert reply["error"]["kind"] == kind
+    assert words in reply["error"]["message"]
+    assert "Traceback" in reply["trace"]
+
+
+# --- memory
+
+MEASURE = """
+import resource, sys, threading, time
+sys.path.insert(0, {tests!r})
+import torch
+torch.set_num_threads(1)
+from pathlib import Path
+from crucible.judge import answers, oracle, power
+from test_oracle import settings
+answers.PART_BYTES, answers.EXACT_BYTES, power.SAMPLE_ELEMENTS = 4 << 20, 1 << 20, 1 << 18
+
+def anonymous():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(l.split()[1]) for l in lines if l.startswith("RssAnon")) << 10
+
+def watch():
+    while not done.is_set():
+        peak[0] = max(peak[0], anonymous())
+        time.sleep(0.002)
+
+folder = Path(sys.argv[1])
+small = settings(folder / "warm", {warm!r})
+oracle.Oracle(small, lambda text: None).prepare()
+one = oracle.Oracle(settings(folder, {text!r}), lambda text: None)
+baseline, anonymous_baseline = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10, anonymous()
+done, peak = threading.Event(), [0]
+thread = threading.Thread(target=watch)
+thread.start()
+one.prepare()
+done.set()
+thread.join()
+assert one.answers.part_items
+total = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+print(total - baseline, peak[0] - anonymous_baseline)
+"""
+TENSOR_BYTES = 64 << 20
+BUFFERS = 128 << 20
+"""Allowed beside the tensors: where an rms is summed, three float64 temporaries of 4 Mi elements and a mask
+(100 MiB); elsewhere the float64 temporaries of a part of 4 MiB (below 70 MiB); slack of the allocator."""
+
+
+@pytest.mark.slow
+def test_memory_is_that_of_the_tensors_and_of_one_part(tmp_path: Path) -> None:
+    """Anonymous memory: the cotangents, of an output's size, and buffers. Resident memory also counts the pages
+    of the expected values' files (three cases and the benchmark's rule), which the kernel may drop at any time."""
+    body = "\n        self.w = nn.Parameter(torch.randn(512, 1))\n    def forward(self, x):\n        return x * self.w\n"
+    text = source(body, "torch.randn(batch, 1, 512)").replace(f"batch = {BATCH}", "batch = 64")
+    warm = text.replace("batch = 64", "batch = 4")
+    code = MEASURE.format(tests=str(Path(__file__).parent), text=text, warm=warm)
+    # Blocks of a part go back to the system at once, as those of a part of the real size always do.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    resident, anonymous = map(int, done.stdout.split())
+    print(f"\npeak over baseline: {resident >> 20} MiB resident, {anonymous >> 20} MiB of it anonymous")
+    assert TENSOR_BYTES / 2 < anonymous <= TENSOR_BYTES + BUFFERS
+    assert resident <= 5 * TENSOR_BYTES + BUFFERS
+
+
+def test_the_power_check_looks_at_a_sample_only() -> None:
+    assert power.SAMPLE_ELEMENTS * 8 <= 64 << 20

@@ -1,0 +1,74 @@
+"""The shipped tasks: each candidate's first line states its verdict, and the judge is held to it.
+
+What needs a GPU is held to it in tests/gpu; here it must be "not judged", never a pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import crucible
+from crucible import hardware
+from crucible.candidate import Candidate
+from stated import TASKS, stated_kind, write_zeros
+
+CONTRACTS = ("fp32", "tf32", "bf16", "kernelbench")
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_every_candidate_states_its_verdict_on_its_first_line(task: Path) -> None:
+    for file in (task / "candidates").glob("*.py"):
+        assert re.match(r'"""[^\n]+ Expected: [\w-]+(; \w+: [\w-]+)*\."""', file.read_text()), file
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_verdicts_without_a_gpu(task: Path) -> None:
+    files = sorted((task / "candidates").glob("*.py"))
+    runs_here = [f for f in files if Candidate.load(f).language == "pytorch"]
+    if hardware.nvcc():  # what does not compile is known here; compiling all the others would take minutes
+        runs_here += [f for f in files if stated_kind(f, "tf32") == "does-not-build"]
+    run = crucible.judge(task, runs_here, device="cpu")
+    assert {v.candidate: v.outcome.kind for v in run.verdicts} == {f.stem: stated_kind(f, "tf32") for f in runs_here}
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_cuda_candidates_never_pass_where_they_cannot_run(task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "nvcc", lambda: "")  # as on a machine without the toolkit
+    files = [f for f in (task / "candidates").glob("*.py") if Candidate.load(f).language == "cuda"]
+    run = crucible.judge(task, files, device="cpu")
+    assert {v.outcome.kind for v in run.verdicts} == {"not-judged"}
+    assert run.best is None
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_good_and_bad_differ_and_zeros_are_refused_under_each_contract(
+    task: Path, contract: str, tmp_path: Path, crucible_home: Path
+) -> None:
+    if contract == "bf16" and "avgpool3d" in task.name:
+        with pytest.raises(crucible.MisuseError, match="not implemented for 'BFloat16'"):
+            crucible.judge(task, contract=contract, device="cpu")
+        return  # PyTorch has no bfloat16 avg_pool3d on the CPU: the task itself cannot run there
+    zeros = write_zeros(tmp_path, task, "small")
+    run = crucible.judge(task, [task / "candidates/plain_pytorch.py", zeros], contract=contract, device="cpu")
+    assert run.verdict("plain_pytorch").outcome.kind == "passed"
+    assert run.verdict("zeros").outcome.kind == "wrong"
+
+
+def test_a_second_run_of_an_unchanged_task_is_answered_from_the_store(
+    crucible_home: Path, judged: Callable[[], crucible.Run]
+) -> None:
+    first, second = judged(), judged()
+    assert not first.verdict("plain_pytorch").cached
+    assert second.verdict("plain_pytorch").cached
+    assert second.verdict("plain_pytorch") == first.verdict("plain_pytorch")
+
+
+@pytest.fixture
+def judged() -> Callable[[], crucible.Run]:
+    task = TASKS[0]
+    return lambda: crucible.judge(task, [task / "candidates/plain_pytorch.py"], device="cpu")

@@ -1,0 +1,547 @@
+"""The candidate's process, spoken to over its own channel: what it runs, what it hands out, what it notices."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from crucible import hardware
+from crucible.judge.channel import Channel, ChannelClosed, pair, read_exactly
+from crucible.judge.compare import POISON
+from crucible.judge.tree import raw_bytes, write_bundle
+
+pytestmark = pytest.mark.xdist_group("worker")
+SECRET = "0123abcd"
+MAIN = "from crucible.judge.worker import main; main()"
+STATE = {"weight": torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), "bias": torch.tensor([1.0, -1.0, 0.5])}
+INPUTS = [torch.tensor([[1.0, -2.0], [0.5, 3.0]]), torch.tensor([[2.0, 1.0], [-1.0, 0.0]])]
+COTANGENT = torch.tensor([[1.0, 2.0, 3.0], [-1.0, 0.0, 1.0]])
+HEAD = """
+import torch
+from torch import nn
+class ModelNew(nn.Module):
+    def __init__(self, width=3):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(width, 2))
+        self.bias = nn.Parameter(torch.zeros(width))
+"""
+"""Ten lines with the first, empty one; a forward follows."""
+
+
+def candidate(*forward: str, before: str = "", arguments: str = "x") -> str:
+    """A candidate with these lines for its forward."""
+    lines = "\n".join(f"        {line}" for line in forward)
+    return f"{before}{HEAD}    def forward(self, {arguments}):\n{lines}\n"
+
+
+PLAIN = candidate("return nn.functional.linear(x, self.weight, self.bias)")
+
+
+class Started:
+    """A worker's process and the judge's end of its channel and stream."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        self.folder = folder
+        self.file = folder / "candidate.py"
+        (folder / "inputs").mkdir(parents=True)
+        write_bundle(folder / "inputs/init", [3])
+        for i, x in enumerate(INPUTS):
+            self.put(i, [x])
+        write_bundle(folder / "inputs/case0.cotangents", [COTANGENT])
+        ours, theirs = pair()
+        self.stream, stream = os.pipe()
+        settings = {
+            "file": str(self.file),
+            "inputs": str(folder / "inputs"),
+            "device": "cpu",
+            "allow_tf32": [True, True],
+            "mode": "train",
+            "bfloat16": False,
+            "compile_only": False,
+            "channel": theirs.fileno(),
+            "stream": stream,
+            "confine": False,
+            "readable": [],
+            "writable": [],
+            "file_bytes": 1 << 24,
+            **changes,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", MAIN, json.dumps(settings)],
+            pass_fds=(theirs.fileno(), stream),
+            env={**os.environ, "TORCH_EXTENSIONS_DIR": str(folder / "extensions")},
+        )
+        theirs.close()
+        os.close(stream)
+        self.channel = Channel(ours)
+        self.channel.send({"secret": SECRET})
+        self.channel.secret = SECRET
+        assert self.channel.receive(60) == {"done": "start"}
+
+    def put(self, case: int, inputs: Any, state: dict[str, torch.Tensor] = STATE) -> None:
+        write_bundle(self.folder / f"inputs/case{case}.inputs", inputs)
+        write_bundle(self.folder / f"inputs/case{case}.state", state)
+
+    def ask(self, do: str, **more: Any) -> dict[str, Any]:
+        self.channel.send({"do": do, **more})
+        return self.channel.receive(60)
+
+    def take(self, source: str) -> dict[str, Any]:
+        """Imports a candidate; the reply to that."""
+        self.file.write_text(source)
+        return self.ask("import")
+
+    def built(self, source: str) -> Started:
+        assert self.take(source) == {"done": "import", "flags": {}, "forked": False}
+        assert self.ask("construct", seed=0) == {"done": "construct", "forked": False}
+        return self
+
+    def run(self, case: int = 0, *, poison: bool = True, backward: bool = False) -> dict[str, Any]:
+        return self.ask("run", case=case, poison=poison, backward=backward, outputs=[])
+
+    def sent(self, tensors: list[torch.Tensor], part: str = "forward", names: tuple[str, ...] = ()) -> list[torch.Tensor]:
+        """What comes through the stream, in tensors like those given."""
+        found = [torch.empty(t.shape, dtype=t.dtype) for t in tensors]
+        counts: list[int] = []
+
+        def read() -> None:
+            counts.extend(read_exactly(self.stream, raw_bytes(t), 30) for t in found)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        reply = self.ask("send", part=part, names=list(names))
+        thread.join()
+        assert reply == {"done": "send", "forked": False}
+        assert counts == [t.nbytes for t in found]
+        return found
+
+    def end(self) -> int:
+        self.channel.close()
+        os.close(self.stream)
+        return self.process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    """One process for all candidates that leave no trace in it."""
+    started = Started(tmp_path_factory.mktemp("worker") / "folder")
+    yield started
+    assert started.end() == 0
+
+
+@pytest.fixture
+def worker(shared: Started) -> Started:
+    for i, x in enumerate(INPUTS):
+        shared.put(i, [x])
+    return shared
+
+
+def linear(case: int = 0) -> torch.Tensor:
+    return INPUTS[case] @ STATE["weight"].T + STATE["bias"]
+
+
+# --- what an honest candidate gives
+
+
+def test_an_honest_candidate_from_import_to_audit(worker: Started) -> None:
+    worker.built(PLAIN)
+    reply = worker.run(backward=True)
+    assert reply["structure"] == ["tensor", 0]
+    assert reply["outputs"] == [{"name": "output", "dtype": "float32", "shape": [2, 3], "device": "cpu"}]
+    assert [reply[name] for name in ("aliases", "mutated", "swallowed")] == [[], [], []]
+    assert reply["weights"] == {"only_in_reference": [], "only_in_candidate": []}
+    assert "addmm" in reply["operations"]
+    assert torch.equal(worker.sent([linear()])[0], linear())
+
+    reply = worker.ask("backward", case=0, inputs=["input[0]"])
+    shapes = {name: gradient["shape"] for name, gradient in reply["gradients"].items()}
+    assert shapes == {"input[0]": [2, 2], "weight": [3, 2], "bias": [3]}
+    assert reply["mutated"] == []
+    expected = [COTANGENT.sum(0), COTANGENT @ STATE["weight"]]
+    found = worker.sent(expected, "gradient", ("bias", "input[0]"))
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+    for training in (False, True):
+        samples = worker.ask("time", training=training, limit_s=0.2)["samples_ms"]
+        assert len(samples) >= 5
+        assert min(samples) >= 0
+    seen = worker.ask("audit")
+    assert {name: seen[name] for name in ("replaced", "hunts", "flags", "builds")} == {
+        "replaced": [],
+        "hunts": [],
+        "flags": {},
+        "builds": [],
+    }
+
+
+def test_weights_come_from_the_case_by_name_and_shape(worker: Started) -> None:
+    worker.built(candidate("return x @ self.weight.T + self.extra", before="").replace(
+        "self.bias = nn.Parameter(torch.zeros(width))",
+        "self.bias = nn.Parameter(torch.zeros(7))\n        self.register_buffer('extra', torch.full((3,), 9.0))",
+    ))  # fmt: skip
+    reply = worker.run()
+    assert reply["weights"] == {"only_in_reference": ["bias"], "only_in_candidate": ["bias", "extra"]}
+    assert torch.equal(worker.sent([linear()])[0], INPUTS[0] @ STATE["weight"].T + 9)
+
+
+def test_the_same_seed_gives_the_same_weights(worker: Started) -> None:
+    worker.put(0, [INPUTS[0]], state={})
+    results = []
+    for seed in (5, 5, 6):
+        worker.built(PLAIN)
+        worker.ask("construct", seed=seed)
+        worker.run()
+        results += worker.sent([linear()])
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+def test_later_inputs_lie_where_the_first_ones_lay(worker: Started) -> None:
+    """So an answer kept by address is a stale one, and shows."""
+    kept = candidate("self.kept = getattr(self, 'kept', {})", "return self.kept.setdefault(x.data_ptr(), x * 1.0)")
+    worker.built(kept)
+    for case in (0, 1):
+        worker.run(case)
+        assert torch.equal(worker.sent([INPUTS[0]])[0], INPUTS[0])
+    worker.built(candidate("return x * 1.0"))
+    worker.run(1)
+    assert torch.equal(worker.sent([INPUTS[1]])[0], INPUTS[1])
+
+
+def test_inputs_of_another_shape_are_placed_anew(worker: Started) -> None:
+    worker.built(candidate("return x * 2"))
+    worker.put(1, [torch.ones(5, 2)])
+    worker.run(0)
+    assert worker.run(1)["outputs"][0]["shape"] == [5, 2]
+    assert torch.equal(worker.sent([torch.ones(5, 2)])[0], torch.full((5, 2), 2.0))
+
+
+def test_inputs_may_be_named_and_outputs_nested(worker: Started) -> None:
+    worker.put(0, {"x": INPUTS[0], "factor": 3.0})
+    worker.built(candidate("return {'a': (x * factor, x > 0), 'b': [2, None]}", arguments="x, factor"))
+    reply = worker.run()
+    assert [(o["name"], o["dtype"]) for o in reply["outputs"]] == [
+        ("output['a'][0]", "float32"),
+        ("output['a'][1]", "bool"),
+        ("output['b'][0]", "int64"),
+    ]
+    tensors = [INPUTS[0] * 3, INPUTS[0] > 0, torch.tensor(2)]
+    assert all(torch.equal(a, b) for a, b in zip(worker.sent(tensors), tensors, strict=True))
+
+
+def test_large_and_transposed_outputs_are_sent_in_row_major_order(worker: Started) -> None:
+    elements = 3 * 2_000_000
+    lines = [f"y = torch.arange({elements}, dtype=torch.float32)", "return y.reshape(-1, 3).T, y, y[:0]"]
+    worker.built(candidate(*lines))
+    worker.run(poison=False)
+    y = torch.arange(elements, dtype=torch.float32)
+    expected = [y.reshape(-1, 3).T.contiguous(), y, y[:0]]
+    assert all(torch.equal(a, b) for a, b in zip(worker.sent(expected), expected, strict=True))
+
+
+def test_a_gradient_that_is_not_there_is_not_named(worker: Started) -> None:
+    worker.built(candidate("return nn.functional.linear(x.detach(), self.weight, self.bias.detach())"))
+    worker.run(backward=True)
+    assert set(worker.ask("backward", case=0, inputs=["input[0]"])["gradients"]) == {"weight"}
+    worker.built(candidate("return nn.functional.linear(x, self.weight, self.bias).detach()"))
+    worker.run(backward=True)
+    assert worker.ask("backward", case=0, inputs=["input[0]"])["gradients"] == {}
+
+
+# --- memory that nobody wrote
+
+
+@pytest.mark.parametrize(
+    "fresh",
+    [
+        "torch.empty(2, 3)",
+        "torch.empty_like(x @ self.weight.T)",
+        "x.new_empty(2, 3)",
+        "torch.empty_strided((2, 3), (3, 1))",
+        "torch.zeros(0).resize_(2, 3)",
+    ],
+)
+def test_memory_never_written_holds_the_judges_poison(worker: Started, fresh: str) -> None:
+    worker.built(candidate(f"return {fresh}"))
+    worker.run(poison=True)
+    (found,) = worker.sent([linear()])
+    assert set(found.view(torch.int32).flatten().tolist()) == {POISON[torch.float32]}
+
+
+def test_written_memory_and_runs_without_poison_hold_none(worker: Started) -> None:
+    worker.built(candidate("out = torch.empty(2, 3)", "out[:] = 7", "return out"))
+    worker.run(poison=True)
+    assert worker.sent([linear()])[0].unique().tolist() == [7]
+    worker.built(candidate("return torch.empty(2, 3).fill_(8)"))
+    assert worker.run(poison=False)["operations"] == []
+    assert worker.sent([linear()])[0].unique().tolist() == [8]
+
+
+# --- what raises
+
+
+@pytest.mark.parametrize(
+    ("source", "raised", "line", "words"),
+    [
+        ("x = 1\nraise ValueError('no')\n", "ValueError", 2, "ValueError: no"),
+        ("import nothing_of_that_name\n", "ModuleNotFoundError", 1, "nothing_of_that_name"),
+        ("x = 1\ndef f(:\n", "SyntaxError", 2, "SyntaxError"),
+        ("raise SystemExit(0)\n", "SystemExit", 1, "SystemExit"),
+        ("raise KeyboardInterrupt\n", "KeyboardInterrupt", 1, "KeyboardInterrupt"),
+        ("x = 1\n", "AttributeError", 0, "it defines no class ModelNew"),
+        ("ModelNew = 3\n", "AttributeError", 0, "it defines no class ModelNew"),
+        ("raise MemoryError\n", "MemoryError", 1, "MemoryError"),
+    ],
+)
+def test_what_an_import_raises_is_reported(worker: Started, source: str, raised: str, line: int, words: str) -> None:
+    reply = worker.take(source)
+    assert (reply["raised"], reply["line"], reply["forked"]) == (raised, line, False)
+    assert words in reply["message"]
+    assert reply["out_of_memory"] is (raised == "MemoryError")
+    assert reply["build_failure"] is False
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("class ModelNew:\n    def __init__(self, n): pass\n", "ModelNew(...) is a ModelNew, not a torch.nn.Module"),
+        ("class ModelNew:\n    pass\n", "takes no arguments"),
+    ],
+)
+def test_what_cannot_be_constructed_is_reported(worker: Started, source: str, words: str) -> None:
+    assert "raised" not in worker.take(source)
+    reply = worker.ask("construct", seed=0)
+    assert reply["raised"] == "TypeError"
+    assert words in reply["message"]
+
+
+@pytest.mark.parametrize(
+    ("forward", "raised", "words"),
+    [
+        ("return x @ x @ self.bias", "RuntimeError", "size mismatch"),
+        ("import sys; sys.exit(0)", "SystemExit", "SystemExit: 0"),
+        ("return {1: x}", "NotPlain", "keys that are not strings"),
+        ("return object()", "NotPlain", "output is a object"),
+        ("return torch.empty(10**15)", "RuntimeError", "allocate memory"),
+        ("return self.forward(x)", "RecursionError", "recursion"),
+        ("raise ValueError('x' * 50_000 + 'the end')", "ValueError", "the end"),
+    ],
+)
+def test_what_forward_raises_is_reported_and_the_process_lives_on(
+    worker: Started, forward: str, raised: str, words: str
+) -> None:
+    worker.built(candidate(forward))
+    reply = worker.run()
+    assert reply["raised"] == raised
+    assert words in reply["message"]
+    assert len(reply["message"]) < 21_000
+    assert reply["line"] == (0 if raised == "NotPlain" else 10)
+    assert reply["out_of_memory"] is ("allocate memory" in words)
+    worker.built(PLAIN)
+    assert "raised" not in worker.run()
+
+
+def test_what_backward_raises_is_reported(worker: Started) -> None:
+    function = """
+class Bad(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x * 1
+    @staticmethod
+    def backward(ctx, g): raise NotImplementedError("no backward")
+"""
+    worker.built(candidate("return Bad.apply(x @ self.weight.T)", before=f"import torch{function}"))
+    assert "raised" not in worker.run(backward=True)
+    reply = worker.ask("backward", case=0, inputs=["input[0]"])
+    assert (reply["raised"], reply["message"]) == ("NotImplementedError", "NotImplementedError: no backward")
+
+
+def test_a_request_that_does_not_exist_is_an_error_reply(worker: Started) -> None:
+    assert worker.ask("dance")["raised"] == "KeyError"
+
+
+# --- what it notices
+
+
+SUBCLASS = "class Lazy(torch.Tensor): pass\n"
+
+
+@pytest.mark.parametrize("out", ["y", "(x * 2, y)", "{'a': [y]}"])
+def test_a_tensor_subclass_is_named_wherever_it_stands(worker: Started, out: str) -> None:
+    worker.built(candidate("y = (x * 2).as_subclass(Lazy)", f"return {out}", before=f"import torch\n{SUBCLASS}"))
+    assert worker.run()["cheat"] == ["tensor subclass", "the output is a Lazy, not a torch.Tensor"]
+
+
+def test_a_parameter_is_an_honest_output(worker: Started) -> None:
+    worker.built(candidate("return self.weight"))
+    assert "cheat" not in worker.run()
+    assert torch.equal(worker.sent([STATE["weight"]])[0], STATE["weight"])
+
+
+@pytest.mark.parametrize("change", ["x.add_(1)", "x[0, 0] = float('nan')", "x.mul_(-1).mul_(-0.0)"])
+def test_an_input_that_was_written_to_is_noticed(worker: Started, change: str) -> None:
+    worker.built(candidate(change, "return x * 2"))
+    assert worker.run()["mutated"] == [0]
+    worker.built(PLAIN)
+    assert worker.run()["mutated"] == []
+
+
+@pytest.mark.parametrize("out", ["x", "x[:, :1]", "x.view(-1)", "x.detach()"])
+def test_an_output_in_an_inputs_memory_is_noticed(worker: Started, out: str) -> None:
+    worker.built(candidate(f"return x * 2, {out}"))
+    assert worker.run()["aliases"] == [[1, 0]]
+
+
+def test_an_input_changed_in_backward_is_noticed(worker: Started) -> None:
+    function = """
+class Sneaky(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x * 1
+    @staticmethod
+    def backward(ctx, g):
+        ctx.x.data.add_(1)
+        return g
+"""
+    source = candidate("return Sneaky.apply(x) @ self.weight.T", before=f"import torch{function}")
+    worker.built(source)
+    assert worker.run(backward=True)["mutated"] == []
+    assert worker.ask("backward", case=0, inputs=["input[0]"])["mutated"] == [0]
+
+
+def test_exceptions_that_forward_catches_are_noticed(worker: Started) -> None:
+    worker.built(candidate("try:", "    missing_kernel(x)", "except Exception:", "    return x * 2"))
+    (seen,) = worker.run()["swallowed"]
+    assert seen == "line 11: NameError: name 'missing_kernel' is not defined"
+    assert worker.run(poison=False)["swallowed"] == []
+
+
+# --- processes of their own
+
+
+def test_a_fork_is_stopped_and_noticed(tmp_path: Path) -> None:
+    worker = Started(tmp_path / "folder")
+    reply = worker.take("import os\nos.fork()\n" + PLAIN)
+    assert (reply["raised"], reply["forked"]) == ("PermissionError", True)
+    hidden = "import os\ntry:\n    os.fork()\nexcept PermissionError:\n    pass\n" + PLAIN
+    assert worker.take(hidden) == {"done": "import", "flags": {}, "forked": True}
+    assert worker.end() == 0
+
+
+def test_replaced_functions_searches_and_switches_are_in_the_audit(tmp_path: Path) -> None:
+    worker = Started(tmp_path / "folder")
+    source = """
+import gc, torch, time
+gc.get_objects()
+torch.allclose = lambda *a, **k: True
+time.perf_counter = lambda: 0.0
+torch.backends.cuda.matmul.allow_tf32 = True
+class ModelNew(torch.nn.Module): pass
+"""
+    flags = worker.take(source)["flags"]
+    seen = worker.ask("audit")
+    assert set(seen["replaced"]) == {"torch.allclose", "time.perf_counter"}
+    assert seen["hunts"] == ["gc.get_objects"]
+    assert flags == seen["flags"] == {"torch.backends.cuda.matmul.allow_tf32": "False -> True"}
+    assert worker.end() == 0
+
+
+def test_bfloat16_and_eval_mode_reach_the_module(tmp_path: Path) -> None:
+    worker = Started(tmp_path / "folder", bfloat16=True, mode="eval")
+    x = torch.ones(2, 2, dtype=torch.bfloat16)
+    worker.put(0, [x], {name: value.bfloat16() for name, value in STATE.items()})
+    worker.built(candidate("return x @ self.weight.T + (100 if self.training else 0)"))
+    assert worker.run()["outputs"][0]["dtype"] == "bfloat16"
+    expected = x @ STATE["weight"].bfloat16().T
+    assert torch.equal(worker.sent([expected])[0], expected)
+    worker.built(candidate("return torch.empty(2, 3, dtype=torch.bfloat16)"))
+    worker.run()
+    assert set(worker.sent([expected])[0].view(torch.int16).flatten().tolist()) == {POISON[torch.bfloat16]}
+    assert worker.end() == 0
+
+
+BUILDS = """
+import torch
+from torch.utils.cpp_extension import load_inline
+{wrap}built = load_inline(name="broken", cpp_sources="int broken = ;", functions=[], no_implicit_headers=True)
+{after}
+class ModelNew(torch.nn.Module): pass
+"""
+
+
+@pytest.mark.slow
+def test_a_failed_build_is_on_record_also_where_it_is_hidden(tmp_path: Path) -> None:
+    worker = Started(tmp_path / "folder")
+    reply = worker.take(BUILDS.format(wrap="", after=""))
+    assert (reply["raised"], reply["build_failure"], reply["line"]) == ("RuntimeError", True, 4)
+    assert "main.cpp:1:14: error" in reply["message"]
+    assert [(build["name"], bool(build["error"])) for build in reply["builds"]] == [("broken", True)]
+    hidden = BUILDS.format(wrap="try:\n    ", after="except Exception:\n    pass")
+    assert "raised" not in worker.take(hidden)
+    (_, build) = worker.ask("audit")["builds"]
+    assert "expected primary-expression" in build["error"]
+    assert build["seconds"] > 0
+    assert worker.end() == 0
+
+
+CUDA = """
+import torch
+from torch.utils import cpp_extension
+text = '''__global__ void k(float* x) {{ x[0] = {value}; }}'''
+try:
+    {call}
+except Exception as error:
+    failed = str(error)
+else:
+    raise AssertionError("it must not run")
+class ModelNew(torch.nn.Module): pass
+"""
+INLINE = "cpp_extension.load_inline(name='k', cpp_sources='', cuda_sources={}, no_implicit_headers=True)"
+FILE = "import pathlib; pathlib.Path('k.cu').write_text(text); cpp_extension.load(name='k', sources=['k.cu'])"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hardware.nvcc(), reason="there is no nvcc here")
+def test_cuda_is_compiled_where_it_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    worker = Started(tmp_path / "folder", compile_only=True)
+    reply = worker.take(CUDA.format(value="nothing", call=INLINE.format("text")))
+    assert "raised" not in reply
+    (build,) = worker.ask("audit")["builds"]
+    assert 'identifier "nothing" is undefined' in build["error"]
+    for call in (INLINE.format("[text]"), FILE):
+        reply = worker.take(CUDA.format(value="1", call=call))
+        assert (reply["raised"], reply["compiled_only"]) == ("CompiledOnly", True)
+    assert worker.end() == 0
+
+
+def test_a_file_over_the_limit_cannot_be_written(tmp_path: Path) -> None:
+    worker = Started(tmp_path / "folder", file_bytes=1 << 20)
+    reply = worker.take(f"open({str(tmp_path / 'large')!r}, 'wb').write(bytes(2 << 20))\n")
+    assert (reply["raised"], "File too large" in reply["message"]) == ("OSError", True)
+    assert worker.end() == 0
+
+
+def test_a_candidate_cannot_answer_before_it_is_asked_without_the_secret(tmp_path: Path) -> None:
+    worker = Started(tmp_path / "folder")
+    forged = "import os\nfor d in range(3, 64):\n    try: os.write(d, b'guess {}\\n')\n    except OSError: pass\n"
+    with pytest.raises(Exception, match="did not write"):
+        worker.take(forged + PLAIN)
+    worker.process.kill()
+    worker.end()
+
+
+def test_a_process_that_leaves_closes_its_channel(tmp_path: Path) -> None:
+    worker = Started(tmp_path / "folder")
+    with pytest.raises(ChannelClosed):
+        worker.take("import os\nos._exit(7)\n")
+    assert worker.end() == 7
