@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -154,13 +155,22 @@ def test_nobody_outside_can_be_signalled_or_reached(tmp_path: Path) -> None:
 
 @needs
 def test_nobody_outside_can_be_looked_into(tmp_path: Path) -> None:
-    """Not the memory, and not the open files, of the process that started it."""
+    """Not into the memory, and not into the open files, of the process that started it."""
     actions = {
         "memory": "open(f'/proc/{os.getppid()}/mem', 'rb')",
-        "environment": "open(f'/proc/{os.getppid()}/environ', 'rb').read(1)",
-        "descriptors": "os.listdir(f'/proc/{os.getppid()}/fd')",
+        "open file": "open(f'/proc/{os.getppid()}/fd/1')",
+        "which file": "os.readlink(f'/proc/{os.getppid()}/fd/1')",
+        "files": "os.listdir(f'/proc/{os.getppid()}/root/')",
+        "folder": "os.readlink(f'/proc/{os.getppid()}/cwd')",
     }
     assert set(confined(tmp_path, actions).values()) == {"PermissionError"}
+
+
+@needs
+def test_the_environment_of_nobody_outside_can_be_read(tmp_path: Path) -> None:
+    """Secrets of the judge's own; root's capabilities must not open it either."""
+    found = confined(tmp_path, {"environment": "open(f'/proc/{os.getppid()}/environ', 'rb').read(1)"})
+    assert found["environment"] == "PermissionError"
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -184,7 +194,8 @@ sandbox.limit(1000)
 sandbox.limit(10**6)
 print(resource.getrlimit(resource.RLIMIT_FSIZE), resource.getrlimit(resource.RLIMIT_CORE))
 try:
-    open({str(tmp_path / "large")!r}, "wb").write(bytes(2000))
+    with open({str(tmp_path / "large")!r}, "wb") as file:
+        file.write(bytes(2000))
 except OSError as error:
     print(error.strerror)
 """
@@ -205,5 +216,5 @@ os._exit(0)
     for _ in range(100):
         if not Path(f"/proc/{pid}").exists() or ") Z " in Path(f"/proc/{pid}/stat").read_text():
             return
-        __import__("time").sleep(0.05)
+        time.sleep(0.05)
     raise AssertionError("it outlived its parent")

@@ -1,4 +1,4 @@
-"""Forks through libc, past Python's audit, so that two processes answer the judge. Expected: cheated"""
+"""Forks through libc, past Python's audit, so that two processes answer the judge. Expected: cheated or wrong"""
 
 import ctypes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import select
@@ -182,5 +183,16 @@ def private_environment(folder: Path, header: str) -> dict[str, str]:
     }
 
 
+def package_folders() -> list[str]:
+    """Where torch and what it needs are installed, also when that is the user's own or named in PYTHONPATH."""
+    folders = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    torch = importlib.util.find_spec("torch")
+    if torch is not None and torch.origin is not None:
+        folders.append(str(Path(torch.origin).parents[1]))
+    return list(dict.fromkeys(folders))
+
+
 def _python(module: str) -> list[str]:
-    return [sys.executable, "-I", "-c", _BOOT.format(path=str(SOURCE), module=module)]
+    """Isolated from the current folder and from PYTHON* variables, so that no file beside a task is imported."""
+    code = _BOOT.format(source=str(SOURCE), packages=package_folders(), module=module)
+    return [sys.executable, "-I", "-c", code]

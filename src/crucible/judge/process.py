@@ -17,7 +17,7 @@ from crucible import hardware
 from crucible.errors import JudgeError, TaskError
 from crucible.judge import sandbox
 from crucible.judge.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, pair
-from crucible.judge.kept import SOURCE, KeptProcess, Limits, exit_in_words, private_environment
+from crucible.judge.kept import SOURCE, KeptProcess, Limits, exit_in_words, package_folders, private_environment
 from crucible.judge.replies import is_reply
 from crucible.judge.verdict import Cheated, Crashed, Outcome, OutOfMemory, TimedOut
 
@@ -206,7 +206,7 @@ class OracleProcess:
 def _python_folders() -> list[str]:
     """What a worker must read to be Python with torch: installations, not the judge's own checkout."""
     folders = {sys.prefix, sys.base_prefix, sys.exec_prefix, str(SOURCE / "crucible")}
-    folders |= {path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")}
+    folders |= set(package_folders())
     folders |= {str(Path(tool).resolve().parents[1]) for tool in [hardware.nvcc()] if tool}
     folders |= {path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path}
     return sorted(folders)
