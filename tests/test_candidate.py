@@ -106,7 +106,7 @@ def test_records_are_taken_as_they_are(tmp_path: Path) -> None:
 
 def test_two_files_of_one_name_are_an_error(tmp_path: Path) -> None:
     files = [write(tmp_path / "one/a.py"), write(tmp_path / "two/a.py")]
-    with pytest.raises(CandidateError, match="two candidates are named 'a'.*rename one"):
+    with pytest.raises(CandidateError, match=r"two candidates are named 'a'.*rename one"):
         find_candidates(files)
 
 

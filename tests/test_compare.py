@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ def expect(values: torch.Tensor, dtype: torch.dtype = torch.float32, **more: obj
 def compared(expected: Expected, got: torch.Tensor, cuts: list[int] | None = None) -> Difference:
     difference = Difference(expected)
     edges = sorted({0, got.numel(), *(cut for cut in cuts or [] if cut < got.numel())})
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         difference.add(got.flatten()[start:end])
     return difference
 

@@ -60,7 +60,7 @@ def test_without_a_gpu_the_processor_is_the_device(program: Callable[[str, str],
 
 def test_a_gpu_that_is_not_here_is_an_error(program: Callable[[str, str], None]) -> None:
     program("nvidia-smi", "exit 9")
-    with pytest.raises(DeviceError, match="no NVIDIA GPU on this machine.*--device cpu"):
+    with pytest.raises(DeviceError, match=r"no NVIDIA GPU on this machine.*--device cpu"):
         find_device("cuda")
 
 

@@ -15,7 +15,7 @@ import torch
 
 from crucible.errors import TaskError
 from crucible.judge import answers, power
-from crucible.judge.channel import Channel, pair
+from crucible.judge.channel import Channel, ChannelClosed, pair
 from crucible.judge.oracle import Oracle, serve
 from crucible.judge.reference import gradients_of
 from crucible.judge.tree import numbers_to_tensors, raw_bytes, read_bundle, take_apart
@@ -200,7 +200,9 @@ def test_a_task_without_products_is_held_to_its_dtypes_rounding(tmp_path: Path) 
     assert 4 * 2.0**-24 <= expected.relative_l2_allowed < 1e-2
 
 
-@pytest.mark.parametrize(("contract", "error", "ok"), [("fp32", 2e-4, False), ("tf32", 2e-4, True), ("tf32", 1e-2, False)])
+@pytest.mark.parametrize(
+    ("contract", "error", "ok"), [("fp32", 2e-4, False), ("tf32", 2e-4, True), ("tf32", 1e-2, False)]
+)
 def test_an_answer_is_right_within_the_contract(tmp_path: Path, contract: str, error: float, ok: bool) -> None:
     oracle = prepared(tmp_path, source(CONVOLUTION), contract=contract)
     (answer,) = right(oracle)
@@ -335,7 +337,9 @@ def test_large_answers_are_kept_as_float32(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("contract", ["fp32", "tf32", "bf16", "kernelbench"])
 @pytest.mark.parametrize("dtype", ["half", "bfloat16", "double"])
 def test_a_reference_with_a_dtype_of_its_own_can_be_judged(tmp_path: Path, contract: str, dtype: str) -> None:
-    body = f"\n        self.linear = nn.Linear(6, 4).{dtype}()\n    def forward(self, x):\n        return self.linear(x)\n"
+    body = (
+        f"\n        self.linear = nn.Linear(6, 4).{dtype}()\n    def forward(self, x):\n        return self.linear(x)\n"
+    )
     oracle = prepared(tmp_path, source(body, f"torch.randn(batch, 6).{dtype}()"), contract=contract)
     assert errors(compared(oracle, 0, "forward", right(oracle)))[0].ok
 
@@ -373,7 +377,10 @@ def test_parts_say_what_the_whole_says(tmp_path: Path, monkeypatch: pytest.Monke
     "text",
     [
         source("\n        self.norm = nn.BatchNorm2d(3)\n    def forward(self, x):\n        return self.norm(x)\n"),
-        source("\n        self.norm = nn.BatchNorm1d(6)\n    def forward(self, x):\n        return self.norm(x)\n", "torch.randn(batch, 6)"),
+        source(
+            "\n        self.norm = nn.BatchNorm1d(6)\n    def forward(self, x):\n        return self.norm(x)\n",
+            "torch.randn(batch, 6)",
+        ),
         returning("x - x.mean(0)"),
         returning("x.sum(0)"),
         returning("x.reshape(batch, -1).cumsum(0)"),
@@ -404,30 +411,30 @@ def test_in_eval_mode_batch_norm_can_be_parted(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("expression", "dtypes", "names"),
+    ("expression", "outputs"),
     [
-        ("x.flatten(1).argmax(1)", ["int64"], ["output"]),
-        ("x > 0", ["bool"], ["output"]),
-        ("torch.fft.fft(x)", ["float32"], ["output"]),
-        ("(x * 2, [x.argmax(), {'mask': x > 1}])", ["float32", "int64", "bool"], ["output[0]", "output[1][0]", "output[1][1]['mask']"]),
-        ("x.sum(), float(x.shape[0]), None", ["float32", "float64"], ["output[0]", "output[1]"]),
-        ("x, x[:0]", ["float32", "float32"], ["output[0]", "output[1]"]),
-        ("torch.sort(x.flatten(1))", ["float32", "int64"], ["output[0]", "output[1]"]),
+        ("x.flatten(1).argmax(1)", {"output": "int64"}),
+        ("x > 0", {"output": "bool"}),
+        ("torch.fft.fft(x)", {"output": "float32"}),
+        (
+            "(x * 2, [x.argmax(), {'mask': x > 1}])",
+            {"output[0]": "float32", "output[1][0]": "int64", "output[1][1]['mask']": "bool"},
+        ),
+        ("x.sum(), float(x.shape[0]), None", {"output[0]": "float32", "output[1]": "float64"}),
+        ("x, x[:0]", {"output[0]": "float32", "output[1]": "float32"}),
+        ("torch.sort(x.flatten(1))", {"output[0]": "float32", "output[1]": "int64"}),
     ],
-)  # fmt: skip
-def test_every_form_of_output_is_answered(
-    tmp_path: Path, expression: str, dtypes: list[str], names: list[str]
-) -> None:
+)
+def test_every_form_of_output_is_answered(tmp_path: Path, expression: str, outputs: dict[str, str]) -> None:
     oracle = prepared(tmp_path, returning(expression))
     found = oracle.description()["outputs"]
-    assert [o["dtype"] for o in found] == dtypes
-    assert [o["name"] for o in found] == names
+    assert {o["name"]: o["dtype"] for o in found} == outputs
     for i, case in enumerate(oracle.cases):
         out = model_of(returning(expression))(read_bundle(tmp_path / f"inputs/case{i}.inputs")[0])
         tensors = [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
         assert [list(t.shape) for t in tensors] == [o["shape"] for o in found]
         assert all(error.ok for error in errors(compared(oracle, i, "forward", tensors)))
-        assert [e.name for e in case.outputs] == names
+        assert [e.name for e in case.outputs] == list(outputs)
 
 
 def test_wrong_integers_are_wrong(tmp_path: Path) -> None:
@@ -460,16 +467,20 @@ def test_integer_inputs_have_no_gradient_and_are_not_widened(tmp_path: Path) -> 
     [("self, x, y=2.0", "{'x': torch.randn(batch, 3), 'y': 3.0}"), ("self, xs, y", "[[torch.randn(batch, 3)], 3.0]")],
 )
 def test_inputs_may_be_nested_and_named(tmp_path: Path, signature: str, inputs: str) -> None:
-    text = source(f"    def forward({signature}):\n        return {signature.split(', ')[1]}\n".replace(" xs\n", " xs[0] * y\n"))
+    text = source(
+        f"    def forward({signature}):\n        return {signature.split(', ')[1]}\n".replace(" xs\n", " xs[0] * y\n")
+    )
     text = text.replace("return [torch.randn(batch, 3, 6, 6)]", f"return {inputs}")
     oracle = prepared(tmp_path, text.replace("return x\n", "return x * y\n"))
-    torch.testing.assert_close(
-        right(oracle)[0], 3 * take_apart(oracle.cases[0].inputs, "input")[1][0].tensor
-    )
+    torch.testing.assert_close(right(oracle)[0], 3 * take_apart(oracle.cases[0].inputs, "input")[1][0].tensor)
 
 
 def test_a_reference_without_inputs_has_an_answer(tmp_path: Path) -> None:
-    body = "\n        self.weight = nn.Parameter(torch.randn(4, 4))\n    def forward(self):\n        return self.weight @ self.weight\n"
+    body = """
+        self.weight = nn.Parameter(torch.randn(4, 4))
+    def forward(self):
+        return self.weight @ self.weight
+"""
     oracle = prepared(tmp_path, source(body, ""))
     assert set(oracle.description()["gradients"]) == {"weight"}
     assert oracle.description()["inputs"] == []
@@ -501,8 +512,7 @@ class Client:
     def _serve(self, channel: Channel) -> None:
         try:
             serve(channel)
-        except Exception as end:
-            self.end = end
+        except ChannelClosed:
             channel.close()
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -605,7 +615,9 @@ BUFFERS = 128 << 20
 def test_memory_is_that_of_the_tensors_and_of_one_part(tmp_path: Path) -> None:
     """Anonymous memory: the cotangents, of an output's size, and buffers. Resident memory also counts the pages
     of the expected values' files (three cases and the benchmark's rule), which the kernel may drop at any time."""
-    body = "\n        self.w = nn.Parameter(torch.randn(512, 1))\n    def forward(self, x):\n        return x * self.w\n"
+    body = (
+        "\n        self.w = nn.Parameter(torch.randn(512, 1))\n    def forward(self, x):\n        return x * self.w\n"
+    )
     text = source(body, "torch.randn(batch, 1, 512)").replace(f"batch = {BATCH}", "batch = 64")
     warm = text.replace("batch = 64", "batch = 4")
     code = MEASURE.format(tests=str(Path(__file__).parent), text=text, warm=warm)

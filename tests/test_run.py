@@ -91,7 +91,7 @@ def test_the_json_holds_the_fields_columns_and_the_evidence() -> None:
     assert (data["best"], data["trouble"]) == ("b", "disk full")
     assert data["findings"] == [{"kind": "Finding", "claim": "claim", "evidence": "evidence"}]
     first, second = data["candidates"]
-    required = "name evaluation runtime_ms verdict rank forward backward timing findings".split()
+    required = ["name", "evaluation", "runtime_ms", "verdict", "rank", "forward", "backward", "timing", "findings"]
     assert list(first)[: len(required)] == required
     assert {"build_s", "total_s", "cached", "log"} <= set(first)
     assert (first["name"], first["evaluation"], first["runtime_ms"], first["rank"]) == ("b", True, 1.5, 1)

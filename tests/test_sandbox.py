@@ -50,7 +50,9 @@ def confined(tmp_path: Path, actions: dict[str, str], **more: Any) -> dict[str, 
         "actions": actions,
     }
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / 'src')!r})\n{PROGRAM}"
-    done = subprocess.run([sys.executable, "-c", code, json.dumps(settings)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(settings)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert found.pop("confined") is True
@@ -115,7 +117,9 @@ def test_only_its_own_folder_can_be_written(tmp_path: Path) -> None:
 @needs
 @pytest.mark.skipif(ABI < 3, reason="Landlock here cannot refuse truncation")
 def test_a_file_it_may_only_read_cannot_be_emptied(tmp_path: Path) -> None:
-    assert confined(tmp_path, {"truncate": "os.truncate(place + '/given/file.txt', 0)"})["truncate"] == "PermissionError"
+    assert (
+        confined(tmp_path, {"truncate": "os.truncate(place + '/given/file.txt', 0)"})["truncate"] == "PermissionError"
+    )
     assert (tmp_path / "given/file.txt").read_text() == "given"
 
 

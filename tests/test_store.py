@@ -51,7 +51,7 @@ def test_a_reader_never_sees_half_a_record(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_a_store_error(tmp_path: Path, place: str) -> None:
     (tmp_path / "blocked").write_text("a file where a folder should be")
     (tmp_path / "folder/inside").mkdir(parents=True)
-    with pytest.raises(StoreError, match="cannot write .*CRUCIBLE_HOME"):
+    with pytest.raises(StoreError, match=r"cannot write .*CRUCIBLE_HOME"):
         write_text(tmp_path / place, "text")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["blocked", "folder"]
 

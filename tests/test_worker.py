@@ -108,7 +108,9 @@ class Started:
     def run(self, case: int = 0, *, poison: bool = True, backward: bool = False) -> dict[str, Any]:
         return self.ask("run", case=case, poison=poison, backward=backward, outputs=[])
 
-    def sent(self, tensors: list[torch.Tensor], part: str = "forward", names: tuple[str, ...] = ()) -> list[torch.Tensor]:
+    def sent(
+        self, tensors: list[torch.Tensor], part: str = "forward", names: tuple[str, ...] = ()
+    ) -> list[torch.Tensor]:
         """What comes through the stream, in tensors like those given."""
         found = [torch.empty(t.shape, dtype=t.dtype) for t in tensors]
         counts: list[int] = []
@@ -344,7 +346,7 @@ def test_what_forward_raises_is_reported_and_the_process_lives_on(
     assert reply["raised"] == raised
     assert words in reply["message"]
     assert len(reply["message"]) < 21_000
-    assert reply["line"] == (0 if raised == "NotPlain" else 10)
+    assert reply["line"] in ((0,) if raised == "NotPlain" else (9, 10))
     assert reply["out_of_memory"] is ("allocate memory" in words)
     worker.built(PLAIN)
     assert "raised" not in worker.run()
@@ -472,7 +474,7 @@ def test_bfloat16_and_eval_mode_reach_the_module(tmp_path: Path) -> None:
 BUILDS = """
 import torch
 from torch.utils.cpp_extension import load_inline
-{wrap}built = load_inline(name="broken", cpp_sources="int broken = ;", functions=[], no_implicit_headers=True)
+{wrap}built = load_inline(name="{name}", cpp_sources="int broken = ;", functions=[], no_implicit_headers=True)
 {after}
 class ModelNew(torch.nn.Module): pass
 """
@@ -481,11 +483,11 @@ class ModelNew(torch.nn.Module): pass
 @pytest.mark.slow
 def test_a_failed_build_is_on_record_also_where_it_is_hidden(tmp_path: Path) -> None:
     worker = Started(tmp_path / "folder")
-    reply = worker.take(BUILDS.format(wrap="", after=""))
+    reply = worker.take(BUILDS.format(name="broken", wrap="", after=""))
     assert (reply["raised"], reply["build_failure"], reply["line"]) == ("RuntimeError", True, 4)
     assert "main.cpp:1:14: error" in reply["message"]
     assert [(build["name"], bool(build["error"])) for build in reply["builds"]] == [("broken", True)]
-    hidden = BUILDS.format(wrap="try:\n    ", after="except Exception:\n    pass")
+    hidden = BUILDS.format(name="hidden", wrap="try:\n    ", after="except Exception:\n    pass")
     assert "raised" not in worker.take(hidden)
     (_, build) = worker.ask("audit")["builds"]
     assert "expected primary-expression" in build["error"]

@@ -34,7 +34,7 @@ class Candidate:
         """Reads one file. Raises CandidateError when it cannot be read."""
         file = Path(path)
         try:
-            return cls(file.stem, file, file.read_bytes().decode("utf-8", errors="replace"))
+            return cls(file.stem, file, file.read_bytes().decode("utf-8-sig", errors="replace"))
         except OSError as error:
             raise CandidateError(f"cannot read candidate {file}: {error}") from error
 

@@ -58,14 +58,18 @@ def judge(
     out = Console(width=None if sys.stdout.isatty() else table.MIN_WIDTH + 40)
     for run in runs:
         table.show(run, out)
-        console.print(Text(f"kept in {run.folder}"), soft_wrap=True)
+        if run.folder:
+            console.print(Text(f"kept in {run.folder}"), soft_wrap=True)
         if run.trouble:
             console.print(Text(f"crucible: {run.trouble}", style="yellow"), soft_wrap=True)
     if json_file is not None:
         data = [run.to_json() for run in runs]
-        store.write_text(json_file, json.dumps(data[0] if len(data) == 1 else data, indent=1) + "\n")
-    if any("interrupted" in run.trouble for run in runs):
+        store.write_text(json_file, json.dumps(data[0] if len(data) == 1 else data, indent=1, allow_nan=False) + "\n")
+    cut_short = {run.cut_short for run in runs}
+    if "interrupted" in cut_short:
         raise typer.Exit(130)
+    if "failed" in cut_short:
+        raise typer.Exit(3)
     raise typer.Exit(0 if any(run.best for run in runs) else 1)
 
 

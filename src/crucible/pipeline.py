@@ -15,7 +15,7 @@ from typing import Any
 from crucible import hardware, store
 from crucible.candidate import Candidate, find_candidates, match_candidates
 from crucible.contract import Contract, find_contract
-from crucible.errors import StoreError, TaskError
+from crucible.errors import JudgeError, StoreError, TaskError
 from crucible.hardware import Device
 from crucible.judge.examine import Examination, Setting, known_without_running
 from crucible.judge.kept import SOURCE, Limits
@@ -82,9 +82,9 @@ def judge_folder(
 
     A candidate belongs to the task whose stem its own name begins with, or whose number its name carries as
     KernelBench writes it (`level_2_problem_90_sample_0_kernel.py`). Without candidates each task's reference is
-    judged as its own replacement, which shows whether the task can be judged at all. A task that cannot be
-    loaded is reported through `say` and left out. Options are `judge`'s. Raises CandidateError when a candidate
-    belongs to no task.
+    judged as its own replacement, which shows whether the task can be judged at all. A task that cannot be loaded
+    or answered is reported through `say` and left out. Options are `judge`'s. Raises CandidateError when a
+    candidate belongs to no task.
     """
     loaded = []
     for path in tasks:
@@ -97,8 +97,8 @@ def judge_folder(
     for task, chosen in pairs:
         try:
             runs.append(judge(task, chosen, say=say, **options))
-        except TaskError as error:
-            say(f"left out: {error}")
+        except (TaskError, JudgeError) as error:
+            say(f"left out {task.name}: {error}")
     if not runs:
         raise TaskError(f"none of {len(tasks)} tasks could be judged; the reasons stand above")
     return runs
@@ -128,6 +128,7 @@ class _Bench:
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     trouble: list[str] = field(default_factory=list)
+    cut_short: str = ""
 
     def judge(self, candidates: list[Candidate]) -> Run:
         self.kept = store.Verdicts(store.home())
@@ -145,8 +146,16 @@ class _Bench:
             for verdict in self._examined(new) if new else ():
                 self._keep(verdict, keys[verdict.candidate])
         except KeyboardInterrupt:
-            self.trouble.append(f"interrupted: {len(self.verdicts)} of {len(candidates)} candidates were judged")
+            self._cut_short("interrupted", "interrupted")
+        except JudgeError as error:
+            if not self.verdicts:
+                raise
+            self._cut_short("failed", f"the judge failed: {error}")
         return self._finish()
+
+    def _cut_short(self, how: str, words: str) -> None:
+        self.cut_short = how
+        self.trouble.append(f"{words}; {len(self.verdicts)} of {len(self.order)} candidates were judged")
 
     def _known(self, candidate: Candidate, key: str) -> bool:
         """Answers a candidate from an earlier run of the same content, where there is one."""
@@ -242,13 +251,15 @@ class _Bench:
         number = self.order.index(verdict.candidate)
         self._guarded(lambda: self.run_folder.add(number, verdict.candidate, candidate_json(0, verdict)))
 
-    def _guarded(self, write: Callable[[], None]) -> None:
-        """A full disk loses no verdict: it is reported beside them."""
+    def _guarded(self, write: Callable[[], None]) -> bool:
+        """Whether a record was written; a full disk loses no verdict, it is reported beside them."""
         try:
             write()
         except StoreError as error:
             if str(error) not in self.trouble:
                 self.trouble.append(str(error))
+            return False
+        return True
 
     def _finish(self) -> Run:
         run = Run(
@@ -259,10 +270,11 @@ class _Bench:
             self.seed,
             tuple(self.verdicts[name] for name in self.order if name in self.verdicts),
             self.findings,
-            folder=str(self.run_folder.path),
+            trouble="; ".join(self.trouble),
+            cut_short=self.cut_short,
         )
-        self._guarded(lambda: self.run_folder.finish(run.to_json()))
-        return replace(run, trouble="; ".join(self.trouble))
+        kept = self._guarded(lambda: self.run_folder.finish(run.to_json()))
+        return replace(run, folder=str(self.run_folder.path) if kept else "", trouble="; ".join(self.trouble))
 
 
 def _waves(items: list[Examination], size: int) -> list[list[Examination]]:

@@ -30,6 +30,8 @@ class Run:
     """Where the run is kept; empty when it could not be."""
     trouble: str = ""
     """What went wrong around the verdicts: a record that could not be written, a run cut short."""
+    cut_short: str = ""
+    """`interrupted` or `failed` when candidates are missing from the verdicts for that reason."""
 
     @property
     def ranked(self) -> list[tuple[int, Verdict]]:
@@ -72,6 +74,7 @@ class Run:
             "candidates": [candidate_json(rank, verdict) for rank, verdict in self.ranked],
             "best": self.best,
             "trouble": self.trouble,
+            "cut_short": self.cut_short,
         }
 
 

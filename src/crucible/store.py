@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -44,7 +45,8 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise StoreError(
             f"cannot write {path}: {error}; free some space or set CRUCIBLE_HOME to another disk"
         ) from error
@@ -64,7 +66,7 @@ class Verdicts:
             return None
 
     def put(self, key: str, data: Any) -> None:
-        write_text(self.root / f"{key}.json", json.dumps(data, indent=1))
+        write_text(self.root / f"{key}.json", json.dumps(data, indent=1, allow_nan=False))
 
 
 class RunFolder:
@@ -78,8 +80,8 @@ class RunFolder:
     def add(self, number: int, name: str, data: Any) -> None:
         """Writes one verdict. Raises StoreError."""
         safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[:80]
-        write_text(self.path / "candidates" / f"{number:03d}-{safe}.json", json.dumps(data, indent=1))
+        write_text(self.path / "candidates" / f"{number:03d}-{safe}.json", json.dumps(data, indent=1, allow_nan=False))
 
     def finish(self, data: Any) -> None:
         """Writes the whole run. Raises StoreError."""
-        write_text(self.path / "run.json", json.dumps(data, indent=1))
+        write_text(self.path / "run.json", json.dumps(data, indent=1, allow_nan=False))

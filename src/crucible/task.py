@@ -103,7 +103,7 @@ def _reference_in(path: Path) -> Path:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise TaskError(f"cannot read {file}: {error}") from error
 

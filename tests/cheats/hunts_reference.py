@@ -1,7 +1,7 @@
 """Looks among all objects and frames for the reference or the expected tensor. Expected: wrong
 
 How: forward
-Finding: it searched the process for other objects
+Finding: it looked into the process that judges it
 """
 
 import functools

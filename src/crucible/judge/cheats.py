@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -42,14 +43,33 @@ _WATCHED: tuple[tuple[Any, str, str], ...] = (
 def snapshot() -> Callable[[], list[str]]:
     """Notes the judge's and the clock's functions; the function returned names those replaced since."""
     get = getattr
+    own = _own_code()
     noted = [
         (owner, f"{name}.{item}", item, get(owner, item)) for owner, name, items in _WATCHED for item in items.split()
     ]
 
     def replaced() -> list[str]:
-        return [label for owner, label, item, was in noted if get(owner, item, None) is not was]
+        return [label for owner, label, item, was in [*noted, *own] if get(owner, item, None) is not was]
 
     return replaced
+
+
+def _own_code() -> list[tuple[Any, str, str, Any]]:
+    """Every function and class of the judge's that this process has loaded, and every method."""
+    found: list[tuple[Any, str, str, Any]] = []
+    for module_name, module in list(sys.modules.items()):
+        if not module_name.startswith("crucible."):
+            continue
+        for name, value in vars(module).items():
+            if callable(value) and getattr(value, "__module__", "").startswith("crucible."):
+                found.append((module, f"{module_name}.{name}", name, value))
+                if isinstance(value, type):
+                    found += [
+                        (value, f"{module_name}.{name}.{item}", item, getattr(value, item))
+                        for item, member in vars(value).items()
+                        if isinstance(member, types.FunctionType)
+                    ]
+    return found
 
 
 def precision_flags() -> dict[str, Any]:
@@ -60,6 +80,9 @@ def precision_flags() -> dict[str, Any]:
         "torch.get_default_dtype()": str(torch.get_default_dtype()),
         "torch.backends.cudnn.enabled": torch.backends.cudnn.enabled,
     }
+
+
+_HUNTS = ("gc.get_objects", "gc.get_referrers", "sys.settrace", "sys.setprofile")
 
 
 class Watch:
@@ -74,8 +97,11 @@ class Watch:
         if event in ("os.fork", "os.forkpty"):
             self.forked = True
             raise PermissionError("a candidate may not fork: the judge runs it in one process")
-        if event in ("gc.get_objects", "gc.get_referrers") and _caller_is_candidate():
+        if event in _HUNTS and _caller_is_candidate():
             self.hunts.add(event)
+
+
+_PLAIN_CONTROL_FLOW = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
 class Swallowed:
@@ -95,7 +121,8 @@ class Swallowed:
     def _trace(self, frame: Any, event: str, arg: Any) -> Any:
         if frame.f_code.co_filename != self.file:
             return None
-        if event == "exception" and len(self.seen) < 20:
+        frame.f_trace_lines = False  # a Python loop would otherwise stop at every line
+        if event == "exception" and len(self.seen) < 20 and not issubclass(arg[0], _PLAIN_CONTROL_FLOW):
             kind, value, _ = arg
             self.seen.append(f"line {frame.f_lineno}: {kind.__name__}: {str(value)[:200]}")
         return self._trace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 
 import torch
@@ -84,9 +85,9 @@ class Difference:
         return TensorError(
             name=e.name,
             case=case,
-            relative_l2=l2,
+            relative_l2=min(l2, sys.float_info.max),
             relative_l2_allowed=l2_allowed,
-            peak=peak,
+            peak=min(peak, sys.float_info.max),
             peak_allowed=peak_allowed,
             worst_index=unravel(self.peak_index, e.shape),
             nan=self.nan,

@@ -34,6 +34,8 @@ from crucible.task import Task
 
 TIMING_S = 5.0
 """Seconds of samples for each candidate."""
+TIMED_CASE = 1
+"""The case whose contents are timed: its weights are case 0's, whose cotangents serve for the backward."""
 
 
 @dataclass(frozen=True)
@@ -142,9 +144,15 @@ class Examination:
         if isinstance(outcome, Passed):
             try:
                 timing = self._time()
-                self._audit()
+                verifier.check_timed(TIMED_CASE)
             except (Ended, Stop) as end:
                 outcome = end.outcome
+        try:
+            self._audit()
+        except Stop as stop:
+            outcome = stop.outcome
+        except Ended as ended:
+            outcome = ended.outcome if isinstance(outcome, Passed) else outcome
         found = verifier.found
         return Verdict(name, outcome, found.forward_check, found.backward_check, timing, tuple(found.findings))
 
@@ -152,7 +160,7 @@ class Examination:
         assert self.process is not None
         training, limits = self.setting.task.training, self.setting.limits
         start = time.monotonic()
-        request = {"do": "time", "training": training, "limit_s": TIMING_S}
+        request = {"do": "time", "case": TIMED_CASE, "training": training, "limit_s": TIMING_S}
         reply = self.process.ask(request, "timing", limits.run_s + TIMING_S)
         stop_if_raised(reply, "timing")
         wall_ms = (time.monotonic() - start) * 1e3
@@ -183,7 +191,7 @@ class Examination:
             for b in seen["builds"]
             if b["error"]
         ]
-        findings += [Finding("it searched the process for other objects", hunt) for hunt in seen["hunts"]]
+        findings += [Finding("it looked into the process that judges it", hunt) for hunt in seen["hunts"]]
         findings += [
             Finding("it changed a global switch", f"{flag}: {change}") for flag, change in seen["flags"].items()
         ]

@@ -118,7 +118,7 @@ class Oracle:
         state = self.reference.state()
         if weights:
             learned = set(self.reference.parameter_names())
-            state = {name: _moved_weights(v) if name in learned else v for name, v in state.items()}
+            state = {name: _moved(name, value, name in learned) for name, value in state.items()}
         return Case(label, put_together(structure, tensors), state, backward)
 
     def _add(self, case: Case) -> None:
@@ -188,10 +188,14 @@ def _widened(tensor: torch.Tensor) -> torch.Tensor:
     return (torch.randn(tensor.shape) * 3).to(tensor.dtype) if tensor.is_floating_point() else tensor
 
 
-def _moved_weights(value: torch.Tensor) -> torch.Tensor:
-    """A weight that is neither its initial value nor far from it; constants (a scale of ones) come alive."""
-    if not value.is_floating_point():
+def _moved(name: str, value: torch.Tensor, learned: bool) -> torch.Tensor:
+    """A weight that is neither its initial value nor far from it; constants (a scale of ones) come alive, and so
+    do the statistics of a batch norm. Other buffers (a mask, say) are constants of the task."""
+    if not value.is_floating_point() or not (learned or name.endswith(("running_mean", "running_var"))):
         return value
+    if name.endswith("running_var"):
+        scaled: torch.Tensor = value * (torch.randn(value.shape) * 0.3).exp().to(value.dtype)
+        return scaled
     spread = 0.3 * float(value.float().pow(2).mean()) ** 0.5 + 0.05
     moved: torch.Tensor = value + (torch.randn(value.shape) * spread).to(value.dtype)
     return moved

@@ -22,6 +22,8 @@ from crucible.judge.replies import is_reply
 from crucible.judge.verdict import Cheated, Crashed, Outcome, OutOfMemory, TimedOut
 
 _SYSTEM = ["/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/var/lib"]
+START_S = 120.0
+"""For Python and torch to come up, also on a crowded machine; no candidate has a part in it."""
 PIPE_BYTES = 1 << 20
 """What Linux gives an unprivileged pipe at most; the default is a sixteenth."""
 
@@ -98,6 +100,9 @@ class CandidateProcess:
         start = time.monotonic()
         try:
             reply = self.channel.receive(limit_s)
+            if reply.get("forked") is True and "done" not in reply and "raised" not in reply:
+                self.kill()
+                raise Ended(Cheated("forked", f"a copy of its process answered in {stage}"))
             if not is_reply(verb, reply):
                 raise BadMessage(f"no answer to {verb!r}: {str(reply)[:80]}")
             return reply
@@ -115,7 +120,7 @@ class CandidateProcess:
     def _await_start(self) -> None:
         """Waits until the worker is up; what fails before it has read the candidate is the judge's failure."""
         try:
-            self.answer("start", "start", self.limits.build_s)
+            self.answer("start", "start", START_S)
         except Ended as ended:
             self.kill()
             words = f"{ended.outcome.words}: {self._process.last_words}"

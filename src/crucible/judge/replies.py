@@ -48,6 +48,8 @@ def is_reply(verb: str, reply: dict[str, Any]) -> bool:
         return False
     if verb == "run" and "cheat" in reply:
         return _conforms(reply["cheat"], [str]) and len(reply["cheat"]) == 2
+    if verb == "run" and "not_plain" in reply:
+        return isinstance(reply["not_plain"], str)
     if verb == "run" and not _is_structure(reply.get("structure"), len(reply.get("outputs", ()))):
         return False
     if verb == "run" and any(len(pair) != 2 for pair in reply.get("aliases", ())):

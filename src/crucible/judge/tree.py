@@ -114,7 +114,7 @@ def _structure(value: Any, name: str, leaves: list[Leaf]) -> Any:
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise NotPlain(f"{name} is a dict with keys that are not strings")
-        return ["dict", [[key, _structure(item, f"{name}[{key!r}]", leaves)] for key, item in value.items()]]
+        return ["dict", [[key, _structure(item, f"{name}[{key!r}]", leaves)] for key, item in sorted(value.items())]]
     if isinstance(value, tuple | list):
         kind = "tuple" if isinstance(value, tuple) else "list"
         return [kind, [_structure(item, f"{name}[{i}]", leaves) for i, item in enumerate(value)]]

@@ -155,6 +155,18 @@ class Verifier:
             self._find(claim, "two runs on the same inputs differ, both within the tolerance")
         self._disagreement(again, passes=True)
 
+    def check_timed(self, case: int) -> None:
+        """Compares what the last timed step gave. Raises Stop when it is not the answer to what was in place then."""
+        self.oracle.attach(self.process.results.fileno())
+        try:
+            seen = self._stream({"index": case}, "forward", [])
+        finally:
+            self.oracle.detach()
+        wrong = [error for error in (from_json(tensor) for tensor in seen["tensors"]) if not error.ok]
+        if wrong:
+            words = _wrong(wrong[0], "forward", "the timed contents").words
+            raise Stop(Wrong("not reproducible", f"right when checked, then, while it was timed, {words}"))
+
     def _backward(self, case: dict[str, Any]) -> None:
         specs = self.description["gradients"]
         request = {"do": "backward", "case": case["index"], "inputs": self.description["inputs"]}
@@ -206,6 +218,8 @@ class Verifier:
         """Structure, dtype, shape, device, aliases and mutated inputs. Raises Stop."""
         if "cheat" in reply:
             raise Stop(Cheated(*reply["cheat"]))
+        if "not_plain" in reply:
+            raise Stop(Wrong("structure", f"{reply['not_plain']}, instead of {_form(self.description['structure'])}"))
         expected = self.description["outputs"]
         same = _same_structure(self.description["structure"], reply["structure"])
         if not same or len(reply["outputs"]) != len(expected):

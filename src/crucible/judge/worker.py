@@ -25,7 +25,7 @@ from crucible.judge import building, cheats, clock, diagnostics, sandbox
 from crucible.judge.channel import Channel, ChannelClosed
 from crucible.judge.compare import CHUNK_BYTES, POISON
 from crucible.judge.reference import call, construct, gradients_of, precision, seed_all, share_memory
-from crucible.judge.tree import numbers_to_tensors, put_together, raw_bytes, read_bundle, take_apart
+from crucible.judge.tree import NotPlain, numbers_to_tensors, put_together, raw_bytes, read_bundle, take_apart
 
 _FRESH = (
     "empty",
@@ -136,7 +136,10 @@ class Worker:
         subclass = _subclass_in(out)
         if subclass:
             return {"cheat": ["tensor subclass", f"the output is a {subclass}, not a torch.Tensor"]}
-        out_structure, leaves = take_apart(numbers_to_tensors(out), "output")
+        try:
+            out_structure, leaves = take_apart(numbers_to_tensors(out), "output")
+        except NotPlain as error:
+            return {"not_plain": str(error)}
         self.outputs = [leaf.tensor for leaf in leaves]
         report: dict[str, Any] = {
             "structure": out_structure,
@@ -187,13 +190,24 @@ class Worker:
         return {}
 
     def time(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Samples of forward, or forward+backward, on the first case's inputs."""
+        """Samples of forward, or forward+backward, each on contents it has not seen, in the same memory; the last
+        ones are a case's own, and what came of them stays for `send`."""
         self._load(read_bundle(self.inputs_folder / "case0.state"))
-        structure, tensors, _ = self._place(read_bundle(self.inputs_folder / "case0.inputs"))
+        contents = read_bundle(self.inputs_folder / f"case{request['case']}.inputs")
+        structure, tensors, given = self._place(contents)
         self.outputs, self.gradients = [], {}
+        kept = [t.to(self.device, copy=True) for t in given]
         step = self._step(structure, tensors, request["training"])
+
+        def refresh(shift: int) -> None:
+            with torch.no_grad():
+                for tensor, content in zip(tensors, kept, strict=True):
+                    _copy_rotated(tensor.detach(), content, shift)
+
         with precision(*self.allow_tf32), torch.set_grad_enabled(request["training"]):
-            return {"samples_ms": clock.sample(step, self.device, request["limit_s"])}
+            samples, last = clock.sample(step, refresh, self.device, request["limit_s"])
+        self.outputs = [leaf.tensor for leaf in take_apart(numbers_to_tensors(last), "output")[1]]
+        return {"samples_ms": samples}
 
     def audit(self, request: dict[str, Any]) -> dict[str, Any]:
         """What the tripwires saw."""
@@ -215,8 +229,10 @@ class Worker:
         leaves.update({n: p for n, p in model.named_parameters() if p.requires_grad})
 
         def forward_and_backward() -> Any:
-            out = take_apart(numbers_to_tensors(call(model, inputs)), "output")[1]
-            return gradients_of([leaf.tensor for leaf in out], leaves, cotangents)
+            out = call(model, inputs)
+            parts = [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
+            gradients_of(parts, leaves, cotangents)
+            return out
 
         return forward_and_backward
 
@@ -294,6 +310,14 @@ def _write(descriptor: int, tensor: torch.Tensor) -> None:
             view = view[os.write(descriptor, view) :]
 
 
+def _copy_rotated(target: torch.Tensor, content: torch.Tensor, shift: int) -> None:
+    """`content` into `target`, its elements moved round by `shift` places: other contents, the same values."""
+    to, source = target.flatten(), content.flatten()
+    shift %= max(1, source.numel())
+    to[shift:].copy_(source[: source.numel() - shift])
+    to[:shift].copy_(source[source.numel() - shift :])
+
+
 def _pinned(like: torch.Tensor) -> torch.Tensor:
     """Page-locked memory on the CPU: copies from the GPU run at full speed into it."""
     return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
@@ -367,6 +391,7 @@ def serve(worker: Worker, channel: Channel) -> None:
         "time": worker.time,
         "audit": worker.audit,
     }
+    process = os.getpid()
     while True:
         request = channel.receive()
         try:
@@ -374,6 +399,9 @@ def serve(worker: Worker, channel: Channel) -> None:
         except BaseException as error:  # noqa: BLE001 - whatever a candidate raises is its verdict
             reply = _failure(error, worker)
             error.__traceback__ = None
+        if os.getpid() != process:  # native code forked: two would answer
+            channel.send({"forked": True})
+            os._exit(1)
         channel.send(reply)
 
 
