@@ -73,7 +73,7 @@ def alive(pid: int) -> bool:
 
 def pid_in(file: Path) -> int:
     deadline = time.monotonic() + 20
-    while not file.exists() and time.monotonic() < deadline:
+    while not (file.exists() and file.read_text()) and time.monotonic() < deadline:
         time.sleep(0.02)
     return int(file.read_text())
 
@@ -147,9 +147,10 @@ def test_asked_to_stop_it_kills_all_it_keeps(tmp_path: Path) -> None:
     assert all(gone(pid) for pid in below)
 
 
-def test_ctrl_c_is_left_to_the_judge() -> None:
-    kept = Kept("import time; time.sleep(0.5)")
-    time.sleep(0.2)
+def test_ctrl_c_is_left_to_the_judge(tmp_path: Path) -> None:
+    code = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(0.5)"
+    kept = Kept(code, str(tmp_path / "pid"))
+    pid_in(tmp_path / "pid")
     kept.process.send_signal(signal.SIGINT)
     assert kept.end() == {"end": "exit", "code": 0}
 

@@ -86,6 +86,7 @@ def test_the_json_holds_the_fields_columns_and_the_evidence() -> None:
         "candidates",
         "best",
         "trouble",
+        "cut_short",
     ]
     assert (data["schema"], data["task"], data["contract"], data["seed"]) == (SCHEMA, "a_task", "tf32", 7)
     assert (data["best"], data["trouble"]) == ("b", "disk full")

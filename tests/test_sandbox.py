@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -37,6 +38,11 @@ print(json.dumps({"confined": confined, **results}))
 """
 
 
+def measured() -> list[str]:
+    """Where a confined process must write its coverage, when that is measured."""
+    return [os.getcwd()] if "COVERAGE_PROCESS_CONFIG" in os.environ else []
+
+
 def confined(tmp_path: Path, actions: dict[str, str], **more: Any) -> dict[str, Any]:
     """What becomes of each action (an expression) in a process that may read `given` and write to `own`."""
     for name in ("own", "given", "elsewhere"):
@@ -46,7 +52,7 @@ def confined(tmp_path: Path, actions: dict[str, str], **more: Any) -> dict[str, 
     settings = {
         "place": str(tmp_path),
         "readable": [*SYSTEM, str(tmp_path / "given"), "/nowhere/at/all", *more.get("readable", ())],
-        "writable": [str(tmp_path / "own"), "/dev/null"],
+        "writable": [str(tmp_path / "own"), "/dev/null", *measured()],
         "actions": actions,
     }
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / 'src')!r})\n{PROGRAM}"

@@ -63,7 +63,7 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, torch.Tensor):
         return a.dtype == b.dtype and a.shape == b.shape and bytes(raw_bytes(a)) == bytes(raw_bytes(b))
     if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+        return set(a) == set(b) and all(same(a[key], b[key]) for key in a)
     if isinstance(a, tuple | list):
         return len(a) == len(b) and all(map(same, a, b))
     return bool(a == b)
@@ -113,6 +113,13 @@ def test_special_numbers_pass_through_a_bundle(tmp_path: Path) -> None:
     assert again[:2] == [math.inf, -math.inf]
     assert math.isnan(again[2])
     assert again[3] == 10**30
+
+
+def test_the_order_of_a_dicts_keys_is_no_part_of_its_structure() -> None:
+    one, two = torch.zeros(1), torch.zeros(2)
+    (structure, leaves), (other, others) = (take_apart(d, "x") for d in ({"b": one, "a": two}, {"a": two, "b": one}))
+    assert structure == other
+    assert [leaf.name for leaf in leaves] == [leaf.name for leaf in others] == ["x['a']", "x['b']"]
 
 
 def test_leaves_are_named_by_where_they_stand() -> None:

@@ -55,6 +55,7 @@ CANDIDATES = {
     "unwritten_tail": ("if (i < n - 7) y[i] = (x[i] > 0 ? x[i] : 0.1f * x[i]) + 1.0f;", GRID, "incomplete"),
     "too_many_threads": (RIGHT, "1, 4096", "launch-error"),
     "far_out_of_bounds": ("y[i + (1LL << 33)] = x[i];", GRID, "illegal-access"),
+    "right_after_faults": (RIGHT, GRID, "passed"),
     "endless_loop": ("while (x[0] < 1e30f) if (i == n) y[0] = 1; " + RIGHT, GRID, "timed-out"),
 }
 
