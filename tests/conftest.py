@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +9,7 @@ from typing import Any
 import pytest
 
 import crucible
-
-TESTS = Path(__file__).parent
-SMALL_TASK = TESTS / "data/small_task"
-IDENTITY_TASK = TESTS / "data/identity_task"
-CHEATS = TESTS / "cheats"
-PLAIN = SMALL_TASK / "candidates/plain.py"
-
-Judge = Callable[..., crucible.Verdict]
+from support import SMALL_TASK, Judge, write
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -59,39 +49,3 @@ def judge_source(tmp_path: Path) -> Judge:
         return crucible.judge(task, [file], **{"device": "cpu", **options}).verdict(name)
 
     return judge
-
-
-def write(file: Path, source: str) -> Path:
-    """`source`, dedented, in `file`."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(textwrap.dedent(source), encoding="utf-8")
-    return file
-
-
-def claims(verdict: crucible.Verdict) -> str:
-    """All findings of a verdict in one text."""
-    return "\n".join(f"{finding.claim}: {finding.evidence}" for finding in verdict.findings)
-
-
-def processes_mentioning(text: str) -> list[str]:
-    """Command lines of the live processes, this one aside, with `text` in their arguments or environment."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        if int(folder.name) == os.getpid():
-            continue
-        try:
-            command = (folder / "cmdline").read_bytes()
-            environment = (folder / "environ").read_bytes()
-        except OSError:
-            continue
-        if command and text.encode() in command + environment:
-            found.append(command.replace(b"\0", b" ").decode(errors="replace")[:200])
-    return found
-
-
-def wait_until_gone(text: str, seconds: float = 5.0) -> list[str]:
-    """What is still alive after at most `seconds`; empty as soon as nothing is."""
-    deadline = time.monotonic() + seconds
-    while (left := processes_mentioning(text)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return left

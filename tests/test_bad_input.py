@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import crucible
-from conftest import PLAIN, SMALL_TASK, Judge, processes_mentioning, wait_until_gone, write
 from crucible import cli
 from crucible.errors import CandidateError, TaskError
+from support import PLAIN, SMALL_TASK, Judge, processes_mentioning, wait_until_gone, write
 
 PLAIN_SOURCE = PLAIN.read_text()
 TASK_SOURCE = (SMALL_TASK / "reference.py").read_text()

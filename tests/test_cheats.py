@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 import crucible
-from conftest import CHEATS, IDENTITY_TASK, SMALL_TASK, claims
 from crucible.judge.sandbox import landlock_abi
 from crucible.judge.verdict import OUTCOMES, Measured
+from support import CHEATS, IDENTITY_TASK, SMALL_TASK, claims
 
 FILES = sorted(CHEATS.glob("*.py"))
 OTHER_TASK = {"returns_input_alias": IDENTITY_TASK}

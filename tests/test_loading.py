@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import crucible
-from conftest import PLAIN, SMALL_TASK, Judge, claims, write
 from crucible.judge.verdict import Compared, Measured
+from support import PLAIN, SMALL_TASK, Judge, claims, write
 
 NESTED_TASK = """
 import torch

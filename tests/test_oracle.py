@@ -588,7 +588,7 @@ def anonymous():
 def watch():
     while not done.is_set():
         peak[0] = max(peak[0], anonymous())
-        time.sleep(0.002)
+        time.sleep(0.02)
 
 folder = Path(sys.argv[1])
 small = settings(folder / "warm", {warm!r})

@@ -14,7 +14,7 @@ import pytest
 import crucible
 from crucible import hardware
 from crucible.candidate import Candidate
-from stated import TASKS, stated_kind, write_zeros
+from support import TASKS, stated_kind, write_zeros
 
 CONTRACTS = ("fp32", "tf32", "bf16", "kernelbench")
 

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import time
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ class RunFolder:
     def __init__(self, root: Path, task: str) -> None:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in task)[:80]
-        self.path = root / "runs" / f"{stamp}-{safe}-{os.getpid()}"
+        self.path = root / "runs" / f"{stamp}-{safe}-{secrets.token_hex(3)}"
 
     def add(self, number: int, name: str, data: Any) -> None:
         """Writes one verdict. Raises StoreError."""

@@ -139,7 +139,7 @@ def _bound(target: ast.expr, value: ast.expr | None) -> dict[str, ast.expr | Non
 def _literal(value: ast.expr | None) -> Any:
     try:
         return ast.literal_eval(value) if value is not None else None
-    except ValueError:
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
 
 
@@ -156,5 +156,7 @@ def _small_sizes(file: Path, constants: dict[str, ast.expr | None]) -> dict[str,
 
 
 def _looks_like_a_task(file: Path) -> bool:
+    if not file.is_file() or "candidates" in file.parts:
+        return False
     text = file.read_text(encoding="utf-8", errors="replace")
     return "class Model(" in text and "def get_inputs" in text

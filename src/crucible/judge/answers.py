@@ -6,7 +6,9 @@ A large batch of independent items is evaluated in parts, so that the judge need
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -24,12 +26,12 @@ from crucible.judge.reference import Answer, Reference, blamed_on_task
 from crucible.judge.tree import put_together, take_apart
 from crucible.judge.verdict import Finding
 
+_libc = ctypes.CDLL(None)
+_DONT_NEED = 4  # MADV_DONTNEED, linux/mman.h
 EXACT_BYTES = 256 << 20
 """Expected tensors above this are kept as float32: rounding adds 3e-8, below any contract's noise."""
 PART_BYTES = 128 << 20
 """Where a task's outputs are larger and its batch items independent, they are evaluated in parts of this size."""
-_REFUSALS = (RuntimeError, TypeError, ValueError, AssertionError, IndexError)
-"""What a reference raises when it does not take a dtype or a batch size."""
 
 
 @dataclass
@@ -79,6 +81,15 @@ class Vault:
         values = torch.from_file(str(path), shared=True, size=elements, dtype=dtype)
         path.unlink()
         return values
+
+    @staticmethod
+    def release(values: torch.Tensor) -> None:
+        """Gives a tensor's pages back to the system, which has them in the file; reading brings them back."""
+        page = os.sysconf("SC_PAGE_SIZE")
+        start = values.data_ptr()
+        size = values.numel() * values.element_size() // page * page
+        if size and start % page == 0:  # of a file mapping; what is small enough not to be aligned may stay
+            _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _DONT_NEED)
 
 
 class Answers:
@@ -133,7 +144,7 @@ class Answers:
                 if inputs is not None:
                     self.reference.evaluate(case.state, inputs, dtype=torch.float64)
                     return
-            except _REFUSALS as error:
+            except Exception as error:  # noqa: BLE001 - a reference may refuse a dtype in any way
                 failure = error
         with blamed_on_task(self.reference.path, "Model.forward"):
             self.reference.evaluate(case.state, case.inputs)
@@ -168,7 +179,16 @@ class Answers:
         _free(self.reference.device)
 
     def measure_noise(self, case: Case) -> None:
-        """Tolerances: the contract's multiple of what rounding does to the reference itself."""
+        """Tolerances: the contract's multiple of what rounding does to the reference itself.
+
+        Afterwards the case's tensors are on disk only, until they are read again.
+        """
+        self._measure(case)
+        for expected in [*case.outputs, *case.gradients.values(), *case.rule]:
+            self.vault.release(expected.values)
+        _free(self.reference.device)
+
+    def _measure(self, case: Case) -> None:
         if self.contract.allclose:
             case.outputs = self._eager(case)
             return
@@ -187,7 +207,6 @@ class Answers:
             _allow(expected, *worst.get(expected.name, (0.0, 0.0)), self.contract.multiple)
         if case.label == "its own inputs":
             case.rule = self._eager(case)
-        _free(self.reference.device)
 
     def _eager(self, case: Case) -> list[Expected]:
         """Eager PyTorch's outputs with its default flags, held to the benchmark's rule."""
@@ -240,7 +259,10 @@ class Answers:
         for inputs, cotangents in self._parts(case):
             if reach:
                 structure, leaves = take_apart(inputs, "input")
-                inputs = put_together(structure, [perturbed(leaf.tensor, reach, generator) for leaf in leaves])
+                moved = [perturbed(leaf.tensor, reach, generator) for leaf in leaves]
+                if probe.dtype is None:
+                    moved = [m.to(leaf.tensor.dtype) for m, leaf in zip(moved, leaves, strict=True)]
+                inputs = put_together(structure, moved)
             with blamed_on_task(self.reference.path, f"Model.forward ({case.label})"):
                 answer = self.reference.evaluate(
                     state,
@@ -271,8 +293,12 @@ class Answers:
         try:
             pair = self.reference.evaluate(case.state, two, dtype=self.exact).outputs
             single = self.reference.evaluate(case.state, one, dtype=self.exact).outputs
-        except _REFUSALS:
+        except Exception:  # noqa: BLE001 - a reference may refuse a batch size in any way
             return 0  # the reference takes its own batch size only
+        whole = self.reference.shapes_on_meta(case.inputs)
+        expected = [(total, *leaf.tensor.shape[1:]) for leaf in single]
+        if len(pair) != len(single) or (whole is not None and whole != expected):
+            return 0
         bytes_of_one = 0
         for a, b in zip(pair, single, strict=True):
             if a.tensor.shape[:1] != (2,) or not torch.allclose(a.tensor[1:], b.tensor, rtol=1e-9, atol=1e-12):
@@ -320,7 +346,7 @@ def _gradient_dtypes(reference: Reference, case: Case) -> dict[str, torch.dtype]
 
 def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal within what nondeterministic summation does."""
-    if not a.is_floating_point():
+    if not a.is_floating_point() or not a.numel():
         return torch.equal(a, b)
     return torch.allclose(a.float(), b.float(), rtol=1e-2, atol=1e-2 * float(a.float().abs().mean()), equal_nan=True)
 

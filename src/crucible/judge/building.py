@@ -93,7 +93,7 @@ def compile_cuda(text: str) -> None:
     command += cpp_extension.COMMON_NVCC_FLAGS + [part for path in includes for part in ("-isystem", path)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
-        raise RuntimeError(f"Error building extension 'compile_only': {done.stdout}{done.stderr}")
+        raise RuntimeError(f"Error building extension 'compile_only':\n{done.stdout}{done.stderr}")
 
 
 def precompile_header(folder: Path) -> None:

@@ -87,7 +87,7 @@ class Channel:
             raise BadMessage(f"a message that the judge's own code did not write: {line[:80]!r}")
         try:
             message = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadMessage(f"not JSON: {text[:80]!r}") from error
         if not isinstance(message, dict):
             raise BadMessage(f"not an object: {text[:80]!r}")

@@ -112,11 +112,12 @@ class Swallowed:
         self.seen: list[str] = []
 
     def __enter__(self) -> Swallowed:
+        self._before = sys.gettrace()
         sys.settrace(self._trace)
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
+        sys.settrace(self._before)
 
     def _trace(self, frame: Any, event: str, arg: Any) -> Any:
         if frame.f_code.co_filename != self.file:

@@ -14,6 +14,8 @@ from crucible.judge.verdict import TensorError
 
 CHUNK_BYTES = 16 << 20
 """Candidate bytes held at a time: large enough for full PCIe speed, small beside any tensor that matters."""
+PIECE_ELEMENTS = 4 << 20
+"""Elements compared at a time: half a dozen float64 temporaries of it are alive at once."""
 POISON = {
     torch.float32: 0x7FC5EED5,
     torch.float64: 0x7FF8C0DE5EED5000,
@@ -65,6 +67,10 @@ class Difference:
 
     def add(self, got: torch.Tensor) -> None:
         """Takes the next elements of the candidate's tensor, flat, on the device to compare on."""
+        for piece in got.split(PIECE_ELEMENTS) if got.numel() else ():
+            self._add_piece(piece)
+
+    def _add_piece(self, got: torch.Tensor) -> None:
         count = got.numel()
         want = self.expected.values[self.index : self.index + count].to(got.device)
         if self.expected.dtype.is_floating_point:
@@ -80,7 +86,7 @@ class Difference:
         if e.absolute is not None:
             l2, l2_allowed, peak, peak_allowed = 0.0, 1.0, self.outside_rule, 1.0
         else:
-            l2 = (self.squares / total) ** 0.5 / (e.scale if e.dtype.is_floating_point else 1.0)
+            l2 = (self.squares / total) ** 0.5 / e.scale if e.dtype.is_floating_point else self.squares / total
             l2_allowed, peak, peak_allowed = e.relative_l2_allowed, self.peak, e.peak_allowed
         return TensorError(
             name=e.name,
@@ -125,6 +131,7 @@ class Difference:
             self.peak, self.peak_index = 1.0, self.index + int(wrong.to(torch.int8).argmax())
             self.outside_rule = float("inf")
         self.squares += count
+        self.beyond_rule += count
 
 
 def read_stream(

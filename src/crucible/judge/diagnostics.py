@@ -9,7 +9,10 @@ _FAILED = ("Error building extension", "Ninja is required", "Error compiling", "
 _FIRST_ERROR = re.compile(
     r"^(?P<where>[^\s:(]+[(:]\d+\)?(?::\d+)?:?)\s*(?:fatal )?error\s*:?\s*(?P<what>.+)$", re.MULTILINE
 )
-_LINK_ERROR = re.compile(r"^.*(undefined reference to|ld: |multiple definition).*$", re.MULTILINE)
+_TOOL_ERROR = re.compile(r"^(?P<line>(?:ptxas|nvcc|nvlink)\b.*?(?:error|fatal)\s*:.*)$", re.MULTILINE)
+_LINK_ERROR = re.compile(
+    r"^(?P<line>.*(?:undefined reference to|multiple definition of|cannot find -l).*)$", re.MULTILINE
+)
 
 
 def is_build_failure(text: str) -> bool:
@@ -22,6 +25,6 @@ def first_error(text: str) -> str:
     found = _FIRST_ERROR.search(text)
     if found:
         return f"{Path(found['where'].rstrip(':')).name}: {found['what'].strip()}"
-    link = _LINK_ERROR.search(text)
+    tool = _TOOL_ERROR.search(text) or _LINK_ERROR.search(text)
     lines = text.strip().splitlines() or ["no message"]
-    return link[0].strip() if link else lines[0]
+    return tool["line"].strip() if tool else lines[0]

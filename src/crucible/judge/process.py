@@ -61,7 +61,7 @@ class CandidateProcess:
             "file_bytes": limits.file_bytes,
         }
         self._process = KeptProcess(
-            "worker",
+            "confined",
             json.dumps(settings),
             folder=folder,
             passed=[theirs.fileno(), stream],

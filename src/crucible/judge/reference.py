@@ -93,7 +93,8 @@ class Reference:
             torch.set_grad_enabled(cotangents is not None),
         ):
             seed_all(self.seed if seed is None else seed)
-            out = call(model, put_together(structure, tensors))
+            given = [t.clone() for t in tensors] if cotangents is not None else tensors  # it may write to them
+            out = call(model, put_together(structure, given))
             out_structure, outputs = take_apart(numbers_to_tensors(out), "output")
             gradients = {}
             if cotangents is not None:
@@ -101,6 +102,17 @@ class Reference:
                 wanted.update({n: p for n, p in model.named_parameters() if p.requires_grad})
                 gradients = gradients_of([leaf.tensor for leaf in outputs], wanted, cotangents)
         return Answer(out_structure, [Leaf(leaf.name, leaf.tensor.detach()) for leaf in outputs], gradients)
+
+    def shapes_on_meta(self, inputs: Any) -> list[tuple[int, ...]] | None:
+        """The outputs' shapes for these inputs, worked out without computing; None where PyTorch cannot."""
+        structure, leaves = take_apart(inputs, "input")
+        try:
+            model = copy.deepcopy(self.model).to("meta")
+            with torch.no_grad():
+                out = call(model, put_together(structure, [leaf.tensor.to("meta") for leaf in leaves]))
+            return [tuple(leaf.tensor.shape) for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
+        except Exception:  # noqa: BLE001 - an aid only: not every operation has a meta implementation
+            return None
 
     def side_effects(self, state: dict[str, torch.Tensor], inputs: Any) -> tuple[list[list[int]], list[int]]:
         """Pairs (output, input) that share memory, and the inputs that forward writes to."""

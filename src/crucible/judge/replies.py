@@ -5,8 +5,11 @@ The process is hostile: a reply that does not have its form was not written by t
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+_DEEPEST = 50
+"""Nesting that no honest output reaches."""
 _RAISED = {
     "raised": str,
     "message": str,
@@ -41,7 +44,14 @@ _FORMS: dict[str, dict[str, Any]] = {
 
 
 def is_reply(verb: str, reply: dict[str, Any]) -> bool:
-    """Whether `reply` answers `verb`: with its result, with an exception, or (for `run`) with a cheat."""
+    """Whether `reply` answers `verb`: with its result, with an exception, or (for `run`) with what is amiss."""
+    try:
+        return _answers(verb, reply)
+    except RecursionError:
+        return False
+
+
+def _answers(verb: str, reply: dict[str, Any]) -> bool:
     if "raised" in reply:
         return _conforms(reply, _RAISED)
     if reply.get("done") != verb or not isinstance(reply.get("forked", False), bool):
@@ -50,11 +60,12 @@ def is_reply(verb: str, reply: dict[str, Any]) -> bool:
         return _conforms(reply["cheat"], [str]) and len(reply["cheat"]) == 2
     if verb == "run" and "not_plain" in reply:
         return isinstance(reply["not_plain"], str)
-    if verb == "run" and not _is_structure(reply.get("structure"), len(reply.get("outputs", ()))):
+    if not _conforms(reply, _FORMS.get(verb, {})):
         return False
-    if verb == "run" and any(len(pair) != 2 for pair in reply.get("aliases", ())):
-        return False
-    return _conforms(reply, _FORMS.get(verb, {}))
+    if verb != "run":
+        return True
+    whole_pairs = all(len(pair) == 2 for pair in reply["aliases"])
+    return whole_pairs and _is_structure(reply.get("structure"), len(reply["outputs"]), _DEEPEST)
 
 
 def _conforms(value: Any, form: Any) -> bool:
@@ -65,22 +76,25 @@ def _conforms(value: Any, form: Any) -> bool:
     if isinstance(form, dict):
         return isinstance(value, dict) and all(k in value and _conforms(value[k], f) for k, f in form.items())
     if form is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return type(value) is form
 
 
-def _is_structure(value: Any, tensors: int) -> bool:
-    """Whether `value` is what `tree.take_apart` makes, over so many tensors."""
-    if not (isinstance(value, list) and len(value) == 2):
+def _is_structure(value: Any, tensors: int, depth: int) -> bool:
+    """Whether `value` is what `tree.take_apart` makes, over so many tensors and no deeper than `depth`."""
+    if depth == 0 or not (isinstance(value, list) and len(value) == 2):
         return False
     kind, body = value
     if kind == "tensor":
         return type(body) is int and 0 <= body < tensors
     if kind in ("tuple", "list"):
-        return isinstance(body, list) and all(_is_structure(item, tensors) for item in body)
+        return isinstance(body, list) and all(_is_structure(item, tensors, depth - 1) for item in body)
     if kind == "dict":
         return isinstance(body, list) and all(
-            isinstance(item, list) and len(item) == 2 and isinstance(item[0], str) and _is_structure(item[1], tensors)
+            isinstance(item, list)
+            and len(item) == 2
+            and isinstance(item[0], str)
+            and _is_structure(item[1], tensors, depth - 1)
             for item in body
         )
     return kind in ("plain", "dtype")

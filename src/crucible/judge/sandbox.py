@@ -3,10 +3,10 @@
 Landlock (Linux 5.13 and later, no privileges needed): the process and all it starts can write only below its
 own folder, read only the system, the Python installation, the toolkits and its inputs, open no network
 connection, and neither trace nor signal a process outside; a root user is held to it too. Where the kernel has
-no Landlock the judge goes on without: the expected values are out of reach all the same, since they are never
+no Landlock the judge goes on without it: the expected values are out of reach all the same, since they are never
 in a file with a name nor in the candidate's process.
 
-Source of the numbers: linux/landlock.h.
+Source of the numbers: linux/landlock.h, linux/prctl.h, linux/capability.h.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
 _RIGHTS_BY_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
 _ALL_RIGHTS = (1 << 16) - 1
 _NO_TCP, _NO_OUTSIDE_SIGNALS_OR_SOCKETS = 0b11, 0b11
+_DROP_FROM_BOUNDING_SET, _CAPABILITY_VERSION_3 = 24, 0x20080522
 _SET_NO_NEW_PRIVILEGES, _SET_PARENT_DEATH_SIGNAL, _SET_SUBREAPER = 38, 1, 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -36,7 +37,15 @@ def landlock_abi() -> int:
 
 
 def confine(readable: list[str], writable: list[str]) -> bool:
-    """Confines this process for good; False when the kernel cannot. Raises OSError when it should have worked."""
+    """Confines this process for good; False when the kernel cannot. Raises OSError when it should have worked.
+
+    Landlock holds for the calling thread and what it starts, so there must be no other thread yet: call this
+    before torch or numpy is imported (OpenBLAS starts threads).
+    """
+    threads = len(os.listdir("/proc/self/task"))
+    if threads > 1:
+        raise OSError(f"the sandbox would miss {threads - 1} threads that are running already")
+    drop_capabilities()
     abi = landlock_abi()
     if abi == 0:
         return False
@@ -52,6 +61,17 @@ def confine(readable: list[str], writable: list[str]) -> bool:
     _checked(_libc.syscall(_RESTRICT_SELF, ruleset, 0), "restrict itself")
     os.close(ruleset)
     return True
+
+
+def drop_capabilities() -> None:
+    """Gives up every capability, for good: a root user's would let it read other processes' environments.
+
+    Without any to begin with, the calls are refused and there is nothing to lose.
+    """
+    for capability in range(64):
+        _libc.prctl(_DROP_FROM_BOUNDING_SET, capability, 0, 0, 0)
+    header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
+    _libc.capset(header, struct.pack("=6I", *[0] * 6))
 
 
 def limit(file_bytes: int) -> None:

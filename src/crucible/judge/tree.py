@@ -97,7 +97,7 @@ def raw_bytes(tensor: torch.Tensor) -> memoryview:
     """A contiguous CPU tensor's own memory, writable, without a copy; the view keeps the tensor alive."""
     count = tensor.numel() * tensor.element_size()
     if count == 0:
-        return memoryview(b"")
+        return memoryview(bytearray())
     memory = (ctypes.c_char * count).from_address(tensor.data_ptr())
     memory.owner = tensor  # type: ignore[attr-defined]
     return memoryview(memory).cast("B")

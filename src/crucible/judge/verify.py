@@ -120,6 +120,7 @@ class Verifier:
             "poison": poison,
             "backward": case["backward"],
             "outputs": self.description["outputs"],
+            "clone": bool(self.description["mutated"]),
         }
         reply = self.process.ask(request, "forward", self.process.limits.run_s)
         stop_if_raised(reply, "forward")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import sys
 import traceback
@@ -21,7 +20,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from crucible.judge import building, cheats, clock, diagnostics, sandbox
+from crucible.judge import building, cheats, clock, diagnostics
 from crucible.judge.channel import Channel, ChannelClosed
 from crucible.judge.compare import CHUNK_BYTES, POISON
 from crucible.judge.reference import call, construct, gradients_of, precision, seed_all, share_memory
@@ -131,7 +130,8 @@ class Worker:
             if request["poison"]:
                 stack.enter_context(swallowed)
                 stack.enter_context(poison)
-            out = call(self.model, put_together(structure, tensors))  # type: ignore[arg-type]
+            given_away = [t.clone() for t in tensors] if request["clone"] else tensors
+            out = call(self.model, put_together(structure, given_away))  # type: ignore[arg-type]
             _finish(self.device)
         subclass = _subclass_in(out)
         if subclass:
@@ -405,19 +405,11 @@ def serve(worker: Worker, channel: Channel) -> None:
         channel.send(reply)
 
 
-def main() -> None:
-    settings = json.loads(sys.argv[1])
-    sandbox.die_with_parent()
-    sandbox.limit(settings["file_bytes"])
-    if settings["confine"]:
-        sandbox.confine(settings["readable"], settings["writable"])
+def run(settings: dict[str, Any]) -> None:
+    """Serves the judge over the channel that `settings` names."""
     channel = Channel.from_descriptor(settings["channel"])
     channel.secret = channel.receive()["secret"]
     worker = Worker(settings, channel)
     with contextlib.suppress(ChannelClosed):
         channel.send({"done": "start"})
         serve(worker, channel)
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,7 @@ def show(run: Run, console: Console) -> None:
     console.print(Text(_header(run)), soft_wrap=True)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("Rank", "Candidate", "Evaluation"):
-        table.add_column(name, no_wrap=name != "Candidate")
+        table.add_column(name, no_wrap=name != "Candidate", overflow="fold")
     table.add_column("Runtime", justify="right", no_wrap=True)
     for name in ("Forward", "Backward"):
         table.add_column(name, no_wrap=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import crucible
-from stated import TASKS, stated_kind, write_zeros
+from support import TASKS, stated_kind, write_zeros
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)

@@ -1,0 +1,24 @@
+"""The first thing that runs in a candidate's process: the sandbox, before torch and the threads it starts."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from crucible.judge import sandbox
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    sandbox.die_with_parent()
+    sandbox.limit(settings["file_bytes"])
+    if settings["confine"]:
+        sandbox.confine(settings["readable"], settings["writable"])
+
+    from crucible.judge import worker  # imports torch
+
+    worker.run(settings)
+
+
+if __name__ == "__main__":
+    main()
