@@ -33,7 +33,8 @@ FATAL = """c.cu:1:10: fatal error: nowhere.h: No such file or directory
     1 | #include "nowhere.h"
 compilation terminated.
 """
-NVCC = """Error building extension 'compile_only': cuda.cu(12): error: identifier "nothing" is undefined
+NVCC = """Error building extension 'compile_only':
+cuda.cu(12): error: identifier "nothing" is undefined
 """
 NVCC_LINE = """cuda.cu(7): warning #177-D: variable "error" was declared but never referenced
 /tmp/x/cuda.cu(12): error: identifier "nothing" is undefined

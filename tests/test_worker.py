@@ -25,7 +25,7 @@ from crucible.judge.tree import raw_bytes, write_bundle
 
 pytestmark = pytest.mark.xdist_group("worker")
 SECRET = "0123abcd"
-MAIN = "from crucible.judge.worker import main; main()"
+MAIN = "from crucible.judge.confined import main; main()"
 STATE = {"weight": torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), "bias": torch.tensor([1.0, -1.0, 0.5])}
 INPUTS = [torch.tensor([[1.0, -2.0], [0.5, 3.0]]), torch.tensor([[2.0, 1.0], [-1.0, 0.0]])]
 COTANGENT = torch.tensor([[1.0, 2.0, 3.0], [-1.0, 0.0, 1.0]])
@@ -110,7 +110,7 @@ class Started:
         return self
 
     def run(self, case: int = 0, *, poison: bool = True, backward: bool = False) -> dict[str, Any]:
-        return self.ask("run", case=case, poison=poison, backward=backward, outputs=[])
+        return self.ask("run", case=case, poison=poison, backward=backward, outputs=[], clone=False)
 
     def sent(
         self, tensors: list[torch.Tensor], part: str = "forward", names: tuple[str, ...] = ()
