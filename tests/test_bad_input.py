@@ -356,9 +356,10 @@ def start_cli(home: Path, *arguments: str | Path, **options: object) -> subproce
     """The command line in a process of its own, with its temporary files below `home`."""
     temporary = home.parent / "tmp"
     temporary.mkdir(exist_ok=True)
+    own = {name: value for name, value in os.environ.items() if not name.startswith("COV")}  # its writes would fail too
     return subprocess.Popen(
         [*CLI, "judge", *map(str, arguments), "--device", "cpu"],
-        env={**os.environ, "CRUCIBLE_HOME": str(home), "TMPDIR": str(temporary)},
+        env={**own, "CRUCIBLE_HOME": str(home), "TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

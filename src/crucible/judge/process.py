@@ -57,7 +57,7 @@ class CandidateProcess:
             "stream": stream,
             "confine": sandbox.landlock_abi() > 0,
             "readable": [*_SYSTEM, *_python_folders(), *readable],
-            "writable": [str(folder), "/dev"],
+            "writable": [str(folder), "/dev", "/proc/self"],  # cuInit names its threads through /proc/self
             "file_bytes": limits.file_bytes,
         }
         self._process = KeptProcess(
