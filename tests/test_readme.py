@@ -1,0 +1,42 @@
+"""The README says what the recorded results say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import crucible
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+RESULTS = ROOT / "benchmarks/results"
+
+
+def test_the_results_table_is_the_recorded_one() -> None:
+    script = ROOT / "benchmarks/record_verdicts.py"
+    command = [sys.executable, str(script), str(RESULTS / "verdicts_h200.json"), "--markdown"]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert len(table.splitlines()) == 20
+    assert table in README
+
+
+def test_every_recorded_verdict_is_the_one_its_candidate_states() -> None:
+    record = json.loads((RESULTS / "verdicts_h200.json").read_text())
+    assert record["device"] == "NVIDIA H200"
+    assert all(candidate["as_stated"] for run in record["runs"] for candidate in run["candidates"])
+
+
+def test_the_python_example_uses_what_the_package_offers() -> None:
+    example = README.split("```python\n")[1].split("```")[0]
+    compile(example, "README.md", "exec")
+    assert len(example.strip().splitlines()) <= 10
+    for name in ("ranked", "best"):
+        assert f"run.{name}" in example and hasattr(crucible.Run, name)
+
+
+def test_both_commands_are_make_targets() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in ("judge", "test", "gpu-test"):
+        assert f"make {target}" in README and f"\n{target}:" in makefile
