@@ -34,6 +34,7 @@ WITH_TORCH = {
     "building",
     "clock",
     "worker",
+    "poison",
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -23,7 +23,8 @@ POISON = {
     torch.float16: 0x7ED5,
 }
 """NaN payloads that the worker fills fresh memory with: arithmetic does not make them."""
-_INTEGER_VIEW = {2: torch.int16, 4: torch.int32, 8: torch.int64, 1: torch.uint8}
+INTEGER_VIEWS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""By item size: what to look at a tensor's bits as."""
 
 
 @dataclass
@@ -108,7 +109,7 @@ class Difference:
         self.nan += int(bad.sum())
         payload = POISON.get(got.dtype)
         if payload is not None and self.nan:
-            self.unwritten += int((got.view(_INTEGER_VIEW[got.element_size()]) == payload).sum())
+            self.unwritten += int((got.view(INTEGER_VIEWS[got.element_size()]) == payload).sum())
         difference = torch.where(value == want, 0.0, value - want).abs()  # equal infinities differ by nothing
         difference = torch.nan_to_num(difference, nan=0.0, posinf=torch.inf)
         self.squares += float((difference * difference).sum())
@@ -183,6 +184,6 @@ def unravel(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _mixed(fingerprint: int, chunk: torch.Tensor) -> int:
     """A position-dependent 64-bit sum of the chunk's bit pattern: tells runs apart, guards nothing."""
-    words = chunk.view(_INTEGER_VIEW[chunk.element_size()]).to(torch.int64)
+    words = chunk.view(INTEGER_VIEWS[chunk.element_size()]).to(torch.int64)
     weights = torch.arange(words.numel(), device=chunk.device) * 2654435761 + 1
     return (fingerprint * 1000003 + int((words * weights).sum())) & (2**64 - 1)

@@ -18,48 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from crucible.judge import building, cheats, clock, diagnostics
 from crucible.judge.channel import Channel, ChannelClosed
-from crucible.judge.compare import CHUNK_BYTES, POISON
+from crucible.judge.compare import CHUNK_BYTES, INTEGER_VIEWS
+from crucible.judge.poison import Poison, poison_free_memory
 from crucible.judge.reference import call, construct, gradients_of, precision, seed_all, share_memory
 from crucible.judge.tree import NotPlain, numbers_to_tensors, put_together, raw_bytes, read_bundle, take_apart
 
-_FRESH = (
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "new_empty",
-    "new_empty_strided",
-    "empty_permuted",
-    "resize_",
-)
-_VIEWS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 MESSAGE_LIMIT = 20_000
-
-
-class Poison(TorchDispatchMode):
-    """Fills memory that PyTorch hands out fresh with a NaN nobody computes, also where C++ asks for it, and
-    notes which of PyTorch's operations run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operations: set[str] = set()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # as in noise.RoundedOperands
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        name = func.overloadpacket.__name__
-        self.operations.add(name)
-        if name in _FRESH and isinstance(out, torch.Tensor) and out.numel():
-            payload = POISON.get(out.dtype)
-            if payload is not None:
-                out.view(_VIEWS[out.element_size()]).fill_(payload)
-        return out
 
 
 class Worker:
@@ -119,7 +86,7 @@ class Worker:
             if tensor.is_floating_point() and request["backward"]:
                 tensor.requires_grad_(True)
         self.outputs, self.gradients = [], {}
-        _poison_free_memory(self.device, request["outputs"])
+        poison_free_memory(self.device, request["outputs"])
         poison = Poison()
         swallowed = cheats.Swallowed(self.file)
         with (
@@ -288,7 +255,7 @@ def _mutated(tensors: list[torch.Tensor], given: list[torch.Tensor]) -> list[int
 
 
 def _same_bits(now: torch.Tensor, before: torch.Tensor) -> bool:
-    view = _VIEWS.get(now.element_size())
+    view = INTEGER_VIEWS.get(now.element_size())
     if now.is_complex() or view is None:
         return torch.equal(now, before.to(now.device))
     a, b = now.flatten().view(view), before.flatten().view(view)
@@ -321,18 +288,6 @@ def _copy_rotated(target: torch.Tensor, content: torch.Tensor, shift: int) -> No
 def _pinned(like: torch.Tensor) -> torch.Tensor:
     """Page-locked memory on the CPU: copies from the GPU run at full speed into it."""
     return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
-
-
-def _poison_free_memory(device: torch.device, outputs: list[dict[str, Any]]) -> None:
-    """Leaves NaN in the blocks that CUDA's caching allocator will hand out next (extensions that ask it directly)."""
-    if device.type != "cuda":
-        return
-    torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info()
-    sizes = [torch.Size(o["shape"]).numel() * getattr(torch, o["dtype"]).itemsize for o in outputs]
-    blocks = [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes if 0 < size < free // 4]
-    for block in blocks:
-        block.fill_(0xFF)  # NaN in every floating dtype
 
 
 def _finish(device: torch.device) -> None:

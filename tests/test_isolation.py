@@ -1,0 +1,93 @@
+"""What a candidate's process is given: no secrets, no descriptors but its own, a working compiler."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import crucible
+from support import PLAIN, SMALL_TASK
+
+TOKEN = "CRUCIBLE_TEST_TOKEN"
+GUARD = """
+import os
+
+def check():
+    {check}
+
+check()
+"""
+CHECKS = {
+    "no_secret": f"assert {TOKEN!r} not in os.environ, 'a secret of the judge is in the environment'",
+    "own_home": "assert os.environ['HOME'].startswith(os.getcwd()), os.environ['HOME']",
+    "own_descriptors": (
+        "links = [os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd') "
+        "if os.path.exists(f'/proc/self/fd/{fd}')]; "
+        "strange = [link for link in links if link.startswith('/') and link != '/dev/null' "
+        "and not link.startswith(('/proc', '/dev', os.getcwd()))]; assert not strange, strange"
+    ),
+}
+EXTENSION = '''
+import torch
+from torch import nn
+from torch.utils.cpp_extension import load_inline
+
+module = load_inline(
+    name="test_isolation_chain",
+    cpp_sources="""
+torch::Tensor chain(torch::Tensor y, torch::Tensor scale, torch::Tensor bias, double slope) {
+    return torch::leaky_relu(y, slope) * scale + bias;
+}
+""",
+    functions=["chain"],
+)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features, negative_slope):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.scale = nn.Parameter(torch.randn(out_features))
+        self.bias = nn.Parameter(torch.randn(out_features))
+        self.slope = negative_slope
+
+    def forward(self, x):
+        return module.chain(self.linear(x), self.scale, self.bias, self.slope)
+'''
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, judge_batch: Callable[..., crucible.Run]) -> crucible.Run:
+    folder = tmp_path_factory.mktemp("isolation")
+    files = []
+    for name, check in CHECKS.items():
+        files.append(folder / f"{name}.py")
+        files[-1].write_text(GUARD.format(check=check) + PLAIN.read_text())
+    files.append(folder / "extension.py")
+    files[-1].write_text(EXTENSION)
+    with pytest.MonkeyPatch.context() as patch, (folder / "a_file_of_the_judge").open("w") as held:
+        os.set_inheritable(held.fileno(), True)
+        patch.setenv(TOKEN, "hush")
+        return judge_batch(SMALL_TASK, files)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_candidate_sees_only_what_is_its_own(run: crucible.Run, name: str) -> None:
+    assert run.verdict(name).evaluation, run.verdict(name).outcome.words
+
+
+@pytest.mark.slow
+def test_a_cpp_extension_is_built_and_passes_with_its_gradients(run: crucible.Run) -> None:
+    verdict = run.verdict("extension")
+    assert verdict.evaluation, verdict.outcome.words
+    assert verdict.backward.ok
+    assert verdict.build_s > 0
+
+
+def test_the_guards_can_fail(tmp_path: Path, judge_batch: Callable[..., crucible.Run]) -> None:
+    file = tmp_path / "always.py"
+    file.write_text(GUARD.format(check="assert 'PATH' not in os.environ") + PLAIN.read_text())
+    assert judge_batch(SMALL_TASK, [file]).verdict("always").outcome.kind == "does-not-import"
