@@ -301,3 +301,32 @@ def test_the_benchmarks_own_rule_as_a_contract(judge_batch: Callable[..., crucib
     run = judge_batch(SMALL_TASK, files, contract="kernelbench")
     assert run.verdict("within").evaluation, run.verdict("within").outcome.words
     assert run.verdict("beyond").outcome.kind == "wrong"
+
+
+KEEPS_ITS_OUTPUT = """
+    import torch
+    from torch import nn
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 4)
+            self.last = None
+
+        def forward(self, x):
+            self.last = torch.tanh(self.linear(x))
+            return self.last * 2
+
+    def get_inputs():
+        return [torch.rand(6, 8)]
+
+    def get_init_inputs():
+        return []
+"""
+
+
+def test_a_reference_that_keeps_a_tensor_of_its_last_call_can_be_judged(tmp_path: Path, crucible_home: Path) -> None:
+    task = write(tmp_path / "keeps.py", KEEPS_ITS_OUTPUT)
+    itself = write(tmp_path / "itself.py", KEEPS_ITS_OUTPUT + "\n    ModelNew = Model\n")
+    verdict = crucible.judge(task, [itself], contract="bf16", device="cpu").verdict("itself")
+    assert verdict.evaluation, verdict.outcome.words

@@ -47,7 +47,8 @@ class Reference:
             seed_all(seed)
             self.model: torch.nn.Module = construct(self._names["Model"], self.init_inputs).to(device)
         self.model.train(mode == "train")
-        self._models: dict[torch.dtype | None, torch.nn.Module] = {None: self.model}
+        self._models: dict[torch.dtype | None, torch.nn.Module] = {}
+        """Copies that are run; the module itself never is, since some keep tensors of their last call."""
 
     def cast(self, dtype: torch.dtype) -> None:
         """Makes `dtype` the module's own floating dtype."""
@@ -116,11 +117,12 @@ class Reference:
 
     def side_effects(self, state: dict[str, torch.Tensor], inputs: Any) -> tuple[list[list[int]], list[int]]:
         """Pairs (output, input) that share memory, and the inputs that forward writes to."""
-        self.model.load_state_dict(state)
+        model = self._model(None)
+        model.load_state_dict(state)
         structure, leaves = take_apart(inputs, "input")
         tensors = [_leaf(leaf.tensor, self.device, None, grad=False) for leaf in leaves]
         with torch.no_grad():
-            out = call(self.model, put_together(structure, tensors))
+            out = call(model, put_together(structure, tensors))
         outputs = [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
         shared = [[o, i] for o, out in enumerate(outputs) for i, t in enumerate(tensors) if share_memory(out, t)]
         written = [
@@ -132,7 +134,8 @@ class Reference:
 
     def _model(self, dtype: torch.dtype | None) -> torch.nn.Module:
         if dtype not in self._models:
-            self._models[dtype] = copy.deepcopy(self.model).to(dtype)
+            own = copy.deepcopy(self.model)
+            self._models[dtype] = own if dtype is None else own.to(dtype)
         return self._models[dtype]
 
     @contextlib.contextmanager
