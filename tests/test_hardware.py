@@ -45,7 +45,7 @@ def test_a_gpu_is_what_nvidia_smi_says_first(program: Callable[[str, str], None]
     program("nvidia-smi", "echo 'NVIDIA H200, 570.86.15'; echo 'NVIDIA L4, 570.86.15'")
     found = Device("cuda", "NVIDIA H200", "570.86.15")
     assert find_device() == find_device("cuda") == found
-    assert found.label == "NVIDIA H200"
+    assert found.name == "NVIDIA H200"
     assert find_device("cpu").kind == "cpu"
 
 

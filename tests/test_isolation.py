@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import crucible
+from crucible.judge import sandbox
 from support import PLAIN, SMALL_TASK
 
 TOKEN = "CRUCIBLE_TEST_TOKEN"
@@ -91,3 +92,13 @@ def test_the_guards_can_fail(tmp_path: Path, judge_batch: Callable[..., crucible
     file = tmp_path / "always.py"
     file.write_text(GUARD.format(check="assert 'PATH' not in os.environ") + PLAIN.read_text())
     assert judge_batch(SMALL_TASK, [file]).verdict("always").outcome.kind == "does-not-import"
+
+
+def test_a_run_without_the_sandbox_says_so(
+    judge_batch: Callable[..., crucible.Run], run: crucible.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sandbox.landlock_abi() == 0 or not any("without the sandbox" in f.claim for f in run.findings)
+    monkeypatch.setattr(sandbox, "landlock_abi", lambda: 0)  # as on a kernel before 5.13
+    bare = judge_batch(SMALL_TASK, [PLAIN])
+    assert any("without the sandbox" in finding.claim for finding in bare.findings)
+    assert bare.verdict("plain").evaluation

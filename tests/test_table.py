@@ -83,7 +83,7 @@ def test_the_table_is_the_golden_one() -> None:
 
 def test_a_narrow_terminal_cuts_nothing_off() -> None:
     """Folded instead: two names with one beginning stay apart."""
-    assert "…" not in shown(a_run(*VERDICTS), table.MIN_WIDTH)
+    assert "…" not in shown(a_run(*VERDICTS), 100)
 
 
 def test_a_run_in_which_nothing_passed_says_so() -> None:

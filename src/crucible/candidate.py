@@ -15,8 +15,6 @@ from pathlib import Path
 from crucible.errors import CandidateError
 from crucible.task import Task
 
-LANGUAGES = ("cuda", "triton", "cpp", "pytorch")
-
 
 @dataclass(frozen=True)
 class Candidate:

@@ -55,7 +55,7 @@ def judge(
     options = {"contract": contract, "training": training, "mode": mode, "scale": scale, "device": device}
     with _progress(console) as say:
         runs = _judged(task, candidates or [], say, {**options, "seed": seed, "limits": limits, "fresh": fresh})
-    out = Console(width=None if sys.stdout.isatty() else table.MIN_WIDTH + 40)
+    out = Console(width=None if sys.stdout.isatty() else table.PLAIN_WIDTH)
     for run in runs:
         table.show(run, out)
         if run.folder:
@@ -79,7 +79,7 @@ def doctor() -> None:
     out = Console()
     abi = sandbox.landlock_abi()
     rows = {
-        "device": hardware.find_device().label,
+        "device": hardware.find_device().name,
         "cores": str(hardware.cores()),
         "memory": f"{hardware.memory_bytes() >> 30} GiB",
         "sandbox": f"Landlock version {abi}" if abi else "none: this kernel has no Landlock",

@@ -27,10 +27,6 @@ class Device:
     driver: str
     """NVIDIA driver version, or the kernel's."""
 
-    @property
-    def label(self) -> str:
-        return self.name
-
 
 def find_device(kind: str = "auto") -> Device:
     """The device asked for (`auto`, `cuda` or `cpu`). Raises DeviceError when it is not here."""

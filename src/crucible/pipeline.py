@@ -17,6 +17,7 @@ from crucible.candidate import Candidate, find_candidates, match_candidates
 from crucible.contract import Contract, find_contract
 from crucible.errors import JudgeError, StoreError, TaskError
 from crucible.hardware import Device
+from crucible.judge import sandbox
 from crucible.judge.examine import Examination, Setting, known_without_running
 from crucible.judge.kept import SOURCE, Limits
 from crucible.judge.process import OracleProcess
@@ -203,6 +204,13 @@ class _Bench:
                     examination.close()
                 oracle.kill()
 
+    def _unconfined(self) -> tuple[Finding, ...]:
+        """A verdict reached without the sandbox says so."""
+        if sandbox.landlock_abi():
+            return ()
+        claim = "candidates ran without the sandbox: they could read and write what this user can"
+        return (Finding(claim, "this kernel has no Landlock (Linux 5.13 and later)"),)
+
     def _prepare(self, oracle: OracleProcess, work: Path) -> dict[str, Any]:
         """The reference's answers; what was found about the check itself is kept with the run."""
         request = {
@@ -269,7 +277,7 @@ class _Bench:
             self.versions,
             self.seed,
             tuple(self.verdicts[name] for name in self.order if name in self.verdicts),
-            self.findings,
+            (*self.findings, *self._unconfined()),
             trouble="; ".join(self.trouble),
             cut_short=self.cut_short,
         )

@@ -10,7 +10,8 @@ from rich.text import Text
 from crucible.judge.verdict import Compared, Measured, NotJudged, Verdict
 from crucible.run import Run
 
-MIN_WIDTH = 100
+PLAIN_WIDTH = 140
+"""Columns where the output is no terminal: candidate names and verdicts fit on a line or two."""
 
 
 def show(run: Run, console: Console) -> None:
@@ -34,7 +35,7 @@ def _header(run: Run) -> str:
     training = "forward and gradients" if run.task.training else "forward"
     return (
         f"{run.task.name}: {run.task.scale} size, {training}, contract {run.contract.name}\n"
-        f"{run.device.label}, torch {run.versions['torch']}; {_clock(run)}; error in multiples of the contract's noise"
+        f"{run.device.name}, torch {run.versions['torch']}; {_clock(run)}; error in multiples of the contract's noise"
     )
 
 
