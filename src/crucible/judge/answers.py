@@ -21,10 +21,10 @@ import torch
 from crucible.contract import Contract
 from crucible.errors import JudgeError, TaskError
 from crucible.judge.compare import Difference, Expected, benchmark_rule
+from crucible.judge.evidence import Finding
 from crucible.judge.noise import RoundedOperands, perturbed
 from crucible.judge.reference import Answer, Reference, blamed_on_task
 from crucible.judge.tree import put_together, take_apart
-from crucible.judge.verdict import Finding
 
 _libc = ctypes.CDLL(None)
 _DONT_NEED = 4  # MADV_DONTNEED, linux/mman.h
@@ -45,6 +45,8 @@ class Case:
     cotangents: list[torch.Tensor] = field(default_factory=list)
     outputs: list[Expected] = field(default_factory=list)
     gradients: dict[str, Expected] = field(default_factory=dict)
+    written: bool = False
+    """What candidates are given is on disk."""
     rule: list[Expected] = field(default_factory=list)
     """The first outputs under the benchmark's rule: eager PyTorch's values."""
 
@@ -156,8 +158,6 @@ class Answers:
         """Fills in outputs and gradients, exact."""
         probe = Probe(self.exact, (False, False), contextlib.nullcontext)
         gradients: dict[str, list[torch.Tensor]] = {}
-        if case.backward:
-            case.cotangents = self._cotangents()
         for offset, answer in self._evaluate(case, probe):
             if not case.outputs:
                 case.outputs = self._allocate(answer)
@@ -306,7 +306,7 @@ class Answers:
             bytes_of_one += b.tensor.numel() * 4
         return 0 if bytes_of_one * total <= PART_BYTES else max(1, PART_BYTES // bytes_of_one)
 
-    def _cotangents(self) -> list[torch.Tensor]:
+    def cotangents(self) -> list[torch.Tensor]:
         """Random gradients to pull back, one for each floating output, in the outputs' dtype."""
         generator = torch.Generator().manual_seed(self.seed + 777)
         return [

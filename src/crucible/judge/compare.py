@@ -9,8 +9,8 @@ import torch
 
 from crucible.contract import benchmark_tolerance
 from crucible.judge.channel import read_exactly
+from crucible.judge.evidence import TensorError
 from crucible.judge.tree import raw_bytes
-from crucible.judge.verdict import TensorError
 
 CHUNK_BYTES = 16 << 20
 """Candidate bytes held at a time: large enough for full PCIe speed, small beside any tensor that matters."""

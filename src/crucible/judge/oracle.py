@@ -23,23 +23,32 @@ from crucible.judge import power
 from crucible.judge.answers import Answers, Case, Vault
 from crucible.judge.channel import Channel, ChannelClosed, ChannelTimeout
 from crucible.judge.compare import Expected, read_stream
+from crucible.judge.evidence import Finding
 from crucible.judge.reference import Reference, seed_all
 from crucible.judge.tree import NotPlain, put_together, take_apart, write_bundle
-from crucible.judge.verdict import Finding, to_json
+from crucible.judge.verdict import to_json
+from crucible.rates import measure
+from crucible.roofline import floor
 
 STREAM_TIMEOUT_S = 120.0
+RATES_S = 1.0
+"""Seconds for measuring what the device can do."""
 
 
 class Oracle:
     """The reference's answers under one contract."""
 
-    def __init__(self, settings: dict[str, Any], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: dict[str, Any], say: Callable[[str], None], say_written: Callable[[], None] = lambda: None
+    ) -> None:
+        """`say` hears of progress, `say_written` once that there are inputs to run on."""
         self.contract: Contract = CONTRACTS[settings["contract"]]
         self.device = torch.device(settings["device"])
         self.folder = Path(settings["folder"])
         self.seed: int = settings["seed"]
         self.training: bool = settings["training"]
         self.say = say
+        self.say_written = say_written
         reference = Reference(
             settings["source"],
             settings["path"],
@@ -59,8 +68,12 @@ class Oracle:
         first = self._case("its own inputs", 0, backward=not self.contract.allclose)
         self.answers.choose_precision(first)
         self.answers.look_at_outputs(first)
+        second = self._case("its own inputs, another seed", 1)
+        for index, case in enumerate((first, second)):
+            self._write(index, case)
+        self.say_written()
         self._add(first)
-        self._add(self._case("its own inputs, another seed", 1))
+        self._add(second)
         if not self.contract.allclose:
             self._try(self._case("its own inputs, new weights", 2, weights=True, backward=self.training))
         self._ensure_power()
@@ -83,6 +96,16 @@ class Oracle:
             "precision": str(self.answers.exact)[6:],
             "findings": [to_json(finding) for finding in self.answers.findings],
         }
+
+    def floors(self) -> list[dict[str, Any]]:
+        """The least time of the task on this device, whose rates are measured now, so nobody else should use it."""
+        try:
+            works = self.reference.work(self.cases[0].inputs, backward=self.training)
+        except Exception as error:  # noqa: BLE001 - a reference may refuse tensors without values in any way
+            reason = f"{type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}"
+            return [to_json(Finding("no floor is known: the reference cannot be traced on shapes alone", reason))]
+        rates = measure(self.device, RATES_S)
+        return [to_json(floor(work, rates, self.contract)) for work in works]
 
     def compare(self, request: dict[str, Any], stream: int) -> dict[str, Any]:
         """Reads one part of a candidate's answer from `stream` and says how far it is."""
@@ -122,17 +145,25 @@ class Oracle:
         return Case(label, put_together(structure, tensors), state, backward)
 
     def _add(self, case: Case) -> None:
-        """Answers a case, measures its noise, writes what candidates need, keeps it."""
+        """Writes what candidates need, answers a case, measures its noise, keeps it."""
         index = len(self.cases)
         self.say(f"oracle: case {index}, {case.label}")
+        self._write(index, case)
         self.answers.answer(case)
         self.answers.measure_noise(case)
+        case.cotangents = []  # as large as the outputs, and needed no more
+        self.cases.append(case)
+
+    def _write(self, index: int, case: Case) -> None:
+        """What candidates are given in this case; the first two are written before they are answered."""
+        if case.written:
+            return
+        case.written = True
         write_bundle(self.folder / f"case{index}.inputs", case.inputs)
         write_bundle(self.folder / f"case{index}.state", case.state)
         if case.backward:
+            case.cotangents = self.answers.cotangents()
             write_bundle(self.folder / f"case{index}.cotangents", case.cotangents)
-            case.cotangents = []  # as large as the outputs, and needed no more
-        self.cases.append(case)
 
     def _try(self, case: Case) -> bool:
         """Adds a case beyond the task's own distribution unless the reference has no answer there."""
@@ -210,7 +241,11 @@ def serve(channel: Channel) -> None:
         request = channel.receive()
         if request["do"] == "prepare":
             try:
-                oracle = Oracle(request, lambda text: channel.send({"progress": text}))
+                oracle = Oracle(
+                    request,
+                    lambda text: channel.send({"progress": text}),
+                    lambda: channel.send({"written": True}),
+                )
                 write_bundle(oracle.folder / "init", oracle.reference.init_inputs)
                 oracle.prepare()
                 channel.send({"ready": oracle.description()})
@@ -220,6 +255,8 @@ def serve(channel: Channel) -> None:
             stream = channel.take_descriptor()
         elif request["do"] == "detach":
             os.close(stream)
+        elif oracle is not None and request["do"] == "floors":
+            channel.send({"floors": oracle.floors()})
         elif oracle is not None:
             channel.send(oracle.compare(request, stream))
 

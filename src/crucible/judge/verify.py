@@ -6,25 +6,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crucible.judge.diagnostics import first_error
+from crucible.judge.evidence import Check, Compared, Finding, NotCompared, TensorError
 from crucible.judge.process import CandidateProcess, Ended, OracleProcess
 from crucible.judge.verdict import (
     Cheated,
-    Check,
-    Compared,
     Crashed,
     DoesNotBuild,
-    Finding,
     IllegalAccess,
     Incomplete,
     InferenceOnly,
     LaunchError,
-    NotCompared,
     NotJudged,
     Outcome,
     OutOfMemory,
     Passed,
     Raises,
-    TensorError,
     Wrong,
     from_json,
 )
@@ -156,17 +152,20 @@ class Verifier:
             self._find(claim, "two runs on the same inputs differ, both within the tolerance")
         self._disagreement(again, passes=True)
 
-    def check_timed(self, case: int) -> None:
-        """Compares what the last timed step gave. Raises Stop when it is not the answer to what was in place then."""
+    def check_timed(self, case: int, *, gradients: bool) -> tuple[TensorError, ...]:
+        """Compares what the kept sample gave. Raises Stop when it is not the answer to what was in place then."""
         self.oracle.attach(self.process.results.fileno())
         try:
-            seen = self._stream({"index": case}, "forward", [])
+            parts = [("forward", [])] + ([("gradient", list(self.description["gradients"]))] if gradients else [])
+            streams = [self._stream({"index": case}, part, names) for part, names in parts]
         finally:
             self.oracle.detach()
-        wrong = [error for error in (from_json(tensor) for tensor in seen["tensors"]) if not error.ok]
+        errors = tuple(from_json(tensor) for seen in streams for tensor in seen["tensors"])
+        wrong = [error for error in errors if not error.ok]
         if wrong:
-            words = _wrong(wrong[0], "forward", "the timed contents").words
+            words = _wrong(wrong[0], wrong[0].part, "the timed contents").words
             raise Stop(Wrong("not reproducible", f"right when checked, then, while it was timed, {words}"))
+        return errors
 
     def _backward(self, case: dict[str, Any]) -> None:
         specs = self.description["gradients"]
