@@ -25,25 +25,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from crucible.products import matrix_flops, tensors_in
 from crucible.roofline import Work
 
 Backward = Callable[[list[torch.Tensor]], list[torch.Tensor]]
-
-# The operands of a product, by their names in PyTorch's schemas.
-_PRODUCTS = {
-    "mm": ("self", "mat2"),
-    "bmm": ("self", "mat2"),
-    "mv": ("self", "vec"),
-    "dot": ("self", "tensor"),
-    "vdot": ("self", "other"),
-    "addmm": ("mat1", "mat2"),
-    "_addmm_activation": ("mat1", "mat2"),
-    "addmv": ("mat", "vec"),
-    "baddbmm": ("batch1", "batch2"),
-    "addbmm": ("batch1", "batch2"),
-    "_int_mm": ("self", "mat2"),
-    "_scaled_mm": ("self", "mat2"),
-}
 
 
 def _words(text: str) -> frozenset[str]:
@@ -51,9 +36,6 @@ def _words(text: str) -> frozenset[str]:
 
 
 # Names of PyTorch's operations, without the underscore of those in place.
-_CONVOLUTIONS = _words("convolution _convolution convolution_overrideable cudnn_convolution convolution_backward")
-_ATTENTIONS = _words("flash_attention flash_attention_for_cpu efficient_attention cudnn_attention")
-_RECURRENT = _words("_cudnn_rnn mkldnn_rnn_layer miopen_rnn")
 _SELECTIONS = _words("embedding index _unsafe_index index_select gather take masked_select")
 _GATHERS = _SELECTIONS | _words("_embedding_bag _embedding_bag_forward_only grid_sampler_2d grid_sampler_3d")
 """They take elements of their first operand by index."""
@@ -73,7 +55,6 @@ _MOVES = (_SELECTIONS | _SCATTERS | _OVERWRITES) | _words(
     " rand randn randint randperm"
 )
 """They compute nothing."""
-_WINDOW = ("stride", "padding", "dilation")
 _READ, _WRITTEN, _GIVEN = 1, 2, 4
 
 
@@ -186,7 +167,7 @@ class _Recorder(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        given = {id(t): region for t in _tensors((args, kwargs)) for region in self.regions([t])}
+        given = {id(t): region for t in tensors_in((args, kwargs)) for region in self.regions([t])}
         result = func(*args, **kwargs)
         self._record(func, _named(func, args, kwargs), given, result)
         return result
@@ -194,17 +175,17 @@ class _Recorder(TorchDispatchMode):
     def _record(self, func: Any, named: dict[str, Any], given: dict[int, _Region], result: Any) -> None:
         name = func.overloadpacket.__name__.rstrip("_")
         changed = [arg for arg in func._schema.arguments if arg.alias_info is not None and arg.alias_info.is_write]
-        made = self.regions(_tensors(result))
+        made = self.regions(tensors_in(result))
         if _is_view(func, name, bool(changed), {r.storage for r in given.values()}, made):
             return
-        touched = {id(t) for arg in changed for t in _tensors(named[arg.name])} & given.keys()
-        picked = {id(t) for t in list(_tensors(named))[:1]} & given.keys() if name in _GATHERS else set()
+        touched = {id(t) for arg in changed for t in tensors_in(named[arg.name])} & given.keys()
+        picked = {id(t) for t in list(tensors_in(named))[:1]} & given.keys() if name in _GATHERS else set()
         unread = given.keys() if _ignores_values(name) else set()
         if name in _OVERWRITES | _SCATTERS or any(arg.is_out for arg in changed):
             unread = touched
         reads = tuple(r for key, r in given.items() if key not in unread | picked)
         writes = tuple(given[key] for key in touched)
-        products = _matrix_flops(func, name, named, result)
+        products = matrix_flops(func, name, named, result)
         self.operations.append(
             _Operation(
                 reads=reads,
@@ -212,7 +193,7 @@ class _Recorder(TorchDispatchMode):
                 writes=() if name in _SCATTERS else writes,
                 needs=frozenset(r.storage for key, r in given.items() if key not in unread or name in _SCATTERS),
                 makes=frozenset(r.storage for r in (*made, *writes)),
-                leaves=not changed and next(_tensors(result), None) is None,
+                leaves=not changed and next(tensors_in(result), None) is None,
                 matrix_flops=products,
                 other_flops=0 if products or _moves(name) else max((r.items for r in (*reads, *made)), default=0),
             )
@@ -376,58 +357,6 @@ def _moves(name: str) -> bool:
     return name in _MOVES or name.endswith("_copy") or _ignores_values(name)
 
 
-def _matrix_flops(func: Any, name: str, named: dict[str, Any], result: Any) -> int:
-    """Operations of a matrix product, convolution, attention or recurrent layer; 0 for all else."""
-    backward = name.endswith("_backward")
-    if name in _PRODUCTS:
-        a, b = (named[operand] for operand in _PRODUCTS[name])
-        return 2 * int(a.numel()) * (int(b.shape[-1]) if b.dim() > 1 else 1)
-    if name in _CONVOLUTIONS:
-        return _convolution_flops(named, named["grad_output"].shape if backward else result.shape)
-    if name.removesuffix("_backward").removeprefix("_scaled_dot_product_") in _ATTENTIONS:
-        return _attention_flops(named) * (2 if backward else 1)
-    if name.removesuffix("_backward") in _RECURRENT:
-        return _recurrent_flops(named) * (2 if backward else 1)
-    formula = flop_registry.get(func.overloadpacket)
-    return 0 if formula is None else int(formula(*named.values(), out_val=result))
-
-
-def _convolution_flops(named: dict[str, Any], out_shape: Sequence[int]) -> int:
-    """Of the forward, times the number of gradients asked for: each multiplies the same pairs."""
-    x, weight = named["input"].shape, named["weight"].shape
-    start, end = (x, out_shape) if named.get("transposed") else (out_shape, x)
-    pairs = 1
-    for dim, size in enumerate(weight[2:]):
-        stride, padding, dilation = (named[key][min(dim, len(named[key]) - 1)] for key in _WINDOW)
-        pairs *= _pairs(start[2 + dim], end[2 + dim], size, stride, padding, dilation)
-    passes = sum(named["output_mask"][:2]) if "output_mask" in named else 1
-    return 2 * int(x[0]) * int(weight[0]) * int(weight[1]) * pairs * passes
-
-
-def _pairs(count: int, limit: int, size: int, stride: int, padding: int, dilation: int) -> int:
-    """Pairs of one of `count` positions and one of `size` taps that meet one of `limit` elements, not padding."""
-    total = 0
-    for tap in range(size):
-        shift = tap * dilation - padding
-        first, last = -(shift // stride), (limit - 1 - shift) // stride
-        total += max(0, min(last, count - 1) - max(first, 0) + 1)
-    return total
-
-
-def _attention_flops(named: dict[str, Any]) -> int:
-    """Two products, of which a causal mask leaves the lower triangle."""
-    (*batch, rows, width), columns, out_width = named["query"].shape, named["key"].shape[-2], named["value"].shape[-1]
-    pairs = sum(min(row + 1, columns) for row in range(rows)) if named.get("is_causal") else rows * columns
-    return int(2 * math.prod(batch) * pairs * (width + out_width))
-
-
-def _recurrent_flops(named: dict[str, Any]) -> int:
-    """Every matrix meets every step of every sequence."""
-    weights = [t for key, value in named.items() if key.startswith("weight") for t in _tensors(value)]
-    steps = named["input"].numel() // named["input"].shape[-1]
-    return int(2 * steps * sum(t.numel() for t in weights if t.dim() == 2))
-
-
 def _named(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Arguments by their names in the schema, defaults included."""
     named = {}
@@ -435,15 +364,6 @@ def _named(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, 
         given = args[position] if position < len(args) else argument.default_value
         named[argument.name] = kwargs.get(argument.name, given)
     return named
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """All tensors in nested lists, tuples and dicts."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple | dict):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(item)
 
 
 @contextlib.contextmanager

@@ -83,7 +83,7 @@ def judge(
 
 @app.command()
 def doctor(
-    rates: Annotated[bool, typer.Option("--rates", help="Measure bandwidth and matrix rates, for some seconds.")] = False,
+    rates: Annotated[bool, typer.Option("--rates", help="Measure bandwidth and matrix rates.")] = False,
 ) -> None:
     """Say what this machine offers: device, compilers, sandbox, versions."""
     out = Console()

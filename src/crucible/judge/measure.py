@@ -9,7 +9,7 @@ from crucible.judge.field import Field
 from crucible.judge.lane import Lane
 from crucible.judge.process import CandidateProcess
 from crucible.judge.verdict import Verdict
-from crucible.judge.verify import Verifier
+from crucible.judge.verify import Stop, Verifier
 
 GRAPH_BELOW_MS = 1.0
 """A GPU step shorter than this is timed as a CUDA graph too: launches, 5 to 10 µs each, are a part of it."""
@@ -68,12 +68,18 @@ def measure(
 
 
 def _replay(lane: Lane, verifier: Verifier, rivals: Field, readings: Readings) -> None:
+    """Times the step's CUDA graph. A candidate need not have one: kernels launched on the default stream, as many
+    are, stay out of the graph, and then its replays compute something else."""
     replayed = lane.replayed()
     if isinstance(replayed, str):
         readings.add(NotMeasured(f"graph replay: it cannot be captured ({replayed})"))
         return
     record, doubts = rivals.race(replayed)
-    verifier.check_timed(lane.case, gradients=lane.backward)
+    try:
+        verifier.check_timed(lane.case, gradients=lane.backward)
+    except Stop as stop:
+        readings.add(NotMeasured(f"graph replay: the captured graph is not the step ({stop.outcome.words})"))
+        return
     readings.add(record)
     readings.findings += doubts
 

@@ -75,13 +75,13 @@ class Rivals:
                 entry.readings.findings += doubts
 
     def _replayed(self, entry: _Entry, backward: bool, say: Callable[[str], None]) -> list[Lane]:
-        """A lane of graph replays where the step is short and can be captured."""
+        """A lane of graph replays where the step is short, can be captured, and is the step then."""
         as_called = self._field.alone_ms.get((backward, False), {})
         if self._field.device != "cuda" or as_called.get(entry.name, GRAPH_BELOW_MS) >= GRAPH_BELOW_MS:
             return []
-        replayed = entry.lanes[backward].replayed()
+        replayed = entry.replayed(backward)
         if isinstance(replayed, str):
-            say(f"baseline {entry.name}: its CUDA graph cannot be captured ({replayed})")
+            say(f"baseline {entry.name}: no graph replay ({replayed})")
             return []
         return [replayed]
 
@@ -114,15 +114,28 @@ class _Entry:
         if self.outcome is not None or process is None:
             return
         self.multiple = description["multiple"]
-        verifier = Verifier(process, oracle, description, training=False)
+        self.verifier = Verifier(process, oracle, description, training=False)
         with self._ending():
             for lane in self.lanes.values():
-                lane.turn(1, 0)
-                self.errors += verifier.check_timed(lane.case, gradients=lane.backward)
+                self.errors += self._checked(lane)
 
     def take_stock(self) -> None:
         with self._ending():
             self.readings.costs = self.lanes[self.covers[-1]].costs()
+
+    def replayed(self, backward: bool) -> Lane | str:
+        """A lane of graph replays, or why there is none. The step as called stays what it is."""
+        try:
+            lane = self.lanes[backward].replayed()
+            if isinstance(lane, Lane):
+                self._checked(lane)
+            return lane
+        except (Ended, Stop, RivalLost) as end:
+            return end.outcome.words
+
+    def _checked(self, lane: Lane) -> tuple[TensorError, ...]:
+        lane.turn(1, 0)
+        return self.verifier.check_timed(lane.case, gradients=lane.backward)
 
     def verdict(self) -> Verdict:
         forward = tuple(error for error in self.errors if error.part == "forward")
