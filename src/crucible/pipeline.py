@@ -23,6 +23,7 @@ from crucible.judge.evidence import Finding
 from crucible.judge.examine import Examination, Setting, known_without_running, runs_here
 from crucible.judge.field import Field
 from crucible.judge.kept import SOURCE, Limits
+from crucible.judge.lane import secret_contents
 from crucible.judge.process import OracleProcess
 from crucible.judge.rivals import Rivals
 from crucible.judge.timing import CPU_PACE, GPU_PACE
@@ -222,7 +223,8 @@ class _Bench:
     def _setting(self, work: Path, candidates: list[Candidate]) -> Setting:
         (work / "inputs").mkdir()
         inputs, header = work / "inputs", self._header(candidates)
-        return Setting(self.task, self.contract, self.device, self.seed, self.limits, inputs, header)
+        self.contents = secret_contents(self.task.training)
+        return Setting(self.task, self.contract, self.device, self.seed, self.limits, inputs, self.contents, header)
 
     def _unconfined(self) -> tuple[Finding, ...]:
         """A verdict reached without the sandbox says so."""
@@ -243,6 +245,7 @@ class _Bench:
             "contract": self.contract.name,
             "device": self.device.kind,
             "seed": self.seed,
+            "secrets": [contents.secret for contents in self.contents],
         }
         warm: list[Future[None]] = []
 

@@ -11,7 +11,7 @@ import itertools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -185,6 +185,18 @@ class Answers:
         """
         self._measure(case)
         for expected in [*case.outputs, *case.gradients.values(), *case.rule]:
+            self.vault.release(expected.values)
+        _free(self.reference.device)
+
+    def borrow_noise(self, case: Case, likes: Sequence[Case]) -> None:
+        """Tolerances for a forward whose inputs are of the same kind: twice the largest of other cases, which
+        saves the probes (H200, 1.76 GB of output: 9 s). What can jump, integers and gradients, is measured."""
+        if self.contract.allclose or case.backward or not all(e.dtype.is_floating_point for e in case.outputs):
+            self.measure_noise(case)
+            return
+        for i, expected in enumerate(case.outputs):
+            expected.relative_l2_allowed = 2 * max(like.outputs[i].relative_l2_allowed for like in likes)
+            expected.peak_allowed = 2 * max(like.outputs[i].peak_allowed for like in likes)
             self.vault.release(expected.values)
         _free(self.reference.device)
 

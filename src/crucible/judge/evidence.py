@@ -103,6 +103,12 @@ class Speedup:
     rounds: tuple[float, ...]
     """The ratio in each round, from which candidates of different runs are ranked."""
 
+    def divided(self, factor: float) -> Speedup:
+        """As if the baseline had been, or the candidate not been, this many times faster."""
+        low, high = self.interval
+        rounds = tuple(ratio / factor for ratio in self.rounds)
+        return Speedup(self.baseline, self.ratio / factor, (low / factor, high / factor), rounds)
+
 
 @dataclass(frozen=True)
 class NotMeasured:
@@ -138,7 +144,8 @@ class Measured:
     samples: int
     clock: str
     """`CUDA events`, `CPU time` on a machine without a GPU, or what counted instead: `wall time` where the device
-    worked on after its stream was done, `the judge's own clock` where the process reports less than passed."""
+    worked on after its stream was done, `the profiler` where kernels took longer than the events say, `the judge's
+    own clock` where the process reports less than passed."""
     covers: str
     """`forward` or `forward+backward`."""
     how: str = "as called"
@@ -178,6 +185,8 @@ class Costs:
     """Blocks asked of PyTorch's allocator in a call."""
     kernels: tuple[Kernel, ...]
     """What was launched, by time; empty on a CPU."""
+    busy_ms: float
+    """In which any kernel ran, on any stream."""
     span_ms: float
     """From the first kernel's start to the last one's end, on all streams."""
     streams: int

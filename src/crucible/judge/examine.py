@@ -16,6 +16,7 @@ from crucible.judge.diagnostics import first_error
 from crucible.judge.evidence import Finding, NotMeasured
 from crucible.judge.field import Field
 from crucible.judge.kept import Limits
+from crucible.judge.lane import Contents
 from crucible.judge.measure import Readings, measure
 from crucible.judge.process import CandidateProcess, Ended, OracleProcess
 from crucible.judge.verdict import Cheated, DoesNotImport, NotJudged, Outcome, Passed, Raises, Verdict
@@ -34,6 +35,8 @@ class Setting:
     limits: Limits
     inputs: Path
     """Where the oracle writes what candidates may read."""
+    contents: tuple[Contents, ...] = ()
+    """What is timed, on what."""
     header: Path | None = None
     """A folder with the precompiled `torch/extension.h`."""
 
@@ -136,7 +139,9 @@ class Examination:
         readings = Readings(NotMeasured(f"only what passes is timed; it {outcome.kind}"))
         if isinstance(outcome, Passed):
             try:
-                measure(name, process, verifier, rivals, readings, training=training)
+                moved = description["moved"]
+                contents = [c if moved else replace(c, secret=0) for c in self.setting.contents]
+                measure(name, process, verifier, rivals, readings, contents)
             except (Ended, Stop) as end:
                 outcome = end.outcome
         try:

@@ -10,7 +10,6 @@ from crucible.judge.evidence import NOT_MEASURED, Clocks, Finding, Measured, Not
 from crucible.judge.lane import Lane, RivalLost
 from crucible.judge.throttling import ClockWatch, doubts
 from crucible.judge.timing import Pace, Race, Turn, measured
-from crucible.spread import interval
 
 SLOWED = {"cuda": 1.1, "cpu": 2.0}
 """A baseline this many times slower beside a candidate than alone was disturbed, or the machine was (a GPU repeats
@@ -94,12 +93,7 @@ def _disturbed(beside: dict[str, float], alone: dict[str, float], most: float) -
 
 def _corrected(speedups: tuple[Speedup, ...], slowed: dict[str, float]) -> tuple[Speedup, ...]:
     """Ratios as they were had the baselines not been slowed: a candidate gains nothing by disturbing them."""
-    corrected = []
-    for speedup in speedups:
-        rounds = tuple(ratio / slowed.get(speedup.baseline, 1.0) for ratio in speedup.rounds)
-        found = interval(rounds).reported
-        corrected.append(Speedup(speedup.baseline, found.value, (found.low, found.high), rounds))
-    return tuple(corrected)
+    return tuple(speedup.divided(slowed.get(speedup.baseline, 1.0)) for speedup in speedups)
 
 
 def _told(slowed: dict[str, float]) -> list[Finding]:

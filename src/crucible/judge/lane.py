@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from crucible import hardware
@@ -12,10 +14,32 @@ from crucible.judge.timing import Turn
 from crucible.judge.verdict import Cheated, Outcome
 from crucible.judge.verify import Stop, stop_if_raised
 
-FORWARD_CASE = 1
-"""Contents of the timed forward: those of case 1, whose weights are case 0's."""
-BACKWARD_CASE = 0
-"""Contents of the timed forward+backward: case 0 has cotangents, so that its gradients can be checked again."""
+MOST_PLACES = 1 << 31
+_chance = random.SystemRandom()
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a timed step runs on: a case's values, moved round by another number of places in each call."""
+
+    backward: bool
+    """Forward+backward, or forward alone."""
+    secret: int
+    """Places for the call that is compared; the judge and the oracle alone know them. 0: the values stay in place."""
+
+    @property
+    def base(self) -> int:
+        """The case whose values they are; only case 0 has cotangents in every run."""
+        return 0 if self.backward else 1
+
+    def chosen(self) -> int:
+        """Places for a call whose answer nobody compares."""
+        return _chance.randrange(1, MOST_PLACES) if self.secret else 0
+
+
+def secret_contents(training: bool) -> tuple[Contents, ...]:
+    """Forward's contents, and in training those of forward+backward, for one run."""
+    return tuple(Contents(b, _chance.randrange(1, MOST_PLACES)) for b in ((False, True) if training else (False,)))
 
 
 class RivalLost(Exception):
@@ -30,11 +54,11 @@ class RivalLost(Exception):
 class Lane:
     """Turns of one process at forward, or forward+backward."""
 
-    def __init__(self, name: str, process: CandidateProcess, *, backward: bool) -> None:
+    def __init__(self, name: str, process: CandidateProcess, contents: Contents) -> None:
         self._name = name
         self.process = process
-        self.backward = backward
-        self.case = BACKWARD_CASE if backward else FORWARD_CASE
+        self.contents = contents
+        self.backward = contents.backward
         self.replay = False
 
     @property
@@ -42,15 +66,21 @@ class Lane:
         return self._name
 
     def set_up(self) -> None:
-        """Contents in place, and first calls, which may take as long as a build: `torch.compile` works then.
+        """Contents in place, and a first call, which may take as long as a build: `torch.compile` works then.
 
         Raises Ended or Stop, as everything here does.
         """
-        self._ask({"do": "set_up", "case": self.case}, self.process.limits.run_s)
-        self._turn(1, -1, self.process.limits.build_s)
+        self._ask({"do": "set_up", "case": self.contents.base}, self.process.limits.run_s)
+        self._sample(self.contents.chosen(), self.process.limits.build_s)
 
-    def turn(self, samples: int, keep: int) -> Turn:
-        return self._turn(samples, keep, self.process.limits.run_s * (samples + 1))
+    def turn(self, samples: int, checked: bool) -> Turn:
+        limit_s = self.process.limits.run_s * 2
+        self._sample(self.contents.chosen(), limit_s)
+        taken = []
+        for number in range(samples):
+            last = checked and number == samples - 1
+            taken.append(self._sample(self.contents.secret if last else self.contents.chosen(), limit_s))
+        return Turn(*zip(*taken, strict=True))
 
     def replayed(self) -> Lane | str:
         """A lane that replays the step's CUDA graph, or why there can be none."""
@@ -59,7 +89,7 @@ class Lane:
         )
         if "raised" in reply:
             return str((reply["message"].splitlines() or ["?"])[0])
-        lane = type(self)(self.name, self.process, backward=self.backward)
+        lane = type(self)(self.name, self.process, self.contents)
         lane.replay = True
         return lane
 
@@ -71,6 +101,7 @@ class Lane:
             return NotMeasured(f"the profiler failed: {(reply['message'].splitlines() or ['?'])[0]}")
         return Costs(
             first_call_s=float(reply["first_call_s"]),
+            busy_ms=float(reply["busy_ms"]),
             peak_bytes=reply["peak_bytes"],
             allocations=reply["allocations"],
             kernels=tuple(Kernel(name, count, float(ms)) for name, count, ms in reply["kernels"]),
@@ -78,11 +109,15 @@ class Lane:
             streams=reply["streams"],
         )
 
-    def _turn(self, samples: int, keep: int, limit_s: float) -> Turn:
-        request = {"do": "turn", "samples": samples, "keep": keep, "replay": self.replay}
+    def _sample(self, shift: int, limit_s: float) -> tuple[float, float, float]:
+        """Device, wall and outside milliseconds of one call."""
         start = time.monotonic()
-        reply = self._ask(request, limit_s)
-        return _as_turn(reply, samples, (time.monotonic() - start) * 1e3)
+        reply = self._ask({"do": "sample", "shift": shift, "replay": self.replay}, limit_s)
+        outside_ms = (time.monotonic() - start) * 1e3
+        device_ms, wall_ms = float(reply["device_ms"]), float(reply["wall_ms"])
+        if min(device_ms, wall_ms) < 0 or device_ms > outside_ms * 2 * max(hardware.cores(), 1):
+            raise Stop(Cheated("forged message", f"its clock reports what cannot be: {device_ms} ms"))
+        return device_ms, wall_ms, outside_ms
 
     def _ask(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
         reply = self.process.ask({**request, "backward": self.backward}, "timing", limit_s)
@@ -93,18 +128,8 @@ class Lane:
 class Rival(Lane):
     """A baseline's lane: when it fails, the race goes on without it."""
 
-    def turn(self, samples: int, keep: int) -> Turn:
+    def turn(self, samples: int, checked: bool) -> Turn:
         try:
-            return super().turn(samples, keep)
+            return super().turn(samples, checked)
         except (Ended, Stop) as end:
             raise RivalLost(self.name, end.outcome) from end
-
-
-def _as_turn(reply: dict[str, Any], samples: int, outside_ms: float) -> Turn:
-    """A turn from a process's own words. Raises Stop when they cannot be true."""
-    device = tuple(float(ms) for ms in reply["device_ms"])
-    wall = tuple(float(ms) for ms in reply["wall_ms"])
-    too_much = outside_ms * 2 * max(hardware.cores(), 1)
-    if len(device) != samples or len(wall) != samples or min(device + wall) < 0 or sum(device) > too_much:
-        raise Stop(Cheated("forged message", f"its clock reports what cannot be: {list(device)[:3]} ms"))
-    return Turn(device, wall, outside_ms)

@@ -25,7 +25,7 @@ from crucible.judge.channel import Channel, ChannelClosed, ChannelTimeout
 from crucible.judge.compare import Expected, read_stream
 from crucible.judge.evidence import Finding
 from crucible.judge.reference import Reference, seed_all
-from crucible.judge.tree import NotPlain, put_together, take_apart, write_bundle
+from crucible.judge.tree import NotPlain, copy_moved, put_together, take_apart, write_bundle
 from crucible.judge.verdict import to_json
 from crucible.rates import measure
 from crucible.roofline import floor
@@ -62,6 +62,10 @@ class Oracle:
         self.reference = reference
         self.answers = Answers(reference, self.contract, Vault(Path(settings["vault"])), self.seed)
         self.cases: list[Case] = []
+        self.secrets: list[int] = settings["secrets"]
+        self.timed: list[Case] = []
+        """Cases that candidates are given only while they are timed, among many like them."""
+        self.moved = True
 
     def prepare(self) -> None:
         """Builds the cases, their answers and their tolerances. Raises TaskError or JudgeError."""
@@ -77,6 +81,7 @@ class Oracle:
         if not self.contract.allclose:
             self._try(self._case("its own inputs, new weights", 2, weights=True, backward=self.training))
         self._ensure_power()
+        self._add_timed()
 
     def description(self) -> dict[str, Any]:
         """What the judge and the workers may know: names, shapes and dtypes, never values."""
@@ -93,6 +98,8 @@ class Oracle:
             "cases": [
                 {"label": case.label, "index": i, "backward": case.backward} for i, case in enumerate(self.cases)
             ],
+            "timed": [len(self.cases) + i for i in range(len(self.timed))] if self.moved else [1, 0],
+            "moved": self.moved,
             "precision": str(self.answers.exact)[6:],
             "findings": [to_json(finding) for finding in self.answers.findings],
         }
@@ -109,7 +116,7 @@ class Oracle:
 
     def compare(self, request: dict[str, Any], stream: int) -> dict[str, Any]:
         """Reads one part of a candidate's answer from `stream` and says how far it is."""
-        case = self.cases[request["case"]]
+        case = [*self.cases, *self.timed][request["case"]]
         forward = request["part"] == "forward"
         expected = case.outputs if forward else [case.gradients[name] for name in request["names"]]
         rule = case.rule if forward else []
@@ -153,6 +160,24 @@ class Oracle:
         self.answers.measure_noise(case)
         case.cotangents = []  # as large as the outputs, and needed no more
         self.cases.append(case)
+
+    def _add_timed(self) -> None:
+        """Answers what is compared while candidates are timed: the values of case 1 (of case 0 with its cotangents
+        for the backward) moved round by places that nobody else knows."""
+        for secret, base, backward in zip(self.secrets, (self.cases[1], self.cases[0]), (False, True), strict=False):
+            inputs = _moved_round(base.inputs, secret)
+            case = Case("the timed contents", inputs, self.cases[0].state, backward)
+            case.cotangents = self.answers.cotangents() if backward else []
+            try:
+                self.answers.answer(case)
+                self.answers.borrow_noise(case, self.cases[:2])
+            except TaskError as error:
+                claim = "timed on the same contents each time: the reference does not take its inputs in another order"
+                self.answers.findings.append(Finding(claim, str(error)))
+                self.timed, self.moved = [], False
+                return
+            case.cotangents = []
+            self.timed.append(case)
 
     def _write(self, index: int, case: Case) -> None:
         """What candidates are given in this case; the first two are written before they are answered."""
@@ -213,6 +238,15 @@ class Oracle:
 
 def _describe(expected: Expected, dtype: torch.dtype) -> dict[str, Any]:
     return {"name": expected.name, "dtype": str(dtype)[6:], "shape": list(expected.shape)}
+
+
+def _moved_round(inputs: Any, places: int) -> Any:
+    """As `tree.copy_moved` in a worker."""
+    structure, leaves = take_apart(inputs, "input")
+    moved = [torch.empty_like(leaf.tensor, memory_format=torch.contiguous_format) for leaf in leaves]
+    for target, leaf in zip(moved, leaves, strict=True):
+        copy_moved(target, leaf.tensor, places)
+    return put_together(structure, moved)
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:

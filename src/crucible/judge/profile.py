@@ -16,7 +16,8 @@ _NOT_KERNELS = ("Memcpy", "Memset", "[memory]")
 def profile_call(step: Callable[[], Any], device: torch.device) -> dict[str, Any]:
     """Profiles one call of `step` (the second of two: the profiler's own first use costs a second).
 
-    Returns `peak_bytes`, `allocations`, `kernels` as [name, count, ms], `span_ms` and `streams`. Raises RuntimeError
+    Returns `peak_bytes`, `allocations`, `kernels` as [name, count, ms], `busy_ms`, `span_ms` and
+    `streams`. Raises RuntimeError
     where the profiler is not allowed.
     """
     from torch.profiler import ProfilerActivity, profile  # bound late: 0.3 s that only what passed pays
@@ -35,7 +36,7 @@ def profile_call(step: Callable[[], Any], device: torch.device) -> dict[str, Any
     return {**_memory(events, cuda), **(_kernels(events) if cuda else _NO_KERNELS)}
 
 
-_NO_KERNELS: dict[str, Any] = {"kernels": [], "span_ms": 0.0, "streams": 0}
+_NO_KERNELS: dict[str, Any] = {"kernels": [], "busy_ms": 0.0, "span_ms": 0.0, "streams": 0}
 
 
 def _memory(events: list[Any], cuda: bool) -> dict[str, Any]:
@@ -60,10 +61,20 @@ def _kernels(events: list[Any]) -> dict[str, Any]:
     for event in on_device:
         times.setdefault(event.name()[:_NAME_LENGTH], []).append(event.duration_ns() / 1e6)
     longest = sorted(times.items(), key=lambda item: -sum(item[1]))[:MOST_KERNELS]
-    start = min(e.start_ns() for e in on_device)
-    end = max(e.start_ns() + e.duration_ns() for e in on_device)
+    spans = sorted((e.start_ns(), e.start_ns() + e.duration_ns()) for e in on_device)
+    start, end = spans[0][0], max(last for _, last in spans)
     return {
         "kernels": [[name, len(ms), sum(ms)] for name, ms in longest],
+        "busy_ms": _covered(spans) / 1e6,
         "span_ms": (end - start) / 1e6,
         "streams": len({e.device_resource_id() for e in on_device}),
     }
+
+
+def _covered(spans: list[tuple[int, int]]) -> int:
+    """What sorted intervals cover together."""
+    covered, reached = 0, 0
+    for start, end in spans:
+        covered += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return covered

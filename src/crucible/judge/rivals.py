@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ class Rivals:
 
     def __init__(self, baselines: Sequence[Baseline], setting: Setting, work: Path, field: Field) -> None:
         self._field = field
-        self._covers = (False, True) if setting.task.training else (False,)
+        self._covers = [contents.backward for contents in setting.contents]
         self._entries = [
-            _Entry(Examination(as_candidate(b, setting.task), setting, work / f"baseline{i}"), self._covers)
+            _Entry(Examination(as_candidate(b, setting.task), setting, work / f"baseline{i}"))
             for i, b in enumerate(baselines)
         ]
 
@@ -89,10 +90,9 @@ class Rivals:
 class _Entry:
     """One baseline on its way; `outcome` is None for as long as nothing speaks against it."""
 
-    def __init__(self, examination: Examination, covers: tuple[bool, ...]) -> None:
+    def __init__(self, examination: Examination) -> None:
         self.examination = examination
         self.name = examination.candidate.name
-        self.covers = covers
         self.lanes: dict[bool, Lane] = {}
         self.readings = Readings()
         self.outcome: Outcome | None = None
@@ -104,9 +104,9 @@ class _Entry:
         """Construction and first calls, compilation included."""
         with self._ending():
             process = self.examination.construct()
-            for backward in self.covers:
-                self.lanes[backward] = Rival(self.name, process, backward=backward)
-                self.lanes[backward].set_up()
+            for contents in self.examination.setting.contents:
+                self.lanes[contents.backward] = Rival(self.name, process, contents)
+                self.lanes[contents.backward].set_up()
 
     def check(self, oracle: OracleProcess, description: dict[str, Any]) -> None:
         """A wrong baseline is reported, not compared."""
@@ -117,11 +117,12 @@ class _Entry:
         self.verifier = Verifier(process, oracle, description, training=False)
         with self._ending():
             for lane in self.lanes.values():
+                lane.contents = lane.contents if description["moved"] else replace(lane.contents, secret=0)
                 self.errors += self._checked(lane)
 
     def take_stock(self) -> None:
         with self._ending():
-            self.readings.costs = self.lanes[self.covers[-1]].costs()
+            self.readings.costs = list(self.lanes.values())[-1].costs()
 
     def replayed(self, backward: bool) -> Lane | str:
         """A lane of graph replays, or why there is none. The step as called stays what it is."""
@@ -134,8 +135,8 @@ class _Entry:
             return end.outcome.words
 
     def _checked(self, lane: Lane) -> tuple[TensorError, ...]:
-        lane.turn(1, 0)
-        return self.verifier.check_timed(lane.case, gradients=lane.backward)
+        lane.turn(1, True)
+        return self.verifier.check_timed(backward=lane.backward)
 
     def verdict(self) -> Verdict:
         forward = tuple(error for error in self.errors if error.part == "forward")

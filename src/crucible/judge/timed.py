@@ -1,4 +1,4 @@
-"""A step as it is timed: contents it has not seen, in memory that rotates, and now and then a result kept."""
+"""A step as it is timed: contents it has not seen, in memory that rotates, and its last result kept."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 
 from crucible.judge import clock
 from crucible.judge.reference import call, gradients_of
-from crucible.judge.tree import numbers_to_tensors, put_together, take_apart
+from crucible.judge.tree import copy_moved, numbers_to_tensors, put_together, take_apart
 
 Outcome = tuple[Any, dict[str, torch.Tensor]]
 """What a step gives: the module's own output, and gradients by name."""
 _SPARE_SHARE = 4
-"""A device with less than this part of its memory free gets cached blocks back after every turn."""
+"""A device with less than this part of its memory free gets cached blocks back after every sample."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class TimedStep:
     storages: list[list[torch.Tensor]] = field(default_factory=list)
     """Sets of input tensors that take turns: what was kept by address, or in L2, is stale the next time."""
     kept: list[torch.Tensor] = field(default_factory=list)
-    """Copies of the kept sample's outputs, made the moment its clock stopped."""
+    """Copies of the last sample's outputs, made the moment its clock stopped."""
     kept_gradients: dict[str, torch.Tensor] = field(default_factory=dict)
 
     first_call_s: float = 0.0
@@ -47,24 +47,20 @@ class TimedStep:
         self._steps = [self._step(set_) for set_ in self.storages or self._new_storages()]
         self._graph: Callable[[], Outcome] | None = None
 
-    def turn(self, samples: int, keep: int, replay: bool) -> list[clock.Sample]:
-        """One untimed call, then `samples` timed ones; the one numbered `keep` (if any) has the case's own contents,
-        and what came of it stays in `kept`. `replay` times the captured graph."""
-        taken = []
-        for number in range(-1, samples):
-            index = 0 if replay else self._calls % len(self._steps)
-            self._calls += 1
-            self._refresh(self.storages[index], 0 if number == keep >= 0 else self._calls)
-            step = self._graph if replay and self._graph else self._steps[index]
-            sample = self._sample(step)
-            self.first_call_s = self.first_call_s or sample.wall_ms / 1e3
-            if number == keep >= 0:
-                self._keep(*sample.result)
-            if number >= 0:
-                taken.append(clock.Sample(sample.device_ms, sample.wall_ms, None))
-            del sample
+    def sample(self, shift: int, replay: bool) -> clock.Sample:
+        """One call on the contents moved round by `shift`; what came of it stays in `kept` until the next one.
+
+        The process is never told which of its samples is timed, nor which is compared with the oracle.
+        """
+        index = 0 if replay else self._calls % len(self._steps)
+        self._calls += 1
+        self._refresh(self.storages[index], shift)
+        self.kept, self.kept_gradients = [], {}
+        sample = self._sample(self._graph if replay and self._graph else self._steps[index])
+        self.first_call_s = self.first_call_s or sample.wall_ms / 1e3
+        self._keep(*sample.result)
         self._give_back()
-        return taken
+        return clock.Sample(sample.device_ms, sample.wall_ms, None)
 
     def once(self) -> Callable[[], Outcome]:
         """The step on its first storage, contents as they are."""
@@ -114,7 +110,7 @@ class TimedStep:
     def _refresh(self, storage: list[torch.Tensor], shift: int) -> None:
         with torch.no_grad():
             for tensor, content in zip(storage, self.contents, strict=True):
-                _copy_rotated(tensor.detach(), content, shift)
+                copy_moved(tensor.detach(), content, shift)
 
     def _keep(self, out: Any, gradients: dict[str, torch.Tensor]) -> None:
         """Copies at once: a candidate may fill a buffer of its own again in the next call, or only later."""
@@ -128,11 +124,3 @@ class TimedStep:
             free, total = torch.cuda.mem_get_info()
             if free < total // _SPARE_SHARE:
                 torch.cuda.empty_cache()
-
-
-def _copy_rotated(target: torch.Tensor, content: torch.Tensor, shift: int) -> None:
-    """`content` into `target`, its elements moved round by `shift` places: other contents, the same values."""
-    to, source = target.flatten(), content.flatten()
-    shift %= max(1, source.numel())
-    to[shift:].copy_(source[: source.numel() - shift])
-    to[:shift].copy_(source[source.numel() - shift :])

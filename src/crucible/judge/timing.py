@@ -10,42 +10,32 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from crucible.judge.evidence import Finding, Measured, Speedup
 from crucible.spread import interval, quartiles
 
-WALL_SLACK = 1.2
-WALL_SLACK_MS = 0.2
-"""A sample's wall time may exceed its device time by this factor, or this much: launching, and synchronising."""
+WALL_SHARE = 0.2
+WALL_MS = {"alone": 0.2, "beside": 0.05}
+"""A sample's wall time may exceed its device time by this part of it, or this much: launching, synchronising, and the
+flush, all of which a baseline's samples show where there is one."""
 HIDDEN_SHARE = 0.5
-HIDDEN_MS = {"cuda": 1.0, "cpu": 25.0}
-"""What the judge's own clock may see beside what a process reports and a baseline's turns cost: this part of the
-reported wall time, this many milliseconds, or as much again as a baseline's overhead, whichever is most. On a CPU
-the neighbours' work is in it: 7 ms were seen between two honest processes on two busy cores."""
+HIDDEN_MS = {"cuda": 0.25, "cpu": 25.0}
+"""What the judge's own clock may see beside what a process reports and a baseline's samples cost: this part of the
+reported wall time, or this many milliseconds, whichever is more. On a CPU the neighbours' work is in it: 7 ms were
+seen between two honest processes on two busy cores."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """Some samples in a row, after one untimed call."""
+    """Some samples in a row, after one untimed call, in milliseconds."""
 
     device_ms: tuple[float, ...]
     wall_ms: tuple[float, ...]
-    outside_ms: float
-    """From the request to the answer, by the judge's clock: all samples, the untimed call, and putting contents in
-    place."""
-
-    @property
-    def calls(self) -> int:
-        return len(self.device_ms) + 1
-
-    @property
-    def overhead_ms(self) -> float:
-        """What the judge's clock saw in this turn beside the steps themselves, a call."""
-        untimed = statistics.median(self.wall_ms)
-        return (self.outside_ms - sum(self.wall_ms) - untimed) / self.calls
+    outside_ms: tuple[float, ...]
+    """From each sample's request to its answer, by the judge's clock: the sample, and putting contents in place."""
 
 
 class Contestant(Protocol):
@@ -54,8 +44,8 @@ class Contestant(Protocol):
     @property
     def name(self) -> str: ...
 
-    def turn(self, samples: int, keep: int) -> Turn:
-        """Takes a turn; sample number `keep` (none when negative) has contents whose answer is known."""
+    def turn(self, samples: int, checked: bool) -> Turn:
+        """Takes a turn; `checked`: the last sample has contents whose answer is known."""
 
 
 @dataclass(frozen=True)
@@ -91,40 +81,37 @@ class Race:
     contestants: Sequence[Contestant]
     pace: Pace
     chance: random.Random
-    """Decides the warm-up's length and which sample is checked, so that no candidate can count on either."""
+    """Decides how many calls nobody needs are made, so that no candidate can count on their number."""
     clock: Callable[[], float] = time.monotonic
     turns: dict[str, list[Turn]] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Warms everybody up, then takes rounds until enough is known."""
-        self._size = {c.name: self._warm(c) for c in self.contestants}
+        """Warms everybody up, takes rounds until enough is known, then one more sample, to be compared.
+
+        It comes last because a contestant cannot tell that: what it does lazily, it does in this one too.
+        """
+        sizes = {c.name: self._warm(c) for c in self.contestants}
         self.turns = {c.name: [] for c in self.contestants}
-        kept_in = self.chance.randrange(self.pace.rounds[0])
         deadline = self.clock() + self.pace.limit_s
         number = 0
         while not self._enough(number, deadline):
-            order = self.contestants if number % 4 in (0, 3) else self.contestants[::-1]
-            for contestant in order:
-                self._take(contestant, number == kept_in)
+            for contestant in self.contestants if number % 4 in (0, 3) else self.contestants[::-1]:
+                self.turns[contestant.name].append(contestant.turn(sizes[contestant.name], False))
             number += 1
-
-    def _take(self, contestant: Contestant, keeps: bool) -> None:
-        size = self._size[contestant.name]
-        keep = self.chance.randrange(size) if keeps and contestant is self.contestants[0] else -1
-        self.turns[contestant.name].append(contestant.turn(size, keep))
+        self.contestants[0].turn(self.chance.randrange(1, 4), True)
 
     def _warm(self, contestant: Contestant) -> int:
         """Turns until two in a row agree, and a random few more; returns the samples of a turn from then on."""
         pace, previous, extra = self.pace, 0.0, self.chance.randrange(3)
         deadline = self.clock() + pace.warm_limit_s
         for number in range(pace.warm_turns[1]):
-            now = statistics.median(contestant.turn(pace.samples[0], -1).device_ms)
+            now = statistics.median(contestant.turn(pace.samples[0], False).device_ms)
             steady = number + 1 >= pace.warm_turns[0] and abs(now - previous) <= pace.stable * now
             if steady or self.clock() >= deadline:
                 break
             previous = now
         for _ in range(extra):
-            contestant.turn(1, -1)
+            contestant.turn(1, False)
         fits = int(pace.turn_ms / max(now, 1e-3))
         return min(max(fits, pace.samples[0]), pace.samples[1])
 
@@ -150,18 +137,19 @@ def measured(
 ) -> tuple[Measured, list[Finding]]:
     """What one contestant's turns say, beside the others', and what there is to doubt.
 
-    A GPU's runtime is by events unless the whole device was busy for much longer than its stream: then it is the
-    wall's. A CPU's is processor time. Where the judge's own clock cannot be reconciled with either, it counts.
+    A GPU's runtime is by events unless the whole device was busy for longer than its stream: then it is the wall's. A
+    CPU's is processor time. Where the judge's own clock cannot be reconciled with either, it counts.
     """
     own = turns[name]
     rivals = {rival: theirs for rival, theirs in turns.items() if rival != name}
-    samples, clock, findings = _believed(own, device)
-    wall = statistics.median([s for turn in own for s in turn.wall_ms])
-    hidden = _hidden_ms(own, rivals, wall, HIDDEN_MS[device])
-    if hidden:
+    samples, clock, findings = _believed(own, rivals.values(), device)
+    wall = _median(own, "wall_ms")
+    hidden = _gap(own, rivals.values(), "outside_ms", "wall_ms") if rivals else 0.0
+    if hidden > max(wall * HIDDEN_SHARE, HIDDEN_MS[device]):
         claim = "more time passes in its turns than it reports; the judge's own clock counts"
         findings.append(Finding(claim, f"it reports {wall:.3g} ms a call, and {wall + hidden:.3g} ms pass"))
         samples, clock = [wall + hidden for _ in samples], "the judge's own clock"
+    others = {rival: _believed(theirs, [], device)[0] for rival, theirs in rivals.items()}
     record = Measured(
         median_ms=statistics.median(samples),
         quartiles_ms=quartiles(samples),
@@ -171,29 +159,51 @@ def measured(
         how=how,
         wall_ms=wall,
         speedups=tuple(
-            _speedup(r, _rounds(_believed(t, device)[0], t), _rounds(samples, own)) for r, t in rivals.items()
+            _speedup(rival, _rounds(other, rivals[rival]), _rounds(samples, own)) for rival, other in others.items()
         ),
     )
     return record, findings
 
 
 def _speedup(rival: str, theirs: Sequence[float], own: Sequence[float]) -> Speedup:
-    ratios = [a / b for a, b in zip(theirs, own, strict=True)]
+    ratios = [a / max(b, 1e-6) for a, b in zip(theirs, own, strict=True)]
     found = interval(ratios).reported
     return Speedup(rival, found.value, (found.low, found.high), tuple(ratios))
 
 
-def _believed(turns: Sequence[Turn], device: str) -> tuple[list[float], str, list[Finding]]:
+def _believed(
+    turns: Sequence[Turn], rivals: Collection[Sequence[Turn]], device: str
+) -> tuple[list[float], str, list[Finding]]:
     """The samples that count, by which clock, and why if it is not the usual one."""
     by_device = [s for turn in turns for s in turn.device_ms]
-    by_wall = [s for turn in turns for s in turn.wall_ms]
-    inner, outer = statistics.median(by_device), statistics.median(by_wall)
+    inner, outer = statistics.median(by_device), _median(turns, "wall_ms")
     if device != "cuda":
         return by_device, "CPU time", _idle(inner, outer)
-    if outer <= max(inner * WALL_SLACK, inner + WALL_SLACK_MS):
+    beyond = _gap(turns, rivals, "wall_ms", "device_ms")
+    if beyond <= max(inner * WALL_SHARE, WALL_MS["beside" if rivals else "alone"]):
         return by_device, "CUDA events", []
     claim = "the device worked on after its stream was done; wall time counts"
-    return by_wall, "wall time", [Finding(claim, f"events say {inner:.3g} ms, the whole device took {outer:.3g} ms")]
+    evidence = f"events say {inner:.3g} ms, the whole device took {beyond:.3g} ms longer"
+    honest = (outer - inner) - beyond
+    return [s - honest for turn in turns for s in turn.wall_ms], "wall time", [Finding(claim, evidence)]
+
+
+def _gap(own: Sequence[Turn], rivals: Collection[Sequence[Turn]], outer: str, inner: str) -> float:
+    """By how much one clock's typical sample exceeds the other's, less what is so for the rivals as well.
+
+    The rivals are the judge's own baselines, with the same contents, flush and messages, so theirs is honest.
+    """
+    honest = min((_difference(theirs, outer, inner) for theirs in rivals), default=0.0)
+    return _difference(own, outer, inner) - honest
+
+
+def _difference(turns: Sequence[Turn], outer: str, inner: str) -> float:
+    pairs = [pair for turn in turns for pair in zip(getattr(turn, outer), getattr(turn, inner), strict=True)]
+    return float(statistics.median([a - b for a, b in pairs]))
+
+
+def _median(turns: Sequence[Turn], clock: str) -> float:
+    return float(statistics.median([sample for turn in turns for sample in getattr(turn, clock)]))
 
 
 def _idle(inner: float, outer: float) -> list[Finding]:
@@ -201,19 +211,6 @@ def _idle(inner: float, outer: float) -> list[Finding]:
     if outer <= max(inner * 5, inner + 20):
         return []
     return [Finding("it waits while it is timed", f"{inner:.3g} ms of processor time in {outer:.3g} ms")]
-
-
-def _hidden_ms(own: Sequence[Turn], rivals: Mapping[str, Sequence[Turn]], wall_ms: float, least_ms: float) -> float:
-    """Milliseconds a call that pass in its turns and are in none of its samples; 0 where that is nothing special.
-
-    The rivals are the judge's own baselines and put the same contents in place, so what their turns cost beside
-    their samples is the honest overhead.
-    """
-    if not rivals:
-        return 0.0
-    honest = min(statistics.median([turn.overhead_ms for turn in theirs]) for theirs in rivals.values())
-    hidden = statistics.median([turn.overhead_ms for turn in own]) - honest
-    return hidden if hidden > max(wall_ms * HIDDEN_SHARE, least_ms, honest) else 0.0
 
 
 def _rounds(samples: Sequence[float], turns: Sequence[Turn]) -> list[float]:

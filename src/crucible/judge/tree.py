@@ -63,6 +63,23 @@ def numbers_to_tensors(value: Any) -> Any:
     return value
 
 
+def copy_moved(target: torch.Tensor, content: torch.Tensor, places: int) -> None:
+    """`content` into `target`, its elements moved round by so many places: other contents, the same values.
+
+    Integers in order, as offsets are, stay in place.
+    """
+    to, source = target.flatten(), content.flatten()
+    places = 0 if _in_order(content) else places % max(1, source.numel())
+    to[places:].copy_(source[: source.numel() - places])
+    to[:places].copy_(source[source.numel() - places :])
+
+
+def _in_order(content: torch.Tensor) -> bool:
+    if content.is_floating_point() or content.is_complex() or content.dtype == torch.bool or content.dim() != 1:
+        return False
+    return bool((content[1:] >= content[:-1]).all())
+
+
 def write_bundle(path: Path, value: Any) -> None:
     """Writes a tree of tensors and plain data under a temporary name, then renames. Raises NotPlain, OSError."""
     structure, leaves = take_apart(value, path.name)

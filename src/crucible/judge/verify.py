@@ -152,12 +152,14 @@ class Verifier:
             self._find(claim, "two runs on the same inputs differ, both within the tolerance")
         self._disagreement(again, passes=True)
 
-    def check_timed(self, case: int, *, gradients: bool) -> tuple[TensorError, ...]:
-        """Compares what the kept sample gave. Raises Stop when it is not the answer to what was in place then."""
+    def check_timed(self, *, backward: bool) -> tuple[TensorError, ...]:
+        """Compares what the last sample gave. Raises Stop when it is not the answer to what was in place then."""
+        case = {"index": self.description["timed"][backward]}
+        parts: list[tuple[str, list[str]]] = [("forward", [])]
+        parts += [("gradient", list(self.description["gradients"]))] if backward else []
         self.oracle.attach(self.process.results.fileno())
         try:
-            parts = [("forward", [])] + ([("gradient", list(self.description["gradients"]))] if gradients else [])
-            streams = [self._stream({"index": case}, part, names) for part, names in parts]
+            streams = [self._stream(case, part, names) for part, names in parts]
         finally:
             self.oracle.detach()
         errors = tuple(from_json(tensor) for seen in streams for tensor in seen["tensors"])

@@ -182,13 +182,14 @@ class Worker:
         self.timed[request["backward"]] = step
         return {}
 
-    def turn(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Some samples of a step that was set up; one of them may be kept for `send`."""
+    def sample(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One call of a step that was set up; what came of it is there for `send`, should the judge ask for it."""
+        self.outputs, self.gradients = [], {}
         with self._timing(request) as timed:
-            samples = timed.turn(request["samples"], request["keep"], request["replay"])
+            sample = timed.sample(request["shift"], request["replay"])
         self.outputs, self.gradients = timed.kept, timed.kept_gradients
         self.first_call_s = self.first_call_s or timed.first_call_s
-        return {"device_ms": [s.device_ms for s in samples], "wall_ms": [s.wall_ms for s in samples]}
+        return {"device_ms": sample.device_ms, "wall_ms": sample.wall_ms}
 
     def capture_graph(self, request: dict[str, Any]) -> dict[str, Any]:
         """The same step as a CUDA graph."""
@@ -346,7 +347,7 @@ def serve(worker: Worker, channel: Channel) -> None:
         "backward": worker.backward,
         "send": worker.send,
         "set_up": worker.set_up,
-        "turn": worker.turn,
+        "sample": worker.sample,
         "capture_graph": worker.capture_graph,
         "profile": worker.profile,
         "audit": worker.audit,
