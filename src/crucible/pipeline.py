@@ -245,7 +245,7 @@ class _Bench:
             "contract": self.contract.name,
             "device": self.device.kind,
             "seed": self.seed,
-            "secrets": [contents.secret for contents in self.contents],
+            "secrets": [contents.secrets for contents in self.contents],
         }
         warm: list[Future[None]] = []
 

@@ -139,8 +139,8 @@ class Examination:
         readings = Readings(NotMeasured(f"only what passes is timed; it {outcome.kind}"))
         if isinstance(outcome, Passed):
             try:
-                moved = description["moved"]
-                contents = [c if moved else replace(c, secret=0) for c in self.setting.contents]
+                timed = description["timed"]
+                contents = [c.known(len(timed[c.backward])) for c in self.setting.contents]
                 measure(name, process, verifier, rivals, readings, contents)
             except (Ended, Stop) as end:
                 outcome = end.outcome

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from crucible import hardware
@@ -15,6 +16,10 @@ from crucible.judge.verdict import Cheated, Outcome
 from crucible.judge.verify import Stop, stop_if_raised
 
 MOST_PLACES = 1 << 31
+MOST_CHECKS = 4
+"""Calls of a race whose answers are compared; the oracle has fewer where outputs are large."""
+JUMP_MS = 50.0
+"""Processor time is booked late on a busy machine: 4 ms were seen in a call of 1 ms."""
 _chance = random.SystemRandom()
 
 
@@ -24,8 +29,9 @@ class Contents:
 
     backward: bool
     """Forward+backward, or forward alone."""
-    secret: int
-    """Places for the call that is compared; the judge and the oracle alone know them. 0: the values stay in place."""
+    secrets: tuple[int, ...]
+    """Places for the calls that are compared; the judge and the oracle alone know them. Empty: the values stay in
+    place, and every call has them."""
 
     @property
     def base(self) -> int:
@@ -34,12 +40,23 @@ class Contents:
 
     def chosen(self) -> int:
         """Places for a call whose answer nobody compares."""
-        return _chance.randrange(1, MOST_PLACES) if self.secret else 0
+        return _chance.randrange(1, MOST_PLACES) if self.secrets else 0
+
+    def known(self, answers: int) -> Contents:
+        """With as many secrets as the oracle has answers for."""
+        return replace(self, secrets=self.secrets[:answers])
 
 
 def secret_contents(training: bool) -> tuple[Contents, ...]:
     """Forward's contents, and in training those of forward+backward, for one run."""
-    return tuple(Contents(b, _chance.randrange(1, MOST_PLACES)) for b in ((False, True) if training else (False,)))
+    return tuple(
+        Contents(backward, tuple(_chance.randrange(1, MOST_PLACES) for _ in range(MOST_CHECKS)))
+        for backward in ((False, True) if training else (False,))
+    )
+
+
+Check = Callable[[bool, int], object]
+"""Compares what the last sample gave: of forward+backward or forward, for the secret of that number."""
 
 
 class RivalLost(Exception):
@@ -54,8 +71,10 @@ class RivalLost(Exception):
 class Lane:
     """Turns of one process at forward, or forward+backward."""
 
-    def __init__(self, name: str, process: CandidateProcess, contents: Contents) -> None:
+    def __init__(self, name: str, process: CandidateProcess, contents: Contents, check: Check) -> None:
         self._name = name
+        self._check = check
+        self._checked = 0
         self.process = process
         self.contents = contents
         self.backward = contents.backward
@@ -65,6 +84,10 @@ class Lane:
     def name(self) -> str:
         return self._name
 
+    @property
+    def checks(self) -> int:
+        return max(1, len(self.contents.secrets))
+
     def set_up(self) -> None:
         """Contents in place, and a first call, which may take as long as a build: `torch.compile` works then.
 
@@ -73,14 +96,20 @@ class Lane:
         self._ask({"do": "set_up", "case": self.contents.base}, self.process.limits.run_s)
         self._sample(self.contents.chosen(), self.process.limits.build_s)
 
-    def turn(self, samples: int, checked: bool) -> Turn:
+    def turn(self, samples: int, checked: int) -> Turn:
         limit_s = self.process.limits.run_s * 2
         self._sample(self.contents.chosen(), limit_s)
         taken = []
         for number in range(samples):
-            last = checked and number == samples - 1
-            taken.append(self._sample(self.contents.secret if last else self.contents.chosen(), limit_s))
+            taken.append(self._sample(self._secret() if number == checked else self.contents.chosen(), limit_s))
+            if number == checked:
+                self._check(self.backward, self._checked % self.checks)
+                self._checked += 1
         return Turn(*zip(*taken, strict=True))
+
+    def _secret(self) -> int:
+        """A new one for each check, for as long as there are."""
+        return self.contents.secrets[self._checked % self.checks] if self.contents.secrets else 0
 
     def replayed(self) -> Lane | str:
         """A lane that replays the step's CUDA graph, or why there can be none."""
@@ -89,7 +118,7 @@ class Lane:
         )
         if "raised" in reply:
             return str((reply["message"].splitlines() or ["?"])[0])
-        lane = type(self)(self.name, self.process, self.contents)
+        lane = type(self)(self.name, self.process, self.contents, self._check)
         lane.replay = True
         return lane
 
@@ -115,7 +144,8 @@ class Lane:
         reply = self._ask({"do": "sample", "shift": shift, "replay": self.replay}, limit_s)
         outside_ms = (time.monotonic() - start) * 1e3
         device_ms, wall_ms = float(reply["device_ms"]), float(reply["wall_ms"])
-        if min(device_ms, wall_ms) < 0 or device_ms > outside_ms * 2 * max(hardware.cores(), 1):
+        most_ms = JUMP_MS + outside_ms * 2 * max(hardware.cores(), 1)
+        if min(device_ms, wall_ms) < 0 or device_ms > most_ms:
             raise Stop(Cheated("forged message", f"its clock reports what cannot be: {device_ms} ms"))
         return device_ms, wall_ms, outside_ms
 
@@ -128,7 +158,7 @@ class Lane:
 class Rival(Lane):
     """A baseline's lane: when it fails, the race goes on without it."""
 
-    def turn(self, samples: int, checked: bool) -> Turn:
+    def turn(self, samples: int, checked: int) -> Turn:
         try:
             return super().turn(samples, checked)
         except (Ended, Stop) as end:

@@ -57,14 +57,13 @@ def measure(
 ) -> None:
     """Times forward, and forward+backward where the task asks for training; then costs; then graph replays.
 
-    The answer to each race's last sample is compared with the oracle. Raises Ended or Stop.
+    Answers to some calls of each race are compared with the oracle. Raises Ended or Stop.
     """
-    lanes = [Lane(name, process, one) for one in contents]
+    lanes = [Lane(name, process, one, verifier.check_timed) for one in contents]
     short = []
     for lane in lanes:
         lane.set_up()
         record, doubts = rivals.race(lane)
-        verifier.check_timed(backward=lane.backward)
         costs = lane.costs()
         record, more = counted(record, costs)
         readings.add(record)
@@ -72,7 +71,7 @@ def measure(
         readings.findings += [*doubts, *more]
         short += [lane] if rivals.device == "cuda" and record.median_ms < GRAPH_BELOW_MS else []
     for lane in short:
-        _replay(lane, verifier, rivals, readings)
+        _replay(lane, rivals, readings)
 
 
 def counted(record: Measured, costs: Costs | NotMeasured) -> tuple[Measured, list[Finding]]:
@@ -95,16 +94,15 @@ def counted(record: Measured, costs: Costs | NotMeasured) -> tuple[Measured, lis
     return slower, [Finding(claim, evidence)]
 
 
-def _replay(lane: Lane, verifier: Verifier, rivals: Field, readings: Readings) -> None:
+def _replay(lane: Lane, rivals: Field, readings: Readings) -> None:
     """Times the step's CUDA graph. A candidate need not have one: kernels launched on the default stream, as many
     are, stay out of the graph, and then its replays compute something else."""
     replayed = lane.replayed()
     if isinstance(replayed, str):
         readings.add(NotMeasured(f"graph replay: it cannot be captured ({replayed})"))
         return
-    record, doubts = rivals.race(replayed)
     try:
-        verifier.check_timed(backward=lane.backward)
+        record, doubts = rivals.race(replayed)
     except Stop as stop:
         readings.add(NotMeasured(f"graph replay: the captured graph is not the step ({stop.outcome.words})"))
         return

@@ -31,6 +31,8 @@ from crucible.rates import measure
 from crucible.roofline import floor
 
 STREAM_TIMEOUT_S = 120.0
+LARGE_BYTES = 128 << 20
+"""Of outputs (and gradients) in one timed case."""
 RATES_S = 1.0
 """Seconds for measuring what the device can do."""
 
@@ -62,10 +64,10 @@ class Oracle:
         self.reference = reference
         self.answers = Answers(reference, self.contract, Vault(Path(settings["vault"])), self.seed)
         self.cases: list[Case] = []
-        self.secrets: list[int] = settings["secrets"]
+        self.secrets: list[list[int]] = settings["secrets"]
+        """For forward, and for forward+backward in training."""
         self.timed: list[Case] = []
         """Cases that candidates are given only while they are timed, among many like them."""
-        self.moved = True
 
     def prepare(self) -> None:
         """Builds the cases, their answers and their tolerances. Raises TaskError or JudgeError."""
@@ -98,8 +100,7 @@ class Oracle:
             "cases": [
                 {"label": case.label, "index": i, "backward": case.backward} for i, case in enumerate(self.cases)
             ],
-            "timed": [len(self.cases) + i for i in range(len(self.timed))] if self.moved else [1, 0],
-            "moved": self.moved,
+            "timed": self._timed_numbers(),
             "precision": str(self.answers.exact)[6:],
             "findings": [to_json(finding) for finding in self.answers.findings],
         }
@@ -120,6 +121,8 @@ class Oracle:
         forward = request["part"] == "forward"
         expected = case.outputs if forward else [case.gradients[name] for name in request["names"]]
         rule = case.rule if forward else []
+        most, start = request["part_of"]["most"], request["part_of"]["start"]
+        expected, rule = ([e.part(most, start) for e in given] for given in (expected, rule))
         try:
             found = read_stream(stream, expected, rule, self.device, STREAM_TIMEOUT_S)
         except (ChannelTimeout, EOFError) as error:
@@ -164,20 +167,33 @@ class Oracle:
     def _add_timed(self) -> None:
         """Answers what is compared while candidates are timed: the values of case 1 (of case 0 with its cotangents
         for the backward) moved round by places that nobody else knows."""
-        for secret, base, backward in zip(self.secrets, (self.cases[1], self.cases[0]), (False, True), strict=False):
-            inputs = _moved_round(base.inputs, secret)
-            case = Case("the timed contents", inputs, self.cases[0].state, backward)
-            case.cotangents = self.answers.cotangents() if backward else []
-            try:
-                self.answers.answer(case)
-                self.answers.borrow_noise(case, self.cases[:2])
-            except TaskError as error:
-                claim = "timed on the same contents each time: the reference does not take its inputs in another order"
-                self.answers.findings.append(Finding(claim, str(error)))
-                self.timed, self.moved = [], False
-                return
-            case.cotangents = []
-            self.timed.append(case)
+        try:
+            for backward, secrets in zip((False, True), self.secrets, strict=False):
+                for secret in secrets[: self._affordable(backward)]:
+                    self.timed.append(self._timed_case(backward, secret))
+        except TaskError as error:
+            claim = "timed on the same contents each time: the reference does not take its inputs in another order"
+            self.answers.findings.append(Finding(claim, str(error)))
+            self.timed = []
+
+    def _timed_case(self, backward: bool, secret: int) -> Case:
+        inputs = _moved_round(self.cases[0 if backward else 1].inputs, secret)
+        case = Case("the timed contents", inputs, self.cases[0].state, backward)
+        case.cotangents = self.answers.cotangents() if backward else []
+        self.answers.answer(case)
+        self.answers.borrow_noise(case, self.cases[:2])
+        case.cotangents = []
+        return case
+
+    def _affordable(self, backward: bool) -> int:
+        """How many timed cases to answer: two of what is large, since each costs the judge as much as a case."""
+        tensors = [*self.cases[0].outputs, *(self.cases[0].gradients.values() if backward else ())]
+        return 2 if sum(tensor.nbytes for tensor in tensors) > LARGE_BYTES else len(self.secrets[0])
+
+    def _timed_numbers(self) -> list[list[int]]:
+        """The timed cases by number, of forward and of forward+backward; none where contents stay in place."""
+        numbered = [(len(self.cases) + i, case) for i, case in enumerate(self.timed)]
+        return [[number for number, case in numbered if case.backward is backward] for backward in (False, True)]
 
     def _write(self, index: int, case: Case) -> None:
         """What candidates are given in this case; the first two are written before they are answered."""

@@ -197,8 +197,8 @@ class OracleProcess:
     def detach(self) -> None:
         self._channel.send({"do": "detach"})
 
-    def start_compare(self, case: int, part: str, names: list[str]) -> None:
-        self._channel.send({"do": "compare", "case": case, "part": part, "names": names})
+    def start_compare(self, case: int, part: str, names: list[str], part_of: dict[str, Any]) -> None:
+        self._channel.send({"do": "compare", "case": case, "part": part, "names": names, "part_of": part_of})
 
     def compared(self, limit_s: float) -> dict[str, Any]:
         """The result of the comparison that was started. Raises JudgeError."""

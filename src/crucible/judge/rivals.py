@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +104,7 @@ class _Entry:
         with self._ending():
             process = self.examination.construct()
             for contents in self.examination.setting.contents:
-                self.lanes[contents.backward] = Rival(self.name, process, contents)
+                self.lanes[contents.backward] = Rival(self.name, process, contents, self._compare)
                 self.lanes[contents.backward].set_up()
 
     def check(self, oracle: OracleProcess, description: dict[str, Any]) -> None:
@@ -117,8 +116,8 @@ class _Entry:
         self.verifier = Verifier(process, oracle, description, training=False)
         with self._ending():
             for lane in self.lanes.values():
-                lane.contents = lane.contents if description["moved"] else replace(lane.contents, secret=0)
-                self.errors += self._checked(lane)
+                lane.contents = lane.contents.known(len(description["timed"][lane.backward]))
+                lane.turn(1, 0)
 
     def take_stock(self) -> None:
         with self._ending():
@@ -129,14 +128,13 @@ class _Entry:
         try:
             lane = self.lanes[backward].replayed()
             if isinstance(lane, Lane):
-                self._checked(lane)
+                lane.turn(1, 0)
             return lane
         except (Ended, Stop, RivalLost) as end:
             return end.outcome.words
 
-    def _checked(self, lane: Lane) -> tuple[TensorError, ...]:
-        lane.turn(1, True)
-        return self.verifier.check_timed(backward=lane.backward)
+    def _compare(self, backward: bool, number: int) -> None:
+        self.errors += self.verifier.check_timed(backward, number)
 
     def verdict(self) -> Verdict:
         forward = tuple(error for error in self.errors if error.part == "forward")

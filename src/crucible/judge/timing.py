@@ -44,8 +44,13 @@ class Contestant(Protocol):
     @property
     def name(self) -> str: ...
 
-    def turn(self, samples: int, checked: bool) -> Turn:
-        """Takes a turn; `checked`: the last sample has contents whose answer is known."""
+    @property
+    def checks(self) -> int:
+        """How many of its calls can be compared with known answers."""
+
+    def turn(self, samples: int, checked: int) -> Turn:
+        """Takes a turn; sample number `checked` (none when negative) has contents whose answer is known, and is
+        compared with it."""
 
 
 @dataclass(frozen=True)
@@ -86,32 +91,39 @@ class Race:
     turns: dict[str, list[Turn]] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Warms everybody up, takes rounds until enough is known, then one more sample, to be compared.
+        """Warms everybody up and takes rounds until enough is known.
 
-        It comes last because a contestant cannot tell that: what it does lazily, it does in this one too.
+        Calls of the first contestant are compared at random places in random rounds, and once more at the very end. It
+        cannot tell them from others, nor when the end has come: what it does lazily, it does in one of these too.
         """
+        first = self.contestants[0]
         sizes = {c.name: self._warm(c) for c in self.contestants}
         self.turns = {c.name: [] for c in self.contestants}
-        deadline = self.clock() + self.pace.limit_s
-        number = 0
+        deadline, number, left = self.clock() + self.pace.limit_s, 0, first.checks
         while not self._enough(number, deadline):
             for contestant in self.contestants if number % 4 in (0, 3) else self.contestants[::-1]:
-                self.turns[contestant.name].append(contestant.turn(sizes[contestant.name], False))
+                size = sizes[contestant.name]
+                chosen = contestant is first and left > 1 and self.chance.random() < left / self.pace.rounds[0]
+                left -= chosen
+                place = self.chance.randrange(size) if chosen else -1
+                self.turns[contestant.name].append(contestant.turn(size, place))
             number += 1
-        self.contestants[0].turn(self.chance.randrange(1, 4), True)
+        for _ in range(left):
+            size = self.chance.randrange(1, sizes[first.name] + 1)
+            first.turn(size, size - 1)
 
     def _warm(self, contestant: Contestant) -> int:
         """Turns until two in a row agree, and a random few more; returns the samples of a turn from then on."""
         pace, previous, extra = self.pace, 0.0, self.chance.randrange(3)
         deadline = self.clock() + pace.warm_limit_s
         for number in range(pace.warm_turns[1]):
-            now = statistics.median(contestant.turn(pace.samples[0], False).device_ms)
+            now = statistics.median(contestant.turn(pace.samples[0], -1).device_ms)
             steady = number + 1 >= pace.warm_turns[0] and abs(now - previous) <= pace.stable * now
             if steady or self.clock() >= deadline:
                 break
             previous = now
         for _ in range(extra):
-            contestant.turn(1, False)
+            contestant.turn(1, -1)
         fits = int(pace.turn_ms / max(now, 1e-3))
         return min(max(fits, pace.samples[0]), pace.samples[1])
 

@@ -27,7 +27,15 @@ from crucible.judge.poison import Poison, poison_free_memory, uncompiled
 from crucible.judge.profile import profile_call
 from crucible.judge.reference import call, construct, gradients_of, precision, seed_all, share_memory
 from crucible.judge.timed import TimedStep
-from crucible.judge.tree import NotPlain, numbers_to_tensors, put_together, raw_bytes, read_bundle, take_apart
+from crucible.judge.tree import (
+    NotPlain,
+    numbers_to_tensors,
+    put_together,
+    raw_bytes,
+    read_bundle,
+    spread_part,
+    take_apart,
+)
 
 MESSAGE_LIMIT = 20_000
 _now = time.perf_counter
@@ -162,8 +170,11 @@ class Worker:
     def send(self, request: dict[str, Any]) -> dict[str, Any]:
         """Writes the last outputs, or the named gradients, to the stream as raw bytes."""
         tensors = self.outputs if request["part"] == "forward" else [self.gradients[n] for n in request["names"]]
+        part_of = request["part_of"]
         for tensor in tensors:
-            _write(self.stream, tensor.detach())
+            whole = not part_of["most"] or tensor.numel() <= part_of["most"]
+            chosen = tensor if whole else spread_part(tensor.flatten(), part_of["most"], part_of["start"])
+            _write(self.stream, chosen.detach())
         return {}
 
     def set_up(self, request: dict[str, Any]) -> dict[str, Any]:
