@@ -2,7 +2,8 @@
 
 A file's docstring says what to expect: `Expected: <kind>` ends its first line, `How:` names the particular,
 `Finding:` a finding that must be there. A file with `ARMED = True` is judged once more with `ARMED = False`: without
-the trick the same code must pass, or its refusal would show nothing.
+the trick the same code must pass, or its refusal would show nothing. `Costs: <twin>` is for what hides its runtime: it
+takes turns with eager PyTorch, and where it passes it may not seem faster than the honest file that does its work.
 """
 
 from __future__ import annotations
@@ -16,25 +17,32 @@ from pathlib import Path
 import pytest
 
 import crucible
+from crucible.judge.evidence import Measured
 from crucible.judge.sandbox import landlock_abi
-from crucible.judge.verdict import OUTCOMES, Measured
+from crucible.judge.verdict import OUTCOMES
 from support import CHEATS, IDENTITY_TASK, SMALL_TASK, claims
 
 FILES = sorted(CHEATS.glob("*.py"))
 OTHER_TASK = {"returns_input_alias": IDENTITY_TASK}
 ALONE = ("forges_with_the_secret", "native_fork")
 """Those that may end the judge itself: kept apart, so that the others' verdicts come all the same."""
+MUCH_FASTER = 0.5
+"""A cheat's runtime as a share of its honest twin's, below which the twin's work was hidden."""
 DISARMED = (
     "caches_by_pointer",
+    "counts_calls",
+    "defers_to_a_thread",
     "early_exit",
     "forging_the_result_file",
     "hunts_reference",
     "kills_parent",
     "lazy_subclass",
+    "lazy_while_timed",
     "mutates_inputs",
     "patched_timers",
     "returns_input_alias",
     "stale_memory",
+    "works_in_the_constructor",
 )
 """A representative of each way to cheat."""
 
@@ -46,25 +54,37 @@ class Expectation:
     kinds: tuple[str, ...]
     how: str
     finding: str
+    costs: str
+    """The honest file whose runtime it must not undercut."""
 
 
 def expectation(file: Path) -> Expectation:
     text = ast.get_docstring(ast.parse(file.read_text())) or ""
     first = text.splitlines()[0]
-    how, finding = re.search(r"^How: (.+)$", text, re.MULTILINE), re.search(r"^Finding: (.+)$", text, re.MULTILINE)
-    return Expectation(
-        tuple(first.rpartition("Expected: ")[2].split(" or ")), how[1] if how else "", finding[1] if finding else ""
-    )
+    named = dict(re.findall(r"^(How|Finding|Costs): (.+)$", text, re.MULTILINE))
+    kinds = tuple(first.rpartition("Expected: ")[2].split(" or "))
+    return Expectation(kinds, named.get("How", ""), named.get("Finding", ""), named.get("Costs", ""))
 
 
 def in_batch(file: Path) -> bool:
-    return file.stem not in ALONE and file.stem not in OTHER_TASK
+    return file.stem not in ALONE and file.stem not in OTHER_TASK and not expectation(file).costs
+
+
+RACED = [file for file in FILES if expectation(file).costs]
 
 
 @pytest.fixture(scope="module")
 def verdicts(judge_batch: Callable[..., crucible.Run]) -> dict[str, crucible.Verdict]:
     """All cheats of the small task, in one run."""
     run = judge_batch(SMALL_TASK, [file for file in FILES if in_batch(file)])
+    return {verdict.candidate: verdict for verdict in run.verdicts}
+
+
+@pytest.fixture(scope="module")
+def raced(judge_batch: Callable[..., crucible.Run]) -> dict[str, crucible.Verdict]:
+    """What hides its runtime, and the honest twins, in turns with eager PyTorch."""
+    twins = sorted({CHEATS / f"{expectation(file).costs}.py" for file in RACED})
+    run = judge_batch(SMALL_TASK, [*twins, *RACED], baselines="eager")
     return {verdict.candidate: verdict for verdict in run.verdicts}
 
 
@@ -103,7 +123,24 @@ def test_each_cheat_gets_the_verdict_its_file_names(file: Path, verdicts: dict[s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", [file for file in FILES if not in_batch(file)], ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", RACED, ids=lambda file: file.stem)
+def test_what_hides_its_runtime_is_caught_or_its_cost_is_counted(
+    file: Path, raced: dict[str, crucible.Verdict]
+) -> None:
+    verdict, twin = raced[file.stem], raced[expectation(file).costs]
+    check(file, verdict)
+    assert isinstance(twin.timing, Measured)
+    if isinstance(verdict.timing, Measured) and verdict.evaluation:
+        seen = f"{verdict.timing}\nthe honest twin: {twin.timing}\n{claims(verdict)}"
+        assert verdict.runtime_ms > MUCH_FASTER * twin.runtime_ms, seen
+        own, honest = verdict.timing.speedup_over("eager"), twin.timing.speedup_over("eager")
+        assert own is not None and honest is not None
+        # Two medians of some microseconds, taken apart on a busy machine: three times as much is still noise.
+        assert own.ratio < 3 * honest.ratio / MUCH_FASTER, seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", [f for f in FILES if f.stem in (*ALONE, *OTHER_TASK)], ids=lambda file: file.stem)
 def test_each_cheat_judged_alone_gets_the_verdict_its_file_names(
     file: Path, judge_batch: Callable[..., crucible.Run]
 ) -> None:
@@ -130,17 +167,6 @@ def test_the_task_file_is_refused_by_the_sandbox_not_merely_missing(verdicts: di
         pytest.skip("this kernel has no Landlock, so files stay readable")
     words = verdicts["reads_the_task_file"].outcome.words
     assert f"PermissionError {SMALL_TASK / 'reference.py'}" in words
-
-
-def test_an_answer_kept_from_an_earlier_call_does_not_count_as_speed(
-    verdicts: dict[str, crucible.Verdict],
-) -> None:
-    verdict = verdicts["caches_by_version"]
-    plain = verdicts["honest_other_order"]
-    assert isinstance(plain.timing, Measured)
-    if verdict.evaluation:
-        # 300 layers a call; an honest candidate of this task computes one.
-        assert verdict.runtime_ms > 20 * plain.timing.median_ms
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -16,10 +16,11 @@ import torch
 from crucible.errors import TaskError
 from crucible.judge import answers, power
 from crucible.judge.channel import Channel, ChannelClosed, pair
+from crucible.judge.evidence import TensorError
 from crucible.judge.oracle import Oracle, serve
 from crucible.judge.reference import gradients_of
 from crucible.judge.tree import numbers_to_tensors, raw_bytes, read_bundle, take_apart
-from crucible.judge.verdict import TensorError, from_json
+from crucible.judge.verdict import from_json
 
 BATCH = 8
 CONVOLUTION = """
@@ -60,6 +61,7 @@ def settings(tmp_path: Path, text: str, **changes: Any) -> dict[str, Any]:
         "contract": "tf32",
         "device": "cpu",
         "seed": 0,
+        "secrets": [[7, 8, 9], [11, 12, 13]],
         "folder": str(tmp_path / "inputs"),
         "vault": str(tmp_path / "vault"),
         **changes,

@@ -32,7 +32,19 @@ REPLIES: dict[str, dict[str, Any]] = {
     "run": RUN,
     "backward": {"done": "backward", "gradients": {"w": {"dtype": "float32", "shape": []}}, "mutated": []},
     "send": {"done": "send"},
-    "time": {"done": "time", "samples_ms": [1.5, 2]},
+    "set_up": {"done": "set_up"},
+    "sample": {"done": "sample", "device_ms": 1.5, "wall_ms": 2},
+    "capture_graph": {"done": "capture_graph"},
+    "profile": {
+        "done": "profile",
+        "first_call_s": 0.5,
+        "peak_bytes": 1024,
+        "allocations": 2,
+        "kernels": [["gemm", 1, 0.25], ["relu", 2, 1]],
+        "busy_ms": 1.25,
+        "span_ms": 1.5,
+        "streams": 1,
+    },
     "audit": {
         "done": "audit",
         "replaced": ["torch.allclose"],
@@ -89,7 +101,7 @@ def test_an_answer_with_a_part_missing_is_none(verb: str) -> None:
         assert not is_reply(verb, {k: v for k, v in REPLIES[verb].items() if k != name}), name
 
 
-@pytest.mark.parametrize("verb", ["import", "backward", "time", "audit", "run"])
+@pytest.mark.parametrize("verb", ["import", "backward", "sample", "profile", "audit", "run"])
 def test_an_answer_with_a_part_of_another_kind_is_none(verb: str) -> None:
     """Every part replaced by what it is not."""
     reply = REPLIES[verb]
@@ -160,6 +172,13 @@ def test_a_cheat_that_the_worker_names_has_two_words(cheat: Any, valid: bool) ->
     assert not is_reply("import", {"done": "import", "cheat": cheat})
 
 
-@pytest.mark.parametrize("samples", [[True], ["1"], [[1.0]], None, {}])
-def test_samples_are_numbers(samples: Any) -> None:
-    assert not is_reply("time", {"done": "time", "samples_ms": samples})
+@pytest.mark.parametrize("clock", ["device_ms", "wall_ms"])
+@pytest.mark.parametrize("time", [True, "1", [1.0], None, {}, float("nan"), float("inf"), -float("inf")])
+def test_a_samples_times_are_finite_numbers(clock: str, time: Any) -> None:
+    assert not is_reply("sample", {**REPLIES["sample"], clock: time})
+
+
+@pytest.mark.parametrize("kernel", [["gemm", 1], ["gemm", 1, 0.5, 0], ["gemm", 1.0, 0.5], [1, 1, 0.5], "gem", {}, None])
+def test_a_kernel_is_a_name_a_count_and_a_time(kernel: Any) -> None:
+    assert not is_reply("profile", {**REPLIES["profile"], "kernels": [["relu", 1, 0.5], kernel]})
+    assert is_reply("profile", {**REPLIES["profile"], "kernels": []})

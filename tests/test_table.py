@@ -10,22 +10,10 @@ from rich.console import Console
 
 from crucible.contract import CONTRACTS
 from crucible.hardware import Device
-from crucible.judge.verdict import (
-    Cheated,
-    Check,
-    Compared,
-    Finding,
-    InferenceOnly,
-    Measured,
-    NotCompared,
-    NotJudged,
-    Passed,
-    TensorError,
-    Verdict,
-    Wrong,
-)
+from crucible.judge.evidence import Check, Compared, Finding, Measured, NotCompared, TensorError
+from crucible.judge.verdict import Cheated, InferenceOnly, NotJudged, Passed, Verdict, Wrong
 from crucible.report import table
-from crucible.run import Run
+from crucible.run import Ground, Run
 from crucible.task import Task
 
 GOLDEN = Path(__file__).parent / "golden/table.txt"
@@ -70,7 +58,7 @@ def a_run(*verdicts: Verdict, training: bool = True, device: str = "cuda") -> Ru
     task = Task("conv3d_softmax", Path("conv3d_softmax/reference.py"), "", {}, training=training)
     finding = Finding("the check is weak here: zeros everywhere would pass", "on 3 cases")
     place = Device(device, "NVIDIA H200" if device == "cuda" else "CPU: none", "570")
-    return Run(task, CONTRACTS["tf32"], place, {"torch": "2.13.0"}, 0, verdicts, (finding,))
+    return Run(task, CONTRACTS["tf32"], place, {"torch": "2.13.0"}, 0, verdicts, Ground((finding,)))
 
 
 def test_the_table_is_the_golden_one() -> None:
@@ -90,4 +78,4 @@ def test_a_run_in_which_nothing_passed_says_so() -> None:
     text = shown(a_run(VERDICTS[3], training=False, device="cpu"))
     assert "best: none passed" in text
     assert "full size, forward, contract tf32" in text
-    assert "runtime is CPU time" in text
+    assert "CPU time" in text

@@ -14,11 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crucible.judge.tree import (
+    SMALL_ELEMENTS,
     NotPlain,
+    copy_moved,
     numbers_to_tensors,
     put_together,
     raw_bytes,
     read_bundle,
+    spread_part,
     take_apart,
     write_bundle,
 )
@@ -183,3 +186,70 @@ def test_complex_tensors_become_pairs(conjugate: bool) -> None:
     sign = -1 if conjugate else 1
     assert pairs.tolist() == [[1, sign * 2], [3, sign * -4]]
     assert pairs.dtype == torch.float32
+
+
+# --- other contents, the same values
+
+
+def moved(content: torch.Tensor, places: int) -> torch.Tensor:
+    target = torch.full_like(content, 99)
+    copy_moved(target, content, places)
+    return target
+
+
+@quick
+@given(tensors, st.integers(0, 1 << 31))
+def test_moved_contents_are_the_same_values(content: torch.Tensor, places: int) -> None:
+    before = content.clone()
+    found = moved(content, places)
+    assert (found.shape, found.dtype) == (content.shape, content.dtype)
+    as_bytes = [sorted(bytes(raw_bytes(value)) for value in t.flatten()) for t in (found, content)]
+    assert as_bytes[0] == as_bytes[1]
+    assert torch.equal(content, before)
+    assert torch.equal(found, moved(content, places))
+    assert torch.equal(moved(content, 0), content)
+
+
+@pytest.mark.parametrize("elements", [40, SMALL_ELEMENTS, SMALL_ELEMENTS + 1])
+def test_every_number_of_places_gives_other_contents(elements: int) -> None:
+    content = torch.arange(float(elements))
+    seen = [moved(content, places) for places in range(6)]
+    assert not any(torch.equal(a, b) for i, a in enumerate(seen) for b in seen[:i])
+
+
+def test_large_contents_are_moved_round() -> None:
+    content = torch.arange(float(SMALL_ELEMENTS + 5))
+    assert torch.equal(moved(content, 3), content.roll(3))
+    assert torch.equal(moved(content, 2 * len(content) + 1), content.roll(1))
+
+
+def test_integers_in_order_stay_in_place_and_others_do_not() -> None:
+    for offsets in ([0, 2, 2, 5, 9, 11, 11, 30], [4], []):
+        assert moved(torch.tensor(offsets, dtype=torch.int64), 3).tolist() == offsets
+    for content in (
+        torch.tensor([3, 1, 4, 1, 5, 9, 2, 6]),
+        torch.arange(8.0),
+        torch.arange(8).reshape(2, 4),
+        torch.tensor([False] * 4 + [True] * 4),
+    ):
+        assert not torch.equal(moved(content, 3), content)
+
+
+@quick
+@given(st.integers(0, 200), st.integers(0, 50), st.floats(0, 1, exclude_max=True))
+def test_a_spread_part_is_at_even_distances_and_no_more_than_asked_for(count: int, most: int, start: float) -> None:
+    flat = torch.arange(count)
+    part = spread_part(flat, most, start)
+    if not most or count <= most:
+        assert torch.equal(part, flat)
+        return
+    assert most / 2 <= len(part) + 1
+    assert len(part) <= most
+    distances = (part[1:] - part[:-1]).unique()
+    assert len(distances) <= 1
+    assert part[0] < -(-count // most)
+
+
+def test_every_element_may_be_in_a_spread_part() -> None:
+    flat = torch.arange(100)
+    assert set(torch.cat([spread_part(flat, 7, start / 50) for start in range(50)]).tolist()) == set(range(100))

@@ -9,27 +9,22 @@ from typing import Any, get_args
 import pytest
 
 from crucible.judge import verdict as verdicts
+from crucible.judge.evidence import Compared, Finding, Measured, NotCompared, NotMeasured, TensorError
 from crucible.judge.verdict import (
     OUTCOMES,
     Cheated,
-    Compared,
     Crashed,
     DoesNotBuild,
     DoesNotImport,
-    Finding,
     IllegalAccess,
     Incomplete,
     InferenceOnly,
     LaunchError,
-    Measured,
-    NotCompared,
     NotJudged,
-    NotMeasured,
     Outcome,
     OutOfMemory,
     Passed,
     Raises,
-    TensorError,
     TimedOut,
     Verdict,
     Wrong,

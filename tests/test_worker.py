@@ -20,6 +20,7 @@ from crucible import hardware
 from crucible.judge.channel import Channel, ChannelClosed, pair, read_exactly
 from crucible.judge.compare import POISON
 from crucible.judge.kept import package_folders
+from crucible.judge.replies import is_reply
 from crucible.judge.sandbox import landlock_abi
 from crucible.judge.tree import raw_bytes, write_bundle
 
@@ -112,8 +113,16 @@ class Started:
     def run(self, case: int = 0, *, poison: bool = True, backward: bool = False) -> dict[str, Any]:
         return self.ask("run", case=case, poison=poison, backward=backward, outputs=[], clone=False)
 
+    def sample(self, shift: int = 0, *, backward: bool = False) -> dict[str, Any]:
+        """One call of a step that was set up."""
+        reply = self.ask("sample", shift=shift, replay=False, backward=backward)
+        if "raised" not in reply:
+            assert is_reply("sample", reply)
+            assert min(reply["device_ms"], reply["wall_ms"]) >= 0
+        return reply
+
     def sent(
-        self, tensors: list[torch.Tensor], part: str = "forward", names: tuple[str, ...] = ()
+        self, tensors: list[torch.Tensor], part: str = "forward", names: tuple[str, ...] = (), part_of: Any = None
     ) -> list[torch.Tensor]:
         """What comes through the stream, in tensors like those given."""
         found = [torch.empty(t.shape, dtype=t.dtype) for t in tensors]
@@ -124,7 +133,7 @@ class Started:
 
         thread = threading.Thread(target=read)
         thread.start()
-        reply = self.ask("send", part=part, names=list(names))
+        reply = self.ask("send", part=part, names=list(names), part_of=part_of or {"most": 0, "start": 0.0})
         thread.join()
         assert reply == {"done": "send", "forked": False}
         assert counts == [t.nbytes for t in found]
@@ -176,11 +185,15 @@ def test_an_honest_candidate_from_import_to_audit(worker: Started) -> None:
     found = worker.sent(expected, "gradient", ("bias", "input[0]"))
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
-    for training in (False, True):
-        samples = worker.ask("time", case=1, training=training, limit_s=0.2)["samples_ms"]
-        assert len(samples) >= 5
-        assert min(samples) >= 0
-        assert torch.equal(worker.sent([linear(1)])[0], linear(1))
+    assert worker.ask("set_up", case=1, backward=False) == {"done": "set_up", "forked": False}
+    worker.sample(3)
+    worker.sample()
+    assert torch.equal(worker.sent([linear(1)])[0], linear(1))
+    worker.ask("set_up", case=0, backward=True)
+    worker.sample(backward=True)
+    assert torch.equal(worker.sent([linear()])[0], linear())
+    found = worker.sent(expected, "gradient", ("bias", "input[0]"))
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     seen = worker.ask("audit")
     assert {name: seen[name] for name in ("replaced", "hunts", "flags", "builds")} == {
         "replaced": [],
@@ -253,6 +266,18 @@ def test_large_and_transposed_outputs_are_sent_in_row_major_order(worker: Starte
     y = torch.arange(elements, dtype=torch.float32)
     expected = [y.reshape(-1, 3).T.contiguous(), y, y[:0]]
     assert all(torch.equal(a, b) for a, b in zip(worker.sent(expected), expected, strict=True))
+
+
+def test_of_a_large_tensor_a_part_may_be_sent(worker: Started) -> None:
+    """At even distances, in row-major order whatever its strides, and small ones whole."""
+    worker.built(candidate("y = torch.arange(35.0).reshape(5, 7).T", "return y, y[:2, :2]"))
+    worker.run(poison=False)
+    y = torch.arange(35.0).reshape(5, 7).T.contiguous()
+    for start, first in ((0.0, 0), (0.5, 2), (0.99, 3)):
+        part = y.flatten()[first::4]
+        found = worker.sent([part, y[:2, :2].contiguous()], part_of={"most": 9, "start": start})
+        assert torch.equal(found[0], part)
+        assert torch.equal(found[1], y[:2, :2])
 
 
 def test_a_gradient_that_is_not_there_is_not_named(worker: Started) -> None:
@@ -364,21 +389,127 @@ def test_an_output_of_another_kind_is_named(worker: Started, out: str, words: st
     assert worker.run()["not_plain"].startswith(words)
 
 
-def test_every_timed_step_sees_other_contents_in_the_same_memory(worker: Started) -> None:
+# --- what is timed
+
+
+def test_every_timed_step_sees_other_contents_in_memory_that_rotates(worker: Started) -> None:
     lines = ["self.seen = getattr(self, 'seen', [])", "self.seen.append((x.data_ptr(), x.tolist()))"]
     worker.built(
-        candidate(
-            *lines, "return torch.tensor(len({p for p, _ in self.seen})), torch.tensor([v for _, v in self.seen])"
-        )
+        candidate(*lines, "return torch.tensor([p for p, _ in self.seen]), torch.tensor([v for _, v in self.seen])")
     )
     x = torch.arange(64.0).reshape(32, 2)
     worker.put(0, [x])
-    count = len(worker.ask("time", case=0, training=False, limit_s=0.0)["samples_ms"])
-    places, contents = worker.sent([torch.tensor(0), torch.empty(count + 3, 32, 2)])
-    assert places == 1
-    assert torch.equal(contents[-1], x)
-    assert not any(torch.equal(a, b) for a, b in itertools.pairwise(contents))
+    worker.ask("set_up", case=0, backward=False)
+    for shift in (*range(1, 13), 0):
+        worker.sample(shift)
+    worker.sample(5)
+    places, contents = worker.sent([torch.zeros(14, dtype=torch.int64), torch.empty(14, 32, 2)])
+    assert len(set(places.tolist())) == 2
+    assert not any(a == b for a, b in itertools.pairwise(places.tolist()))
+    assert torch.equal(contents[-2], x)
+    assert torch.equal(contents[-1], contents[4])
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(contents[:-1], 2))
     assert all(sorted(c.flatten().tolist()) == sorted(x.flatten().tolist()) for c in contents)
+
+
+def test_what_is_timed_has_the_weights_of_the_first_case(worker: Started) -> None:
+    worker.built(PLAIN)
+    worker.put(1, [INPUTS[1]], {name: value + 1 for name, value in STATE.items()})
+    worker.run(1)
+    worker.ask("set_up", case=1, backward=False)
+    worker.sample()
+    assert torch.equal(worker.sent([linear(1)])[0], linear(1))
+
+
+def test_forward_is_timed_without_autograd_and_backward_with_it(worker: Started) -> None:
+    worker.built(candidate("return x @ self.weight.T + (100 if torch.is_grad_enabled() and x.requires_grad else 0)"))
+    plain = INPUTS[0] @ STATE["weight"].T
+    for backward in (False, True):
+        worker.ask("set_up", case=0, backward=backward)
+    for backward in (True, False, True):
+        worker.sample(backward=backward)
+        expected = plain + (100 if backward else 0)
+        assert torch.equal(worker.sent([plain])[0], expected)
+
+
+def test_a_sample_before_its_step_is_set_up_is_an_error_reply(tmp_path: Path) -> None:
+    worker = Started(tmp_path / "folder").built(PLAIN)
+    worker.ask("set_up", case=0, backward=False)
+    assert worker.sample(backward=True)["raised"] == "KeyError"
+    assert worker.end() == 0
+
+
+def test_what_a_timed_step_raises_is_reported_and_the_process_lives_on(worker: Started) -> None:
+    worker.built(candidate("self.calls = getattr(self, 'calls', 0) + 1", "assert self.calls < 5", "return x * 1"))
+    worker.ask("set_up", case=0, backward=False)
+    for _ in range(4):
+        assert "raised" not in worker.sample()
+    reply = worker.sample()
+    assert (reply["raised"], reply["line"]) == ("AssertionError", 11)
+    worker.built(PLAIN)
+    assert "raised" not in worker.run()
+
+
+def test_after_a_sample_that_raised_nothing_is_sent(worker: Started) -> None:
+    """The answer of the call before is not this one's."""
+    worker.built(candidate("self.calls = getattr(self, 'calls', 0) + 1", "assert self.calls < 2", "return x * 1"))
+    worker.ask("set_up", case=0, backward=False)
+    worker.sample()
+    assert worker.sample()["raised"] == "AssertionError"
+    assert worker.ask("send", part="forward", names=[], part_of={"most": 0, "start": 0.0}) == {
+        "done": "send",
+        "forked": False,
+    }
+    worker.built(PLAIN)
+    worker.run()
+    assert torch.equal(worker.sent([linear()])[0], linear())
+
+
+COUNTING = """
+import torch
+compiled = []
+def backend(module, example):
+    compiled.append(1)
+    return module.forward
+"""
+
+
+def test_what_was_checked_under_poison_is_timed_compiled(worker: Started) -> None:
+    before = COUNTING + "step = torch.compile(lambda x, w: x @ w.T * 2, backend=backend, dynamic=False)\n"
+    worker.built(candidate("y = step(x, self.weight)", "return y, torch.tensor(len(compiled))", before=before))
+    plain, count = INPUTS[0] @ STATE["weight"].T * 2, torch.tensor(0)
+    worker.run(poison=True)
+    found = worker.sent([plain, count])
+    assert torch.equal(found[0], plain)
+    assert found[1] == 0
+    worker.ask("set_up", case=0, backward=False)
+    for _ in range(3):
+        worker.sample()
+    found = worker.sent([plain, count])
+    assert torch.equal(found[0], plain)
+    assert found[1] >= 1
+
+
+def test_a_profile_tells_what_a_call_takes(worker: Started) -> None:
+    worker.built(candidate("return torch.empty(1 << 18).fill_(1) + x.sum()"))
+    worker.ask("set_up", case=0, backward=False)
+    worker.sample()
+    reply = worker.ask("profile", backward=False)
+    assert is_reply("profile", reply)
+    assert 2 << 20 <= reply["peak_bytes"] <= (2 << 20) + 4096
+    assert reply["allocations"] == 3
+    assert (reply["kernels"], reply["streams"]) == ([], 0)
+    assert reply["first_call_s"] > 0
+
+
+def test_where_there_is_no_gpu_there_is_no_graph(worker: Started) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    worker.built(PLAIN)
+    worker.ask("set_up", case=0, backward=False)
+    assert "raised" in worker.ask("capture_graph", backward=False)
+    worker.sample()
+    assert torch.equal(worker.sent([linear()])[0], linear())
 
 
 def test_what_backward_raises_is_reported(worker: Started) -> None:

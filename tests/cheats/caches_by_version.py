@@ -1,4 +1,7 @@
-"""Keeps its answer for as long as the input's address and version stay the same. Expected: passed"""
+"""Keeps its answer for as long as the input's address and version stay the same. Expected: passed
+
+Costs: honest_layers
+"""
 
 import torch
 import torch.nn as nn
@@ -28,6 +31,6 @@ class ModelNew(nn.Module):
 
     def answer(self, x):
         """Slow on purpose, so that work left out shows in the runtime."""
-        for _ in range(300):
+        for _ in range(100):
             F.leaky_relu(self.linear(x), self.negative_slope)
         return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from crucible.judge.evidence import NOT_MEASURED, Clocks, Finding, Measured, NotMeasured, Speedup
 from crucible.judge.lane import Lane, RivalLost
 from crucible.judge.throttling import ClockWatch, doubts
-from crucible.judge.timing import Pace, Race, Turn, measured
+from crucible.judge.timing import Contestant, Pace, Race, Turn, measured
 
 SLOWED = {"cuda": 1.1, "cpu": 5.0}
 """A baseline this many times slower beside a candidate than alone was disturbed, or the machine was (a GPU repeats
 itself within 1 %; processor time on a busy machine was 3.3 times as long)."""
+CANDIDATE = "the candidate"
 Discipline = tuple[bool, bool]
 """Which step, and how: (forward+backward?, graph replay?)."""
 
@@ -31,8 +32,8 @@ class Field:
 
     def race(self, lane: Lane) -> tuple[Measured, list[Finding]]:
         """Times a candidate among the baselines. Raises Ended or Stop when the candidate fails."""
-        turns, clocks = self._run([lane])
-        record, findings = self._record(lane, turns, clocks)
+        turns, clocks = self._run([_Candidate(lane)], lane)
+        record, findings = self._record(lane, turns, clocks, CANDIDATE)
         best = {name: self._record(lane, turns, clocks, name)[0].quartiles_ms[0] for name in turns}
         slowed = _disturbed(best, self.alone_ms.get(_discipline(lane), {}), SLOWED[self.device])
         return replace(record, speedups=_corrected(record.speedups, slowed)), findings + _told(slowed)
@@ -41,16 +42,17 @@ class Field:
         """Times the baselines among themselves, and keeps them for the candidates to come."""
         if not lanes:
             return {}
-        turns, clocks = self._run(lanes)
+        turns, clocks = self._run(lanes, lanes[0])
         still = [lane for lane in lanes if lane.name in turns]
-        records = {lane.name: self._record(lane, turns, clocks) for lane in still}
+        records = {lane.name: self._record(lane, turns, clocks, lane.name) for lane in still}
         self.rivals[_discipline(lanes[0])] = still
         self.alone_ms[_discipline(lanes[0])] = {n: record.quartiles_ms[1] for n, (record, _) in records.items()}
         return records
 
-    def _run(self, lanes: Sequence[Lane]) -> tuple[dict[str, list[Turn]], Clocks | NotMeasured]:
-        """A race of `lanes` and the rivals; a baseline that is lost on the way is left out and the race run again."""
-        entrants = [*lanes, *self.rivals.get(_discipline(lanes[0]), [])]
+    def _run(self, first: Sequence[Contestant], lane: Lane) -> tuple[dict[str, list[Turn]], Clocks | NotMeasured]:
+        """A race of `first` and the rivals at what `lane` does; a baseline that is lost on the way is left out, and
+        the race run again."""
+        entrants = [*first, *self.rivals.get(_discipline(lane), [])]
         while entrants:
             race = Race(entrants, self.pace, random.SystemRandom())
             try:
@@ -64,10 +66,10 @@ class Field:
         return {}, NOT_MEASURED
 
     def _record(
-        self, lane: Lane, turns: dict[str, list[Turn]], clocks: Clocks | NotMeasured, name: str = ""
+        self, lane: Lane, turns: dict[str, list[Turn]], clocks: Clocks | NotMeasured, name: str
     ) -> tuple[Measured, list[Finding]]:
         record, findings = measured(
-            name or lane.name,
+            name,
             turns,
             device=self.device,
             covers="forward+backward" if lane.backward else "forward",
@@ -78,6 +80,24 @@ class Field:
     def _drop(self, name: str) -> None:
         for discipline, lanes in self.rivals.items():
             self.rivals[discipline] = [lane for lane in lanes if lane.name != name]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A candidate's lane under a name that no baseline has: its file may be called `eager.py`."""
+
+    lane: Lane
+
+    @property
+    def name(self) -> str:
+        return CANDIDATE
+
+    @property
+    def checks(self) -> int:
+        return self.lane.checks
+
+    def turn(self, samples: int, checked: int) -> Turn:
+        return self.lane.turn(samples, checked)
 
 
 def _discipline(lane: Lane) -> Discipline:

@@ -45,10 +45,11 @@ def _memory(events: list[Any], cuda: bool) -> dict[str, Any]:
     changes = sorted(
         (e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]" and str(e.device_type()).endswith(kind)
     )
-    held = peak = 0
+    held = lowest = peak = 0
     for _, size in changes:
         held += size
-        peak = max(peak, held)
+        lowest = min(lowest, held)  # memory of an earlier call, given back first
+        peak = max(peak, held - lowest)
     return {"peak_bytes": peak, "allocations": sum(size > 0 for _, size in changes)}
 
 
@@ -60,7 +61,9 @@ def _kernels(events: list[Any]) -> dict[str, Any]:
     times: dict[str, list[float]] = {}
     for event in on_device:
         times.setdefault(event.name()[:_NAME_LENGTH], []).append(event.duration_ns() / 1e6)
-    longest = sorted(times.items(), key=lambda item: -sum(item[1]))[:MOST_KERNELS]
+    by_time = sorted(times.items(), key=lambda item: -sum(item[1]))
+    rest = [ms for _, some in by_time[MOST_KERNELS:] for ms in some]
+    longest = by_time[:MOST_KERNELS] + ([("all other kernels", rest)] if rest else [])
     spans = sorted((e.start_ns(), e.start_ns() + e.duration_ns()) for e in on_device)
     start, end = spans[0][0], max(last for _, last in spans)
     return {

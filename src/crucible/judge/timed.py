@@ -46,6 +46,8 @@ class TimedStep:
         self._sample = clock.sampler(self.device)
         self._steps = [self._step(set_) for set_ in self.storages or self._new_storages()]
         self._graph: Callable[[], Outcome] | None = None
+        self._writes = False
+        """It writes to its inputs, which autograd forbids where their gradients are wanted: it gets copies."""
 
     def sample(self, shift: int, replay: bool) -> clock.Sample:
         """One call on the contents moved round by `shift`; what came of it stays in `kept` until the next one.
@@ -56,11 +58,20 @@ class TimedStep:
         self._calls += 1
         self._refresh(self.storages[index], shift)
         self.kept, self.kept_gradients = [], {}
-        sample = self._sample(self._graph if replay and self._graph else self._steps[index])
+        sample = self._taken(self._graph if replay and self._graph else self._steps[index])
         self.first_call_s = self.first_call_s or sample.wall_ms / 1e3
         self._keep(*sample.result)
         self._give_back()
         return clock.Sample(sample.device_ms, sample.wall_ms, None)
+
+    def _taken(self, step: Callable[[], Outcome]) -> clock.Sample:
+        try:
+            return self._sample(step)
+        except RuntimeError as error:
+            if self._writes or "leaf Variable that requires grad" not in str(error):
+                raise
+            self._writes = True
+            return self._sample(step)
 
     def once(self) -> Callable[[], Outcome]:
         """The step on its first storage, contents as they are."""
@@ -86,22 +97,23 @@ class TimedStep:
         self._graph = replay
 
     def _new_storages(self) -> list[list[torch.Tensor]]:
-        self.storages = [[t.clone() for t in self.contents]]
+        self.storages = [_copies(self.contents)]
         size = sum(t.numel() * t.element_size() for t in self.contents)
         if self.device.type == "cpu" or size < torch.cuda.mem_get_info()[0] // (2 * _SPARE_SHARE):
-            self.storages.append([t.clone() for t in self.contents])
+            self.storages.append(_copies(self.contents))
         return self.storages
 
     def _step(self, storage: list[torch.Tensor]) -> Callable[[], Outcome]:
         model, cotangents = self.model, self.cotangents
-        inputs = put_together(self.structure, storage)
         if cotangents is None:
+            inputs = put_together(self.structure, storage)
             return lambda: (call(model, inputs), {})
         wanted = {n: t.requires_grad_(True) for n, t in zip(self.names, storage, strict=True) if t.is_floating_point()}
         wanted.update({n: p for n, p in model.named_parameters() if p.requires_grad})
 
         def forward_and_backward() -> Outcome:
-            out = call(model, inputs)
+            given = [t.clone() for t in storage] if self._writes else storage
+            out = call(model, put_together(self.structure, given))
             parts = [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
             return out, gradients_of(parts, wanted, cotangents)
 
@@ -124,3 +136,8 @@ class TimedStep:
             free, total = torch.cuda.mem_get_info()
             if free < total // _SPARE_SHARE:
                 torch.cuda.empty_cache()
+
+
+def _copies(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """In row-major order, so that flattening them gives a view."""
+    return [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]

@@ -161,7 +161,7 @@ def measured(
         claim = "more time passes in its turns than it reports; the judge's own clock counts"
         findings.append(Finding(claim, f"it reports {wall:.3g} ms a call, and {wall + hidden:.3g} ms pass"))
         samples, clock = [wall + hidden for _ in samples], "the judge's own clock"
-    others = {rival: _believed(theirs, [], device)[0] for rival, theirs in rivals.items()}
+    others = {rival: _believed(theirs, rivals.values(), device)[0] for rival, theirs in rivals.items()}
     record = Measured(
         median_ms=statistics.median(samples),
         quartiles_ms=quartiles(samples),
