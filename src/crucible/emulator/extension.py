@@ -20,7 +20,7 @@ import torch
 
 from crucible.emulator import toolchain
 from crucible.emulator.faults import Fault, NotCovered
-from crucible.emulator.rewrite import KernelText, Rewritten, rewrite
+from crucible.emulator.rewrite import KernelText, Rewritten, loop_head, rewrite
 from crucible.emulator.tokens import tokenize
 from crucible.emulator.toolchain import BuildError, Toolchain
 
@@ -105,6 +105,10 @@ class Emulator:
         _, other_line = where.get((record["file"], record.get("other_pc", 0)), ("", 0))
         if record["kind"] == "divergent-barrier" and line and line == other_line and "different barriers" in record["detail"]:
             return None  # one barrier of the source that the compiler copied
+        if not line:
+            line = self._line_of_kernel(record["kernel"])
+        if record["kind"] == "runaway-loop":
+            line = self._loop_around(record["file"], file, line)
         fault = Fault(
             kind=record["kind"],
             kernel=record["kernel"],
@@ -121,6 +125,16 @@ class Emulator:
             file=file or "cuda.cu",
         )
         return self._with_global_named(fault, record["file"])
+
+    def _line_of_kernel(self, name: str) -> int:
+        """Where a kernel is defined, for faults that no single access stands for."""
+        kernels = [kernel for loaded in self.loaded.values() for kernel in loaded.kernels if kernel.defined]
+        return next((kernel.line for kernel in kernels if kernel.name == _plain(name)), 0)
+
+    def _loop_around(self, extension: str, file: str, line: int) -> int:
+        """The head of the innermost loop around a line: that is what does not end."""
+        loaded = self.loaded.get(extension)
+        return loop_head("\n".join(loaded.texts.get(file, [])), line) if loaded else line
 
     def _with_global_named(self, fault: Fault, file: str) -> Fault:
         """An index beyond a `__constant__` array is seen by its type alone; its name stands in the source."""
@@ -185,7 +199,7 @@ def build_inline(
     anchor = f"crucible_anchor_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     rewritten = rewrite(cuda, anchor)
     units = _units(cpp, rewritten, wanted, anchor, bool(cuda))
-    texts = {"cuda.cu": cuda.split("\n"), "main.cpp": cpp.split("\n")}
+    texts = {"main.cpp": cpp.split("\n"), **_texts(cuda)}
     return _built(emulator, name, units, flags, rewritten, texts)
 
 
@@ -270,6 +284,13 @@ def _place(tools: Toolchain, parts: list[Any]) -> Path:
             if kept.exists():
                 return kept
     return Path(os.environ.get("TMPDIR", "/tmp")) / "crucible-extensions" / f"{key}.so"
+
+
+def _texts(cuda: str) -> dict[str, list[str]]:
+    """Lines by file name, as `#line 1 "name"` divides a source; `cuda.cu` is the whole."""
+    parts = re.split(r'^#line 1 "([^"]+)"\n', cuda, flags=re.MULTILINE)
+    named = dict(zip(parts[1::2], (text.split("\n") for text in parts[2::2]), strict=True))
+    return {"cuda.cu": cuda.split("\n"), **named}
 
 
 def _joined(sources: Any) -> str:

@@ -414,3 +414,24 @@ def _address(text: str, known: list[KernelText]) -> str:
         if opening < 0 or given < defined[0].template:
             return "nullptr"
     return f"(const void*)({text})"
+
+
+def loop_head(text: str, line: int) -> int:
+    """Line of the `for`, `while` or `do` that most closely encloses `line`; `line` itself when there is none."""
+    tokens = tokenize(text)
+    best = (line, 1 << 30)
+    for at, token in enumerate(tokens):
+        if token.kind != "name" or token.text not in ("for", "while", "do"):
+            continue
+        start = following(tokens, at)
+        if token.text != "do" and start < len(tokens) and tokens[start].text == "(":
+            start = following(tokens, closing(tokens, start))
+        if start >= len(tokens):
+            continue
+        end = closing(tokens, start) if tokens[start].text == "{" else start
+        while end < len(tokens) - 1 and tokens[start].text != "{" and tokens[end].text != ";":
+            end += 1
+        last = tokens[min(end, len(tokens) - 1)].line
+        if token.line <= line <= last and last - token.line < best[1]:
+            best = (token.line, last - token.line)
+    return best[0]

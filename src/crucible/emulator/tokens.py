@@ -16,6 +16,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+_LINE = re.compile(r"#line (\d+)\b")
+
 
 @dataclass
 class Token:
@@ -35,8 +37,11 @@ def tokenize(text: str) -> list[Token]:
     """All of `text`, whose concatenated tokens are `text` again."""
     tokens, line = [], 1
     for match in _TOKEN.finditer(text):
-        tokens.append(Token(match.lastgroup if match.lastgroup != "raw" else "string", match[0], line))
+        kind = match.lastgroup or "mark"
+        tokens.append(Token("string" if kind == "raw" else kind, match[0], line))
         line += match[0].count("\n")
+        if "\n" in match[0] and (directive := _LINE.match(text, match.end())):
+            line = int(directive[1]) - 1
     return tokens
 
 

@@ -27,7 +27,7 @@ _CANDIDATE = ("-O1", "-g1", "-fno-omit-frame-pointer")
 _HOOKS = {
     "g++": (
         "-fsanitize=thread",
-        "-fsanitize=bounds,signed-integer-overflow",
+        "-fsanitize=alignment,bounds,signed-integer-overflow",
         "--param=tsan-instrument-func-entry-exit=0",
         "--param=tsan-distinguish-volatile=1",
     ),

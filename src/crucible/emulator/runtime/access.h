@@ -66,7 +66,8 @@ static void race(Fiber* fiber, const Mark& mark, uintptr_t address, uintptr_t pc
     const bool same_block = owner == fiber->block->linear;
     const bool shared = slots && address - uintptr_t(slots) < slots_bytes;
     const bool same_warp = same_block && thread_of(mark.when) / 32 == fiber->ids.linear / 32;
-    const char* kind = same_warp ? "missing-syncwarp" : shared ? "race-shared" : "race-global";
+    const bool both_wrote = std::strcmp(how, "write after write") == 0;
+    const char* kind = !shared ? "race-global" : same_warp && !both_wrote ? "missing-syncwarp" : "race-shared";
     uintptr_t other_pc = launch->module_base + (mark.pc & 0x0fffffff);
     if (known_race(pc, other_pc, kind)) return;
     Fault fault = fault_here(kind, pc, how, address);
@@ -96,9 +97,10 @@ static void settle_pending() {
     pending.clear();
 }
 
-static inline bool conflicts(Fiber* fiber, const Mark& mark, uint32_t mask, bool atomic) {
+static inline bool conflicts(Fiber* fiber, const Mark& mark, uint32_t mask, bool atomic, bool shared) {
     const uint32_t serial = mark.block & ~kAtomic;
     if (serial < launch->base || !((mark.pc >> 28) & mask)) return false;
+    if (shared && serial != fiber->block->serial) return false;  // another block had this place before
     if (atomic && (mark.block & kAtomic)) return false;
     if (serial != fiber->block->serial) return true;
     if (((mark.when ^ fiber->when) & 2047) != 0) return false;  // a barrier lies between
@@ -112,11 +114,11 @@ static inline bool conflicts(Fiber* fiber, const Mark& mark, uint32_t mask, bool
 static inline bool current_mark(const Mark& mark) { return (mark.block & ~kAtomic) >= launch->base; }
 
 static inline void touch(Fiber* fiber, Cell& cell, uintptr_t address, uint32_t mask, bool write, bool atomic,
-                         bool is_volatile, uintptr_t pc) {
+                         bool is_volatile, bool shared, uintptr_t pc) {
     const Mark mine{fiber->block->serial | (atomic ? kAtomic : 0), fiber->when,
                     mask << 28 | uint32_t(pc - launch->module_base)};
     // Accesses marked volatile are how warps and blocks hand things over; within a warp they order nothing.
-    if (__builtin_expect(conflicts(fiber, cell.write, mask, atomic), 0)) {
+    if (__builtin_expect(conflicts(fiber, cell.write, mask, atomic, shared), 0)) {
         const bool handed_over = is_volatile && (cell.is_volatile & 1) &&
                                  !(cell.write.block == fiber->block->serial &&
                                    thread_of(cell.write.when) / 32 == fiber->ids.linear / 32);
@@ -139,10 +141,10 @@ static inline void touch(Fiber* fiber, Cell& cell, uintptr_t address, uint32_t m
         cell.is_volatile = (cell.is_volatile & 1) | (is_volatile ? 2 : 0);
         return;
     }
-    if (__builtin_expect(conflicts(fiber, cell.read, mask, atomic) && !ordered(fiber, cell.read), 0)) {
+    if (__builtin_expect(conflicts(fiber, cell.read, mask, atomic, shared) && !ordered(fiber, cell.read), 0)) {
         if (!(is_volatile && (cell.is_volatile & 2) && cell.read.block != fiber->block->serial))
             race(fiber, cell.read, address, pc, "write after read", true, mask);
-    } else if (__builtin_expect(conflicts(fiber, cell.other, mask, atomic) && !ordered(fiber, cell.other), 0)) {
+    } else if (__builtin_expect(conflicts(fiber, cell.other, mask, atomic, shared) && !ordered(fiber, cell.other), 0)) {
         if (!is_volatile) race(fiber, cell.other, address, pc, "write after read", true, mask);
     }
     const bool grows = cell.write.block == mine.block && cell.write.when == mine.when;
@@ -158,14 +160,14 @@ static inline bool holds_poison(uint32_t word) {
 static inline bool holds_poison64(uint64_t word) { return word == 0x7FF8C0DE5EED5000ull; }
 
 static inline void touch_range(Fiber* fiber, Cell* cells, uintptr_t address, size_t size, bool write, bool atomic,
-                               bool is_volatile, uintptr_t pc) {
+                               bool is_volatile, uintptr_t pc, bool shared = false) {
     uintptr_t at = address & ~uintptr_t(3);
     const uintptr_t end = address + size;
     for (size_t i = 0; at < end; at += 4, ++i) {
         uint32_t mask = 15;
         if (at < address) mask &= 15u << (address - at);
         if (at + 4 > end) mask &= 15u >> (at + 4 - end);
-        touch(fiber, cells[i], std::max(at, address), mask, write, atomic, is_volatile, pc);
+        touch(fiber, cells[i], std::max(at, address), mask, write, atomic, is_volatile, shared, pc);
     }
 }
 
@@ -218,7 +220,7 @@ static void access_shared(Fiber* fiber, uintptr_t address, size_t size, bool wri
                 break;
             }
     if (write) std::memset(block->written + offset, 1, size);
-    touch_range(fiber, block->cells + offset / 4, address, size, write, atomic, is_volatile, pc);
+    touch_range(fiber, block->cells + offset / 4, address, size, write, atomic, is_volatile, pc, true);
 }
 
 static void access_elsewhere(Fiber* fiber, uintptr_t address, size_t size, bool write, bool atomic, bool is_volatile,

@@ -13,8 +13,9 @@
 
 extern "C" {
 void crucible_call_begins();
-int crucible_call_ended();
+int crucible_call_ended(int raised);
 void crucible_foreign(const void*, size_t);
+void crucible_returned(const void*, size_t);
 }
 
 namespace crucible {
@@ -148,6 +149,12 @@ static void note_foreign(const Value& v) {
     for (const Value& item : v.items) note_foreign(item);
 }
 
+static void note_result(const Value& v) {
+    if (v.kind == Value::kTensor && v.tensor.defined() && v.tensor.has_storage() && v.tensor.is_contiguous())
+        crucible_returned(v.tensor.data_ptr(), v.tensor.nbytes());
+    for (const Value& item : v.items) note_result(item);
+}
+
 static PyObject* call(PyObject*, PyObject* arguments) {
     Py_ssize_t which;
     PyObject* given;
@@ -165,6 +172,7 @@ static PyObject* call(PyObject*, PyObject* arguments) {
             note_foreign(values.back());
         }
         target.call(values, result);
+        note_result(result);
     } catch (const WrongArgument& wrong) {
         kind = PyExc_TypeError;
         message = target.name + "(): incompatible function arguments: " + wrong.wanted + " is wanted";
@@ -178,7 +186,7 @@ static PyObject* call(PyObject*, PyObject* arguments) {
         kind = PyExc_RuntimeError;
         message = error.what();
     }
-    const int pending = crucible_call_ended();
+    const int pending = crucible_call_ended(kind != nullptr);
     if (kind) {
         if (!PyErr_Occurred()) PyErr_SetString(kind, message.c_str());
         return nullptr;

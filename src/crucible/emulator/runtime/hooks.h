@@ -177,6 +177,16 @@ void __ubsan_handle_sub_overflow(CrucibleOverflow* d, uintptr_t, uintptr_t) { ov
 void __ubsan_handle_mul_overflow(CrucibleOverflow* d, uintptr_t, uintptr_t) { overflowed(d, "a multiplication", CALLER); }
 void __ubsan_handle_negate_overflow(CrucibleOverflow* d, uintptr_t) { overflowed(d, "a negation", CALLER); }
 
+void __ubsan_handle_divrem_overflow(CrucibleOverflow*, uintptr_t, uintptr_t) {}  // the signal says it
+struct CrucibleMismatch { CrucibleSource at; const CrucibleType* type; unsigned char log_alignment, check; };
+void __ubsan_handle_type_mismatch_v1(CrucibleMismatch* data, uintptr_t pointer) {
+    if (!current || !data->log_alignment || !(pointer & ((uintptr_t(1) << data->log_alignment) - 1))) return;
+    const char* type = data->type->name;
+    const size_t align = size_t(1) << data->log_alignment;
+    if (align < 2 || pointer - uintptr_t(current->stack) < crucible::kStackBytes) return;
+    crucible::fatal("misaligned", CALLER, crucible::format("access as %s at an address that is not a multiple of %zu", type, align), pointer, 716);
+}
+
 // ---- the candidate's side
 
 int crucible_run(const crucible::Kernel* kernel, const crucible::Shape* shape, void (*thread)(void*), void* closure,
@@ -184,7 +194,14 @@ int crucible_run(const crucible::Kernel* kernel, const crucible::Shape* shape, v
     return crucible::run(kernel, shape, thread, closure, arguments, count);
 }
 
-void* crucible_shared(const void* site, size_t size, size_t align, const char* name) {
+static const char* shared_label(const char* name, const uint32_t* dims) {  // `tile|float[32][33]`, kept for good
+    std::string text = name;
+    for (int i = 0; dims[i]; ++i) text += crucible::format("[%u]", dims[i]);
+    static std::set<std::string> kept;
+    return kept.insert(text).first->c_str();
+}
+
+void* crucible_shared(const void* site, size_t size, size_t align, const char* name, const uint32_t* dims) {
     if (!current) abort();
     crucible::Block* block = current->block;
     for (const auto& variable : block->variables)
@@ -201,7 +218,7 @@ void* crucible_shared(const void* site, size_t size, size_t align, const char* n
     if (total + crucible::launch->shape->shared > crucible::kSharedOptIn)
         crucible::fatal("launch-limits", CALLER, crucible::format("%zu bytes of static and %lu of dynamic shared memory; the limit of the GPU is %lu",
                         total, crucible::launch->shape->shared, crucible::kSharedOptIn), 0, 1);
-    block->variables.push_back(crucible::SharedVariable{site, name, at, size});
+    block->variables.push_back(crucible::SharedVariable{site, shared_label(name, dims), at, size});
     block->used = uint32_t(at + size + std::min<size_t>(std::max<size_t>(size, 64), 4096));
     memset(block->valid + at, 1, size);
     memset(block->written + at, 0, size);
@@ -270,7 +287,6 @@ void crucible_free(void* pointer) { crucible::memory.free(pointer); }
 int crucible_is_allocation(const void* pointer) { return crucible::memory.owns(pointer); }
 int crucible_last_error(int clear) {
     const int error = crucible::last_error;
-    crucible::unchecked_line = 0;
     if (clear && !crucible::sticky_error) crucible::last_error = 0;
     return error;
 }
@@ -295,20 +311,43 @@ void crucible_call_begins() {
     crucible::last_error = crucible::sticky_error = crucible::unchecked_line = 0;
 }
 // After it: the error that is still pending, and a fault when nobody looked at a refused launch.
-int crucible_call_ended() {
-    if (crucible::unchecked_line) {
+int crucible_call_ended(int raised) {
+    // A caller who looks at the error says so; one that returns as if nothing had happened did not.
+    if (crucible::unchecked_line && !raised) {
         crucible::Fault fault = crucible::unchecked;
         fault.kind = "unchecked-launch";
         fault.detail = "nobody asked for the error of this launch: " + fault.detail;
         crucible::report(std::move(fault));
     }
     crucible::unchecked_line = 0;
+    crucible::given_to.clear();
     crucible::memory.drop_foreign();
     return crucible::sticky_error ? crucible::sticky_error : crucible::last_error;
 }
 void crucible_foreign(const void* from, size_t bytes) {
     const uintptr_t lo = uintptr_t(from);
     if (bytes && !crucible::memory.owns(from)) crucible::memory.add_region(lo, lo + bytes, false, "");
+}
+// A result that still holds what allocation left: some of it was never written. The kernel that had it last is named.
+void crucible_returned(const void* from, size_t bytes) {
+    if (!crucible::memory.owns(from)) return;
+    const uint32_t* words = static_cast<const uint32_t*>(from);
+    size_t fresh = 0, first = 0;
+    for (size_t i = 0; i < bytes / 4; ++i) {
+        const bool split = words[i] == 0x5EED5000u && i + 1 < bytes / 4 && words[i + 1] == 0x7FF8C0DEu;
+        if ((crucible::holds_poison(words[i]) || split) && !fresh++) first = i;
+    }
+    const crucible::Allocation* allocation = crucible::memory.nearest(uintptr_t(from));
+    if (!fresh || !allocation) return;
+    auto known = crucible::given_to.find(uintptr_t(allocation->base));
+    if (known == crucible::given_to.end()) return;
+    crucible::Fault fault = crucible::fault_here("uninitialised-global", 0,
+        crucible::format("%zu of %zu bytes of a result were never written, the first", 4 * fresh, bytes));
+    fault.kernel = known->second.kernel;
+    const size_t element = known->second.element;
+    fault.memory = element ? crucible::format("element %zu of `%s` (%s[%zu])", 4 * first / element, known->second.parameter.c_str(), known->second.type.c_str(), bytes / element)
+                           : crucible::format("byte %zu of `%s`", 4 * first, known->second.parameter.c_str());
+    crucible::report(std::move(fault));
 }
 char* crucible_faults() { return strdup(crucible::faults_json().c_str()); }
 void crucible_forget_faults() {

@@ -128,6 +128,14 @@ static int run(const Kernel* kernel, const Shape* shape, void (*thread)(void*), 
     now.blocks = uint64_t(shape->grid[0]) * shape->grid[1] * shape->grid[2];
     order_threads(thread_order, int(shape->block[0] * shape->block[1] * shape->block[2]));
     launch = &now;
+    for (int i = 0; i < count; ++i) {
+        uintptr_t pointer;
+        if (arguments[i].size != 8) continue;
+        std::memcpy(&pointer, arguments[i].bytes, 8);
+        if (!memory.owns(reinterpret_cast<void*>(pointer))) continue;
+        if (const Allocation* allocation = memory.nearest(pointer))
+            given_to[uintptr_t(allocation->base)] = Given{kernel->name, parameter_name(i), arguments[i].type, arguments[i].element};
+    }
     catch_signals();
     run_grid();
     release_signals();

@@ -63,6 +63,11 @@ static double thread_limit_s = 10;
 static std::unordered_map<const void*, size_t> allowed_shared;
 static size_t allowed_shared_anywhere = kSharedDefault;
 static std::set<std::string> launched;
+struct Given {
+    std::string kernel, parameter, type;
+    size_t element;
+};
+static std::map<uintptr_t, Given> given_to;  // allocation -> the kernel that had a pointer to it last
 static uint32_t next_serial = 1;
 static uint64_t launches = 0, unwritten_reads = 0;
 

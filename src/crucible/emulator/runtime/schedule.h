@@ -127,8 +127,7 @@ static void thread_done(Fiber* fiber) {
         if (other->state != kAtWarp || other->call->op == kActive) continue;
         const uint32_t group = gathered(block, number, other->call);
         if (group == (other->call->mask & live)) {
-            if (group != other->call->mask) reads_of_absent(block, number, group, other->call->mask, other->pc);
-            complete(block, number, group);
+            finish_group(block, number, group, other->call->mask, other->pc);
         }
     }
     if (block->live) try_barrier(block);
@@ -294,6 +293,7 @@ static uint64_t block_at(uint64_t place) { return schedule == 1 ? launch->blocks
 static void run_grid() {
     std::vector<std::unique_ptr<Block>> spare;
     long idle = 0;
+    uint64_t idle_since = 0;
     auto add = [&] {
         const uint64_t linear = block_at(launch->next_block++);
         if (!spare.empty()) {
@@ -342,8 +342,9 @@ static void run_grid() {
             sticky_error = last_error = 720;
             break;
         }
-        idle = launch->progress ? 0 : idle + 1;
-        if (idle > 2000) blocked_for_good();
+        if (launch->progress) idle = 0;
+        if (idle++ == 0) idle_since = crucible_clock();
+        if (idle > 2000 && double(crucible_clock() - idle_since) * 1e-9 > std::min(thread_limit_s, 1.0)) blocked_for_good();
     }
     for (auto& block : launch->active) give_back(*block);
     for (auto& block : spare) give_back(*block);

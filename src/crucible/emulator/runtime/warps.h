@@ -81,7 +81,8 @@ static void answer(Block* block, int number, uint32_t group, Fiber* fiber) {
     switch (call->op) {
         case kSync:
         case kActive: word = group; break;
-        case kShuffle: {
+        case kShuffle:
+        case kShuffleNear: {
             const bool there = call->source >= 0 && call->source < 32 && (group >> call->source & 1);
             const WarpCall* from = there ? lane_of(block, number, call->source)->call : call;
             std::memcpy(call->out, from->in, sizeof call->in);
@@ -129,17 +130,45 @@ static uint32_t gathered(Block* block, int number, const WarpCall* call) {
     return group;
 }
 
+// Lanes that the mask names and that had ended: on a GPU they are not there to take part.
+static void ended_lanes(Block* block, int number, uint32_t missing, uint32_t mask, uintptr_t pc) {
+    for (int lane = 0; lane < 32 && number * 32 + lane < block->threads; ++lane) {
+        if (!(missing >> lane & 1)) continue;
+        Fault fault = fault_here("absent-lanes", pc, format("the mask 0x%08x names %d lanes that had ended", mask, __builtin_popcount(missing)));
+        for (const Fiber& fiber : block->fibers)
+            if (int(fiber.ids.linear / 32) == number && fiber.state == kAtWarp) where(&fiber, fault.block, fault.thread);
+        fault.has_other = true;
+        where(lane_of(block, number, lane), fault.other_block, fault.other_thread);
+        report(std::move(fault));
+        return;
+    }
+}
+
+static void finish_group(Block* block, int number, uint32_t group, uint32_t mask, uintptr_t pc);
+
 static void reads_of_absent(Block* block, int number, uint32_t group, uint32_t mask, uintptr_t pc) {
     for (int lane = 0; lane < 32; ++lane) {
         if (!(group >> lane & 1)) continue;
         Fiber* fiber = lane_of(block, number, lane);
         const int source = fiber->call->source;
-        if (fiber->call->op != kShuffle || source < 0 || source > 31 || (group >> source & 1) || !(mask >> source & 1)) continue;
-        Fault fault = fault_here("absent-lanes", pc, format("the mask 0x%08x names lane %d, whose value is read, but that thread has ended or never was", mask, source));
+        const bool shuffle = fiber->call->op == kShuffle || fiber->call->op == kShuffleNear;
+        if (!shuffle || source < 0 || source > 31 || (group >> source & 1)) continue;
+        // A reduction's upper lanes read past their mask and nobody uses it; a lane named by its number is meant.
+        if (!(mask >> source & 1) && fiber->call->op == kShuffleNear) continue;
+        const char* why = mask >> source & 1 ? "has ended or never was" : "is not in the mask";
+        Fault fault = fault_here("absent-lanes", pc, format("mask 0x%08x: the value of lane %d is read, which %s", mask, source, why));
         where(fiber, fault.block, fault.thread);
         report(std::move(fault));
         return;
     }
+}
+
+static void finish_group(Block* block, int number, uint32_t group, uint32_t mask, uintptr_t pc) {
+    const int op = lane_of(block, number, __builtin_ctz(group))->call->op;
+    const uint32_t exist = block->threads >= (number + 1) * 32 ? ~0u : (1u << (block->threads - number * 32)) - 1;
+    if (mask & exist & ~group) ended_lanes(block, number, mask & exist & ~group, mask, pc);
+    else if (op == kShuffle || (op == kShuffleNear && group != mask)) reads_of_absent(block, number, group, mask, pc);
+    complete(block, number, group);
 }
 
 [[gnu::noinline]] static void warp_operation(WarpCall* call, uintptr_t pc) {
@@ -159,8 +188,7 @@ static void reads_of_absent(Block* block, int number, uint32_t group, uint32_t m
         const uint32_t group = gathered(block, number, call);
         const uint32_t wanted = call->mask & live_lanes(block, number);
         if (group == wanted) {
-            if (group != call->mask) reads_of_absent(block, number, group, call->mask, pc);
-            complete(block, number, group);
+            finish_group(block, number, group, call->mask, pc);
         }
     }
     leave(fiber);

@@ -33,7 +33,7 @@ struct Shape {
 };
 
 enum WarpOp : int {
-    kSync, kShuffle, kBallot, kAll, kAny, kMatchAny, kMatchAll, kActive, kAddU, kMinU, kMaxU, kAnd, kOr, kXor, kMinS, kMaxS
+    kSync, kShuffle, kBallot, kAll, kAny, kMatchAny, kMatchAll, kActive, kAddU, kMinU, kMaxU, kAnd, kOr, kXor, kMinS, kMaxS, kShuffleNear
 };
 
 struct WarpCall {
@@ -54,7 +54,7 @@ extern "C" {
 extern crucible::Ids* crucible_ids;
 int crucible_run(const crucible::Kernel*, const crucible::Shape*, void (*thread)(void*), void* closure,
                  const crucible::Argument*, int arguments);
-void* crucible_shared(const void* site, size_t size, size_t align, const char* name);
+void* crucible_shared(const void* site, size_t size, size_t align, const char* name, const uint32_t* dims);
 void* crucible_dynamic_shared(const char* name);
 size_t crucible_dynamic_shared_bytes();
 int crucible_barrier(int kind, int value);

@@ -72,25 +72,30 @@ CRUCIBLE_INLINE void raw_store(T* at, T value) {
 template <class T, class F>
 CRUCIBLE_INLINE T atomically(T* at, F change) {
     crucible_atomic(at, sizeof(T));
-    const T before = raw_load(at);
-    raw_store(at, T(change(before)));
+    const T before = raw_load(at), after = T(change(before));
+    raw_store(at, after);
+    if (__builtin_memcmp(&before, &after, sizeof(T)) == 0) {  // one that changes nothing may be a thread that waits
+        uint64_t seen = 0;
+        __builtin_memcpy(&seen, &before, sizeof(T) < 8 ? sizeof(T) : 8);
+        crucible_observed(at, seen, kAcquire);
+    }
     return before;
 }
 
 // ---- warp operations
 // Values travel in registers: a buffer would be memory that the sanitizer watches.
 template <class T>
-CRUCIBLE_INLINE T shuffled(uint32_t mask, T value, int source) {
+CRUCIBLE_INLINE T shuffled(uint32_t mask, T value, int source, int op = kShuffleNear) {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 16);
-    if constexpr (sizeof(T) == 8) return __builtin_bit_cast(T, crucible_warp(kShuffle, mask, source, __builtin_bit_cast(uint64_t, value), 8));
-    else if constexpr (sizeof(T) == 4) return __builtin_bit_cast(T, uint32_t(crucible_warp(kShuffle, mask, source, __builtin_bit_cast(uint32_t, value), 4)));
-    else if constexpr (sizeof(T) == 2) return __builtin_bit_cast(T, uint16_t(crucible_warp(kShuffle, mask, source, __builtin_bit_cast(uint16_t, value), 2)));
-    else if constexpr (sizeof(T) == 1) return __builtin_bit_cast(T, uint8_t(crucible_warp(kShuffle, mask, source, __builtin_bit_cast(uint8_t, value), 1)));
+    if constexpr (sizeof(T) == 8) return __builtin_bit_cast(T, crucible_warp(op, mask, source, __builtin_bit_cast(uint64_t, value), 8));
+    else if constexpr (sizeof(T) == 4) return __builtin_bit_cast(T, uint32_t(crucible_warp(op, mask, source, __builtin_bit_cast(uint32_t, value), 4)));
+    else if constexpr (sizeof(T) == 2) return __builtin_bit_cast(T, uint16_t(crucible_warp(op, mask, source, __builtin_bit_cast(uint16_t, value), 2)));
+    else if constexpr (sizeof(T) == 1) return __builtin_bit_cast(T, uint8_t(crucible_warp(op, mask, source, __builtin_bit_cast(uint8_t, value), 1)));
     else {
         uint64_t parts[2] = {0, 0};
         std::memcpy(parts, &value, sizeof(T));
-        parts[0] = crucible_warp(kShuffle, mask, source, parts[0], 8);
-        parts[1] = crucible_warp(kShuffle, mask, source, parts[1], 8);
+        parts[0] = crucible_warp(op, mask, source, parts[0], 8);
+        parts[1] = crucible_warp(op, mask, source, parts[1], 8);
         std::memcpy(&value, parts, sizeof(T));
         return value;
     }
@@ -109,7 +114,9 @@ CRUCIBLE_INLINE uint64_t bits_of(T value) {
 // ---- shared memory
 template <class T>
 CRUCIBLE_INLINE T& shared(const void* site, const char* name, size_t align = 1) {
-    return *static_cast<T*>(crucible_shared(site, sizeof(T), align > alignof(T) ? align : alignof(T), name));
+    static constexpr uint32_t dims[4] = {std::extent_v<T, 0>, std::extent_v<T, 1>, std::extent_v<T, 2>, 0};
+    return *static_cast<T*>(const_cast<void*>(static_cast<const volatile void*>(
+        crucible_shared(site, sizeof(T), align > alignof(T) ? align : alignof(T), name, dims))));
 }
 template <class T>
 CRUCIBLE_INLINE T* dynamic_shared(const char* name) {
@@ -212,7 +219,7 @@ CRUCIBLE_INLINE unsigned __activemask() { return crucible::warp(crucible::kActiv
 template <class T>
 CRUCIBLE_INLINE T __shfl_sync(unsigned mask, T v, int from, int width = 32) {
     const int lane = crucible::lane();
-    return crucible::shuffled(mask, v, (lane & ~(width - 1)) | (from & (width - 1)));
+    return crucible::shuffled(mask, v, (lane & ~(width - 1)) | (from & (width - 1)), crucible::kShuffle);
 }
 template <class T>
 CRUCIBLE_INLINE T __shfl_up_sync(unsigned mask, T v, unsigned delta, int width = 32) {
@@ -293,7 +300,6 @@ CRUCIBLE_ATOMIC(atomicDec, unsigned int, old == 0u || old > v ? v : old - 1u)
 template <class T>
 CRUCIBLE_INLINE T crucible_cas(T* at, T compare, T v) {
     const T old = crucible::atomically(at, [=](T old) CRUCIBLE_PLAIN -> T { return old == compare ? v : old; });
-    if (!(old == compare)) crucible_observed(at, uint64_t(old), crucible::kAcquire);
     return old;
 }
 #define CRUCIBLE_CAS(T)                                                                       \
