@@ -215,9 +215,15 @@ void* crucible_shared(const void* site, size_t size, size_t align, const char* n
     if (total > crucible::kSharedDefault || at + size > crucible::kDynamicAt)
         crucible::fatal("launch-limits", CALLER, crucible::format("%zu bytes of static shared memory with `%s`; the compiler's limit is %lu",
                         total, label.c_str(), crucible::kSharedDefault), 0, 1);
-    if (total + crucible::launch->shape->shared > crucible::kSharedOptIn)
-        crucible::fatal("launch-limits", CALLER, crucible::format("%zu bytes of static and %lu of dynamic shared memory; the limit of the GPU is %lu",
-                        total, crucible::launch->shape->shared, crucible::kSharedOptIn), 0, 1);
+    const uint64_t dynamic = crucible::launch->shape->shared;
+    const bool opted_in = crucible::allowed_dynamic(crucible::launch->kernel->address) > crucible::kSharedDefault;
+    const uint64_t limit = opted_in ? crucible::kSharedOptIn : crucible::kSharedDefault;
+    if (total + dynamic > limit) {  // found late, since only the kernel itself shows its static memory
+        crucible::refuse(*crucible::launch->kernel, crucible::format("%zu bytes of static and %lu of dynamic shared memory; the limit%s is %lu",
+                         total, dynamic, opted_in ? "" : " without cudaFuncSetAttribute", limit), 1, *crucible::launch);
+        crucible::launch->aborted = true;
+        crucible::leave(current);
+    }
     block->variables.push_back(crucible::SharedVariable{site, shared_label(name, dims), at, size});
     block->used = uint32_t(at + size + std::min<size_t>(std::max<size_t>(size, 64), 4096));
     memset(block->valid + at, 1, size);
