@@ -15,6 +15,7 @@ from typing import Any
 from crucible import hardware, store
 from crucible.candidate import Candidate, find_candidates, match_candidates
 from crucible.contract import Contract, find_contract
+from crucible.emulator import toolchain
 from crucible.errors import JudgeError, StoreError, TaskError
 from crucible.hardware import Device
 from crucible.judge import sandbox
@@ -57,7 +58,7 @@ def judge(
         training: gradients are required; a missing one fails.
         mode: the module's mode, `train` (as constructed) or `eval`.
         scale: `full` or `small`; None is small on a machine without a GPU where the task declares it.
-        device: `auto`, `cuda` or `cpu`.
+        device: `auto`, `cuda`, `cpu` or `emulator`.
         seed: of weights, inputs and cotangents.
         limits: time, memory and process limits of a candidate.
         fresh: judge again what an earlier run has judged.
@@ -183,6 +184,7 @@ class _Bench:
                 self.limits,
                 work / "inputs",
                 self._header(candidates),
+                self._emulator(candidates),
             )
             everyone = [Examination(c, setting, work / f"candidate{i}") for i, c in enumerate(candidates)]
             oracle = OracleProcess(work, self.limits)
@@ -228,6 +230,17 @@ class _Bench:
         self.findings = tuple(from_json(finding) for finding in description["findings"])
         self._guarded(lambda: self.kept.put(self.key, description["findings"]))
         return description
+
+    def _emulator(self, candidates: list[Candidate]) -> Path | None:
+        """What the emulator compiles candidates against, made once; None where nothing will run on it."""
+        if self.device.kind != "cpu" or not hardware.cxx() or not any(c.language == "cuda" for c in candidates):
+            return None
+        self.say("preparing the emulator (once for all later runs: half a minute)")
+        try:
+            return toolchain.prepare().folder
+        except toolchain.BuildError as error:
+            self.say(f"no emulator: {(str(error).strip().splitlines() or ['?'])[-1]}")
+            return None
 
     def _header(self, candidates: list[Candidate]) -> Path | None:
         """The precompiled `torch/extension.h`, made where enough builds will use it."""

@@ -51,6 +51,8 @@ class Setting:
     """Where the oracle writes what candidates may read."""
     header: Path | None = None
     """A folder with the precompiled `torch/extension.h`."""
+    emulator: Path | None = None
+    """What the emulator prepared for its candidates; None where CUDA C++ runs on a GPU or not at all."""
 
 
 @dataclass
@@ -107,7 +109,9 @@ class Examination:
         self.folder.mkdir(parents=True)
         file = self.folder / "candidate.py"
         file.write_text(self.candidate.source, encoding="utf-8")
-        compile_only = setting.device.kind == "cpu" and self.candidate.language == "cuda"
+        is_cuda = setting.device.kind == "cpu" and self.candidate.language == "cuda"
+        emulator = setting.emulator if is_cuda else None
+        compile_only = is_cuda and emulator is None
         settings = {
             "file": str(file),
             "inputs": str(setting.inputs),
@@ -117,10 +121,13 @@ class Examination:
             "bfloat16": setting.contract.bfloat16_tensors,
             "compile_only": compile_only,
             "header": str(setting.header) if setting.header else "",
+            "emulator": str(emulator) if emulator else "",
         }
-        readable = [str(setting.inputs)] + ([str(setting.header)] if setting.header else [])
+        readable = [str(folder) for folder in (setting.inputs, setting.header, emulator) if folder]
         self.process = CandidateProcess(settings, self.folder, readable, setting.limits)
         reply = self.process.ask({"do": "import"}, "import or build", setting.limits.build_s)
+        if reply.get("not_covered"):
+            raise Stop(NotJudged(f"{reply['not_covered']} is not covered by the emulator, and there is no GPU here"))
         if reply.get("compiled_only"):
             raise Stop(NotJudged("CUDA C++ that compiles for sm_90; there is no GPU here to run it"))
         stop_if_raised(reply, "import")
@@ -138,10 +145,13 @@ class Examination:
             stop_if_raised(reply, "construction")
         except (Ended, Stop) as end:
             return Verdict(name, _as_import(end.outcome))
-        verifier = Verifier(self.process, oracle, description, training=self.setting.task.training)
+        emulated = self.setting.emulator is not None and self.candidate.language == "cuda"
+        verifier = Verifier(self.process, oracle, description, training=self.setting.task.training, emulated=emulated)
         outcome = verifier.verify()
         timing: Timing = NotMeasured(f"only what passes is timed; it {outcome.kind}")
-        if isinstance(outcome, Passed):
+        if emulated and isinstance(outcome, Passed):
+            timing = NotMeasured("the emulator shows what a kernel does, not how long a GPU takes")
+        elif isinstance(outcome, Passed):
             try:
                 timing = self._time()
                 verifier.check_timed(TIMED_CASE)
@@ -207,8 +217,8 @@ def known_without_running(candidate: Candidate, device: Device) -> Outcome | Non
         return DoesNotImport("it defines no class ModelNew")
     if device.kind == "cpu" and candidate.language == "triton":
         return NotJudged("written in Triton; there is no GPU here to run it")
-    if device.kind == "cpu" and candidate.language == "cuda" and not hardware.nvcc():
-        return NotJudged("CUDA C++; there is no GPU here to run it and no nvcc to compile it")
+    if device.kind == "cpu" and candidate.language == "cuda" and not hardware.cxx() and not hardware.nvcc():
+        return NotJudged("CUDA C++; there is no GPU here to run it, and neither g++ for the emulator nor nvcc")
     return None
 
 

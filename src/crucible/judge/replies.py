@@ -43,6 +43,13 @@ _FORMS: dict[str, dict[str, Any]] = {
 }
 
 
+def faults_of(reply: dict[str, Any]) -> list[tuple[str, str]]:
+    """Kind and words of the emulator's faults; what has another form is left out."""
+    faults = reply.get("faults", [])
+    pairs = [fault for fault in faults if _conforms(fault, [str]) and len(fault) == 2] if isinstance(faults, list) else []
+    return [(kind, words) for kind, words in pairs[:50]]
+
+
 def is_reply(verb: str, reply: dict[str, Any]) -> bool:
     """Whether `reply` answers `verb`: with its result, with an exception, or (for `run`) with what is amiss."""
     try:

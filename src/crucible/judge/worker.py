@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from crucible.emulator import extension, pretend, toolchain
 from crucible.judge import building, cheats, clock, diagnostics
 from crucible.judge.channel import Channel, ChannelClosed
 from crucible.judge.compare import CHUNK_BYTES, INTEGER_VIEWS
@@ -41,7 +42,8 @@ class Worker:
         self.mode: str = settings["mode"]
         self.bfloat16: bool = settings["bfloat16"]
         self.channel = channel
-        self.watcher = building.Watcher(settings["compile_only"])
+        self.emulator = _start_emulator(settings.get("emulator", ""))
+        self.watcher = building.Watcher(settings["compile_only"], emulated=self.emulator is not None)
         self.watch = cheats.Watch()
         self.replaced = cheats.snapshot()
         self.model: torch.nn.Module | None = None
@@ -87,6 +89,9 @@ class Worker:
                 tensor.requires_grad_(True)
         self.outputs, self.gradients = [], {}
         poison_free_memory(self.device, request["outputs"])
+        if self.emulator is not None:
+            self.emulator.forget()
+            self.emulator.schedule(request.get("schedule", "forward"))
         poison = Poison()
         swallowed = cheats.Swallowed(self.file)
         with (
@@ -126,6 +131,7 @@ class Worker:
             "swallowed": swallowed.seen,
             "operations": sorted(poison.operations),
             "weights": weights,
+            "faults": self._faults(),
         }
         if request["backward"]:
             self._kept_for_backward = (structure, tensors, given)
@@ -147,6 +153,7 @@ class Worker:
                 name: {"dtype": str(g.dtype)[6:], "shape": list(g.shape)} for name, g in self.gradients.items()
             },
             "mutated": _mutated(tensors, given),
+            "faults": self._faults(),
         }
 
     def send(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -184,6 +191,10 @@ class Worker:
             "flags": self._changed_flags(),
             "builds": [asdict(build) for build in self.watcher.builds],
         }
+
+    def _faults(self) -> list[list[str]]:
+        """Kind and words of each fault since the last run began."""
+        return [] if self.emulator is None else [[fault.kind, fault.words] for fault in self.emulator.faults()]
 
     def _step(self, structure: Any, tensors: list[torch.Tensor], training: bool) -> Callable[[], Any]:
         model = self.model
@@ -313,6 +324,15 @@ def _last_cuda_error() -> tuple[int, str]:
     return 0, ""
 
 
+def _start_emulator(folder: str) -> extension.Emulator | None:
+    """The emulator that was prepared in `folder`, and a process that takes its CPU for a GPU; None without."""
+    if not folder:
+        return None
+    started = extension.start(toolchain.ready(Path(folder)))
+    pretend.install()
+    return started
+
+
 def _failure(error: BaseException, worker: Worker) -> dict[str, Any]:
     """An exception in plain words, with its line in the candidate."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -322,6 +342,8 @@ def _failure(error: BaseException, worker: Worker) -> dict[str, Any]:
         "message": _shortened(text),
         "line": frames[-1].lineno if frames else getattr(error, "lineno", None) or 0,
         "build_failure": diagnostics.is_build_failure(str(error)),
+        "not_covered": worker.watcher.not_covered,
+        "faults": worker._faults(),
         "compiled_only": isinstance(error, building.CompiledOnly) or worker.watcher.compiled,
         "out_of_memory": isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error),
         "forked": worker.watch.forked,

@@ -227,7 +227,7 @@ void* crucible_shared(const void* site, size_t size, size_t align, const char* n
     block->variables.push_back(crucible::SharedVariable{site, shared_label(name, dims), at, size});
     block->used = uint32_t(at + size + std::min<size_t>(std::max<size_t>(size, 64), 4096));
     memset(block->valid + at, 1, size);
-    memset(block->written + at, 0, size);
+    crucible::forget_shared(*block, at, size);
     return block->slot + at;
 }
 

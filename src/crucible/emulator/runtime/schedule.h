@@ -32,6 +32,13 @@ static void order_threads(std::vector<int>& order, int threads) {
 
 static std::vector<int> thread_order;
 
+// Shared memory that no thread of this block has written: NaN, so that what depends on it shows.
+static void forget_shared(Block& block, size_t offset, size_t size) {
+    std::memset(block.written + offset, 0, size);
+    uint32_t* words = reinterpret_cast<uint32_t*>(block.slot + offset);
+    std::fill(words, words + (size + 3) / 4, kFresh);
+}
+
 static void renew_block(Block& block, uint64_t linear) {
     const Shape& shape = *launch->shape;
     block.linear = uint32_t(linear);
@@ -48,8 +55,8 @@ static void renew_block(Block& block, uint64_t linear) {
     block.named_count.clear();
     // Variables keep their places from block to block, so only what they cover is forgotten.
     for (const SharedVariable& variable : block.variables)
-        std::memset(block.written + variable.offset, 0, variable.size);
-    if (shape.shared) std::memset(block.written + kDynamicAt, 0, shape.shared);
+        forget_shared(block, variable.offset, variable.size);
+    if (shape.shared) forget_shared(block, kDynamicAt, shape.shared);
     for (Warp& warp : block.warps) {
         std::memset(&warp, 0, sizeof warp);
         for (int lane = 0; lane < 32; ++lane) warp.clock[lane][lane] = 1;
