@@ -40,7 +40,9 @@ def judge(
     training: Annotated[bool, typer.Option("--training", help="Require gradients.")] = False,
     mode: Annotated[str, typer.Option(help="The modules' mode: train (as constructed) or eval.")] = "train",
     scale: Annotated[str | None, typer.Option(help="full or small; default full on a GPU, small without one.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cuda, cpu or emulator (CUDA C++ on the CPU, every fault named).")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="auto, cuda, cpu or emulator (CUDA C++ on the CPU, every fault named).")
+    ] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of weights, inputs and cotangents.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the run as JSON to this file.")] = None,
     build_limit: Annotated[float, typer.Option(help="Seconds for import and build.")] = Limits.build_s,

@@ -103,12 +103,16 @@ def run(extension: types.ModuleType, kernel: Kernel) -> Outcome:
     except RuntimeError as raised:
         error = str(raised)
     own = {int(line) for line in _kernel_lines(kernel)}
-    faults = tuple(f for f in emulator.faults() if f.kind != "never-ran" or (f.line in own and _named(kernel, f.kernel)))
+    faults = tuple(
+        f for f in emulator.faults() if f.kind != "never-ran" or (f.line in own and _named(kernel, f.kernel))
+    )
     return Outcome(result, error, faults)
 
 
 def _kernel_lines(kernel: Kernel) -> set[int]:
-    return {i for i, line in enumerate(kernel.text.split("\n"), 1) if "__global__" in line or re.search(r"\w+\s*\(", line)}
+    return {
+        i for i, line in enumerate(kernel.text.split("\n"), 1) if "__global__" in line or re.search(r"\w+\s*\(", line)
+    }
 
 
 def _named(kernel: Kernel, name: str) -> bool:

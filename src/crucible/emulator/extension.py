@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from crucible.emulator import toolchain
 from crucible.emulator.faults import Fault, NotCovered
 from crucible.emulator.rewrite import KernelText, Rewritten, loop_head, rewrite
@@ -47,6 +45,7 @@ class _Loaded:
     globals: tuple[str, ...]
     texts: dict[str, list[str]]
     called: bool = False
+    """Since the last `forget`."""
 
 
 @dataclass
@@ -63,7 +62,7 @@ class Emulator:
         """All faults since the last `forget`, kernels that never ran among them."""
         records = json.loads(self._text("crucible_faults"))
         found = [fault for fault in self._resolved(records) if fault is not None]
-        return (*found, *self._never_ran())
+        return (*found, *self.never_ran())
 
     def forget(self) -> None:
         """Faults from now on only."""
@@ -103,7 +102,12 @@ class Emulator:
     def _fault(self, record: dict[str, Any], where: dict[tuple[str, int], tuple[str, int]]) -> Fault | None:
         file, line = where.get((record["file"], record["pc"]), ("", record["line"]))
         _, other_line = where.get((record["file"], record.get("other_pc", 0)), ("", 0))
-        if record["kind"] == "divergent-barrier" and line and line == other_line and "different barriers" in record["detail"]:
+        if (
+            record["kind"] == "divergent-barrier"
+            and line
+            and line == other_line
+            and "different barriers" in record["detail"]
+        ):
             return None  # one barrier of the source that the compiler copied
         if not line:
             line = self._line_of_kernel(record["kernel"])
@@ -146,8 +150,9 @@ class Emulator:
         name = next((name for name in loaded.globals if re.search(rf"\b{name}\s*\[", here)), None)
         return replace(fault, kind="out-of-bounds-global", memory=f"{fault.memory} `{name}`") if name else fault
 
-    def _never_ran(self) -> list[Fault]:
-        launched = self.launched()
+    def never_ran(self, launched: set[str] | None = None) -> list[Fault]:
+        """Kernels of extensions that were called which are neither in `launched` nor among those launched lately."""
+        launched = self.launched() | (launched or set())
         return [
             Fault("never-ran", kernel.name, (0, 0, 0), (0, 0, 0), kernel.line, "", "this kernel was never launched")
             for loaded in self.loaded.values()
@@ -323,6 +328,9 @@ def _in_pytorchs_words(name: str, output: str) -> RuntimeError:
     header = re.search(r"fatal error: (\S+): No such file", output)
     if header and re.match(r"(cu|ATen|c10|torch|nv|thrust|mma|sm_)", header[1]):
         raise NotCovered(f"header {header[1]}")
+    unknown = re.search(r"‘(\w+)’ is not a member of ‘((?:cub|cooperative_groups|nvcuda|at::cuda|c10::cuda)\b[^’]*)’", output)
+    if unknown:
+        raise NotCovered(f"{unknown[2]}::{unknown[1]}")
     return RuntimeError(f"Error building extension '{name}': {output}")
 
 
@@ -340,12 +348,11 @@ def _units(cpp: str, cuda: Rewritten, functions: list[str] | None, anchor: str, 
         if has_cuda:
             units["cuda.cpp"] = _unit("cuda.cu", cuda.text, anchor)
         return units
-    declared, hoisted = [], []
+    declared: list[str] = []
+    hoisted: list[str] = []
     for line in rewrite(cpp, anchor).text.split("\n"):
         (hoisted if line.lstrip().startswith("#") else declared).append(line)
-    exports = "".join(
-        _export(f, f"static_cast<decltype(&crucible_declared::{f})>(&::{f})") for f in functions or ()
-    )
+    exports = "".join(_export(f, f"static_cast<decltype(&crucible_declared::{f})>(&::{f})") for f in functions or ())
     tail = "\n".join([*hoisted, "namespace crucible_declared {", '#line 1 "main.cpp"', *declared, "}", exports])
     return {"cuda.cpp": _unit("cuda.cu", cuda.text, anchor) + f'#line 1 "crucible_exports"\n{tail}\n'}
 
@@ -369,5 +376,3 @@ def _plain(name: str) -> str:
 def _triple(values: list[int]) -> tuple[int, int, int]:
     x, y, z = values
     return x, y, z
-
-

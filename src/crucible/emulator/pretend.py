@@ -130,12 +130,16 @@ def install() -> None:
     for name in ("synchronize", "empty_cache", "set_device", "init", "manual_seed", "manual_seed_all", "set_stream"):
         setattr(torch.cuda, name, _always(None))
     torch.cuda.reset_peak_memory_stats = _always(None)
-    torch.cuda.Stream, torch.cuda.Event = Stream, Event  # type: ignore[misc, assignment]
-    torch.cuda.stream = torch.cuda.device = _nothing  # type: ignore[assignment, misc]
-    torch.Tensor.is_cuda = property(lambda self: True)  # type: ignore[assignment, method-assign, misc]
-    torch.Tensor.cuda = torch.nn.Module.cuda = lambda self, *_, **__: self  # type: ignore[assignment, method-assign, misc]
-    torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[assignment, method-assign, misc]
-    OnCpu().__enter__()
+    cuda: Any = torch.cuda
+    tensor: Any = torch.Tensor
+    module: Any = torch.nn.Module
+    cuda.Stream, cuda.Event = Stream, Event
+    cuda.stream = cuda.device = _nothing
+    tensor.is_cuda = property(lambda self: True)
+    tensor.cuda = module.cuda = lambda self, *_, **__: self
+    tensor.pin_memory = lambda self, *_: self
+    mode: Any = OnCpu()
+    mode.__enter__()
 
 
 def _always(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import os
@@ -103,13 +104,14 @@ def find_compiler() -> str:
 def prepare(compiler: str | None = None, *, checked: bool = True) -> Toolchain:
     """Builds what candidates are compiled against, once per machine and version (35 s, 500 MB with g++ 12).
 
-    It is kept below `store.home()`. Raises BuildError.
+    It is kept below `$CRUCIBLE_EMULATOR_HOME`, or in `store.home()`. Raises BuildError.
     """
     compiler = compiler or find_compiler()
-    folder = store.home() / "emulator" / _key(compiler)
-    tools = Toolchain(compiler, folder, checked)
-    folder.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(2) as pool:
+    home = Path(os.environ.get("CRUCIBLE_EMULATOR_HOME") or store.home() / "emulator")
+    tools = Toolchain(compiler, home / _key(compiler), checked)
+    tools.folder.mkdir(parents=True, exist_ok=True)
+    with open(tools.folder / "lock", "w") as lock, ThreadPoolExecutor(2) as pool:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # processes that start together build it once
         jobs = []
         if not tools.module.exists():
             jobs.append(pool.submit(_build_module, tools))

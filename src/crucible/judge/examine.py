@@ -158,7 +158,7 @@ class Examination:
             except (Ended, Stop) as end:
                 outcome = end.outcome
         try:
-            self._audit()
+            self._audit(after_running=True)
         except Stop as stop:
             outcome = stop.outcome
         except Ended as ended:
@@ -186,7 +186,7 @@ class Examination:
             covers="forward+backward" if training else "forward",
         )
 
-    def _audit(self) -> None:
+    def _audit(self, *, after_running: bool = False) -> None:
         """Asks the tripwires; a replaced function ends the matter, the rest is named."""
         assert self.process is not None
         seen = self.process.ask({"do": "audit"}, "audit", self.setting.limits.run_s)
@@ -205,6 +205,10 @@ class Examination:
         findings += [
             Finding("it changed a global switch", f"{flag}: {change}") for flag, change in seen["flags"].items()
         ]
+        if self.setting.emulator is not None and after_running:
+            findings += [
+                Finding("a kernel never ran on any of the judge's inputs", words) for words in seen["never_ran"]
+            ]
         self.findings += [finding for finding in findings if finding not in self.findings]
 
 

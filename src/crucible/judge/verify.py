@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from crucible.judge.diagnostics import first_error
@@ -31,7 +31,13 @@ from crucible.judge.verdict import (
     from_json,
 )
 
-_LOST_CONTEXT = ("illegal memory access", "misaligned address", "unspecified launch failure", "illegal instruction")
+_LOST_CONTEXT = (
+    "illegal memory access",
+    "misaligned address",
+    "unspecified launch failure",
+    "illegal instruction",
+    "device-side assert",
+)
 _REFUSED_LAUNCH = (
     "invalid configuration",
     "invalid argument",
@@ -39,7 +45,10 @@ _REFUSED_LAUNCH = (
     "no kernel image",
     "invalid device function",
     "left unchecked",
+    "launch timed out",
+    "too many blocks",
 )
+_REFUSED_KINDS = ("launch-limits", "runaway-loop", "deadlock", "divergent-barrier")
 _WANTS_A_GPU = (
     "Torch not compiled with CUDA enabled",
     "No CUDA GPUs are available",
@@ -84,8 +93,13 @@ class Verifier:
     """Runs one candidate through the oracle's cases."""
 
     def __init__(
-        self, process: CandidateProcess, oracle: OracleProcess, description: dict[str, Any], *, training: bool,
-        emulated: bool = False
+        self,
+        process: CandidateProcess,
+        oracle: OracleProcess,
+        description: dict[str, Any],
+        *,
+        training: bool,
+        emulated: bool = False,
     ) -> None:
         self.process = process
         self.oracle = oracle
@@ -109,12 +123,18 @@ class Verifier:
             return self._explained(ended.outcome)
         finally:
             self.oracle.detach()
-            self.found.findings += [Finding(f"the emulator found: {kind}", words) for words, kind in self.faults.items()]
+            self.found.findings += [
+                Finding(f"the emulator found: {kind}", words) for words, kind in self.faults.items()
+            ]
 
     def _explained(self, outcome: Outcome) -> Outcome:
         """A wrong answer by the fault that stands behind it; the emulator's slowness is nobody's fault."""
         if isinstance(outcome, TimedOut) and self.emulated:
             return NotJudged(f"{outcome.stage} took over {outcome.limit_s:g} s on the emulator")
+        if isinstance(outcome, IllegalAccess | LaunchError):
+            wanted = _REFUSED_KINDS if isinstance(outcome, LaunchError) else ()
+            words = next((w for w, kind in self.faults.items() if not wanted or kind in wanted), "")
+            return replace(outcome, message=f"{words} [{outcome.message}]") if words else outcome
         if isinstance(outcome, Wrong) and outcome.what == "nan":
             unwritten = next((words for words, kind in self.faults.items() if kind.startswith("uninitialised")), "")
             if unwritten:

@@ -42,6 +42,8 @@ class Worker:
         self.mode: str = settings["mode"]
         self.bfloat16: bool = settings["bfloat16"]
         self.channel = channel
+        self.launched: set[str] = set()
+        """Kernels that the emulator has run so far."""
         self.emulator = _start_emulator(settings.get("emulator", ""))
         self.watcher = building.Watcher(settings["compile_only"], emulated=self.emulator is not None)
         self.watch = cheats.Watch()
@@ -90,6 +92,7 @@ class Worker:
         self.outputs, self.gradients = [], {}
         poison_free_memory(self.device, request["outputs"])
         if self.emulator is not None:
+            self.launched |= self.emulator.launched()
             self.emulator.forget()
             self.emulator.schedule(request.get("schedule", "forward"))
         poison = Poison()
@@ -190,11 +193,22 @@ class Worker:
             "hunts": sorted(self.watch.hunts),
             "flags": self._changed_flags(),
             "builds": [asdict(build) for build in self.watcher.builds],
+            "never_ran": self._never_ran(),
         }
 
     def _faults(self) -> list[list[str]]:
         """Kind and words of each fault since the last run began."""
-        return [] if self.emulator is None else [[fault.kind, fault.words] for fault in self.emulator.faults()]
+        return (
+            []
+            if self.emulator is None
+            else [[f.kind, f.words] for f in self.emulator.faults() if f.kind != "never-ran"]
+        )
+
+    def _never_ran(self) -> list[str]:
+        """Kernels of the candidate's that nothing has launched, in words."""
+        if self.emulator is None:
+            return []
+        return [fault.words for fault in self.emulator.never_ran(self.launched)]
 
     def _step(self, structure: Any, tensors: list[torch.Tensor], training: bool) -> Callable[[], Any]:
         model = self.model

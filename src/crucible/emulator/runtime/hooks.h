@@ -250,6 +250,40 @@ uint64_t crucible_warp(int op, uint32_t mask, int source, uint64_t value, uint32
 uint32_t crucible_present_lanes() {
     return current ? crucible::live_lanes(current->block, int(current->ids.linear / 32)) : 0;
 }
+void crucible_gather(uint32_t mask, uint64_t value, uint64_t* all) {
+    crucible::WarpCall call{crucible::kGather, mask, -1, 8, {}, {}, 0};
+    memcpy(call.in, &value, 8);
+    memcpy(call.in + 8, &all, 8);
+    crucible::warp_operation(&call, CALLER);
+}
+void* crucible_shared_base() { return crucible::slots; }
+
+// Asynchronous copies land when they are waited for: who reads before finds what was there.
+void crucible_copy_async(void* to, const void* from, size_t bytes, size_t given) {
+    if (!current) return;
+    if (given) crucible::access(uintptr_t(from), given, false, false, false, true, CALLER);
+    if (uintptr_t(to) % bytes) crucible::misaligned(uintptr_t(to), bytes, true, false, CALLER);
+    if (current->copies.empty()) current->copies.emplace_back();
+    current->copies.back().push_back({static_cast<char*>(to), static_cast<const char*>(from), bytes, given});
+}
+void crucible_copy_commit() {
+    if (!current) return;
+    if (current->copies.empty()) current->copies.emplace_back();
+    current->copies.emplace_back();
+}
+void crucible_copy_wait(int groups) {
+    if (!current) return;
+    auto& all = current->copies;
+    const size_t open = groups == 0 ? 0 : 1;  // wait_all, and wait_group 0 after a commit, mean everything
+    while (all.size() > size_t(groups) + open) {
+        for (const crucible::Copy& copy : all.front()) {
+            crucible::access(uintptr_t(copy.to), copy.bytes, true, false, false, true, CALLER);
+            memset(copy.to, 0, copy.bytes);
+            memcpy(copy.to, copy.from, copy.given);
+        }
+        all.erase(all.begin());
+    }
+}
 void crucible_fence() {
     if (!current) return;
     current->fenced = true;

@@ -70,6 +70,7 @@ static void renew_block(Block& block, uint64_t linear) {
         fiber.spins = 0;
         fiber.spin_at = nullptr;
         fiber.acquired.clear();
+        fiber.copies.clear();
     }
 }
 

@@ -38,6 +38,12 @@ enum State : uint8_t { kUnstarted, kReady, kAtBarrier, kAtWarp, kAtGrid, kAtName
 struct SyncVar;
 using Acquired = std::vector<std::pair<SyncVar*, size_t>>;
 
+struct Copy {
+    char* to;
+    const char* from;
+    size_t bytes, given;
+};
+
 struct Block;
 struct Fiber {
     Ids ids;
@@ -55,6 +61,7 @@ struct Fiber {
     uintptr_t spin_pc = 0;
     int spins = 0;
     Acquired acquired;
+    std::vector<std::vector<Copy>> copies;  // asynchronous ones by group; the last group is still open
 };
 
 struct Warp {

@@ -88,6 +88,15 @@ static void answer(Block* block, int number, uint32_t group, Fiber* fiber) {
             std::memcpy(call->out, from->in, sizeof call->in);
             return;
         }
+        case kGather: {
+            uint64_t* all;
+            std::memcpy(&all, call->in + 8, 8);
+            for (int lane = 0; lane < 32; ++lane) {
+                all[lane] = 0;
+                if (group >> lane & 1) std::memcpy(&all[lane], lane_of(block, number, lane)->call->in, 8);
+            }
+            return;
+        }
         case kBallot:
         case kAll:
         case kAny:

@@ -33,7 +33,7 @@ struct Shape {
 };
 
 enum WarpOp : int {
-    kSync, kShuffle, kBallot, kAll, kAny, kMatchAny, kMatchAll, kActive, kAddU, kMinU, kMaxU, kAnd, kOr, kXor, kMinS, kMaxS, kShuffleNear
+    kSync, kShuffle, kBallot, kAll, kAny, kMatchAny, kMatchAll, kActive, kAddU, kMinU, kMaxU, kAnd, kOr, kXor, kMinS, kMaxS, kShuffleNear, kGather
 };
 
 struct WarpCall {
@@ -62,6 +62,11 @@ void crucible_named_barrier(int id, int threads, int wait);
 void crucible_grid_barrier();
 uint64_t crucible_warp(int op, uint32_t mask, int source, uint64_t value, uint32_t size);
 uint32_t crucible_present_lanes();
+void crucible_gather(uint32_t mask, uint64_t value, uint64_t* all);
+void* crucible_shared_base();
+void crucible_copy_async(void* to, const void* from, size_t bytes, size_t given);
+void crucible_copy_commit();
+void crucible_copy_wait(int groups);
 void crucible_fence();
 void crucible_atomic(const void*, size_t size);  // before an atomic operation, which the caller then does plainly
 void crucible_observed(const void*, uint64_t value, int order);  // what an atomic or volatile read saw: spin loops yield

@@ -29,6 +29,7 @@
 #include "runtime_api.h"
 #include "torch_cuda.h"
 #include "groups.h"
+#include "tensor_cores.h"
 #include "blocks.h"
 #include "bridge.h"
 #include "pybind.h"

@@ -326,8 +326,8 @@ CRUCIBLE_STORE(__stcs)
 CRUCIBLE_STORE(__stwt)
 
 CRUCIBLE_INLINE unsigned __isGlobal(const void* p) { return crucible_is_allocation(p) != 0; }
-CRUCIBLE_INLINE size_t __cvta_generic_to_shared(const void* p) { return size_t(p); }
+CRUCIBLE_INLINE size_t __cvta_generic_to_shared(const void* p) { return size_t(p) - size_t(crucible_shared_base()); }
 CRUCIBLE_INLINE size_t __cvta_generic_to_global(const void* p) { return size_t(p); }
-CRUCIBLE_INLINE void* __cvta_shared_to_generic(size_t p) { return reinterpret_cast<void*>(p); }
+CRUCIBLE_INLINE void* __cvta_shared_to_generic(size_t p) { return static_cast<char*>(crucible_shared_base()) + uint32_t(p); }
 CRUCIBLE_INLINE long long clock64() { return (long long)(crucible_clock()); }
 CRUCIBLE_INLINE int crucible_clock32() { return int(crucible_clock()); }

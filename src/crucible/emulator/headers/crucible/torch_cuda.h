@@ -73,6 +73,9 @@ constexpr T ATenCeilDiv(T a, T b) { return (a + b - 1) / b; }
 }  // namespace at::cuda
 namespace at { template <class T> constexpr T ceil_div_cuda(T a, T b) { return (a + b - 1) / b; } }
 
+// PyTorch defines it for nvcc alone.
+namespace at { template <typename T> struct RestrictPtrTraits { typedef T* __restrict__ PtrType; }; }
+
 // ---- gpuAtomicAdd and its like, also on PyTorch's own half types
 CRUCIBLE_INLINE c10::Half atomicAdd(c10::Half* at, c10::Half v) { return c10::Half(atomicAdd(reinterpret_cast<__half*>(at), __half(v))); }
 CRUCIBLE_INLINE c10::BFloat16 atomicAdd(c10::BFloat16* at, c10::BFloat16 v) { return c10::BFloat16(atomicAdd(reinterpret_cast<__nv_bfloat16*>(at), __nv_bfloat16(v))); }
