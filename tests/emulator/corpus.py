@@ -102,18 +102,10 @@ def run(extension: types.ModuleType, kernel: Kernel) -> Outcome:
         result = getattr(extension, kernel.name)(*kernel.inputs())
     except RuntimeError as raised:
         error = str(raised)
-    own = {int(line) for line in _kernel_lines(kernel)}
-    faults = tuple(
-        f for f in emulator.faults() if f.kind != "never-ran" or (f.line in own and _named(kernel, f.kernel))
-    )
+    # Kernels of the other files in this extension have not run either.
+    faults = tuple(fault for fault in emulator.faults() if fault.kind != "never-ran" or _defines(kernel, fault.kernel))
     return Outcome(result, error, faults)
 
 
-def _kernel_lines(kernel: Kernel) -> set[int]:
-    return {
-        i for i, line in enumerate(kernel.text.split("\n"), 1) if "__global__" in line or re.search(r"\w+\s*\(", line)
-    }
-
-
-def _named(kernel: Kernel, name: str) -> bool:
-    return re.search(rf"\b{name}\s*\(", kernel.text) is not None
+def _defines(kernel: Kernel, name: str) -> bool:
+    return re.search(rf"__global__[^;{{}}]*\b{name}\s*\(", kernel.text) is not None

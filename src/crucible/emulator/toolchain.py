@@ -79,7 +79,8 @@ class Toolchain:
             with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)))) as pool:
                 objects = list(pool.map(lambda name: self._object(folder, name, flags), units))
             built = folder / "extension.so"
-            _run([self.compiler, "-shared", "-o", str(built), *objects, str(self.module)], folder)
+            # Not linked against the runtime, which is loaded globally: ld would read all of libtorch for it (4 s).
+            _run([self.compiler, "-shared", "-o", str(built), *objects], folder)
             out.parent.mkdir(parents=True, exist_ok=True)
             partial = out.with_name(f".{out.name}.{os.getpid()}")
             shutil.copyfile(built, partial)
