@@ -1,4 +1,4 @@
-"""The corpus: every planted fault is found with its kind and line, every repaired twin and every right kernel is clean."""
+"""The corpus: planted faults are found with kind and line, repaired twins and right kernels are clean."""
 
 from __future__ import annotations
 

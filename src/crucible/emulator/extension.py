@@ -194,10 +194,11 @@ def build_inline(
     cuda_sources: Any = None,
     functions: Any = None,
     flags: Sequence[str] = (),
-    tools: Toolchain | None = None,
+    *,
+    checked: bool = True,
 ) -> types.ModuleType:
     """What `load_inline` does. Raises RuntimeError in PyTorch's words when it does not build, or NotCovered."""
-    emulator = start(tools)
+    emulator = start()
     cpp, cuda = _joined(cpp_sources), _joined(cuda_sources)
     wanted = _function_names(functions)
     _refuse(name, cpp, cuda, wanted)
@@ -205,12 +206,13 @@ def build_inline(
     rewritten = rewrite(cuda, anchor)
     units = _units(cpp, rewritten, wanted, anchor, bool(cuda))
     texts = {"main.cpp": cpp.split("\n"), **_texts(cuda)}
-    return _built(emulator, name, units, flags, rewritten, texts)
+    tools = emulator.tools if checked else toolchain.prepare(checked=False)
+    return _built(emulator, tools, name, units, flags, rewritten, texts)
 
 
-def build_files(name: str, sources: Any, flags: Sequence[str] = (), tools: Toolchain | None = None) -> types.ModuleType:
+def build_files(name: str, sources: Any, flags: Sequence[str] = ()) -> types.ModuleType:
     """What `load` does with `.cu` and `.cpp` files that hold a PYBIND11_MODULE."""
-    emulator = start(tools)
+    emulator = start()
     units: dict[str, str] = {}
     kernels: tuple[KernelText, ...] = ()
     globals_: tuple[str, ...] = ()
@@ -223,24 +225,25 @@ def build_files(name: str, sources: Any, flags: Sequence[str] = (), tools: Toolc
         globals_ += rewritten.globals
         texts[Path(file).name] = text.split("\n")
         units[f"{i}.cpp"] = _unit(Path(file).name, rewritten.text, anchor)
-    return _built(emulator, name, units, flags, Rewritten("", kernels, globals_), texts)
+    return _built(emulator, emulator.tools, name, units, flags, Rewritten("", kernels, globals_), texts)
 
 
 def _built(
     emulator: Emulator,
+    tools: Toolchain,
     name: str,
     units: dict[str, str],
     flags: Sequence[str],
     rewritten: Rewritten,
     texts: dict[str, list[str]],
 ) -> types.ModuleType:
-    out = _place(emulator.tools, [*units.items(), *flags, name])
+    out = _place(tools, [*units.items(), *flags, name, tools.checked])
     kept = [flag for flag in flags if re.match(r"-[DIU]", flag)]
     if not out.exists():
         try:
             # Not as -D: a macro that the precompiled header looks at would have g++ throw the header away (7 s).
             named = f"#undef TORCH_EXTENSION_NAME\n#define TORCH_EXTENSION_NAME {name}\n"
-            emulator.tools.compile({file: named + text for file, text in units.items()}, kept, out)
+            tools.compile({file: named + text for file, text in units.items()}, kept, out)
         except BuildError as error:
             raise _in_pytorchs_words(name, str(error)) from None
     exports = emulator.native.load(str(out))
@@ -322,7 +325,7 @@ def _refuse(name: str, cpp: str, cuda: str, functions: list[str] | None) -> None
     if "PYBIND11_MODULE" in names:
         raise _in_pytorchs_words(name, f"main.cpp:1:1: error: redefinition of ‘PyObject* PyInit_{name}()’\n")
     if any(token.text == "PYBIND11_MODULE" for token in tokenize(cuda)):
-        words = f"cuda.cuda.o: in function `PyInit_{name}': multiple definition of `PyInit_{name}'; main.o: first defined here\n"
+        words = f"cuda.cuda.o: multiple definition of `PyInit_{name}'; main.o: first defined here\n"
         raise _in_pytorchs_words(name, f"{words}collect2: error: ld returned 1 exit status\n")
 
 
@@ -330,7 +333,9 @@ def _in_pytorchs_words(name: str, output: str) -> RuntimeError:
     header = re.search(r"fatal error: (\S+): No such file", output)
     if header and re.match(r"(cu|ATen|c10|torch|nv|thrust|mma|sm_)", header[1]):
         raise NotCovered(f"header {header[1]}")
-    unknown = re.search(r"‘(\w+)’ is not a member of ‘((?:cub|cooperative_groups|nvcuda|at::cuda|c10::cuda)\b[^’]*)’", output)
+    unknown = re.search(
+        r"‘(\w+)’ is not a member of ‘((?:cub|cooperative_groups|nvcuda|at::cuda|c10::cuda)\b[^’]*)’", output
+    )
     if unknown:
         raise NotCovered(f"{unknown[2]}::{unknown[1]}")
     return RuntimeError(f"Error building extension '{name}': {output}")

@@ -146,9 +146,7 @@ def _memory(it: _Instruction) -> str | None:
     address, value = (it.operands[1], it.operands[0]) if shape[1] == "ld" else (it.operands[0], it.operands[1])
     pointer = f"(char*)({address})" if ".shared" not in it.name else f"::crucible::from_shared({address})"
     parts = _vector(value)
-    moves = "".join(
-        f"{x} = p[{i}]; " if shape[1] == "ld" else f"p[{i}] = {x}; " for i, x in enumerate(parts)
-    )
+    moves = "".join(f"{x} = p[{i}]; " if shape[1] == "ld" else f"p[{i}] = {x}; " for i, x in enumerate(parts))
     return f"{{ auto* p = ({type_}*)({pointer}); {moves}}}"
 
 
@@ -159,7 +157,8 @@ def _unary(it: _Instruction) -> str | None:
 
 def _arithmetic(it: _Instruction) -> str | None:
     kind = _TYPES.get(it.name.rsplit(".", 1)[-1])
-    forms = {"add": "{1} + {2}", "sub": "{1} - {2}", "mul": "{1} * {2}", "max": "::max({1}, {2})", "min": "::min({1}, {2})",
+    forms = {"add": "{1} + {2}", "sub": "{1} - {2}", "mul": "{1} * {2}", "max": "::max({1}, {2})",
+             "min": "::min({1}, {2})",
              "fma": "::fma({1}, {2}, {3})", "mov": "{1}", "and": "{1} & {2}", "or": "{1} | {2}", "xor": "{1} ^ {2}",
              "mad": "{1} * {2} + {3}"}  # fmt: skip
     form = forms.get(it.name.split(".")[0])

@@ -288,7 +288,8 @@ def _shared_text(type_: str, name: str, dims: str, align: str, is_extern: bool, 
     if is_extern:
         inner = re.sub(r"^\[\s*\]", "", dims).strip()
         if inner:
-            return f"typedef {type_} crucible_t_{name}{inner}; auto* {name} = ::crucible::dynamic_shared<crucible_t_{name}>({json.dumps(name)})"
+            start = f"typedef {type_} crucible_t_{name}{inner}; auto* {name} = "
+            return f"{start}::crucible::dynamic_shared<crucible_t_{name}>({json.dumps(name)})"
         if not in_function:
             return f"static const ::crucible::DynamicShared<{type_}> {name}{{}}"
         return f"{type_}* {name} = ::crucible::dynamic_shared<{type_}>({json.dumps(name)})"
@@ -296,7 +297,8 @@ def _shared_text(type_: str, name: str, dims: str, align: str, is_extern: bool, 
     if not in_function:
         raise NotCovered(f"__shared__ variable {name} outside a function")
     return (
-        f"static const char crucible_s_{name} = 0; typedef {type_} crucible_t_{name}{dims}; crucible_t_{name}& {name} = "
+        f"static const char crucible_s_{name} = 0; typedef {type_} crucible_t_{name}{dims}; "
+        f"crucible_t_{name}& {name} = "
         f"::crucible::shared<crucible_t_{name}>(&crucible_s_{name}, {label}, {align})"
     )
 
@@ -359,9 +361,8 @@ def _launches(tokens: list[Token], kernels: dict[str, list[KernelText]], anchor:
         parameters = ",".join(kernel.parameters) if kernel else ""
         bounds = kernel.bounds if kernel and _is_number(kernel.bounds) else "0"
         record = f"{json.dumps(text)}, {json.dumps(parameters)}, {tokens[start].line}, {address}, &{anchor}, {bounds}"
-        for token in tokens[start:opening]:
-            if token is not tokens[start]:
-                token.text = lines([token]) if token in name else ""
+        for i in range(start + 1, opening):
+            tokens[i].text = "" if at < i < config_end - 1 else lines([tokens[i]])
         tokens[start].text = f"::crucible::Launcher{{::crucible::Config({config}), ::crucible::Kernel{{{record}}}, "
         tokens[start].text += f"[&](auto&... crucible_a) CRUCIBLE_PLAIN {{ {text}(crucible_a...); }}}}"
 

@@ -30,7 +30,7 @@ class CompiledOnly(BaseException):
 
 
 class OutsideEmulator(BaseException):
-    """Raised in a candidate's import when its sources use what the emulator does not know; a BaseException, as above."""
+    """Raised in a candidate's import when its sources use what the emulator does not know."""
 
 
 @dataclass(frozen=True)

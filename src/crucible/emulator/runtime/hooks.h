@@ -52,6 +52,7 @@ static void acquire(Fiber* fiber, uintptr_t at) {
 static void publish(Fiber* fiber, uintptr_t at) {
     if (!fiber->fenced) return;
     Warp& warp = fiber->block->warps[fiber->ids.linear / 32];
+    warp.touched = true;
     uint16_t& clock = warp.clock[fiber->ids.lane][fiber->ids.lane];
     launch->sync_vars[at].log.push_back(Release{fiber->block->linear, epoch_of(fiber->when), fiber->ids.linear, clock});
     if (clock < kClockMask - 1) ++clock;

@@ -50,16 +50,16 @@ static void renew_block(Block& block, uint64_t linear) {
     block.epoch = 1;
     block.live = block.threads;
     block.waiting = block.next = 0;
-    block.reported_exit = false;
+    block.reported_exit = block.votes = false;
     block.acquired.clear();
     block.named_count.clear();
     // Variables keep their places from block to block, so only what they cover is forgotten.
     for (const SharedVariable& variable : block.variables)
         forget_shared(block, variable.offset, variable.size);
     if (shape.shared) forget_shared(block, kDynamicAt, shape.shared);
-    for (Warp& warp : block.warps) {
-        std::memset(&warp, 0, sizeof warp);
-        for (int lane = 0; lane < 32; ++lane) warp.clock[lane][lane] = 1;
+    for (size_t number = 0; number < block.warps.size(); ++number) {
+        forget_order(block.warps[number]);
+        all_live(block, int(number));
     }
     for (int i = 0; i < block.threads; ++i) {
         Fiber& fiber = block.fibers[i];
@@ -128,13 +128,14 @@ static void thread_done(Fiber* fiber) {
     launch->progress = true;
     // Lanes that wait for this one need wait no longer.
     const int number = fiber->ids.linear / 32;
-    const uint32_t live = live_lanes(block, number);
+    block->warps[number].live &= ~(1u << fiber->ids.lane);
+    const uint32_t live = block->warps[number].waiting;
     for (int lane = 0; lane < 32; ++lane) {
         if (!(live >> lane & 1)) continue;
         Fiber* other = lane_of(block, number, lane);
         if (other->state != kAtWarp || other->call->op == kActive) continue;
         const uint32_t group = gathered(block, number, other->call);
-        if (group == (other->call->mask & live)) {
+        if (group == (other->call->mask & live_lanes(block, number))) {
             finish_group(block, number, group, other->call->mask, other->pc);
         }
     }
@@ -223,10 +224,9 @@ static void deadlock(Block* block) {
 
 static Fiber* next_fiber(Block* block) {
     if (!block->ready.empty()) {
-        size_t at = 0;
-        if (schedule == 2) at = chance() % block->ready.size();
-        Fiber* fiber = block->ready[at];
-        block->ready.erase(block->ready.begin() + long(at));
+        if (schedule == 2) std::swap(block->ready.front(), block->ready[chance() % block->ready.size()]);
+        Fiber* fiber = block->ready.front();
+        block->ready.pop_front();
         return fiber;
     }
     if (block->next < block->threads) {

@@ -66,7 +66,11 @@ struct Fiber {
 
 struct Warp {
     uint16_t clock[32][32];  // clock[i][j]: what lane i knows of lane j's time
-    bool saturated;
+    bool saturated, touched;  // touched: clocks have moved since the last barrier
+    uint32_t live;           // lanes that have not ended
+    uint32_t waiting, mask;  // lanes at a warp operation, and that of the first of them
+    int op;
+    bool mixed;  // they wait at different ones
 };
 
 struct SharedVariable {
@@ -79,7 +83,7 @@ struct SharedVariable {
 struct Block {
     uint32_t index[3], linear, serial, epoch;
     int threads, live, waiting, next;
-    bool any_exit_while_waiting, reported_exit;
+    bool reported_exit, votes;  // votes: somebody waits at a barrier that counts
     std::vector<Fiber> fibers;
     std::vector<Warp> warps;
     std::deque<Fiber*> ready, yielded;
@@ -140,7 +144,7 @@ struct Launch {
     std::vector<uint32_t> owner;  // serial - first_serial -> linear block
     uintptr_t module_base;
     std::string module_file;
-    bool fences, aborted, unstarted_blocks;
+    bool acquired_any, fences, aborted, unstarted_blocks;
     uint64_t next_block, blocks;
     std::vector<std::unique_ptr<Block>> active;
     std::unordered_map<uintptr_t, SyncVar> sync_vars;

@@ -1,10 +1,21 @@
 // Warp operations as a rendezvous of lanes, and the barriers of a block.
 
-static uint32_t live_lanes(const Block* block, int warp) {
-    uint32_t lanes = 0;
-    for (int lane = 0; lane < 32 && warp * 32 + lane < block->threads; ++lane)
-        if (block->fibers[warp * 32 + lane].state != kDone) lanes |= 1u << lane;
-    return lanes;
+static uint32_t live_lanes(const Block* block, int warp) { return block->warps[warp].live; }
+
+static void forget_order(Warp& warp) {
+    if (!warp.touched && warp.clock[0][0]) return;
+    warp.touched = false;
+    std::memset(warp.clock, 0, sizeof warp.clock);
+    for (int lane = 0; lane < 32; ++lane) warp.clock[lane][lane] = 1;
+    warp.saturated = false;
+}
+
+static void all_live(Block& block, int number) {
+    Warp& warp = block.warps[number];
+    const int lanes = std::min(32, block.threads - number * 32);
+    warp.live = lanes == 32 ? ~0u : (1u << lanes) - 1;
+    warp.waiting = 0;
+    warp.mixed = false;
 }
 
 static Fiber* lane_of(Block* block, int warp, int lane) { return &block->fibers[warp * 32 + lane]; }
@@ -19,6 +30,7 @@ static void set_when(Fiber* fiber, uint32_t epoch, uint32_t clock) {
 }
 
 static void merge(Acquired& into, const Acquired& from) {
+    launch->acquired_any = true;
     for (const auto& [var, prefix] : from) {
         bool known = false;
         for (auto& [mine, have] : into)
@@ -33,6 +45,7 @@ static void merge(Acquired& into, const Acquired& from) {
 // All lanes of the group now know what each of them did before.
 static void order_lanes(Block* block, int number, uint32_t group) {
     Warp& warp = block->warps[number];
+    warp.touched = true;
     uint16_t joined[32] = {};
     Acquired acquired;
     for (int lane = 0; lane < 32; ++lane) {
@@ -122,6 +135,7 @@ static void complete(Block* block, int number, uint32_t group) {
     for (int lane = 0; lane < 32; ++lane)
         if (group >> lane & 1) answer(block, number, group, lane_of(block, number, lane));
     order_lanes(block, number, group);
+    block->warps[number].waiting &= ~group;
     for (int lane = 0; lane < 32; ++lane) {
         const int at = schedule == 1 ? 31 - lane : lane;
         if (group >> at & 1) wake(lane_of(block, number, at));
@@ -130,6 +144,8 @@ static void complete(Block* block, int number, uint32_t group) {
 
 // Lanes of a warp that wait at the same kind of operation under the same mask.
 static uint32_t gathered(Block* block, int number, const WarpCall* call) {
+    const Warp& warp = block->warps[number];
+    if (!warp.mixed && warp.op == call->op && warp.mask == call->mask) return warp.waiting;
     uint32_t group = 0;
     for (int lane = 0; lane < 32 && number * 32 + lane < block->threads; ++lane) {
         const Fiber* fiber = lane_of(block, number, lane);
@@ -193,6 +209,15 @@ static void finish_group(Block* block, int number, uint32_t group, uint32_t mask
     fiber->call = call;
     fiber->pc = pc;
     fiber->state = kAtWarp;
+    Warp& warp = block->warps[number];
+    if (!warp.waiting) {
+        warp.op = call->op;
+        warp.mask = call->mask;
+        warp.mixed = false;
+    } else if (warp.op != call->op || warp.mask != call->mask) {
+        warp.mixed = true;
+    }
+    warp.waiting |= 1u << fiber->ids.lane;
     if (call->op != kActive) {
         const uint32_t group = gathered(block, number, call);
         const uint32_t wanted = call->mask & live_lanes(block, number);
@@ -207,7 +232,10 @@ static void finish_group(Block* block, int number, uint32_t group, uint32_t mask
 
 static void release_barrier(Block* block) {
     int count = 0, all = 1, any = 0;
+    const bool votes = block->votes;
+    block->votes = false;
     for (Fiber& fiber : block->fibers) {
+        if (!votes) break;
         if (fiber.state != kAtBarrier) continue;
         count += fiber.barrier_value != 0;
         all &= fiber.barrier_value != 0;
@@ -218,15 +246,13 @@ static void release_barrier(Block* block) {
         block->serial = next_serial++;
         launch->owner.push_back(block->linear);
     }
-    for (Fiber& fiber : block->fibers)
+    if (launch->acquired_any)
+      for (Fiber& fiber : block->fibers)
         if (!fiber.acquired.empty()) {
             merge(block->acquired, fiber.acquired);
             fiber.acquired.clear();
         }
-    for (Warp& warp : block->warps) {
-        std::memset(&warp, 0, sizeof warp);
-        for (int lane = 0; lane < 32; ++lane) warp.clock[lane][lane] = 1;
-    }
+    for (Warp& warp : block->warps) forget_order(warp);
     block->waiting = 0;
     uintptr_t first = 0;
     const Fiber* first_fiber = nullptr;
@@ -281,6 +307,7 @@ static void try_barrier(Block* block) {
     settle_pending();
     fiber->barrier_kind = kind;
     fiber->barrier_value = value;
+    fiber->block->votes |= kind != 0;
     fiber->pc = pc;
     fiber->state = kAtBarrier;
     ++fiber->block->waiting;
@@ -317,6 +344,7 @@ static void try_barrier(Block* block) {
             if (!waits && &other != fiber) continue;
             merge(other.acquired, now);
             Warp& warp = block->warps[other.ids.linear / 32];
+            warp.touched = true;
             if (warp.clock[other.ids.lane][other.ids.lane] < kClockMask - 1)
                 set_when(&other, block->epoch, ++warp.clock[other.ids.lane][other.ids.lane]);
             if (waits) wake(&other);
