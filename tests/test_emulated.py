@@ -41,7 +41,7 @@ RIGHT = "if (i < n) out[i] = x[i];"
         (RIGHT, "passed", "passed"),
         ("out[i + (i < n ? 0 : n)] = x[i < n ? i : 0];", "illegal-access", "past the end of `out`"),
         ("if (i < n - 1) out[i] = x[i];", "incomplete", "never written"),
-        ("if (i < n) out[i] = x[i] + 1 / (i / n);", "illegal-access", "division-by-zero"),
+        ("if (i < n) out[i] = x[i] + 7 / (i / n);", "illegal-access", "division-by-zero"),
         ('if (i < n) { out[i] = 0; asm volatile("wgmma.fence.sync.aligned;"); }', "not-judged", "wgmma.fence"),
     ],
 )
