@@ -20,7 +20,7 @@ from rich.console import Console
 
 import crucible
 from crucible import hardware
-from crucible.report.table import show
+from crucible.report.table import PLAIN_WIDTH, show
 
 TASKS = Path(__file__).parents[1] / "tasks"
 
@@ -54,7 +54,7 @@ def record(args: argparse.Namespace) -> None:
             run = crucible.judge(
                 task, contract=contract, scale=args.scale, device=args.device, fresh=True, say=_say(start)
             )
-            show(run, Console(width=140))
+            show(run, Console(width=PLAIN_WIDTH))
             record["runs"].append(_entry(run, contract, time.monotonic() - start))
             args.file.write_text(json.dumps(record, indent=1) + "\n")
     stated = [c["as_stated"] for r in record["runs"] for c in r["candidates"]]
@@ -63,19 +63,40 @@ def record(args: argparse.Namespace) -> None:
 
 def markdown(record: dict[str, Any]) -> str:
     """The README's table."""
-    rows = ["| task | candidate | Evaluation | Runtime (ms) | error / noise | verdict |", "|---|---|---|---|---|---|"]
+    names = ["task", "candidate", "Evaluation", "Runtime (ms)", "over eager", "over the best baseline", "of floor"]
+    rows = [f"| {' | '.join([*names, 'error / noise', 'verdict'])} |", "|" + "---|" * (len(names) + 2)]
     for run in record["runs"]:
-        for c in run["candidates"]:
-            errors = [_noise_multiple(c[part]) for part in ("forward", "backward")]
-            error = max((e for e in errors if e is not None), default=None)
-            timing = c["timing"]
-            time_ms = f"{timing['median_ms']:.3g}" if c["evaluation"] else "-1"
-            words = c["verdict"]["words"].replace("|", "\\|")
-            rows.append(
-                f"| {run['task'].split('_')[0]} ({run['contract']}) | {c['name']} | {c['evaluation']} | {time_ms} "
-                f"| {'-' if error is None else f'{error:.2g}'} | {words} |"
-            )
+        best = _best_baseline(run)
+        for entry in run["candidates"] + run["baselines"]:
+            rows.append(f"| {run['task'].split('_')[0]} ({run['contract']}) | {' | '.join(_cells(entry, best))} |")
     return "\n".join(rows)
+
+
+def _cells(entry: dict[str, Any], best: str) -> list[str]:
+    errors = [_noise_multiple(entry[part]) for part in ("forward", "backward")]
+    error = max((e for e in errors if e is not None), default=None)
+    right, timing = entry["evaluation"], entry["timing"]
+    rank = f"{entry['rank']}. " if entry["rank"] else ""
+    words = entry["verdict"]["words"].replace("|", "\\|") if "as_stated" in entry else "baseline"
+    return [
+        f"{rank}{entry['name']}",
+        str(right),
+        f"{timing['median_ms']:.3g}" if right else "-1",
+        *(_speedup(timing, rival) if right else "-" for rival in ("eager", best)),
+        f"{entry['share_of_floor']:.1%}" if right else "-",
+        "-" if error is None else f"{error:.2g}",
+        words,
+    ]
+
+
+def _speedup(timing: dict[str, Any], rival: str) -> str:
+    found = next((s for s in timing["speedups"] if s["baseline"] == rival), None)
+    return f"{found['ratio']:.3g} [{found['interval'][0]:.3g}, {found['interval'][1]:.3g}]" if found else "-"
+
+
+def _best_baseline(run: dict[str, Any]) -> str:
+    right = [b for b in run["baselines"] if b["evaluation"]]
+    return str(min(right, key=lambda b: b["runtime_ms"])["name"]) if right else ""
 
 
 def _noise_multiple(check: dict[str, Any]) -> float | None:
@@ -87,8 +108,9 @@ def _noise_multiple(check: dict[str, Any]) -> float | None:
 
 def _entry(run: crucible.Run, contract: str, seconds: float) -> dict[str, Any]:
     data = run.to_json()
-    for entry in data["candidates"]:
+    for entry in data["candidates"] + data["baselines"]:
         entry.pop("log")
+    for entry in data["candidates"]:
         entry["as_stated"] = entry["verdict"]["kind"] == _stated(run.task.path.parent, entry["name"], contract)
     for key in ("device", "versions"):
         data.pop(key)

@@ -36,7 +36,7 @@ def judge_batch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
     def judge(task: Path, candidates: list[Path], **options: Any) -> crucible.Run:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("CRUCIBLE_HOME", str(tmp_path_factory.mktemp("home")))
-            return crucible.judge(task, candidates, **{"device": "cpu", **options})
+            return crucible.judge(task, candidates, **{"device": "cpu", "baselines": "none", **options})
 
     yield judge
 
@@ -48,6 +48,6 @@ def judge_source(tmp_path: Path) -> Judge:
     def judge(source: str, task: str | Path = SMALL_TASK, **options: Any) -> crucible.Verdict:
         name = options.pop("name", "candidate_under_test")
         file = write(tmp_path / f"{name}.py", source)
-        return crucible.judge(task, [file], **{"device": "cpu", **options}).verdict(name)
+        return crucible.judge(task, [file], **{"device": "cpu", "baselines": "none", **options}).verdict(name)
 
     return judge

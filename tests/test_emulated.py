@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+import io
+from pathlib import Path
 
-from support import IDENTITY_TASK, Judge, claims
+import pytest
+from rich.console import Console
+
+import crucible
+from crucible.contract import CONTRACTS
+from crucible.hardware import Device
+from crucible.judge.evidence import Measured, NotMeasured
+from crucible.judge.verdict import Passed, Verdict
+from crucible.report import table
+from crucible.run import Run
+from crucible.task import Task
+from support import IDENTITY_TASK, Judge, claims, write
 
 CANDIDATE = '''
 import torch
@@ -63,3 +75,60 @@ def test_a_race_that_matters_is_not_reproducible(judge_source: Judge) -> None:
     verdict = judge_source(CANDIDATE.format(body=body), IDENTITY_TASK, device="emulator")
     assert verdict.outcome.words.startswith("wrong not reproducible: right once, then"), verdict.outcome.words
     assert "race-global" in claims(verdict)
+
+
+PYTORCH = """
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return x.clone()
+"""
+
+
+def test_emulated_passes_are_not_timed_and_nothing_races_for_them_alone(tmp_path: Path) -> None:
+    emulated = write(tmp_path / "emulated.py", CANDIDATE.format(body=RIGHT))
+    run = crucible.judge(IDENTITY_TASK, [emulated], device="emulator")
+    verdict = run.verdict("emulated")
+    assert verdict.evaluation and isinstance(verdict.timing, NotMeasured) and not verdict.further
+    assert "emulator" in verdict.timing.reason
+    assert (run.ground.baselines, run.ground.share_of_floor(verdict.timing), run.best) == ((), 0.0, None)
+
+
+def test_beside_a_timed_candidate_an_emulated_pass_comes_second(tmp_path: Path) -> None:
+    emulated = write(tmp_path / "emulated.py", CANDIDATE.format(body=RIGHT))
+    timed = write(tmp_path / "timed.py", PYTORCH)
+    run = crucible.judge(IDENTITY_TASK, [emulated, timed], device="emulator")
+    assert [(rank, v.candidate, v.runtime_ms > 0) for rank, v in run.ranked] == [
+        (1, "timed", True),
+        (2, "emulated", False),
+    ]
+    assert run.best == "timed"
+    assert [v.candidate for v in run.ground.baselines] == ["eager"]
+
+
+def a_run(*verdicts: Verdict) -> Run:
+    task = Task("a_task", Path("a_task/reference.py"), "", {})
+    return Run(task, CONTRACTS["tf32"], Device("cpu", "CPU: none", "1"), {"torch": "2.13"}, 7, verdicts)
+
+
+def emulated_pass(name: str) -> Verdict:
+    return Verdict(name, Passed(), timing=NotMeasured("the emulator has no clock"))
+
+
+def test_emulated_passes_share_the_rank_after_what_was_timed() -> None:
+    timed = Verdict("a", Passed(), timing=Measured(1.0, (1.0, 1.0), 100, "CPU time", "forward"))
+    run = a_run(emulated_pass("c"), timed, emulated_pass("b"))
+    assert [(rank, verdict.candidate) for rank, verdict in run.ranked] == [(1, "a"), (2, "c"), (2, "b")]
+    assert run.best == "a"
+    assert [entry["runtime_ms"] for entry in run.to_json()["candidates"]] == [1.0, -1.0, -1.0]
+
+
+def test_where_nothing_was_timed_the_table_says_why_nothing_is_best() -> None:
+    text = io.StringIO()
+    run = a_run(emulated_pass("c"))
+    table.show(run, Console(file=text, width=table.PLAIN_WIDTH))
+    assert run.best is None
+    assert "passed, not timed" in text.getvalue()
+    assert "best: none was timed: the emulator has no clock" in text.getvalue()

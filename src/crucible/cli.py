@@ -21,9 +21,12 @@ from crucible import hardware, pipeline, store
 from crucible.candidate import find_candidates
 from crucible.contract import CONTRACTS
 from crucible.errors import CrucibleError, JudgeError, MisuseError
+from crucible.gpus import find_gpu
 from crucible.judge import sandbox
+from crucible.judge.baselines import BASELINES
 from crucible.judge.kept import Limits
 from crucible.report import table
+from crucible.roofline import from_datasheet, here
 from crucible.run import Run
 from crucible.task import Task, find_tasks
 
@@ -44,6 +47,10 @@ def judge(
         str, typer.Option(help="auto, cuda, cpu or emulator (CUDA C++ on the CPU, every fault named).")
     ] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of weights, inputs and cotangents.")] = 0,
+    baselines: Annotated[
+        str | None,
+        typer.Option(help=f"What to race: {', '.join(BASELINES)}, comma-separated; all; none. Default by device."),
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the run as JSON to this file.")] = None,
     build_limit: Annotated[float, typer.Option(help="Seconds for import and build.")] = Limits.build_s,
     run_limit: Annotated[float, typer.Option(help="Seconds for one forward or backward.")] = Limits.run_s,
@@ -55,6 +62,7 @@ def judge(
     limits = Limits(build_limit, run_limit, oracle_limit, int(memory_limit * 2**30))
     console = Console(stderr=True)
     options = {"contract": contract, "training": training, "mode": mode, "scale": scale, "device": device}
+    options |= {"baselines": baselines}
     with _progress(console) as say:
         runs = _judged(task, candidates or [], say, {**options, "seed": seed, "limits": limits, "fresh": fresh})
     out = Console(width=None if sys.stdout.isatty() else table.PLAIN_WIDTH)
@@ -72,22 +80,30 @@ def judge(
         raise typer.Exit(130)
     if "failed" in cut_short:
         raise typer.Exit(3)
-    raise typer.Exit(0 if any(run.best for run in runs) else 1)
+    raise typer.Exit(0 if any(run.passed for run in runs) else 1)
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    rates: Annotated[bool, typer.Option("--rates", help="Measure bandwidth and matrix rates.")] = False,
+) -> None:
     """Say what this machine offers: device, compilers, sandbox, versions."""
     out = Console()
+    device = hardware.find_device()
     abi = sandbox.landlock_abi()
     rows = {
-        "device": hardware.find_device().name,
+        "device": device.name,
         "cores": str(hardware.cores()),
         "memory": f"{hardware.memory_bytes() >> 30} GiB",
         "sandbox": f"Landlock version {abi}" if abi else "none: this kernel has no Landlock",
         "records": str(store.home()),
         **hardware.versions(),
     }
+    gpu = find_gpu(device.name)
+    if gpu is not None:
+        rows["by datasheet"] = from_datasheet(gpu).words
+    if rates:
+        rows["measured"] = here(kind=device.kind).words
     for name, value in rows.items():
         out.print(Text(f"{name:16} {value}"), soft_wrap=True)
 

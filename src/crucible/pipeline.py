@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,18 @@ from crucible.emulator import toolchain
 from crucible.errors import JudgeError, StoreError, TaskError
 from crucible.hardware import Device
 from crucible.judge import sandbox
-from crucible.judge.examine import Examination, Setting, known_without_running
+from crucible.judge.baselines import Baseline, choose_baselines
+from crucible.judge.evidence import Finding
+from crucible.judge.examine import Examination, Setting, is_timed_here, known_without_running
+from crucible.judge.field import Field
 from crucible.judge.kept import SOURCE, Limits
+from crucible.judge.lane import secret_contents
 from crucible.judge.process import OracleProcess
-from crucible.judge.verdict import Crashed, Finding, OutOfMemory, TimedOut, Verdict, from_json, to_json
-from crucible.run import Run, candidate_json
+from crucible.judge.rivals import Rivals
+from crucible.judge.timing import CPU_PACE, GPU_PACE
+from crucible.judge.verdict import Crashed, OutOfMemory, TimedOut, Verdict, from_json, to_json
+from crucible.roofline import Floor
+from crucible.run import Ground, Run, candidate_json, ground_from_json
 from crucible.task import Task
 
 Say = Callable[[str], None]
@@ -47,6 +54,7 @@ def judge(
     seed: int = 0,
     limits: Limits | None = None,
     fresh: bool = False,
+    baselines: str | None = None,
     say: Say = lambda text: None,
 ) -> Run:
     """Judges candidates of one task.
@@ -62,6 +70,7 @@ def judge(
         seed: of weights, inputs and cotangents.
         limits: time, memory and process limits of a candidate.
         fresh: judge again what an earlier run has judged.
+        baselines: what to take turns with, comma-separated (see docs/timing.md); None for the device's usual ones.
         say: called with a line of progress now and then.
 
     Returns the Run. Raises MisuseError for a bad task or argument, JudgeError when the judge itself failed.
@@ -73,7 +82,8 @@ def judge(
     if rule.allclose:
         loaded = replace(loaded, training=False)  # the benchmark's rule knows no gradients
     chosen = find_candidates(candidates or own_candidates(loaded))
-    bench = _Bench(loaded, rule, place, seed, limits or Limits(), fresh, say)
+    rivals = choose_baselines(baselines, loaded, place.kind)
+    bench = _Bench(loaded, rule, place, seed, limits or Limits(), fresh, rivals, say)
     return bench.judge(chosen)
 
 
@@ -126,9 +136,10 @@ class _Bench:
     seed: int
     limits: Limits
     fresh: bool
+    baselines: tuple[Baseline, ...]
     say: Say
     verdicts: dict[str, Verdict] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
+    ground: Ground = field(default_factory=Ground)
     trouble: list[str] = field(default_factory=list)
     cut_short: str = ""
 
@@ -138,12 +149,13 @@ class _Bench:
         self.order = [c.name for c in candidates]
         self.versions = hardware.versions()
         code = store.code_digest()
-        settings = [self.task.digest, vars(self.contract), vars(self.device), self.versions, self.seed, code]
+        names = [baseline.name for baseline in self.baselines]
+        settings = [self.task.digest, vars(self.contract), vars(self.device), self.versions, self.seed, code, names]
         self.key = store.key_of(*settings)
         keys = {c.name: store.key_of(self.key, c.digest, vars(self.limits)) for c in candidates}
         new = [c for c in candidates if not self._known(c, keys[c.name])]
         if not new:
-            self.findings = tuple(from_json(self.kept.get(self.key) or []))
+            self.ground = self._known_ground()
         try:
             for verdict in self._examined(new) if new else ():
                 self._keep(verdict, keys[verdict.candidate])
@@ -171,40 +183,58 @@ class _Bench:
         self._add(replace(verdict, candidate=candidate.name, cached=True))
         return True
 
+    def _known_ground(self) -> Ground:
+        data = self.kept.get(self.key)
+        try:
+            return ground_from_json(data) if data else Ground()
+        except (KeyError, TypeError):
+            return Ground()
+
     def _examined(self, candidates: list[Candidate]) -> Iterator[Verdict]:
-        """Builds a wave side by side while the oracle prepares, then judges one at a time, undisturbed."""
+        """Builds a wave side by side while oracle and baselines prepare, then judges one at a time, undisturbed."""
         with tempfile.TemporaryDirectory(prefix="crucible-") as temporary:
             work = Path(temporary)
-            (work / "inputs").mkdir()
-            setting = Setting(
-                self.task,
-                self.contract,
-                self.device,
-                self.seed,
-                self.limits,
-                work / "inputs",
-                self._header(candidates),
-                self._emulator(candidates),
-            )
+            setting = self._setting(work, candidates)
             everyone = [Examination(c, setting, work / f"candidate{i}") for i, c in enumerate(candidates)]
+            self.field = Field(self.device.kind, GPU_PACE if self.device.kind == "cuda" else CPU_PACE, self.say)
+            races = any(is_timed_here(candidate, self.device) for candidate in candidates)
+            rivals = Rivals(self.baselines if races else (), setting, work, self.field)
             oracle = OracleProcess(work, self.limits)
             description = None
             try:
                 for wave in _waves(everyone, hardware.cores()):
-                    with ThreadPoolExecutor(len(wave)) as pool, _closed_on_error(wave):
+                    with ThreadPoolExecutor(len(wave) + 2) as pool, _closed_on_error([*wave, rivals]):
                         self.say(f"building {', '.join(e.candidate.name for e in wave)}")
                         builds = [pool.submit(examination.build) for examination in wave]
                         if description is None:
-                            description = self._prepare(oracle, work)
+                            description = self._prepare(oracle, rivals, pool)
                         for build in builds:
                             build.result()
+                    if races and wave[0] is everyone[0]:
+                        self._settle(oracle, rivals, description)
                     for examination in wave:
                         self.say(f"judging {examination.candidate.name}")
-                        yield examination.judge(oracle, description)
+                        yield examination.judge(oracle, description, self.field)
             finally:
                 for examination in everyone:
                     examination.close()
+                rivals.close()
                 oracle.kill()
+
+    def _setting(self, work: Path, candidates: list[Candidate]) -> Setting:
+        (work / "inputs").mkdir()
+        self.contents = secret_contents(self.task.training)
+        return Setting(
+            self.task,
+            self.contract,
+            self.device,
+            self.seed,
+            self.limits,
+            work / "inputs",
+            self.contents,
+            self._header(candidates),
+            self._emulator(candidates),
+        )
 
     def _unconfined(self) -> tuple[Finding, ...]:
         """A verdict reached without the sandbox says so."""
@@ -213,8 +243,9 @@ class _Bench:
         claim = "candidates ran without the sandbox: they could read and write what this user can"
         return (Finding(claim, "this kernel has no Landlock (Linux 5.13 and later)"),)
 
-    def _prepare(self, oracle: OracleProcess, work: Path) -> dict[str, Any]:
-        """The reference's answers; what was found about the check itself is kept with the run."""
+    def _prepare(self, oracle: OracleProcess, rivals: Rivals, pool: ThreadPoolExecutor) -> dict[str, Any]:
+        """The reference's answers; the baselines come up meanwhile, and compile once there are inputs."""
+        started = pool.submit(rivals.build)
         request = {
             "source": self.task.source,
             "path": str(self.task.path),
@@ -224,12 +255,32 @@ class _Bench:
             "contract": self.contract.name,
             "device": self.device.kind,
             "seed": self.seed,
-            "folder": str(work / "inputs"),
+            "secrets": [contents.secrets for contents in self.contents],
         }
-        description = oracle.prepare(request, self.say, self.limits.oracle_s)
-        self.findings = tuple(from_json(finding) for finding in description["findings"])
-        self._guarded(lambda: self.kept.put(self.key, description["findings"]))
+        warm: list[Future[None]] = []
+
+        def warm_up() -> None:
+            started.result()
+            rivals.warm(self.say)
+
+        def written() -> None:
+            warm.append(pool.submit(warm_up))
+
+        description = oracle.prepare(request, self.say, written, self.limits.oracle_s)
+        for work in warm:
+            work.result()
+        self.ground = Ground(tuple(from_json(finding) for finding in description["findings"]))
+        self._guarded(lambda: self.kept.put(self.key, to_json(self.ground)))
         return description
+
+    def _settle(self, oracle: OracleProcess, rivals: Rivals, description: dict[str, Any]) -> None:
+        """What holds for all candidates; kept, so that a run answered from the store has it too."""
+        floors = from_json(oracle.floors(self.limits.oracle_s))
+        baselines = tuple(rivals.enter(oracle, description, self.say))
+        known = tuple(floor for floor in floors if isinstance(floor, Floor))
+        doubts = tuple(floor for floor in floors if isinstance(floor, Finding))
+        self.ground = Ground((*self.ground.findings, *doubts), baselines, known)
+        self._guarded(lambda: self.kept.put(self.key, to_json(self.ground)))
 
     def _emulator(self, candidates: list[Candidate]) -> Path | None:
         """What the emulator compiles candidates against, made once; None where nothing will run on it."""
@@ -262,6 +313,8 @@ class _Bench:
 
     def _keep(self, verdict: Verdict, key: str) -> None:
         """A new verdict: to the run's folder, and to the store unless chance had a part in it."""
+        if verdict.evaluation:
+            verdict = replace(verdict, findings=(*verdict.findings, *self.ground.questions(verdict.timing)))
         self._add(verdict)
         if not isinstance(verdict.outcome, _NOT_KEPT):
             self._guarded(lambda: self.kept.put(key, to_json(verdict)))
@@ -290,7 +343,7 @@ class _Bench:
             self.versions,
             self.seed,
             tuple(self.verdicts[name] for name in self.order if name in self.verdicts),
-            (*self.findings, *self._unconfined()),
+            replace(self.ground, findings=(*self.ground.findings, *self._unconfined())),
             trouble="; ".join(self.trouble),
             cut_short=self.cut_short,
         )
@@ -303,11 +356,11 @@ def _waves(items: list[Examination], size: int) -> list[list[Examination]]:
 
 
 @contextlib.contextmanager
-def _closed_on_error(wave: list[Examination]) -> Iterator[None]:
-    """Kills a wave's processes when anything goes wrong, so that no build thread waits for them."""
+def _closed_on_error(started: Sequence[Examination | Rivals]) -> Iterator[None]:
+    """Kills processes when anything goes wrong, so that no build thread waits for them."""
     try:
         yield
     except BaseException:
-        for examination in wave:
+        for examination in started:
             examination.close()
         raise

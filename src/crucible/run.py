@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from typing import Any
 
 from crucible.contract import Contract
 from crucible.hardware import Device
-from crucible.judge.verdict import Finding, Measured, NotJudged, Verdict, to_json
+from crucible.judge.baselines import ANCHOR
+from crucible.judge.evidence import Finding, Measured, NotMeasured, Timing
+from crucible.judge.verdict import NotJudged, Verdict, from_json, to_json
+from crucible.roofline import Floor
+from crucible.spread import quotient
 from crucible.task import Task
 
 SCHEMA = "crucible.run/1"
+BELIEVABLE = 1.05
+"""Of the floor: its rates are measured within a few percent."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What holds for all candidates of a run."""
+
+    findings: tuple[Finding, ...] = ()
+    """About the check itself: its precision, its power."""
+    baselines: tuple[Verdict, ...] = ()
+    """The reference as PyTorch runs it, in the order asked for."""
+    floors: tuple[Floor, ...] = ()
+    """The least time of forward, and of forward+backward where that is judged; empty where it is not known."""
+
+    def share_of_floor(self, timing: Timing) -> float:
+        """The floor by the runtime, 1 at the hardware's limit; 0 where there is nothing to compare."""
+        floors = {floor.covers: floor.time_ms for floor in self.floors}
+        measured = isinstance(timing, Measured) and timing.median_ms > 0 and timing.covers in floors
+        return floors[timing.covers] / timing.median_ms if measured and isinstance(timing, Measured) else 0.0
+
+    def questions(self, timing: Timing) -> tuple[Finding, ...]:
+        """A doubt where a runtime is below the floor: not a proof of anything, but a reason to look."""
+        share = self.share_of_floor(timing)
+        if share <= BELIEVABLE or not isinstance(timing, Measured):
+            return ()
+        words = next(floor.words for floor in self.floors if floor.covers == timing.covers)
+        claim = "faster than the floor: it does less than the task seems to need, or the clock is wrong"
+        return (Finding(claim, f"{timing.median_ms:.3g} ms; the floor is {words}"),)
 
 
 @dataclass(frozen=True)
@@ -24,8 +58,7 @@ class Run:
     seed: int
     verdicts: tuple[Verdict, ...]
     """In the order the candidates were given."""
-    findings: tuple[Finding, ...] = ()
-    """About the check itself: its precision, its power."""
+    ground: Ground = Ground()
     folder: str = ""
     """Where the run is kept; empty when it could not be."""
     trouble: str = ""
@@ -34,25 +67,42 @@ class Run:
     """`interrupted` or `failed` when candidates are missing from the verdicts for that reason."""
 
     @property
-    def ranked(self) -> list[tuple[int, Verdict]]:
-        """Best first: passed by runtime (ties share a rank), then what could not be judged, then the rest.
+    def findings(self) -> tuple[Finding, ...]:
+        """About the check itself: its precision, its power."""
+        return self.ground.findings
 
-        Two runtimes tie when their quartile ranges overlap.
+    @property
+    def ranked(self) -> list[tuple[int, Verdict]]:
+        """Best first: passed by runtime, passed on the emulator, then what could not be judged, then the rest.
+
+        Who cannot be told from the first of a rank, at 95 % confidence, shares it. Candidates are compared through
+        the baseline that each took turns with, so that a drift of the machine between them does not count. Those
+        that passed without a runtime share the rank after.
         """
-        passed = sorted((v for v in self.verdicts if v.evaluation), key=lambda v: v.runtime_ms)
+        timed = [v for v in self.passed if isinstance(v.timing, Measured)]
+        raced = all(_against_anchor(v) for v in timed)
+        timed.sort(key=lambda v: 1 / statistics.median(_against_anchor(v)) if raced else v.runtime_ms)
         rows: list[tuple[int, Verdict]] = []
-        for i, verdict in enumerate(passed):
-            tied = i > 0 and _overlap(rows[-1][1], verdict)
-            rows.append((rows[-1][0] if tied else i + 1, verdict))
+        first = None
+        for i, verdict in enumerate(timed):
+            if first is None or not tied(first, verdict):
+                first, rank = verdict, i + 1
+            rows.append((rank, verdict))
+        rows += [(len(timed) + 1, v) for v in self.passed if isinstance(v.timing, NotMeasured)]
         rest = [v for v in self.verdicts if not v.evaluation]
         rest.sort(key=lambda v: not isinstance(v.outcome, NotJudged))
         return rows + [(0, v) for v in rest]
 
     @property
     def best(self) -> str | None:
-        """Name of the fastest that passed; None when none did."""
+        """Name of the fastest that passed; None when none did, or none was timed."""
         ranked = self.ranked
-        return ranked[0][1].candidate if ranked and ranked[0][1].evaluation else None
+        return ranked[0][1].candidate if ranked and ranked[0][1].runtime_ms >= 0 else None
+
+    @property
+    def passed(self) -> tuple[Verdict, ...]:
+        """Of what was judged, all that is right."""
+        return tuple(verdict for verdict in self.verdicts if verdict.evaluation)
 
     def verdict(self, name: str) -> Verdict:
         """The verdict of one candidate. Raises KeyError."""
@@ -70,12 +120,17 @@ class Run:
             "training": self.task.training,
             "mode": self.task.mode,
             "seed": self.seed,
-            "findings": [to_json(finding) for finding in self.findings],
-            "candidates": [candidate_json(rank, verdict) for rank, verdict in self.ranked],
+            "findings": [to_json(finding) for finding in self.ground.findings],
+            "floors": [to_json(floor) for floor in self.ground.floors],
+            "baselines": [self._entry(0, verdict) for verdict in self.ground.baselines],
+            "candidates": [self._entry(rank, verdict) for rank, verdict in self.ranked],
             "best": self.best,
             "trouble": self.trouble,
             "cut_short": self.cut_short,
         }
+
+    def _entry(self, rank: int, verdict: Verdict) -> dict[str, Any]:
+        return {**candidate_json(rank, verdict), "share_of_floor": self.ground.share_of_floor(verdict.timing)}
 
 
 def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
@@ -89,6 +144,8 @@ def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
         "forward": to_json(verdict.forward),
         "backward": to_json(verdict.backward),
         "timing": to_json(verdict.timing),
+        "further_timings": [to_json(timing) for timing in verdict.further],
+        "costs": to_json(verdict.costs),
         "findings": [to_json(finding) for finding in verdict.findings],
         "build_s": verdict.build_s,
         "total_s": verdict.total_s,
@@ -98,7 +155,23 @@ def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _overlap(a: Verdict, b: Verdict) -> bool:
+def tied(a: Verdict, b: Verdict) -> bool:
+    """Whether the interval of the ratio of two runtimes holds 1."""
     if not (isinstance(a.timing, Measured) and isinstance(b.timing, Measured)):
         return False
-    return b.timing.quartiles_ms[0] <= a.timing.quartiles_ms[1]
+    one, two = _against_anchor(a), _against_anchor(b)
+    if one and two:
+        return quotient(one, two).reported.holds_one
+    return b.timing.quartiles_ms[0] <= a.timing.quartiles_ms[1] and a.timing.quartiles_ms[0] <= b.timing.quartiles_ms[1]
+
+
+def _against_anchor(verdict: Verdict) -> tuple[float, ...]:
+    """A candidate's speed-up over the anchor, round by round; empty when they did not take turns."""
+    timing = verdict.timing
+    speedups = timing.speedups if isinstance(timing, Measured) else ()
+    return next((s.rounds for s in speedups if s.baseline == ANCHOR), ())
+
+
+def ground_from_json(data: dict[str, Any]) -> Ground:
+    """The record that `to_json` wrote. Raises KeyError or TypeError when it is of another version."""
+    return Ground(from_json(data["findings"]), from_json(data["baselines"]), from_json(data["floors"]))

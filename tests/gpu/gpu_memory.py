@@ -18,7 +18,7 @@ for name in ("inputs", "vault"):
     (folder / name).mkdir()
 oracle = Oracle(
     dict(source=task.source, path=str(task.path), sizes={}, mode="train", training=False, contract="tf32",
-         device="cuda", seed=0, folder=str(folder / "inputs"), vault=str(folder / "vault")),
+         device="cuda", seed=0, secrets=[[12345, 67890]], folder=str(folder / "inputs"), vault=str(folder / "vault")),
     print,
 )
 oracle.prepare()

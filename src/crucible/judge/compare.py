@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from crucible.contract import benchmark_tolerance
 from crucible.judge.channel import read_exactly
-from crucible.judge.tree import raw_bytes
-from crucible.judge.verdict import TensorError
+from crucible.judge.evidence import TensorError
+from crucible.judge.tree import raw_bytes, spread_part
 
 CHUNK_BYTES = 16 << 20
 """Candidate bytes held at a time: large enough for full PCIe speed, small beside any tensor that matters."""
@@ -44,6 +44,13 @@ class Expected:
     absolute: float | None = None
     """Under the benchmark's rule: allclose's atol (rtol is the same), and nothing else counts."""
     relative: float = 0.0
+
+    def part(self, most: int, start: float) -> Expected:
+        """What a candidate sends of this tensor when it sends `tree.spread_part` of it."""
+        chosen = spread_part(self.values, most, start)
+        if chosen.numel() == self.values.numel():
+            return self
+        return replace(self, values=chosen.contiguous(), shape=(chosen.numel(),))
 
     @property
     def nbytes(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,28 +13,15 @@ from crucible.candidate import Candidate
 from crucible.contract import Contract
 from crucible.hardware import Device
 from crucible.judge.diagnostics import first_error
+from crucible.judge.evidence import Finding, NotMeasured
+from crucible.judge.field import Field
 from crucible.judge.kept import Limits
+from crucible.judge.lane import Contents
+from crucible.judge.measure import Readings, measure
 from crucible.judge.process import CandidateProcess, Ended, OracleProcess
-from crucible.judge.verdict import (
-    Cheated,
-    DoesNotImport,
-    Finding,
-    Measured,
-    NotJudged,
-    NotMeasured,
-    Outcome,
-    Passed,
-    Raises,
-    Timing,
-    Verdict,
-)
+from crucible.judge.verdict import Cheated, DoesNotImport, NotJudged, Outcome, Passed, Raises, Verdict
 from crucible.judge.verify import Stop, Verifier, stop_if_raised
 from crucible.task import Task
-
-TIMING_S = 5.0
-"""Seconds of samples for each candidate."""
-TIMED_CASE = 1
-"""The case whose contents are timed: its weights are case 0's, whose cotangents serve for the backward."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +35,8 @@ class Setting:
     limits: Limits
     inputs: Path
     """Where the oracle writes what candidates may read."""
+    contents: tuple[Contents, ...] = ()
+    """What is timed, on what."""
     header: Path | None = None
     """A folder with the precompiled `torch/extension.h`."""
     emulator: Path | None = None
@@ -80,13 +68,13 @@ class Examination:
         self.build_s = time.monotonic() - start
         self.busy_s = self.build_s
 
-    def judge(self, oracle: OracleProcess, description: dict[str, Any]) -> Verdict:
+    def judge(self, oracle: OracleProcess, description: dict[str, Any], rivals: Field) -> Verdict:
         """Constructs, verifies, times; ends the process."""
         start = time.monotonic()
         verdict = Verdict(self.candidate.name, NotJudged("not reached"))
         try:
             if self.outcome is None:
-                verdict = self._judged(oracle, description)
+                verdict = self._judged(oracle, description, rivals)
             else:
                 verdict = replace(verdict, outcome=self.outcome)
         finally:
@@ -100,6 +88,23 @@ class Examination:
             log=self.process.log if self.process else "",
         )
 
+    def construct(self) -> CandidateProcess:
+        """`ModelNew(*init_inputs)` in its process, which is returned. Raises Ended or Stop."""
+        if self.outcome is not None or self.process is None:
+            raise Stop(self.outcome or NotJudged("it was never started"))
+        request = {"do": "construct", "seed": self.setting.seed}
+        try:
+            reply = self.process.ask(request, "construction", self.setting.limits.build_s)
+            stop_if_raised(reply, "construction")
+        except (Ended, Stop) as end:
+            raise Stop(_as_import(end.outcome)) from end
+        return self.process
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its kernels run on the emulator: judged like any other, never timed."""
+        return self.setting.emulator is not None and self.candidate.language == "cuda"
+
     def close(self) -> None:
         if self.process is not None:
             self.process.kill()
@@ -109,9 +114,8 @@ class Examination:
         self.folder.mkdir(parents=True)
         file = self.folder / "candidate.py"
         file.write_text(self.candidate.source, encoding="utf-8")
-        is_cuda = setting.device.kind == "cpu" and self.candidate.language == "cuda"
-        emulator = setting.emulator if is_cuda else None
-        compile_only = is_cuda and emulator is None
+        emulator = setting.emulator if self.emulated else None
+        compile_only = setting.device.kind == "cpu" and self.candidate.language == "cuda" and not emulator
         settings = {
             "file": str(file),
             "inputs": str(setting.inputs),
@@ -135,26 +139,22 @@ class Examination:
             raise Stop(NotJudged("CUDA C++ that is built only when it runs; there is no GPU here"))
         self._audit()
 
-    def _judged(self, oracle: OracleProcess, description: dict[str, Any]) -> Verdict:
-        assert self.process is not None
-        name = self.candidate.name
+    def _judged(self, oracle: OracleProcess, description: dict[str, Any], rivals: Field) -> Verdict:
+        name, training = self.candidate.name, self.setting.task.training
         try:
-            reply = self.process.ask(
-                {"do": "construct", "seed": self.setting.seed}, "construction", self.setting.limits.build_s
-            )
-            stop_if_raised(reply, "construction")
-        except (Ended, Stop) as end:
-            return Verdict(name, _as_import(end.outcome))
-        emulated = self.setting.emulator is not None and self.candidate.language == "cuda"
-        verifier = Verifier(self.process, oracle, description, training=self.setting.task.training, emulated=emulated)
+            process = self.construct()
+        except Stop as stop:
+            return Verdict(name, stop.outcome)
+        verifier = Verifier(process, oracle, description, training=training, emulated=self.emulated)
         outcome = verifier.verify()
-        timing: Timing = NotMeasured(f"only what passes is timed; it {outcome.kind}")
-        if emulated and isinstance(outcome, Passed):
-            timing = NotMeasured("the emulator shows what a kernel does, not how long a GPU takes")
+        readings = Readings(NotMeasured(f"only what passes is timed; it {outcome.kind}"))
+        if self.emulated and isinstance(outcome, Passed):
+            readings = Readings(NotMeasured("the emulator shows what a kernel does, not how long a GPU takes"))
         elif isinstance(outcome, Passed):
             try:
-                timing = self._time()
-                verifier.check_timed(TIMED_CASE)
+                timed = description["timed"]
+                contents = [c.known(len(timed[c.backward])) for c in self.setting.contents]
+                measure(name, process, verifier, rivals, readings, contents)
             except (Ended, Stop) as end:
                 outcome = end.outcome
         try:
@@ -164,26 +164,8 @@ class Examination:
         except Ended as ended:
             outcome = ended.outcome if isinstance(outcome, Passed) else outcome
         found = verifier.found
-        return Verdict(name, outcome, found.forward_check, found.backward_check, timing, tuple(found.findings))
-
-    def _time(self) -> Timing:
-        assert self.process is not None
-        training, limits = self.setting.task.training, self.setting.limits
-        start = time.monotonic()
-        request = {"do": "time", "case": TIMED_CASE, "training": training, "limit_s": TIMING_S}
-        reply = self.process.ask(request, "timing", limits.run_s + TIMING_S)
-        stop_if_raised(reply, "timing")
-        wall_ms = (time.monotonic() - start) * 1e3
-        samples = _numbers(reply.get("samples_ms"))
-        if not samples or min(samples) < 0 or sum(samples) > wall_ms * 2 * max(hardware.cores(), 1):
-            raise Stop(Cheated("forged message", f"its clock reports what cannot be: {samples[:3]} ms"))
-        quartiles = statistics.quantiles(samples, n=4) if len(samples) > 1 else [samples[0]] * 3
-        return Measured(
-            median_ms=statistics.median(samples),
-            quartiles_ms=(quartiles[0], quartiles[2]),
-            samples=len(samples),
-            clock="CUDA events" if self.setting.device.kind == "cuda" else "CPU time",
-            covers="forward+backward" if training else "forward",
+        return readings.fill(
+            Verdict(name, outcome, found.forward_check, found.backward_check, findings=tuple(found.findings))
         )
 
     def _audit(self, *, after_running: bool = False) -> None:
@@ -205,7 +187,7 @@ class Examination:
         findings += [
             Finding("it changed a global switch", f"{flag}: {change}") for flag, change in seen["flags"].items()
         ]
-        if self.setting.emulator is not None and after_running:
+        if self.emulated and after_running:
             findings += [
                 Finding("a kernel never ran on any of the judge's inputs", words) for words in seen["never_ran"]
             ]
@@ -226,6 +208,12 @@ def known_without_running(candidate: Candidate, device: Device) -> Outcome | Non
     return None
 
 
+def is_timed_here(candidate: Candidate, device: Device) -> bool:
+    """Whether this machine can run the candidate as it is meant to run, not only emulate or compile it."""
+    cuda_without_gpu = device.kind == "cpu" and candidate.language == "cuda"
+    return not cuda_without_gpu and known_without_running(candidate, device) is None
+
+
 def convolution_and_product_flags(contract: Contract) -> tuple[bool, bool]:
     """PyTorch's TF32 switches for a candidate's own library calls under a contract."""
     if contract.allclose:
@@ -239,9 +227,3 @@ def _as_import(outcome: Outcome) -> Outcome:
         where = "" if outcome.stage == "import" else f"{outcome.stage}: "
         return DoesNotImport(where + outcome.message)
     return outcome
-
-
-def _numbers(value: Any) -> list[float]:
-    if not isinstance(value, list) or not all(isinstance(x, int | float) for x in value):
-        return []
-    return [float(x) for x in value]

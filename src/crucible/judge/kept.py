@@ -178,6 +178,7 @@ def private_environment(folder: Path, header: str) -> dict[str, str]:
         "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
         "TRITON_CACHE_DIR": str(folder / "home/triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "home/inductor"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # its pool of subprocesses fails inside the sandbox
         "PYTHONDONTWRITEBYTECODE": "1",
         **({"CPATH": header} if header else {}),
     }

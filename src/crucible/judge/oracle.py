@@ -23,23 +23,34 @@ from crucible.judge import power
 from crucible.judge.answers import Answers, Case, Vault
 from crucible.judge.channel import Channel, ChannelClosed, ChannelTimeout
 from crucible.judge.compare import Expected, read_stream
+from crucible.judge.evidence import Finding
 from crucible.judge.reference import Reference, seed_all
-from crucible.judge.tree import NotPlain, put_together, take_apart, write_bundle
-from crucible.judge.verdict import Finding, to_json
+from crucible.judge.tree import NotPlain, copy_moved, put_together, take_apart, write_bundle
+from crucible.judge.verdict import to_json
+from crucible.rates import measure
+from crucible.roofline import floor
 
 STREAM_TIMEOUT_S = 120.0
+LARGE_BYTES = 128 << 20
+"""Of outputs (and gradients) in one timed case."""
+RATES_S = 1.0
+"""Seconds for measuring what the device can do."""
 
 
 class Oracle:
     """The reference's answers under one contract."""
 
-    def __init__(self, settings: dict[str, Any], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: dict[str, Any], say: Callable[[str], None], say_written: Callable[[], None] = lambda: None
+    ) -> None:
+        """`say` hears of progress, `say_written` once that there are inputs to run on."""
         self.contract: Contract = CONTRACTS[settings["contract"]]
         self.device = torch.device(settings["device"])
         self.folder = Path(settings["folder"])
         self.seed: int = settings["seed"]
         self.training: bool = settings["training"]
         self.say = say
+        self.say_written = say_written
         reference = Reference(
             settings["source"],
             settings["path"],
@@ -53,17 +64,26 @@ class Oracle:
         self.reference = reference
         self.answers = Answers(reference, self.contract, Vault(Path(settings["vault"])), self.seed)
         self.cases: list[Case] = []
+        self.secrets: list[list[int]] = settings["secrets"]
+        """For forward, and for forward+backward in training."""
+        self.timed: list[Case] = []
+        """Cases that candidates are given only while they are timed, among many like them."""
 
     def prepare(self) -> None:
         """Builds the cases, their answers and their tolerances. Raises TaskError or JudgeError."""
         first = self._case("its own inputs", 0, backward=not self.contract.allclose)
         self.answers.choose_precision(first)
         self.answers.look_at_outputs(first)
+        second = self._case("its own inputs, another seed", 1)
+        for index, case in enumerate((first, second)):
+            self._write(index, case)
+        self.say_written()
         self._add(first)
-        self._add(self._case("its own inputs, another seed", 1))
+        self._add(second)
         if not self.contract.allclose:
             self._try(self._case("its own inputs, new weights", 2, weights=True, backward=self.training))
         self._ensure_power()
+        self._add_timed()
 
     def description(self) -> dict[str, Any]:
         """What the judge and the workers may know: names, shapes and dtypes, never values."""
@@ -80,16 +100,29 @@ class Oracle:
             "cases": [
                 {"label": case.label, "index": i, "backward": case.backward} for i, case in enumerate(self.cases)
             ],
+            "timed": self._timed_numbers(),
             "precision": str(self.answers.exact)[6:],
             "findings": [to_json(finding) for finding in self.answers.findings],
         }
 
+    def floors(self) -> list[dict[str, Any]]:
+        """The least time of the task on this device, whose rates are measured now, so nobody else should use it."""
+        try:
+            works = self.reference.work(self.cases[0].inputs, backward=self.training)
+        except Exception as error:  # noqa: BLE001 - a reference may refuse tensors without values in any way
+            reason = f"{type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}"
+            return [to_json(Finding("no floor is known: the reference cannot be traced on shapes alone", reason))]
+        rates = measure(self.device, RATES_S)
+        return [to_json(floor(work, rates, self.contract)) for work in works]
+
     def compare(self, request: dict[str, Any], stream: int) -> dict[str, Any]:
         """Reads one part of a candidate's answer from `stream` and says how far it is."""
-        case = self.cases[request["case"]]
+        case = [*self.cases, *self.timed][request["case"]]
         forward = request["part"] == "forward"
         expected = case.outputs if forward else [case.gradients[name] for name in request["names"]]
         rule = case.rule if forward else []
+        most, start = request["part_of"]["most"], request["part_of"]["start"]
+        expected, rule = ([e.part(most, start) for e in given] for given in (expected, rule))
         try:
             found = read_stream(stream, expected, rule, self.device, STREAM_TIMEOUT_S)
         except (ChannelTimeout, EOFError) as error:
@@ -122,17 +155,56 @@ class Oracle:
         return Case(label, put_together(structure, tensors), state, backward)
 
     def _add(self, case: Case) -> None:
-        """Answers a case, measures its noise, writes what candidates need, keeps it."""
+        """Writes what candidates need, answers a case, measures its noise, keeps it."""
         index = len(self.cases)
         self.say(f"oracle: case {index}, {case.label}")
+        self._write(index, case)
         self.answers.answer(case)
         self.answers.measure_noise(case)
+        case.cotangents = []  # as large as the outputs, and needed no more
+        self.cases.append(case)
+
+    def _add_timed(self) -> None:
+        """Answers what is compared while candidates are timed: the values of case 1 (of case 0 with its cotangents
+        for the backward) moved round by places that nobody else knows."""
+        try:
+            for backward, secrets in zip((False, True), self.secrets, strict=False):
+                for secret in secrets[: self._affordable(backward)]:
+                    self.timed.append(self._timed_case(backward, secret))
+        except TaskError as error:
+            claim = "timed on the same contents each time: the reference does not take its inputs in another order"
+            self.answers.findings.append(Finding(claim, str(error)))
+            self.timed = []
+
+    def _timed_case(self, backward: bool, secret: int) -> Case:
+        inputs = _moved_round(self.cases[0 if backward else 1].inputs, secret)
+        case = Case("the timed contents", inputs, self.cases[0].state, backward)
+        case.cotangents = self.answers.cotangents() if backward else []
+        self.answers.answer(case)
+        self.answers.borrow_noise(case, self.cases[:2])
+        case.cotangents = []
+        return case
+
+    def _affordable(self, backward: bool) -> int:
+        """How many timed cases to answer: two of what is large, since each costs the judge as much as a case."""
+        tensors = [*self.cases[0].outputs, *(self.cases[0].gradients.values() if backward else ())]
+        return 2 if sum(tensor.nbytes for tensor in tensors) > LARGE_BYTES else len(self.secrets[0])
+
+    def _timed_numbers(self) -> list[list[int]]:
+        """The timed cases by number, of forward and of forward+backward; none where contents stay in place."""
+        numbered = [(len(self.cases) + i, case) for i, case in enumerate(self.timed)]
+        return [[number for number, case in numbered if case.backward is backward] for backward in (False, True)]
+
+    def _write(self, index: int, case: Case) -> None:
+        """What candidates are given in this case; the first two are written before they are answered."""
+        if case.written:
+            return
+        case.written = True
         write_bundle(self.folder / f"case{index}.inputs", case.inputs)
         write_bundle(self.folder / f"case{index}.state", case.state)
         if case.backward:
+            case.cotangents = self.answers.cotangents()
             write_bundle(self.folder / f"case{index}.cotangents", case.cotangents)
-            case.cotangents = []  # as large as the outputs, and needed no more
-        self.cases.append(case)
 
     def _try(self, case: Case) -> bool:
         """Adds a case beyond the task's own distribution unless the reference has no answer there."""
@@ -184,6 +256,15 @@ def _describe(expected: Expected, dtype: torch.dtype) -> dict[str, Any]:
     return {"name": expected.name, "dtype": str(dtype)[6:], "shape": list(expected.shape)}
 
 
+def _moved_round(inputs: Any, places: int) -> Any:
+    """As `tree.copy_moved` in a worker."""
+    structure, leaves = take_apart(inputs, "input")
+    moved = [torch.empty_like(leaf.tensor, memory_format=torch.contiguous_format) for leaf in leaves]
+    for target, leaf in zip(moved, leaves, strict=True):
+        copy_moved(target, leaf.tensor, places)
+    return put_together(structure, moved)
+
+
 def _widened(tensor: torch.Tensor) -> torch.Tensor:
     """Normal values, three times as wide, in place of the task's own floats."""
     return (torch.randn(tensor.shape) * 3).to(tensor.dtype) if tensor.is_floating_point() else tensor
@@ -210,7 +291,11 @@ def serve(channel: Channel) -> None:
         request = channel.receive()
         if request["do"] == "prepare":
             try:
-                oracle = Oracle(request, lambda text: channel.send({"progress": text}))
+                oracle = Oracle(
+                    request,
+                    lambda text: channel.send({"progress": text}),
+                    lambda: channel.send({"written": True}),
+                )
                 write_bundle(oracle.folder / "init", oracle.reference.init_inputs)
                 oracle.prepare()
                 channel.send({"ready": oracle.description()})
@@ -220,6 +305,8 @@ def serve(channel: Channel) -> None:
             stream = channel.take_descriptor()
         elif request["do"] == "detach":
             os.close(stream)
+        elif oracle is not None and request["do"] == "floors":
+            channel.send({"floors": oracle.floors()})
         elif oracle is not None:
             channel.send(oracle.compare(request, stream))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -53,3 +56,17 @@ def poison_free_memory(device: torch.device, outputs: list[dict[str, Any]]) -> N
     blocks = [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes if 0 < size < free // 4]
     for block in blocks:
         block.fill_(0xFF)  # NaN in every floating dtype
+
+
+@contextlib.contextmanager
+def uncompiled() -> Iterator[None]:
+    """Inside, what `torch.compile` made runs as plain PyTorch; after it, as if nothing had been compiled yet.
+
+    Under a dispatch mode Dynamo gives a function up for good (H200: a compiled candidate was timed at eager's
+    speed), so a poisoned run must not be its first.
+    """
+    loaded = "torch._dynamo" in sys.modules
+    with torch.compiler.set_stance("force_eager") if loaded else contextlib.nullcontext():
+        yield
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].reset()

@@ -144,9 +144,10 @@ class OracleProcess:
     """The oracle, as the judge sees it."""
 
     def __init__(self, work: Path, limits: Limits) -> None:
-        """Starts it; `work` holds its `vault`, which no candidate may read."""
+        """Starts it; `work` holds `inputs`, which candidates may read, and its `vault`, which they may not."""
         ours, theirs = pair()
         self._channel = Channel(ours)
+        self._inputs = work / "inputs"
         self._vault = work / "vault"
         self._vault.mkdir()
         self._limits = limits
@@ -160,9 +161,15 @@ class OracleProcess:
         )
         theirs.close()
 
-    def prepare(self, request: dict[str, Any], say: Callable[[str], None], limit_s: float) -> dict[str, Any]:
-        """The description of the task's cases. Raises TaskError or JudgeError."""
-        self._channel.send({"do": "prepare", "vault": str(self._vault), **request})
+    def prepare(
+        self, request: dict[str, Any], say: Callable[[str], None], written: Callable[[], Any], limit_s: float
+    ) -> dict[str, Any]:
+        """The description of the task's cases; `written` is called when the first inputs are there, well before.
+
+        Raises TaskError or JudgeError.
+        """
+        folders = {"vault": str(self._vault), "folder": str(self._inputs)}
+        self._channel.send({"do": "prepare", **folders, **request})
         deadline = time.monotonic() + limit_s
         while True:
             reply = self._receive(
@@ -170,11 +177,18 @@ class OracleProcess:
             )
             if "progress" in reply:
                 say(reply["progress"])
+            elif "written" in reply:
+                written()
             elif "error" in reply:
                 error = reply["error"]
                 raise (TaskError if error["kind"] == "task" else JudgeError)(error["message"])
             else:
                 return dict(reply["ready"])
+
+    def floors(self, limit_s: float) -> Any:
+        """The task's floors on this device, measured now; or a finding that says why there is none."""
+        self._channel.send({"do": "floors"})
+        return self._receive(limit_s, f"measuring the device's rates took over {limit_s:g} s")["floors"]
 
     def attach(self, results: int) -> None:
         """Hands the oracle the reading end of a candidate's stream."""
@@ -183,8 +197,8 @@ class OracleProcess:
     def detach(self) -> None:
         self._channel.send({"do": "detach"})
 
-    def start_compare(self, case: int, part: str, names: list[str]) -> None:
-        self._channel.send({"do": "compare", "case": case, "part": part, "names": names})
+    def start_compare(self, case: int, part: str, names: list[str], part_of: dict[str, Any]) -> None:
+        self._channel.send({"do": "compare", "case": case, "part": part, "names": names, "part_of": part_of})
 
     def compared(self, limit_s: float) -> dict[str, Any]:
         """The result of the comparison that was started. Raises JudgeError."""

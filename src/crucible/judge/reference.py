@@ -16,8 +16,10 @@ from typing import Any
 
 import torch
 
+from crucible.capture import trace
 from crucible.errors import TaskError
 from crucible.judge.tree import Leaf, NotPlain, numbers_to_tensors, put_together, take_apart
+from crucible.roofline import Work
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,34 @@ class Reference:
             return [tuple(leaf.tensor.shape) for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
         except Exception:  # noqa: BLE001 - an aid only: not every operation has a meta implementation
             return None
+
+    def work(self, inputs: Any, *, backward: bool) -> tuple[Work, ...]:
+        """What forward, and forward+backward, cannot avoid doing; traced on shapes alone, so nothing is computed.
+
+        Raises whatever the reference or PyTorch raises for tensors without values.
+        """
+        model = copy.deepcopy(self.model).to("meta")
+        structure, leaves = take_apart(inputs, "input")
+        meta = torch.device("meta")
+        tensors = [_leaf(leaf.tensor, meta, None, grad=backward) for leaf in leaves]
+        wanted = {str(i): t for i, t in enumerate(tensors) if t.requires_grad}
+        wanted.update({name: p for name, p in model.named_parameters() if p.requires_grad})
+        shapes = [t for t in self._meta_outputs(model, structure, tensors) if t.is_floating_point()] if backward else []
+        cotangents = [torch.empty_like(t) for t in shapes]
+
+        def forward() -> list[torch.Tensor]:
+            return self._meta_outputs(model, structure, tensors)
+
+        def pull(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+            return list(gradients_of(outputs, wanted, cotangents).values())
+
+        with torch.set_grad_enabled(backward):
+            sources = [*tensors, *model.parameters(), *model.buffers()]
+            return trace(forward, sources, pull if backward else None)
+
+    def _meta_outputs(self, model: torch.nn.Module, structure: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        out = call(model, put_together(structure, tensors))
+        return [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
 
     def side_effects(self, state: dict[str, torch.Tensor], inputs: Any) -> tuple[list[list[int]], list[int]]:
         """Pairs (output, input) that share memory, and the inputs that forward writes to."""

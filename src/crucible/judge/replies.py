@@ -33,7 +33,18 @@ _FORMS: dict[str, dict[str, Any]] = {
     },
     "backward": {"gradients": {str: {"dtype": str, "shape": [int]}}, "mutated": [int]},
     "send": {},
-    "time": {"samples_ms": [float]},
+    "set_up": {},
+    "sample": {"device_ms": float, "wall_ms": float},
+    "capture_graph": {},
+    "profile": {
+        "first_call_s": float,
+        "peak_bytes": int,
+        "allocations": int,
+        "kernels": [(str, int, float)],
+        "busy_ms": float,
+        "span_ms": float,
+        "streams": int,
+    },
     "audit": {
         "replaced": [str],
         "hunts": [str],
@@ -79,6 +90,8 @@ def _answers(verb: str, reply: dict[str, Any]) -> bool:
 
 
 def _conforms(value: Any, form: Any) -> bool:
+    if isinstance(form, tuple):
+        return isinstance(value, list) and len(value) == len(form) and all(map(_conforms, value, form))
     if isinstance(form, list):
         return isinstance(value, list) and all(_conforms(item, form[0]) for item in value)
     if isinstance(form, dict) and str in form:

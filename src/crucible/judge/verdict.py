@@ -1,4 +1,4 @@
-"""What can become of a candidate: a closed union, and the evidence beside it.
+"""What can become of a candidate: a closed union, and the verdict with its evidence.
 
 Outcomes are values. The judge's own failure is an exception (`crucible.errors.JudgeError`), never an outcome.
 """
@@ -8,6 +8,24 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, get_args
+
+from crucible.judge.evidence import (
+    NOT_COMPARED,
+    NOT_MEASURED,
+    Check,
+    Clocks,
+    Compared,
+    Costs,
+    Finding,
+    Kernel,
+    Measured,
+    NotCompared,
+    NotMeasured,
+    Speedup,
+    TensorError,
+    Timing,
+)
+from crucible.roofline import Floor
 
 
 @dataclass(frozen=True)
@@ -209,129 +227,23 @@ OUTCOMES: dict[str, type[Outcome]] = {outcome.kind: outcome for outcome in get_a
 
 
 @dataclass(frozen=True)
-class TensorError:
-    """How far one tensor is from the oracle's, beside how far it may be."""
-
-    name: str
-    """`output`, `output[1]`, `gradient of conv.weight`, ..."""
-    case: int
-    """Which of the judge's cases."""
-    relative_l2: float
-    """‖candidate - oracle‖ / ‖oracle‖ (for integers: the share of elements that differ)."""
-    relative_l2_allowed: float
-    peak: float
-    """max |candidate - oracle| / (|oracle| + rms(oracle))."""
-    peak_allowed: float
-    worst_index: tuple[int, ...]
-    """Where the peak is."""
-    nan: int
-    """Elements that are NaN where the oracle's are not."""
-    unwritten: int
-    """Of those, elements that still hold the judge's poison."""
-    elements: int
-
-    @property
-    def ratio(self) -> float:
-        """Error over what is allowed; above 1 the tensor is wrong."""
-        if self.nan:
-            return float("inf")
-        return max(self.relative_l2 / self.relative_l2_allowed, self.peak / self.peak_allowed)
-
-    @property
-    def ok(self) -> bool:
-        return self.ratio <= 1.0
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A part (forward or backward) that was compared with the oracle."""
-
-    tensors: tuple[TensorError, ...]
-    multiple: float
-    """What is allowed, as a multiple of the noise floor."""
-    missing: tuple[str, ...] = ()
-    """Gradients that the candidate does not give."""
-
-    @property
-    def worst(self) -> TensorError:
-        return max(self.tensors, key=lambda tensor: tensor.ratio)
-
-    @property
-    def ok(self) -> bool:
-        return not self.missing and all(tensor.ok for tensor in self.tensors)
-
-    @property
-    def noise_multiple(self) -> float:
-        """The worst error as a multiple of the noise floor; 0 when there was nothing to compare."""
-        return self.worst.ratio * self.multiple if self.tensors else 0.0
-
-    @property
-    def words(self) -> str:
-        if self.missing:
-            return "missing" if not self.tensors else "partly missing"
-        return "ok" if self.ok else "wrong"
-
-
-@dataclass(frozen=True)
-class NotCompared:
-    """A part that was not compared, and why."""
-
-    reason: str
-    ok: ClassVar[bool] = False
-
-    @property
-    def words(self) -> str:
-        return "-"
-
-
-Check = Compared | NotCompared
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A runtime."""
-
-    median_ms: float
-    quartiles_ms: tuple[float, float]
-    samples: int
-    clock: str
-    """`CUDA events`, or `CPU time` on a machine without a GPU."""
-    covers: str
-    """`forward` or `forward+backward`."""
-
-
-@dataclass(frozen=True)
-class NotMeasured:
-    """No runtime, and why."""
-
-    reason: str
-
-
-Timing = Measured | NotMeasured
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something a reader should know: what was seen, with its evidence."""
-
-    claim: str
-    evidence: str
-
-
-@dataclass(frozen=True)
 class Verdict:
     """What the judge says of one candidate."""
 
     candidate: str
     outcome: Outcome
-    forward: Check = NotCompared("not reached")
-    backward: Check = NotCompared("not reached")
-    timing: Timing = NotMeasured("not reached")
+    forward: Check = NOT_COMPARED
+    backward: Check = NOT_COMPARED
+    timing: Timing = NOT_MEASURED
+    """What the Runtime column says: forward, or forward+backward where the task asks for training."""
+    further: tuple[Timing, ...] = ()
+    """Forward apart from forward+backward; replays of a CUDA graph."""
+    costs: Costs | NotMeasured = NOT_MEASURED
     findings: tuple[Finding, ...] = ()
     build_s: float = 0.0
     """Seconds from the start of its process until ModelNew could be constructed."""
     total_s: float = 0.0
-    """Seconds spent on this candidate, waiting excluded."""
+    """Seconds spent on this candidate, waiting for others excluded."""
     stages_s: tuple[tuple[str, float], ...] = ()
     """Seconds its process was busy in each stage, by name."""
     log: str = ""
@@ -363,7 +275,8 @@ def to_json(value: Any) -> Any:
 
 _RECORDS: dict[str, type] = {
     **OUTCOMES,
-    **{t.__name__: t for t in (TensorError, Compared, NotCompared, Measured, NotMeasured, Finding, Verdict)},
+    **{t.__name__: t for t in (TensorError, Compared, NotCompared, Speedup, Measured, NotMeasured)},
+    **{t.__name__: t for t in (Kernel, Costs, Clocks, Finding, Floor, Verdict)},
 }
 
 

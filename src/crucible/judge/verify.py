@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from crucible.judge.diagnostics import first_error
+from crucible.judge.evidence import Check, Compared, Finding, NotCompared, TensorError
 from crucible.judge.process import CandidateProcess, Ended, OracleProcess
 from crucible.judge.replies import faults_of
 from crucible.judge.verdict import (
     Cheated,
-    Check,
-    Compared,
     Crashed,
     DoesNotBuild,
-    Finding,
     IllegalAccess,
     Incomplete,
     InferenceOnly,
     LaunchError,
-    NotCompared,
     NotJudged,
     Outcome,
     OutOfMemory,
     Passed,
     Raises,
-    TensorError,
     TimedOut,
     Wrong,
     from_json,
@@ -55,6 +52,10 @@ _WANTS_A_GPU = (
     "Found no NVIDIA driver",
     "CUDA driver",
 )
+TIMED_ELEMENTS = 1 << 20
+"""Compared of each tensor of a timed call: what is lazy shows in any part, and 1.76 GB would take 2 s (H200)."""
+ALL: dict[str, Any] = {"most": 0, "start": 0.0}
+_chance = random.SystemRandom()
 
 
 @dataclass
@@ -200,17 +201,25 @@ class Verifier:
             self._find(claim, "two runs on the same inputs differ, both within the tolerance")
         self._disagreement(again, passes=True)
 
-    def check_timed(self, case: int) -> None:
-        """Compares what the last timed step gave. Raises Stop when it is not the answer to what was in place then."""
+    def check_timed(self, backward: bool, number: int) -> tuple[TensorError, ...]:
+        """Compares what the last sample gave with the answer to the secret of that number; of large tensors a part,
+        spread evenly from a random start. Raises Stop when it is not the answer to what was in place then."""
+        answers = self.description["timed"][backward]
+        case = {"index": answers[number] if answers else (0 if backward else 1)}
+        part_of = {"most": TIMED_ELEMENTS, "start": _chance.random()}
+        parts: list[tuple[str, list[str]]] = [("forward", [])]
+        parts += [("gradient", list(self.description["gradients"]))] if backward else []
         self.oracle.attach(self.process.results.fileno())
         try:
-            seen = self._stream({"index": case}, "forward", [])
+            streams = [self._stream(case, part, names, part_of) for part, names in parts]
         finally:
             self.oracle.detach()
-        wrong = [error for error in (from_json(tensor) for tensor in seen["tensors"]) if not error.ok]
+        errors = tuple(from_json(tensor) for seen in streams for tensor in seen["tensors"])
+        wrong = [error for error in errors if not error.ok]
         if wrong:
-            words = _wrong(wrong[0], "forward", "the timed contents").words
+            words = _wrong(wrong[0], wrong[0].part, "the timed contents").words
             raise Stop(Wrong("not reproducible", f"right when checked, then, while it was timed, {words}"))
+        return errors
 
     def _backward(self, case: dict[str, Any]) -> None:
         specs = self.description["gradients"]
@@ -243,11 +252,13 @@ class Verifier:
             worst = max(wrong, key=lambda error: error.ratio)
             raise Stop(_wrong(worst, "gradient", case["label"], others=[e.name for e in wrong if e is not worst]))
 
-    def _stream(self, case: dict[str, Any], part: str, names: list[str]) -> dict[str, Any]:
+    def _stream(
+        self, case: dict[str, Any], part: str, names: list[str], part_of: dict[str, Any] = ALL
+    ) -> dict[str, Any]:
         """Worker to oracle, raw bytes; the comparison's result. Missing bytes are a failure."""
-        self.oracle.start_compare(case["index"], part, names)
+        self.oracle.start_compare(case["index"], part, names, part_of)
         try:
-            self.process.start({"do": "send", "part": part, "names": names})
+            self.process.start({"do": "send", "part": part, "names": names, "part_of": part_of})
             reply = self.process.answer("send", f"results of {part}", self.process.limits.run_s)
             if "raised" in reply:
                 self.process.kill()  # closes the stream, so that the oracle stops waiting

@@ -10,9 +10,10 @@ import contextlib
 import ctypes
 import os
 import sys
+import time
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,22 @@ from crucible.emulator import extension, pretend, toolchain
 from crucible.judge import building, cheats, clock, diagnostics
 from crucible.judge.channel import Channel, ChannelClosed
 from crucible.judge.compare import CHUNK_BYTES, INTEGER_VIEWS
-from crucible.judge.poison import Poison, poison_free_memory
+from crucible.judge.poison import Poison, poison_free_memory, uncompiled
+from crucible.judge.profile import profile_call
 from crucible.judge.reference import call, construct, gradients_of, precision, seed_all, share_memory
-from crucible.judge.tree import NotPlain, numbers_to_tensors, put_together, raw_bytes, read_bundle, take_apart
+from crucible.judge.timed import TimedStep
+from crucible.judge.tree import (
+    NotPlain,
+    numbers_to_tensors,
+    put_together,
+    raw_bytes,
+    read_bundle,
+    spread_part,
+    take_apart,
+)
 
 MESSAGE_LIMIT = 20_000
+_now = time.perf_counter
 
 
 class Worker:
@@ -55,6 +67,9 @@ class Worker:
         is a stale one."""
         self.outputs: list[torch.Tensor] = []
         self.gradients: dict[str, torch.Tensor] = {}
+        self.timed: dict[bool, TimedStep] = {}
+        """What is timed: forward (False) and forward+backward (True)."""
+        self.first_call_s = 0.0
 
     def import_(self, request: dict[str, Any]) -> dict[str, Any]:
         """Runs the candidate's file as module `candidate`."""
@@ -104,10 +119,13 @@ class Worker:
         ):
             if request["poison"]:
                 stack.enter_context(swallowed)
+                stack.enter_context(uncompiled())
                 stack.enter_context(poison)
             given_away = [t.clone() for t in tensors] if request["clone"] else tensors
+            start = _now()
             out = call(self.model, put_together(structure, given_away))  # type: ignore[arg-type]
             _finish(self.device)
+            self.first_call_s = self.first_call_s or _now() - start
         subclass = _subclass_in(out)
         if subclass:
             return {"cheat": ["tensor subclass", f"the output is a {subclass}, not a torch.Tensor"]}
@@ -162,29 +180,48 @@ class Worker:
     def send(self, request: dict[str, Any]) -> dict[str, Any]:
         """Writes the last outputs, or the named gradients, to the stream as raw bytes."""
         tensors = self.outputs if request["part"] == "forward" else [self.gradients[n] for n in request["names"]]
+        part_of = request["part_of"]
         for tensor in tensors:
-            _write(self.stream, tensor.detach())
+            whole = not part_of["most"] or tensor.numel() <= part_of["most"]
+            chosen = tensor if whole else spread_part(tensor.flatten(), part_of["most"], part_of["start"])
+            _write(self.stream, chosen.detach())
         return {}
 
-    def time(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Samples of forward, or forward+backward, each on contents it has not seen, in the same memory; the last
-        ones are a case's own, and what came of them stays for `send`."""
+    def set_up(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Makes a step that is to be timed: forward, or forward+backward, on a case's contents."""
+        assert self.model is not None
         self._load(read_bundle(self.inputs_folder / "case0.state"))
-        contents = read_bundle(self.inputs_folder / f"case{request['case']}.inputs")
-        structure, tensors, given = self._place(contents)
+        structure, leaves = take_apart(read_bundle(self.inputs_folder / f"case{request['case']}.inputs"), "input")
+        self.outputs, self.gradients, self.storage = [], {}, []
+        cotangents = None
+        if request["backward"]:
+            bundle = read_bundle(self.inputs_folder / f"case{request['case']}.cotangents")
+            cotangents = [c.to(self.device) for c in bundle]
+        contents = [leaf.tensor.to(self.device) for leaf in leaves]
+        names = [leaf.name for leaf in leaves]
+        step = TimedStep(self.model, structure, contents, names, cotangents, self.device)
+        self.timed[request["backward"]] = step
+        return {}
+
+    def sample(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One call of a step that was set up; what came of it is there for `send`, should the judge ask for it."""
         self.outputs, self.gradients = [], {}
-        kept = [t.to(self.device, copy=True) for t in given]
-        step = self._step(structure, tensors, request["training"])
+        with self._timing(request) as timed:
+            sample = timed.sample(request["shift"], request["replay"])
+        self.outputs, self.gradients = timed.kept, timed.kept_gradients
+        self.first_call_s = self.first_call_s or timed.first_call_s
+        return {"device_ms": sample.device_ms, "wall_ms": sample.wall_ms}
 
-        def refresh(shift: int) -> None:
-            with torch.no_grad():
-                for tensor, content in zip(tensors, kept, strict=True):
-                    _copy_rotated(tensor.detach(), content, shift)
+    def capture_graph(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The same step as a CUDA graph."""
+        with self._timing(request) as timed:
+            timed.capture()
+        return {}
 
-        with precision(*self.allow_tf32), torch.set_grad_enabled(request["training"]):
-            samples, last = clock.sample(step, refresh, self.device, request["limit_s"])
-        self.outputs = [leaf.tensor for leaf in take_apart(numbers_to_tensors(last), "output")[1]]
-        return {"samples_ms": samples}
+    def profile(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What a call of the step takes beside time."""
+        with self._timing(request) as timed:
+            return {**profile_call(timed.once(), self.device), "first_call_s": self.first_call_s}
 
     def audit(self, request: dict[str, Any]) -> dict[str, Any]:
         """What the tripwires saw."""
@@ -210,23 +247,11 @@ class Worker:
             return []
         return [fault.words for fault in self.emulator.never_ran(self.launched)]
 
-    def _step(self, structure: Any, tensors: list[torch.Tensor], training: bool) -> Callable[[], Any]:
-        model = self.model
-        assert model is not None
-        inputs = put_together(structure, tensors)
-        if not training:
-            return lambda: call(model, inputs)
-        cotangents = [c.to(self.device) for c in read_bundle(self.inputs_folder / "case0.cotangents")]
-        leaves = {str(i): t.requires_grad_(True) for i, t in enumerate(tensors) if t.is_floating_point()}
-        leaves.update({n: p for n, p in model.named_parameters() if p.requires_grad})
-
-        def forward_and_backward() -> Any:
-            out = call(model, inputs)
-            parts = [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
-            gradients_of(parts, leaves, cotangents)
-            return out
-
-        return forward_and_backward
+    @contextlib.contextmanager
+    def _timing(self, request: dict[str, Any]) -> Iterator[TimedStep]:
+        """The step asked for, at the contract's precision, with no more of autograd than it needs."""
+        with precision(*self.allow_tf32), torch.set_grad_enabled(request["backward"]):
+            yield self.timed[request["backward"]]
 
     def _load(self, state: dict[str, torch.Tensor]) -> dict[str, list[str]]:
         """Copies the reference's state by name, shape by shape; says what had no counterpart."""
@@ -302,14 +327,6 @@ def _write(descriptor: int, tensor: torch.Tensor) -> None:
             view = view[os.write(descriptor, view) :]
 
 
-def _copy_rotated(target: torch.Tensor, content: torch.Tensor, shift: int) -> None:
-    """`content` into `target`, its elements moved round by `shift` places: other contents, the same values."""
-    to, source = target.flatten(), content.flatten()
-    shift %= max(1, source.numel())
-    to[shift:].copy_(source[: source.numel() - shift])
-    to[:shift].copy_(source[source.numel() - shift :])
-
-
 def _pinned(like: torch.Tensor) -> torch.Tensor:
     """Page-locked memory on the CPU: copies from the GPU run at full speed into it."""
     return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
@@ -326,11 +343,8 @@ def _finish(device: torch.device) -> None:
 
 
 def _last_cuda_error() -> tuple[int, str]:
-    """cudaGetLastError of the runtime that this process has loaded."""
-    with open("/proc/self/maps", encoding="utf-8") as maps:
-        paths = {line.split()[-1] for line in maps if "libcudart" in line}
-    for path in sorted(paths):
-        runtime = ctypes.CDLL(path)
+    """cudaGetLastError of the runtimes that this process has loaded."""
+    for runtime in clock.cuda_runtimes():
         runtime.cudaGetErrorString.restype = ctypes.c_char_p
         code = runtime.cudaGetLastError()
         if code:
@@ -379,7 +393,10 @@ def serve(worker: Worker, channel: Channel) -> None:
         "run": worker.run,
         "backward": worker.backward,
         "send": worker.send,
-        "time": worker.time,
+        "set_up": worker.set_up,
+        "sample": worker.sample,
+        "capture_graph": worker.capture_graph,
+        "profile": worker.profile,
         "audit": worker.audit,
     }
     process = os.getpid()

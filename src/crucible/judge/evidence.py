@@ -1,0 +1,205 @@
+"""Evidence: what was compared, what was timed, what it took, and what a reader should know beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class TensorError:
+    """How far one tensor is from the oracle's, beside how far it may be."""
+
+    name: str
+    """`output`, `output[1]`, `gradient of conv.weight`, ..."""
+    case: int
+    """Which of the judge's cases."""
+    relative_l2: float
+    """‖candidate - oracle‖ / ‖oracle‖ (for integers: the share of elements that differ)."""
+    relative_l2_allowed: float
+    peak: float
+    """max |candidate - oracle| / (|oracle| + rms(oracle))."""
+    peak_allowed: float
+    worst_index: tuple[int, ...]
+    """Where the peak is."""
+    nan: int
+    """Elements that are NaN where the oracle's are not."""
+    unwritten: int
+    """Of those, elements that still hold the judge's poison."""
+    elements: int
+
+    @property
+    def part(self) -> str:
+        """`forward` or `gradient`."""
+        return "gradient" if self.name.startswith("gradient of ") else "forward"
+
+    @property
+    def ratio(self) -> float:
+        """Error over what is allowed; above 1 the tensor is wrong."""
+        if self.nan:
+            return float("inf")
+        return max(self.relative_l2 / self.relative_l2_allowed, self.peak / self.peak_allowed)
+
+    @property
+    def ok(self) -> bool:
+        return self.ratio <= 1.0
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A part (forward or backward) that was compared with the oracle."""
+
+    tensors: tuple[TensorError, ...]
+    multiple: float
+    """What is allowed, as a multiple of the noise floor."""
+    missing: tuple[str, ...] = ()
+    """Gradients that the candidate does not give."""
+
+    @property
+    def worst(self) -> TensorError:
+        return max(self.tensors, key=lambda tensor: tensor.ratio)
+
+    @property
+    def ok(self) -> bool:
+        return not self.missing and all(tensor.ok for tensor in self.tensors)
+
+    @property
+    def noise_multiple(self) -> float:
+        """The worst error as a multiple of the noise floor; 0 when there was nothing to compare."""
+        return self.worst.ratio * self.multiple if self.tensors else 0.0
+
+    @property
+    def words(self) -> str:
+        if self.missing:
+            return "missing" if not self.tensors else "partly missing"
+        return "ok" if self.ok else "wrong"
+
+
+@dataclass(frozen=True)
+class NotCompared:
+    """A part that was not compared, and why."""
+
+    reason: str
+    ok: ClassVar[bool] = False
+
+    @property
+    def words(self) -> str:
+        return "-"
+
+
+Check = Compared | NotCompared
+NOT_COMPARED = NotCompared("not reached")
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How many times faster than a baseline that took turns with it in the same run."""
+
+    baseline: str
+    ratio: float
+    """Baseline's time by the candidate's: the median over rounds."""
+    interval: tuple[float, float]
+    """95 % bootstrap confidence interval; a tie where it holds 1."""
+    rounds: tuple[float, ...]
+    """The ratio in each round, from which candidates of different runs are ranked."""
+
+    def divided(self, factor: float) -> Speedup:
+        """As if the baseline had been, or the candidate not been, this many times faster."""
+        low, high = self.interval
+        rounds = tuple(ratio / factor for ratio in self.rounds)
+        return Speedup(self.baseline, self.ratio / factor, (low / factor, high / factor), rounds)
+
+
+@dataclass(frozen=True)
+class NotMeasured:
+    """No runtime, and why."""
+
+    reason: str
+
+
+NOT_MEASURED = NotMeasured("not reached")
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The GPU's clocks while something was timed, as nvidia-smi reads them."""
+
+    sm_mhz: tuple[int, int]
+    """Lowest and highest."""
+    memory_mhz: tuple[int, int]
+    temperature_c: float
+    """Highest."""
+    power_w: float
+    """Highest."""
+    slowed_by: tuple[str, ...]
+    """`power cap`, `hardware slowdown`, a thermal limit, `power brake`."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A runtime."""
+
+    median_ms: float
+    quartiles_ms: tuple[float, float]
+    samples: int
+    clock: str
+    """`CUDA events`, `CPU time` on a machine without a GPU, or what counted instead: `wall time` where the device
+    worked on after its stream was done, `the profiler` where kernels took longer than the events say, `the judge's
+    own clock` where the process reports less than passed."""
+    covers: str
+    """`forward` or `forward+backward`."""
+    how: str = "as called"
+    """`as called`, or `graph replay` (a CUDA graph of the same step, without its launches)."""
+    wall_ms: float = 0.0
+    """Median wall time of the same samples, until the whole device was idle."""
+    speedups: tuple[Speedup, ...] = ()
+    clocks: Clocks | NotMeasured = NOT_MEASURED
+
+    def speedup_over(self, baseline: str) -> Speedup | None:
+        """The speed-up over that baseline, None where they did not take turns."""
+        return next((speedup for speedup in self.speedups if speedup.baseline == baseline), None)
+
+
+Timing = Measured | NotMeasured
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that one call launches."""
+
+    name: str
+    count: int
+    time_ms: float
+    """All its launches in one call, by the profiler."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a call of the timed step takes beside time, by PyTorch's profiler inside the candidate's process."""
+
+    first_call_s: float
+    """The first forward: module loading, autotuning, compilation."""
+    peak_bytes: int
+    """Memory from PyTorch's allocator beyond inputs and weights, at its highest in a call."""
+    allocations: int
+    """Blocks asked of PyTorch's allocator in a call."""
+    kernels: tuple[Kernel, ...]
+    """What was launched, by time; empty on a CPU."""
+    busy_ms: float
+    """In which any kernel ran, on any stream."""
+    span_ms: float
+    """From the first kernel's start to the last one's end, on all streams."""
+    streams: int
+    """CUDA streams that kernels ran on."""
+
+    @property
+    def launches(self) -> int:
+        return sum(kernel.count for kernel in self.kernels)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something a reader should know: what was seen, with its evidence."""
+
+    claim: str
+    evidence: str

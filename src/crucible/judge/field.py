@@ -1,0 +1,103 @@
+"""The field: the baselines that every candidate of a run takes turns with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from crucible.judge.evidence import NOT_MEASURED, Clocks, Finding, Measured, NotMeasured, Speedup
+from crucible.judge.lane import Lane, RivalLost
+from crucible.judge.throttling import ClockWatch, doubts
+from crucible.judge.timing import Pace, Race, Turn, measured
+
+SLOWED = {"cuda": 1.1, "cpu": 5.0}
+"""A baseline this many times slower beside a candidate than alone was disturbed, or the machine was (a GPU repeats
+itself within 1 %; processor time on a busy machine was 3.3 times as long)."""
+Discipline = tuple[bool, bool]
+"""Which step, and how: (forward+backward?, graph replay?)."""
+
+
+@dataclass
+class Field:
+    """Lanes of the baselines that were found right, and how fast they are among themselves."""
+
+    device: str
+    pace: Pace
+    say: Callable[[str], None] = lambda text: None
+    rivals: dict[Discipline, list[Lane]] = field(default_factory=dict)
+    alone_ms: dict[Discipline, dict[str, float]] = field(default_factory=dict)
+    """Third quartiles of the baselines' times among themselves."""
+
+    def race(self, lane: Lane) -> tuple[Measured, list[Finding]]:
+        """Times a candidate among the baselines. Raises Ended or Stop when the candidate fails."""
+        turns, clocks = self._run([lane])
+        record, findings = self._record(lane, turns, clocks)
+        best = {name: self._record(lane, turns, clocks, name)[0].quartiles_ms[0] for name in turns}
+        slowed = _disturbed(best, self.alone_ms.get(_discipline(lane), {}), SLOWED[self.device])
+        return replace(record, speedups=_corrected(record.speedups, slowed)), findings + _told(slowed)
+
+    def meet(self, lanes: Sequence[Lane]) -> dict[str, tuple[Measured, list[Finding]]]:
+        """Times the baselines among themselves, and keeps them for the candidates to come."""
+        if not lanes:
+            return {}
+        turns, clocks = self._run(lanes)
+        still = [lane for lane in lanes if lane.name in turns]
+        records = {lane.name: self._record(lane, turns, clocks) for lane in still}
+        self.rivals[_discipline(lanes[0])] = still
+        self.alone_ms[_discipline(lanes[0])] = {n: record.quartiles_ms[1] for n, (record, _) in records.items()}
+        return records
+
+    def _run(self, lanes: Sequence[Lane]) -> tuple[dict[str, list[Turn]], Clocks | NotMeasured]:
+        """A race of `lanes` and the rivals; a baseline that is lost on the way is left out and the race run again."""
+        entrants = [*lanes, *self.rivals.get(_discipline(lanes[0]), [])]
+        while entrants:
+            race = Race(entrants, self.pace, random.SystemRandom())
+            try:
+                with ClockWatch(self.device) as watch:
+                    race.run()
+                    return race.turns, watch.stop()
+            except RivalLost as lost:
+                self.say(f"baseline lost: {lost}")
+                self._drop(lost.name)
+                entrants = [entrant for entrant in entrants if entrant.name != lost.name]
+        return {}, NOT_MEASURED
+
+    def _record(
+        self, lane: Lane, turns: dict[str, list[Turn]], clocks: Clocks | NotMeasured, name: str = ""
+    ) -> tuple[Measured, list[Finding]]:
+        record, findings = measured(
+            name or lane.name,
+            turns,
+            device=self.device,
+            covers="forward+backward" if lane.backward else "forward",
+            how="graph replay" if lane.replay else "as called",
+        )
+        return replace(record, clocks=clocks), findings + doubts(clocks)
+
+    def _drop(self, name: str) -> None:
+        for discipline, lanes in self.rivals.items():
+            self.rivals[discipline] = [lane for lane in lanes if lane.name != name]
+
+
+def _discipline(lane: Lane) -> Discipline:
+    return lane.backward, lane.replay
+
+
+def _disturbed(beside: dict[str, float], alone: dict[str, float], most: float) -> dict[str, float]:
+    """By which factor each baseline's first quartile beside a candidate is above its third one alone, where that is
+    worth a word: launch-bound ones differ by 15 % in their medians from race to race (H200)."""
+    factors = {name: beside[name] / ms for name, ms in alone.items() if name in beside}
+    return {name: factor for name, factor in factors.items() if factor > most}
+
+
+def _corrected(speedups: tuple[Speedup, ...], slowed: dict[str, float]) -> tuple[Speedup, ...]:
+    """Ratios as they were had the baselines not been slowed: a candidate gains nothing by disturbing them."""
+    return tuple(speedup.divided(slowed.get(speedup.baseline, 1.0)) for speedup in speedups)
+
+
+def _told(slowed: dict[str, float]) -> list[Finding]:
+    if not slowed:
+        return []
+    evidence = ", ".join(f"{name} by {factor - 1:.0%}" for name, factor in slowed.items())
+    return [Finding("baselines ran slower beside it than alone; the ratios are by their time alone", evidence)]

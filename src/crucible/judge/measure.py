@@ -1,0 +1,110 @@
+"""measure: what a process that was found right takes: time beside the baselines, and everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from crucible.judge.evidence import NOT_MEASURED, Costs, Finding, Measured, NotMeasured, Timing
+from crucible.judge.field import Field
+from crucible.judge.lane import Contents, Lane
+from crucible.judge.process import CandidateProcess
+from crucible.judge.verdict import Verdict
+from crucible.judge.verify import Stop, Verifier
+
+GRAPH_BELOW_MS = 1.0
+"""A GPU step shorter than this is timed as a CUDA graph too: launches, 5 to 10 µs each, are a part of it."""
+BUSY_SHARE = 0.2
+BUSY_MS = 0.03
+"""Kernels, timed one by one with warm caches, may take this much longer than the cold call around them."""
+
+
+@dataclass
+class Readings:
+    """What was measured so far; stays true when the candidate fails half-way."""
+
+    timing: Timing = NOT_MEASURED
+    further: list[Timing] = field(default_factory=list)
+    costs: Costs | NotMeasured = NOT_MEASURED
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, timing: Timing) -> None:
+        """One more timing. The last one of the step as called is what the Runtime column says."""
+        if isinstance(timing, Measured) and timing.how == "as called":
+            self.further += [self.timing] if isinstance(self.timing, Measured) else []
+            self.timing = timing
+        else:
+            self.further.append(timing)
+
+    def fill(self, verdict: Verdict) -> Verdict:
+        """The verdict with these readings in it."""
+        return replace(
+            verdict,
+            timing=self.timing,
+            further=tuple(self.further),
+            costs=self.costs,
+            findings=(*verdict.findings, *self.findings),
+        )
+
+
+def measure(
+    name: str,
+    process: CandidateProcess,
+    verifier: Verifier,
+    rivals: Field,
+    readings: Readings,
+    contents: Sequence[Contents],
+) -> None:
+    """Times forward, and forward+backward where the task asks for training; then costs; then graph replays.
+
+    Answers to some calls of each race are compared with the oracle. Raises Ended or Stop.
+    """
+    lanes = [Lane(name, process, one, verifier.check_timed) for one in contents]
+    short = []
+    for lane in lanes:
+        lane.set_up()
+        record, doubts = rivals.race(lane)
+        costs = lane.costs()
+        record, more = counted(record, costs)
+        readings.add(record)
+        readings.costs = costs
+        readings.findings += [*doubts, *more]
+        short += [lane] if rivals.device == "cuda" and record.median_ms < GRAPH_BELOW_MS else []
+    for lane in short:
+        _replay(lane, rivals, readings)
+
+
+def counted(record: Measured, costs: Costs | NotMeasured) -> tuple[Measured, list[Finding]]:
+    """The runtime, unless the kernels of one call, on all streams, take longer than that: then it is theirs."""
+    if isinstance(costs, NotMeasured) or record.clock != "CUDA events":
+        return record, []
+    told = record.median_ms
+    if costs.busy_ms <= max(told * (1 + BUSY_SHARE), told + BUSY_MS):
+        return record, []
+    factor = costs.busy_ms / told
+    claim = "its kernels take longer than its runtime; theirs counts"
+    evidence = f"{costs.busy_ms:.3g} ms on {costs.streams} streams by the profiler, {told:.3g} ms by events"
+    slower = replace(
+        record,
+        median_ms=costs.busy_ms,
+        quartiles_ms=(record.quartiles_ms[0] * factor, record.quartiles_ms[1] * factor),
+        clock="the profiler",
+        speedups=tuple(speedup.divided(factor) for speedup in record.speedups),
+    )
+    return slower, [Finding(claim, evidence)]
+
+
+def _replay(lane: Lane, rivals: Field, readings: Readings) -> None:
+    """Times the step's CUDA graph. A candidate need not have one: kernels launched on the default stream, as many
+    are, stay out of the graph, and then its replays compute something else."""
+    replayed = lane.replayed()
+    if isinstance(replayed, str):
+        readings.add(NotMeasured(f"graph replay: it cannot be captured ({replayed})"))
+        return
+    try:
+        record, doubts = rivals.race(replayed)
+    except Stop as stop:
+        readings.add(NotMeasured(f"graph replay: the captured graph is not the step ({stop.outcome.words})"))
+        return
+    readings.add(record)
+    readings.findings += doubts
