@@ -27,6 +27,11 @@ torch::Tensor run(torch::Tensor x) {
 """
 
 
+def in_run(statement: str) -> str:
+    """The source with a statement more, on its line 7."""
+    return NEGATE.replace("    TORCH_CHECK", f"    {statement}\n    TORCH_CHECK")
+
+
 @pytest.fixture(autouse=True)
 def no_earlier_faults() -> Iterator[None]:
     emulator.forget()
@@ -64,6 +69,25 @@ def test_a_module_of_its_own_beside_functions_is_refused() -> None:
 def test_an_error_of_the_source_is_told_with_its_line() -> None:
     with pytest.raises(RuntimeError, match=r"Error building extension 'x'[\s\S]*cuda.cu:4:\d+: error: ‘y’"):
         emulator.load_inline("x", DECLARED, NEGATE.replace("-x[i]", "-y[i]"), ["run"])
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("torch::nn::functional::relu(x);", "torch::nn, line 7"),
+        ("cudaGraphExec_t graph;", "cudaGraphExec_t, line 7"),
+        ("cublasHandle_t handle;", "cublasHandle_t, line 7"),
+    ],
+)
+def test_a_name_of_pytorchs_or_cudas_that_is_not_known_here_is_not_covered(statement: str, named: str) -> None:
+    with pytest.raises(emulator.NotCovered, match=named):
+        emulator.load_inline("x", DECLARED, in_run(statement), ["run"])
+
+
+@pytest.mark.parametrize("statement", ["torch::no_such_thing(x);", "no_such_thing(x);", "auto f = atomicNothing(x);"])
+def test_a_name_that_nobody_has_does_not_build(statement: str) -> None:
+    with pytest.raises(RuntimeError, match=r"Error building extension 'x'"):
+        emulator.load_inline("x", DECLARED, in_run(statement), ["run"])
 
 
 def test_arguments_of_the_wrong_type_are_a_type_error() -> None:

@@ -33,6 +33,11 @@ _ERRORS = {
     719: "unspecified launch failure",
     720: "too many blocks in cooperative launch",
 }
+_OF_CUDA = re.compile(
+    r"(?!__(?:shfl|shfl_up|shfl_down|shfl_xor|any|all|ballot)$)"  # gone since sm_70: nvcc refuses them
+    r"(?:cuda[A-Z]\w*|cu[A-Z]\w*|(?:cublas|cudnn|cufft|curand|cusolver|cusparse|__)\w+)"
+)
+"""Names as CUDA and its libraries have them; whether nvcc knows such a one is not known here."""
 SCHEDULES = {"forward": 0, "reverse": 1, "random": 2}
 
 
@@ -338,7 +343,24 @@ def _in_pytorchs_words(name: str, output: str) -> RuntimeError:
     )
     if unknown:
         raise NotCovered(f"{unknown[2]}::{unknown[1]}")
+    unknown_name = _unknown_name(output)
+    if unknown_name:
+        raise NotCovered(unknown_name)
     return RuntimeError(f"Error building extension '{name}': {output}")
+
+
+def _unknown_name(output: str) -> str:
+    """A name of PyTorch's or CUDA's that the first error is about, with its line; empty when it is about another."""
+    first = re.search(r":(\d+):\d+: error: (.*)", output)
+    if not first:
+        return ""
+    member = re.match(r"‘(\w+)’ is not a member of ‘((?:torch|at|c10)(?:::\w+)*)’", first[2])
+    space = re.match(r"‘((?:torch|at|c10)(?:::\w+)*)::(\w+)’ has not been declared", first[2])
+    found = (member[2], member[1]) if member else (space[1], space[2]) if space else None
+    if found and toolchain.is_in_pytorchs_headers(found[1]):
+        return f"{found[0]}::{found[1]}, line {first[1]}"
+    cuda = re.match(r"‘(\w+)’ (?:was not declared in this scope|does not name a type)", first[2])
+    return f"{cuda[1]}, line {first[1]}" if cuda and _OF_CUDA.fullmatch(cuda[1]) else ""
 
 
 def _unit(file: str, text: str, anchor: str) -> str:

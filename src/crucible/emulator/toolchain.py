@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -141,6 +142,13 @@ def includes() -> list[str]:
     include = torch_folder() / "include"
     python = sysconfig.get_path("include")
     return ["-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include"), "-isystem", python]
+
+
+def is_in_pytorchs_headers(name: str) -> bool:
+    """Whether any of PyTorch's headers has the word: what none has is the candidate's mistake."""
+    word = re.compile(rb"\b%s\b" % re.escape(name.encode()))
+    headers = (torch_folder() / "include").rglob("*.h")
+    return any(word.search(header.read_bytes()) for header in headers)
 
 
 def _key(compiler: str) -> str:
