@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import pytest
 
 import crucible
-from support import SMALL_TASK, Judge, write
+from support import SMALL_TASK, TESTS, Judge, write
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """The tests of a file share judged batches, so with `-n` they go to one worker."""
+    os.environ.setdefault("CRUCIBLE_EMULATOR_HOME", str(TESTS.parent / "build/emulator"))  # half a minute to make
     if getattr(config.option, "dist", "no") == "load":
         config.option.dist = "loadfile"
 

@@ -65,7 +65,7 @@ def test_a_gpu_that_is_not_here_is_an_error(program: Callable[[str, str], None])
 
 
 def test_a_device_that_does_not_exist_is_an_error() -> None:
-    with pytest.raises(DeviceError, match="choose auto, cuda or cpu"):
+    with pytest.raises(DeviceError, match="choose auto, cuda, cpu or emulator"):
         find_device("tpu")
 
 

@@ -51,6 +51,7 @@ REPLIES: dict[str, dict[str, Any]] = {
         "hunts": [],
         "flags": {},
         "builds": [{"name": "x", "seconds": 1.0, "error": ""}],
+        "never_ran": [],
     },
 }
 RAISED = {

@@ -29,10 +29,15 @@ class Device:
 
 
 def find_device(kind: str = "auto") -> Device:
-    """The device asked for (`auto`, `cuda` or `cpu`). Raises DeviceError when it is not here."""
-    if kind not in ("auto", "cuda", "cpu"):
-        raise DeviceError(f"no device {kind!r}: choose auto, cuda or cpu")
-    gpu = _first_gpu() if kind != "cpu" else None
+    """The device asked for (`auto`, `cuda`, `cpu` or `emulator`). Raises DeviceError when it is not here.
+
+    Without a GPU, CUDA C++ runs on the emulator; `emulator` is `cpu`, and says that this is what it is for.
+    """
+    if kind not in ("auto", "cuda", "cpu", "emulator"):
+        raise DeviceError(f"no device {kind!r}: choose auto, cuda, cpu or emulator")
+    if kind == "emulator" and not cxx():
+        raise DeviceError("the emulator needs a C++ compiler: install g++ 12 or later, or name one in CXX")
+    gpu = _first_gpu() if kind in ("auto", "cuda") else None
     if gpu:
         return gpu
     if kind == "cuda":
@@ -57,6 +62,11 @@ def nvcc() -> str:
     """NVIDIA's compiler on this machine, empty when there is none."""
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
     return shutil.which("nvcc") or shutil.which("nvcc", path=f"{home}/bin") or ""
+
+
+def cxx() -> str:
+    """The C++ compiler that the emulator would use, empty when there is none."""
+    return shutil.which(os.environ.get("CXX") or "g++") or ""
 
 
 def cores() -> int:

@@ -15,12 +15,13 @@ from typing import Any
 from crucible import hardware, store
 from crucible.candidate import Candidate, find_candidates, match_candidates
 from crucible.contract import Contract, find_contract
+from crucible.emulator import toolchain
 from crucible.errors import JudgeError, StoreError, TaskError
 from crucible.hardware import Device
 from crucible.judge import sandbox
 from crucible.judge.baselines import Baseline, choose_baselines
 from crucible.judge.evidence import Finding
-from crucible.judge.examine import Examination, Setting, known_without_running, runs_here
+from crucible.judge.examine import Examination, Setting, is_timed_here, known_without_running
 from crucible.judge.field import Field
 from crucible.judge.kept import SOURCE, Limits
 from crucible.judge.lane import secret_contents
@@ -65,7 +66,7 @@ def judge(
         training: gradients are required; a missing one fails.
         mode: the module's mode, `train` (as constructed) or `eval`.
         scale: `full` or `small`; None is small on a machine without a GPU where the task declares it.
-        device: `auto`, `cuda` or `cpu`.
+        device: `auto`, `cuda`, `cpu` or `emulator`.
         seed: of weights, inputs and cotangents.
         limits: time, memory and process limits of a candidate.
         fresh: judge again what an earlier run has judged.
@@ -196,7 +197,7 @@ class _Bench:
             setting = self._setting(work, candidates)
             everyone = [Examination(c, setting, work / f"candidate{i}") for i, c in enumerate(candidates)]
             self.field = Field(self.device.kind, GPU_PACE if self.device.kind == "cuda" else CPU_PACE, self.say)
-            races = any(runs_here(candidate, self.device) for candidate in candidates)
+            races = any(is_timed_here(candidate, self.device) for candidate in candidates)
             rivals = Rivals(self.baselines if races else (), setting, work, self.field)
             oracle = OracleProcess(work, self.limits)
             description = None
@@ -222,9 +223,18 @@ class _Bench:
 
     def _setting(self, work: Path, candidates: list[Candidate]) -> Setting:
         (work / "inputs").mkdir()
-        inputs, header = work / "inputs", self._header(candidates)
         self.contents = secret_contents(self.task.training)
-        return Setting(self.task, self.contract, self.device, self.seed, self.limits, inputs, self.contents, header)
+        return Setting(
+            self.task,
+            self.contract,
+            self.device,
+            self.seed,
+            self.limits,
+            work / "inputs",
+            self.contents,
+            self._header(candidates),
+            self._emulator(candidates),
+        )
 
     def _unconfined(self) -> tuple[Finding, ...]:
         """A verdict reached without the sandbox says so."""
@@ -271,6 +281,17 @@ class _Bench:
         doubts = tuple(floor for floor in floors if isinstance(floor, Finding))
         self.ground = Ground((*self.ground.findings, *doubts), baselines, known)
         self._guarded(lambda: self.kept.put(self.key, to_json(self.ground)))
+
+    def _emulator(self, candidates: list[Candidate]) -> Path | None:
+        """What the emulator compiles candidates against, made once; None where nothing will run on it."""
+        if self.device.kind != "cpu" or not hardware.cxx() or not any(c.language == "cuda" for c in candidates):
+            return None
+        self.say("preparing the emulator (once for all later runs: half a minute)")
+        try:
+            return toolchain.prepare().folder
+        except toolchain.BuildError as error:
+            self.say(f"no emulator: {(str(error).strip().splitlines() or ['?'])[-1]}")
+            return None
 
     def _header(self, candidates: list[Candidate]) -> Path | None:
         """The precompiled `torch/extension.h`, made where enough builds will use it."""

@@ -9,7 +9,7 @@ from typing import Any
 from crucible.contract import Contract
 from crucible.hardware import Device
 from crucible.judge.baselines import ANCHOR
-from crucible.judge.evidence import Finding, Measured, Timing
+from crucible.judge.evidence import Finding, Measured, NotMeasured, Timing
 from crucible.judge.verdict import NotJudged, Verdict, from_json, to_json
 from crucible.roofline import Floor
 from crucible.spread import quotient
@@ -73,29 +73,36 @@ class Run:
 
     @property
     def ranked(self) -> list[tuple[int, Verdict]]:
-        """Best first: passed by runtime, then what could not be judged, then the rest.
+        """Best first: passed by runtime, passed on the emulator, then what could not be judged, then the rest.
 
         Who cannot be told from the first of a rank, at 95 % confidence, shares it. Candidates are compared through
-        the baseline that each took turns with, so that a drift of the machine between them does not count.
+        the baseline that each took turns with, so that a drift of the machine between them does not count. Those
+        that passed without a runtime share the rank after.
         """
-        passed = [v for v in self.verdicts if v.evaluation]
-        raced = all(_against_anchor(v) for v in passed)
-        passed.sort(key=lambda v: 1 / statistics.median(_against_anchor(v)) if raced else v.runtime_ms)
+        timed = [v for v in self.passed if isinstance(v.timing, Measured)]
+        raced = all(_against_anchor(v) for v in timed)
+        timed.sort(key=lambda v: 1 / statistics.median(_against_anchor(v)) if raced else v.runtime_ms)
         rows: list[tuple[int, Verdict]] = []
         first = None
-        for i, verdict in enumerate(passed):
+        for i, verdict in enumerate(timed):
             if first is None or not tied(first, verdict):
                 first, rank = verdict, i + 1
             rows.append((rank, verdict))
+        rows += [(len(timed) + 1, v) for v in self.passed if isinstance(v.timing, NotMeasured)]
         rest = [v for v in self.verdicts if not v.evaluation]
         rest.sort(key=lambda v: not isinstance(v.outcome, NotJudged))
         return rows + [(0, v) for v in rest]
 
     @property
     def best(self) -> str | None:
-        """Name of the fastest that passed; None when none did."""
+        """Name of the fastest that passed; None when none did, or none was timed."""
         ranked = self.ranked
-        return ranked[0][1].candidate if ranked and ranked[0][1].evaluation else None
+        return ranked[0][1].candidate if ranked and ranked[0][1].runtime_ms >= 0 else None
+
+    @property
+    def passed(self) -> tuple[Verdict, ...]:
+        """Of what was judged, all that is right."""
+        return tuple(verdict for verdict in self.verdicts if verdict.evaluation)
 
     def verdict(self, name: str) -> Verdict:
         """The verdict of one candidate. Raises KeyError."""

@@ -33,7 +33,8 @@ def code_digest() -> str:
     """SHA-256 over Crucible's own source: a changed judge trusts no earlier verdict."""
     package = Path(__file__).parent
     digest = hashlib.sha256()
-    for file in sorted(package.rglob("*.py")):
+    native = [file for kind in ("headers", "runtime") for file in (package / "emulator" / kind).rglob("*")]
+    for file in sorted([*package.rglob("*.py"), *(file for file in native if file.is_file())]):
         digest.update(file.read_bytes())
     return digest.hexdigest()
 

@@ -16,7 +16,8 @@ output_padding = 1
 clamp_min = 0.0
 clamp_max = 1.0
 
-SMALL = {"batch_size": 2, "depth": 6, "height": 9, "width": 10}
+# A plane just large enough that two of them, staged in float32, pass the 48 KiB of shared memory.
+SMALL = {"batch_size": 2, "depth": 6, "height": 31, "width": 35}
 
 
 class Model(nn.Module):

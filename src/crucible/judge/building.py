@@ -4,6 +4,7 @@ precompiled `torch/extension.h`.
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import subprocess
 import sysconfig
@@ -15,6 +16,8 @@ from typing import Any
 
 from torch.utils import cpp_extension
 
+from crucible import emulator
+
 COMPILE_ONLY_ARCH = "90"
 """Compute capability for which CUDA sources are compiled on a machine that cannot run them (H100, H200)."""
 
@@ -24,6 +27,10 @@ class CompiledOnly(BaseException):
 
     A BaseException, so that a candidate's own `except Exception` does not turn it into a fallback.
     """
+
+
+class OutsideEmulator(BaseException):
+    """Raised in a candidate's import when its sources use what the emulator does not know."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +46,15 @@ class Build:
 class Watcher:
     """Wraps `load` and `load_inline` so that each call is on record, also where the candidate hides a failure."""
 
-    def __init__(self, compile_only: bool) -> None:
+    def __init__(self, compile_only: bool, emulated: bool = False) -> None:
         self.builds: list[Build] = []
         self.compile_only = compile_only
-        cpp_extension.load_inline = self._watched(cpp_extension.load_inline, _inline_cuda_text)
-        cpp_extension.load = self._watched(cpp_extension.load, _file_cuda_text)
+        self.not_covered = ""
+        """What the emulator does not know of the candidate's sources."""
+        inline = _emulated_inline if emulated else cpp_extension.load_inline
+        files = _emulated_load if emulated else cpp_extension.load
+        cpp_extension.load_inline = self._watched(inline, _inline_cuda_text)
+        cpp_extension.load = self._watched(files, _file_cuda_text)
 
     @property
     def compiled(self) -> bool:
@@ -59,6 +70,9 @@ class Watcher:
                 if self.compile_only and text:
                     compile_cuda(text)
                 built = None if self.compile_only and text else build(*args, **kwargs)
+            except emulator.NotCovered as error:
+                self.not_covered = str(error)
+                raise OutsideEmulator(str(error)) from None
             except Exception as error:
                 self.builds.append(Build(name, time.monotonic() - start, f"{type(error).__name__}: {error}"))
                 raise
@@ -68,6 +82,23 @@ class Watcher:
             return built
 
         return watched
+
+
+_real_inline, _real_load = cpp_extension.load_inline, cpp_extension.load
+
+
+def _emulated_inline(*args: Any, **kwargs: Any) -> Any:
+    """`load_inline` on the emulator; one without CUDA sources builds as ever, and its tensors are CPU tensors."""
+    inspect.signature(_real_inline).bind(*args, **kwargs)  # raises PyTorch's own TypeError
+    return emulator.load_inline(**_named(_real_inline, args, kwargs))
+
+
+def _emulated_load(*args: Any, **kwargs: Any) -> Any:
+    return emulator.load(**_named(_real_load, args, kwargs))
+
+
+def _named(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
 
 
 def compile_cuda(text: str) -> None:

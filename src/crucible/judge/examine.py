@@ -39,6 +39,8 @@ class Setting:
     """What is timed, on what."""
     header: Path | None = None
     """A folder with the precompiled `torch/extension.h`."""
+    emulator: Path | None = None
+    """What the emulator prepared for its candidates; None where CUDA C++ runs on a GPU or not at all."""
 
 
 @dataclass
@@ -98,6 +100,11 @@ class Examination:
             raise Stop(_as_import(end.outcome)) from end
         return self.process
 
+    @property
+    def emulated(self) -> bool:
+        """Whether its kernels run on the emulator: judged like any other, never timed."""
+        return self.setting.emulator is not None and self.candidate.language == "cuda"
+
     def close(self) -> None:
         if self.process is not None:
             self.process.kill()
@@ -107,7 +114,8 @@ class Examination:
         self.folder.mkdir(parents=True)
         file = self.folder / "candidate.py"
         file.write_text(self.candidate.source, encoding="utf-8")
-        compile_only = setting.device.kind == "cpu" and self.candidate.language == "cuda"
+        emulator = setting.emulator if self.emulated else None
+        compile_only = setting.device.kind == "cpu" and self.candidate.language == "cuda" and not emulator
         settings = {
             "file": str(file),
             "inputs": str(setting.inputs),
@@ -117,10 +125,13 @@ class Examination:
             "bfloat16": setting.contract.bfloat16_tensors,
             "compile_only": compile_only,
             "header": str(setting.header) if setting.header else "",
+            "emulator": str(emulator) if emulator else "",
         }
-        readable = [str(setting.inputs)] + ([str(setting.header)] if setting.header else [])
+        readable = [str(folder) for folder in (setting.inputs, setting.header, emulator) if folder]
         self.process = CandidateProcess(settings, self.folder, readable, setting.limits)
         reply = self.process.ask({"do": "import"}, "import or build", setting.limits.build_s)
+        if reply.get("not_covered"):
+            raise Stop(NotJudged(f"{reply['not_covered']} is not covered by the emulator, and there is no GPU here"))
         if reply.get("compiled_only"):
             raise Stop(NotJudged("CUDA C++ that compiles for sm_90; there is no GPU here to run it"))
         stop_if_raised(reply, "import")
@@ -134,10 +145,12 @@ class Examination:
             process = self.construct()
         except Stop as stop:
             return Verdict(name, stop.outcome)
-        verifier = Verifier(process, oracle, description, training=training)
+        verifier = Verifier(process, oracle, description, training=training, emulated=self.emulated)
         outcome = verifier.verify()
         readings = Readings(NotMeasured(f"only what passes is timed; it {outcome.kind}"))
-        if isinstance(outcome, Passed):
+        if self.emulated and isinstance(outcome, Passed):
+            readings = Readings(NotMeasured("the emulator shows what a kernel does, not how long a GPU takes"))
+        elif isinstance(outcome, Passed):
             try:
                 timed = description["timed"]
                 contents = [c.known(len(timed[c.backward])) for c in self.setting.contents]
@@ -145,7 +158,7 @@ class Examination:
             except (Ended, Stop) as end:
                 outcome = end.outcome
         try:
-            self._audit()
+            self._audit(after_running=True)
         except Stop as stop:
             outcome = stop.outcome
         except Ended as ended:
@@ -155,7 +168,7 @@ class Examination:
             Verdict(name, outcome, found.forward_check, found.backward_check, findings=tuple(found.findings))
         )
 
-    def _audit(self) -> None:
+    def _audit(self, *, after_running: bool = False) -> None:
         """Asks the tripwires; a replaced function ends the matter, the rest is named."""
         assert self.process is not None
         seen = self.process.ask({"do": "audit"}, "audit", self.setting.limits.run_s)
@@ -174,6 +187,10 @@ class Examination:
         findings += [
             Finding("it changed a global switch", f"{flag}: {change}") for flag, change in seen["flags"].items()
         ]
+        if self.emulated and after_running:
+            findings += [
+                Finding("a kernel never ran on any of the judge's inputs", words) for words in seen["never_ran"]
+            ]
         self.findings += [finding for finding in findings if finding not in self.findings]
 
 
@@ -186,13 +203,13 @@ def known_without_running(candidate: Candidate, device: Device) -> Outcome | Non
         return DoesNotImport("it defines no class ModelNew")
     if device.kind == "cpu" and candidate.language == "triton":
         return NotJudged("written in Triton; there is no GPU here to run it")
-    if device.kind == "cpu" and candidate.language == "cuda" and not hardware.nvcc():
-        return NotJudged("CUDA C++; there is no GPU here to run it and no nvcc to compile it")
+    if device.kind == "cpu" and candidate.language == "cuda" and not hardware.cxx() and not hardware.nvcc():
+        return NotJudged("CUDA C++; there is no GPU here to run it, and neither g++ for the emulator nor nvcc")
     return None
 
 
-def runs_here(candidate: Candidate, device: Device) -> bool:
-    """Whether this machine can run the candidate, not only compile it."""
+def is_timed_here(candidate: Candidate, device: Device) -> bool:
+    """Whether this machine can run the candidate as it is meant to run, not only emulate or compile it."""
     cuda_without_gpu = device.kind == "cpu" and candidate.language == "cuda"
     return not cuda_without_gpu and known_without_running(candidate, device) is None
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from crucible.judge.diagnostics import first_error
 from crucible.judge.evidence import Check, Compared, Finding, NotCompared, TensorError
 from crucible.judge.process import CandidateProcess, Ended, OracleProcess
+from crucible.judge.replies import faults_of
 from crucible.judge.verdict import (
     Cheated,
     Crashed,
@@ -22,11 +23,18 @@ from crucible.judge.verdict import (
     OutOfMemory,
     Passed,
     Raises,
+    TimedOut,
     Wrong,
     from_json,
 )
 
-_LOST_CONTEXT = ("illegal memory access", "misaligned address", "unspecified launch failure", "illegal instruction")
+_LOST_CONTEXT = (
+    "illegal memory access",
+    "misaligned address",
+    "unspecified launch failure",
+    "illegal instruction",
+    "device-side assert",
+)
 _REFUSED_LAUNCH = (
     "invalid configuration",
     "invalid argument",
@@ -34,7 +42,10 @@ _REFUSED_LAUNCH = (
     "no kernel image",
     "invalid device function",
     "left unchecked",
+    "launch timed out",
+    "too many blocks",
 )
+_REFUSED_KINDS = ("launch-limits", "runaway-loop", "deadlock", "divergent-barrier")
 _WANTS_A_GPU = (
     "Torch not compiled with CUDA enabled",
     "No CUDA GPUs are available",
@@ -83,12 +94,21 @@ class Verifier:
     """Runs one candidate through the oracle's cases."""
 
     def __init__(
-        self, process: CandidateProcess, oracle: OracleProcess, description: dict[str, Any], *, training: bool
+        self,
+        process: CandidateProcess,
+        oracle: OracleProcess,
+        description: dict[str, Any],
+        *,
+        training: bool,
+        emulated: bool = False,
     ) -> None:
         self.process = process
         self.oracle = oracle
         self.description = description
         self.training = training
+        self.emulated = emulated
+        self.faults: dict[str, str] = {}
+        """Words of what the emulator found, with the kind."""
         self.found = Verification(multiple=description["multiple"])
 
     def verify(self) -> Outcome:
@@ -99,11 +119,32 @@ class Verifier:
                 self._case(case)
             return self._conclusion()
         except Stop as stop:
-            return stop.outcome
+            return self._explained(stop.outcome)
         except Ended as ended:
-            return ended.outcome
+            return self._explained(ended.outcome)
         finally:
             self.oracle.detach()
+            self.found.findings += [
+                Finding(f"the emulator found: {kind}", words) for words, kind in self.faults.items()
+            ]
+
+    def _explained(self, outcome: Outcome) -> Outcome:
+        """A wrong answer by the fault that stands behind it; the emulator's slowness is nobody's fault."""
+        if isinstance(outcome, TimedOut) and self.emulated:
+            return NotJudged(f"{outcome.stage} took over {outcome.limit_s:g} s on the emulator")
+        if isinstance(outcome, IllegalAccess | LaunchError):
+            wanted = _REFUSED_KINDS if isinstance(outcome, LaunchError) else ()
+            words = next((w for w, kind in self.faults.items() if not wanted or kind in wanted), "")
+            return replace(outcome, message=f"{words} [{outcome.message}]") if words else outcome
+        if isinstance(outcome, Wrong) and outcome.what == "nan":
+            unwritten = next((words for words, kind in self.faults.items() if kind.startswith("uninitialised")), "")
+            if unwritten:
+                return Incomplete(unwritten)
+        return outcome
+
+    def _note_faults(self, reply: dict[str, Any]) -> None:
+        if self.emulated:
+            self.faults.update({words: kind for kind, words in faults_of(reply)})
 
     def _case(self, case: dict[str, Any]) -> None:
         reply = self._run(case, poison=True)
@@ -114,7 +155,7 @@ class Verifier:
         if case["index"] == 0:
             self._repeat(case, seen)
 
-    def _run(self, case: dict[str, Any], *, poison: bool) -> dict[str, Any]:
+    def _run(self, case: dict[str, Any], *, poison: bool, schedule: str = "forward") -> dict[str, Any]:
         request = {
             "do": "run",
             "case": case["index"],
@@ -122,8 +163,10 @@ class Verifier:
             "backward": case["backward"],
             "outputs": self.description["outputs"],
             "clone": bool(self.description["mutated"]),
+            "schedule": schedule,
         }
         reply = self.process.ask(request, "forward", self.process.limits.run_s)
+        self._note_faults(reply)
         stop_if_raised(reply, "forward")
         self._check_form(case, reply)
         return reply
@@ -141,7 +184,8 @@ class Verifier:
 
     def _repeat(self, case: dict[str, Any], first: dict[str, Any]) -> None:
         """The same case again, without poison: another result is reported, a wrong one is a verdict."""
-        self._run(case, poison=False)
+        # On the emulator the second run takes blocks and threads in reverse: a race that matters shows.
+        self._run(case, poison=False, schedule="reverse" if self.emulated else "forward")
         again = self._stream(case, "forward", [])
         errors = [from_json(tensor) for tensor in again["tensors"]]
         for error in errors:
@@ -181,6 +225,7 @@ class Verifier:
         specs = self.description["gradients"]
         request = {"do": "backward", "case": case["index"], "inputs": self.description["inputs"]}
         reply = self.process.ask(request, "backward", self.process.limits.run_s)
+        self._note_faults(reply)
         if "raised" in reply and not self.training:
             self.found.backward_failed = f"raises {_one_line(reply['message'])}"
             self._find("inference only: its backward raises", _one_line(reply["message"]))

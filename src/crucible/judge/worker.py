@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from crucible.emulator import extension, pretend, toolchain
 from crucible.judge import building, cheats, clock, diagnostics
 from crucible.judge.channel import Channel, ChannelClosed
 from crucible.judge.compare import CHUNK_BYTES, INTEGER_VIEWS
@@ -53,7 +54,10 @@ class Worker:
         self.mode: str = settings["mode"]
         self.bfloat16: bool = settings["bfloat16"]
         self.channel = channel
-        self.watcher = building.Watcher(settings["compile_only"])
+        self.launched: set[str] = set()
+        """Kernels that the emulator has run so far."""
+        self.emulator = _start_emulator(settings.get("emulator", ""))
+        self.watcher = building.Watcher(settings["compile_only"], emulated=self.emulator is not None)
         self.watch = cheats.Watch()
         self.replaced = cheats.snapshot()
         self.model: torch.nn.Module | None = None
@@ -102,6 +106,10 @@ class Worker:
                 tensor.requires_grad_(True)
         self.outputs, self.gradients = [], {}
         poison_free_memory(self.device, request["outputs"])
+        if self.emulator is not None:
+            self.launched |= self.emulator.launched()
+            self.emulator.forget()
+            self.emulator.schedule(request.get("schedule", "forward"))
         poison = Poison()
         swallowed = cheats.Swallowed(self.file)
         with (
@@ -144,6 +152,7 @@ class Worker:
             "swallowed": swallowed.seen,
             "operations": sorted(poison.operations),
             "weights": weights,
+            "faults": self._faults(),
         }
         if request["backward"]:
             self._kept_for_backward = (structure, tensors, given)
@@ -165,6 +174,7 @@ class Worker:
                 name: {"dtype": str(g.dtype)[6:], "shape": list(g.shape)} for name, g in self.gradients.items()
             },
             "mutated": _mutated(tensors, given),
+            "faults": self._faults(),
         }
 
     def send(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -220,7 +230,22 @@ class Worker:
             "hunts": sorted(self.watch.hunts),
             "flags": self._changed_flags(),
             "builds": [asdict(build) for build in self.watcher.builds],
+            "never_ran": self._never_ran(),
         }
+
+    def _faults(self) -> list[list[str]]:
+        """Kind and words of each fault since the last run began."""
+        return (
+            []
+            if self.emulator is None
+            else [[f.kind, f.words] for f in self.emulator.faults() if f.kind != "never-ran"]
+        )
+
+    def _never_ran(self) -> list[str]:
+        """Kernels of the candidate's that nothing has launched, in words."""
+        if self.emulator is None:
+            return []
+        return [fault.words for fault in self.emulator.never_ran(self.launched)]
 
     @contextlib.contextmanager
     def _timing(self, request: dict[str, Any]) -> Iterator[TimedStep]:
@@ -327,6 +352,15 @@ def _last_cuda_error() -> tuple[int, str]:
     return 0, ""
 
 
+def _start_emulator(folder: str) -> extension.Emulator | None:
+    """The emulator that was prepared in `folder`, and a process that takes its CPU for a GPU; None without."""
+    if not folder:
+        return None
+    started = extension.start(toolchain.ready(Path(folder)))
+    pretend.install()
+    return started
+
+
 def _failure(error: BaseException, worker: Worker) -> dict[str, Any]:
     """An exception in plain words, with its line in the candidate."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -336,6 +370,8 @@ def _failure(error: BaseException, worker: Worker) -> dict[str, Any]:
         "message": _shortened(text),
         "line": frames[-1].lineno if frames else getattr(error, "lineno", None) or 0,
         "build_failure": diagnostics.is_build_failure(str(error)),
+        "not_covered": worker.watcher.not_covered,
+        "faults": worker._faults(),
         "compiled_only": isinstance(error, building.CompiledOnly) or worker.watcher.compiled,
         "out_of_memory": isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error),
         "forked": worker.watch.forked,

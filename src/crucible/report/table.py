@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from crucible.judge.baselines import ANCHOR
-from crucible.judge.evidence import Compared, Costs, Measured, Speedup, Timing
+from crucible.judge.evidence import Compared, Costs, Measured, NotMeasured, Speedup, Timing
 from crucible.judge.verdict import NotJudged, Verdict
 from crucible.run import Run
 
@@ -71,7 +71,6 @@ def _row(run: Run, rank: str, verdict: Verdict, rivals: list[str]) -> list[Text]
     judged = not isinstance(verdict.outcome, NotJudged)
     style = ("green" if verdict.evaluation else "red") if judged else "yellow"
     share = run.ground.share_of_floor(verdict.timing)
-    words = verdict.outcome.words
     return [
         Text(rank),
         Text(verdict.candidate),
@@ -81,8 +80,17 @@ def _row(run: Run, rank: str, verdict: Verdict, rivals: list[str]) -> list[Text]
         *([Text(f"{share:.1%}" if share and verdict.evaluation else "-")] if run.ground.floors else []),
         Text(f"{verdict.forward.words}, {verdict.backward.words}"),
         Text(_error(verdict)),
-        Text(words if rank else ("baseline" if verdict.evaluation else f"baseline, not compared: {words}")),
+        Text(_words(verdict) if rank else _baseline_words(verdict)),
     ]
+
+
+def _words(verdict: Verdict) -> str:
+    untimed = verdict.evaluation and isinstance(verdict.timing, NotMeasured)
+    return f"{verdict.outcome.words}, not timed" if untimed else verdict.outcome.words
+
+
+def _baseline_words(verdict: Verdict) -> str:
+    return "baseline" if verdict.evaluation else f"baseline, not compared: {verdict.outcome.words}"
 
 
 def _best_baseline(run: Run) -> str:
@@ -160,8 +168,9 @@ def _bytes(count: int) -> str:
 
 
 def _show_notes(run: Run, console: Console) -> None:
-    best = run.best
-    console.print(Text(f"best: {best}" if best else "best: none passed"), soft_wrap=True)
+    reasons = dict.fromkeys(v.timing.reason for v in run.passed if isinstance(v.timing, NotMeasured))
+    none = f"none was timed: {'; '.join(reasons)}" if reasons else "none passed"
+    console.print(Text(f"best: {run.best or none}"), soft_wrap=True)
     for finding in run.findings:
         console.print(Text(f"check: {finding.claim} ({finding.evidence})"), soft_wrap=True)
     for verdict in (*run.verdicts, *run.ground.baselines):

@@ -1,0 +1,92 @@
+"""CUDA C++ on the CPU: extensions run without a GPU, and every memory and synchronisation fault is named.
+
+    from crucible import emulator
+
+    extension = emulator.load_inline("scale", cpp_sources=DECLARATION, cuda_sources=SOURCE, functions=["scale"])
+    extension.scale(torch.ones(1000), 2.0)
+    assert emulator.faults() == ()
+
+See docs/emulator.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from crucible.emulator.faults import Fault as Fault
+from crucible.emulator.faults import NotCovered as NotCovered
+
+if TYPE_CHECKING:
+    import types
+
+__all__ = ["Fault", "NotCovered", "faults", "forget", "load", "load_inline", "schedule"]
+
+
+def load_inline(
+    name: str,
+    cpp_sources: str | Sequence[str],
+    cuda_sources: str | Sequence[str] | None = None,
+    functions: str | Sequence[str] | dict[str, str] | None = None,
+    extra_cflags: Sequence[str] | None = None,
+    extra_cuda_cflags: Sequence[str] | None = None,
+    *,
+    checked: bool = True,
+    **ignored: Any,
+) -> types.ModuleType:
+    """`torch.utils.cpp_extension.load_inline`, for CPU tensors.
+
+    `checked=False` leaves the watching of accesses out: only launches, barriers and warp operations are judged (a fused
+    elementwise kernel runs 2.2 times as fast, a tiled matrix product 5 times, what is all barriers hardly faster).
+
+    The other arguments of PyTorch's function are taken and mean nothing here. Raises RuntimeError in PyTorch's
+    words when it does not build, NotCovered when it uses what the emulator does not know.
+    """
+    from crucible.emulator import extension
+
+    flags = [*(extra_cflags or ()), *(extra_cuda_cflags or ())]
+    return extension.build_inline(name, cpp_sources, cuda_sources, functions, flags, checked=checked)
+
+
+def load(
+    name: str,
+    sources: str | Sequence[str],
+    extra_cflags: Sequence[str] | None = None,
+    extra_cuda_cflags: Sequence[str] | None = None,
+    **ignored: Any,
+) -> types.ModuleType:
+    """`torch.utils.cpp_extension.load`, for CPU tensors; see `load_inline`."""
+    from crucible.emulator import extension
+
+    return extension.build_files(name, sources, [*(extra_cflags or ()), *(extra_cuda_cflags or ())])
+
+
+def faults() -> tuple[Fault, ...]:
+    """What kernels did wrong since the last `forget()`, each fault once; kernels that never ran are among them."""
+    from crucible.emulator import extension
+
+    return extension.start().faults()
+
+
+def forget() -> None:
+    """Starts a new count of faults."""
+    from crucible.emulator import extension
+
+    extension.start().forget()
+
+
+@contextmanager
+def schedule(order: str, seed: int = 1) -> Iterator[None]:
+    """Runs blocks, threads and lanes in another order inside: `forward` (the usual one), `reverse` or `random`.
+
+    A race matters where an order changes the output.
+    """
+    from crucible.emulator import extension
+
+    emulator = extension.start()
+    emulator.schedule(order, seed)
+    try:
+        yield
+    finally:
+        emulator.schedule("forward")

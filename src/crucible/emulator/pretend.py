@@ -1,0 +1,146 @@
+"""A process without a GPU in which `device="cuda"` works: CUDA tensors are CPU tensors that say otherwise."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+# deviceQuery of an H200 SXM; headers/crucible/runtime_api.h answers the same in C++.
+_PROPERTIES = {
+    "name": "NVIDIA H200",
+    "major": 9,
+    "minor": 0,
+    "total_memory": 150754820096,
+    "multi_processor_count": 132,
+    "max_threads_per_multi_processor": 2048,
+    "max_threads_per_block": 1024,
+    "warp_size": 32,
+    "regs_per_multiprocessor": 65536,
+    "shared_memory_per_block": 49152,
+    "shared_memory_per_block_optin": 232448,
+    "shared_memory_per_multiprocessor": 233472,
+    "L2_cache_size": 62914560,
+}
+
+
+class OnCpu(TorchFunctionMode):
+    """Every `cuda` that PyTorch is asked for becomes `cpu`."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
+        if func is not torch.device:
+            args = tuple(_on_cpu(value) for value in args)
+        if named.get("pin_memory"):
+            named["pin_memory"] = False
+        return func(*args, **named)
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return torch.device("cpu") if value.type == "cuda" else value
+    return "cpu" if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")) else value
+
+
+class Stream:
+    """A stream that has always finished."""
+
+    cuda_stream = 0
+    priority = 0
+    device = torch.device("cpu")
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+    def wait_stream(self, _: Any) -> None:
+        pass
+
+    def wait_event(self, _: Any) -> None:
+        pass
+
+    def record_event(self, event: Any = None) -> Any:
+        return event or Event()
+
+    def query(self) -> bool:
+        return True
+
+
+class Event:
+    """A moment of the CPU's clock."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self._when = 0.0
+
+    def record(self, stream: Any = None) -> None:
+        self._when = time.perf_counter()
+
+    def elapsed_time(self, end: Event) -> float:
+        return (end._when - self._when) * 1e3
+
+    def synchronize(self) -> None:
+        pass
+
+    def wait(self, stream: Any = None) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+
+@contextlib.contextmanager
+def _nothing(*_: Any, **__: Any) -> Iterator[None]:
+    yield
+
+
+def install() -> None:
+    """From here on this process pretends; it cannot be undone."""
+    properties = types.SimpleNamespace(**_PROPERTIES)
+    answers: dict[str, Any] = {
+        "is_available": True,
+        "is_initialized": True,
+        "is_bf16_supported": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_properties": properties,
+        "get_device_capability": (9, 0),
+        "get_device_name": "NVIDIA H200",
+        "mem_get_info": (properties.total_memory, properties.total_memory),
+        "current_stream": Stream(),
+        "default_stream": Stream(),
+        "memory_allocated": 0,
+        "max_memory_allocated": 0,
+        "memory_reserved": 0,
+    }
+    for name, value in answers.items():
+        setattr(torch.cuda, name, _always(value))
+    for name in ("synchronize", "empty_cache", "set_device", "init", "manual_seed", "manual_seed_all", "set_stream"):
+        setattr(torch.cuda, name, _always(None))
+    torch.cuda.reset_peak_memory_stats = _always(None)
+    cuda: Any = torch.cuda
+    tensor: Any = torch.Tensor
+    module: Any = torch.nn.Module
+    cuda.Stream, cuda.Event = Stream, Event
+    cuda.stream = cuda.device = _nothing
+    tensor.is_cuda = property(lambda self: True)
+    tensor.cuda = module.cuda = lambda self, *_, **__: self
+    tensor.pin_memory = lambda self, *_: self
+    mode: Any = OnCpu()
+    mode.__enter__()
+
+
+def _always(value: Any) -> Any:
+    return lambda *_, **__: value

@@ -1,0 +1,227 @@
+// The Python module: PyTorch's tensors in our arena, calls into extensions.
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <c10/core/CPUAllocator.h>
+#include <dlfcn.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/types.h>
+
+#include "crucible/abi.h"
+#include "crucible/bridge.h"
+
+extern "C" {
+void crucible_call_begins();
+int crucible_call_ended(int raised);
+void crucible_foreign(const void*, size_t);
+void crucible_returned(const void*, size_t);
+}
+
+namespace crucible {
+
+const at::Tensor& as_tensor(const Value& v) {
+    static const at::Tensor undefined;
+    if (v.kind == Value::kNone) return undefined;
+    if (v.kind != Value::kTensor) throw WrongArgument{"torch.Tensor"};
+    return v.tensor;
+}
+int64_t as_integer(const Value& v) {
+    if (v.kind == Value::kTensor && v.tensor.numel() == 1 && !v.tensor.is_floating_point()) return v.tensor.item<int64_t>();
+    if (v.kind != Value::kInt && v.kind != Value::kBool && v.kind != Value::kScalarType) throw WrongArgument{"int"};
+    return v.integer;
+}
+double as_real(const Value& v) {
+    if (v.kind == Value::kFloat) return v.real;
+    if (v.kind == Value::kTensor && v.tensor.numel() == 1) return v.tensor.item<double>();
+    if (v.kind != Value::kInt && v.kind != Value::kBool) throw WrongArgument{"float"};
+    return double(v.integer);
+}
+bool as_bool(const Value& v) {
+    if (v.kind != Value::kBool) throw WrongArgument{"bool"};
+    return v.integer != 0;
+}
+const std::string& as_text(const Value& v) {
+    if (v.kind != Value::kString) throw WrongArgument{"str"};
+    return v.text;
+}
+const std::vector<Value>& as_list(const Value& v) {
+    if (v.kind != Value::kList && v.kind != Value::kTuple) throw WrongArgument{"list"};
+    return v.items;
+}
+static Value of(Value::Kind kind) {
+    Value v;
+    v.kind = kind;
+    return v;
+}
+Value from_tensor(at::Tensor t) { Value v = of(t.defined() ? Value::kTensor : Value::kNone); v.tensor = std::move(t); return v; }
+Value from_integer(int64_t i) { Value v = of(Value::kInt); v.integer = i; return v; }
+Value from_real(double d) { Value v = of(Value::kFloat); v.real = d; return v; }
+Value from_bool(bool b) { Value v = of(Value::kBool); v.integer = b; return v; }
+Value from_text(std::string s) { Value v = of(Value::kString); v.text = std::move(s); return v; }
+
+struct Exported {
+    std::string name;
+    std::function<void(const std::vector<Value>&, Value&)> call;
+};
+static std::vector<Exported> exported;  // of all extensions; Python knows which are whose
+
+void add_export(const char* name, Function call, size_t) { exported.push_back({name, call}); }
+void Module::add_bound(const char* name, void* function, void (*call)(void*, const std::vector<Value>&, Value&)) {
+    exported.push_back({name, [=](const std::vector<Value>& values, Value& result) { call(function, values, result); }});
+}
+void wrong_count(size_t got, size_t wanted) {
+    throw WrongArgument{std::to_string(wanted) + " arguments, not " + std::to_string(got)};
+}
+
+// ---- tensors in the arena
+static void give_back(void* pointer) {
+    if (crucible_is_allocation(pointer)) crucible_free(pointer);
+    else free(pointer);
+}
+struct Arena final : c10::Allocator {
+    c10::DataPtr allocate(size_t bytes) override {
+        if (!bytes) return {nullptr, nullptr, &give_back, c10::Device(c10::kCPU)};
+        void* pointer = crucible_allocate(bytes);
+        if (!pointer && posix_memalign(&pointer, 64, bytes)) TORCH_CHECK(false, "allocate memory: ", bytes, " bytes");
+        return {pointer, pointer, &give_back, c10::Device(c10::kCPU)};
+    }
+    c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+    void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+};
+
+static Value from_python(PyObject* object) {
+    if (object == Py_None) return {};
+    if (THPVariable_Check(object)) {
+        Value v = of(Value::kTensor);
+        v.tensor = THPVariable_Unpack(object);
+        return v;
+    }
+    if (PyBool_Check(object)) return from_bool(object == Py_True);
+    if (PyLong_Check(object)) return from_integer(PyLong_AsLongLong(object));
+    if (PyFloat_Check(object)) return from_real(PyFloat_AsDouble(object));
+    if (PyUnicode_Check(object)) return from_text(PyUnicode_AsUTF8(object));
+    if (THPDtype_Check(object)) {
+        Value v = of(Value::kScalarType);
+        v.integer = int64_t(reinterpret_cast<THPDtype*>(object)->scalar_type);
+        return v;
+    }
+    if (PyList_Check(object) || PyTuple_Check(object)) {
+        Value v = of(PyList_Check(object) ? Value::kList : Value::kTuple);
+        const Py_ssize_t count = PySequence_Size(object);
+        for (Py_ssize_t i = 0; i < count; ++i)
+            v.items.push_back(from_python(PyList_Check(object) ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i)));
+        return v;
+    }
+    if (PyIndex_Check(object)) {
+        PyObject* integer = PyNumber_Index(object);
+        Value v = from_integer(PyLong_AsLongLong(integer));
+        Py_DECREF(integer);
+        return v;
+    }
+    throw WrongArgument{std::string("another type than ") + Py_TYPE(object)->tp_name};
+}
+
+static PyObject* to_python(const Value& v) {
+    switch (v.kind) {
+        case Value::kTensor: return THPVariable_Wrap(v.tensor);
+        case Value::kBool: return PyBool_FromLong(v.integer);
+        case Value::kInt: return PyLong_FromLongLong(v.integer);
+        case Value::kFloat: return PyFloat_FromDouble(v.real);
+        case Value::kString: return PyUnicode_FromString(v.text.c_str());
+        case Value::kList:
+        case Value::kTuple: {
+            PyObject* out = v.kind == Value::kList ? PyList_New(Py_ssize_t(v.items.size())) : PyTuple_New(Py_ssize_t(v.items.size()));
+            for (size_t i = 0; i < v.items.size(); ++i) {
+                PyObject* item = to_python(v.items[i]);
+                if (v.kind == Value::kList) PyList_SET_ITEM(out, Py_ssize_t(i), item);
+                else PyTuple_SET_ITEM(out, Py_ssize_t(i), item);
+            }
+            return out;
+        }
+        default: Py_RETURN_NONE;
+    }
+}
+
+static void note_foreign(const Value& v) {
+    if (v.kind == Value::kTensor && v.tensor.defined() && v.tensor.has_storage() && v.tensor.storage().data())
+        crucible_foreign(v.tensor.storage().data(), v.tensor.storage().nbytes());
+    for (const Value& item : v.items) note_foreign(item);
+}
+
+static void note_result(const Value& v) {
+    if (v.kind == Value::kTensor && v.tensor.defined() && v.tensor.has_storage() && v.tensor.is_contiguous())
+        crucible_returned(v.tensor.data_ptr(), v.tensor.nbytes());
+    for (const Value& item : v.items) note_result(item);
+}
+
+static PyObject* call(PyObject*, PyObject* arguments) {
+    Py_ssize_t which;
+    PyObject* given;
+    if (!PyArg_ParseTuple(arguments, "nO!", &which, &PyTuple_Type, &given)) return nullptr;
+    if (which < 0 || size_t(which) >= exported.size()) return PyErr_Format(PyExc_IndexError, "no such function");
+    const Exported target = exported[size_t(which)];
+    std::string message;
+    PyObject* kind = nullptr;
+    Value result;
+    crucible_call_begins();
+    try {
+        std::vector<Value> values;
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); ++i) {
+            values.push_back(from_python(PyTuple_GET_ITEM(given, i)));
+            note_foreign(values.back());
+        }
+        target.call(values, result);
+        note_result(result);
+    } catch (const WrongArgument& wrong) {
+        kind = PyExc_TypeError;
+        message = target.name + "(): incompatible function arguments: " + wrong.wanted + " is wanted";
+    } catch (const c10::IndexError& error) {
+        kind = PyExc_IndexError;
+        message = error.what_without_backtrace();
+    } catch (const c10::Error& error) {
+        kind = PyExc_RuntimeError;
+        message = error.what_without_backtrace();
+    } catch (const std::exception& error) {
+        kind = PyExc_RuntimeError;
+        message = error.what();
+    }
+    const int pending = crucible_call_ended(kind != nullptr);
+    if (kind) {
+        if (!PyErr_Occurred()) PyErr_SetString(kind, message.c_str());
+        return nullptr;
+    }
+    PyObject* out = to_python(result);
+    return out ? Py_BuildValue("Ni", out, pending) : nullptr;
+}
+
+static PyObject* load(PyObject*, PyObject* arguments) {
+    const char* path;
+    if (!PyArg_ParseTuple(arguments, "s", &path)) return nullptr;
+    const size_t before = exported.size();
+    if (!dlopen(path, RTLD_NOW | RTLD_LOCAL)) return PyErr_Format(PyExc_ImportError, "%s", dlerror());
+    PyObject* out = PyDict_New();
+    for (size_t i = before; i < exported.size(); ++i) {
+        PyObject* number = PyLong_FromSize_t(i);
+        PyDict_SetItemString(out, exported[i].name.c_str(), number);
+        Py_DECREF(number);
+    }
+    return out;
+}
+
+static PyObject* use_arena(PyObject*, PyObject*) {
+    static Arena arena;
+    c10::SetCPUAllocator(&arena, 100);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"call", call, METH_VARARGS, "call(which, arguments) -> (result, pending CUDA error)"},
+    {"load", load, METH_VARARGS, "load(path) -> {name: which}"},
+    {"use_arena", use_arena, METH_NOARGS, "PyTorch allocates CPU tensors where the emulator can see them"},
+    {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "crucible_emulator", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace crucible
+
+PyMODINIT_FUNC PyInit_crucible_emulator() { return PyModule_Create(&crucible::definition); }

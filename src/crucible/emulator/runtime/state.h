@@ -1,0 +1,154 @@
+// The runtime's records: cells of the shadow memory, fibers, warps, blocks, launches, faults.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "crucible/abi.h"
+
+namespace crucible {
+
+constexpr size_t kStackBytes = 128 << 10;
+constexpr size_t kArenaBytes = 64ull << 30;
+constexpr size_t kSlotBytes = 1 << 20;  // shared memory of one block with the gaps between its variables
+constexpr size_t kDynamicAt = 512 << 10;
+constexpr int kMaxThreads = 1024;
+
+// Limits of an H200 (CUDA programming guide, compute capability 9.0).
+constexpr uint64_t kSharedDefault = 48 << 10, kSharedOptIn = 227 << 10;
+constexpr uint32_t kMultiprocessors = 132, kThreadsPerMultiprocessor = 2048;
+
+// One access: block serial (top bit: atomic), when = thread:10 | clock:11 | epoch:11, pc = bytes touched:4 | offset:28.
+struct Mark {
+    uint32_t block, when, pc;
+};
+struct Cell {
+    Mark write, read, other;
+    uint32_t is_volatile;  // bit 0: the write was; bit 1: the read was
+};
+static_assert(sizeof(Cell) == 40);
+
+enum State : uint8_t { kUnstarted, kReady, kAtBarrier, kAtWarp, kAtGrid, kAtNamed, kDone };
+
+struct SyncVar;
+using Acquired = std::vector<std::pair<SyncVar*, size_t>>;
+
+struct Copy {
+    char* to;
+    const char* from;
+    size_t bytes, given;
+};
+
+struct Block;
+struct Fiber {
+    Ids ids;
+    void* sp = nullptr;
+    char* stack = nullptr;
+    Block* block = nullptr;
+    uint32_t when = 0;  // as in Mark
+    State state = kUnstarted;
+    bool fenced = false;
+    uintptr_t pc = 0;  // of what it waits at
+    int barrier_kind = 0, barrier_value = 0, barrier_result = 0, named = 0;
+    WarpCall* call = nullptr;
+    const void* spin_at = nullptr;
+    uint64_t spin_value = 0;
+    uintptr_t spin_pc = 0;
+    int spins = 0;
+    Acquired acquired;
+    std::vector<std::vector<Copy>> copies;  // asynchronous ones by group; the last group is still open
+};
+
+struct Warp {
+    uint16_t clock[32][32];  // clock[i][j]: what lane i knows of lane j's time
+    bool saturated, touched;  // touched: clocks have moved since the last barrier
+    uint32_t live;           // lanes that have not ended
+    uint32_t waiting, mask;  // lanes at a warp operation, and that of the first of them
+    int op;
+    bool mixed;  // they wait at different ones
+};
+
+struct SharedVariable {
+    const void* site;
+    const char* name;
+    uint32_t offset;
+    size_t size;
+};
+
+struct Block {
+    uint32_t index[3], linear, serial, epoch;
+    int threads, live, waiting, next;
+    bool reported_exit, votes;  // votes: somebody waits at a barrier that counts
+    std::vector<Fiber> fibers;
+    std::vector<Warp> warps;
+    std::deque<Fiber*> ready, yielded;
+    char* slot;
+    Cell* cells;
+    uint8_t* written;
+    uint8_t* valid;  // 1 byte per byte of the slot: may be touched
+    std::vector<SharedVariable> variables;
+    uint32_t used;
+    Acquired acquired;
+    std::map<int, int> named_count;
+    uintptr_t first_barrier_pc;
+};
+
+// Who released what on an address used for synchronisation, in order; an acquirer knows a prefix of it.
+struct Release {
+    uint32_t serial_owner, epoch, thread, clock;
+};
+struct SyncVar {
+    std::vector<Release> log;
+};
+
+struct Fault {
+    std::string kind, kernel, memory, detail;
+    uint32_t block[3], thread[3];
+    uintptr_t pc = 0;
+    bool has_other = false;
+    uint32_t other_block[3] = {0, 0, 0}, other_thread[3] = {0, 0, 0};
+    uintptr_t other_pc = 0;
+    int line = 0;  // instead of a pc, where the runtime knows the line itself
+    long count = 1;
+    int fatal = 0;
+    std::string anchor;  // file of the extension
+};
+
+struct Allocation {
+    char* base;
+    size_t bytes, reserved;
+    bool live;
+};
+
+struct Region {
+    uintptr_t lo, hi;
+    Cell* cells;
+    bool is_module;
+    const char* name;
+};
+
+struct Launch {
+    const Kernel* kernel;
+    const Shape* shape;
+    void (*thread)(void*);
+    void* closure;
+    const Argument* arguments;
+    int count;
+    uint32_t base;  // marks below this serial are of earlier launches
+    uint32_t first_serial;
+    std::vector<uint32_t> owner;  // serial - first_serial -> linear block
+    uintptr_t module_base;
+    std::string module_file;
+    bool acquired_any, fences, aborted, unstarted_blocks;
+    uint64_t next_block, blocks;
+    std::vector<std::unique_ptr<Block>> active;
+    std::unordered_map<uintptr_t, SyncVar> sync_vars;
+    bool progress;
+};
+
+}  // namespace crucible

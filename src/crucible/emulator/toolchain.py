@@ -1,0 +1,228 @@
+"""The compiler: headers precompiled once, the runtime built once, candidates compiled against both. No torch here."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from crucible import store
+
+_HERE = Path(__file__).parent
+HEADERS = _HERE / "headers"
+RUNTIME = _HERE / "runtime"
+MODULE = "crucible_emulator.so"
+_PREFIX = "prefix.h"
+_LANGUAGE = ("-std=c++20", "-fPIC", "-w", "-fno-strict-aliasing", "-DTORCH_API_INCLUDE_EXTENSION_H")
+# -O1: at -O2 g++ takes a quarter longer and the kernels, all hooks, are no faster.
+_CANDIDATE = ("-O1", "-g1", "-fno-omit-frame-pointer")
+_HOOKS = {
+    "g++": (
+        "-fsanitize=thread",
+        "-fsanitize=alignment,bounds,signed-integer-overflow",
+        "--param=tsan-instrument-func-entry-exit=0",
+        "--param=tsan-distinguish-volatile=1",
+    ),
+    "clang++": (
+        "-fsanitize=thread",
+        "-mllvm",
+        "-tsan-instrument-func-entry-exit=0",
+        "-mllvm",
+        "-tsan-distinguish-volatile=1",
+    ),
+}
+
+
+class BuildError(RuntimeError):
+    """The compiler refused, in its own words."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A compiler with what was prepared for it in `folder`."""
+
+    compiler: str
+    folder: Path
+    checked: bool = True
+    """Whether accesses are watched; without, kernels only run."""
+
+    @property
+    def module(self) -> Path:
+        """The runtime, a Python extension module that candidates link against."""
+        return self.folder / MODULE
+
+    @property
+    def flags(self) -> list[str]:
+        family = "clang++" if "clang" in Path(self.compiler).name else "g++"
+        return [*_LANGUAGE, *_CANDIDATE, *(_HOOKS[family] if self.checked else ())]
+
+    @property
+    def prefix(self) -> Path:
+        """The header that each candidate begins with, beside its precompiled form."""
+        return self.folder / ("checked" if self.checked else "unchecked") / _PREFIX
+
+    def compile(self, units: dict[str, str], flags: list[str], out: Path) -> None:
+        """Compiles texts by file name and links them into `out`. Raises BuildError with the compiler's output."""
+        with tempfile.TemporaryDirectory(prefix="crucible-emulator-") as temporary:
+            folder = Path(temporary)
+            for name, text in units.items():
+                (folder / name).write_text(text, encoding="utf-8")
+            with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)))) as pool:
+                objects = list(pool.map(lambda name: self._object(folder, name, flags), units))
+            built = folder / "extension.so"
+            # Not linked against the runtime, which is loaded globally: ld would read all of libtorch for it (4 s).
+            _run([self.compiler, "-shared", "-o", str(built), *objects], folder)
+            out.parent.mkdir(parents=True, exist_ok=True)
+            partial = out.with_name(f".{out.name}.{os.getpid()}")
+            shutil.copyfile(built, partial)
+            partial.rename(out)
+
+    def _object(self, folder: Path, name: str, flags: list[str]) -> str:
+        object_ = f"{name}.o"
+        include = ["-include", str(self.prefix), "-I", str(HEADERS), *includes()]
+        _run([self.compiler, *self.flags, *include, *flags, "-x", "c++", "-c", name, "-o", object_], folder)
+        return str(folder / object_)
+
+
+def find_compiler() -> str:
+    """`$CXX`, or g++. Raises BuildError when there is none."""
+    wanted = os.environ.get("CXX") or "g++"
+    found = shutil.which(wanted)
+    if not found:
+        raise BuildError(f"the emulator needs a C++ compiler, and there is no {wanted}: install g++ 12 or later")
+    return found
+
+
+def prepare(compiler: str | None = None, *, checked: bool = True) -> Toolchain:
+    """Builds what candidates are compiled against, once per machine and version (35 s, 500 MB with g++ 12).
+
+    It is kept below `$CRUCIBLE_EMULATOR_HOME`, or in `store.home()`. Raises BuildError.
+    """
+    compiler = compiler or find_compiler()
+    home = Path(os.environ.get("CRUCIBLE_EMULATOR_HOME") or store.home() / "emulator")
+    tools = Toolchain(compiler, home / _key(compiler), checked)
+    tools.folder.mkdir(parents=True, exist_ok=True)
+    with open(tools.folder / "lock", "w") as lock, ThreadPoolExecutor(2) as pool:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # processes that start together build it once
+        jobs = []
+        if not tools.module.exists():
+            jobs.append(pool.submit(_build_module, tools))
+        if not tools.prefix.with_name(_PREFIX + ".gch").exists():
+            jobs.append(pool.submit(_build_prefix, tools))
+        for job in jobs:
+            job.result()
+    return tools
+
+
+def ready(folder: Path, compiler: str | None = None) -> Toolchain:
+    """What `prepare` left in `folder`, from a process that may not write there."""
+    return Toolchain(compiler or find_compiler(), folder)
+
+
+def torch_folder() -> Path:
+    """Where torch is installed, without importing it."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise BuildError("torch is not installed")
+    return Path(spec.origin).parent
+
+
+def includes() -> list[str]:
+    """PyTorch's and Python's headers, after ours."""
+    include = torch_folder() / "include"
+    python = sysconfig.get_path("include")
+    return ["-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include"), "-isystem", python]
+
+
+def is_in_pytorchs_headers(name: str) -> bool:
+    """Whether any of PyTorch's headers has the word: what none has is the candidate's mistake."""
+    word = re.compile(rb"\b%s\b" % re.escape(name.encode()))
+    headers = (torch_folder() / "include").rglob("*.h")
+    return any(word.search(header.read_bytes()) for header in headers)
+
+
+def _key(compiler: str) -> str:
+    """What the prepared files depend on."""
+    digest = hashlib.sha256()
+    for file in sorted([*HEADERS.rglob("*"), *RUNTIME.rglob("*")]):
+        if file.is_file():
+            digest.update(file.read_bytes())
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    settings = (compiler, version, metadata.version("torch"), str(torch_folder()), _LANGUAGE, _CANDIDATE, str(_HOOKS))
+    digest.update(repr(settings).encode())
+    return digest.hexdigest()[:16]
+
+
+def _build_prefix(tools: Toolchain) -> None:
+    """The precompiled header, under a temporary name until it is whole."""
+    folder = tools.prefix.parent
+    building = Path(tempfile.mkdtemp(prefix="building-", dir=tools.folder))
+    header = building / _PREFIX
+    header.write_text('#include "crucible/all.h"\n')
+    where = ["-I", str(HEADERS), *includes()]
+    _run([tools.compiler, *tools.flags, *where, "-x", "c++-header", _PREFIX, "-o", f"{_PREFIX}.gch"], building)
+    try:
+        building.rename(folder)
+    except OSError:  # another process was first
+        shutil.rmtree(building)
+
+
+def _build_module(tools: Toolchain) -> None:
+    """The runtime and the bridge to Python, in one shared object."""
+    with tempfile.TemporaryDirectory(prefix="crucible-emulator-") as temporary:
+        folder = Path(temporary)
+        where = ["-I", str(HEADERS), *includes()]
+        for name, level in (("runtime", "-O2"), ("bridge", "-O1")):
+            source = str(RUNTIME / f"{name}.cpp")
+            _run([tools.compiler, *_LANGUAGE, level, "-g1", *where, "-c", source, "-o", f"{name}.o"], folder)
+        lib = torch_folder() / "lib"
+        libraries = [f"-L{lib}", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10", "-lrt", "-ldl"]
+        link = [tools.compiler, "-shared", "-o", MODULE, "runtime.o", "bridge.o", *libraries]
+        _run([*link, "-Wl,--no-as-needed", f"-Wl,-rpath,{lib}"], folder)
+        partial = tools.module.with_name(f".{MODULE}.{os.getpid()}")
+        shutil.copyfile(folder / MODULE, partial)
+        partial.rename(tools.module)
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        raise BuildError(done.stdout + done.stderr)
+
+
+def source_lines(file: str, addresses: list[int]) -> list[tuple[str, int]]:
+    """File and line of code addresses of a shared object, the candidate's own text before any header's.
+
+    ("", 0) for what is unknown, or everything where binutils' addr2line is missing.
+    """
+    if not addresses or not shutil.which("addr2line"):
+        return [("", 0)] * len(addresses)
+    command = ["addr2line", "-a", "-i", "-e", file, *(hex(address) for address in addresses)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    groups: list[list[tuple[str, int]]] = []
+    for line in done.stdout.splitlines():
+        if line.startswith("0x"):
+            groups.append([])
+        elif groups:
+            path, _, number = line.split(" (")[0].rpartition(":")
+            groups[-1].append((path, int(number) if number.isdigit() else 0))
+    return [_own_line(group) for group in groups]
+
+
+def _own_line(frames: list[tuple[str, int]]) -> tuple[str, int]:
+    """Innermost frame that is not a header's of ours, of PyTorch's or of the system's."""
+    for path, line in frames:
+        name = Path(path).name
+        if "/crucible/emulator/" not in path and "/include/" not in path and line and name != "crucible_exports":
+            return name, line
+    return "", 0

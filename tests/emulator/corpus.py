@@ -1,0 +1,111 @@
+"""The corpus of small kernels below `kernels/`: read, compiled many at a time, run.
+
+A translation unit costs 1.4 s before its first kernel, so a batch of them shares one: each in a namespace of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from crucible import emulator
+
+KERNELS = Path(__file__).parent / "kernels"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One file of the corpus."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return re.sub(r"\W", "_", self.path.stem)
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text()
+
+    @property
+    def kind(self) -> str:
+        """The planted fault; empty for right kernels."""
+        found = re.search(r"^// kind: (\S+)", self.text, re.MULTILINE)
+        return found[1] if found else ""
+
+    @property
+    def lines(self) -> set[int]:
+        """Where the fault stands."""
+        return {i for i, line in enumerate(self.text.split("\n"), 1) if "// FAULT" in line}
+
+    def inputs(self) -> list[Any]:
+        """Tensors and numbers, the same each time; integers from 0 to 9."""
+        found = re.search(r"^// inputs: (.*)$", self.text, re.MULTILINE)
+        assert found, self.path
+        generator = torch.Generator().manual_seed(0)
+        return [_value(item, generator) for item in re.findall(r"\w+\[[^\]]*\]|[^\s,]+", found[1])]
+
+    def reference(self) -> Callable[..., Any]:
+        """The same in PyTorch, for kernels in the style of the field."""
+        module: dict[str, Any] = {}
+        exec(self.path.with_suffix(".py").read_text(), module)
+        function: Callable[..., Any] = module["reference"]
+        return function
+
+
+def _value(item: str, generator: torch.Generator) -> Any:
+    shaped = re.fullmatch(r"(\w+)\[([\d, ]*)\]", item)
+    if not shaped:
+        return float(item) if re.search(r"[.e]", item) else int(item)
+    dtype = getattr(torch, shaped[1])
+    shape = [int(size) for size in shaped[2].split(",") if size.strip()]
+    if dtype.is_floating_point:
+        return torch.randn(shape, generator=generator).to(dtype)
+    return torch.randint(0, 10 if dtype != torch.bool else 2, shape, generator=generator).to(dtype)
+
+
+def build(kernels: Sequence[Kernel], name: str, *, repaired: bool = False) -> types.ModuleType:
+    """One extension with a function for each kernel, named as the kernel is."""
+    parts, bindings, includes = [], [], {}
+    for kernel in kernels:
+        body = re.sub(r"^\s*#\s*include.*$", "", kernel.text, flags=re.MULTILINE)
+        includes.update(dict.fromkeys(re.findall(r"^\s*#\s*include.*$", kernel.text, flags=re.MULTILINE)))
+        macros = set(re.findall(r"^\s*#\s*define\s+(\w+)", body, flags=re.MULTILINE))
+        undone = "\n".join(f"#undef {macro}" for macro in sorted(macros))
+        parts.append(f'namespace in_{kernel.name} {{\n#line 1 "{kernel.path.name}"\n{body}\n}}\n{undone}')
+        bindings.append(f'm.def("{kernel.name}", &in_{kernel.name}::run);')
+    source = "\n".join([*includes, *parts, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {", *bindings, "}"])
+    return emulator.load_inline(name, "", source, extra_cuda_cflags=["-DREPAIRED"] if repaired else None)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one kernel."""
+
+    result: Any
+    error: str
+    faults: tuple[emulator.Fault, ...]
+
+
+def run(extension: types.ModuleType, kernel: Kernel) -> Outcome:
+    """Calls a kernel on its inputs; the faults are this call's alone."""
+    emulator.forget()
+    result, error = None, ""
+    try:
+        result = getattr(extension, kernel.name)(*kernel.inputs())
+    except RuntimeError as raised:
+        error = str(raised)
+    # Kernels of the other files in this extension have not run either.
+    faults = tuple(fault for fault in emulator.faults() if fault.kind != "never-ran" or _defines(kernel, fault.kernel))
+    return Outcome(result, error, faults)
+
+
+def _defines(kernel: Kernel, name: str) -> bool:
+    return re.search(rf"__global__[^;{{}}]*\b{name}\s*\(", kernel.text) is not None

@@ -1,0 +1,33 @@
+// kind: out-of-bounds-shared
+// inputs: float32[700]
+// declare: torch::Tensor run(torch::Tensor x);
+#include <torch/extension.h>
+#include <cuda_runtime.h>
+#include <c10/cuda/CUDAException.h>
+
+__global__ void block_sum(const float* x, float* out, int n) {
+    __shared__ float s[256];
+    int t = threadIdx.x;
+    int i = blockIdx.x * blockDim.x + t;
+    s[t] = i < n ? x[i] : 0.0f;
+    __syncthreads();
+#ifdef REPAIRED
+    int first = blockDim.x / 2;
+#else
+    int first = blockDim.x;
+#endif
+    for (int d = first; d > 0; d >>= 1) {
+        if (t < d) s[t] += s[t + d]; // FAULT
+        __syncthreads();
+    }
+    if (t == 0) out[blockIdx.x] = s[0];
+}
+
+torch::Tensor run(torch::Tensor x) {
+    int n = x.numel();
+    int blocks = (n + 255) / 256;
+    auto out = torch::empty({blocks}, x.options());
+    block_sum<<<blocks, 256>>>(x.data_ptr<float>(), out.data_ptr<float>(), n);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return out;
+}

@@ -1,0 +1,2 @@
+def reference(tokens, table, positions):
+    return table[tokens] + positions

@@ -1,0 +1,5 @@
+import torch
+
+
+def reference(x):
+    return torch.log_softmax(x, 1)

@@ -1,0 +1,2 @@
+def reference(x, shift):
+    return (x + shift[None, :, None]).flip(2)

@@ -1,0 +1,2 @@
+def reference(x, y, alpha):
+    return alpha * x + y

@@ -1,0 +1,134 @@
+"""CUDA candidates judged without a GPU: what the emulator finds becomes the verdict, or stands beside it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import crucible
+from crucible.contract import CONTRACTS
+from crucible.hardware import Device
+from crucible.judge.evidence import Measured, NotMeasured
+from crucible.judge.verdict import Passed, Verdict
+from crucible.report import table
+from crucible.run import Run
+from crucible.task import Task
+from support import IDENTITY_TASK, Judge, claims, write
+
+CANDIDATE = '''
+import torch
+from torch import nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+__global__ void copy(const float* x, float* out, int n) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    {body}
+}}
+torch::Tensor run(torch::Tensor x) {{
+    TORCH_CHECK(x.is_cuda(), "x must be a CUDA tensor");
+    auto out = torch::empty_like(x);
+    int n = x.numel();
+    copy<<<(n + 63) / 64, 64>>>(x.data_ptr<float>(), out.data_ptr<float>(), n);
+    return out;
+}}
+"""
+extension = load_inline("copy", "torch::Tensor run(torch::Tensor x);", SOURCE, functions=["run"])
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        assert x.is_cuda and torch.cuda.is_available()
+        return extension.run(x.cuda().contiguous())
+'''
+RIGHT = "if (i < n) out[i] = x[i];"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "words"),
+    [
+        (RIGHT, "passed", "passed"),
+        ("out[i + (i < n ? 0 : n)] = x[i < n ? i : 0];", "illegal-access", "past the end of `out`"),
+        ("if (i < n - 1) out[i] = x[i];", "incomplete", "never written"),
+        ("if (i < n) out[i] = x[i] + 7 / (i / n);", "illegal-access", "division-by-zero"),
+        ('if (i < n) { out[i] = 0; asm volatile("wgmma.fence.sync.aligned;"); }', "not-judged", "wgmma.fence"),
+    ],
+)
+def test_a_kernels_fault_is_its_verdict(judge_source: Judge, body: str, kind: str, words: str) -> None:
+    verdict = judge_source(CANDIDATE.format(body=body), IDENTITY_TASK, device="emulator")
+    assert (verdict.outcome.kind, verdict.runtime_ms) == (kind, -1.0), verdict.outcome.words + verdict.log
+    assert words in verdict.outcome.words
+
+
+def test_a_fault_that_does_no_harm_stands_beside_a_pass(judge_source: Judge) -> None:
+    body = "__shared__ float s[64]; s[threadIdx.x] = i; float other = s[63 - threadIdx.x]; "
+    verdict = judge_source(CANDIDATE.format(body=body + "if (i < n) out[i] = x[i] + 0 * other;"), IDENTITY_TASK)
+    assert "race-shared: read after write" in claims(verdict) or "uninitialised-shared" in claims(verdict)
+
+
+def test_a_race_that_matters_is_not_reproducible(judge_source: Judge) -> None:
+    """Right when blocks and threads run in order, wrong in reverse."""
+    body = "if (i < n) { out[i] = x[i]; out[(i + 1) % n] = i + 1 < n ? 0.0f : out[(i + 1) % n]; }"
+    verdict = judge_source(CANDIDATE.format(body=body), IDENTITY_TASK, device="emulator")
+    assert verdict.outcome.words.startswith("wrong not reproducible: right once, then"), verdict.outcome.words
+    assert "race-global" in claims(verdict)
+
+
+PYTORCH = """
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return x.clone()
+"""
+
+
+def test_emulated_passes_are_not_timed_and_nothing_races_for_them_alone(tmp_path: Path) -> None:
+    emulated = write(tmp_path / "emulated.py", CANDIDATE.format(body=RIGHT))
+    run = crucible.judge(IDENTITY_TASK, [emulated], device="emulator")
+    verdict = run.verdict("emulated")
+    assert verdict.evaluation and isinstance(verdict.timing, NotMeasured) and not verdict.further
+    assert "emulator" in verdict.timing.reason
+    assert (run.ground.baselines, run.ground.share_of_floor(verdict.timing), run.best) == ((), 0.0, None)
+
+
+def test_beside_a_timed_candidate_an_emulated_pass_comes_second(tmp_path: Path) -> None:
+    emulated = write(tmp_path / "emulated.py", CANDIDATE.format(body=RIGHT))
+    timed = write(tmp_path / "timed.py", PYTORCH)
+    run = crucible.judge(IDENTITY_TASK, [emulated, timed], device="emulator")
+    assert [(rank, v.candidate, v.runtime_ms > 0) for rank, v in run.ranked] == [
+        (1, "timed", True),
+        (2, "emulated", False),
+    ]
+    assert run.best == "timed"
+    assert [v.candidate for v in run.ground.baselines] == ["eager"]
+
+
+def a_run(*verdicts: Verdict) -> Run:
+    task = Task("a_task", Path("a_task/reference.py"), "", {})
+    return Run(task, CONTRACTS["tf32"], Device("cpu", "CPU: none", "1"), {"torch": "2.13"}, 7, verdicts)
+
+
+def emulated_pass(name: str) -> Verdict:
+    return Verdict(name, Passed(), timing=NotMeasured("the emulator has no clock"))
+
+
+def test_emulated_passes_share_the_rank_after_what_was_timed() -> None:
+    timed = Verdict("a", Passed(), timing=Measured(1.0, (1.0, 1.0), 100, "CPU time", "forward"))
+    run = a_run(emulated_pass("c"), timed, emulated_pass("b"))
+    assert [(rank, verdict.candidate) for rank, verdict in run.ranked] == [(1, "a"), (2, "c"), (2, "b")]
+    assert run.best == "a"
+    assert [entry["runtime_ms"] for entry in run.to_json()["candidates"]] == [1.0, -1.0, -1.0]
+
+
+def test_where_nothing_was_timed_the_table_says_why_nothing_is_best() -> None:
+    text = io.StringIO()
+    run = a_run(emulated_pass("c"))
+    table.show(run, Console(file=text, width=table.PLAIN_WIDTH))
+    assert run.best is None
+    assert "passed, not timed" in text.getvalue()
+    assert "best: none was timed: the emulator has no clock" in text.getvalue()
