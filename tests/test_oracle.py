@@ -85,7 +85,17 @@ def model_of(text: str, mode: str = "train") -> torch.nn.Module:
     return model.train(mode == "train")
 
 
-def compared(oracle: Oracle, case: int, part: str, tensors: list[torch.Tensor], names: tuple[str, ...] = ()) -> Any:
+WHOLE = {"most": 0, "start": 0.0}
+
+
+def compared(
+    oracle: Oracle,
+    case: int,
+    part: str,
+    tensors: list[torch.Tensor],
+    names: tuple[str, ...] = (),
+    part_of: dict[str, Any] = WHOLE,
+) -> Any:
     """What the oracle says of tensors that come through a pipe."""
     reading, writing = os.pipe()
 
@@ -99,7 +109,7 @@ def compared(oracle: Oracle, case: int, part: str, tensors: list[torch.Tensor], 
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        return oracle.compare({"case": case, "part": part, "names": list(names)}, reading)
+        return oracle.compare({"case": case, "part": part, "names": list(names), "part_of": part_of}, reading)
     finally:
         thread.join()
         os.close(reading)
@@ -540,7 +550,7 @@ def test_the_oracle_serves_until_the_judge_hangs_up(tmp_path: Path) -> None:
         os.close(reading)
         out = model(x).detach()
         os.write(writing, raw_bytes(out))
-        reply = client.ask({"do": "compare", "case": index, "part": "forward", "names": []})
+        reply = client.ask({"do": "compare", "case": index, "part": "forward", "names": [], "part_of": WHOLE})
         assert errors(reply)[0].ok
         client.channel.send({"do": "detach"})
         os.close(writing)
