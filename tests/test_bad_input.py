@@ -148,7 +148,7 @@ def test_a_folder_without_tasks(
         ({"mode": "test"}, "choose one of train, eval"),
         ({"scale": "tiny"}, "choose full or small"),
         ({"scale": "small"}, "no small size"),
-        ({"device": "tpu"}, "choose auto, cuda or cpu"),
+        ({"device": "tpu"}, "choose auto, cuda, cpu or emulator"),
     ],
 )
 def test_unknown_settings_say_what_there_is(options: dict[str, str], words: str) -> None:

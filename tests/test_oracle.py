@@ -19,7 +19,7 @@ from crucible.judge.channel import Channel, ChannelClosed, pair
 from crucible.judge.evidence import TensorError
 from crucible.judge.oracle import Oracle, serve
 from crucible.judge.reference import gradients_of
-from crucible.judge.tree import numbers_to_tensors, raw_bytes, read_bundle, take_apart
+from crucible.judge.tree import copy_moved, numbers_to_tensors, raw_bytes, read_bundle, spread_part, take_apart
 from crucible.judge.verdict import from_json
 
 BATCH = 8
@@ -244,6 +244,68 @@ def test_the_first_case_is_compared_with_eager_pytorch_too(tmp_path: Path) -> No
 def test_what_does_not_arrive_is_missing(tmp_path: Path) -> None:
     oracle = prepared(tmp_path, source(CONVOLUTION))
     assert "ended" in compared(oracle, 0, "forward", [right(oracle)[0][:3]])["missing"]
+
+
+# --- what is compared while a candidate is timed
+
+
+def moved(inputs: list[torch.Tensor], places: int) -> list[torch.Tensor]:
+    targets = [torch.empty_like(x) for x in inputs]
+    for target, x in zip(targets, inputs, strict=True):
+        copy_moved(target, x, places)
+    return targets
+
+
+def test_timed_cases_are_the_first_ones_values_moved_by_the_secrets(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION), training=True)
+    cases = len(oracle.cases)
+    forward, backward = oracle.description()["timed"]
+    assert (forward, backward) == ([cases, cases + 1, cases + 2], [cases + 3, cases + 4, cases + 5])
+    model = model_of(source(CONVOLUTION))
+    model.load_state_dict(read_bundle(tmp_path / "inputs/case0.state"))
+    (cotangent,) = read_bundle(tmp_path / "inputs/case0.cotangents")
+    for numbers, base, secrets in ((forward, 1, (7, 8, 9)), (backward, 0, (11, 12, 13))):
+        inputs = read_bundle(tmp_path / f"inputs/case{base}.inputs")
+        answers_ = [model(*moved(inputs, secret)).detach() for secret in secrets]
+        for number, answer in zip(numbers, answers_, strict=True):
+            assert [errors(compared(oracle, number, "forward", [a]))[0].ok for a in answers_] == [
+                a is answer for a in answers_
+            ]
+            assert not errors(compared(oracle, number, "forward", [model(*inputs)]))[0].ok
+    (x,) = (x.requires_grad_() for x in moved(read_bundle(tmp_path / "inputs/case0.inputs"), 12))
+    (gradient,) = torch.autograd.grad(model(x), x, cotangent)
+    assert errors(compared(oracle, backward[1], "gradient", [gradient], ("input[0]",)))[0].ok
+    assert not errors(compared(oracle, backward[2], "gradient", [gradient], ("input[0]",)))[0].ok
+
+
+def test_nobody_can_read_what_is_compared_while_it_is_timed(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION), training=True)
+    given = {file.stem for file in (tmp_path / "inputs").iterdir()}
+    assert not any(f"case{i}." in name for name in given for i in range(len(oracle.cases), len(oracle.cases) + 6))
+    assert str([7, 8, 9]) not in str(oracle.description())
+
+
+@pytest.mark.parametrize("most", [1, 7, 100, 10**6])
+@pytest.mark.parametrize("start", [0.0, 0.5, 0.999])
+def test_a_part_says_whether_the_whole_is_right(tmp_path: Path, most: int, start: float) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION))
+    (answer,) = right(oracle)
+    part = spread_part(answer.flatten(), most, start)
+    part_of = {"most": most, "start": start}
+    assert errors(compared(oracle, 0, "forward", [part], part_of=part_of))[0].ok
+    assert not errors(compared(oracle, 0, "forward", [part * 1.1 + 0.1], part_of=part_of))[0].ok
+
+
+def test_a_reference_that_takes_its_inputs_in_no_other_order_is_timed_on_the_same_contents(tmp_path: Path) -> None:
+    body = """
+    def forward(self, x):
+        if bool((x[:, 1:] < x[:, :-1] - 0.1).any()):
+            raise ValueError("not in order")
+        return x * 2
+"""
+    oracle = prepared(tmp_path, source(body, "torch.rand(8, 500).sort(1).values"), training=True)
+    assert oracle.description()["timed"] == [[], []]
+    assert "timed on the same contents each time" in claims(oracle)
 
 
 # --- the benchmark's contract
@@ -526,8 +588,9 @@ class Client:
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         self.channel.send(message)
-        while "progress" in (reply := self.channel.receive(60)):
-            pass
+        self.told: list[str] = []
+        while {"progress", "written"} & (reply := self.channel.receive(60)).keys():
+            self.told += reply
         return reply
 
     def close(self) -> None:
@@ -540,6 +603,7 @@ def test_the_oracle_serves_until_the_judge_hangs_up(tmp_path: Path) -> None:
     client = Client()
     reply = client.ask({"do": "prepare", **settings(tmp_path, source(CONVOLUTION))})
     assert reply["ready"]["outputs"][0]["name"] == "output"
+    assert client.told.count("written") == 1
     assert read_bundle(tmp_path / "inputs/init") == []
     model = model_of(source(CONVOLUTION))
     for index in (0, 1, 0):

@@ -132,7 +132,7 @@ def test_rates_are_measured_in_another_process(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_measurement_that_fails_says_why() -> None:
-    with pytest.raises(JudgeError, match=r"rates failed: .*no device 'tpu': choose auto, cuda or cpu"):
+    with pytest.raises(JudgeError, match=r"rates failed: .*no device 'tpu': choose auto, cuda, cpu or emulator"):
         here(kind="tpu")
     with pytest.raises(JudgeError, match=r"took longer than 0\.01 s"):
         here(0.01, kind="cpu")
