@@ -11,6 +11,7 @@ import torch
 
 from crucible import emulator
 from crucible.emulator import extension
+from crucible.judge.profile import profile_call
 
 DECLARED = "torch::Tensor run(torch::Tensor x);"
 NEGATE = """
@@ -155,3 +156,11 @@ def test_a_thread_that_runs_for_ever_is_ended() -> None:
         built.run(torch.ones(3))
     extension.start().thread_limit(10.0)
     assert emulator.faults()[0].kind == "runaway-loop"
+
+
+def test_the_profiler_still_counts_what_pytorch_allocates() -> None:
+    """Allocations are a verdict's cost, in a process with the emulator as in any other."""
+    built = emulator.load_inline("negate", DECLARED, NEGATE, ["run"])
+    x = torch.ones(1 << 18)
+    costs = profile_call(lambda: built.run(x), torch.device("cpu"))
+    assert (costs["allocations"], costs["peak_bytes"]) == (1, 1 << 20)

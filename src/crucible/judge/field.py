@@ -10,6 +10,7 @@ from crucible.judge.evidence import NOT_MEASURED, Clocks, Finding, Measured, Not
 from crucible.judge.lane import Lane, RivalLost
 from crucible.judge.throttling import ClockWatch, doubts
 from crucible.judge.timing import Contestant, Pace, Race, Turn, measured
+from crucible.judge.verdict import Outcome
 
 SLOWED = {"cuda": 1.1, "cpu": 5.0}
 """A baseline this many times slower beside a candidate than alone was disturbed, or the machine was (a GPU repeats
@@ -29,6 +30,8 @@ class Field:
     rivals: dict[Discipline, list[Lane]] = field(default_factory=dict)
     alone_ms: dict[Discipline, dict[str, float]] = field(default_factory=dict)
     """Third quartiles of the baselines' times among themselves."""
+    lost: dict[str, Outcome] = field(default_factory=dict)
+    """How those ended that failed on the way."""
 
     def race(self, lane: Lane) -> tuple[Measured, list[Finding]]:
         """Times a candidate among the baselines. Raises Ended or Stop when the candidate fails."""
@@ -61,7 +64,7 @@ class Field:
                     return race.turns, watch.stop()
             except RivalLost as lost:
                 self.say(f"baseline lost: {lost}")
-                self._drop(lost.name)
+                self._drop(lost)
                 entrants = [entrant for entrant in entrants if entrant.name != lost.name]
         return {}, NOT_MEASURED
 
@@ -77,9 +80,10 @@ class Field:
         )
         return replace(record, clocks=clocks), findings + doubts(clocks)
 
-    def _drop(self, name: str) -> None:
+    def _drop(self, lost: RivalLost) -> None:
+        self.lost[lost.name] = lost.outcome
         for discipline, lanes in self.rivals.items():
-            self.rivals[discipline] = [lane for lane in lanes if lane.name != name]
+            self.rivals[discipline] = [lane for lane in lanes if lane.name != lost.name]
 
 
 @dataclass(frozen=True)

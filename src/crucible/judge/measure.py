@@ -81,17 +81,23 @@ def counted(record: Measured, costs: Costs | NotMeasured) -> tuple[Measured, lis
     told = record.median_ms
     if costs.busy_ms <= max(told * (1 + BUSY_SHARE), told + BUSY_MS):
         return record, []
-    factor = costs.busy_ms / told
     claim = "its kernels take longer than its runtime; theirs counts"
     evidence = f"{costs.busy_ms:.3g} ms on {costs.streams} streams by the profiler, {told:.3g} ms by events"
-    slower = replace(
-        record,
-        median_ms=costs.busy_ms,
-        quartiles_ms=(record.quartiles_ms[0] * factor, record.quartiles_ms[1] * factor),
-        clock="the profiler",
+    return _lengthened(record, costs.busy_ms), [Finding(claim, evidence)]
+
+
+def _lengthened(record: Measured, ms: float) -> Measured:
+    """The record with `ms` for its median. A runtime of nothing has no spread or ratios to keep."""
+    longer = replace(record, median_ms=ms, clock="the profiler")
+    if not record.median_ms:
+        return replace(longer, quartiles_ms=(ms, ms), speedups=())
+    factor = ms / record.median_ms
+    first, third = record.quartiles_ms
+    return replace(
+        longer,
+        quartiles_ms=(first * factor, third * factor),
         speedups=tuple(speedup.divided(factor) for speedup in record.speedups),
     )
-    return slower, [Finding(claim, evidence)]
 
 
 def _replay(lane: Lane, rivals: Field, readings: Readings) -> None:

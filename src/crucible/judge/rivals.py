@@ -68,8 +68,10 @@ class Rivals:
         return [entry for entry in self._entries if entry.outcome is None]
 
     def _note(self, records: dict[str, tuple[Measured, list[Finding]]]) -> None:
+        """A baseline that failed while it was timed has not passed, whatever it answered before."""
         for entry in self._right():
-            if entry.name in records:
+            entry.outcome = self._field.lost.get(entry.name)
+            if entry.outcome is None and entry.name in records:
                 record, doubts = records[entry.name]
                 entry.readings.add(record)
                 entry.readings.findings += doubts

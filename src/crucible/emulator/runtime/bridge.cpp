@@ -76,6 +76,8 @@ void wrong_count(size_t got, size_t wanted) {
 
 // ---- tensors in the arena
 static void give_back(void* pointer) {
+    if (!pointer) return;
+    c10::profiledCPUMemoryReporter().Delete(pointer);  // PyTorch's profiler counts these allocations as it does its own
     if (crucible_is_allocation(pointer)) crucible_free(pointer);
     else free(pointer);
 }
@@ -84,6 +86,7 @@ struct Arena final : c10::Allocator {
         if (!bytes) return {nullptr, nullptr, &give_back, c10::Device(c10::kCPU)};
         void* pointer = crucible_allocate(bytes);
         if (!pointer && posix_memalign(&pointer, 64, bytes)) TORCH_CHECK(false, "allocate memory: ", bytes, " bytes");
+        c10::profiledCPUMemoryReporter().New(pointer, bytes);
         return {pointer, pointer, &give_back, c10::Device(c10::kCPU)};
     }
     c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
