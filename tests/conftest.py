@@ -12,6 +12,9 @@ import pytest
 import crucible
 from support import SMALL_TASK, TESTS, Judge, write
 
+QUICK: dict[str, Any] = {"device": "cpu", "baselines": "none", "limits": crucible.Limits(race_s=0.3)}
+"""A race of the fewest rounds: most tests are about verdicts."""
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,7 +39,7 @@ def judge_batch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
     def judge(task: Path, candidates: list[Path], **options: Any) -> crucible.Run:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("CRUCIBLE_HOME", str(tmp_path_factory.mktemp("home")))
-            return crucible.judge(task, candidates, **{"device": "cpu", "baselines": "none", **options})
+            return crucible.judge(task, candidates, **{**QUICK, **options})
 
     yield judge
 
@@ -48,6 +51,6 @@ def judge_source(tmp_path: Path) -> Judge:
     def judge(source: str, task: str | Path = SMALL_TASK, **options: Any) -> crucible.Verdict:
         name = options.pop("name", "candidate_under_test")
         file = write(tmp_path / f"{name}.py", source)
-        return crucible.judge(task, [file], **{"device": "cpu", "baselines": "none", **options}).verdict(name)
+        return crucible.judge(task, [file], **{**QUICK, **options}).verdict(name)
 
     return judge

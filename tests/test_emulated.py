@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,7 @@ class ModelNew(nn.Module):
         assert x.is_cuda and torch.cuda.is_available()
         return extension.run(x.cuda().contiguous())
 '''
+Batch = Callable[..., crucible.Run]
 RIGHT = "if (i < n) out[i] = x[i];"
 
 
@@ -132,3 +135,64 @@ def test_where_nothing_was_timed_the_table_says_why_nothing_is_best() -> None:
     assert run.best is None
     assert "passed, not timed" in text.getvalue()
     assert "best: none was timed: the emulator has no clock" in text.getvalue()
+
+
+# --- other shapes than the task's own
+
+TASK = """
+import torch
+from torch import nn
+
+batch_size = 64
+length = 5000
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.clone()
+
+def get_inputs():
+    return [torch.randn(batch_size, length)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.fixture(scope="module")
+def shaped(judge_batch: Batch, tmp_path_factory: pytest.TempPathFactory) -> crucible.Run:
+    """Kernels that are right at sizes which their blocks divide; one is written for the task's own size."""
+    folder = tmp_path_factory.mktemp("shaped")
+    right = CANDIDATE.format(body=RIGHT)
+    files = [
+        write(folder / "right.py", right),
+        write(folder / "floored.py", right.replace("(n + 63) / 64", "(n + 8) / 64")),
+        write(folder / "for_one_size.py", right.replace("int n = x.numel()", "int n = x.size(0) * 5000")),
+    ]
+    return judge_batch(write(folder / "task.py", TASK), files)
+
+
+def test_a_task_without_a_small_size_is_cut_down_and_judged_at_a_ragged_shape_too(shaped: crucible.Run) -> None:
+    found = "\n".join(f"{finding.claim}: {finding.evidence}" for finding in shaped.ground.findings)
+    assert "judged at sizes cut down for the emulator: batch_size = 2, length = 2500" in found
+    assert "judged at another shape too: batch_size = 3, length = 2053" in found
+    assert shaped.verdict("right").evaluation
+    assert (shaped.task.scale, shaped.to_json()["scale"]) == ("cut-down", "cut-down")
+
+
+def test_a_tail_that_only_a_ragged_shape_has_is_not_forgiven(shaped: crucible.Run) -> None:
+    assert shaped.verdict("floored").outcome.kind == "incomplete"
+
+
+def test_a_kernel_for_the_tasks_own_size_is_size_specialised_and_not_wrong(shaped: crucible.Run) -> None:
+    outcome = shaped.verdict("for_one_size").outcome
+    assert outcome.kind == "not-judged"
+    assert re.match(r"not judged here: size-specialised: line \d+ holds 5000, the task's own length", outcome.words)
+    assert "at other sizes (batch_size = 3, length = 2053): illegal access" in outcome.words
+
+
+def test_the_shapes_that_the_user_asks_for_replace_the_judges_own(judge_batch: Batch, tmp_path: Path) -> None:
+    floored = write(tmp_path / "floored.py", CANDIDATE.format(body=RIGHT).replace("(n + 63) / 64", "n / 64"))
+    task = write(tmp_path / "task.py", TASK)
+    assert judge_batch(task, [floored], shapes=["batch_size=1,length=128"]).verdict("floored").evaluation
+    verdict = judge_batch(task, [floored], shapes=["batch_size=1,length=128", "length=129"]).verdict("floored")
+    assert verdict.outcome.kind == "incomplete"

@@ -14,6 +14,7 @@ import crucible
 PACKAGE = Path(crucible.__file__).parent
 LAYERS = [
     {"errors", "hardware", "contract", "gpus", "spread"},
+    {"shapes"},
     {"task", "candidate", "store", "roofline"},
     {"rates", "products"},
     {"capture"},

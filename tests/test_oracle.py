@@ -56,6 +56,8 @@ def settings(tmp_path: Path, text: str, **changes: Any) -> dict[str, Any]:
         "source": text,
         "path": "task.py",
         "sizes": {},
+        "first": [],
+        "further": [],
         "mode": "train",
         "training": False,
         "contract": "tf32",
@@ -165,10 +167,10 @@ def test_expected_values_are_the_float64_references(tmp_path: Path, mode: str) -
 
 def test_the_description_holds_form_but_no_values(tmp_path: Path) -> None:
     found = prepared(tmp_path, source(CONVOLUTION)).description()
-    assert found["outputs"] == [{"name": "output", "dtype": "float32", "shape": [BATCH, 5, 4, 4]}]
+    assert found["cases"][0]["outputs"] == [{"name": "output", "dtype": "float32", "shape": [BATCH, 5, 4, 4]}]
     assert found["inputs"] == ["input[0]"]
     assert found["structure"] == ["tensor", 0]
-    assert found["gradients"]["conv.weight"]["shape"] == [5, 3, 3, 3]
+    assert found["cases"][0]["gradients"]["conv.weight"]["shape"] == [5, 3, 3, 3]
     assert (found["aliases"], found["mutated"], found["device"]) == ([], [], "cpu")
     assert not any(isinstance(value, torch.Tensor) for value in found.values())
 
@@ -328,7 +330,7 @@ def test_ordinary_answers_keep_the_benchmarks_own_tolerance(tmp_path: Path) -> N
     oracle = prepared(tmp_path, source(CONVOLUTION), contract="kernelbench")
     assert [e.absolute for case in oracle.cases for e in case.outputs] == [1e-4, 1e-4]
     assert oracle.description()["findings"] == []
-    assert oracle.description()["gradients"] == {}
+    assert oracle.description()["cases"][0]["gradients"] == {}
 
 
 # --- power
@@ -421,7 +423,9 @@ def test_a_reference_with_a_dtype_of_its_own_can_be_judged(tmp_path: Path, contr
 def test_bf16_means_tensors_of_bfloat16(tmp_path: Path) -> None:
     oracle = prepared(tmp_path, source(CONVOLUTION), contract="bf16")
     found = oracle.description()
-    assert {found["outputs"][0]["dtype"], found["gradients"]["conv.weight"]["dtype"]} == {"bfloat16"}
+    assert {found["cases"][0]["outputs"][0]["dtype"], found["cases"][0]["gradients"]["conv.weight"]["dtype"]} == {
+        "bfloat16"
+    }
     assert read_bundle(tmp_path / "inputs/case0.inputs")[0].dtype == torch.bfloat16
     assert oracle.cases[0].outputs[0].values.dtype == torch.float64
 
@@ -498,7 +502,7 @@ def test_in_eval_mode_batch_norm_can_be_parted(tmp_path: Path, monkeypatch: pyte
 )
 def test_every_form_of_output_is_answered(tmp_path: Path, expression: str, outputs: dict[str, str]) -> None:
     oracle = prepared(tmp_path, returning(expression))
-    found = oracle.description()["outputs"]
+    found = oracle.description()["cases"][0]["outputs"]
     assert {o["name"]: o["dtype"] for o in found} == outputs
     for i, case in enumerate(oracle.cases):
         out = model_of(returning(expression))(read_bundle(tmp_path / f"inputs/case{i}.inputs")[0])
@@ -530,7 +534,7 @@ def test_a_reference_that_writes_to_its_input_is_described_so(tmp_path: Path, co
 def test_integer_inputs_have_no_gradient_and_are_not_widened(tmp_path: Path) -> None:
     body = "\n        self.table = nn.Embedding(9, 4)\n    def forward(self, x):\n        return self.table(x)\n"
     oracle = prepared(tmp_path, source(body, "torch.randint(0, 9, (batch, 3))"), training=True)
-    assert set(oracle.description()["gradients"]) == {"table.weight"}
+    assert set(oracle.description()["cases"][0]["gradients"]) == {"table.weight"}
 
 
 @pytest.mark.parametrize(
@@ -553,7 +557,7 @@ def test_a_reference_without_inputs_has_an_answer(tmp_path: Path) -> None:
         return self.weight @ self.weight
 """
     oracle = prepared(tmp_path, source(body, ""))
-    assert set(oracle.description()["gradients"]) == {"weight"}
+    assert set(oracle.description()["cases"][0]["gradients"]) == {"weight"}
     assert oracle.description()["inputs"] == []
 
 
@@ -602,7 +606,7 @@ class Client:
 def test_the_oracle_serves_until_the_judge_hangs_up(tmp_path: Path) -> None:
     client = Client()
     reply = client.ask({"do": "prepare", **settings(tmp_path, source(CONVOLUTION))})
-    assert reply["ready"]["outputs"][0]["name"] == "output"
+    assert reply["ready"]["cases"][0]["outputs"][0]["name"] == "output"
     assert client.told.count("written") == 1
     assert read_bundle(tmp_path / "inputs/init") == []
     model = model_of(source(CONVOLUTION))
@@ -708,3 +712,62 @@ def test_memory_is_that_of_the_tensors_and_of_one_part(tmp_path: Path) -> None:
 
 def test_the_power_check_looks_at_a_sample_only() -> None:
     assert power.SAMPLE_ELEMENTS * 8 <= 64 << 20
+
+
+# --- other sizes
+
+
+def at_other_sizes(tmp_path: Path, text: str, further: list[list[dict[str, int]]], **changes: Any) -> Oracle:
+    return prepared(tmp_path, text, further=further, **changes)
+
+
+def test_a_further_shape_is_one_more_case_with_shapes_of_its_own(tmp_path: Path) -> None:
+    oracle = at_other_sizes(tmp_path, source(CONVOLUTION), [[{"batch": 3}]], training=True)
+    last = oracle.description()["cases"][-1]
+    assert (last["label"], last["sizes"], last["backward"]) == ("other sizes: batch = 3", {"batch": 3}, True)
+    assert last["outputs"][0]["shape"] == [3, 5, 4, 4]
+    assert last["gradients"]["input[0]"]["shape"] == [3, 3, 6, 6]
+    assert read_bundle(tmp_path / "inputs" / f"case{last['index']}.inputs")[0].shape == (3, 3, 6, 6)
+    assert oracle.cases[0].outputs[0].shape == (BATCH, 5, 4, 4)
+    assert "judged at another shape too: batch = 3" in claims(oracle)
+
+
+PICKY = "    def forward(self, x):\n        assert x.shape[0] % 2 == 0\n        return x * 2\n"
+
+
+def test_the_first_sizes_that_the_reference_takes_are_its_further_shape(tmp_path: Path) -> None:
+    oracle = at_other_sizes(tmp_path, source(PICKY), [[{"batch": 3}, {"batch": 6}, {"batch": 2}]])
+    assert oracle.description()["cases"][-1]["sizes"] == {"batch": 6}
+
+
+def test_sizes_that_are_too_much_work_are_passed_over(tmp_path: Path) -> None:
+    sizes = [{"batch": 100_000}, {"batch": 7}, {"batch": 3}]
+    oracle = at_other_sizes(tmp_path, source(CONVOLUTION), [sizes])
+    assert oracle.description()["cases"][-1]["sizes"] == {"batch": 7}
+
+
+def test_where_all_is_too_much_work_the_least_is_taken(tmp_path: Path) -> None:
+    sizes = [{"batch": 30_001}, {"batch": 30_000}]
+    oracle = at_other_sizes(tmp_path, source(CONVOLUTION), [sizes])
+    assert oracle.description()["cases"][-1]["sizes"] == {"batch": 30_000}
+
+
+def test_a_reference_that_takes_no_other_size_is_judged_at_its_own_and_that_is_said(tmp_path: Path) -> None:
+    fixed = f"    def forward(self, x):\n        return x.view({BATCH}, -1)[:, :3] * 2\n"
+    oracle = at_other_sizes(tmp_path, source(fixed, "torch.randn(batch, 5)"), [[{"batch": 3}, {"batch": 2}]])
+    assert [case["sizes"] for case in oracle.description()["cases"]] == [{}] * len(oracle.cases)
+    assert "one shape only: the reference takes no other of those that were tried: batch = 3; batch = 2" in claims(
+        oracle
+    )
+
+
+def test_a_shape_that_was_asked_for_and_is_refused_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=r"Model.forward at batch = 3 raises AssertionError"):
+        at_other_sizes(tmp_path, source(PICKY), [[{"batch": 3}]])
+
+
+def test_sizes_in_place_of_the_tasks_own_hold_for_every_case(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION), first=[{"batch": 1000_000}, {"batch": 2}, {"batch": 1}])
+    assert {case["outputs"][0]["shape"][0] for case in oracle.description()["cases"]} == {2}
+    assert oracle.description()["sizes"] == {"batch": 2}
+    assert "sizes cut down for the emulator: batch = 2" in claims(oracle)

@@ -46,6 +46,10 @@ def judge(
     device: Annotated[
         str, typer.Option(help="auto, cuda, cpu or emulator (CUDA C++ on the CPU, every fault named).")
     ] = "auto",
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="Sizes to judge at, NAME=NUMBER,...; may be repeated. The first is the one that is timed."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights, inputs and cotangents.")] = 0,
     baselines: Annotated[
         str | None,
@@ -55,14 +59,17 @@ def judge(
     build_limit: Annotated[float, typer.Option(help="Seconds for import and build.")] = Limits.build_s,
     run_limit: Annotated[float, typer.Option(help="Seconds for one forward or backward.")] = Limits.run_s,
     oracle_limit: Annotated[float, typer.Option(help="Seconds for the reference's answers.")] = Limits.oracle_s,
+    race_limit: Annotated[
+        float, typer.Option(help="Seconds for one timed race; 0: as the device needs.", min=0.0)
+    ] = 0.0,
     memory_limit: Annotated[float, typer.Option(help="GiB for a candidate; 0: 3/4 of the machine's.")] = 0.0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what an earlier run has judged.")] = False,
 ) -> None:
     """Say of each candidate whether it is right (Evaluation) and how fast (Runtime, -1 when not right)."""
-    limits = Limits(build_limit, run_limit, oracle_limit, int(memory_limit * 2**30))
+    limits = Limits(build_limit, run_limit, oracle_limit, race_limit, int(memory_limit * 2**30))
     console = Console(stderr=True)
     options = {"contract": contract, "training": training, "mode": mode, "scale": scale, "device": device}
-    options |= {"baselines": baselines}
+    options |= {"baselines": baselines, "shapes": shape or ()}
     with _progress(console) as say:
         runs = _judged(task, candidates or [], say, {**options, "seed": seed, "limits": limits, "fresh": fresh})
     out = Console(width=None if sys.stdout.isatty() else table.PLAIN_WIDTH)

@@ -21,7 +21,7 @@ from crucible.hardware import Device
 from crucible.judge import sandbox
 from crucible.judge.baselines import Baseline, choose_baselines
 from crucible.judge.evidence import Finding
-from crucible.judge.examine import Examination, Setting, is_timed_here, known_without_running
+from crucible.judge.examine import Examination, Setting, is_timed_here, known_without_running, runs_on_emulator
 from crucible.judge.field import Field
 from crucible.judge.kept import SOURCE, Limits
 from crucible.judge.lane import secret_contents
@@ -51,6 +51,7 @@ def judge(
     mode: str = "train",
     scale: str | None = None,
     device: str = "auto",
+    shapes: Sequence[str] = (),
     seed: int = 0,
     limits: Limits | None = None,
     fresh: bool = False,
@@ -67,6 +68,8 @@ def judge(
         mode: the module's mode, `train` (as constructed) or `eval`.
         scale: `full` or `small`; None is small on a machine without a GPU where the task declares it.
         device: `auto`, `cuda`, `cpu` or `emulator`.
+        shapes: sizes to judge at, as `batch_size=2,height=33`; the first is the one that is timed. Without, kernels
+            on the emulator are judged at their small size and at a ragged one.
         seed: of weights, inputs and cotangents.
         limits: time, memory and process limits of a candidate.
         fresh: judge again what an earlier run has judged.
@@ -81,7 +84,10 @@ def judge(
     loaded = loaded.at(scale=scale, training=training, mode=mode, small_by_default=place.kind == "cpu")
     if rule.allclose:
         loaded = replace(loaded, training=False)  # the benchmark's rule knows no gradients
+    loaded = loaded.shaped(shapes)
     chosen = find_candidates(candidates or own_candidates(loaded))
+    if any(runs_on_emulator(candidate, place) for candidate in chosen):
+        loaded = loaded.cut_down(own=scale is not None)
     rivals = choose_baselines(baselines, loaded, place.kind)
     bench = _Bench(loaded, rule, place, seed, limits or Limits(), fresh, rivals, say)
     return bench.judge(chosen)
@@ -196,7 +202,8 @@ class _Bench:
             work = Path(temporary)
             setting = self._setting(work, candidates)
             everyone = [Examination(c, setting, work / f"candidate{i}") for i, c in enumerate(candidates)]
-            self.field = Field(self.device.kind, GPU_PACE if self.device.kind == "cuda" else CPU_PACE, self.say)
+            pace = GPU_PACE if self.device.kind == "cuda" else CPU_PACE
+            self.field = Field(self.device.kind, pace.within(self.limits.race_s), self.say)
             races = any(is_timed_here(candidate, self.device) for candidate in candidates)
             rivals = Rivals(self.baselines if races else (), setting, work, self.field)
             oracle = OracleProcess(work, self.limits)
@@ -250,6 +257,8 @@ class _Bench:
             "source": self.task.source,
             "path": str(self.task.path),
             "sizes": self.task.sizes,
+            "first": self.task.first,
+            "further": self.task.further,
             "mode": self.task.mode,
             "training": self.task.training,
             "contract": self.contract.name,
@@ -287,7 +296,7 @@ class _Bench:
 
     def _emulator(self, candidates: list[Candidate]) -> Path | None:
         """What the emulator compiles candidates against, made once; None where nothing will run on it."""
-        if self.device.kind != "cpu" or not hardware.cxx() or not any(c.language == "cuda" for c in candidates):
+        if not any(runs_on_emulator(candidate, self.device) for candidate in candidates):
             return None
         self.say("preparing the emulator (once for all later runs: half a minute)")
         try:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from crucible import shapes
 from crucible.errors import TaskError
 
 FORM = ("Model", "get_inputs", "get_init_inputs")
@@ -31,11 +33,17 @@ class Task:
     small: dict[str, Any]
     """The file's `SMALL`: values for its module-level sizes at `--scale small`; empty if it has none."""
     scale: str = "full"
-    """`full`, or `small` for CPU work."""
+    """`full`, `small` for CPU work, or `cut-down` where the judge finds smaller sizes itself."""
     training: bool = False
     """Gradients are required (the file's `TRAINING`, or `--training`)."""
     mode: str = "train"
     """`train` as KernelBench leaves its modules, or `eval`."""
+    asked: tuple[shapes.Sizes, ...] = ()
+    """Shapes that the user asked for: the first is the task's own here, at the others it is judged as well."""
+    first: tuple[shapes.Sizes, ...] = ()
+    """Sizes to try in place of its own, largest first; empty: its own."""
+    tries: tuple[tuple[shapes.Sizes, ...], ...] = ()
+    """Further shapes of the judge's choice, each as sizes to try in this order until the reference takes one."""
 
     @classmethod
     def load(cls, path: str | Path) -> Task:
@@ -69,15 +77,45 @@ class Task:
             )
         return replace(self, scale=scale, training=self.training or training, mode=mode)
 
+    def shaped(self, asked: Sequence[str]) -> Task:
+        """This task at the shapes that `--shape` names. Raises TaskError."""
+        given = tuple(shapes.parse(text, self.source) for text in asked)
+        free = set(shapes.free_sizes(self.source))
+        for sizes in given[1:]:
+            beyond = sorted(set(sizes) - free)
+            if beyond:
+                raise TaskError(
+                    f"--shape {shapes.words(sizes)}: {', '.join(beyond)} decides about weights too, so only the first "
+                    f"--shape can have it; the others may change {', '.join(sorted(free)) or 'nothing'}"
+                )
+        return replace(self, asked=given)
+
+    def cut_down(self, *, own: bool) -> Task:
+        """This task at sizes that an emulator can run (unless `own` is to stay), and at ragged ones too; as it is where
+        shapes were asked for."""
+        if self.asked:
+            return self
+        free = shapes.free_sizes(self.source)
+        first = () if own or self.scale == "small" else shapes.cut_down(free)
+        ragged = shapes.ragged(free, self.sizes)
+        scale = "cut-down" if first else self.scale
+        return replace(self, scale=scale, first=first, tries=(ragged,) if ragged else ())
+
     @property
     def sizes(self) -> dict[str, Any]:
         """What to set in the reference's namespace before its functions are called."""
-        return self.small if self.scale == "small" else {}
+        own = self.small if self.scale == "small" else {}
+        return {**own, **(self.asked[0] if self.asked else {})}
+
+    @property
+    def further(self) -> tuple[tuple[shapes.Sizes, ...], ...]:
+        """Beside its own, the shapes at which it is judged: for each the sizes to try."""
+        return tuple((sizes,) for sizes in self.asked[1:]) or self.tries
 
     @property
     def digest(self) -> str:
         """SHA-256 over the source and every setting."""
-        text = repr((self.source, sorted(self.sizes.items()), self.training, self.mode))
+        text = repr((self.source, sorted(self.sizes.items()), self.first, self.further, self.training, self.mode))
         return hashlib.sha256(text.encode()).hexdigest()
 
 

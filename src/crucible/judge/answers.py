@@ -42,6 +42,10 @@ class Case:
     inputs: Any
     state: dict[str, torch.Tensor]
     backward: bool
+    sizes: dict[str, Any] = field(default_factory=dict)
+    """What differs from the task's own sizes."""
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+    """The outputs'; empty until they are known to differ from the first case's."""
     cotangents: list[torch.Tensor] = field(default_factory=list)
     outputs: list[Expected] = field(default_factory=list)
     gradients: dict[str, Expected] = field(default_factory=dict)
@@ -138,6 +142,14 @@ class Answers:
         if not any(dtype.is_floating_point for dtype in self.dtypes):
             case.backward = False
 
+    def look_at_shapes(self, case: Case) -> None:
+        """The outputs' shapes of a case whose inputs have other sizes. Raises TaskError."""
+        with blamed_on_task(self.reference.path, f"Model.forward ({case.label})"):
+            leaves = self.reference.evaluate(case.state, case.inputs, seed=self.seed).outputs
+        if len(leaves) != len(self.dtypes) or any(torch.isnan(leaf.tensor).any() for leaf in leaves):
+            raise TaskError(f"{self.reference.path}: the reference has no answer on {case.label}")
+        case.shapes = [tuple(leaf.tensor.shape) for leaf in leaves]
+
     def choose_precision(self, case: Case) -> None:
         """float64 where the reference runs in it, else strict float32, and says so."""
         failure: Exception | None = None
@@ -160,7 +172,7 @@ class Answers:
         gradients: dict[str, list[torch.Tensor]] = {}
         for offset, answer in self._evaluate(case, probe):
             if not case.outputs:
-                case.outputs = self._allocate(answer)
+                case.outputs = self._allocate(case, answer)
             for expected, leaf in zip(case.outputs, answer.outputs, strict=True):
                 values = _flat(leaf.tensor)
                 if torch.isnan(values).any():
@@ -290,7 +302,7 @@ class Answers:
 
     def _parts(self, case: Case) -> Iterator[tuple[Any, list[torch.Tensor]]]:
         items, total = self.part_items, _batch_size(case.inputs) or 0
-        if not items:
+        if not items or case.shapes:
             yield case.inputs, case.cotangents
             return
         for start in range(0, total, items):
@@ -318,19 +330,19 @@ class Answers:
             bytes_of_one += b.tensor.numel() * 4
         return 0 if bytes_of_one * total <= PART_BYTES else max(1, PART_BYTES // bytes_of_one)
 
-    def cotangents(self) -> list[torch.Tensor]:
+    def cotangents(self, case: Case) -> list[torch.Tensor]:
         """Random gradients to pull back, one for each floating output, in the outputs' dtype."""
         generator = torch.Generator().manual_seed(self.seed + 777)
         return [
             torch.randn(shape, generator=generator).to(dtype)
-            for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
+            for shape, dtype in zip(case.shapes or self.shapes, self.dtypes, strict=True)
             if dtype.is_floating_point
         ]
 
-    def _allocate(self, answer: Answer) -> list[Expected]:
+    def _allocate(self, case: Case, answer: Answer) -> list[Expected]:
         """Room for a case's outputs, whole batch."""
         expected = []
-        for leaf, dtype, shape in zip(answer.outputs, self.dtypes, self.shapes, strict=True):
+        for leaf, dtype, shape in zip(answer.outputs, self.dtypes, case.shapes or self.shapes, strict=True):
             elements = torch.Size(shape).numel()
             stored = self._stored(elements) if dtype.is_floating_point else dtype
             expected.append(Expected(leaf.name, self.vault.empty(elements, stored), dtype, shape))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from crucible import hardware
+from crucible import hardware, shapes
 from crucible.candidate import Candidate
 from crucible.contract import Contract
 from crucible.hardware import Device
@@ -19,9 +19,26 @@ from crucible.judge.kept import Limits
 from crucible.judge.lane import Contents
 from crucible.judge.measure import Readings, measure
 from crucible.judge.process import CandidateProcess, Ended, OracleProcess
-from crucible.judge.verdict import Cheated, DoesNotImport, NotJudged, Outcome, Passed, Raises, Verdict
+from crucible.judge.specialised import hard_coded
+from crucible.judge.verdict import (
+    Cheated,
+    Crashed,
+    DoesNotImport,
+    IllegalAccess,
+    Incomplete,
+    LaunchError,
+    NotJudged,
+    Outcome,
+    Passed,
+    Raises,
+    Verdict,
+    Wrong,
+)
 from crucible.judge.verify import Stop, Verifier, stop_if_raised
 from crucible.task import Task
+
+_OF_SIZES = (Crashed, IllegalAccess, Incomplete, LaunchError, Raises, Wrong)
+"""What sizes can be the cause of."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +163,7 @@ class Examination:
         except Stop as stop:
             return Verdict(name, stop.outcome)
         verifier = Verifier(process, oracle, description, training=training, emulated=self.emulated)
-        outcome = verifier.verify()
+        outcome = self._unless_specialised(verifier.verify(), description)
         readings = Readings(NotMeasured(f"only what passes is timed; it {outcome.kind}"))
         if self.emulated and isinstance(outcome, Passed):
             readings = Readings(NotMeasured("the emulator shows what a kernel does, not how long a GPU takes"))
@@ -167,6 +184,21 @@ class Examination:
         return readings.fill(
             Verdict(name, outcome, found.forward_check, found.backward_check, findings=tuple(found.findings))
         )
+
+    def _unless_specialised(self, outcome: Outcome, description: dict[str, Any]) -> Outcome:
+        """A failure at other sizes than the task's own, of a candidate written for those alone, is none."""
+        task, judged_at = self.setting.task, {**self.setting.task.sizes, **description["sizes"]}
+        for case in description["cases"]:
+            judged_at.update(case["sizes"])
+        own = {name: size for name, size in shapes.own_numbers(task.source).items() if name in judged_at}
+        differing = {name: size for name, size in own.items() if judged_at[name] != size}
+        if not isinstance(outcome, _OF_SIZES) or (isinstance(outcome, Wrong) and outcome.what == "not reproducible"):
+            return outcome
+        words = hard_coded(self.candidate.source, differing)
+        if not words:
+            return outcome
+        at = shapes.words({name: judged_at[name] for name in differing})
+        return NotJudged(f"size-specialised: {words}; at other sizes ({at}): {outcome.words}")
 
     def _audit(self, *, after_running: bool = False) -> None:
         """Asks the tripwires; a replaced function ends the matter, the rest is named."""
@@ -212,6 +244,11 @@ def is_timed_here(candidate: Candidate, device: Device) -> bool:
     """Whether this machine can run the candidate as it is meant to run, not only emulate or compile it."""
     cuda_without_gpu = device.kind == "cpu" and candidate.language == "cuda"
     return not cuda_without_gpu and known_without_running(candidate, device) is None
+
+
+def runs_on_emulator(candidate: Candidate, device: Device) -> bool:
+    """Whether it is CUDA C++ that only the emulator can run here."""
+    return device.kind == "cpu" and candidate.language == "cuda" and bool(hardware.cxx())
 
 
 def convolution_and_product_flags(contract: Contract) -> tuple[bool, bool]:

@@ -42,6 +42,8 @@ class Limits:
     """One forward, one backward, or one hand-over of results."""
     oracle_s: float = 900.0
     """The reference's answers, all cases."""
+    race_s: float = 0.0
+    """Rounds of one timed race, of which the fewest are taken all the same; 0 stands for what the device needs."""
     memory_bytes: int = 0
     """Resident memory of the candidate's process tree; 0 stands for three quarters of the machine's."""
     processes: int = 256

@@ -24,15 +24,18 @@ from crucible.judge.answers import Answers, Case, Vault
 from crucible.judge.channel import Channel, ChannelClosed, ChannelTimeout
 from crucible.judge.compare import Expected, read_stream
 from crucible.judge.evidence import Finding
-from crucible.judge.reference import Reference, seed_all
+from crucible.judge.reference import Reference, blamed_on_task, seed_all
 from crucible.judge.tree import NotPlain, copy_moved, put_together, take_apart, write_bundle
 from crucible.judge.verdict import to_json
 from crucible.rates import measure
 from crucible.roofline import floor
+from crucible.shapes import Sizes, words
 
 STREAM_TIMEOUT_S = 120.0
 LARGE_BYTES = 128 << 20
 """Of outputs (and gradients) in one timed case."""
+LITTLE_FLOPS, LITTLE_BYTES = 1e8, 8 << 20
+"""Of a forward at sizes that the judge chooses: 5 s and 0.2 s on the emulator."""
 RATES_S = 1.0
 """Seconds for measuring what the device can do."""
 
@@ -64,6 +67,10 @@ class Oracle:
         self.reference = reference
         self.answers = Answers(reference, self.contract, Vault(Path(settings["vault"])), self.seed)
         self.cases: list[Case] = []
+        self.first: list[Sizes] = settings["first"]
+        """To try in place of the task's own sizes."""
+        self.further: list[list[Sizes]] = settings["further"]
+        """Other shapes, each as what to try."""
         self.secrets: list[list[int]] = settings["secrets"]
         """For forward, and for forward+backward in training."""
         self.timed: list[Case] = []
@@ -71,6 +78,7 @@ class Oracle:
 
     def prepare(self) -> None:
         """Builds the cases, their answers and their tolerances. Raises TaskError or JudgeError."""
+        self.sizes = self._cut_down()
         first = self._case("its own inputs", 0, backward=not self.contract.allclose)
         self.answers.choose_precision(first)
         self.answers.look_at_outputs(first)
@@ -83,6 +91,7 @@ class Oracle:
         if not self.contract.allclose:
             self._try(self._case("its own inputs, new weights", 2, weights=True, backward=self.training))
         self._ensure_power()
+        self._add_shapes()
         self._add_timed()
 
     def description(self) -> dict[str, Any]:
@@ -90,19 +99,26 @@ class Oracle:
         first = self.cases[0]
         return {
             "structure": self.answers.structure,
-            "outputs": [_describe(e, d) for e, d in zip(first.outputs, self.answers.dtypes, strict=True)],
             "inputs": [leaf.name for leaf in take_apart(first.inputs, "input")[1]],
             "device": self.device.type,
-            "gradients": {name: _describe(e, e.dtype) for name, e in first.gradients.items()},
             "aliases": self.answers.aliases,
             "mutated": self.answers.mutated,
             "multiple": self.contract.multiple,
-            "cases": [
-                {"label": case.label, "index": i, "backward": case.backward} for i, case in enumerate(self.cases)
-            ],
+            "cases": [self._described(i, case) for i, case in enumerate(self.cases)],
+            "sizes": self.sizes,
             "timed": self._timed_numbers(),
             "precision": str(self.answers.exact)[6:],
             "findings": [to_json(finding) for finding in self.answers.findings],
+        }
+
+    def _described(self, index: int, case: Case) -> dict[str, Any]:
+        return {
+            "label": case.label,
+            "index": index,
+            "backward": case.backward,
+            "sizes": case.sizes,
+            "outputs": [_describe(e, d) for e, d in zip(case.outputs, self.answers.dtypes, strict=True)],
+            "gradients": {name: _describe(e, e.dtype) for name, e in case.gradients.items()},
         }
 
     def floors(self) -> list[dict[str, Any]]:
@@ -140,9 +156,16 @@ class Oracle:
     # --- cases
 
     def _case(
-        self, label: str, number: int, *, weights: bool = False, wide: bool = False, backward: bool = False
+        self,
+        label: str,
+        number: int,
+        *,
+        weights: bool = False,
+        wide: bool = False,
+        backward: bool = False,
+        sizes: Sizes | None = None,
     ) -> Case:
-        inputs = self.reference.inputs(self.seed + 1 + number)
+        inputs = self.reference.inputs(self.seed + 1 + number, {**self.sizes, **(sizes or {})})
         seed_all(self.seed + 101 + number)
         structure, leaves = take_apart(inputs, "input")
         tensors = [_widened(leaf.tensor) if wide else leaf.tensor for leaf in leaves]
@@ -152,7 +175,60 @@ class Oracle:
         if weights:
             learned = set(self.reference.parameter_names())
             state = {name: _moved(name, value, name in learned) for name, value in state.items()}
-        return Case(label, put_together(structure, tensors), state, backward)
+        return Case(label, put_together(structure, tensors), state, backward, sizes or {})
+
+    def _cut_down(self) -> Sizes:
+        """Sizes in place of the task's own, where an emulator is to run at them."""
+        if not self.first:
+            return {}
+        chosen = self._chosen(self.first)
+        claim, evidence = "judged at sizes cut down for the emulator", words(chosen or {})
+        if chosen is None:
+            claim = "judged at its full size: the reference takes none of the smaller ones that were tried"
+            evidence = "; ".join(words(sizes) for sizes in self.first)
+        self.answers.findings.append(Finding(claim, evidence))
+        return chosen or {}
+
+    def _add_shapes(self) -> None:
+        """The first sizes of each further shape that the reference takes and that are little enough work."""
+        for tries in self.further:
+            sizes = self._chosen(tries)
+            if sizes is None:
+                claim = "judged at one shape only: the reference takes no other of those that were tried"
+                self.answers.findings.append(Finding(claim, "; ".join(words(sizes) for sizes in tries)))
+                continue
+            label = f"other sizes: {words(sizes)}"
+            case = self._case(label, len(self.cases), backward=self.training, sizes=sizes)
+            self.answers.look_at_shapes(case)
+            self._add(case)
+            self.answers.findings.append(Finding("judged at another shape too", words(sizes)))
+
+    def _chosen(self, tries: list[Sizes]) -> Sizes | None:
+        """The first sizes that are little enough work and that the reference takes; else the smallest that it takes.
+        Raises TaskError when it refuses a single one: somebody asked for that."""
+        if len(tries) == 1:
+            self._take(tries[0])
+            return tries[0]
+        little = [sizes for sizes in tries if self._is_little(sizes)]
+        for sizes in [*little, *reversed(tries)]:
+            with contextlib.suppress(TaskError):
+                self._take(sizes)
+                return sizes
+        return None
+
+    def _take(self, sizes: Sizes) -> None:
+        """One forward at these sizes. Raises TaskError when the reference refuses them."""
+        inputs = self.reference.inputs(self.seed, sizes)
+        with blamed_on_task(self.reference.path, f"Model.forward at {words(sizes)}"):
+            self.reference.evaluate(self.reference.state(), inputs)
+
+    def _is_little(self, sizes: Sizes) -> bool:
+        """Whether an emulated candidate answers in seconds: 10 to 30 M multiply-adds, 12 M elements a second."""
+        try:
+            (forward, *_) = self.reference.work(self.reference.inputs(self.seed, sizes), backward=False)
+        except Exception:  # noqa: BLE001 - a reference may refuse sizes, or tensors without values, in any way
+            return False
+        return forward.matrix_flops <= LITTLE_FLOPS and forward.bytes_moved <= LITTLE_BYTES
 
     def _add(self, case: Case) -> None:
         """Writes what candidates need, answers a case, measures its noise, keeps it."""
@@ -179,7 +255,7 @@ class Oracle:
     def _timed_case(self, backward: bool, secret: int) -> Case:
         inputs = _moved_round(self.cases[0 if backward else 1].inputs, secret)
         case = Case("the timed contents", inputs, self.cases[0].state, backward)
-        case.cotangents = self.answers.cotangents() if backward else []
+        case.cotangents = self.answers.cotangents(case) if backward else []
         self.answers.answer(case)
         self.answers.borrow_noise(case, self.cases[:2])
         case.cotangents = []
@@ -203,7 +279,7 @@ class Oracle:
         write_bundle(self.folder / f"case{index}.inputs", case.inputs)
         write_bundle(self.folder / f"case{index}.state", case.state)
         if case.backward:
-            case.cotangents = self.answers.cotangents()
+            case.cotangents = self.answers.cotangents(case)
             write_bundle(self.folder / f"case{index}.cotangents", case.cotangents)
 
     def _try(self, case: Case) -> bool:
@@ -218,7 +294,7 @@ class Oracle:
 
     def _ensure_power(self) -> None:
         """Adds inputs until plainly wrong answers would be refused, else scales the rule, else says so."""
-        wider: list[tuple[str, dict[str, bool]]] = [
+        wider: list[tuple[str, dict[str, Any]]] = [
             ("wider inputs", {"wide": True}),
             ("wider inputs, new weights", {"wide": True, "weights": True}),
         ]

@@ -10,8 +10,9 @@ import copy
 import random
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -56,11 +57,16 @@ class Reference:
         """Makes `dtype` the module's own floating dtype."""
         self.model.to(dtype)
 
-    def inputs(self, seed: int) -> Any:
-        """`get_inputs()` under a seed; on the CPU, as KernelBench does it."""
-        with self._blamed("get_inputs()"):
-            seed_all(seed)
-            return self._names["get_inputs"]()
+    def inputs(self, seed: int, sizes: Mapping[str, Any] = MappingProxyType({})) -> Any:
+        """`get_inputs()` under a seed, perhaps with other sizes; on the CPU, as KernelBench does it."""
+        own = {name: self._names[name] for name in sizes}
+        self._names.update(sizes)
+        try:
+            with self._blamed("get_inputs()"):
+                seed_all(seed)
+                return self._names["get_inputs"]()
+        finally:
+            self._names.update(own)
 
     def state(self) -> dict[str, torch.Tensor]:
         """A copy of parameters and buffers, on the CPU."""

@@ -11,7 +11,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from crucible.judge.evidence import Finding, Measured, Speedup
@@ -71,6 +71,11 @@ class Pace:
     stable: float = 0.03
     """Warm when two turns in a row agree to this share."""
     warm_turns: tuple[int, int] = (2, 12)
+
+    def within(self, limit_s: float) -> Pace:
+        """In other time than usual; 0 is the usual."""
+        share = limit_s / self.limit_s if limit_s else 1.0
+        return replace(self, limit_s=self.limit_s * share, warm_limit_s=self.warm_limit_s * share)
 
 
 GPU_PACE = Pace()

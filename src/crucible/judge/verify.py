@@ -161,7 +161,7 @@ class Verifier:
             "case": case["index"],
             "poison": poison,
             "backward": case["backward"],
-            "outputs": self.description["outputs"],
+            "outputs": case["outputs"],
             "clone": bool(self.description["mutated"]),
             "schedule": schedule,
         }
@@ -208,7 +208,7 @@ class Verifier:
         case = {"index": answers[number] if answers else (0 if backward else 1)}
         part_of = {"most": TIMED_ELEMENTS, "start": _chance.random()}
         parts: list[tuple[str, list[str]]] = [("forward", [])]
-        parts += [("gradient", list(self.description["gradients"]))] if backward else []
+        parts += [("gradient", list(self.description["cases"][0]["gradients"]))] if backward else []
         self.oracle.attach(self.process.results.fileno())
         try:
             streams = [self._stream(case, part, names, part_of) for part, names in parts]
@@ -222,7 +222,7 @@ class Verifier:
         return errors
 
     def _backward(self, case: dict[str, Any]) -> None:
-        specs = self.description["gradients"]
+        specs = case["gradients"]
         request = {"do": "backward", "case": case["index"], "inputs": self.description["inputs"]}
         reply = self.process.ask(request, "backward", self.process.limits.run_s)
         self._note_faults(reply)
@@ -277,7 +277,7 @@ class Verifier:
             raise Stop(Cheated(*reply["cheat"]))
         if "not_plain" in reply:
             raise Stop(Wrong("structure", f"{reply['not_plain']}, instead of {_form(self.description['structure'])}"))
-        expected = self.description["outputs"]
+        expected = case["outputs"]
         same = _same_structure(self.description["structure"], reply["structure"])
         if not same or len(reply["outputs"]) != len(expected):
             raise Stop(

@@ -1,0 +1,47 @@
+"""Whether a candidate's text holds the task's own sizes, so that failing at others says little about it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+COMMON = {1 << power for power in range(11)}
+"""Also blocks, tiles and counts of anything; as a size they count only under the size's own name."""
+LEAST = 48
+_NUMBER = re.compile(r"(?<![\w.])(\d+)[uUlL]*(?![\w.])")
+_NAMED = re.compile(r"\b(\w+)\s*(?:=|\()?\s*(\d+)\b")
+
+
+def hard_coded(source: str, sizes: Mapping[str, Any]) -> str:
+    """Words for the first of the task's own sizes that stands in a candidate's kernels or modules as a number;
+    empty when none does. What the candidate copied of the reference (`batch_size = 16`, `get_inputs`) is no sign."""
+    for line, text in _own_lines(source):
+        for name, size in sizes.items():
+            if _holds(text, name, size):
+                return f"line {line} holds {size}, the task's own {name}"
+    return ""
+
+
+def _holds(text: str, name: str, size: int) -> bool:
+    if size < LEAST or size in COMMON:
+        return any(found.lower() == name.lower() and int(n) == size for found, n in _NAMED.findall(text))
+    return any(int(number) == size for number in _NUMBER.findall(text))
+
+
+def _own_lines(source: str) -> Iterator[tuple[int, str]]:
+    """Lines of strings (CUDA sources) and of classes and functions, those of the task's form left out."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    lines = source.splitlines()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
+            continue
+        strings = (n for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+        if isinstance(node, ast.Assign) and not any(strings):
+            continue
+        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+            yield number, lines[number - 1]

@@ -1,0 +1,178 @@
+"""At which sizes a task is judged: what is free, what is cut, what is ragged, and what the user may ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crucible import shapes
+from crucible.errors import TaskError
+from crucible.judge.specialised import hard_coded
+from crucible.task import Task
+from support import TASKS, write
+
+REFERENCE = """
+import torch
+from torch import nn
+
+batch_size, height = 128, 256
+width: int = 2 * 128
+channels = 16
+features = channels * 4
+eps = 1e-5
+name = "x"
+unused = 7
+
+class Model(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.eps = eps
+
+def get_inputs():
+    return [torch.rand(batch_size, channels, height, width)]
+
+def get_init_inputs():
+    return [channels]
+"""
+NAMES = st.sampled_from(["batch_size", "height", "width", "depth", "seq_len", "N"])
+FREE = st.dictionaries(NAMES, st.integers(1, 5000), min_size=1, max_size=5)
+
+
+def test_free_is_what_get_inputs_alone_reads() -> None:
+    assert shapes.free_sizes(REFERENCE) == {"batch_size": 128, "height": 256, "width": 256}
+
+
+def test_own_numbers_are_all_positive_integers_of_the_module() -> None:
+    assert shapes.own_numbers(REFERENCE) == {
+        "batch_size": 128,
+        "height": 256,
+        "width": 256,
+        "channels": 16,
+        "unused": 7,
+    }
+
+
+@pytest.mark.parametrize("folder", TASKS, ids=lambda folder: folder.name)
+def test_batch_and_space_of_the_shipped_tasks_are_free(folder: Path) -> None:
+    assert set(shapes.free_sizes((folder / "reference.py").read_text())) == {"batch_size", "depth", "height", "width"}
+
+
+@given(FREE)
+def test_nothing_is_larger_than_the_tasks_own(free: shapes.Sizes) -> None:
+    for sizes in (*shapes.cut_down(free), *shapes.ragged(free, {})):
+        assert all(1 <= sizes[name] <= free[name] for name in sizes)
+
+
+@given(FREE)
+def test_what_divides_a_size_often_still_divides_its_cut(free: shapes.Sizes) -> None:
+    even = {name: value * 64 for name, value in free.items()}
+    for sizes in shapes.cut_down(even):
+        for name, value in sizes.items():
+            assert value == even[name] or value == 2 or even[name] % value == 0 or value <= 4096
+
+
+@given(FREE)
+def test_the_first_ragged_sizes_differ_from_the_cut_ones_and_are_odd_in_batch_and_space(free: shapes.Sizes) -> None:
+    for first in shapes.cut_down(free):
+        tries = shapes.ragged(free, first)
+        assert all(any(sizes[name] != first[name] for name in sizes) for sizes in tries)
+        if all(value > 70 for value in free.values()) and len(free) < 3:
+            assert all(value % 2 for name, value in tries[0].items())
+
+
+def test_without_free_sizes_there_is_nothing_to_cut() -> None:
+    assert shapes.cut_down({}) == ()
+    assert shapes.ragged({}, {}) == ()
+
+
+def test_rows_alone_are_cut_like_space() -> None:
+    assert [sizes["batch_size"] for sizes in shapes.cut_down({"batch_size": 4096})][:2] == [4096, 1024]
+    assert shapes.ragged({"batch_size": 4096}, {})[0] == {"batch_size": 2053}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("height", "write NAME=NUMBER"),
+        ("height=0", "numbers from 1"),
+        ("height=-3", "numbers from 1"),
+        ("height=4.5", "numbers from 1"),
+        ("heigth=4", r"no module-level number heigth \(it has batch_size, height, width, channels, unused\)"),
+        ("", "write NAME=NUMBER"),
+    ],
+)
+def test_a_shape_that_cannot_be_read_is_refused(text: str, words: str) -> None:
+    with pytest.raises(TaskError, match=words):
+        shapes.parse(text, REFERENCE)
+
+
+def task(tmp_path: Path, tail: str = "") -> Task:
+    loaded = Task.load(write(tmp_path / "a_task.py", REFERENCE + tail))
+    return loaded.at(scale=None, training=False, mode="train", small_by_default=True)
+
+
+def test_asked_shapes_take_the_place_of_all_others(tmp_path: Path) -> None:
+    asked = task(tmp_path).shaped(["batch_size=2, height=9", "width=5"]).cut_down(own=False)
+    assert asked.sizes == {"batch_size": 2, "height": 9}
+    assert asked.further == (({"width": 5},),)
+    assert asked.first == ()
+
+
+def test_only_the_first_asked_shape_may_change_weights(tmp_path: Path) -> None:
+    assert task(tmp_path).shaped(["channels=3"]).sizes == {"channels": 3}
+    with pytest.raises(TaskError, match=r"channels decides about weights.*others may change batch_size, height, width"):
+        task(tmp_path).shaped(["height=3", "channels=3"])
+
+
+def test_a_task_with_a_small_size_keeps_it_and_gets_a_ragged_one(tmp_path: Path) -> None:
+    cut = task(tmp_path, "SMALL = {'height': 8, 'batch_size': 3}\n").cut_down(own=False)
+    assert (cut.scale, cut.sizes, cut.first) == ("small", {"height": 8, "batch_size": 3}, ())
+    assert cut.further[0][0] == {"batch_size": 3, "height": 67, "width": 37}
+
+
+def test_a_task_without_one_is_cut_down_unless_its_own_is_asked_for(tmp_path: Path) -> None:
+    cut = task(tmp_path).cut_down(own=False)
+    assert (cut.scale, cut.sizes) == ("cut-down", {})
+    assert cut.first[0] == {"batch_size": 2, "height": 64, "width": 64}
+    assert task(tmp_path).cut_down(own=True).first == ()
+
+
+def test_every_choice_of_shapes_is_another_task_to_the_store(tmp_path: Path) -> None:
+    plain = task(tmp_path)
+    others = [plain.shaped(["height=3"]), plain.shaped(["height=3", "height=4"]), plain.cut_down(own=False)]
+    assert len({plain.digest, *(other.digest for other in others)}) == 4
+
+
+SIZES = {"height": 200, "width": 256, "depth": 16, "length": 4097}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "    x = x.view(-1, 200)",
+        "SOURCE = 'for (int i = 0; i < 4097u; ++i)'",
+        "SOURCE = 'constexpr int WIDTH = 256;'",
+        "SOURCE = '#define DEPTH 16'",
+        "    y = f(depth=16)",
+    ],
+)
+def test_a_size_of_the_tasks_own_is_found(line: str) -> None:
+    indented = f"class ModelNew:\n{line}" if line.startswith(" ") else f"\n{line}"
+    assert hard_coded(indented, SIZES).startswith("line 2 holds")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "height = 200\nwidth = 256\n",
+        "def get_inputs():\n    return [torch.rand(200, 4097)]\n",
+        "SOURCE = 'k<<<n / 256, 256>>>(n, 16);'",
+        "SOURCE = 'float x200 = 1.200f + 200.5f;'",
+        "def broken(:",
+    ],
+)
+def test_what_is_no_size_of_the_tasks_own_is_not(text: str) -> None:
+    assert hard_coded(text, SIZES) == ""
