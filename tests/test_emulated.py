@@ -61,9 +61,13 @@ RIGHT = "if (i < n) out[i] = x[i];"
     ],
 )
 def test_a_kernels_fault_is_its_verdict(judge_source: Judge, body: str, kind: str, words: str) -> None:
-    verdict = judge_source(CANDIDATE.format(body=body), IDENTITY_TASK, device="emulator")
+    text = CANDIDATE.format(body=body)
+    verdict = judge_source(text, IDENTITY_TASK, device="emulator")
     assert (verdict.outcome.kind, verdict.runtime_ms) == (kind, -1.0), verdict.outcome.words + verdict.log
     assert words in verdict.outcome.words
+    if kind == "illegal-access":
+        line = text[: text.index(body)].count("\n")
+        assert f"(line {line + 1}, cuda.cu:4, kernel copy" in verdict.outcome.words
 
 
 def test_a_fault_that_does_no_harm_stands_beside_a_pass(judge_source: Judge) -> None:

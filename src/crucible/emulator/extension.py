@@ -18,6 +18,7 @@ from typing import Any
 
 from crucible.emulator import toolchain
 from crucible.emulator.faults import Fault, NotCovered
+from crucible.emulator.places import Places
 from crucible.emulator.rewrite import KernelText, Rewritten, loop_head, rewrite
 from crucible.emulator.tokens import tokenize
 from crucible.emulator.toolchain import BuildError, Toolchain
@@ -49,6 +50,8 @@ class _Loaded:
     kernels: tuple[KernelText, ...]
     globals: tuple[str, ...]
     texts: dict[str, list[str]]
+    parts: tuple[str, ...] = ()
+    """What `cuda.cu` was joined from."""
     called: bool = False
     """Since the last `forget`."""
 
@@ -62,6 +65,8 @@ class Emulator:
     runtime: ctypes.CDLL
     loaded: dict[str, _Loaded] = field(default_factory=dict)
     """By file of the shared object."""
+    written_in: Places | None = None
+    """The Python file that the sources stand in as strings."""
 
     def faults(self) -> tuple[Fault, ...]:
         """All faults since the last `forget`, kernels that never ran among them."""
@@ -133,7 +138,14 @@ class Emulator:
             fatal=bool(record["fatal"]),
             file=file or "cuda.cu",
         )
-        return self._with_global_named(fault, record["file"])
+        return self._placed(self._with_global_named(fault, record["file"]), self.loaded.get(record["file"]))
+
+    def _placed(self, fault: Fault, loaded: _Loaded | None) -> Fault:
+        """With the lines of the Python file, where that is known."""
+        if self.written_in is None or loaded is None or fault.file != "cuda.cu":
+            return fault
+        line, other = (self.written_in.line(loaded.parts, n) if n else 0 for n in (fault.line, fault.other_line))
+        return replace(fault, python_line=line, other_python_line=other)
 
     def _line_of_kernel(self, name: str) -> int:
         """Where a kernel is defined, for faults that no single access stands for."""
@@ -159,7 +171,7 @@ class Emulator:
         """Kernels of extensions that were called which are neither in `launched` nor among those launched lately."""
         launched = self.launched() | (launched or set())
         return [
-            Fault("never-ran", kernel.name, (0, 0, 0), (0, 0, 0), kernel.line, "", "this kernel was never launched")
+            self._placed(_never_ran(kernel), loaded)
             for loaded in self.loaded.values()
             if loaded.called
             for kernel in loaded.kernels
@@ -212,7 +224,8 @@ def build_inline(
     units = _units(cpp, rewritten, wanted, anchor, bool(cuda))
     texts = {"main.cpp": cpp.split("\n"), **_texts(cuda)}
     tools = emulator.tools if checked else toolchain.prepare(checked=False)
-    return _built(emulator, tools, name, units, flags, rewritten, texts)
+    parts = (cuda_sources,) if isinstance(cuda_sources, str) else tuple(cuda_sources or ())
+    return _built(emulator, tools, name, units, flags, rewritten, texts, parts)
 
 
 def build_files(name: str, sources: Any, flags: Sequence[str] = ()) -> types.ModuleType:
@@ -241,6 +254,7 @@ def _built(
     flags: Sequence[str],
     rewritten: Rewritten,
     texts: dict[str, list[str]],
+    parts: tuple[str, ...] = (),
 ) -> types.ModuleType:
     out = _place(tools, [*units.items(), *flags, name, tools.checked])
     kept = [flag for flag in flags if re.match(r"-[DIU]", flag)]
@@ -253,7 +267,7 @@ def _built(
             raise _in_pytorchs_words(name, str(error)) from None
     exports = emulator.native.load(str(out))
     if str(out) not in emulator.loaded:
-        emulator.loaded[str(out)] = _Loaded(name, rewritten.kernels, rewritten.globals, texts)
+        emulator.loaded[str(out)] = _Loaded(name, rewritten.kernels, rewritten.globals, texts, parts)
         _exports_of[str(out)] = exports
     module = types.ModuleType(name)
     module.__file__ = str(out)
@@ -306,6 +320,10 @@ def _texts(cuda: str) -> dict[str, list[str]]:
     parts = re.split(r'^#line 1 "([^"]+)"\n', cuda, flags=re.MULTILINE)
     named = dict(zip(parts[1::2], (text.split("\n") for text in parts[2::2]), strict=True))
     return {"cuda.cu": cuda.split("\n"), **named}
+
+
+def _never_ran(kernel: KernelText) -> Fault:
+    return Fault("never-ran", kernel.name, (0, 0, 0), (0, 0, 0), kernel.line, "", "this kernel was never launched")
 
 
 def _joined(sources: Any) -> str:

@@ -35,18 +35,26 @@ class Fault:
     """Whether a GPU would have stopped the kernel (or refused the launch)."""
     file: str = "cuda.cu"
     """`cuda.cu` for `cuda_sources`, or the file given to `load`."""
+    python_line: int = 0
+    """The same line in the Python file that holds the source as a string, 0 when unknown."""
+    other_python_line: int = 0
 
     @property
     def words(self) -> str:
         """One line for people."""
-        where = f"{self.file}:{self.line}, kernel {self.kernel}" if self.line else f"kernel {self.kernel}"
+        where = f"{self._place(self.line, self.python_line)}kernel {self.kernel}"
         place = "" if self.kind in _WITHOUT_THREAD else f", block {self.block}, thread {self.thread}"
         other = ""
         if self.other_thread is not None:
             other = f"; the other side: block {self.other_block}, thread {self.other_thread}"
-            other += f", line {self.other_line}" if self.other_line else ""
+            other += f", line {self.other_python_line or self.other_line}" if self.other_line else ""
         what = f"{self.detail}: {self.memory}" if self.memory else self.detail
         return f"{self.kind}: {what} ({where}{place}{other})"
+
+    def _place(self, line: int, python_line: int) -> str:
+        if not line:
+            return ""
+        return (f"line {python_line}, " if python_line else "") + f"{self.file}:{line}, "
 
 
 _WITHOUT_THREAD = ("launch-limits", "unchecked-launch", "never-ran")

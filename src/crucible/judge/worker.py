@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from crucible.emulator import extension, pretend, toolchain
+from crucible.emulator.places import Places
 from crucible.judge import building, cheats, clock, diagnostics
 from crucible.judge.channel import Channel, ChannelClosed
 from crucible.judge.compare import CHUNK_BYTES, INTEGER_VIEWS
@@ -77,6 +78,8 @@ class Worker:
         self.module.__file__ = self.file
         sys.modules["candidate"] = self.module
         source = Path(self.file).read_text(encoding="utf-8", errors="replace")
+        if self.emulator is not None:
+            self.emulator.written_in = Places(source)
         exec(compile(source, self.file, "exec"), self.module.__dict__)
         if not isinstance(self.module.__dict__.get("ModelNew"), type):
             raise AttributeError("it defines no class ModelNew")
