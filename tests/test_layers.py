@@ -30,6 +30,7 @@ WITH_TORCH = {
     "tree",
     "noise",
     "compare",
+    "influence",
     "power",
     "reference",
     "answers",

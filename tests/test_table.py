@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 from pathlib import Path
@@ -10,9 +11,20 @@ from rich.console import Console
 
 from crucible.contract import CONTRACTS
 from crucible.hardware import Device
-from crucible.judge.evidence import Check, Compared, Finding, Measured, NotCompared, TensorError
+from crucible.judge.evidence import (
+    Check,
+    Compared,
+    Costs,
+    Finding,
+    Kernel,
+    Measured,
+    NotCompared,
+    Speedup,
+    TensorError,
+)
 from crucible.judge.verdict import Cheated, InferenceOnly, NotJudged, Passed, Verdict, Wrong
 from crucible.report import table
+from crucible.roofline import Floor
 from crucible.run import Ground, Run
 from crucible.task import Task
 
@@ -79,3 +91,42 @@ def test_a_run_in_which_nothing_passed_says_so() -> None:
     assert "best: none passed" in text
     assert "full size, forward, contract tf32" in text
     assert "CPU time" in text
+
+
+# --- a run with baselines, floors and costs
+
+TIMED = Path(__file__).parent / "golden/table_timed.txt"
+FLOORS = (
+    Floor("forward", 0.2, "memory", "0.2 ms: 0.85 GB at 4.25 TB/s"),
+    Floor("forward+backward", 0.6, "matrix products", "0.6 ms: 250 GFLOP of matrix products at 416 TFLOP/s"),
+)
+
+
+def raced(median: float, covers: str = "forward+backward", how: str = "as called") -> Measured:
+    """Beside an eager that takes 12 ms and a compiled one that takes 2 ms."""
+    speedups = tuple(
+        Speedup(name, ms / median, (0.98 * ms / median, 1.02 * ms / median), (ms / median,) * 6)
+        for name, ms in (("eager", 12.0), ("compile", 2.0))
+    )
+    quartiles = (0.99 * median, 1.01 * median)
+    return Measured(median, quartiles, 100, "CUDA events", covers, how=how, speedups=speedups)
+
+
+def passed(name: str, median: float, kernels: int) -> Verdict:
+    costs = Costs(3.25, 96 << 20, 7, (Kernel("gemm", kernels, median / kernels),), median, median, 1)
+    further = (raced(median / 3, "forward"), raced(0.9 * median, how="graph replay"))
+    return Verdict(
+        name, Passed(), checked(0.1), checked(0.2), raced(median), further, costs=costs, build_s=31.0, total_s=44.5
+    )
+
+
+def test_a_timed_run_is_the_golden_one() -> None:
+    """Speed-ups with their intervals, ties, shares of the floor, costs. To renew: UPDATE_GOLDEN=1."""
+    right = (passed("fused", 0.75, 2), passed("fused_again", 0.751, 3), passed("as_compiled", 2.001, 9))
+    wrong = Verdict("channels-last", Wrong("forward", "output is off by 3"), checked(1083.0))
+    ground = Ground((), (passed("eager", 12.0, 14), passed("compile", 2.0, 9), wrong), FLOORS)
+    run = dataclasses.replace(a_run(*right, VERDICTS[3]), ground=ground)
+    text = shown(run, 170)
+    if os.environ.get("UPDATE_GOLDEN"):
+        TIMED.write_text(text, encoding="utf-8")
+    assert text == TIMED.read_text(encoding="utf-8")

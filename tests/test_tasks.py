@@ -14,8 +14,9 @@ import pytest
 import crucible
 from crucible import hardware
 from crucible.candidate import Candidate
-from support import TASKS, stated_kind, write_zeros
+from support import TASKS, claims, stated_kind, write_zeros
 
+QUICK = {"baselines": "none", "limits": crucible.Limits(race_s=0.3)}
 CONTRACTS = ("fp32", "tf32", "bf16", "kernelbench")
 
 
@@ -25,12 +26,27 @@ def test_every_candidate_states_its_verdict_on_its_first_line(task: Path) -> Non
         assert re.match(r'"""[^\n]+ Expected: [\w-]+(; \w+: [\w-]+)*\."""', file.read_text()), file
 
 
+FAULTS = {
+    "shared_memory_overflow": "softmax_kernel<<<",
+    "placeholder_kernels": "__global__ void leaky_add_clamp_kernel",
+    "wrong_weight_layout": "weight[c * taps + tap]",
+    "cut_off_softmax": "__global__ void softmax_kernel",
+}
+"""What the emulator names the line of, by candidate."""
+
+
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_verdicts_without_a_gpu(task: Path) -> None:
-    """CUDA candidates run on the emulator, and get the very verdicts that a GPU would give them."""
+    """CUDA candidates get the very verdicts on the emulator that a GPU would give them, and their faults have lines."""
     files = sorted((task / "candidates").glob("*.py"))
-    run = crucible.judge(task, files, device="emulator", baselines="none")
+    run = crucible.judge(task, files, device="emulator", **QUICK)
     assert {v.candidate: v.outcome.kind for v in run.verdicts} == {f.stem: stated_kind(f, "tf32") for f in files}
+    for file in files:
+        if file.stem in FAULTS:
+            before, found, _ = file.read_text().partition(FAULTS[file.stem])
+            assert found
+            line = before.count("\n") + 1
+            assert f"line {line}, cuda.cu:" in claims(run.verdict(file.stem)), claims(run.verdict(file.stem))
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
@@ -38,7 +54,7 @@ def test_cuda_candidates_never_pass_where_they_cannot_run(task: Path, monkeypatc
     monkeypatch.setattr(hardware, "nvcc", lambda: "")  # as on a machine without the toolkit
     monkeypatch.setattr(hardware, "cxx", lambda: "")  # nor a compiler for the emulator
     files = [f for f in (task / "candidates").glob("*.py") if Candidate.load(f).language == "cuda"]
-    run = crucible.judge(task, files, device="cpu")
+    run = crucible.judge(task, files, device="cpu", **QUICK)
     assert {v.outcome.kind for v in run.verdicts} == {"not-judged"}
     assert run.best is None
 
@@ -50,10 +66,11 @@ def test_good_and_bad_differ_and_zeros_are_refused_under_each_contract(
 ) -> None:
     if contract == "bf16" and "avgpool3d" in task.name:
         with pytest.raises(crucible.MisuseError, match="not implemented for 'BFloat16'"):
-            crucible.judge(task, contract=contract, device="cpu")
+            crucible.judge(task, contract=contract, device="cpu", **QUICK)
         return  # PyTorch has no bfloat16 avg_pool3d on the CPU: the task itself cannot run there
     zeros = write_zeros(tmp_path, task, "small")
-    run = crucible.judge(task, [task / "candidates/plain_pytorch.py", zeros], contract=contract, device="cpu")
+    files = [task / "candidates/plain_pytorch.py", zeros]
+    run = crucible.judge(task, files, contract=contract, device="cpu", **QUICK)
     assert run.verdict("plain_pytorch").outcome.kind == "passed"
     assert run.verdict("zeros").outcome.kind == "wrong"
 
@@ -70,4 +87,4 @@ def test_a_second_run_of_an_unchanged_task_is_answered_from_the_store(
 @pytest.fixture
 def judged() -> Callable[[], crucible.Run]:
     task = TASKS[0]
-    return lambda: crucible.judge(task, [task / "candidates/plain_pytorch.py"], device="cpu")
+    return lambda: crucible.judge(task, [task / "candidates/plain_pytorch.py"], device="cpu", **QUICK)

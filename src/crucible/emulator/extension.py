@@ -138,7 +138,8 @@ class Emulator:
             fatal=bool(record["fatal"]),
             file=file or "cuda.cu",
         )
-        return self._placed(self._with_global_named(fault, record["file"]), self.loaded.get(record["file"]))
+        owner = self.loaded.get(record["file"]) or self._owner_of(record["kernel"])
+        return self._placed(self._with_global_named(fault, record["file"]), owner)
 
     def _placed(self, fault: Fault, loaded: _Loaded | None) -> Fault:
         """With the lines of the Python file, where that is known."""
@@ -151,6 +152,11 @@ class Emulator:
         """Where a kernel is defined, for faults that no single access stands for."""
         kernels = [kernel for loaded in self.loaded.values() for kernel in loaded.kernels if kernel.defined]
         return next((kernel.line for kernel in kernels if kernel.name == _plain(name)), 0)
+
+    def _owner_of(self, name: str) -> _Loaded | None:
+        """The extension with a kernel of that name, for faults that were seen after it had ended."""
+        owners = (e for e in self.loaded.values() if any(kernel.name == _plain(name) for kernel in e.kernels))
+        return next(owners, None)
 
     def _loop_around(self, extension: str, file: str, line: int) -> int:
         """The head of the innermost loop around a line: that is what does not end."""

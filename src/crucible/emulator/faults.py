@@ -40,16 +40,20 @@ class Fault:
     other_python_line: int = 0
 
     @property
+    def where(self) -> str:
+        """Line and kernel alone."""
+        return f"{self._place(self.line, self.python_line)}kernel {self.kernel}"
+
+    @property
     def words(self) -> str:
         """One line for people."""
-        where = f"{self._place(self.line, self.python_line)}kernel {self.kernel}"
         place = "" if self.kind in _WITHOUT_THREAD else f", block {self.block}, thread {self.thread}"
         other = ""
         if self.other_thread is not None:
             other = f"; the other side: block {self.other_block}, thread {self.other_thread}"
             other += f", line {self.other_python_line or self.other_line}" if self.other_line else ""
         what = f"{self.detail}: {self.memory}" if self.memory else self.detail
-        return f"{self.kind}: {what} ({where}{place}{other})"
+        return f"{self.kind}: {what} ({self.where}{place}{other})"
 
     def _place(self, line: int, python_line: int) -> str:
         if not line:

@@ -24,6 +24,7 @@ from crucible.judge.answers import Answers, Case, Vault
 from crucible.judge.channel import Channel, ChannelClosed, ChannelTimeout
 from crucible.judge.compare import Expected, read_stream
 from crucible.judge.evidence import Finding
+from crucible.judge.influence import can_be_moved, reached
 from crucible.judge.reference import Reference, blamed_on_task, seed_all
 from crucible.judge.tree import NotPlain, copy_moved, put_together, take_apart, write_bundle
 from crucible.judge.verdict import to_json
@@ -101,6 +102,7 @@ class Oracle:
             "structure": self.answers.structure,
             "inputs": [leaf.name for leaf in take_apart(first.inputs, "input")[1]],
             "device": self.device.type,
+            "weights": [name for name, value in first.state.items() if can_be_moved(value)],
             "aliases": self.answers.aliases,
             "mutated": self.answers.mutated,
             "multiple": self.contract.multiple,
@@ -152,6 +154,15 @@ class Oracle:
                 if r is not None
             ],
         }
+
+    def influence(self, weight: str) -> list[int]:
+        """Where in the first output of case 0 one element of a weight shows."""
+        case = self.cases[0]
+
+        def answer(value: torch.Tensor) -> torch.Tensor:
+            return self.reference.evaluate({**case.state, weight: value}, case.inputs).outputs[0].tensor
+
+        return reached(answer, case.state[weight])
 
     # --- cases
 
@@ -383,6 +394,8 @@ def serve(channel: Channel) -> None:
             os.close(stream)
         elif oracle is not None and request["do"] == "floors":
             channel.send({"floors": oracle.floors()})
+        elif oracle is not None and request["do"] == "influence":
+            channel.send({"reached": oracle.influence(request["weight"])})
         elif oracle is not None:
             channel.send(oracle.compare(request, stream))
 

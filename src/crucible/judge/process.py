@@ -190,6 +190,11 @@ class OracleProcess:
         self._channel.send({"do": "floors"})
         return self._receive(limit_s, f"measuring the device's rates took over {limit_s:g} s")["floors"]
 
+    def influence(self, weight: str, limit_s: float) -> list[int]:
+        """For each dimension of the first output the index that one element of a weight reaches, -1 for none."""
+        self._channel.send({"do": "influence", "weight": weight})
+        return list(self._receive(limit_s, f"the reach of a weight took over {limit_s:g} s")["reached"])
+
     def attach(self, results: int) -> None:
         """Hands the oracle the reading end of a candidate's stream."""
         self._channel.send({"do": "attach"}, (results,))

@@ -45,6 +45,7 @@ _FORMS: dict[str, dict[str, Any]] = {
         "span_ms": float,
         "streams": int,
     },
+    "influence": {"reached": [int], "read_by": [str]},
     "audit": {
         "replaced": [str],
         "hunts": [str],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -54,6 +55,8 @@ _WANTS_A_GPU = (
 )
 TIMED_ELEMENTS = 1 << 20
 """Compared of each tensor of a timed call: what is lazy shows in any part, and 1.76 GB would take 2 s (H200)."""
+MOST_WEIGHTS = 4
+"""Whose order of reading is looked at: two forwards each."""
 ALL: dict[str, Any] = {"most": 0, "start": 0.0}
 _chance = random.SystemRandom()
 
@@ -109,6 +112,7 @@ class Verifier:
         self.emulated = emulated
         self.faults: dict[str, str] = {}
         """Words of what the emulator found, with the kind."""
+        self.limits = process.limits
         self.found = Verification(multiple=description["multiple"])
 
     def verify(self) -> Outcome:
@@ -119,6 +123,7 @@ class Verifier:
                 self._case(case)
             return self._conclusion()
         except Stop as stop:
+            self._look_at_weights(stop.outcome)
             return self._explained(stop.outcome)
         except Ended as ended:
             return self._explained(ended.outcome)
@@ -141,6 +146,29 @@ class Verifier:
             if unwritten:
                 return Incomplete(unwritten)
         return outcome
+
+    def _look_at_weights(self, outcome: Outcome) -> None:
+        """On the emulator a wrong forward is asked whether it reads a weight in another order than the reference."""
+        if not self.emulated or not isinstance(outcome, Wrong) or outcome.what != "forward":
+            return
+        with contextlib.suppress(Ended):
+            for name in self.description["weights"][:MOST_WEIGHTS]:
+                self._look_at_weight(name)
+
+    def _look_at_weight(self, name: str) -> None:
+        reply = self.process.ask({"do": "influence", "weight": name}, "a look at its weights", self.limits.run_s)
+        if "raised" in reply:
+            return
+        wanted, seen = self.oracle.influence(name, self.limits.oracle_s), reply["reached"]
+        if len(seen) != len(wanted) or all(-1 in pair or pair[0] == pair[1] for pair in zip(wanted, seen, strict=True)):
+            return
+        dim = next(i for i, pair in enumerate(zip(wanted, seen, strict=True)) if -1 not in pair and pair[0] != pair[1])
+        where = f"; it is read in {'; '.join(reply['read_by'][:3])}" if reply["read_by"] else ""
+        self._find(
+            f"{name} is read in another order than the reference reads it",
+            f"a change of {name}[0, 1] should show at index {wanted[dim]} of the output's dimension {dim} "
+            f"and shows at {seen[dim]}{where}",
+        )
 
     def _note_faults(self, reply: dict[str, Any]) -> None:
         if self.emulated:

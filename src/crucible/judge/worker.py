@@ -24,7 +24,8 @@ from crucible.emulator import extension, pretend, toolchain
 from crucible.emulator.places import Places
 from crucible.judge import building, cheats, clock, diagnostics
 from crucible.judge.channel import Channel, ChannelClosed
-from crucible.judge.compare import CHUNK_BYTES, INTEGER_VIEWS
+from crucible.judge.compare import CHUNK_BYTES, INTEGER_VIEWS, POISON
+from crucible.judge.influence import PLACE, can_be_moved, reached
 from crucible.judge.poison import Poison, poison_free_memory, uncompiled
 from crucible.judge.profile import profile_call
 from crucible.judge.reference import call, construct, gradients_of, precision, seed_all, share_memory
@@ -226,6 +227,32 @@ class Worker:
         with self._timing(request) as timed:
             return {**profile_call(timed.once(), self.device), "first_call_s": self.first_call_s}
 
+    def influence(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Where in the first output of case 0 one element of a weight shows, and the emulator's words for whoever
+        reads that element."""
+        assert self.model is not None and self.emulator is not None
+        self._load(read_bundle(self.inputs_folder / "case0.state"))
+        structure, tensors, _ = self._place(read_bundle(self.inputs_folder / "case0.inputs"))
+        weight = self.model.state_dict().get(request["weight"])
+        if weight is None or not can_be_moved(weight):
+            return {"reached": [], "read_by": []}
+        own = weight.clone()
+
+        def answer(value: torch.Tensor) -> torch.Tensor:
+            weight.copy_(value)
+            out = call(self.model, put_together(structure, [t.clone() for t in tensors]))  # type: ignore[arg-type]
+            return take_apart(numbers_to_tensors(out), "output")[1][0].tensor
+
+        with precision(*self.allow_tf32), torch.no_grad():
+            places = reached(answer, own)
+            unwritten = own.clone()
+            unwritten[PLACE].view(INTEGER_VIEWS[own.element_size()]).fill_(POISON[own.dtype])
+            self.emulator.forget()
+            answer(unwritten)
+            weight.copy_(own)
+        readers = [f for f in self.emulator.faults() if f.kind == "uninitialised-global" and "read" in f.detail]
+        return {"reached": places, "read_by": [fault.where for fault in readers]}
+
     def audit(self, request: dict[str, Any]) -> dict[str, Any]:
         """What the tripwires saw."""
         return {
@@ -400,6 +427,7 @@ def serve(worker: Worker, channel: Channel) -> None:
         "sample": worker.sample,
         "capture_graph": worker.capture_graph,
         "profile": worker.profile,
+        "influence": worker.influence,
         "audit": worker.audit,
     }
     process = os.getpid()
