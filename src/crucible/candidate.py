@@ -51,6 +51,11 @@ class Candidate:
         builds = re.search(r"\b(load_inline|cpp_extension\s*\.\s*load)\b", self.source)
         return "cpp" if builds else "pytorch"
 
+    @property
+    def is_for_gpu(self) -> bool:
+        """Whether it holds kernels of its own, which only a GPU or the emulator runs."""
+        return self.language in ("cuda", "triton")
+
     def fault(self) -> str | None:
         """Why this file cannot be imported as it stands, in words, or None when nothing is known against it."""
         if not self.source.strip():

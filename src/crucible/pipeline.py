@@ -287,7 +287,8 @@ class _Bench:
 
     def _emulator(self, candidates: list[Candidate]) -> Path | None:
         """What the emulator compiles candidates against, made once; None where nothing will run on it."""
-        if self.device.kind != "cpu" or not hardware.cxx() or not any(c.language == "cuda" for c in candidates):
+        emulated = [c for c in candidates if c.is_for_gpu and known_without_running(c, self.device) is None]
+        if self.device.kind != "cpu" or not hardware.cxx() or not emulated:
             return None
         self.say("preparing the emulator (once for all later runs: half a minute)")
         try:

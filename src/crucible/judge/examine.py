@@ -24,6 +24,10 @@ from crucible.judge.verify import Stop, Verifier, stop_if_raised
 from crucible.task import Task
 
 
+TRITON = "3.6.0"
+"""The version with which this was developed; later ones work as well (3.9.0 was tried)."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """What all candidates of a run share."""
@@ -103,7 +107,7 @@ class Examination:
     @property
     def emulated(self) -> bool:
         """Whether its kernels run on the emulator: judged like any other, never timed."""
-        return self.setting.emulator is not None and self.candidate.language == "cuda"
+        return self.setting.emulator is not None and self.candidate.is_for_gpu
 
     def close(self) -> None:
         if self.process is not None:
@@ -126,12 +130,11 @@ class Examination:
             "compile_only": compile_only,
             "header": str(setting.header) if setting.header else "",
             "emulator": str(emulator) if emulator else "",
+            "triton": self.candidate.language == "triton",
         }
         readable = [str(folder) for folder in (setting.inputs, setting.header, emulator) if folder]
         self.process = CandidateProcess(settings, self.folder, readable, setting.limits)
         reply = self.process.ask({"do": "import"}, "import or build", setting.limits.build_s)
-        if reply.get("not_covered"):
-            raise Stop(NotJudged(f"{reply['not_covered']} is not covered by the emulator, and there is no GPU here"))
         if reply.get("compiled_only"):
             raise Stop(NotJudged("CUDA C++ that compiles for sm_90; there is no GPU here to run it"))
         stop_if_raised(reply, "import")
@@ -201,8 +204,10 @@ def known_without_running(candidate: Candidate, device: Device) -> Outcome | Non
         return DoesNotImport(fault)
     if not re.search(r"\bModelNew\b", candidate.source):
         return DoesNotImport("it defines no class ModelNew")
-    if device.kind == "cpu" and candidate.language == "triton":
-        return NotJudged("written in Triton; there is no GPU here to run it")
+    if device.kind == "cpu" and candidate.language == "triton" and not hardware.has_triton():
+        return NotJudged(f"Triton is not installed (pip install triton=={TRITON}), and there is no GPU here")
+    if device.kind == "cpu" and candidate.language == "triton" and not hardware.cxx():
+        return NotJudged("written in Triton; there is no GPU here to run it, and no g++ for the emulator")
     if device.kind == "cpu" and candidate.language == "cuda" and not hardware.cxx() and not hardware.nvcc():
         return NotJudged("CUDA C++; there is no GPU here to run it, and neither g++ for the emulator nor nvcc")
     return None
@@ -210,8 +215,8 @@ def known_without_running(candidate: Candidate, device: Device) -> Outcome | Non
 
 def is_timed_here(candidate: Candidate, device: Device) -> bool:
     """Whether this machine can run the candidate as it is meant to run, not only emulate or compile it."""
-    cuda_without_gpu = device.kind == "cpu" and candidate.language == "cuda"
-    return not cuda_without_gpu and known_without_running(candidate, device) is None
+    without_gpu = device.kind == "cpu" and candidate.is_for_gpu
+    return not without_gpu and known_without_running(candidate, device) is None
 
 
 def convolution_and_product_flags(contract: Contract) -> tuple[bool, bool]:
