@@ -15,6 +15,10 @@ from pathlib import Path
 from crucible.errors import CandidateError
 from crucible.task import Task
 
+_IMPORTS_TRITON = re.compile(
+    r"^\s*(?:from\s+triton\b|import\s+(?:[\w.]+(?:\s+as\s+\w+)?\s*,\s*)*triton\b)", re.MULTILINE
+)
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -44,7 +48,7 @@ class Candidate:
     @property
     def language(self) -> str:
         """`cuda` or `cpp` (an extension built from source), `triton`, or `pytorch`."""
-        if re.search(r"^\s*(import|from)\s+triton\b", self.source, re.MULTILINE):
+        if _IMPORTS_TRITON.search(self.source):
             return "triton"
         if re.search(r"\b(cuda_sources\s*=|__global__\b|CUDAExtension\b)", self.source):
             return "cuda"

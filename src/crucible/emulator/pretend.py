@@ -43,7 +43,7 @@ class OnCpu(TorchFunctionMode):
         return func(*args, **named)
 
 
-_DEVICE_OF: Any = torch.Tensor.device.__get__  # type: ignore[attr-defined]
+_DEVICE_OF: Any = torch.Tensor.device.__get__
 """`x.device`, which candidates compare with `"cuda"` before they launch anything."""
 
 

@@ -23,7 +23,6 @@ from crucible.judge.verdict import Cheated, DoesNotImport, NotJudged, Outcome, P
 from crucible.judge.verify import Stop, Verifier, stop_if_raised
 from crucible.task import Task
 
-
 TRITON = "3.6.0"
 """The version with which this was developed; later ones work as well (3.9.0 was tried)."""
 
@@ -130,7 +129,9 @@ class Examination:
             "compile_only": compile_only,
             "header": str(setting.header) if setting.header else "",
             "emulator": str(emulator) if emulator else "",
-            "triton": self.candidate.language == "triton",
+            # A sixth of the limit: a loop without end is named before the judge ends the process, however busy
+            # the machine.
+            "triton_program_s": setting.limits.run_s / 6 if self.candidate.language == "triton" else 0.0,
         }
         readable = [str(folder) for folder in (setting.inputs, setting.header, emulator) if folder]
         self.process = CandidateProcess(settings, self.folder, readable, setting.limits)

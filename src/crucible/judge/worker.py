@@ -57,7 +57,7 @@ class Worker:
         self.channel = channel
         self.launched: set[str] = set()
         """Kernels that the emulator has run so far."""
-        self.emulator = _start_emulator(settings.get("emulator", ""), settings.get("triton", False))
+        self.emulator = _start_emulator(settings.get("emulator", ""), settings.get("triton_program_s", 0.0))
         self.watcher = building.Watcher(settings["compile_only"], emulated=self.emulator is not None)
         self.watch = cheats.Watch()
         self.replaced = cheats.snapshot()
@@ -365,14 +365,14 @@ def _last_cuda_error() -> tuple[int, str]:
     return 0, ""
 
 
-def _start_emulator(folder: str, with_triton: bool) -> extension.Emulator | None:
+def _start_emulator(folder: str, triton_program_s: float) -> extension.Emulator | None:
     """The emulator that was prepared in `folder`, and a process that takes its CPU for a GPU; None without."""
     if not folder:
         return None
     started = extension.start(toolchain.ready(Path(folder)))
     pretend.install()
-    if with_triton:
-        started.triton = interpreter.install(started.is_of_the_gpu)
+    if triton_program_s:
+        started.triton = interpreter.install(started.is_of_the_gpu, triton_program_s)
     return started
 
 

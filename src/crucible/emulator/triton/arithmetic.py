@@ -149,9 +149,7 @@ def _combined(self: Any, runtime: Any, left: list[Any], right: list[Any], types:
     out = self.combine_fn.fn(*operands)
     outs = out if isinstance(out, tuple) else (out,)
     arrays = [value.handle.data if isinstance(value, runtime.tl.core.tensor) else np.asarray(value) for value in outs]
-    return [
-        np.broadcast_to(array, part.shape).astype(part.dtype) for array, part in zip(arrays, left, strict=True)
-    ]
+    return [np.broadcast_to(array, part.shape).astype(part.dtype) for array, part in zip(arrays, left, strict=True)]
 
 
 def _reduce(runtime: Any) -> Callable[..., Any]:

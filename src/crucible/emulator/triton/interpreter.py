@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import linecache
 import os
 import signal
 import threading
@@ -15,21 +16,22 @@ import numpy as np
 
 from crucible.emulator.triton import arithmetic, device, libdevice
 from crucible.emulator.triton.memory import Memory
-from crucible.emulator.triton.watch import TIMED_OUT, KernelEnded, Launch, Watch, linear
+from crucible.emulator.triton.watch import KernelEnded, Launch, Watch, linear
 
-PROGRAM_S = 30.0
-"""Processor time after which a single program counts as running for ever."""
 _LIMITS = (0x7FFFFFFF, 65535, 65535)
 """Programs in each dimension of a grid (CUDA C++ Programming Guide, technical specifications)."""
 _ELEMENTS = {"float32": "float", "float16": "half", "bfloat16": "bfloat16", "float64": "double", "int32": "int"}
 
 
-def install(is_of_the_gpu: Callable[[int], bool]) -> Watch:
-    """From here on this process interprets Triton kernels; it cannot be undone. Triton must not be imported yet."""
+def install(is_of_the_gpu: Callable[[int], bool], program_s: float) -> Watch:
+    """From here on this process interprets Triton kernels; it cannot be undone. Triton must not be imported yet.
+
+    A single program that takes `program_s` seconds of processor time counts as one that runs for ever.
+    """
     os.environ["TRITON_INTERPRET"] = "1"
     importlib.import_module("triton")
     runtime = importlib.import_module("triton.runtime.interpreter")
-    watch = Watch(is_of_the_gpu)
+    watch = Watch(is_of_the_gpu, program_s)
     _patch_language_for_good(runtime)
     _watch_functions(runtime, watch)
     _watch_launches(runtime, watch)
@@ -57,7 +59,7 @@ def _watch_functions(runtime: Any, watch: Watch) -> None:
         construct(self, fn, *args, **kwargs)
         code = fn.__code__
         if not code.co_filename.startswith(triton_folder):
-            place = (code.co_filename.rpartition("/")[2], code.co_firstlineno, frozenset(code.co_names))
+            place = (code.co_filename.rpartition("/")[2], _line_of_def(code), frozenset(code.co_names))
             watch.known[fn.__name__] = place
 
     def ran(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -72,6 +74,14 @@ def _watch_functions(runtime: Any, watch: Watch) -> None:
         return call(self, *args, **kwargs)
 
     kind.__init__, kind.run, kind.__call__ = constructed, ran, called
+
+
+def _line_of_def(code: types.CodeType) -> int:
+    """Below the decorators, where a function's code begins."""
+    line = code.co_firstlineno
+    while (text := linecache.getline(code.co_filename, line)) and not text.lstrip().startswith("def "):
+        line += 1
+    return line
 
 
 def _watch_launches(runtime: Any, watch: Watch) -> None:
@@ -105,9 +115,8 @@ def _watch_launches(runtime: Any, watch: Watch) -> None:
             chosen = tuple(int(i) for i in np.unravel_index(self.order[linear(program, self.grid_dim)], self.grid_dim))
         set_index(self, *chosen)
         if watch.launch:
-            watch.launch.program = self.grid_idx
-            watch.launch.polls = 0
-            _restart_timer()
+            watch.launch.begin(self.grid_idx)
+            _restart_timer(watch)
 
     executor.__call__, builder.set_grid_dim, builder.set_grid_idx = launched, grid_set, index_set
 
@@ -157,9 +166,7 @@ def _watch_memory(runtime: Any, watch: Watch) -> None:
         )
 
     def swapped(self: Any, pointers: Any, *rest: Any) -> Any:
-        return watch.writes(
-            pointers.data, np.True_, size_at(pointers), lambda: cas(self, pointers, *rest), atomic=True
-        )
+        return watch.writes(pointers.data, np.True_, size_at(pointers), lambda: cas(self, pointers, *rest), atomic=True)
 
     def made_of_integer(self: Any, *args: Any) -> Any:
         if watch.launch:
@@ -207,8 +214,8 @@ def _time_limit(watch: Watch) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGVTALRM, lambda *_: watch.ran_too_long(PROGRAM_S))
-    _restart_timer()
+    before = signal.signal(signal.SIGVTALRM, lambda *_: watch.ran_too_long())
+    _restart_timer(watch)
     try:
         yield
     finally:
@@ -216,5 +223,5 @@ def _time_limit(watch: Watch) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def _restart_timer() -> None:
-    signal.setitimer(signal.ITIMER_VIRTUAL, PROGRAM_S)
+def _restart_timer(watch: Watch) -> None:
+    signal.setitimer(signal.ITIMER_VIRTUAL, watch.program_s)

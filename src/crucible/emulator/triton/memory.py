@@ -64,6 +64,12 @@ class Memory:
 
     @cached_property
     def readers(self) -> Any:
+        """The same for reads."""
+        return np.zeros((self.end - self.start) // self.item, dtype=np.int32)
+
+    @cached_property
+    def earlier_readers(self) -> Any:
+        """The last read by a program other than the one that read last."""
         return np.zeros((self.end - self.start) // self.item, dtype=np.int32)
 
     @cached_property

@@ -48,6 +48,8 @@ class Launch:
     program: tuple[int, int, int] = (0, 0, 0)
     marks: list[Mark | None] = field(default_factory=lambda: [None])
     """By number; 0 is nobody."""
+    first: int = 1
+    """Number of this program's first mark; programs run one after the other."""
     atomics: dict[tuple[int, int, int], int] = field(default_factory=dict)
     """When each program did its last atomic operation."""
     polls: int = 0
@@ -60,18 +62,26 @@ class Launch:
         self.starts = np.array([memory.start for memory in self.memories], dtype=np.uint64)
         self.ends = np.array([memory.end for memory in self.memories], dtype=np.uint64)
 
+    def begin(self, program: tuple[int, int, int]) -> None:
+        """The next program."""
+        self.program, self.first, self.polls = program, len(self.marks), 0
+
     def ordered(self, mark: Mark) -> bool:
         """Whether an earlier program's access came before this one's for certain: handed over by atomics."""
-        handed_over = self.atomics.get(mark.program, -1) >= mark.clock and self.program in self.atomics
-        return mark.program == self.program or handed_over
+        return self.atomics.get(mark.program, -1) >= mark.clock and self.program in self.atomics
+
+    def others(self, numbers: Any) -> Any:
+        """Which of the marks are other programs'."""
+        return (numbers > 0) & (numbers < self.first)
 
 
 class Watch:
     """Kernels as they run, and what they did wrong."""
 
-    def __init__(self, is_of_the_gpu: Callable[[int], bool]) -> None:
+    def __init__(self, is_of_the_gpu: Callable[[int], bool], program_s: float) -> None:
         """`is_of_the_gpu(address)`: whether that is among PyTorch's tensors, or in a gap between them."""
         self.is_of_the_gpu = is_of_the_gpu
+        self.program_s = program_s
         self.order: tuple[str, int] = ("forward", 1)
         self.not_covered = ""
         self.ran: set[str] = set()
@@ -143,12 +153,12 @@ class Watch:
         self.not_covered = f"{name} (Triton)"
         raise NotInterpreted(self.not_covered)
 
-    def ran_too_long(self, seconds: float) -> NoReturn:
+    def ran_too_long(self) -> None:
         """A program without end: one that polls may wait for another, which runs only after it here."""
         if self.launch and self.launch.polls > POLLS:
             self.beyond(f"a program that waits for another one, line {self._line()},")
-        self.fault("runaway-loop", f"a program that ran for {seconds:g} s of processor time", "", ends=TIMED_OUT)
-        raise AssertionError("the fault has ended the kernel")
+        words = f"a program that ran for {self.program_s:g} s of processor time"
+        self.fault("runaway-loop", words, "", ends=TIMED_OUT)
 
     def fault(self, kind: str, detail: str, memory: str, *, other: Mark | None = None, ends: str = "") -> None:
         """Notes a fault where the kernel stands; with `ends`, CUDA's words for it, ends the kernel."""
@@ -156,18 +166,22 @@ class Watch:
         line = self._line()
         key = (kind, self.launch.kernel, line, other.line if other else 0)
         known = self._faults.get(key)
-        self._faults[key] = replace(known, count=known.count + 1) if known else Fault(
-            kind,
-            self.launch.kernel,
-            self.launch.program,
-            None,
-            line,
-            memory,
-            detail,
-            other_block=other.program if other else None,
-            other_line=other.line if other else 0,
-            fatal=bool(ends),
-            file=self.launch.file.rpartition("/")[2],
+        self._faults[key] = (
+            replace(known, count=known.count + 1)
+            if known
+            else Fault(
+                kind,
+                self.launch.kernel,
+                self.launch.program,
+                None,
+                line,
+                memory,
+                detail,
+                other_block=other.program if other else None,
+                other_line=other.line if other else 0,
+                fatal=bool(ends),
+                file=self.launch.file.rpartition("/")[2],
+            )
         )
         if ends:
             raise KernelEnded(f"CUDA error: {ends}\n{self._faults[key].words}")
@@ -245,18 +259,22 @@ class Watch:
         slots = memory.slots(addresses)
         if changed is None:
             self._conflict(memory, addresses, memory.writers[slots], "read after write", atomic)
+            before = memory.readers[slots]
+            others = launch.others(before)
+            if others.any():
+                memory.earlier_readers[slots[others]] = before[others]
             memory.readers[slots] = mark.clock
             return
         slots, addresses = slots[changed], addresses[changed]
         self._conflict(memory, addresses, memory.writers[slots], "write after write", atomic)
         self._conflict(memory, addresses, memory.readers[slots], "write after read", atomic)
+        self._conflict(memory, addresses, memory.earlier_readers[slots], "write after read", atomic)
         memory.writers[slots] = mark.clock
 
     def _conflict(self, memory: Memory, addresses: Any, numbers: Any, how: str, atomic: bool) -> None:
-        if not numbers.any():
-            return
         assert self.launch is not None
-        for number in np.unique(numbers):
+        others = self.launch.others(numbers)
+        for number in np.unique(numbers[others]) if others.any() else ():
             mark = self.launch.marks[number]
             if mark and not (atomic and mark.atomic) and not self.launch.ordered(mark):
                 where = int(addresses[numbers == number][0])
