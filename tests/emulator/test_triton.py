@@ -144,8 +144,8 @@ JUDGED = {
     "crashes": (RIGHT, "import os; os.kill(os.getpid(), 11)", "crashed", "SIGSEGV"),
     "hangs": ("\n    k = n\n    while k > 0: k += 1", CALL, "launch-error", "runaway-loop"),
 }
-LIMITS = crucible.Limits(run_s=12)
-"""A program may run for a sixth of it."""
+LIMITS = crucible.Limits(run_s=24)
+"""A program may compute for a twelfth of it without touching memory."""
 
 
 @pytest.fixture(scope="module")

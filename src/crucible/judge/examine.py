@@ -129,9 +129,9 @@ class Examination:
             "compile_only": compile_only,
             "header": str(setting.header) if setting.header else "",
             "emulator": str(emulator) if emulator else "",
-            # A sixth of the limit: a loop without end is named before the judge ends the process, however busy
+            # Small against the limit: a loop without end is named before the judge ends the process, however busy
             # the machine.
-            "triton_program_s": setting.limits.run_s / 6 if self.candidate.language == "triton" else 0.0,
+            "triton_program_s": setting.limits.run_s / 12 if self.candidate.language == "triton" else 0.0,
         }
         readable = [str(folder) for folder in (setting.inputs, setting.header, emulator) if folder]
         self.process = CandidateProcess(settings, self.folder, readable, setting.limits)

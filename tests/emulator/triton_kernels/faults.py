@@ -186,7 +186,7 @@ def empty(out):
 
 
 def fault_endless_loop(repaired):
-    """runaway-loop: a program that ran for 1 s of processor time"""
+    """runaway-loop: 1 s of processor time without any access to memory"""
     counting[(1,)](torch.zeros(1, dtype=torch.int32, device="cuda"), repaired)
 
 

@@ -26,7 +26,7 @@ _ELEMENTS = {"float32": "float", "float16": "half", "bfloat16": "bfloat16", "flo
 def install(is_of_the_gpu: Callable[[int], bool], program_s: float) -> Watch:
     """From here on this process interprets Triton kernels; it cannot be undone. Triton must not be imported yet.
 
-    A single program that takes `program_s` seconds of processor time counts as one that runs for ever.
+    A program that spends `program_s` seconds of processor time without an access counts as one that runs for ever.
     """
     os.environ["TRITON_INTERPRET"] = "1"
     importlib.import_module("triton")
@@ -214,7 +214,7 @@ def _time_limit(watch: Watch) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGVTALRM, lambda *_: watch.ran_too_long())
+    before = signal.signal(signal.SIGVTALRM, lambda *_: watch.looks_for_a_loop())
     _restart_timer(watch)
     try:
         yield
@@ -224,4 +224,4 @@ def _time_limit(watch: Watch) -> Iterator[None]:
 
 
 def _restart_timer(watch: Watch) -> None:
-    signal.setitimer(signal.ITIMER_VIRTUAL, watch.program_s)
+    signal.setitimer(signal.ITIMER_VIRTUAL, watch.program_s, watch.program_s)

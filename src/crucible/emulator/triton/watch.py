@@ -54,6 +54,9 @@ class Launch:
     """When each program did its last atomic operation."""
     polls: int = 0
     """Accesses to single elements that this program has just made, one after the other."""
+    accesses: int = 0
+    accesses_before: int = 0
+    """When the program was last asked whether it gets anywhere."""
     casts: bool = False
     """Whether it made pointers of integers: they may point to any tensor."""
 
@@ -65,6 +68,7 @@ class Launch:
     def begin(self, program: tuple[int, int, int]) -> None:
         """The next program."""
         self.program, self.first, self.polls = program, len(self.marks), 0
+        self.accesses_before = self.accesses
 
     def ordered(self, mark: Mark) -> bool:
         """Whether an earlier program's access came before this one's for certain: handed over by atomics."""
@@ -153,12 +157,20 @@ class Watch:
         self.not_covered = f"{name} (Triton)"
         raise NotInterpreted(self.not_covered)
 
-    def ran_too_long(self) -> None:
-        """A program without end: one that polls may wait for another, which runs only after it here."""
-        if self.launch and self.launch.polls > POLLS:
+    def looks_for_a_loop(self) -> None:
+        """Asked each `program_s` seconds of a program: whether it accesses memory at all, or polls.
+
+        A program that polls may wait for another, which runs only after it here; one that does work is slow.
+        """
+        launch = self.launch
+        if launch is None:
+            return
+        if launch.polls > POLLS:
             self.beyond(f"a program that waits for another one, line {self._line()},")
-        words = f"a program that ran for {self.program_s:g} s of processor time"
-        self.fault("runaway-loop", words, "", ends=TIMED_OUT)
+        if launch.accesses == launch.accesses_before:
+            words = f"{self.program_s:g} s of processor time without any access to memory"
+            self.fault("runaway-loop", words, "", ends=TIMED_OUT)
+        launch.accesses_before = launch.accesses
 
     def fault(self, kind: str, detail: str, memory: str, *, other: Mark | None = None, ends: str = "") -> None:
         """Notes a fault where the kernel stands; with `ends`, CUDA's words for it, ends the kernel."""
@@ -191,6 +203,7 @@ class Watch:
     def _parts(self, verb: str, pointers: Any, mask: Any, size: int) -> list[tuple[Memory, Any]]:
         """The addresses under `mask`, by the tensor that they lie in. Ends the kernel where one lies in none."""
         assert self.launch is not None
+        self.launch.accesses += 1
         mask = np.broadcast_to(mask, pointers.shape)
         addresses = pointers[mask]
         self.launch.polls = self.launch.polls + 1 if pointers.size == 1 else 0
