@@ -193,7 +193,7 @@ def fault_endless_loop(repaired):
 @triton.jit
 def counting(out, step):
     count = 0
-    while count < 3:
+    while count < 3:  # FAULT
         count += step  # FAULT
     tl.store(out, count)
 
