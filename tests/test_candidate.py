@@ -29,6 +29,7 @@ def write(file: Path, source: str = PLAIN) -> Path:
         (PLAIN, "pytorch"),
         ("import triton\nimport triton.language as tl\n", "triton"),
         ("def f():\n    from triton import jit\n", "triton"),
+        ("import torch as t, triton, triton.language as tl\n", "triton"),
         ("import tritonclient\n", "pytorch"),
         ("load_inline(name='x', cpp_sources='', cuda_sources=source)", "cuda"),
         ("source = '__global__ void k() {}'", "cuda"),

@@ -15,6 +15,10 @@ from pathlib import Path
 from crucible.errors import CandidateError
 from crucible.task import Task
 
+_IMPORTS_TRITON = re.compile(
+    r"^\s*(?:from\s+triton\b|import\s+(?:[\w.]+(?:\s+as\s+\w+)?\s*,\s*)*triton\b)", re.MULTILINE
+)
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -44,12 +48,17 @@ class Candidate:
     @property
     def language(self) -> str:
         """`cuda` or `cpp` (an extension built from source), `triton`, or `pytorch`."""
-        if re.search(r"^\s*(import|from)\s+triton\b", self.source, re.MULTILINE):
+        if _IMPORTS_TRITON.search(self.source):
             return "triton"
         if re.search(r"\b(cuda_sources\s*=|__global__\b|CUDAExtension\b)", self.source):
             return "cuda"
         builds = re.search(r"\b(load_inline|cpp_extension\s*\.\s*load)\b", self.source)
         return "cpp" if builds else "pytorch"
+
+    @property
+    def is_for_gpu(self) -> bool:
+        """Whether it holds kernels of its own, which only a GPU or the emulator runs."""
+        return self.language in ("cuda", "triton")
 
     def fault(self) -> str | None:
         """Why this file cannot be imported as it stands, in words, or None when nothing is known against it."""

@@ -5,6 +5,7 @@ Nothing here imports torch: a cached run must answer at once.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import shutil
@@ -67,6 +68,11 @@ def nvcc() -> str:
 def cxx() -> str:
     """The C++ compiler that the emulator would use, empty when there is none."""
     return shutil.which(os.environ.get("CXX") or "g++") or ""
+
+
+def has_triton() -> bool:
+    """Whether Triton could be imported here; nothing is."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def cores() -> int:

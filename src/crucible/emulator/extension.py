@@ -22,6 +22,7 @@ from crucible.emulator.places import Places
 from crucible.emulator.rewrite import KernelText, Rewritten, loop_head, rewrite
 from crucible.emulator.tokens import tokenize
 from crucible.emulator.toolchain import BuildError, Toolchain
+from crucible.emulator.triton.watch import Watch
 
 _ERRORS = {
     1: "invalid argument",
@@ -67,22 +68,28 @@ class Emulator:
     """By file of the shared object."""
     written_in: Places | None = None
     """The Python file that the sources stand in as strings."""
+    triton: Watch | None = None
+    """Triton kernels, where this process interprets them."""
 
     def faults(self) -> tuple[Fault, ...]:
         """All faults since the last `forget`, kernels that never ran among them."""
         records = json.loads(self._text("crucible_faults"))
         found = [fault for fault in self._resolved(records) if fault is not None]
-        return (*found, *self.never_ran())
+        return (*found, *(self.triton.faults() if self.triton else ()), *self.never_ran())
 
     def forget(self) -> None:
         """Faults from now on only."""
         self.runtime.crucible_forget_faults()
         for loaded in self.loaded.values():
             loaded.called = False
+        if self.triton:
+            self.triton.forget()
 
     def schedule(self, order: str, seed: int = 1) -> None:
         """In which order blocks, threads and lanes run: `forward`, `reverse` or `random`."""
         self.runtime.crucible_set_schedule(SCHEDULES[order], ctypes.c_uint(seed))
+        if self.triton:
+            self.triton.order = (order, seed)
 
     def thread_limit(self, seconds: float) -> None:
         """Processor time after which a single thread counts as running for ever."""
@@ -90,7 +97,12 @@ class Emulator:
 
     def launched(self) -> set[str]:
         """Names of kernels launched since the last `forget`, without template arguments."""
-        return {_plain(name) for name in self._text("crucible_launched").splitlines()}
+        of_triton = self.triton.ran if self.triton else set()
+        return of_triton | {_plain(name) for name in self._text("crucible_launched").splitlines()}
+
+    def is_of_the_gpu(self, address: int) -> bool:
+        """Whether an address is among the tensors, or in a gap between them."""
+        return bool(self.runtime.crucible_is_allocation(ctypes.c_void_p(address)))
 
     def _text(self, function: str) -> str:
         pointer = getattr(self.runtime, function)()
@@ -176,7 +188,8 @@ class Emulator:
     def never_ran(self, launched: set[str] | None = None) -> list[Fault]:
         """Kernels of extensions that were called which are neither in `launched` nor among those launched lately."""
         launched = self.launched() | (launched or set())
-        return [
+        of_triton = self.triton.never_ran(launched) if self.triton else []
+        return of_triton + [
             self._placed(_never_ran(kernel), loaded)
             for loaded in self.loaded.values()
             if loaded.called

@@ -18,9 +18,10 @@ class Fault:
     kernel: str
     """As launched, template arguments included."""
     block: tuple[int, int, int]
-    thread: tuple[int, int, int]
+    thread: tuple[int, int, int] | None
+    """None in Triton, whose programs have none."""
     line: int
-    """Line of the candidate's CUDA source, 0 when unknown."""
+    """Line of the candidate's source, 0 when unknown."""
     memory: str
     """`12 bytes past the end of `out` (float[2048])`; empty when no memory is concerned."""
     detail: str
@@ -34,7 +35,7 @@ class Fault:
     fatal: bool = False
     """Whether a GPU would have stopped the kernel (or refused the launch)."""
     file: str = "cuda.cu"
-    """`cuda.cu` for `cuda_sources`, or the file given to `load`."""
+    """`cuda.cu` for `cuda_sources`, the file given to `load`, or the file of a Triton kernel."""
     python_line: int = 0
     """The same line in the Python file that holds the source as a string, 0 when unknown."""
     other_python_line: int = 0
@@ -47,10 +48,10 @@ class Fault:
     @property
     def words(self) -> str:
         """One line for people."""
-        place = "" if self.kind in _WITHOUT_THREAD else f", block {self.block}, thread {self.thread}"
+        place = "" if self.kind in _WITHOUT_THREAD else f", {_who(self.block, self.thread)}"
         other = ""
-        if self.other_thread is not None:
-            other = f"; the other side: block {self.other_block}, thread {self.other_thread}"
+        if self.other_block is not None:
+            other = f"; the other side: {_who(self.other_block, self.other_thread)}"
             other += f", line {self.other_python_line or self.other_line}" if self.other_line else ""
         what = f"{self.detail}: {self.memory}" if self.memory else self.detail
         return f"{self.kind}: {what} ({self.where}{place}{other})"
@@ -59,6 +60,10 @@ class Fault:
         if not line:
             return ""
         return (f"line {python_line}, " if python_line else "") + f"{self.file}:{line}, "
+
+
+def _who(block: tuple[int, int, int], thread: tuple[int, int, int] | None) -> str:
+    return f"block {block}, thread {thread}" if thread else f"program {block}"
 
 
 _WITHOUT_THREAD = ("launch-limits", "unchecked-launch", "never-ran")

@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 # deviceQuery of an H200 SXM; headers/crucible/runtime_api.h answers the same in C++.
-_PROPERTIES = {
+PROPERTIES: dict[str, Any] = {
     "name": "NVIDIA H200",
     "major": 9,
     "minor": 0,
@@ -33,12 +33,22 @@ class OnCpu(TorchFunctionMode):
     """Every `cuda` that PyTorch is asked for becomes `cpu`."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func == _DEVICE_OF:
+            return _on_cuda(func(*args))
         named = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
         if func is not torch.device:
             args = tuple(_on_cpu(value) for value in args)
         if named.get("pin_memory"):
             named["pin_memory"] = False
         return func(*args, **named)
+
+
+_DEVICE_OF: Any = torch.Tensor.device.__get__
+"""`x.device`, which candidates compare with `"cuda"` before they launch anything."""
+
+
+def _on_cuda(device: torch.device) -> torch.device:
+    return torch.device("cuda", 0) if device.type == "cpu" else device
 
 
 def _on_cpu(value: Any) -> Any:
@@ -108,7 +118,7 @@ def _nothing(*_: Any, **__: Any) -> Iterator[None]:
 
 def install() -> None:
     """From here on this process pretends; it cannot be undone."""
-    properties = types.SimpleNamespace(**_PROPERTIES)
+    properties = types.SimpleNamespace(**PROPERTIES)
     answers: dict[str, Any] = {
         "is_available": True,
         "is_initialized": True,

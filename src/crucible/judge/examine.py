@@ -39,6 +39,8 @@ from crucible.task import Task
 
 _OF_SIZES = (Crashed, IllegalAccess, Incomplete, LaunchError, Raises, Wrong)
 """What sizes can be the cause of."""
+TRITON = "3.6.0"
+"""The version with which this was developed; later ones work as well (3.9.0 was tried)."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class Examination:
     @property
     def emulated(self) -> bool:
         """Whether its kernels run on the emulator: judged like any other, never timed."""
-        return self.setting.emulator is not None and self.candidate.language == "cuda"
+        return self.setting.emulator is not None and self.candidate.is_for_gpu
 
     def close(self) -> None:
         if self.process is not None:
@@ -143,12 +145,13 @@ class Examination:
             "compile_only": compile_only,
             "header": str(setting.header) if setting.header else "",
             "emulator": str(emulator) if emulator else "",
+            # Small against the limit: a loop without end is named before the judge ends the process, however busy
+            # the machine.
+            "triton_program_s": setting.limits.run_s / 12 if self.candidate.language == "triton" else 0.0,
         }
         readable = [str(folder) for folder in (setting.inputs, setting.header, emulator) if folder]
         self.process = CandidateProcess(settings, self.folder, readable, setting.limits)
         reply = self.process.ask({"do": "import"}, "import or build", setting.limits.build_s)
-        if reply.get("not_covered"):
-            raise Stop(NotJudged(f"{reply['not_covered']} is not covered by the emulator, and there is no GPU here"))
         if reply.get("compiled_only"):
             raise Stop(NotJudged("CUDA C++ that compiles for sm_90; there is no GPU here to run it"))
         stop_if_raised(reply, "import")
@@ -233,8 +236,10 @@ def known_without_running(candidate: Candidate, device: Device) -> Outcome | Non
         return DoesNotImport(fault)
     if not re.search(r"\bModelNew\b", candidate.source):
         return DoesNotImport("it defines no class ModelNew")
-    if device.kind == "cpu" and candidate.language == "triton":
-        return NotJudged("written in Triton; there is no GPU here to run it")
+    if device.kind == "cpu" and candidate.language == "triton" and not hardware.has_triton():
+        return NotJudged(f"Triton is not installed (pip install triton=={TRITON}), and there is no GPU here")
+    if device.kind == "cpu" and candidate.language == "triton" and not hardware.cxx():
+        return NotJudged("written in Triton; there is no GPU here to run it, and no g++ for the emulator")
     if device.kind == "cpu" and candidate.language == "cuda" and not hardware.cxx() and not hardware.nvcc():
         return NotJudged("CUDA C++; there is no GPU here to run it, and neither g++ for the emulator nor nvcc")
     return None
@@ -242,13 +247,14 @@ def known_without_running(candidate: Candidate, device: Device) -> Outcome | Non
 
 def is_timed_here(candidate: Candidate, device: Device) -> bool:
     """Whether this machine can run the candidate as it is meant to run, not only emulate or compile it."""
-    cuda_without_gpu = device.kind == "cpu" and candidate.language == "cuda"
-    return not cuda_without_gpu and known_without_running(candidate, device) is None
+    without_gpu = device.kind == "cpu" and candidate.is_for_gpu
+    return not without_gpu and known_without_running(candidate, device) is None
 
 
 def runs_on_emulator(candidate: Candidate, device: Device) -> bool:
-    """Whether it is CUDA C++ that only the emulator can run here."""
-    return device.kind == "cpu" and candidate.language == "cuda" and bool(hardware.cxx())
+    """Whether it is CUDA C++ or Triton that only the emulator can run here."""
+    without_gpu = device.kind == "cpu" and candidate.is_for_gpu and bool(hardware.cxx())
+    return without_gpu and known_without_running(candidate, device) is None
 
 
 def convolution_and_product_flags(contract: Contract) -> tuple[bool, bool]:

@@ -187,11 +187,10 @@ def private_environment(folder: Path, header: str) -> dict[str, str]:
 
 
 def package_folders() -> list[str]:
-    """Where torch and what it needs are installed, also when that is the user's own or named in PYTHONPATH."""
+    """Where torch, Triton and what they need are installed, also when that is the user's own or named in PYTHONPATH."""
     folders = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-    torch = importlib.util.find_spec("torch")
-    if torch is not None and torch.origin is not None:
-        folders.append(str(Path(torch.origin).parents[1]))
+    found = [importlib.util.find_spec(package) for package in ("torch", "triton")]
+    folders += [str(Path(spec.origin).parents[1]) for spec in found if spec is not None and spec.origin is not None]
     return list(dict.fromkeys(folders))
 
 

@@ -380,6 +380,8 @@ def stop_if_raised(reply: dict[str, Any], stage: str) -> None:
     if "raised" not in reply:
         return
     message = _at_line(reply)
+    if reply.get("not_covered"):
+        raise Stop(NotJudged(f"{reply['not_covered']} is not covered by the emulator, and there is no GPU here"))
     if any(mark in reply["message"] for mark in _WANTS_A_GPU):
         raise Stop(NotJudged(f"it asks for a GPU, and there is none here ({message})"))
     if reply["out_of_memory"]:

@@ -22,6 +22,7 @@ import torch
 
 from crucible.emulator import extension, pretend, toolchain
 from crucible.emulator.places import Places
+from crucible.emulator.triton import interpreter
 from crucible.judge import building, cheats, clock, diagnostics
 from crucible.judge.channel import Channel, ChannelClosed
 from crucible.judge.compare import CHUNK_BYTES, INTEGER_VIEWS, POISON
@@ -58,7 +59,7 @@ class Worker:
         self.channel = channel
         self.launched: set[str] = set()
         """Kernels that the emulator has run so far."""
-        self.emulator = _start_emulator(settings.get("emulator", ""))
+        self.emulator = _start_emulator(settings.get("emulator", ""), settings.get("triton_program_s", 0.0))
         self.watcher = building.Watcher(settings["compile_only"], emulated=self.emulator is not None)
         self.watch = cheats.Watch()
         self.replaced = cheats.snapshot()
@@ -145,7 +146,7 @@ class Worker:
                     "name": leaf.name,
                     "dtype": str(t.dtype)[6:],
                     "shape": list(t.shape),
-                    "device": t.device.type,
+                    "device": _kind_of(t),
                 }
                 for leaf, t in zip(leaves, self.outputs, strict=True)
             ],
@@ -263,6 +264,12 @@ class Worker:
             "never_ran": self._never_ran(),
         }
 
+    @property
+    def not_covered(self) -> str:
+        """What the emulator does not know of the candidate's kernels."""
+        triton = self.emulator.triton if self.emulator else None
+        return self.watcher.not_covered or (triton.not_covered if triton else "")
+
     def _faults(self) -> list[list[str]]:
         """Kind and words of each fault since the last run began."""
         return (
@@ -350,11 +357,17 @@ def _write(descriptor: int, tensor: torch.Tensor) -> None:
         return
     flat = tensor.contiguous().flatten()
     elements = max(1, CHUNK_BYTES // flat.element_size())
-    staging = _pinned(flat[:elements]) if flat.device.type == "cuda" else None
+    staging = _pinned(flat[:elements]) if _kind_of(flat) == "cuda" else None
     for chunk in flat.split(elements):
         view = raw_bytes(chunk if staging is None else staging[: chunk.numel()].copy_(chunk))
         while view:
             view = view[os.write(descriptor, view) :]
+
+
+def _kind_of(tensor: torch.Tensor) -> str:
+    """Where a tensor is, also in a process that takes its CPU for a GPU."""
+    with torch._C.DisableTorchFunction():
+        return tensor.device.type
 
 
 def _pinned(like: torch.Tensor) -> torch.Tensor:
@@ -382,12 +395,14 @@ def _last_cuda_error() -> tuple[int, str]:
     return 0, ""
 
 
-def _start_emulator(folder: str) -> extension.Emulator | None:
+def _start_emulator(folder: str, triton_program_s: float) -> extension.Emulator | None:
     """The emulator that was prepared in `folder`, and a process that takes its CPU for a GPU; None without."""
     if not folder:
         return None
     started = extension.start(toolchain.ready(Path(folder)))
     pretend.install()
+    if triton_program_s:
+        started.triton = interpreter.install(started.is_of_the_gpu, triton_program_s)
     return started
 
 
@@ -400,7 +415,7 @@ def _failure(error: BaseException, worker: Worker) -> dict[str, Any]:
         "message": _shortened(text),
         "line": frames[-1].lineno if frames else getattr(error, "lineno", None) or 0,
         "build_failure": diagnostics.is_build_failure(str(error)),
-        "not_covered": worker.watcher.not_covered,
+        "not_covered": worker.not_covered,
         "faults": worker._faults(),
         "compiled_only": isinstance(error, building.CompiledOnly) or worker.watcher.compiled,
         "out_of_memory": isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error),
