@@ -98,7 +98,7 @@ class Emulator:
         for file in {record["file"] for record in records}:
             base = _base_of(file)
             own = [record for record in records if record["file"] == file]
-            pcs = sorted({pc for record in own for pc in (record["pc"], record.get("other_pc", 0)) if pc})
+            pcs = sorted({pc for record in own for pc in (record["pc"], record.get("other_pc", 0)) if pc > base})
             # A return address lies behind its call: one byte back is inside it.
             found = toolchain.source_lines(file, [pc - base - 1 for pc in pcs])
             where.update({(file, pc): place for pc, place in zip(pcs, found, strict=True)})

@@ -22,7 +22,10 @@ from crucible.emulator.tokens import (
     words,
 )
 
-_PLAIN = {"is_cuda": "is_cpu", "kCUDA": "kCPU", "NULL": "nullptr", "__noinline__": "__attribute__((noinline))"}
+_PLAIN = {
+    **{"is_cuda": "is_cpu", "kCUDA": "kCPU", "NULL": "nullptr", "__noinline__": "__attribute__((noinline))"},
+    **{name: f"crucible_{name}" for name in ("memcpy", "memmove", "memset")},
+}
 _NOT_COVERED = re.compile(
     r"cudaLaunchKernelEx\w*|cudaGraph\w*|cudaTextureObject_t|tex[123]D\w*|surf[123]D\w*|curand\w*|cublas\w+|cudnn\w+|cufft\w+|"
     r"cusparse\w+|cutlass|cute|__nv_fp8\w*|__nv_fp6\w*|__nv_fp4\w*|CUtensorMap|thrust|nvshmem\w*|cudaImport\w*|cudaIpc\w*|"
@@ -74,6 +77,7 @@ def rewrite(text: str, anchor: str = "crucible_anchor") -> Rewritten:
     _identities(tokens, shadowed)
     _plain_names(tokens)
     _shared(tokens, in_function)
+    _aligned_structs(tokens)
     _assembly(tokens)
     _cooperative_launches(tokens)
     _launches(tokens, {k.name: [o for o in kernels if o.name == k.name] for k in kernels}, anchor)
@@ -301,6 +305,21 @@ def _shared_text(type_: str, name: str, dims: str, align: str, is_extern: bool, 
         f"crucible_t_{name}& {name} = "
         f"::crucible::shared<crucible_t_{name}>(&crucible_s_{name}, {label}, {align})"
     )
+
+
+def _aligned_structs(tokens: list[Token]) -> None:
+    """`struct __align__(16) Pack { ... };` gets the member by which clang looks at the alignment of its copies."""
+    for at in list(positions(tokens, "struct")):
+        align = following(tokens, at)
+        if align >= len(tokens) or tokens[align].text not in ("__align__", "alignas"):
+            continue
+        opening = following(tokens, align)
+        end = closing(tokens, opening)
+        name = following(tokens, end)
+        brace = following(tokens, name)
+        if brace < len(tokens) and tokens[name].kind == "name" and tokens[brace].text == "{":
+            number = words(tokens[opening + 1 : end])
+            tokens[closing(tokens, brace)].text = f"CRUCIBLE_WATCH({tokens[name].text}, {number})}}"
 
 
 def _assembly(tokens: list[Token]) -> None:
