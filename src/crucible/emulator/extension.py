@@ -52,6 +52,11 @@ class _Loaded:
     called: bool = False
     """Since the last `forget`."""
 
+    def file_of(self, kernel: KernelText) -> str:
+        """The source file that holds a kernel, by its name at its line."""
+        here = (name for name, lines in self.texts.items() if kernel.name in "".join(lines[kernel.line - 1 : kernel.line]))
+        return next(here, "cuda.cu")
+
 
 @dataclass
 class Emulator:
@@ -67,7 +72,7 @@ class Emulator:
         """All faults since the last `forget`, kernels that never ran among them."""
         records = json.loads(self._text("crucible_faults"))
         found = [fault for fault in self._resolved(records) if fault is not None]
-        return (*found, *self.never_ran())
+        return (*found, *self.never_ran(), *self.never_reached())
 
     def forget(self) -> None:
         """Faults from now on only."""
@@ -166,6 +171,25 @@ class Emulator:
             if kernel.defined and kernel.name not in launched
         ]
 
+    def never_reached(self, launched: set[str] | None = None) -> list[Fault]:
+        """Barriers of kernels that ran, as in `never_ran`, to which no thread has come since the runtime was started.
+
+        Nothing is said of a kernel that ended in a fault.
+        """
+        launched = self.launched() | (launched or set())
+        ended = {_plain(record["kernel"]) for record in json.loads(self._text("crucible_faults")) if record["fatal"]}
+        reached = set(self._text("crucible_reached").splitlines())
+        words = "no thread ever came to this barrier"
+        return [
+            Fault("never-reached", kernel.name, (0, 0, 0), (0, 0, 0), line, "", words, file=loaded.file_of(kernel))
+            for file, loaded in self.loaded.items()
+            if loaded.called
+            for kernel in loaded.kernels
+            if kernel.name in launched - ended
+            for line in kernel.barriers
+            if not any(f"{file}|{text}:{line}" in reached for text in loaded.texts)
+        ]
+
 
 _current: list[Emulator] = []
 
@@ -184,7 +208,7 @@ def start(tools: Toolchain | None = None) -> Emulator:
         finally:
             sys.setdlopenflags(flags)
         runtime = ctypes.CDLL(str(tools.module))
-        for function in ("crucible_faults", "crucible_launched"):
+        for function in ("crucible_faults", "crucible_launched", "crucible_reached"):
             getattr(runtime, function).restype = ctypes.c_void_p
         native.use_arena()
         emulator = Emulator(tools, native, runtime)
@@ -334,7 +358,23 @@ def _refuse(name: str, cpp: str, cuda: str, functions: list[str] | None) -> None
         raise _in_pytorchs_words(name, f"{words}collect2: error: ld returned 1 exit status\n")
 
 
+_CLANGS_WORDS = (
+    (r"use of undeclared identifier '(\w+)'", r"‘\1’ was not declared in this scope"),
+    (r"unknown type name '(\w+)'", r"‘\1’ does not name a type"),
+    (r"no (?:\w+ )+named '(\w+)' in namespace '([\w:]+)'", r"‘\1’ is not a member of ‘\2’"),
+    (r"fatal error: '([^']+)' file not found", r"fatal error: \1: No such file or directory"),
+)
+
+
+def _in_gccs_words(output: str) -> str:
+    """What clang says of names, as g++ says it, which is the compiler that PyTorch calls."""
+    for words, ours in _CLANGS_WORDS:
+        output = re.sub(words, ours, output)
+    return output
+
+
 def _in_pytorchs_words(name: str, output: str) -> RuntimeError:
+    output = _in_gccs_words(output)
     header = re.search(r"fatal error: (\S+): No such file", output)
     if header and re.match(r"(cu|ATen|c10|torch|nv|thrust|mma|sm_)", header[1]):
         raise NotCovered(f"header {header[1]}")

@@ -49,4 +49,4 @@ class Fault:
         return f"{self.kind}: {what} ({where}{place}{other})"
 
 
-_WITHOUT_THREAD = ("launch-limits", "unchecked-launch", "never-ran")
+_WITHOUT_THREAD = ("launch-limits", "unchecked-launch", "never-ran", "never-reached")

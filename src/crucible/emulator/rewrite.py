@@ -49,6 +49,8 @@ class KernelText:
     bounds: str
     """First argument of `__launch_bounds__`, empty without."""
     defined: bool
+    barriers: tuple[int, ...] = ()
+    """Lines of its own `__syncthreads` that some thread should reach: none inside `#if` or where a template decides."""
 
 
 @dataclass
@@ -115,8 +117,28 @@ def _kernels(tokens: list[Token]) -> list[KernelText]:
         after = following(tokens, end)
         defined = after < len(tokens) and tokens[after].text == "{"
         parameters = tuple(_parameter_name(part) for part in split(tokens[opening + 1 : end]))
-        found.append(KernelText(name.text, name.line, parameters, _template_parameters(tokens, at), bounds, defined))
+        barriers = _barriers(tokens, at, after) if defined else ()
+        template = _template_parameters(tokens, at)
+        found.append(KernelText(name.text, name.line, parameters, template, bounds, defined, barriers))
     return found
+
+
+def _barriers(tokens: list[Token], at: int, brace: int) -> tuple[int, ...]:
+    """Lines of the barriers in a kernel's body; none where the preprocessor or a template's number has a say."""
+    body = tokens[brace : closing(tokens, brace)]
+    if any(token.text == "#" for token in body) or _has_numbers(tokens, at):
+        return ()
+    return tuple(dict.fromkeys(token.line for token in body if re.fullmatch(r"__syncthreads\w*", token.text)))
+
+
+def _has_numbers(tokens: list[Token], at: int) -> bool:
+    """Whether the kernel is a template of anything but types."""
+    close = preceding(tokens, at)
+    if close < 0 or tokens[close].text != ">":
+        return False
+    opening = angle_opening(tokens, close)
+    parts = split(tokens[opening + 1 : close]) if opening >= 0 else []
+    return any(words(part).split(" ")[0] not in ("typename", "class") for part in parts)
 
 
 def _parameter_name(part: list[Token]) -> str:

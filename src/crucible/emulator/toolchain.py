@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from crucible import store
+from crucible import hardware, store
 
 _HERE = Path(__file__).parent
 HEADERS = _HERE / "headers"
@@ -110,16 +110,16 @@ class Toolchain:
 
 
 def find_compiler() -> str:
-    """`$CXX`, or g++. Raises BuildError when there is none."""
-    wanted = os.environ.get("CXX") or "g++"
-    found = shutil.which(wanted)
+    """`$CXX`, or clang 16 or later, or g++. Raises BuildError when there is none."""
+    found = hardware.cxx()
     if not found:
+        wanted = os.environ.get("CXX") or "clang++ or g++"
         raise BuildError(f"the emulator needs a C++ compiler, and there is no {wanted}: install g++ 12 or later")
     return found
 
 
 def prepare(compiler: str | None = None, *, checked: bool = True) -> Toolchain:
-    """Builds what candidates are compiled against, once per machine and version (35 s, 500 MB with g++ 12).
+    """Builds what candidates are compiled against, once per machine and version (35 s, 470 MB with g++ 12; 25 s, 90 MB with clang 19).
 
     It is kept below `$CRUCIBLE_EMULATOR_HOME`, or in `store.home()`. Raises BuildError.
     """

@@ -418,6 +418,12 @@ char* crucible_launched() {
     for (const std::string& name : crucible::launched) names += name + "\n";
     return strdup(names.c_str());
 }
+// Barriers reached so far, as `file of the extension|source file:line`.
+char* crucible_reached() {
+    std::string sites;
+    for (const auto& [module, site] : crucible::reached) sites += module + "|" + site + "\n";
+    return strdup(sites.c_str());
+}
 void crucible_release_text(char* text) { free(text); }
 void crucible_set_schedule(int which, unsigned seed) {
     crucible::schedule = which;
