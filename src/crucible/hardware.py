@@ -77,7 +77,7 @@ def cxx() -> str:
 
 @cache
 def compilers() -> tuple[str, ...]:
-    """Clang, where one is recent enough, and g++, as far as they are installed; clang compiles in a third of the time."""
+    """Clang, where one is recent enough, and g++, as far as installed; clang compiles in a third of the time."""
     clang = next((found for name in _CLANGS if (found := shutil.which(name)) and _is_recent(found)), "")
     return tuple(found for found in (clang, shutil.which("g++")) if found)
 

@@ -1,7 +1,7 @@
 """The corpus: planted faults are found with kind and line, repaired twins and right kernels are clean.
 
-All of it under the emulator's compiler. Where g++ and clang are both installed, one file of each kind of fault runs under
-the other one too, or all of it with CRUCIBLE_CORPUS=all.
+All of it under the emulator's compiler. Where g++ and clang are both installed, one file of each kind of fault runs
+under the other one too, or all of it with CRUCIBLE_CORPUS=all.
 """
 
 from __future__ import annotations

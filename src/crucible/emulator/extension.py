@@ -54,8 +54,8 @@ class _Loaded:
 
     def file_of(self, kernel: KernelText) -> str:
         """The source file that holds a kernel, by its name at its line."""
-        here = (name for name, lines in self.texts.items() if kernel.name in "".join(lines[kernel.line - 1 : kernel.line]))
-        return next(here, "cuda.cu")
+        own = slice(kernel.line - 1, kernel.line)
+        return next((name for name, lines in self.texts.items() if kernel.name in "".join(lines[own])), "cuda.cu")
 
 
 @dataclass

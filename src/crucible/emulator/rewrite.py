@@ -23,7 +23,10 @@ from crucible.emulator.tokens import (
 )
 
 _PLAIN = {
-    **{"is_cuda": "is_cpu", "kCUDA": "kCPU", "NULL": "nullptr", "__noinline__": "__attribute__((noinline))"},
+    "is_cuda": "is_cpu",
+    "kCUDA": "kCPU",
+    "NULL": "nullptr",
+    "__noinline__": "__attribute__((noinline))",
     **{name: f"crucible_{name}" for name in ("memcpy", "memmove", "memset")},
 }
 _NOT_COVERED = re.compile(
