@@ -52,10 +52,10 @@ class _Loaded:
     called: bool = False
     """Since the last `forget`."""
 
-    def file_of(self, kernel: KernelText) -> str:
-        """The source file that holds a kernel, by its name at its line."""
+    def files_of(self, kernel: KernelText) -> list[str]:
+        """The source file that holds a kernel, by its name at its line; others where it stands there too."""
         own = slice(kernel.line - 1, kernel.line)
-        return next((name for name, lines in self.texts.items() if kernel.name in "".join(lines[own])), "cuda.cu")
+        return [name for name, lines in self.texts.items() if kernel.name in "".join(lines[own])]
 
 
 @dataclass
@@ -181,13 +181,13 @@ class Emulator:
         reached = set(self._text("crucible_reached").splitlines())
         words = "no thread ever came to this barrier"
         return [
-            Fault("never-reached", kernel.name, (0, 0, 0), (0, 0, 0), line, "", words, file=loaded.file_of(kernel))
+            Fault("never-reached", kernel.name, (0, 0, 0), (0, 0, 0), line, "", words, file=files[0])
             for file, loaded in self.loaded.items()
             if loaded.called
             for kernel in loaded.kernels
-            if kernel.name in launched - ended
+            if kernel.name in launched - ended and (files := loaded.files_of(kernel))
             for line in kernel.barriers
-            if not any(f"{file}|{text}:{line}" in reached for text in loaded.texts)
+            if not any(f"{file}|{text}:{line}" in reached for text in files)
         ]
 
 
