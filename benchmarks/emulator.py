@@ -1,6 +1,6 @@
 """How fast the emulator is: processor seconds to compile, elements a second to run. Run it on an idle machine.
 
-python benchmarks/emulator.py
+python benchmarks/emulator.py        under the usual compiler; CXX=g++ or CXX=clang++ names another
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ WORK = {"fused": 1 << 20, "shared": 1 << 20, "warp": 1 << 20, "matmul": 256**3}
 def measure() -> dict[str, Any]:
     """Seconds to compile and millions of elements (multiply-adds) a second, with checks and without."""
     found: dict[str, Any] = {"processor": platform.processor() or platform.machine(), "torch": torch.__version__}
+    found["compiler"] = toolchain.find_compiler()
     for checked in (True, False):
         toolchain.prepare(checked=checked)
         salt = f"// {time.time()}\n"

@@ -52,6 +52,7 @@ REPLIES: dict[str, dict[str, Any]] = {
         "flags": {},
         "builds": [{"name": "x", "seconds": 1.0, "error": ""}],
         "never_ran": [],
+        "never_reached": [],
     },
 }
 RAISED = {

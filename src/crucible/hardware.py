@@ -65,9 +65,27 @@ def nvcc() -> str:
     return shutil.which("nvcc") or shutil.which("nvcc", path=f"{home}/bin") or ""
 
 
+_CLANGS = ("clang++", *(f"clang++-{version}" for version in range(22, 15, -1)))
+_OLDEST_CLANG = 16
+"""The first whose thread sanitizer calls a function for each memcpy."""
+
+
 def cxx() -> str:
-    """The C++ compiler that the emulator would use, empty when there is none."""
-    return shutil.which(os.environ.get("CXX") or "g++") or ""
+    """The C++ compiler that the emulator would use: `$CXX`, else clang 16 or later, else g++; empty without any."""
+    wanted = os.environ.get("CXX")
+    return (shutil.which(wanted) or "") if wanted else next(iter(compilers()), "")
+
+
+@cache
+def compilers() -> tuple[str, ...]:
+    """Clang, where one is recent enough, and g++, as far as installed; clang compiles in a third of the time."""
+    clang = next((found for name in _CLANGS if (found := shutil.which(name)) and _is_recent(found)), "")
+    return tuple(found for found in (clang, shutil.which("g++")) if found)
+
+
+def _is_recent(clang: str) -> bool:
+    version = subprocess.run([clang, "-dumpversion"], capture_output=True, text=True, check=False).stdout
+    return version.split(".")[0].isdigit() and int(version.split(".")[0]) >= _OLDEST_CLANG
 
 
 def has_triton() -> bool:

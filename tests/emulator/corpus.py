@@ -103,7 +103,8 @@ def run(extension: types.ModuleType, kernel: Kernel) -> Outcome:
     except RuntimeError as raised:
         error = str(raised)
     # Kernels of the other files in this extension have not run either.
-    faults = tuple(fault for fault in emulator.faults() if fault.kind != "never-ran" or _defines(kernel, fault.kernel))
+    about_files = ("never-ran", "never-reached")
+    faults = tuple(f for f in emulator.faults() if f.kind not in about_files or _defines(kernel, f.kernel))
     return Outcome(result, error, faults)
 
 

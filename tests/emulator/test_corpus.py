@@ -1,23 +1,31 @@
-"""The corpus: planted faults are found with kind and line, repaired twins and right kernels are clean."""
+"""The corpus: planted faults are found with kind and line, repaired twins and right kernels are clean.
+
+All of it under the emulator's compiler. Where g++ and clang are both installed, one file of each kind of fault runs
+under the other one too, or all of it with CRUCIBLE_CORPUS=all.
+"""
 
 from __future__ import annotations
 
+import os
 import types
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import corpus
 import pytest
 import torch
 
-from crucible import emulator
-from crucible.emulator import extension
+from crucible import emulator, hardware
+from crucible.emulator import extension, toolchain
 
 BATCH = 13
 """Kernels in one translation unit: the more, the fewer times 1.4 s of headers; g++ holds 1 GB for as many."""
 FAULTY = [corpus.Kernel(path) for path in sorted((corpus.KERNELS / "faults").glob("*.cu"))]
 FIELD = [corpus.Kernel(path) for path in sorted((corpus.KERNELS / "field").glob("*.cu"))]
+ALL = os.environ.get("CRUCIBLE_CORPUS") == "all"
+ONE_OF_EACH_KIND = list({kernel.kind: kernel for kernel in FAULTY}.values())
 TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 2e-2}
 SUMS_OF_SHORT_PRODUCTS = 5e-3
 """For TF32, whose operands have ten bits."""
@@ -31,36 +39,55 @@ def one_second_a_thread() -> Iterator[None]:
     extension.start().thread_limit(10.0)
 
 
+def kernels_of(which: str, compiler: str) -> list[corpus.Kernel]:
+    """What is run under a compiler: everything under the usual one."""
+    if which == "field":
+        return FIELD if ALL or compiler == hardware.cxx() else FIELD[::BATCH]
+    return FAULTY if ALL or compiler == hardware.cxx() else ONE_OF_EACH_KIND
+
+
+def everywhere(which: str) -> pytest.MarkDecorator:
+    """Kernels under each compiler that is installed."""
+    compilers = dict.fromkeys([hardware.cxx(), *hardware.compilers()])
+    cases = [(kernel, compiler) for compiler in compilers for kernel in kernels_of(which, compiler)]
+    names = [f"{kernel.path.stem}-{Path(compiler).name}" for kernel, compiler in cases]
+    return pytest.mark.parametrize(("kernel", "compiler"), cases, ids=names)
+
+
 @cache
-def built(which: str, batch: int) -> types.ModuleType:
+def built(which: str, batch: int, compiler: str) -> types.ModuleType:
     """The extension that holds a batch of the corpus."""
-    kernels = FIELD if which == "field" else FAULTY
-    chosen = kernels[batch * BATCH : (batch + 1) * BATCH]
-    return corpus.build(chosen, f"{which}_{batch}", repaired=which == "twins")
+    chosen = kernels_of(which, compiler)[batch * BATCH : (batch + 1) * BATCH]
+    running = extension.start()
+    usual, running.tools = running.tools, toolchain.prepare(compiler)
+    try:
+        return corpus.build(chosen, f"{which}_{batch}", repaired=which == "twins")
+    finally:
+        running.tools = usual
 
 
-def outcome(which: str, kernel: corpus.Kernel) -> corpus.Outcome:
-    place = (FIELD if which == "field" else FAULTY).index(kernel)
-    return corpus.run(built(which, place // BATCH), kernel)
+def outcome(which: str, kernel: corpus.Kernel, compiler: str) -> corpus.Outcome:
+    place = kernels_of(which, compiler).index(kernel)
+    return corpus.run(built(which, place // BATCH, compiler), kernel)
 
 
-@pytest.mark.parametrize("kernel", FAULTY, ids=lambda kernel: kernel.path.stem)
-def test_a_planted_fault_is_found_with_its_line(kernel: corpus.Kernel) -> None:
-    found = outcome("faults", kernel)
+@everywhere("faults")
+def test_a_planted_fault_is_found_with_its_line(kernel: corpus.Kernel, compiler: str) -> None:
+    found = outcome("faults", kernel, compiler)
     of_the_kind = [fault for fault in found.faults if fault.kind == kernel.kind]
     assert of_the_kind, [fault.words for fault in found.faults]
     assert kernel.lines & {line for fault in of_the_kind for line in (fault.line, fault.other_line)}, of_the_kind
 
 
-@pytest.mark.parametrize("kernel", FAULTY, ids=lambda kernel: kernel.path.stem)
-def test_a_repaired_twin_is_clean(kernel: corpus.Kernel) -> None:
-    found = outcome("twins", kernel)
+@everywhere("twins")
+def test_a_repaired_twin_is_clean(kernel: corpus.Kernel, compiler: str) -> None:
+    found = outcome("twins", kernel, compiler)
     assert (found.error, [fault.words for fault in found.faults]) == ("", [])
 
 
-@pytest.mark.parametrize("kernel", FIELD, ids=lambda kernel: kernel.path.stem)
-def test_a_kernel_of_the_field_is_right_and_clean(kernel: corpus.Kernel) -> None:
-    found = outcome("field", kernel)
+@everywhere("field")
+def test_a_kernel_of_the_field_is_right_and_clean(kernel: corpus.Kernel, compiler: str) -> None:
+    found = outcome("field", kernel, compiler)
     assert (found.error, [fault.words for fault in found.faults]) == ("", [])
     for got, want in zip(_tensors(found.result), _tensors(kernel.reference()(*kernel.inputs())), strict=True):
         torch.testing.assert_close(got, want.to(got.dtype), rtol=_tolerance(kernel), atol=_tolerance(kernel))
@@ -70,7 +97,7 @@ def test_a_kernel_of_the_field_is_right_and_clean(kernel: corpus.Kernel) -> None
 @pytest.mark.parametrize("kernel", FIELD[::4], ids=lambda kernel: kernel.path.stem)
 def test_a_right_kernel_is_right_in_any_order(kernel: corpus.Kernel, order: str) -> None:
     with emulator.schedule(order):
-        test_a_kernel_of_the_field_is_right_and_clean(kernel)
+        test_a_kernel_of_the_field_is_right_and_clean(kernel, hardware.cxx())
 
 
 def _tensors(result: Any) -> list[torch.Tensor]:

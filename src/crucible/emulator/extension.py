@@ -56,6 +56,11 @@ class _Loaded:
     called: bool = False
     """Since the last `forget`."""
 
+    def files_of(self, kernel: KernelText) -> list[str]:
+        """The source file that holds a kernel, by its name at its line; others where it stands there too."""
+        own = slice(kernel.line - 1, kernel.line)
+        return [name for name, lines in self.texts.items() if kernel.name in "".join(lines[own])]
+
 
 @dataclass
 class Emulator:
@@ -75,7 +80,8 @@ class Emulator:
         """All faults since the last `forget`, kernels that never ran among them."""
         records = json.loads(self._text("crucible_faults"))
         found = [fault for fault in self._resolved(records) if fault is not None]
-        return (*found, *(self.triton.faults() if self.triton else ()), *self.never_ran())
+        of_triton = self.triton.faults() if self.triton else ()
+        return (*found, *of_triton, *self.never_ran(), *self.never_reached())
 
     def forget(self) -> None:
         """Faults from now on only."""
@@ -115,7 +121,7 @@ class Emulator:
         for file in {record["file"] for record in records}:
             base = _base_of(file)
             own = [record for record in records if record["file"] == file]
-            pcs = sorted({pc for record in own for pc in (record["pc"], record.get("other_pc", 0)) if pc})
+            pcs = sorted({pc for record in own for pc in (record["pc"], record.get("other_pc", 0)) if pc > base})
             # A return address lies behind its call: one byte back is inside it.
             found = toolchain.source_lines(file, [pc - base - 1 for pc in pcs])
             where.update({(file, pc): place for pc, place in zip(pcs, found, strict=True)})
@@ -197,6 +203,27 @@ class Emulator:
             if kernel.defined and kernel.name not in launched
         ]
 
+    def never_reached(self, launched: set[str] | None = None) -> list[Fault]:
+        """Barriers of kernels that ran, as in `never_ran`, to which no thread has come since the runtime was started.
+
+        Nothing is said of a kernel that ended in a fault.
+        """
+        launched = self.launched() | (launched or set())
+        ended = {_plain(record["kernel"]) for record in json.loads(self._text("crucible_faults")) if record["fatal"]}
+        reached = set(self._text("crucible_reached").splitlines())
+        words = "no thread ever came to this barrier"
+        return [
+            self._placed(
+                Fault("never-reached", kernel.name, (0, 0, 0), (0, 0, 0), line, "", words, file=files[0]), loaded
+            )
+            for file, loaded in self.loaded.items()
+            if loaded.called
+            for kernel in loaded.kernels
+            if kernel.name in launched - ended and (files := loaded.files_of(kernel))
+            for line in kernel.barriers
+            if not any(f"{file}|{text}:{line}" in reached for text in files)
+        ]
+
 
 _current: list[Emulator] = []
 
@@ -215,7 +242,7 @@ def start(tools: Toolchain | None = None) -> Emulator:
         finally:
             sys.setdlopenflags(flags)
         runtime = ctypes.CDLL(str(tools.module))
-        for function in ("crucible_faults", "crucible_launched"):
+        for function in ("crucible_faults", "crucible_launched", "crucible_reached"):
             getattr(runtime, function).restype = ctypes.c_void_p
         native.use_arena()
         emulator = Emulator(tools, native, runtime)
@@ -371,7 +398,23 @@ def _refuse(name: str, cpp: str, cuda: str, functions: list[str] | None) -> None
         raise _in_pytorchs_words(name, f"{words}collect2: error: ld returned 1 exit status\n")
 
 
+_CLANGS_WORDS = (
+    (r"use of undeclared identifier '(\w+)'", r"‘\1’ was not declared in this scope"),
+    (r"unknown type name '(\w+)'", r"‘\1’ does not name a type"),
+    (r"no (?:\w+ )+named '(\w+)' in namespace '([\w:]+)'", r"‘\1’ is not a member of ‘\2’"),
+    (r"fatal error: '([^']+)' file not found", r"fatal error: \1: No such file or directory"),
+)
+
+
+def _in_gccs_words(output: str) -> str:
+    """What clang says of names, as g++ says it, which is the compiler that PyTorch calls."""
+    for words, ours in _CLANGS_WORDS:
+        output = re.sub(words, ours, output)
+    return output
+
+
 def _in_pytorchs_words(name: str, output: str) -> RuntimeError:
+    output = _in_gccs_words(output)
     header = re.search(r"fatal error: (\S+): No such file", output)
     if header and re.match(r"(cu|ATen|c10|torch|nv|thrust|mma|sm_)", header[1]):
         raise NotCovered(f"header {header[1]}")

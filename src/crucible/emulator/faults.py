@@ -66,4 +66,4 @@ def _who(block: tuple[int, int, int], thread: tuple[int, int, int] | None) -> st
     return f"block {block}, thread {thread}" if thread else f"program {block}"
 
 
-_WITHOUT_THREAD = ("launch-limits", "unchecked-launch", "never-ran")
+_WITHOUT_THREAD = ("launch-limits", "unchecked-launch", "never-ran", "never-reached")

@@ -22,7 +22,13 @@ from crucible.emulator.tokens import (
     words,
 )
 
-_PLAIN = {"is_cuda": "is_cpu", "kCUDA": "kCPU", "NULL": "nullptr", "__noinline__": "__attribute__((noinline))"}
+_PLAIN = {
+    "is_cuda": "is_cpu",
+    "kCUDA": "kCPU",
+    "NULL": "nullptr",
+    "__noinline__": "__attribute__((noinline))",
+    **{name: f"crucible_{name}" for name in ("memcpy", "memmove", "memset")},
+}
 _NOT_COVERED = re.compile(
     r"cudaLaunchKernelEx\w*|cudaGraph\w*|cudaTextureObject_t|tex[123]D\w*|surf[123]D\w*|curand\w*|cublas\w+|cudnn\w+|cufft\w+|"
     r"cusparse\w+|cutlass|cute|__nv_fp8\w*|__nv_fp6\w*|__nv_fp4\w*|CUtensorMap|thrust|nvshmem\w*|cudaImport\w*|cudaIpc\w*|"
@@ -46,6 +52,8 @@ class KernelText:
     bounds: str
     """First argument of `__launch_bounds__`, empty without."""
     defined: bool
+    barriers: tuple[int, ...] = ()
+    """Lines of its own `__syncthreads` that some thread should reach: none inside `#if` or where a template decides."""
 
 
 @dataclass
@@ -74,6 +82,7 @@ def rewrite(text: str, anchor: str = "crucible_anchor") -> Rewritten:
     _identities(tokens, shadowed)
     _plain_names(tokens)
     _shared(tokens, in_function)
+    _aligned_structs(tokens)
     _assembly(tokens)
     _cooperative_launches(tokens)
     _launches(tokens, {k.name: [o for o in kernels if o.name == k.name] for k in kernels}, anchor)
@@ -111,8 +120,28 @@ def _kernels(tokens: list[Token]) -> list[KernelText]:
         after = following(tokens, end)
         defined = after < len(tokens) and tokens[after].text == "{"
         parameters = tuple(_parameter_name(part) for part in split(tokens[opening + 1 : end]))
-        found.append(KernelText(name.text, name.line, parameters, _template_parameters(tokens, at), bounds, defined))
+        barriers = _barriers(tokens, at, after) if defined else ()
+        template = _template_parameters(tokens, at)
+        found.append(KernelText(name.text, name.line, parameters, template, bounds, defined, barriers))
     return found
+
+
+def _barriers(tokens: list[Token], at: int, brace: int) -> tuple[int, ...]:
+    """Lines of the barriers in a kernel's body; none where the preprocessor or a template's number has a say."""
+    body = tokens[brace : closing(tokens, brace)]
+    if any(token.text == "#" for token in body) or _has_numbers(tokens, at):
+        return ()
+    return tuple(dict.fromkeys(token.line for token in body if re.fullmatch(r"__syncthreads\w*", token.text)))
+
+
+def _has_numbers(tokens: list[Token], at: int) -> bool:
+    """Whether the kernel is a template of anything but types."""
+    close = preceding(tokens, at)
+    if close < 0 or tokens[close].text != ">":
+        return False
+    opening = angle_opening(tokens, close)
+    parts = split(tokens[opening + 1 : close]) if opening >= 0 else []
+    return any(words(part).split(" ")[0] not in ("typename", "class") for part in parts)
 
 
 def _parameter_name(part: list[Token]) -> str:
@@ -301,6 +330,21 @@ def _shared_text(type_: str, name: str, dims: str, align: str, is_extern: bool, 
         f"crucible_t_{name}& {name} = "
         f"::crucible::shared<crucible_t_{name}>(&crucible_s_{name}, {label}, {align})"
     )
+
+
+def _aligned_structs(tokens: list[Token]) -> None:
+    """`struct __align__(16) Pack { ... };` gets the member by which clang looks at the alignment of its copies."""
+    for at in list(positions(tokens, "struct")):
+        align = following(tokens, at)
+        if align >= len(tokens) or tokens[align].text not in ("__align__", "alignas"):
+            continue
+        opening = following(tokens, align)
+        end = closing(tokens, opening)
+        name = following(tokens, end)
+        brace = following(tokens, name)
+        if brace < len(tokens) and tokens[name].kind == "name" and tokens[brace].text == "{":
+            number = words(tokens[opening + 1 : end])
+            tokens[closing(tokens, brace)].text = f"CRUCIBLE_WATCH({tokens[name].text}, {number})}}"
 
 
 def _assembly(tokens: list[Token]) -> None:

@@ -226,6 +226,10 @@ class Examination:
             findings += [
                 Finding("a kernel never ran on any of the judge's inputs", words) for words in seen["never_ran"]
             ]
+            findings += [
+                Finding("a barrier was never reached on any of the judge's inputs", words)
+                for words in seen["never_reached"]
+            ]
         self.findings += [finding for finding in findings if finding not in self.findings]
 
 

@@ -52,6 +52,7 @@ _FORMS: dict[str, dict[str, Any]] = {
         "flags": {str: str},
         "builds": [{"name": str, "seconds": float, "error": str}],
         "never_ran": [str],
+        "never_reached": [str],
     },
 }
 

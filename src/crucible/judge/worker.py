@@ -262,6 +262,7 @@ class Worker:
             "flags": self._changed_flags(),
             "builds": [asdict(build) for build in self.watcher.builds],
             "never_ran": self._never_ran(),
+            "never_reached": self._never_reached(),
         }
 
     @property
@@ -275,7 +276,7 @@ class Worker:
         return (
             []
             if self.emulator is None
-            else [[f.kind, f.words] for f in self.emulator.faults() if f.kind != "never-ran"]
+            else [[f.kind, f.words] for f in self.emulator.faults() if f.kind not in ("never-ran", "never-reached")]
         )
 
     def _never_ran(self) -> list[str]:
@@ -283,6 +284,12 @@ class Worker:
         if self.emulator is None:
             return []
         return [fault.words for fault in self.emulator.never_ran(self.launched)]
+
+    def _never_reached(self) -> list[str]:
+        """Barriers of kernels that ran to which no thread has come, in words."""
+        if self.emulator is None:
+            return []
+        return [fault.words for fault in self.emulator.never_reached(self.launched)]
 
     @contextlib.contextmanager
     def _timing(self, request: dict[str, Any]) -> Iterator[TimedStep]:

@@ -52,7 +52,8 @@ struct Pending {
 };
 static std::vector<Pending> pending;  // writes of one value by two threads are told apart once the second is done
 
-static bool known_race(uintptr_t pc, uintptr_t other, const char* kind) {
+// Counts a fault that is known already, without putting it into words again.
+static bool known(const char* kind, uintptr_t pc, uintptr_t other = 0) {
     const std::string key = kind + format("|%lx|%lx|%d|", pc, other, 0);
     auto found = fault_index.find(key);
     if (found == fault_index.end()) return false;
@@ -69,7 +70,7 @@ static void race(Fiber* fiber, const Mark& mark, uintptr_t address, uintptr_t pc
     const bool both_wrote = std::strcmp(how, "write after write") == 0;
     const char* kind = !shared ? "race-global" : same_warp && !both_wrote ? "missing-syncwarp" : "race-shared";
     uintptr_t other_pc = launch->module_base + (mark.pc & 0x0fffffff);
-    if (known_race(pc, other_pc, kind)) return;
+    if (known(kind, pc, other_pc)) return;
     Fault fault = fault_here(kind, pc, how, address);
     fault.has_other = true;
     fault.other_pc = other_pc;
@@ -159,6 +160,20 @@ static inline bool holds_poison(uint32_t word) {
 // The judge's own poison for float64 (compare.POISON) has two different halves.
 static inline bool holds_poison64(uint64_t word) { return word == 0x7FF8C0DE5EED5000ull; }
 
+// Address of the first word in a range that still holds what allocation left in it, or 0.
+static inline uintptr_t poisoned(uintptr_t address, size_t size) {
+    const uintptr_t end = address + size;
+    for (uintptr_t at = address & ~uintptr_t(3); at < end; at += 4) {
+        uint32_t word;
+        std::memcpy(&word, reinterpret_cast<void*>(at), 4);
+        if (__builtin_expect(holds_poison(word), 0)) return std::max(at, address);
+    }
+    if (size != 8 || (address & 7)) return 0;
+    uint64_t both;
+    std::memcpy(&both, reinterpret_cast<void*>(address), 8);
+    return __builtin_expect(holds_poison64(both), 0) ? address : 0;
+}
+
 static inline void touch_range(Fiber* fiber, Cell* cells, uintptr_t address, size_t size, bool write, bool atomic,
                                bool is_volatile, uintptr_t pc, bool shared = false) {
     uintptr_t at = address & ~uintptr_t(3);
@@ -173,7 +188,27 @@ static inline void touch_range(Fiber* fiber, Cell* cells, uintptr_t address, siz
 
 static const char* verb(bool write, bool atomic) { return atomic ? "atomic operation on" : write ? "write of" : "read of"; }
 
+// Where an access was meant whose unsigned index went below zero and came out 2^32 elements higher; 0 when none did.
+static uintptr_t meant_below_zero(uintptr_t address) {
+    constexpr uintptr_t kNear = 1 << 20, kRange = uintptr_t(1) << 32;
+    for (int i = 0; i < launch->count; ++i) {
+        const Argument& argument = launch->arguments[i];
+        uintptr_t base;
+        if (!argument.element || argument.size != 8) continue;
+        std::memcpy(&base, argument.bytes, 8);
+        const uintptr_t meant = address - kRange * argument.element;
+        if (base - meant - 1 < kNear * argument.element) return meant;
+    }
+    for (uintptr_t element : {4, 2, 8, 16, 1}) {
+        const uintptr_t meant = address - kRange * element;
+        if (meant - uintptr_t(current->block->slot) < kSlotBytes) return meant;
+    }
+    return 0;
+}
+
 [[gnu::noinline]] static void out_of_bounds(uintptr_t address, size_t size, bool write, bool atomic, uintptr_t pc) {
+    if (const uintptr_t meant = meant_below_zero(address))
+        fatal("index-overflow", pc, format("%s %zu bytes whose unsigned index wrapped below zero", verb(write, atomic), size), meant, 700);
     const bool shared = slots && address - uintptr_t(slots) < slots_bytes;
     const bool local = stacks && address - uintptr_t(stacks) < kMaxStacks * kStackBytes;
     const char* kind = shared ? "out-of-bounds-shared" : local ? "out-of-bounds-local" : "out-of-bounds-global";
@@ -191,6 +226,7 @@ static const char* verb(bool write, bool atomic) { return atomic ? "atomic opera
 
 [[gnu::noinline]] static void unwritten(uintptr_t address, uintptr_t pc, const char* kind, bool atomic) {
     ++unwritten_reads;
+    if (known(kind, pc)) return;
     report(fault_here(kind, pc, atomic ? "atomic operation on memory that nobody wrote" : "read of memory that nobody wrote", address));
 }
 
@@ -233,11 +269,8 @@ static void access_elsewhere(Fiber* fiber, uintptr_t address, size_t size, bool 
         if (!write && launch->count && address - closure < 65536) return;  // the launch's own copy of its arguments
         out_of_bounds(address, size, write, atomic, pc);
     }
-    if (!region->is_module && (!write || atomic)) {
-        uint32_t word;
-        std::memcpy(&word, reinterpret_cast<void*>(address & ~uintptr_t(3)), 4);
-        if (holds_poison(word)) unwritten(address, pc, "uninitialised-global", atomic);
-    }
+    if (!region->is_module && (!write || atomic))
+        if (const uintptr_t at = poisoned(address, size)) unwritten(at, pc, "uninitialised-global", atomic);
     const uintptr_t lo = region->lo & ~uintptr_t(3);
     touch_range(fiber, region->cells + (address - lo) / 4, address, size, write, atomic, is_volatile, pc);
 }
@@ -251,7 +284,8 @@ static inline void access(uintptr_t address, size_t size, bool write, bool atomi
     }
     const uintptr_t offset = address - uintptr_t(memory.arena);
     if (__builtin_expect(offset >= kArenaBytes, 0)) {
-        if (address - uintptr_t(fiber->stack) < kStackBytes) return;
+        const uintptr_t local = address - uintptr_t(fiber->stack);
+        if (local < kStackBytes && local + size <= kStackBytes) return;
         return access_elsewhere(fiber, address, size, write, atomic, is_volatile, pc);
     }
     if (__builtin_expect(!valid_range(offset, size), 0)) {
@@ -259,15 +293,8 @@ static inline void access(uintptr_t address, size_t size, bool write, bool atomi
         while (at < size && valid_range(offset + at, 1)) ++at;
         out_of_bounds(address + at, size, write, atomic, pc);
     }
-    if (!write || atomic) {
-        uint32_t word;
-        std::memcpy(&word, reinterpret_cast<void*>(address & ~uintptr_t(3)), 4);
-        if (__builtin_expect(holds_poison(word), 0)) unwritten(address, pc, "uninitialised-global", atomic);
-        if (size == 8 && !(address & 7)) {
-            uint64_t both;
-            std::memcpy(&both, reinterpret_cast<void*>(address), 8);
-            if (holds_poison64(both)) unwritten(address, pc, "uninitialised-global", atomic);
-        }
-    }
+    if (!write || atomic)
+        if (const uintptr_t at = poisoned(address, size); __builtin_expect(at != 0, 0))
+            unwritten(at, pc, "uninitialised-global", atomic);
     touch_range(fiber, memory.cells + offset / 4, address, size, write, atomic, is_volatile, pc);
 }

@@ -146,10 +146,17 @@ struct CrucibleType { uint16_t kind, info; char name[1]; };
 struct CrucibleBounds { CrucibleSource at; const CrucibleType *array, *index; };
 struct CrucibleOverflow { CrucibleSource at; const CrucibleType* type; };
 
+// clang names a typedef and behind it, after `aka`, the type itself.
+static std::string type_name(const CrucibleType* type) {
+    std::string name = type->name;
+    if (const size_t real = name.find("(aka "); real != std::string::npos) name = name.substr(real + 5, name.size() - real - 6);
+    for (char noise : {'\'', ' '}) name.erase(std::remove(name.begin(), name.end(), noise), name.end());
+    return name;
+}
+
 void __ubsan_handle_out_of_bounds(CrucibleBounds* data, uintptr_t index) {
     if (!current) return;
-    std::string type = data->array->name;
-    for (char noise : {'\'', ' '}) type.erase(std::remove(type.begin(), type.end(), noise), type.end());
+    const std::string type = type_name(data->array);
     for (const auto& variable : current->block->variables) {  // where it really goes is seen at the access itself
         std::string known = variable.name;
         known.erase(std::remove(known.begin(), known.end(), ' '), known.end());
@@ -158,9 +165,14 @@ void __ubsan_handle_out_of_bounds(CrucibleBounds* data, uintptr_t index) {
             known.compare(known.size() - (type.size() - dims), std::string::npos, type.substr(dims)) == 0)
             return;
     }
-    crucible::Fault fault = crucible::fault_here("out-of-bounds-local", CALLER,
-        crucible::format("index %ld of an array %s", long(index), type.c_str()));
-    fault.memory = crucible::format("element %ld of a %s", long(index), type.c_str());
+    // clang extends narrow indices with zeros, g++ with their sign.
+    const bool is_signed = data->index->info & 1, narrow = data->index->info >> 1 <= 5;
+    const long meant = narrow ? long(int32_t(index)) : long(index);
+    const bool wrapped = narrow && !is_signed && meant < 0;
+    crucible::Fault fault = crucible::fault_here(wrapped ? "index-overflow" : "out-of-bounds-local", CALLER,
+        crucible::format("index %ld of an array %s%s", wrapped ? long(uint32_t(index)) : meant, type.c_str(),
+                         wrapped ? ", which wrapped below zero" : ""));
+    fault.memory = crucible::format("element %ld of a %s", meant, type.c_str());
     fault.fatal = 700;
     crucible::report(std::move(fault));
     crucible::abandon(700);
@@ -168,17 +180,17 @@ void __ubsan_handle_out_of_bounds(CrucibleBounds* data, uintptr_t index) {
 void __ubsan_handle_out_of_bounds_abort(CrucibleBounds* data, uintptr_t index) { __ubsan_handle_out_of_bounds(data, index); }
 
 static void overflowed(CrucibleOverflow* data, const char* what, uintptr_t pc) {
-    if (!current) return;
-    std::string type = data->type->name;
-    type.erase(std::remove(type.begin(), type.end(), '\''), type.end());
-    crucible::report(crucible::fault_here("index-overflow", pc, crucible::format("%s overflows %s", what, type.c_str())));
+    if (!current || crucible::known("index-overflow", pc)) return;
+    crucible::report(crucible::fault_here("index-overflow", pc, crucible::format("%s overflows %s", what, type_name(data->type).c_str())));
 }
 void __ubsan_handle_add_overflow(CrucibleOverflow* d, uintptr_t, uintptr_t) { overflowed(d, "an addition", CALLER); }
 void __ubsan_handle_sub_overflow(CrucibleOverflow* d, uintptr_t, uintptr_t) { overflowed(d, "a subtraction", CALLER); }
 void __ubsan_handle_mul_overflow(CrucibleOverflow* d, uintptr_t, uintptr_t) { overflowed(d, "a multiplication", CALLER); }
 void __ubsan_handle_negate_overflow(CrucibleOverflow* d, uintptr_t) { overflowed(d, "a negation", CALLER); }
 
-void __ubsan_handle_divrem_overflow(CrucibleOverflow*, uintptr_t, uintptr_t) {}  // the signal says it
+void __ubsan_handle_divrem_overflow(CrucibleOverflow*, uintptr_t, uintptr_t) {
+    if (current) crucible::fatal("division-by-zero", CALLER, crucible::kDivision, 0, 700);
+}
 struct CrucibleMismatch { CrucibleSource at; const CrucibleType* type; unsigned char log_alignment, check; };
 void __ubsan_handle_type_mismatch_v1(CrucibleMismatch* data, uintptr_t pointer) {
     if (!current || !data->log_alignment || !(pointer & ((uintptr_t(1) << data->log_alignment) - 1))) return;
@@ -237,7 +249,7 @@ void* crucible_dynamic_shared(const char*) {
 }
 size_t crucible_dynamic_shared_bytes() { return crucible::launch ? crucible::launch->shape->shared : 0; }
 
-int crucible_barrier(int kind, int value) { return current ? crucible::barrier(kind, value, CALLER) : 0; }
+int crucible_barrier(int kind, int value, const char* site) { return current ? crucible::barrier(kind, value, site, CALLER) : 0; }
 void crucible_named_barrier(int id, int threads, int wait) { if (current) crucible::named_barrier(id, threads, wait, CALLER); }
 void crucible_grid_barrier() { if (current) crucible::grid_barrier(CALLER); }
 uint64_t crucible_warp(int op, uint32_t mask, int source, uint64_t value, uint32_t size) {
@@ -309,6 +321,10 @@ void crucible_check(const void* at, size_t size, int write) {
 void crucible_trap(const char* why) {
     if (current) crucible::fatal("device-assert", CALLER, why, 0, strncmp(why, "assert", 6) ? 719 : 710);
     abort();
+}
+void crucible_misaligned(const void* at, size_t align, int write) {
+    if (current && uintptr_t(at) - uintptr_t(current->stack) >= crucible::kStackBytes)
+        crucible::misaligned(uintptr_t(at), align, write, false, CALLER);
 }
 void crucible_yield() {
     if (!current) return;
@@ -401,6 +417,12 @@ char* crucible_launched() {
     std::string names;
     for (const std::string& name : crucible::launched) names += name + "\n";
     return strdup(names.c_str());
+}
+// Barriers reached so far, as `file of the extension|source file:line`.
+char* crucible_reached() {
+    std::string sites;
+    for (const auto& [module, site] : crucible::reached) sites += module + "|" + site + "\n";
+    return strdup(sites.c_str());
 }
 void crucible_release_text(char* text) { free(text); }
 void crucible_set_schedule(int which, unsigned seed) {

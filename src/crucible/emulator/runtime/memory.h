@@ -81,12 +81,17 @@ struct Memory {
         const size_t at = gone.base - arena;
         std::memset(valid + at / 8, 0, (gone.bytes + 7) / 8);
         if (gone.bytes >= (1 << 20)) {
-            madvise(gone.base, gone.bytes & ~size_t(4095), MADV_DONTNEED);
-            const uintptr_t from = (uintptr_t(cells + at / 4) + 4095) & ~uintptr_t(4095);
-            const uintptr_t to = uintptr_t(cells + (at + gone.bytes) / 4) & ~uintptr_t(4095);
-            if (to > from) madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+            give_back_pages(uintptr_t(gone.base), uintptr_t(gone.base) + gone.bytes);
+            give_back_pages(uintptr_t(cells + at / 4), uintptr_t(cells + (at + gone.bytes) / 4));
         }
         free_places[gone.reserved].push_back(at);
+    }
+
+    // The whole pages of a range; what shares a page with something else stays.
+    static void give_back_pages(uintptr_t from, uintptr_t to) {
+        from = (from + 4095) & ~uintptr_t(4095);
+        to &= ~uintptr_t(4095);
+        if (to > from) madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
     }
 
     bool owns(const void* pointer) const {

@@ -81,3 +81,4 @@ static uint64_t launches = 0, unwritten_reads = 0;
 }  // namespace crucible
 
 #include "hooks.h"
+#include "copies.h"

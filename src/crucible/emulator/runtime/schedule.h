@@ -50,7 +50,7 @@ static void renew_block(Block& block, uint64_t linear) {
     block.epoch = 1;
     block.live = block.threads;
     block.waiting = block.next = 0;
-    block.reported_exit = block.votes = false;
+    block.votes = false;
     block.acquired.clear();
     block.named_count.clear();
     // Variables keep their places from block to block, so only what they cover is forgotten.
@@ -129,9 +129,8 @@ static void thread_done(Fiber* fiber) {
     // Lanes that wait for this one need wait no longer.
     const int number = fiber->ids.linear / 32;
     block->warps[number].live &= ~(1u << fiber->ids.lane);
-    const uint32_t live = block->warps[number].waiting;
-    for (int lane = 0; lane < 32; ++lane) {
-        if (!(live >> lane & 1)) continue;
+    for (uint32_t waiting = block->warps[number].waiting; waiting; waiting &= waiting - 1) {
+        const int lane = __builtin_ctz(waiting);
         Fiber* other = lane_of(block, number, lane);
         if (other->state != kAtWarp || other->call->op == kActive) continue;
         const uint32_t group = gathered(block, number, other->call);
@@ -142,12 +141,20 @@ static void thread_done(Fiber* fiber) {
     if (block->live) try_barrier(block);
 }
 
+// The thread whose turn it is after one that ended without ever waiting; null when the scheduler has others to resume.
+static Fiber* successor(Block* block) {
+    if (!block->ready.empty() || block->next == block->threads) return nullptr;
+    return &block->fibers[thread_order[block->next++]];
+}
+
 static void fiber_main() {
-    Fiber* fiber = current;
-    launch->thread(launch->closure);
-    thread_done(fiber);
-    leave(fiber);
-    __builtin_unreachable();
+    for (;;) {
+        Fiber* fiber = current;
+        launch->thread(launch->closure);
+        thread_done(fiber);
+        if (Fiber* next = successor(fiber->block)) hand_over(fiber, next);
+        else leave(fiber);
+    }
 }
 
 // Lanes that asked who is active: those of a warp that stand at one place answer each other.
@@ -245,7 +252,7 @@ static Progress run_block(Block* block) {
         Fiber* fiber = next_fiber(block);
         if (fiber) {
             fiber->state = kReady;
-            resume(fiber);
+            fiber = resume(fiber);
             if (launch->aborted) return kAborted;
             if (fiber->state == kDone) {
                 free_stacks.push_back(fiber->stack);

@@ -6,6 +6,7 @@ static bool timer_made = false;
 static uint64_t seen_resumes = 0;
 static double same_thread_s = 0;
 constexpr double kTickS = 0.1;
+constexpr const char* kDivision = "integer division by zero, or of the least integer by -1";
 static uintptr_t module_end = 0;
 static char signal_stack[64 << 10];
 
@@ -24,6 +25,16 @@ static void end_launch(void* context, int error) {
 
 static bool in_module(uintptr_t pc) { return launch && pc >= launch->module_base && pc < module_end; }
 
+static Fault signalled(int signal, uintptr_t pc, uintptr_t address) {
+    const uintptr_t stack = uintptr_t(current->stack);
+    if (signal == SIGFPE) return fault_here("division-by-zero", pc, kDivision);
+    if (signal == SIGILL)
+        return fault_here("illegal-instruction", pc, "illegal instruction: undefined behaviour that the compiler made a trap");
+    if (address - stack < 4096 || (address < stack && stack - address < 65536))
+        return fault_here("out-of-bounds-local", pc, "the thread's stack is used up: endless recursion, or over 120 KiB of local memory");
+    return fault_here("out-of-bounds-global", pc, "access to", address);
+}
+
 static void on_fault(int signal, siginfo_t* info, void* context) {
     if (!current || !launch) {
         sigaction(signal, earlier(signal), nullptr);  // not a kernel's: as if we had never been here
@@ -40,16 +51,9 @@ static void on_fault(int signal, siginfo_t* info, void* context) {
                 pc = *reinterpret_cast<uintptr_t*>(at);
                 break;
             }
-    if (signal == SIGFPE) {
-        report(fault_here("division-by-zero", pc, "integer division by zero, or of the least integer by -1"));
-    } else if (signal == SIGILL) {
-        report(fault_here("illegal-instruction", pc, "illegal instruction: undefined behaviour that the compiler made a trap"));
-    } else if (address - uintptr_t(current->stack) < 4096 || (address < uintptr_t(current->stack) && uintptr_t(current->stack) - address < 65536)) {
-        report(fault_here("out-of-bounds-local", pc, "the thread's stack is used up: endless recursion, or over 120 KiB of local memory"));
-    } else {
-        report(fault_here("out-of-bounds-global", pc, "access to", address));
-    }
-    if (!faults.empty()) faults.back().fatal = 700;
+    Fault fault = signalled(signal, pc, address);
+    fault.fatal = 700;
+    report(std::move(fault));
     end_launch(context, 700);
 }
 

@@ -83,7 +83,7 @@ struct SharedVariable {
 struct Block {
     uint32_t index[3], linear, serial, epoch;
     int threads, live, waiting, next;
-    bool reported_exit, votes;  // votes: somebody waits at a barrier that counts
+    bool votes;  // votes: somebody waits at a barrier that counts
     std::vector<Fiber> fibers;
     std::vector<Warp> warps;
     std::deque<Fiber*> ready, yielded;

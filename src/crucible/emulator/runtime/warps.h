@@ -230,6 +230,16 @@ static void finish_group(Block* block, int number, uint32_t group, uint32_t mask
 
 // ---- barriers of a block
 
+// Barriers that some thread has come to since the runtime was started: extension, file and line.
+static std::set<std::pair<std::string, std::string>> reached;
+static const char* reached_last = nullptr;
+
+static void note_reached(const char* site) {
+    if (!site || site == reached_last) return;
+    reached_last = site;
+    reached.emplace(launch->module_file, site);
+}
+
 static void release_barrier(Block* block) {
     int count = 0, all = 1, any = 0;
     const bool votes = block->votes;
@@ -263,7 +273,7 @@ static void release_barrier(Block* block) {
         if (!first) {
             first = fiber.pc;
             first_fiber = &fiber;
-        } else if (fiber.pc != first && !known_race(fiber.pc, first, "divergent-barrier")) {
+        } else if (fiber.pc != first && !known("divergent-barrier", fiber.pc, first)) {
             Fault fault = fault_here("divergent-barrier", fiber.pc, "threads of one block wait at different barriers");
             where(&fiber, fault.block, fault.thread);
             fault.has_other = true;
@@ -277,34 +287,15 @@ static void release_barrier(Block* block) {
     }
 }
 
-// Some threads have ended before a barrier that others wait at.
-static void ended_before_barrier(Block* block) {
-    if (block->reported_exit) return;
-    block->reported_exit = true;
-    const Fiber *waiting = nullptr, *ended = nullptr;
-    for (const Fiber& fiber : block->fibers) {
-        if (fiber.state == kAtBarrier && !waiting) waiting = &fiber;
-        if (fiber.state == kDone && !ended) ended = &fiber;
-    }
-    if (!waiting || !ended) return;
-    Fault fault = fault_here("divergent-barrier", waiting->pc,
-                             format("%d of %d threads of the block had ended before this barrier",
-                                    block->threads - block->live, block->threads));
-    where(waiting, fault.block, fault.thread);
-    fault.has_other = true;
-    where(ended, fault.other_block, fault.other_thread);
-    report(std::move(fault));
-}
-
+// Threads that have ended are not waited for: since Volta a barrier needs all that have not (Volta tuning guide).
 static void try_barrier(Block* block) {
-    if (!block->waiting || block->waiting != block->live) return;
-    if (block->live != block->threads) ended_before_barrier(block);
-    release_barrier(block);
+    if (block->waiting && block->waiting == block->live) release_barrier(block);
 }
 
-[[gnu::noinline]] static int barrier(int kind, int value, uintptr_t pc) {
+[[gnu::noinline]] static int barrier(int kind, int value, const char* site, uintptr_t pc) {
     Fiber* fiber = current;
     settle_pending();
+    note_reached(site);
     fiber->barrier_kind = kind;
     fiber->barrier_value = value;
     fiber->block->votes |= kind != 0;
@@ -321,7 +312,7 @@ static void try_barrier(Block* block) {
     Fiber* fiber = current;
     Block* block = fiber->block;
     if (id == 0 && (threads == 0 || threads == block->threads)) {
-        barrier(0, 0, pc);
+        barrier(0, 0, nullptr, pc);
         return;
     }
     settle_pending();

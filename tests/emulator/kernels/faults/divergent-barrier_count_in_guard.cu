@@ -16,6 +16,8 @@ __global__ void count_positive(const float* x, int* out, int n) {
         if (threadIdx.x == 0) out[blockIdx.x] = count;
     }
 #endif
+    __syncthreads(); // FAULT
+    if (threadIdx.x == 1) out[blockIdx.x] += 1;
 }
 
 torch::Tensor run(torch::Tensor x) {

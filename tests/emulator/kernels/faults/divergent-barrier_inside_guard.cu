@@ -20,6 +20,8 @@ __global__ void difference_in_guard(const float* x, float* out, int n) {
         out[i] = t > 0 ? s[t] - s[t - 1] : s[t];
     }
 #endif
+    __syncthreads(); // FAULT
+    if (i < n && t == 0) out[i] += s[1];
 }
 
 torch::Tensor run(torch::Tensor x) {

@@ -50,6 +50,13 @@ enum Order : int { kRelaxed = 0, kAcquire = 1, kRelease = 2 };
 
 }  // namespace crucible
 
+// Calls that threads meet at stay where the source has them: neither merged with another arm's nor made two of.
+#ifdef __clang__
+#define CRUCIBLE_HERE __attribute__((nomerge, convergent))
+#else
+#define CRUCIBLE_HERE
+#endif
+
 extern "C" {
 extern crucible::Ids* crucible_ids;
 int crucible_run(const crucible::Kernel*, const crucible::Shape*, void (*thread)(void*), void* closure,
@@ -57,10 +64,10 @@ int crucible_run(const crucible::Kernel*, const crucible::Shape*, void (*thread)
 void* crucible_shared(const void* site, size_t size, size_t align, const char* name, const uint32_t* dims);
 void* crucible_dynamic_shared(const char* name);
 size_t crucible_dynamic_shared_bytes();
-int crucible_barrier(int kind, int value);
-void crucible_named_barrier(int id, int threads, int wait);
-void crucible_grid_barrier();
-uint64_t crucible_warp(int op, uint32_t mask, int source, uint64_t value, uint32_t size);
+CRUCIBLE_HERE int crucible_barrier(int kind, int value, const char* site);  // site: its file and line
+CRUCIBLE_HERE void crucible_named_barrier(int id, int threads, int wait);
+CRUCIBLE_HERE void crucible_grid_barrier();
+CRUCIBLE_HERE uint64_t crucible_warp(int op, uint32_t mask, int source, uint64_t value, uint32_t size);
 uint32_t crucible_present_lanes();
 void crucible_gather(uint32_t mask, uint64_t value, uint64_t* all);
 void* crucible_shared_base();
@@ -71,6 +78,8 @@ void crucible_fence();
 void crucible_atomic(const void*, size_t size);  // before an atomic operation, which the caller then does plainly
 void crucible_observed(const void*, uint64_t value, int order);  // what an atomic or volatile read saw: spin loops yield
 void crucible_check(const void*, size_t size, int write);
+void* crucible_copy(void* to, const void* from, size_t bytes);  // memcpy and memmove, memset, of watched memory
+void* crucible_fill(void* to, int value, size_t bytes);
 void crucible_trap(const char* why);
 void crucible_yield();
 uint64_t crucible_clock();

@@ -10,6 +10,12 @@
 #include <type_traits>
 #include <typeinfo>
 
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1  // as g++ says it
+#endif
+#endif
+
 #include "abi.h"
 #include "vectors.h"
 
@@ -86,9 +92,14 @@ CRUCIBLE_INLINE T atomically(T* at, F change) {
 // Values travel in registers: a buffer would be memory that the sanitizer watches.
 template <class T>
 CRUCIBLE_INLINE T shuffled(uint32_t mask, T value, int source, int op = kShuffleNear) {
-    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 16);
-    if constexpr (sizeof(T) == 8) return __builtin_bit_cast(T, crucible_warp(op, mask, source, __builtin_bit_cast(uint64_t, value), 8));
-    else if constexpr (sizeof(T) == 4) return __builtin_bit_cast(T, uint32_t(crucible_warp(op, mask, source, __builtin_bit_cast(uint32_t, value), 4)));
+    static_assert(is_plain<T> && sizeof(T) <= 16);
+    if constexpr (sizeof(T) == 8) {
+        uint64_t word;
+        __builtin_memcpy(&word, &value, 8);
+        word = crucible_warp(op, mask, source, word, 8);
+        __builtin_memcpy(&value, &word, 8);
+        return value;
+    } else if constexpr (sizeof(T) == 4) return __builtin_bit_cast(T, uint32_t(crucible_warp(op, mask, source, __builtin_bit_cast(uint32_t, value), 4)));
     else if constexpr (sizeof(T) == 2) return __builtin_bit_cast(T, uint16_t(crucible_warp(op, mask, source, __builtin_bit_cast(uint16_t, value), 2)));
     else if constexpr (sizeof(T) == 1) return __builtin_bit_cast(T, uint8_t(crucible_warp(op, mask, source, __builtin_bit_cast(uint8_t, value), 1)));
     else {
@@ -203,10 +214,12 @@ static constexpr crucible::Triple<crucible::k_blockDim> blockDim{};
 static constexpr crucible::Triple<crucible::k_gridDim> gridDim{};
 static constexpr int warpSize = 32;
 
-#define __syncthreads() ((void)crucible_barrier(0, 0))
-#define __syncthreads_count(p) (crucible_barrier(1, !!(p)))
-#define __syncthreads_and(p) (crucible_barrier(2, !!(p)))
-#define __syncthreads_or(p) (crucible_barrier(3, !!(p)))
+#define CRUCIBLE_WORDS(x) #x
+#define CRUCIBLE_SITE(line) __FILE__ ":" CRUCIBLE_WORDS(line)
+#define __syncthreads() ((void)crucible_barrier(0, 0, CRUCIBLE_SITE(__LINE__)))
+#define __syncthreads_count(p) (crucible_barrier(1, !!(p), CRUCIBLE_SITE(__LINE__)))
+#define __syncthreads_and(p) (crucible_barrier(2, !!(p), CRUCIBLE_SITE(__LINE__)))
+#define __syncthreads_or(p) (crucible_barrier(3, !!(p), CRUCIBLE_SITE(__LINE__)))
 CRUCIBLE_INLINE void __syncwarp(unsigned mask = 0xffffffffu) { crucible::warp(crucible::kSync, mask); }
 CRUCIBLE_INLINE void __threadfence() { crucible_fence(); }
 CRUCIBLE_INLINE void __threadfence_block() { crucible_fence(); }
@@ -312,6 +325,25 @@ CRUCIBLE_CAS(crucible_ull)
 CRUCIBLE_CAS(unsigned short)
 
 // ---- memory operations by name
+// memcpy and its like in a candidate's text (rewrite.py). What one load and one store can do is left to them: the
+// sanitizer passes see those, and g++'s sees no call of memcpy.
+#ifdef __SANITIZE_THREAD__
+#define CRUCIBLE_WATCHED(n) (!(__builtin_constant_p(n) && (n) <= 16 && ((n) & ((n) - 1)) == 0))
+#else
+#define CRUCIBLE_WATCHED(n) false
+#endif
+CRUCIBLE_INLINE void* crucible_memcpy(void* to, const void* from, size_t n) {
+    return CRUCIBLE_WATCHED(n) ? crucible_copy(to, from, n) : __builtin_memcpy(to, from, n);
+}
+CRUCIBLE_INLINE void* crucible_memmove(void* to, const void* from, size_t n) {
+    return CRUCIBLE_WATCHED(n) ? crucible_copy(to, from, n) : __builtin_memmove(to, from, n);
+}
+CRUCIBLE_INLINE void* crucible_memset(void* to, int value, size_t n) {
+    return CRUCIBLE_WATCHED(n) ? crucible_fill(to, value, n) : __builtin_memset(to, value, n);
+}
+namespace std {
+using ::crucible_memcpy, ::crucible_memmove, ::crucible_memset;
+}
 #define CRUCIBLE_LOAD(NAME) template <class T> CRUCIBLE_INLINE T NAME(const T* at) { return *at; }
 CRUCIBLE_LOAD(__ldg)
 CRUCIBLE_LOAD(__ldca)

