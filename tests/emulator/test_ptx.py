@@ -315,7 +315,7 @@ def inputs() -> list[list[list[int]]]:
 
 
 def statement(case: Case, at: int) -> str:
-    names = "abcd"[: len(case.constraints) - 1]
+    names = "abce"[: len(case.constraints) - 1]
     declared = "".join(
         f"{TYPES[letter]} {name} = read<{TYPES[letter]}>(in[({at} * {THREADS} + t) * 4 + {i}]); "
         for i, (name, letter) in enumerate(zip(names, case.constraints[1:], strict=True))

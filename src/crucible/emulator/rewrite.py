@@ -26,11 +26,11 @@ _PLAIN = {"is_cuda": "is_cpu", "kCUDA": "kCPU", "NULL": "nullptr", "__noinline__
 _NOT_COVERED = re.compile(
     r"cudaLaunchKernelEx\w*|cudaGraph\w*|cudaTextureObject_t|tex[123]D\w*|surf[123]D\w*|curand\w*|cublas\w+|cudnn\w+|cufft\w+|"
     r"cusparse\w+|cutlass|cute|__nv_fp6\w*|__nv_fp4\w*|CUtensorMap|thrust|nvshmem\w*|cudaImport\w*|cudaIpc\w*|"
-    r"cluster_group|this_cluster|nvcuda_tma|__cluster_dims__|cuLaunchKernel\w*|cuModule\w*|nvrtc\w*|cudaArray_t"
+    r"cluster_group|this_cluster|pipeline_shared_state|nvcuda_tma|__cluster_dims__|cuLaunchKernel\w*|cuModule\w*|nvrtc\w*|cudaArray_t"
 )
 _HEADERS_NOT_COVERED = re.compile(
     r"#\s*include\s*[<\"]((?:cublas|cudnn|cufft|cusparse|cusolver|curand|cutlass|cute|thrust|nccl|nvtx|cuda_fp6|cuda_fp4|"
-    r"cudaTypedefs|cuda/(?!atomic|std/)|ATen/native|ATen/cudnn|cuda_texture)[^>\"]*)"
+    r"cudaTypedefs|cuda/(?!atomic|std/|barrier|pipeline|functional)|ATen/native|ATen/cudnn|cuda_texture)[^>\"]*)"
 )
 
 

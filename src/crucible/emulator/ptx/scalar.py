@@ -110,7 +110,7 @@ def _function(it: Instruction, found: re.Match[str]) -> str | None:
 
 def _compared(it: Instruction, found: re.Match[str], at: int) -> str | None:
     """C++ for `a < b`, whose operands stand at `at`, with the third predicate's part."""
-    relation, operation, modifiers, name = found[1], found[2], found[3], found[4]
+    relation, operation, modifiers, name = found[1], found[2], found[3] or "", found[4]
     if len(it.operands) != at + (3 if operation else 2):
         return None
     a, b = (it.read(i, TYPES[name], flushed=".ftz" in modifiers) for i in (at, at + 1))

@@ -32,6 +32,7 @@
 #include "mma.h"
 #include "wmma.h"
 #include "ptx_memory.h"
-#include "blocks.h"
+#include "cub_device.h"
+#include "libcu.h"
 #include "bridge.h"
 #include "pybind.h"

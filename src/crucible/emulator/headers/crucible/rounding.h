@@ -36,7 +36,7 @@ template <class F>
 inline F add_rounded(F a, F b, Rounding how) {
     const F nearest = a + b;
     if (how == kNearest || how == kAway) return nearest;
-    if (nearest == 0 && a == -b && a != 0) return how == kDown ? F(-0.0) : F(0.0);
+    if (a == -b && std::signbit(a) != std::signbit(b)) return how == kDown ? F(-0.0) : F(0.0);
     const Wide<F> sum = Wide<F>(a) + b, rest = sum - nearest;
     return directed(nearest, rest != 0 ? sign_of(rest) : sign_of(lost<Wide<F>>(a, b, sum)), how);
 }
@@ -51,6 +51,7 @@ inline F fma_rounded(F a, F b, F c, Rounding how) {
     const F nearest = std::fma(a, b, c);
     if (how == kNearest) return nearest;
     const Wide<F> product = Wide<F>(a) * b, sum = product + c, rest = sum - nearest;
+    if (sum == 0 && std::signbit(a) ^ std::signbit(b) ^ std::signbit(c)) return how == kDown ? F(-0.0) : F(0.0);
     return directed(nearest, rest != 0 ? sign_of(rest) : sign_of(lost<Wide<F>>(product, c, sum)), how);
 }
 template <class F>
