@@ -377,3 +377,225 @@ def both_nan(case: Case, want: int, got: int) -> bool:
     """NaN of 32 and 64 bits keep what x86 makes of them; shorter ones are the GPU's."""
     form = {"f": F32, "d": F64}.get(case.constraints[0])
     return form is not None and all(math.isnan(form.decode(one)) for one in (want, got))
+
+
+COLLECTIVE = r"""
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+
+// ---- lanes: 32 values and 32 places to 8 results a lane
+__global__ void lanes(const int* x, const int* from, int* out) {
+    const int lane = threadIdx.x;
+    unsigned v = x[lane], b = from[lane], d[8];
+    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(d[0]) : "r"(v), "r"(b));
+    asm volatile("{.reg .pred p; shfl.sync.down.b32 %0|p, %2, 3, 0x181f, -1; selp.u32 %1, 1, 0, p;}" : "=r"(d[1]), "=r"(d[2]) : "r"(v));
+    asm volatile("shfl.sync.bfly.b32 %0, %1, 5, 31, 0xffffffff;" : "=r"(d[3]) : "r"(v));
+    asm volatile("shfl.sync.up.b32 %0, %1, 2, 0x1000, 0xffffffff;" : "=r"(d[4]) : "r"(v));
+    asm volatile("{.reg .pred p; setp.gt.s32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff;}" : "=r"(d[5]) : "r"(v));
+    asm volatile("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(d[6]) : "r"(v));
+    asm volatile("match.any.sync.b32 %0, %1, 0xffffffff;" : "=r"(d[7]) : "r"(b));
+    unsigned id;
+    asm("mov.u32 %0, %%laneid;" : "=r"(id));
+    for (int i = 0; i < 8; ++i) out[8 * id + i] = d[i];
+}
+
+// ---- memory: vectors by one access, hints, predicates, atomics of several types
+__global__ void memory(const float* x, float* out, unsigned* counts, __half2* halves, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    __shared__ unsigned total;
+    if (threadIdx.x == 0) total = 0;
+    asm volatile("bar.sync 0;" ::: "memory");
+    unsigned at = (unsigned)__cvta_generic_to_shared(&total);
+    if (i < n) {
+        float a, b, c, d;
+        asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(a), "=f"(b), "=f"(c), "=f"(d) : "l"(x + 4 * i));
+        asm volatile("{\n .reg .pred p;\n setp.gt.f32 p, %1, 0f00000000;\n"
+                     " @p st.global.cs.v2.f32 [%0], {%1, %2};\n @!p st.global.v2.f32 [%0], {%2, %1};\n}"
+                     :: "l"(out + 4 * i), "f"(a), "f"(b) : "memory");
+        asm volatile("st.global.v2.b32 [%0 + 8], {%1, %2};" :: "l"(out + 4 * i), "r"(__float_as_uint(c)), "r"(__float_as_uint(d)) : "memory");
+        unsigned old, one = 0x3c003c00;
+        asm volatile("atom.shared.add.u32 %0, [%1], %2;" : "=r"(old) : "r"(at), "r"(2u) : "memory");
+        asm volatile("red.global.max.u32 [%0], %1;" :: "l"(counts), "r"(old) : "memory");
+        asm volatile("red.relaxed.gpu.global.add.noftz.f16x2 [%0], %1;" :: "l"(halves), "r"(one) : "memory");
+        asm volatile("atom.global.cas.b32 %0, [%1], 0, 5;" : "=r"(old) : "l"(counts + 2) : "memory");
+        asm volatile("red.global.add.u32 [%0], 1;" :: "l"(counts + 3 + (old == 5)) : "memory");
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) asm volatile("red.global.add.u32 [%0], %1;" :: "l"(counts + 1), "r"(total) : "memory");
+}
+
+// ---- an mbarrier waited for in a loop of PTX; the values cross it
+__global__ void waited(const int* x, int* out) {
+    __shared__ unsigned long long barrier;
+    __shared__ int values[64];
+    unsigned at = (unsigned)__cvta_generic_to_shared(&barrier);
+    if (threadIdx.x == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], 64;" :: "r"(at) : "memory");
+    __syncthreads();
+    for (unsigned phase = 0; phase < 2; ++phase) {
+        if (phase == 0) values[threadIdx.x] = x[threadIdx.x];
+        asm volatile("{\n .reg .b64 state;\n mbarrier.arrive.shared::cta.b64 state, [%0];\n}" :: "r"(at) : "memory");
+        asm volatile("{\n .reg .pred P1;\n LAB_WAIT:\n mbarrier.try_wait.parity.shared::cta.b64 P1, [%0], %1;\n"
+                     " @P1 bra DONE;\n bra LAB_WAIT;\n DONE:\n}" :: "r"(at), "r"(phase) : "memory");
+        if (phase == 0) out[threadIdx.x] = values[63 - threadIdx.x];
+    }
+}
+
+// ---- products: bytes, doubles, halves into halves, eight-bit floats; a row of A and a column of B a lane's share
+__global__ void products(const signed char* a8, const signed char* b8, int* c8, const double* a64, const double* b64, double* c64,
+                         const __half* ah, const __half* bh, __half* ch, const unsigned char* af, const unsigned char* bf, float* cf) {
+    const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+    const int *a = (const int*)a8, *b = (const int*)b8;  // 16 x 32 by rows, 32 x 8 by columns
+    int d[4];
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(a[g * 8 + t]), "r"(a[(g + 8) * 8 + t]), "r"(a[g * 8 + t + 4]), "r"(a[(g + 8) * 8 + t + 4]),
+                   "r"(b[g * 8 + t]), "r"(b[g * 8 + t + 4]), "r"(1));
+    for (int e = 0; e < 4; ++e) c8[(g + e / 2 * 8) * 8 + t * 2 + e % 2] = d[e];
+    double s0, s1, zero = 0;
+    asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%4,%4};"
+                 : "=d"(s0), "=d"(s1) : "d"(a64[g * 4 + t]), "d"(b64[g * 4 + t]), "d"(zero));
+    c64[g * 8 + t * 2] = s0, c64[g * 8 + t * 2 + 1] = s1;
+    const unsigned *p = (const unsigned*)ah, *q = (const unsigned*)bh;  // 16 x 16 by rows, 16 x 8 by columns
+    unsigned h0, h1, none = 0;
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0,%1}, {%2,%3,%4,%5}, {%6,%7}, {%8,%8};"
+                 : "=r"(h0), "=r"(h1) : "r"(p[g * 8 + t]), "r"(p[(g + 8) * 8 + t]), "r"(p[g * 8 + t + 4]), "r"(p[(g + 8) * 8 + t + 4]),
+                   "r"(q[g * 8 + t]), "r"(q[g * 8 + t + 4]), "r"(none));
+    ((unsigned*)ch)[g * 4 + t] = h0, ((unsigned*)ch)[(g + 8) * 4 + t] = h1;
+    const unsigned *u = (const unsigned*)af, *v = (const unsigned*)bf;  // 16 x 32 e4m3, 32 x 8 e5m2
+    float f[4], nothing = 0;
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+                 : "=f"(f[0]), "=f"(f[1]), "=f"(f[2]), "=f"(f[3])
+                 : "r"(u[g * 8 + t]), "r"(u[(g + 8) * 8 + t]), "r"(u[g * 8 + t + 4]), "r"(u[(g + 8) * 8 + t + 4]),
+                   "r"(v[g * 8 + t]), "r"(v[g * 8 + t + 4]), "f"(nothing));
+    for (int e = 0; e < 4; ++e) cf[(g + e / 2 * 8) * 8 + t * 2 + e % 2] = f[e];
+}
+
+// ---- what stmatrix stores, ldmatrix loads; transposed once
+__global__ void turned(const unsigned* x, unsigned* out, unsigned short* shown) {
+    __shared__ __align__(16) unsigned short tile[4 * 64];
+    unsigned v[4], at = (unsigned)__cvta_generic_to_shared(tile + 8 * threadIdx.x);
+    for (int i = 0; i < 4; ++i) v[i] = x[32 * i + threadIdx.x];
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" :: "r"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+    __syncwarp();
+    for (int i = 0; i < 8; ++i) shown[32 * i + threadIdx.x] = tile[32 * i + threadIdx.x];
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(at));
+    for (int i = 0; i < 4; ++i) out[32 * i + threadIdx.x] = v[i];
+}
+"""
+COLLECTIVE_HOST = r"""
+#define I(t) t.data_ptr<int>()
+torch::Tensor run_lanes(torch::Tensor x, torch::Tensor from) { auto o = torch::zeros({32, 8}, x.options()); lanes<<<1, 32>>>(I(x), I(from), I(o)); return o; }
+std::vector<torch::Tensor> run_memory(torch::Tensor x, int n) {
+    auto o = torch::empty_like(x), c = torch::zeros({5}, x.options().dtype(torch::kInt)), h = torch::zeros({2}, x.options().dtype(torch::kHalf));
+    memory<<<(n + 63) / 64, 64>>>(x.data_ptr<float>(), o.data_ptr<float>(), (unsigned*)I(c), (__half2*)h.data_ptr<at::Half>(), n);
+    return {o, c, h};
+}
+torch::Tensor run_waited(torch::Tensor x) { auto o = torch::empty_like(x); waited<<<1, 64>>>(I(x), I(o)); return o; }
+std::vector<torch::Tensor> run_products(torch::Tensor a, torch::Tensor b, torch::Tensor x, torch::Tensor y, torch::Tensor p, torch::Tensor q,
+                                        torch::Tensor u, torch::Tensor v) {
+    auto c = torch::empty({16, 8}, a.options().dtype(torch::kInt)), z = torch::empty({8, 8}, x.options());
+    auto r = torch::empty({16, 8}, p.options()), w = torch::empty({16, 8}, a.options().dtype(torch::kFloat));
+    products<<<1, 32>>>((signed char*)a.data_ptr<int8_t>(), (signed char*)b.data_ptr<int8_t>(), I(c), x.data_ptr<double>(), y.data_ptr<double>(),
+        z.data_ptr<double>(), (__half*)p.data_ptr<at::Half>(), (__half*)q.data_ptr<at::Half>(), (__half*)r.data_ptr<at::Half>(),
+        u.data_ptr<uint8_t>(), v.data_ptr<uint8_t>(), w.data_ptr<float>());
+    return {c, z, r, w};
+}
+std::vector<torch::Tensor> run_turned(torch::Tensor x) {
+    auto o = torch::empty_like(x), s = torch::empty({256}, x.options().dtype(torch::kShort));
+    turned<<<1, 32>>>((unsigned*)I(x), (unsigned*)I(o), (unsigned short*)s.data_ptr<int16_t>()); return {o, s};
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+    m.def("lanes", &run_lanes); m.def("memory", &run_memory); m.def("waited", &run_waited); m.def("products", &run_products); m.def("turned", &run_turned);
+}
+"""
+
+
+@cache
+def collective() -> Any:
+    """The extension, or why there is none."""
+    try:
+        return emulator.load_inline("ptx_collective", "", COLLECTIVE + COLLECTIVE_HOST)
+    except RuntimeError as error:
+        return str(error)
+
+
+def run(name: str, *arguments: Any) -> Any:
+    built = collective()
+    assert not isinstance(built, str), built
+    emulator.forget()
+    result = getattr(built, name)(*arguments)
+    assert [fault.words for fault in emulator.faults() if fault.kind != "never-ran"] == []
+    return result
+
+
+def test_lanes_shuffle_vote_and_reduce() -> None:
+    chance = random.Random(3)
+    x, where = [chance.randint(-99, 99) for _ in range(32)], [chance.randrange(16) for _ in range(32)]
+    got = run("lanes", torch.tensor(x).int(), torch.tensor(where).int()).tolist()
+    ballot = signed(sum((value > 0) << i for i, value in enumerate(x)), 32)
+    for lane, row in enumerate(got):
+        inside = lane % 8 + 3 < 8  # 0x181f: segments of eight lanes
+        up = lane - 2 if lane % 16 >= 2 else lane
+        matches = signed(sum((other == where[lane]) << i for i, other in enumerate(where)), 32)
+        assert row == [x[where[lane]], x[lane + 3] if inside else x[lane], int(inside), x[lane ^ 5], x[up], ballot, max(x), matches]
+
+
+def test_memory_is_read_written_and_added_to() -> None:
+    x = torch.randn(4 * 150, generator=torch.Generator().manual_seed(1))
+    out, counts, halves = run("memory", x, 150)
+    want = x.reshape(150, 4).clone()
+    swapped = want[:, 0] <= 0
+    want[swapped, :2] = want[swapped][:, [1, 0]]
+    assert torch.equal(out.reshape(150, 4), want)
+    assert counts.tolist() == [126, 300, 5, 1, 149] and halves.tolist() == [150, 150]
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+def test_an_mbarrier_is_waited_for_and_orders_what_it_should(order: str) -> None:
+    x = torch.randint(0, 100, (64,)).int()
+    with emulator.schedule(order):
+        assert torch.equal(run("waited", x), x.flip(0))
+
+
+def test_products_of_all_kinds_of_elements() -> None:
+    generator = torch.Generator().manual_seed(2)
+    a, b = (torch.randint(-128, 128, shape, generator=generator).to(torch.int8) for shape in ((16, 32), (8, 32)))
+    x, y = (torch.randn(8, 4, generator=generator, dtype=torch.float64) for _ in range(2))
+    p, q = torch.randn(16, 16, generator=generator).half(), torch.randn(8, 16, generator=generator).half()
+    u, v = torch.randn(16, 32, generator=generator).to(torch.float8_e4m3fn), torch.randn(8, 32, generator=generator).to(torch.float8_e5m2)
+    c, z, r, w = run("products", a, b, x, y, p, q, u.view(torch.uint8), v.view(torch.uint8))
+    assert torch.equal(c, a.int() @ b.int().T + 1)
+    torch.testing.assert_close(z, x @ y.T)
+    torch.testing.assert_close(r, (p.float() @ q.float().T).half(), rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close(w, u.float() @ v.float().T)
+
+
+def test_matrices_are_stored_and_loaded_turned() -> None:
+    x = torch.randint(-(1 << 31), 1 << 31, (128,), generator=torch.Generator().manual_seed(3)).int()
+    out, shown = run("turned", x)
+    tiles = x.view(torch.int16).reshape(4, 8, 8)
+    assert torch.equal(shown.reshape(4, 8, 8), tiles)
+    assert torch.equal(out.view(torch.int16).reshape(4, 8, 8), tiles.transpose(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('asm("wgmma.fence.sync.aligned;");', "wgmma.fence.sync.aligned, line 2"),
+        ('asm volatile("{\\n"\n"mov.b32 %0, 1;\\n"\n"tcgen05.alloc.b32 [%0], 32;}" : "=r"(x));', "tcgen05.alloc.b32, line 4"),
+        ('asm("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%0}, {%1}, {%2}, {%3};" : "=f"(a) : "r"(b), "r"(c), "f"(d));', "mma.sync.aligned.m8n8k4"),
+        ('asm("atom.global.max.f32 %0, [%1], %2;" : "=f"(a) : "l"(b), "f"(c));', "atom.global.max.f32"),
+        ('asm("add.f32 %0, %1, undeclared;" : "=f"(a) : "f"(b));', "operand undeclared"),
+        ('asm(TEXT : "=f"(a));', "macro TEXT"),
+    ],
+)  # fmt: skip
+def test_what_has_no_translation_is_named(text: str, named: str) -> None:
+    with pytest.raises(emulator.NotCovered, match=re.escape(named)):
+        rewrite("\n" + text)
+
+
+def test_a_statement_in_a_macro_stays_in_its_macro() -> None:
+    text = '#define COMMIT() \\\n    asm volatile("cp.async.commit_group;" \\\n        :: )\nint x;'
+    lines = rewrite(text).text.split("\n")
+    assert len(lines) == 4 and all(line.endswith("\\") for line in lines[:2]) and lines[3] == "int x;"
