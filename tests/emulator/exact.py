@@ -80,7 +80,7 @@ class Format:
         whole, rest = divmod(scaled.numerator, scaled.denominator)
         remainder = Fraction(rest, scaled.denominator)
         half = Fraction(1, 2)
-        if away and remainder or how == "rn" and (remainder > half or (remainder == half and whole & 1)):
+        if (away and remainder) or (how == "rn" and (remainder > half or (remainder == half and whole & 1))):
             whole += 1
         bits = whole + ((exponent + self.bias - 1) << self.mantissa)
         if bits <= self.most:
@@ -135,7 +135,11 @@ def neg(a: Value) -> Value:
 
 
 def div(a: Value, b: Value) -> Value:
-    if any(isinstance(v, float) and math.isnan(v) for v in (a, b)) or (a == 0 and b == 0) or (not_finite(a) and not_finite(b)):
+    if (
+        any(isinstance(v, float) and math.isnan(v) for v in (a, b))
+        or (a == 0 and b == 0)
+        or (not_finite(a) and not_finite(b))
+    ):
         return math.nan
     if not_finite(a) or b == 0:
         return sign(a) * sign(b) * math.inf

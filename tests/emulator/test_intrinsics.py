@@ -1,5 +1,7 @@
 """Intrinsics and primitives against definitions: many in one kernel, over random and awkward numbers."""
 
+# ruff: noqa: E501  (an instruction and what it means stand on one line)
+
 from __future__ import annotations
 
 import types
@@ -165,7 +167,8 @@ std::vector<torch::Tensor> run_device(torch::Tensor x) {
 }
 """
 NAMES = ["directed", "shortened", "paired", "sorted", "tiled", "handed", "multiplied", "device"]
-BINDING = "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {%s}" % "".join(f'm.def("{n}", &run_{n});' for n in NAMES)
+DEFINED = "".join(f'm.def("{name}", &run_{name});' for name in NAMES)
+BINDING = "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {" + DEFINED + "}"
 AWKWARD = [0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan"), 1e-45, 1.2e-38, 3.4e38, 448.0, 464.0, 465.0, 57344.0,
            61440.0, 65504.0, 65520.0, 6e-8, 3e-8, 2.0**-24, 2.0**-9, 2.0**-10, 1.0 + 2.0**-11, 1.0 + 3 * 2.0**-11, 1.0 + 2.0**-8]  # fmt: skip
 
@@ -252,7 +255,11 @@ def test_pairs_round_once_an_operation(extension: types.ModuleType) -> None:
                 fused = form.encode(exact.add(exact.mul(a, b), c))
                 values = [form.decode(fused)]
                 relu = form.nan if values[0] != values[0] else fused if values[0] > 0 else 0
-                want = [fused, form.encode(exact.add(a, b)), relu] if form is F16 else [fused, form.encode(exact.mul(a, b))]
+                want = (
+                    [fused, form.encode(exact.add(a, b)), relu]
+                    if form is F16
+                    else [fused, form.encode(exact.mul(a, b))]
+                )
                 found = [got[6 * row + offset + i] >> shift & 0xFFFF for i in range(len(want))]
                 assert found == want, (form, given, found, want)
 

@@ -1,5 +1,7 @@
 """Inline PTX means here what the PTX ISA says: each instruction against a definition, over random and awkward numbers."""
 
+# ruff: noqa: E501, RUF005, UP031  (an instruction and what it means stand on one line)
+
 from __future__ import annotations
 
 import math
@@ -191,7 +193,9 @@ def floats() -> list[Case]:
                 Case(f"add.{t} %0, %1, %2;", letter * 3, rounded(form, lambda a, b, h=how: exact.add(a, b, h), how)),
                 Case(f"mul.{t} %0, %1, %2;", letter * 3, rounded(form, exact.mul, how)),
                 Case(f"div.{t} %0, %1, %2;", letter * 3, rounded(form, exact.div, how)),
-                Case(f"fma.{t} %0, %1, %2, %3;", letter * 4, rounded(form, lambda a, b, c, h=how: fused(a, b, c, h), how)),
+                Case(
+                    f"fma.{t} %0, %1, %2, %3;", letter * 4, rounded(form, lambda a, b, c, h=how: fused(a, b, c, h), how)
+                ),
             ]
         cases += [
             Case(f"cvt.{mode}.f32.f64 %0, %1;", "fd", lambda a, h=how: F32.encode(F64.decode(a), h)),
@@ -370,7 +374,12 @@ def test_an_instruction_gives_what_its_definition_says(at: int) -> None:
     case, width = CASES[at], SIZES[CASES[at].constraints[0]]
     for given, got in zip(inputs()[at], results()[at], strict=True):
         want, shown = case.meaning(*given) & (1 << width) - 1, got & (1 << width) - 1
-        assert abs(want - shown) <= case.ulps or both_nan(case, want, shown), (case.text, [hex(one) for one in given], hex(shown), hex(want))
+        assert abs(want - shown) <= case.ulps or both_nan(case, want, shown), (
+            case.text,
+            [hex(one) for one in given],
+            hex(shown),
+            hex(want),
+        )
 
 
 def both_nan(case: Case, want: int, got: int) -> bool:
@@ -538,7 +547,16 @@ def test_lanes_shuffle_vote_and_reduce() -> None:
         inside = lane % 8 + 3 < 8  # 0x181f: segments of eight lanes
         up = lane - 2 if lane % 16 >= 2 else lane
         matches = signed(sum((other == where[lane]) << i for i, other in enumerate(where)), 32)
-        assert row == [x[where[lane]], x[lane + 3] if inside else x[lane], int(inside), x[lane ^ 5], x[up], ballot, max(x), matches]
+        assert row == [
+            x[where[lane]],
+            x[lane + 3] if inside else x[lane],
+            int(inside),
+            x[lane ^ 5],
+            x[up],
+            ballot,
+            max(x),
+            matches,
+        ]
 
 
 def test_memory_is_read_written_and_added_to() -> None:
@@ -563,7 +581,10 @@ def test_products_of_all_kinds_of_elements() -> None:
     a, b = (torch.randint(-128, 128, shape, generator=generator).to(torch.int8) for shape in ((16, 32), (8, 32)))
     x, y = (torch.randn(8, 4, generator=generator, dtype=torch.float64) for _ in range(2))
     p, q = torch.randn(16, 16, generator=generator).half(), torch.randn(8, 16, generator=generator).half()
-    u, v = torch.randn(16, 32, generator=generator).to(torch.float8_e4m3fn), torch.randn(8, 32, generator=generator).to(torch.float8_e5m2)
+    u, v = (
+        torch.randn(16, 32, generator=generator).to(torch.float8_e4m3fn),
+        torch.randn(8, 32, generator=generator).to(torch.float8_e5m2),
+    )
     c, z, r, w = run("products", a, b, x, y, p, q, u.view(torch.uint8), v.view(torch.uint8))
     assert torch.equal(c, a.int() @ b.int().T + 1)
     torch.testing.assert_close(z, x @ y.T)

@@ -72,7 +72,11 @@ def translate(tokens: list[Token], line: int) -> str:
     for i, (constraint, expression) in enumerate(inputs, len(outputs)):
         before.append(_entered(i, constraint, expression))
     body = _body(_template(sections[0], line), given)
-    return "do { " + " ".join([*before, "uint32_t crucible_carry = 0;" if "crucible_carry" in body else "", body, *after]) + " } while (0)"
+    return (
+        "do { "
+        + " ".join([*before, "uint32_t crucible_carry = 0;" if "crucible_carry" in body else "", body, *after])
+        + " } while (0)"
+    )
 
 
 def _entered(i: int, constraint: str, expression: str) -> str:
@@ -116,14 +120,18 @@ def _template(section: list[Token], line: int) -> list[_Text]:
         if token.kind == "string" and (raw := re.fullmatch(r'R"([^(]*)\((.*)\)\1"', token.text, re.DOTALL)):
             parts += [_Text(token.line + i, f"{row}\n") for i, row in enumerate(raw[2].split("\n"))]
         elif token.kind == "string":
-            parts.append(_Text(token.line, token.text[1:-1].replace("\\n", "\n").replace("\\t", " ").replace("\\\n", "")))
+            parts.append(
+                _Text(token.line, token.text[1:-1].replace("\\n", "\n").replace("\\t", " ").replace("\\\n", ""))
+            )
         elif token.matters:
             raise NotCovered(f"inline PTX whose text comes from the macro {token.text}, line {line}")
     return parts
 
 
 def _body(parts: list[_Text], given: list[str]) -> str:
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", lambda found: " " * len(found[0]), "".join(part.text for part in parts), flags=re.DOTALL)
+    text = re.sub(
+        r"//[^\n]*|/\*.*?\*/", lambda found: " " * len(found[0]), "".join(part.text for part in parts), flags=re.DOTALL
+    )
     ends: list[tuple[int, int]] = []
     for part in parts:
         ends.append((len(part.text) + (ends[-1][0] if ends else 0), part.line))
@@ -239,6 +247,8 @@ def _scalar(text: str, scope: _Scope, given: list[str], line: int) -> str:
     elif bits := re.fullmatch(r"0([fFdD])([0-9a-fA-F]+)", text):
         single = bits[1] in "fF"
         return f"__builtin_bit_cast({'float' if single else 'double'}, 0x{bits[2]}{'u' if single else 'ull'})"
-    elif text == "_" or re.fullmatch(r"[+-]?(0[xX][0-9a-fA-F]+|\d+)U?|[+-]?\d*\.?\d+([eE][+-]?\d+)?|[+-]?\d+\.\d*", text):
+    elif text == "_" or re.fullmatch(
+        r"[+-]?(0[xX][0-9a-fA-F]+|\d+)U?|[+-]?\d*\.?\d+([eE][+-]?\d+)?|[+-]?\d+\.\d*", text
+    ):
         return text
     raise NotCovered(f"inline PTX operand {text}, line {line}")

@@ -14,7 +14,8 @@ _SHAPES = {
     ("f16", "f16"): "m16n8k8 m16n8k16", ("bf16", "bf16"): "m16n8k8 m16n8k16", ("tf32", "tf32"): "m16n8k4 m16n8k8",
     ("f64", "f64"): "m8n8k4 m16n8k4 m16n8k8 m16n8k16",
 }  # fmt: skip
-_ACCUMULATORS = {"f16": ("f32", "f16"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",), "s8": ("s32",), "u8": ("s32",),
+_ACCUMULATORS = {"f16": ("f32", "f16"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",), 
+                 "s8": ("s32",), "u8": ("s32",),
                  "e4m3": ("f32", "f16"), "e5m2": ("f32", "f16")}  # fmt: skip
 
 
@@ -29,7 +30,12 @@ def _mma(it: Instruction, found: re.Match[str]) -> str | None:
     if c not in _ACCUMULATORS[a] or (clamps and d != "s32"):
         return None
     per = 32 // min(_BITS[_ELEMENTS[a]], 32)
-    counts = [m // 4 // (2 if d == "f16" else 1), m // 8 * k // 4 // per, k // 4 // per, m // 4 // (2 if c == "f16" else 1)]
+    counts = [
+        m // 4 // (2 if d == "f16" else 1),
+        m // 8 * k // 4 // per,
+        k // 4 // per,
+        m // 4 // (2 if c == "f16" else 1),
+    ]
     parts = [several(operand) for operand in it.operands]
     if [len(part) for part in parts] != counts:
         return None
@@ -45,7 +51,8 @@ def _mma(it: Instruction, found: re.Match[str]) -> str | None:
         f"{str(bool(clamps)).lower()}>(crucible_a, crucible_b, crucible_c, crucible_d);"
     )
     out = " ".join(put(one, f"crucible_d[{i}]") for i, one in enumerate(parts[0]))
-    arrays = f"{words} crucible_a[{counts[1]}], crucible_b[{counts[2]}]; {_word_of(c)} crucible_c[{counts[3]}]; {_word_of(d)} crucible_d[{counts[0]}];"
+    arrays = f"{words} crucible_a[{counts[1]}], crucible_b[{counts[2]}]; {_word_of(c)} crucible_c[{counts[3]}]; "
+    arrays += f"{_word_of(d)} crucible_d[{counts[0]}];"
     return f"{{ {arrays} {fill}{call} {out} }}"
 
 
@@ -57,18 +64,24 @@ def _ldmatrix(it: Instruction, found: re.Match[str]) -> str | None:
     count, transposed, to = int(found[1]), str(bool(found[2])).lower(), several(it.operands[0])
     if len(to) != count:
         return None
-    address = f"uint64_t({it.operands[1]})" if found[3] else f"__cvta_generic_to_shared((const void*)({it.operands[1]}))"
+    address = (
+        f"uint64_t({it.operands[1]})" if found[3] else f"__cvta_generic_to_shared((const void*)({it.operands[1]}))"
+    )
     store = " ".join(put(one, f"crucible_v[{i}]") for i, one in enumerate(to))
-    return f"{{ uint32_t crucible_v[{count}]; ::crucible::ldmatrix<{count}, {transposed}>(crucible_v, {address}); {store} }}"
+    load = f"::crucible::ldmatrix<{count}, {transposed}>(crucible_v, {address});"
+    return f"{{ uint32_t crucible_v[{count}]; {load} {store} }}"
 
 
 def _stmatrix(it: Instruction, found: re.Match[str]) -> str | None:
     count, transposed, values = int(found[1]), str(bool(found[2])).lower(), several(it.operands[1])
     if len(values) != count:
         return None
-    address = f"uint64_t({it.operands[0]})" if found[3] else f"__cvta_generic_to_shared((const void*)({it.operands[0]}))"
+    address = (
+        f"uint64_t({it.operands[0]})" if found[3] else f"__cvta_generic_to_shared((const void*)({it.operands[0]}))"
+    )
     fill = ", ".join(f"::crucible::ptx::as<uint32_t>({value})" for value in values)
-    return f"{{ const uint32_t crucible_v[{count}] = {{{fill}}}; ::crucible::stmatrix<{count}, {transposed}>(crucible_v, {address}); }}"
+    store = f"::crucible::stmatrix<{count}, {transposed}>(crucible_v, {address});"
+    return f"{{ const uint32_t crucible_v[{count}] = {{{fill}}}; {store} }}"
 
 
 def _shuffle(it: Instruction, found: re.Match[str]) -> str | None:
@@ -92,7 +105,8 @@ def _match(it: Instruction, found: re.Match[str]) -> str | None:
     given = f"{it.read(2, 'uint32_t')}, {it.read(1, type_)}"
     if found[1] == "any":
         return put(to, f"__match_any_sync({given})")
-    return f"{{ int crucible_q; {put(to, f'__match_all_sync({given}, &crucible_q)')} {put(same[0], 'bool(crucible_q)') if same else ''} }}"
+    agreed = put(same[0], "bool(crucible_q)") if same else ""
+    return f"{{ int crucible_q; {put(to, f'__match_all_sync({given}, &crucible_q)')} {agreed} }}"
 
 
 def _reduce(it: Instruction, found: re.Match[str]) -> str | None:

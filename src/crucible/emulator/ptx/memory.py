@@ -31,8 +31,10 @@ def _load(it: Instruction, found: re.Match[str]) -> str | None:
         return None
     to = several(operands[0])
     kind = "kVolatile" if order == "volatile" else "kAcquired" if order in ("acquire", "relaxed") else "kPlain"
-    load = f"::crucible::ptx::load<{type_}, {len(to)}, ::crucible::ptx::{kind}>(crucible_v, {_pointer(space, operands[1])});"
-    return f"{{ {type_} crucible_v[{len(to)}]; {load} {' '.join(put(one, f'crucible_v[{i}]') for i, one in enumerate(to))} }}"
+    place = _pointer(space, operands[1])
+    load = f"::crucible::ptx::load<{type_}, {len(to)}, ::crucible::ptx::{kind}>(crucible_v, {place});"
+    moves = " ".join(put(one, f"crucible_v[{i}]") for i, one in enumerate(to))
+    return f"{{ {type_} crucible_v[{len(to)}]; {load} {moves} }}"
 
 
 def _store(it: Instruction, found: re.Match[str]) -> str | None:
@@ -52,7 +54,11 @@ def _atomic(it: Instruction, found: re.Match[str]) -> str | None:
     if form == "red":
         operands.insert(0, "_")
     parts = [several(operand) for operand in operands]
-    if len(parts) != (4 if operation == "cas" else 3) or not _exists(operation, name) or (form == "red" and operation == "cas"):
+    if (
+        len(parts) != (4 if operation == "cas" else 3)
+        or not _exists(operation, name)
+        or (form == "red" and operation == "cas")
+    ):
         return None
     type_ = TYPES[name]
     fence = "crucible_fence();" if order in ("release", "acq_rel") else ""
@@ -60,7 +66,12 @@ def _atomic(it: Instruction, found: re.Match[str]) -> str | None:
     for i in range(len(parts[2])):
         address = f"({type_}*)({_pointer(space, operands[1])}) + {i}"
         values = ", ".join(f"::crucible::ptx::as<{type_}>({part[i]})" for part in parts[2:])
-        out.append(put(parts[0][i] if form == "atom" else "_", f"::crucible::ptx::atom_{operation}<{type_}>({address}, {values})"))
+        out.append(
+            put(
+                parts[0][i] if form == "atom" else "_",
+                f"::crucible::ptx::atom_{operation}<{type_}>({address}, {values})",
+            )
+        )
     return f"{{ {fence} {' '.join(out)} }}"
 
 
@@ -123,8 +134,8 @@ RULES: list[Rule] = [
     rule(r"cp\.async\.wait_group", lambda it, found: f"crucible_copy_wait({it.operands[0]});"),
     rule(r"cp\.async\.mbarrier\.arrive(\.noinc)?(\.shared(?:::cta)?)?\.b64", _copies_arrive),
     rule(
-        r"mbarrier\.(init|inval|arrive|arrive_drop|arrive\.expect_tx|expect_tx|complete_tx|test_wait|try_wait)(\.parity)?"
-        r"(?:\.(?:acquire|release|relaxed))?(?:\.cta)?(\.shared(?:::cta)?)?\.b64",
+        r"mbarrier\.(init|inval|arrive|arrive_drop|arrive\.expect_tx|expect_tx|complete_tx|test_wait|try_wait)"
+        r"(\.parity)?(?:\.(?:acquire|release|relaxed))?(?:\.cta)?(\.shared(?:::cta)?)?\.b64",
         _mbarrier,
     ),
     rule(r"(?:membar|fence)(?:\.\w+(?:::\w+)*)+", lambda it, found: "crucible_fence();"),

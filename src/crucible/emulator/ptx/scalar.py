@@ -59,7 +59,8 @@ def _field(it: Instruction, found: re.Match[str]) -> str | None:
 
 def _words(it: Instruction, found: re.Match[str]) -> str | None:
     """Instructions on 32-bit words that are one function each."""
-    forms = {"prmt": ("prmt", 3), "lop3": ("lop3", 4), "shf.l.wrap": ("shf_l<true>", 3), "shf.l.clamp": ("shf_l<false>", 3),
+    forms = {"prmt": ("prmt", 3), "lop3": ("lop3", 4), "shf.l.wrap": ("shf_l<true>", 3),
+             "shf.l.clamp": ("shf_l<false>", 3),
              "shf.r.wrap": ("shf_r<true>", 3), "shf.r.clamp": ("shf_r<false>", 3)}  # fmt: skip
     function, count = forms[found[1]]
     reads = it.reads("uint32_t", count)
@@ -81,7 +82,12 @@ def _floating(it: Instruction, found: re.Match[str]) -> str | None:
     reads = it.reads(TYPES[name], count, flushed=flushed)
     known = {"rn", "ftz", "sat", "relu", "NaN", "xorsign"} | ({"rz", "rm", "rp"} if name in ("f32", "f64") else set())
     known |= {"full", "approx"} if operation == "div" else set()
-    if reads is None or set(modifiers) - known or "xorsign" in modifiers or ("relu" in modifiers and name not in _SHORT):
+    if (
+        reads is None
+        or set(modifiers) - known
+        or "xorsign" in modifiers
+        or ("relu" in modifiers and name not in _SHORT)
+    ):
         return None
     how = next((_ROUNDING[modifier] for modifier in modifiers if modifier in _ROUNDING), "kNearest")
     if operation in ("add", "sub", "mul", "fma", "mad", "div"):
@@ -124,7 +130,8 @@ def _setp(it: Instruction, found: re.Match[str]) -> str | None:
     first, *second = several(it.operands[0])
     if test is None or (second and found[2]) or found[4] in ("f16x2", "bf16x2"):
         return None
-    return f"{{ const bool crucible_t = {test}; {put(first, 'crucible_t')} {put(second[0], '!crucible_t') if second else ''} }}"
+    other = put(second[0], "!crucible_t") if second else ""
+    return f"{{ const bool crucible_t = {test}; {put(first, 'crucible_t')} {other} }}"
 
 
 def _select(it: Instruction, found: re.Match[str]) -> str | None:
@@ -153,7 +160,8 @@ def _move(it: Instruction, found: re.Match[str]) -> str | None:
 def _convert(it: Instruction, found: re.Match[str]) -> str | None:
     """`cvt.rni.sat.s8.f32`: one value to one value."""
     modifiers, to, from_ = found[1].split(".")[1:], found[2], found[3]
-    if set(modifiers) - {*_INTEGRAL, "ftz", "sat", "relu"} or {to, from_} & {"f16x2", "bf16x2", "pred"}:
+    unknown = {to, from_} - TYPES.keys() | {to, from_} & {"f16x2", "bf16x2", "pred"}
+    if unknown or set(modifiers) - {*_INTEGRAL, "ftz", "sat", "relu"}:
         return None
     how = next((_INTEGRAL[modifier] for modifier in modifiers if modifier in _INTEGRAL), "kNearest")
     integral = str(any(modifier.endswith("i") for modifier in modifiers)).lower()
@@ -173,8 +181,8 @@ def _convert_pair(it: Instruction, found: re.Match[str]) -> str | None:
     if is_small != bool(found[2]) or (is_small and found[1] != "rn"):
         return None
     relu = str(bool(found[3])).lower()
-    value = f"::crucible::ptx::pair<{pair}, {relu}>({it.read(1, 'float')}, {it.read(2, 'float')}, ::crucible::{_ROUNDING[found[1]]})"
-    return it.write(value)
+    given = f"{it.read(1, 'float')}, {it.read(2, 'float')}, ::crucible::{_ROUNDING[found[1]]}"
+    return it.write(f"::crucible::ptx::pair<{pair}, {relu}>({given})")
 
 
 def _convert_small(it: Instruction, found: re.Match[str]) -> str | None:
@@ -224,7 +232,7 @@ RULES: list[Rule] = [
     rule(r"selp\.([busf](?:16|32|64))", _select),
     rule(r"mov\.(pred|[busf](?:16|32|64)|f16x2|bf16|bf16x2)", _move),
     rule(r"cvt\.(rna|rn|rz)(\.relu)?\.tf32\.f32", _tf32),
-    rule(r"cvt((?:\.\w+)*?)\.(\w+)\.(\w+)", lambda it, found: _convert(it, found) if {found[2], found[3]} <= TYPES.keys() else None),
+    rule(r"cvt((?:\.\w+)*?)\.(\w+)\.(\w+)", _convert),
     rule(r"cvt\.(rn|rz)(\.satfinite)?(\.relu)?\.(f16x2|bf16x2|e4m3x2|e5m2x2)\.f32", _convert_pair),
     rule(r"cvt\.rn(\.satfinite)?(\.relu)?\.(f16x2|e4m3x2|e5m2x2)\.(f16x2|e4m3x2|e5m2x2)", _convert_small),
     rule(r"cvta(\.to)?\.(shared|global|local|const)(?:::cta)?\.(u32|u64)", _cvta),
