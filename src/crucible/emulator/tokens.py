@@ -125,8 +125,8 @@ def words(tokens: list[Token]) -> str:
 
 
 def lines(tokens: list[Token]) -> str:
-    """The line breaks of the tokens, and nothing else."""
-    return "\n" * sum(token.text.count("\n") for token in tokens)
+    """The line breaks of the tokens, and nothing else; those inside a macro stay inside."""
+    return "".join(found for token in tokens for found in re.findall(r"\\?\n", token.text))
 
 
 def positions(tokens: list[Token], name: str) -> Iterator[int]:

@@ -1,4 +1,4 @@
-// The device side: who a thread is, barriers, warp operations, atomics, memory operations, launches.
+// The device side: who a thread is, barriers, memory operations, launches; warp operations and atomics come with it.
 #pragma once
 #include <cassert>
 #include <cmath>
@@ -229,101 +229,6 @@ CRUCIBLE_INLINE void __trap() { crucible_trap("__trap()"); }
 CRUCIBLE_INLINE void __brkpt() {}
 CRUCIBLE_INLINE unsigned __activemask() { return crucible::warp(crucible::kActive, 0xffffffffu); }
 
-template <class T>
-CRUCIBLE_INLINE T __shfl_sync(unsigned mask, T v, int from, int width = 32) {
-    const int lane = crucible::lane();
-    return crucible::shuffled(mask, v, (lane & ~(width - 1)) | (from & (width - 1)), crucible::kShuffle);
-}
-template <class T>
-CRUCIBLE_INLINE T __shfl_up_sync(unsigned mask, T v, unsigned delta, int width = 32) {
-    const int lane = crucible::lane(), from = lane - int(delta);
-    return crucible::shuffled(mask, v, from < (lane & ~(width - 1)) ? lane : from);
-}
-template <class T>
-CRUCIBLE_INLINE T __shfl_down_sync(unsigned mask, T v, unsigned delta, int width = 32) {
-    const int lane = crucible::lane(), from = lane + int(delta);
-    return crucible::shuffled(mask, v, from > (lane | (width - 1)) ? lane : from);
-}
-template <class T>
-CRUCIBLE_INLINE T __shfl_xor_sync(unsigned mask, T v, int other, int width = 32) {
-    const int lane = crucible::lane(), from = lane ^ other;
-    return crucible::shuffled(mask, v, from > (lane | (width - 1)) ? lane : from);
-}
-CRUCIBLE_INLINE unsigned __ballot_sync(unsigned mask, int p) { return crucible::warp(crucible::kBallot, mask, uint32_t(!!p)); }
-CRUCIBLE_INLINE int __all_sync(unsigned mask, int p) { return int(crucible::warp(crucible::kAll, mask, uint32_t(!!p))); }
-CRUCIBLE_INLINE int __any_sync(unsigned mask, int p) { return int(crucible::warp(crucible::kAny, mask, uint32_t(!!p))); }
-template <class T>
-CRUCIBLE_INLINE unsigned __match_any_sync(unsigned mask, T v) {
-    return crucible::warp(crucible::kMatchAny, mask, crucible::bits_of(v), sizeof(T));
-}
-template <class T>
-CRUCIBLE_INLINE unsigned __match_all_sync(unsigned mask, T v, int* p) {
-    const unsigned same = crucible::warp(crucible::kMatchAll, mask, crucible::bits_of(v), sizeof(T));
-    *p = same != 0;
-    return same;
-}
-CRUCIBLE_INLINE unsigned __reduce_add_sync(unsigned m, unsigned v) { return crucible::warp(crucible::kAddU, m, v); }
-CRUCIBLE_INLINE int __reduce_add_sync(unsigned m, int v) { return int(crucible::warp(crucible::kAddU, m, uint32_t(v))); }
-CRUCIBLE_INLINE unsigned __reduce_min_sync(unsigned m, unsigned v) { return crucible::warp(crucible::kMinU, m, v); }
-CRUCIBLE_INLINE int __reduce_min_sync(unsigned m, int v) { return int(crucible::warp(crucible::kMinS, m, uint32_t(v))); }
-CRUCIBLE_INLINE unsigned __reduce_max_sync(unsigned m, unsigned v) { return crucible::warp(crucible::kMaxU, m, v); }
-CRUCIBLE_INLINE int __reduce_max_sync(unsigned m, int v) { return int(crucible::warp(crucible::kMaxS, m, uint32_t(v))); }
-CRUCIBLE_INLINE unsigned __reduce_and_sync(unsigned m, unsigned v) { return crucible::warp(crucible::kAnd, m, v); }
-CRUCIBLE_INLINE unsigned __reduce_or_sync(unsigned m, unsigned v) { return crucible::warp(crucible::kOr, m, v); }
-CRUCIBLE_INLINE unsigned __reduce_xor_sync(unsigned m, unsigned v) { return crucible::warp(crucible::kXor, m, v); }
-
-// ---- atomics: the overloads that CUDA has, and no others (atomicMax on a float must not compile)
-#define CRUCIBLE_ATOMIC(NAME, T, EXPRESSION)                                                        \
-    CRUCIBLE_INLINE T NAME(T* at, T v) {                                                            \
-        return crucible::atomically(at, [=](T old) CRUCIBLE_PLAIN -> T { (void)old; return EXPRESSION; }); \
-    }                                                                                               \
-    CRUCIBLE_INLINE T NAME##_block(T* at, T v) { return NAME(at, v); }                              \
-    CRUCIBLE_INLINE T NAME##_system(T* at, T v) { return NAME(at, v); }
-typedef unsigned long long crucible_ull;
-CRUCIBLE_ATOMIC(atomicAdd, int, int(unsigned(old) + unsigned(v)))
-CRUCIBLE_ATOMIC(atomicAdd, unsigned int, old + v)
-CRUCIBLE_ATOMIC(atomicAdd, crucible_ull, old + v)
-CRUCIBLE_ATOMIC(atomicAdd, float, old + v)
-CRUCIBLE_ATOMIC(atomicAdd, double, old + v)
-CRUCIBLE_ATOMIC(atomicSub, int, int(unsigned(old) - unsigned(v)))
-CRUCIBLE_ATOMIC(atomicSub, unsigned int, old - v)
-CRUCIBLE_ATOMIC(atomicExch, int, v)
-CRUCIBLE_ATOMIC(atomicExch, unsigned int, v)
-CRUCIBLE_ATOMIC(atomicExch, crucible_ull, v)
-CRUCIBLE_ATOMIC(atomicExch, float, v)
-CRUCIBLE_ATOMIC(atomicMin, int, v < old ? v : old)
-CRUCIBLE_ATOMIC(atomicMax, int, v > old ? v : old)
-CRUCIBLE_ATOMIC(atomicMin, unsigned int, v < old ? v : old)
-CRUCIBLE_ATOMIC(atomicMax, unsigned int, v > old ? v : old)
-CRUCIBLE_ATOMIC(atomicMin, crucible_ull, v < old ? v : old)
-CRUCIBLE_ATOMIC(atomicMax, crucible_ull, v > old ? v : old)
-CRUCIBLE_ATOMIC(atomicMin, long long, v < old ? v : old)
-CRUCIBLE_ATOMIC(atomicMax, long long, v > old ? v : old)
-CRUCIBLE_ATOMIC(atomicAnd, int, old & v)
-CRUCIBLE_ATOMIC(atomicOr, int, old | v)
-CRUCIBLE_ATOMIC(atomicXor, int, old ^ v)
-CRUCIBLE_ATOMIC(atomicAnd, unsigned int, old & v)
-CRUCIBLE_ATOMIC(atomicOr, unsigned int, old | v)
-CRUCIBLE_ATOMIC(atomicXor, unsigned int, old ^ v)
-CRUCIBLE_ATOMIC(atomicAnd, crucible_ull, old & v)
-CRUCIBLE_ATOMIC(atomicOr, crucible_ull, old | v)
-CRUCIBLE_ATOMIC(atomicXor, crucible_ull, old ^ v)
-CRUCIBLE_ATOMIC(atomicInc, unsigned int, old >= v ? 0u : old + 1u)
-CRUCIBLE_ATOMIC(atomicDec, unsigned int, old == 0u || old > v ? v : old - 1u)
-template <class T>
-CRUCIBLE_INLINE T crucible_cas(T* at, T compare, T v) {
-    const T old = crucible::atomically(at, [=](T old) CRUCIBLE_PLAIN -> T { return old == compare ? v : old; });
-    return old;
-}
-#define CRUCIBLE_CAS(T)                                                                       \
-    CRUCIBLE_INLINE T atomicCAS(T* at, T compare, T v) { return crucible_cas(at, compare, v); } \
-    CRUCIBLE_INLINE T atomicCAS_block(T* at, T compare, T v) { return crucible_cas(at, compare, v); } \
-    CRUCIBLE_INLINE T atomicCAS_system(T* at, T compare, T v) { return crucible_cas(at, compare, v); }
-CRUCIBLE_CAS(int)
-CRUCIBLE_CAS(unsigned int)
-CRUCIBLE_CAS(crucible_ull)
-CRUCIBLE_CAS(unsigned short)
-
 // ---- memory operations by name
 // memcpy and its like in a candidate's text (rewrite.py). What one load and one store can do is left to them: the
 // sanitizer passes see those, and g++'s sees no call of memcpy.
@@ -344,14 +249,20 @@ CRUCIBLE_INLINE void* crucible_memset(void* to, int value, size_t n) {
 namespace std {
 using ::crucible_memcpy, ::crucible_memmove, ::crucible_memset;
 }
-#define CRUCIBLE_LOAD(NAME) template <class T> CRUCIBLE_INLINE T NAME(const T* at) { return *at; }
+namespace crucible {
+// The types that CUDA's loads with a cache hint take.
+template <class T, class... Among> inline constexpr bool is_among = (std::is_same_v<T, Among> || ...);
+template <class T> inline constexpr bool loads = (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) ||
+    is_among<T, char2, char4, short2, short4, int2, int4, longlong2, uchar2, uchar4, ushort2, ushort4, uint2, uint4, ulonglong2, float2, float4, double2>;
+}
+#define CRUCIBLE_LOAD(NAME) template <class T> requires crucible::loads<T> CRUCIBLE_INLINE T NAME(const T* at) { return *at; }
 CRUCIBLE_LOAD(__ldg)
 CRUCIBLE_LOAD(__ldca)
 CRUCIBLE_LOAD(__ldcg)
 CRUCIBLE_LOAD(__ldcs)
 CRUCIBLE_LOAD(__ldlu)
 CRUCIBLE_LOAD(__ldcv)
-#define CRUCIBLE_STORE(NAME) template <class T> CRUCIBLE_INLINE void NAME(T* at, std::type_identity_t<T> v) { *at = v; }
+#define CRUCIBLE_STORE(NAME) template <class T> requires crucible::loads<T> CRUCIBLE_INLINE void NAME(T* at, std::type_identity_t<T> v) { *at = v; }
 CRUCIBLE_STORE(__stwb)
 CRUCIBLE_STORE(__stcg)
 CRUCIBLE_STORE(__stcs)
@@ -363,3 +274,6 @@ CRUCIBLE_INLINE size_t __cvta_generic_to_global(const void* p) { return size_t(p
 CRUCIBLE_INLINE void* __cvta_shared_to_generic(size_t p) { return static_cast<char*>(crucible_shared_base()) + uint32_t(p); }
 CRUCIBLE_INLINE long long clock64() { return (long long)(crucible_clock()); }
 CRUCIBLE_INLINE int crucible_clock32() { return int(crucible_clock()); }
+
+#include "warps.h"
+#include "atomics.h"

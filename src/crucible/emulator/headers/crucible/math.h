@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "rounding.h"
 #include "vectors.h"
 
 #define CRUCIBLE_MATH inline __attribute__((always_inline))
@@ -73,15 +74,12 @@ CRUCIBLE_FAST(__sinf, ::sinf(x))
 CRUCIBLE_FAST(__cosf, ::cosf(x))
 CRUCIBLE_FAST(__tanf, ::tanf(x))
 CRUCIBLE_FAST(__saturatef, x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f)
-CRUCIBLE_FAST(__frcp_rn, 1.0f / x)
-CRUCIBLE_FAST(__frcp_rz, 1.0f / x)
-CRUCIBLE_FAST(__fsqrt_rn, ::sqrtf(x))
-CRUCIBLE_FAST(__fsqrt_rz, ::sqrtf(x))
-CRUCIBLE_FAST(__frsqrt_rn, 1.0f / ::sqrtf(x))
 CRUCIBLE_FAST(rsqrtf, 1.0f / ::sqrtf(x))
 CRUCIBLE_FAST(rcbrtf, 1.0f / ::cbrtf(x))
-CRUCIBLE_FAST(sinpif, ::sinf(3.14159265358979f * x))
-CRUCIBLE_FAST(cospif, ::cosf(3.14159265358979f * x))
+CRUCIBLE_FAST(sinpif, float(::sin(3.141592653589793 * ::remainder(double(x), 2.0))))
+CRUCIBLE_FAST(cospif, float(::cos(3.141592653589793 * ::remainder(double(x), 2.0))))
+CRUCIBLE_FAST(__frsqrt_rn, float(1.0 / ::sqrt(double(x))))
+CRUCIBLE_FAST(erfcxf, float(::exp(double(x) * x) * ::erfc(double(x))))
 CRUCIBLE_FAST(normcdff, 0.5f * ::erfcf(-0.70710678118654752f * x))
 CRUCIBLE_FAST(__tanhf, ::tanhf(x))
 CRUCIBLE_MATH float rsqrt(float x) { return 1.0f / ::sqrtf(x); }
@@ -92,80 +90,49 @@ CRUCIBLE_MATH float __fdividef(float a, float b) { return a / b; }
 CRUCIBLE_MATH float fdividef(float a, float b) { return a / b; }
 CRUCIBLE_MATH void __sincosf(float x, float* s, float* c) { *s = ::sinf(x); *c = ::cosf(x); }
 CRUCIBLE_MATH void sincospif(float x, float* s, float* c) { *s = sinpif(x); *c = cospif(x); }
-#define CRUCIBLE_ROUNDED(R)                                                          \
-    CRUCIBLE_MATH float __fadd_##R(float a, float b) { return a + b; }               \
-    CRUCIBLE_MATH float __fsub_##R(float a, float b) { return a - b; }               \
-    CRUCIBLE_MATH float __fmul_##R(float a, float b) { return a * b; }               \
-    CRUCIBLE_MATH float __fdiv_##R(float a, float b) { return a / b; }               \
-    CRUCIBLE_MATH float __fmaf_##R(float a, float b, float c) { return ::fmaf(a, b, c); } \
-    CRUCIBLE_MATH double __dadd_##R(double a, double b) { return a + b; }            \
-    CRUCIBLE_MATH double __dsub_##R(double a, double b) { return a - b; }            \
-    CRUCIBLE_MATH double __dmul_##R(double a, double b) { return a * b; }            \
-    CRUCIBLE_MATH double __ddiv_##R(double a, double b) { return a / b; }            \
-    CRUCIBLE_MATH double __fma_##R(double a, double b, double c) { return ::fma(a, b, c); } \
-    CRUCIBLE_MATH float __int2float_##R(int v) { return float(v); }                  \
-    CRUCIBLE_MATH float __uint2float_##R(unsigned v) { return float(v); }            \
-    CRUCIBLE_MATH float __ll2float_##R(long long v) { return float(v); }             \
-    CRUCIBLE_MATH float __double2float_##R(double v) { return float(v); }
-CRUCIBLE_ROUNDED(rn)
-CRUCIBLE_ROUNDED(rz)
-CRUCIBLE_ROUNDED(ru)
-CRUCIBLE_ROUNDED(rd)
-template <class I, class F>
-CRUCIBLE_MATH I crucible_saturated(F v) {  // CUDA's conversions saturate, and NaN gives 0
-    if (v != v) return 0;
-    if (v >= F(std::numeric_limits<I>::max())) return std::numeric_limits<I>::max();
-    if (v <= F(std::numeric_limits<I>::min())) return std::numeric_limits<I>::min();
-    return I(v);
-}
-#define CRUCIBLE_TO_INTEGER(R, ROUND)                                                                \
-    CRUCIBLE_MATH int __float2int_##R(float v) { return crucible_saturated<int>(ROUND(v)); }         \
-    CRUCIBLE_MATH unsigned __float2uint_##R(float v) { return crucible_saturated<unsigned>(ROUND(v)); } \
-    CRUCIBLE_MATH long long __float2ll_##R(float v) { return crucible_saturated<long long>(ROUND(v)); } \
-    CRUCIBLE_MATH int __double2int_##R(double v) { return crucible_saturated<int>(ROUND(v)); }       \
-    CRUCIBLE_MATH long long __double2ll_##R(double v) { return crucible_saturated<long long>(ROUND(v)); }
-CRUCIBLE_TO_INTEGER(rn, std::nearbyint)
-CRUCIBLE_TO_INTEGER(rz, std::trunc)
-CRUCIBLE_TO_INTEGER(ru, std::ceil)
-CRUCIBLE_TO_INTEGER(rd, std::floor)
+#define CRUCIBLE_ROUNDED(R, HOW)                                                                                \
+    CRUCIBLE_MATH float __fadd_##R(float a, float b) { return crucible::add_rounded(a, b, crucible::HOW); }     \
+    CRUCIBLE_MATH float __fsub_##R(float a, float b) { return crucible::add_rounded(a, -b, crucible::HOW); }    \
+    CRUCIBLE_MATH float __fmul_##R(float a, float b) { return crucible::mul_rounded(a, b, crucible::HOW); }     \
+    CRUCIBLE_MATH float __fdiv_##R(float a, float b) { return crucible::div_rounded(a, b, crucible::HOW); }     \
+    CRUCIBLE_MATH float __frcp_##R(float a) { return crucible::div_rounded(1.0f, a, crucible::HOW); }           \
+    CRUCIBLE_MATH float __fsqrt_##R(float a) { return crucible::sqrt_rounded(a, crucible::HOW); }               \
+    CRUCIBLE_MATH float __fmaf_##R(float a, float b, float c) { return crucible::fma_rounded(a, b, c, crucible::HOW); } \
+    CRUCIBLE_MATH double __dadd_##R(double a, double b) { return crucible::add_rounded(a, b, crucible::HOW); }  \
+    CRUCIBLE_MATH double __dsub_##R(double a, double b) { return crucible::add_rounded(a, -b, crucible::HOW); } \
+    CRUCIBLE_MATH double __dmul_##R(double a, double b) { return crucible::mul_rounded(a, b, crucible::HOW); }  \
+    CRUCIBLE_MATH double __ddiv_##R(double a, double b) { return crucible::div_rounded(a, b, crucible::HOW); }  \
+    CRUCIBLE_MATH double __drcp_##R(double a) { return crucible::div_rounded(1.0, a, crucible::HOW); }          \
+    CRUCIBLE_MATH double __dsqrt_##R(double a) { return crucible::sqrt_rounded(a, crucible::HOW); }             \
+    CRUCIBLE_MATH double __fma_##R(double a, double b, double c) { return crucible::fma_rounded(a, b, c, crucible::HOW); } \
+    CRUCIBLE_MATH float __int2float_##R(int v) { return crucible::narrowed<float>(v, crucible::HOW); }          \
+    CRUCIBLE_MATH float __uint2float_##R(unsigned v) { return crucible::narrowed<float>(v, crucible::HOW); }    \
+    CRUCIBLE_MATH float __ll2float_##R(long long v) { return crucible::narrowed<float>(v, crucible::HOW); }     \
+    CRUCIBLE_MATH float __ull2float_##R(unsigned long long v) { return crucible::narrowed<float>(v, crucible::HOW); } \
+    CRUCIBLE_MATH double __ll2double_##R(long long v) { return crucible::narrowed<double>(v, crucible::HOW); }  \
+    CRUCIBLE_MATH double __ull2double_##R(unsigned long long v) { return crucible::narrowed<double>(v, crucible::HOW); } \
+    CRUCIBLE_MATH float __double2float_##R(double v) { return crucible::narrowed<float>(v, crucible::HOW); }    \
+    CRUCIBLE_TO_INTEGER(float, float, R, HOW)                                                                   \
+    CRUCIBLE_TO_INTEGER(double, double, R, HOW)
+#define CRUCIBLE_TO_INTEGER(NAME, F, R, HOW)                                                                    \
+    CRUCIBLE_MATH int __##NAME##2int_##R(F v) { return crucible::saturated_to<int>(crucible::to_integral(v, crucible::HOW)); } \
+    CRUCIBLE_MATH unsigned __##NAME##2uint_##R(F v) { return crucible::saturated_to<unsigned>(crucible::to_integral(v, crucible::HOW)); } \
+    CRUCIBLE_MATH long long __##NAME##2ll_##R(F v) { return crucible::saturated_to<long long>(crucible::to_integral(v, crucible::HOW)); } \
+    CRUCIBLE_MATH unsigned long long __##NAME##2ull_##R(F v) { return crucible::saturated_to<unsigned long long>(crucible::to_integral(v, crucible::HOW)); }
+CRUCIBLE_ROUNDED(rn, kNearest)
+CRUCIBLE_ROUNDED(rz, kZero)
+CRUCIBLE_ROUNDED(ru, kUp)
+CRUCIBLE_ROUNDED(rd, kDown)
+CRUCIBLE_MATH double __int2double_rn(int v) { return v; }
+CRUCIBLE_MATH double __uint2double_rn(unsigned v) { return v; }
+CRUCIBLE_MATH float norm3df(float a, float b, float c) { return float(::sqrt(double(a) * a + double(b) * b + double(c) * c)); }
+CRUCIBLE_MATH float norm4df(float a, float b, float c, float d) { return float(::sqrt(double(a) * a + double(b) * b + double(c) * c + double(d) * d)); }
+CRUCIBLE_MATH float rnorm3df(float a, float b, float c) { return 1.0f / norm3df(a, b, c); }
+CRUCIBLE_MATH float rhypotf(float a, float b) { return 1.0f / ::hypotf(a, b); }
+CRUCIBLE_MATH double sinpi(double x) { return ::sin(3.141592653589793 * ::remainder(x, 2.0)); }
+CRUCIBLE_MATH double cospi(double x) { return ::cos(3.141592653589793 * ::remainder(x, 2.0)); }
 
-CRUCIBLE_MATH int __popc(unsigned v) { return __builtin_popcount(v); }
-CRUCIBLE_MATH int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
-CRUCIBLE_MATH int __clz(int v) { return v ? __builtin_clz(unsigned(v)) : 32; }
-CRUCIBLE_MATH int __clzll(long long v) { return v ? __builtin_clzll((unsigned long long)(v)) : 64; }
-CRUCIBLE_MATH int __ffs(int v) { return __builtin_ffs(v); }
-CRUCIBLE_MATH int __ffsll(long long v) { return __builtin_ffsll(v); }
-CRUCIBLE_MATH unsigned __brev(unsigned v) {
-    unsigned out = 0;
-    for (int i = 0; i < 32; ++i) out |= (v >> i & 1u) << (31 - i);
-    return out;
-}
-CRUCIBLE_MATH unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
-    const uint64_t both = uint64_t(b) << 32 | a;
-    unsigned out = 0;
-    for (int i = 0; i < 4; ++i) {
-        const unsigned pick = s >> 4 * i & 15;
-        unsigned byte = unsigned(both >> 8 * (pick & 7)) & 255;
-        if (pick & 8) byte = byte & 128 ? 255 : 0;
-        out |= byte << 8 * i;
-    }
-    return out;
-}
-CRUCIBLE_MATH int __mulhi(int a, int b) { return int((long long)(a) * b >> 32); }
-CRUCIBLE_MATH unsigned __umulhi(unsigned a, unsigned b) { return unsigned((unsigned long long)(a) * b >> 32); }
-CRUCIBLE_MATH unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
-    return (unsigned long long)((unsigned __int128)(a) * b >> 64);
-}
-CRUCIBLE_MATH int __mul24(int a, int b) { return a * b; }
-CRUCIBLE_MATH unsigned __umul24(unsigned a, unsigned b) { return a * b; }
-CRUCIBLE_MATH unsigned __sad(int a, int b, unsigned c) { return unsigned(a > b ? a - b : b - a) + c; }
-CRUCIBLE_MATH unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned n) { return unsigned(((uint64_t(hi) << 32 | lo) << (n & 31)) >> 32); }
-CRUCIBLE_MATH unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned n) { return unsigned((uint64_t(hi) << 32 | lo) >> (n & 31)); }
-CRUCIBLE_MATH int __dp4a(int a, int b, int c) {
-    for (int i = 0; i < 4; ++i) c += int(int8_t(a >> 8 * i)) * int(int8_t(b >> 8 * i));
-    return c;
-}
-CRUCIBLE_MATH int __usad(unsigned a, unsigned b, unsigned c) { return int((a > b ? a - b : b - a) + c); }
+#include "bits.h"
 
 #ifndef CUDART_INF_F
 #define CUDART_INF_F __builtin_huge_valf()

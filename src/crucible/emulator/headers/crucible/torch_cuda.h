@@ -91,6 +91,9 @@ CRUCIBLE_INLINE T gpuAtomicMax(T* at, std::type_identity_t<T> v) { return crucib
 template <class T>
 CRUCIBLE_INLINE T gpuAtomicMin(T* at, std::type_identity_t<T> v) { return crucible::atomically(at, [=](T old) CRUCIBLE_PLAIN -> T { return v < old ? v : old; }); }
 
+#define C10_LAUNCH_BOUNDS_0
+#define C10_LAUNCH_BOUNDS_1(...)
+#define C10_LAUNCH_BOUNDS_2(...)
 #define CUDA_KERNEL_LOOP_TYPE(i, n, T) \
     for (T i = T(CRUCIBLE_ID(blockIdx, x)) * CRUCIBLE_ID(blockDim, x) + CRUCIBLE_ID(threadIdx, x); i < (n); \
          i += T(CRUCIBLE_ID(blockDim, x)) * CRUCIBLE_ID(gridDim, x))
