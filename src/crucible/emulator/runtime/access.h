@@ -249,6 +249,7 @@ static inline void access(uintptr_t address, size_t size, bool write, bool atomi
     if (aligned && __builtin_expect(address & (size - 1), 0)) {
         if (address - uintptr_t(fiber->stack) >= kStackBytes) misaligned(address, size, write, atomic, pc);
     }
+    if (__builtin_expect(tracing, 0)) traced::note(fiber, address, size, write, atomic, aligned, pc);
     const uintptr_t offset = address - uintptr_t(memory.arena);
     if (__builtin_expect(offset >= kArenaBytes, 0)) {
         if (address - uintptr_t(fiber->stack) < kStackBytes) return;
@@ -260,9 +261,11 @@ static inline void access(uintptr_t address, size_t size, bool write, bool atomi
         out_of_bounds(address + at, size, write, atomic, pc);
     }
     if (!write || atomic) {
-        uint32_t word;
-        std::memcpy(&word, reinterpret_cast<void*>(address & ~uintptr_t(3)), 4);
-        if (__builtin_expect(holds_poison(word), 0)) unwritten(address, pc, "uninitialised-global", atomic);
+        for (uintptr_t at = address & ~uintptr_t(3); at < address + size; at += 4) {
+            uint32_t word;
+            std::memcpy(&word, reinterpret_cast<void*>(at), 4);
+            if (__builtin_expect(holds_poison(word), 0)) unwritten(std::max(at, address), pc, "uninitialised-global", atomic);
+        }
         if (size == 8 && !(address & 7)) {
             uint64_t both;
             std::memcpy(&both, reinterpret_cast<void*>(address), 8);

@@ -231,6 +231,7 @@ static void finish_group(Block* block, int number, uint32_t group, uint32_t mask
 // ---- barriers of a block
 
 static void release_barrier(Block* block) {
+    if (tracing) traced::all_arrived(*block);
     int count = 0, all = 1, any = 0;
     const bool votes = block->votes;
     block->votes = false;
