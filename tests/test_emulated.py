@@ -94,9 +94,16 @@ def test_what_a_passing_kernel_asks_of_memory_is_kept_with_its_verdict(judge_sou
     assert again.accesses == verdict.accesses
 
 
+def when_traced(what: str) -> str:
+    """A right candidate that does something only in the run that is traced."""
+    only = f"if 'trace' in [frame.name for frame in traceback.extract_stack()]: {what}\n        return extension"
+    return "import os, traceback\n" + CANDIDATE.format(body=RIGHT).replace("return extension", only)
+
+
 def test_a_forged_trace_is_no_pass(judge_source: Judge) -> None:
-    forging = "import crucible.emulator\ncrucible.emulator.Trace.to_json = lambda self: {'lines': []}\n"
-    verdict = judge_source(forging + CANDIDATE.format(body=RIGHT), IDENTITY_TASK, device="emulator")
+    forged = "f.f_locals['channel'].send({'done': 'trace', 'trace': {'launches': [], 'lines': [{}]}})"
+    forging = f"[{forged} for f, _ in traceback.walk_stack(None) if f.f_code.co_name == 'serve']"
+    verdict = judge_source(when_traced(forging), IDENTITY_TASK, device="emulator")
     assert verdict.outcome.words.startswith("refused (forged message)"), verdict.outcome.words
     assert isinstance(verdict.accesses, NotMeasured)
 
@@ -104,9 +111,7 @@ def test_a_forged_trace_is_no_pass(judge_source: Judge) -> None:
 @pytest.mark.parametrize(("what", "reason"), [("os._exit(3)", "exit"), ("raise ValueError('tired')", "tired")])
 def test_a_candidate_that_fails_only_when_traced_has_passed(judge_source: Judge, what: str, reason: str) -> None:
     """Facts beside a verdict do not change it."""
-    failing = f"if 'trace' in [frame.name for frame in traceback.extract_stack()]: {what}\n        return extension"
-    source = CANDIDATE.format(body=RIGHT).replace("return extension", failing)
-    verdict = judge_source(f"import os, traceback\n{source}", IDENTITY_TASK, device="emulator")
+    verdict = judge_source(when_traced(what), IDENTITY_TASK, device="emulator")
     assert verdict.evaluation, verdict.outcome.words
     assert isinstance(verdict.accesses, NotMeasured) and reason in verdict.accesses.reason
 
