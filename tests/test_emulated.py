@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,10 @@ from rich.console import Console
 
 import crucible
 from crucible.contract import CONTRACTS
+from crucible.emulator.trace import Trace
 from crucible.hardware import Device
 from crucible.judge.evidence import Measured, NotMeasured
-from crucible.judge.verdict import Passed, Verdict
+from crucible.judge.verdict import Passed, Verdict, from_json, to_json
 from crucible.report import table
 from crucible.run import Run
 from crucible.task import Task
@@ -82,6 +84,43 @@ def test_a_race_that_matters_is_not_reproducible(judge_source: Judge) -> None:
     verdict = judge_source(CANDIDATE.format(body=body), IDENTITY_TASK, device="emulator")
     assert verdict.outcome.words.startswith("wrong not reproducible: right once, then"), verdict.outcome.words
     assert "race-global" in claims(verdict)
+
+
+REVERSED = "int j = n - 1 - i; if (i < n) out[j] = x[j];"
+
+
+def test_what_a_passing_kernel_asks_of_memory_is_kept_with_its_verdict(judge_source: Judge) -> None:
+    verdict = judge_source(CANDIDATE.format(body=REVERSED), IDENTITY_TASK, device="emulator")
+    assert isinstance(verdict.accesses, Trace), verdict.accesses
+    (launch,) = verdict.accesses.launches
+    assert (launch.kernel, launch.block, launch.count) == ("copy", (64, 1, 1), 1)
+    (store,) = [line for line in verdict.accesses.lines if line.operation == "store"]
+    assert (store.file, store.line, store.width, launch.share) == ("cuda.cu", 4, 4, 1.0)
+    assert (store.requests, store.bytes, store.sectors) == (1, 128, 4)
+    again = from_json(json.loads(json.dumps(to_json(verdict))))
+    assert again.accesses == verdict.accesses
+
+
+def when_traced(what: str) -> str:
+    """A right candidate that does something only in the run that is traced."""
+    only = f"if 'trace' in [frame.name for frame in traceback.extract_stack()]: {what}\n        return extension"
+    return "import os, traceback\n" + CANDIDATE.format(body=RIGHT).replace("return extension", only)
+
+
+def test_a_forged_trace_is_no_pass(judge_source: Judge) -> None:
+    forged = "f.f_locals['channel'].send({'done': 'trace', 'trace': {'launches': [], 'lines': [{}]}})"
+    forging = f"[{forged} for f, _ in traceback.walk_stack(None) if f.f_code.co_name == 'serve']"
+    verdict = judge_source(when_traced(forging), IDENTITY_TASK, device="emulator")
+    assert verdict.outcome.words.startswith("refused (forged message)"), verdict.outcome.words
+    assert isinstance(verdict.accesses, NotMeasured)
+
+
+@pytest.mark.parametrize(("what", "reason"), [("os._exit(3)", "exit"), ("raise ValueError('tired')", "tired")])
+def test_a_candidate_that_fails_only_when_traced_has_passed(judge_source: Judge, what: str, reason: str) -> None:
+    """Facts beside a verdict do not change it."""
+    verdict = judge_source(when_traced(what), IDENTITY_TASK, device="emulator")
+    assert verdict.evaluation, verdict.outcome.words
+    assert isinstance(verdict.accesses, NotMeasured) and reason in verdict.accesses.reason
 
 
 PYTORCH = """

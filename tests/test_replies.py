@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crucible.judge.replies import is_reply
+from crucible.judge.replies import MOST_TRACED, is_reply
 from crucible.judge.tree import take_apart
 
 RUN = {
@@ -25,12 +25,40 @@ RUN = {
     "weights": {"only_in_reference": [], "only_in_candidate": ["x"]},
     "forged": False,
 }
+LAUNCH = {
+    "kernel": "copy<4>",
+    "grid": [2, 1, 1],
+    "block": [64, 1, 1],
+    "shared_bytes": 0,
+    "count": 1,
+    "followed": 2,
+    "dropped": 0,
+}
+LINE = {
+    "kernel": "copy<4>",
+    "file": "cuda.cu",
+    "line": 4,
+    "operation": "load",
+    "space": "global",
+    "width": 4,
+    "requests": 4,
+    "bytes": 512,
+    "sectors": 16,
+    "ideal_sectors": 16,
+    "wavefronts": 0,
+    "ideal_wavefronts": 0,
+    "worst_ways": 0,
+    "atomics": 0,
+    "worst_in_warp": 0,
+    "worst_on_address": 0,
+}
 REPLIES: dict[str, dict[str, Any]] = {
     "start": {"done": "start"},
     "import": {"done": "import", "flags": {"torch.x": "a -> b"}, "forked": False},
     "construct": {"done": "construct"},
     "run": RUN,
     "backward": {"done": "backward", "gradients": {"w": {"dtype": "float32", "shape": []}}, "mutated": []},
+    "trace": {"done": "trace", "trace": {"launches": [LAUNCH], "lines": [LINE]}},
     "send": {"done": "send"},
     "set_up": {"done": "set_up"},
     "sample": {"done": "sample", "device_ms": 1.5, "wall_ms": 2},
@@ -103,7 +131,7 @@ def test_an_answer_with_a_part_missing_is_none(verb: str) -> None:
         assert not is_reply(verb, {k: v for k, v in REPLIES[verb].items() if k != name}), name
 
 
-@pytest.mark.parametrize("verb", ["import", "backward", "sample", "profile", "audit", "run"])
+@pytest.mark.parametrize("verb", ["import", "backward", "sample", "profile", "audit", "run", "trace"])
 def test_an_answer_with_a_part_of_another_kind_is_none(verb: str) -> None:
     """Every part replaced by what it is not."""
     reply = REPLIES[verb]
@@ -111,6 +139,13 @@ def test_an_answer_with_a_part_of_another_kind_is_none(verb: str) -> None:
         if path[0] not in ("structure", "forged"):
             for other in (None, {"x": None}):
                 assert not is_reply(verb, changed(reply, path, other)), path
+
+
+@pytest.mark.parametrize("part", ["launches", "lines"])
+def test_a_trace_longer_than_is_kept_is_no_answer(part: str) -> None:
+    item = REPLIES["trace"]["trace"][part][0]
+    for count, answers in ((MOST_TRACED, True), (MOST_TRACED + 1, False)):
+        assert is_reply("trace", changed(REPLIES["trace"], ("trace", part), [item] * count)) == answers
 
 
 @pytest.mark.parametrize("name", sorted(set(RAISED) - {"builds"}))

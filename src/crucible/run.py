@@ -146,6 +146,7 @@ def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
         "timing": to_json(verdict.timing),
         "further_timings": [to_json(timing) for timing in verdict.further],
         "costs": to_json(verdict.costs),
+        "accesses": to_json(verdict.accesses),
         "findings": [to_json(finding) for finding in verdict.findings],
         "build_s": verdict.build_s,
         "total_s": verdict.total_s,

@@ -140,7 +140,7 @@ def test_extensions_from_files(tmp_path: Path) -> None:
 
 def test_the_example_of_the_documentation_says_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parents[2] / "docs/emulator.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    example, _ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(example, {})
     printed = capsys.readouterr().out
     (stated,) = re.findall(r"^# (out-of-bounds.*)$", example, re.MULTILINE)

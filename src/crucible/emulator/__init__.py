@@ -17,11 +17,28 @@ from typing import TYPE_CHECKING, Any
 
 from crucible.emulator.faults import Fault as Fault
 from crucible.emulator.faults import NotCovered as NotCovered
+from crucible.emulator.trace import Launch as Launch
+from crucible.emulator.trace import Line as Line
+from crucible.emulator.trace import Seen as Seen
+from crucible.emulator.trace import Trace as Trace
 
 if TYPE_CHECKING:
     import types
 
-__all__ = ["Fault", "NotCovered", "faults", "forget", "load", "load_inline", "schedule"]
+__all__ = [
+    "Fault",
+    "Launch",
+    "Line",
+    "NotCovered",
+    "Seen",
+    "Trace",
+    "faults",
+    "forget",
+    "load",
+    "load_inline",
+    "schedule",
+    "trace",
+]
 
 
 def load_inline(
@@ -90,3 +107,16 @@ def schedule(order: str, seed: int = 1) -> Iterator[None]:
         yield
     finally:
         emulator.schedule("forward")
+
+
+@contextmanager
+def trace() -> Iterator[Seen]:
+    """Counts what kernels ask of memory inside, by source line: sectors, bank conflicts, contention of atomics.
+
+    `seen.launches` and `seen.lines` are there when the block is left. Not for extensions with `checked=False`,
+    and not one trace inside of another.
+    """
+    from crucible.emulator import extension
+
+    with extension.start().trace() as seen:
+        yield seen

@@ -11,7 +11,8 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from crucible.emulator.places import Places
 from crucible.emulator.rewrite import KernelText, Rewritten, loop_head, rewrite
 from crucible.emulator.tokens import tokenize
 from crucible.emulator.toolchain import BuildError, Toolchain
+from crucible.emulator.trace import Seen, from_runtime
 from crucible.emulator.triton.watch import Watch
 
 _ERRORS = {
@@ -101,6 +103,17 @@ class Emulator:
         """Processor time after which a single thread counts as running for ever."""
         self.runtime.crucible_set_thread_limit(ctypes.c_double(seconds))
 
+    @contextmanager
+    def trace(self) -> Iterator[Seen]:
+        """Counts accesses inside; what is given has them afterwards, also when a kernel failed."""
+        self.runtime.crucible_trace(1)
+        seen = Seen()
+        try:
+            yield seen
+        finally:
+            self.runtime.crucible_trace(0)
+            seen.trace = from_runtime(json.loads(self._text("crucible_traced")), toolchain.places)
+
     def launched(self) -> set[str]:
         """Names of kernels launched since the last `forget`, without template arguments."""
         of_triton = self.triton.ran if self.triton else set()
@@ -119,12 +132,9 @@ class Emulator:
     def _resolved(self, records: list[dict[str, Any]]) -> list[Fault | None]:
         where: dict[tuple[str, int], tuple[str, int]] = {}
         for file in {record["file"] for record in records}:
-            base = _base_of(file)
             own = [record for record in records if record["file"] == file]
-            pcs = sorted({pc for record in own for pc in (record["pc"], record.get("other_pc", 0)) if pc > base})
-            # A return address lies behind its call: one byte back is inside it.
-            found = toolchain.source_lines(file, [pc - base - 1 for pc in pcs])
-            where.update({(file, pc): place for pc, place in zip(pcs, found, strict=True)})
+            pcs = {pc for record in own for pc in (record["pc"], record.get("other_pc", 0)) if pc}
+            where.update({(file, pc): place for pc, place in toolchain.places(file, pcs).items()})
         return [self._fault(record, where) for record in records]
 
     def _fault(self, record: dict[str, Any], where: dict[tuple[str, int], tuple[str, int]]) -> Fault | None:
@@ -242,7 +252,7 @@ def start(tools: Toolchain | None = None) -> Emulator:
         finally:
             sys.setdlopenflags(flags)
         runtime = ctypes.CDLL(str(tools.module))
-        for function in ("crucible_faults", "crucible_launched", "crucible_reached"):
+        for function in ("crucible_faults", "crucible_launched", "crucible_reached", "crucible_traced"):
             getattr(runtime, function).restype = ctypes.c_void_p
         native.use_arena()
         emulator = Emulator(tools, native, runtime)
@@ -469,13 +479,6 @@ def _units(cpp: str, cuda: Rewritten, functions: list[str] | None, anchor: str, 
 def _export(name: str, function: str) -> str:
     kind = f"::crucible::Export<{function}>"
     return f'static const ::crucible::Exporter crucible_export_{name}("{name}", &{kind}::call, {kind}::count);\n'
-
-
-def _base_of(file: str) -> int:
-    """Address at which this process has mapped a shared object, 0 when it has not."""
-    with open("/proc/self/maps", encoding="utf-8") as maps:
-        starts = [int(line.split("-")[0], 16) for line in maps if line.rstrip().endswith(file)]
-    return min(starts) if starts and file else 0
 
 
 def _plain(name: str) -> str:

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
@@ -29,8 +30,10 @@ _CANDIDATE = ("-O1", "-g1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-ca
 """A hook is told by its return address: it may not be jumped to, nor may a stub without a line lie between."""
 _OF_CLANG = ("-Wno-c++11-narrowing", "-fno-finite-loops", "-fpch-instantiate-templates", "-gdwarf-4")
 """What g++ does unasked: narrow variables in braces, keep loops without end. addr2line reads no inlining in DWARF 5."""
+# Without -fno-tree-sra g++ takes the load of a float4 apart into four; clang always does.
 _HOOKS = {
     "g++": (
+        "-fno-tree-sra",
         "-fsanitize=thread",
         "-fsanitize=alignment,bounds,signed-integer-overflow,integer-divide-by-zero",
         "--param=tsan-instrument-func-entry-exit=0",
@@ -232,6 +235,22 @@ def source_lines(file: str, addresses: list[int]) -> list[tuple[str, int]]:
             path, _, number = line.split(" (")[0].rpartition(":")
             groups[-1].append((path, int(number) if number.isdigit() else 0))
     return [_own_line(group) for group in groups]
+
+
+def places(file: str, pcs: Iterable[int]) -> dict[int, tuple[str, int]]:
+    """File and line of return addresses in a shared object that this process has loaded."""
+    base = _base_of(file)
+    own = sorted({pc for pc in pcs if pc > base})
+    # A return address lies behind its call: one byte back is inside it.
+    found = source_lines(file, [pc - base - 1 for pc in own])
+    return dict.fromkeys(pcs, ("", 0)) | dict(zip(own, found, strict=True))
+
+
+def _base_of(file: str) -> int:
+    """Address at which this process has mapped a shared object, 0 when it has not."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        starts = [int(line.split("-")[0], 16) for line in maps if line.rstrip().endswith(file)]
+    return min(starts) if starts and file else 0
 
 
 def _own_line(frames: list[tuple[str, int]]) -> tuple[str, int]:

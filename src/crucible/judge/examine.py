@@ -11,6 +11,7 @@ from typing import Any
 from crucible import hardware, shapes
 from crucible.candidate import Candidate
 from crucible.contract import Contract
+from crucible.emulator.trace import Trace
 from crucible.hardware import Device
 from crucible.judge.diagnostics import first_error
 from crucible.judge.evidence import Finding, NotMeasured
@@ -183,10 +184,19 @@ class Examination:
             outcome = stop.outcome
         except Ended as ended:
             outcome = ended.outcome if isinstance(outcome, Passed) else outcome
+        outcome, accesses = self._traced(verifier, outcome)
         found = verifier.found
-        return readings.fill(
-            Verdict(name, outcome, found.forward_check, found.backward_check, findings=tuple(found.findings))
-        )
+        verdict = Verdict(name, outcome, found.forward_check, found.backward_check, accesses=accesses)
+        return readings.fill(replace(verdict, findings=tuple(found.findings)))
+
+    def _traced(self, verifier: Verifier, outcome: Outcome) -> tuple[Outcome, Trace | NotMeasured]:
+        """What the kernels of a pass on the emulator ask of memory; a forged answer is no pass."""
+        if not (self.emulated and isinstance(outcome, Passed)):
+            return outcome, NotMeasured("only what passes on the emulator is traced")
+        try:
+            return outcome, verifier.trace()
+        except Ended as ended:
+            return ended.outcome, NotMeasured("not reached")
 
     def _unless_specialised(self, outcome: Outcome, description: dict[str, Any]) -> Outcome:
         """A failure at other sizes than the task's own, of a candidate written for those alone, is none."""

@@ -8,8 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from crucible.emulator.trace import Trace
+
 _DEEPEST = 50
 """Nesting that no honest output reaches."""
+MOST_TRACED = 40
+"""Lines, and launches, of a trace that is kept."""
 _RAISED = {
     "raised": str,
     "message": str,
@@ -85,10 +89,20 @@ def _answers(verb: str, reply: dict[str, Any]) -> bool:
         return isinstance(reply["not_plain"], str)
     if not _conforms(reply, _FORMS.get(verb, {})):
         return False
+    if verb == "trace":
+        return _is_trace(reply.get("trace"))
     if verb != "run":
         return True
     whole_pairs = all(len(pair) == 2 for pair in reply["aliases"])
     return whole_pairs and _is_structure(reply.get("structure"), len(reply["outputs"]), _DEEPEST)
+
+
+def _is_trace(value: Any) -> bool:
+    try:
+        trace = Trace.from_json(value)
+    except ValueError:
+        return False
+    return len(trace.lines) <= MOST_TRACED and len(trace.launches) <= MOST_TRACED
 
 
 def _conforms(value: Any, form: Any) -> bool:

@@ -9,6 +9,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, get_args
 
+from crucible.emulator.trace import Launch, Line, Trace
 from crucible.judge.evidence import (
     NOT_COMPARED,
     NOT_MEASURED,
@@ -239,6 +240,8 @@ class Verdict:
     further: tuple[Timing, ...] = ()
     """Forward apart from forward+backward; replays of a CUDA graph."""
     costs: Costs | NotMeasured = NOT_MEASURED
+    accesses: Trace | NotMeasured = NOT_MEASURED
+    """What its kernels ask of memory; only of those that passed on the emulator."""
     findings: tuple[Finding, ...] = ()
     build_s: float = 0.0
     """Seconds from the start of its process until ModelNew could be constructed."""
@@ -277,6 +280,7 @@ _RECORDS: dict[str, type] = {
     **OUTCOMES,
     **{t.__name__: t for t in (TensorError, Compared, NotCompared, Speedup, Measured, NotMeasured)},
     **{t.__name__: t for t in (Kernel, Costs, Clocks, Finding, Floor, Verdict)},
+    **{t.__name__: t for t in (Trace, Launch, Line)},
 }
 
 

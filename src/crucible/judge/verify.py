@@ -7,8 +7,9 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from crucible.emulator.trace import Trace
 from crucible.judge.diagnostics import first_error
-from crucible.judge.evidence import Check, Compared, Finding, NotCompared, TensorError
+from crucible.judge.evidence import Check, Compared, Finding, NotCompared, NotMeasured, TensorError
 from crucible.judge.process import CandidateProcess, Ended, OracleProcess
 from crucible.judge.replies import faults_of
 from crucible.judge.verdict import (
@@ -184,20 +185,36 @@ class Verifier:
             self._repeat(case, seen)
 
     def _run(self, case: dict[str, Any], *, poison: bool, schedule: str = "forward") -> dict[str, Any]:
-        request = {
+        request = {**self._request(case, poison=poison), "schedule": schedule}
+        reply = self.process.ask(request, "forward", self.process.limits.run_s)
+        self._note_faults(reply)
+        stop_if_raised(reply, "forward")
+        self._check_form(case, reply)
+        return reply
+
+    def _request(self, case: dict[str, Any], *, poison: bool) -> dict[str, Any]:
+        return {
             "do": "run",
             "case": case["index"],
             "poison": poison,
             "backward": case["backward"],
             "outputs": case["outputs"],
             "clone": bool(self.description["mutated"]),
-            "schedule": schedule,
         }
-        reply = self.process.ask(request, "forward", self.process.limits.run_s)
-        self._note_faults(reply)
-        stop_if_raised(reply, "forward")
-        self._check_form(case, reply)
-        return reply
+
+    def trace(self) -> Trace | NotMeasured:
+        """What the kernels ask of memory in one more run of the first case: facts beside the verdict, which whatever
+        goes wrong here does not change, short of a forged answer. Raises Ended."""
+        case = self.description["cases"][0]
+        request = {**self._request(case, poison=False), "do": "trace", "inputs": self.description["inputs"]}
+        request["backward"] = self.training and case["backward"]
+        try:
+            reply = self.process.ask(request, "trace", self.process.limits.run_s)
+        except Ended as ended:
+            if isinstance(ended.outcome, Cheated):
+                raise
+            return NotMeasured(ended.outcome.words)
+        return NotMeasured(_one_line(reply["message"])) if "raised" in reply else Trace.from_json(reply["trace"])
 
     def _forward(self, case: dict[str, Any]) -> dict[str, Any]:
         """Compares the outputs that the worker holds. Raises Stop when they are not right."""

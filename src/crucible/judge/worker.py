@@ -30,6 +30,7 @@ from crucible.judge.influence import PLACE, can_be_moved, reached
 from crucible.judge.poison import Poison, poison_free_memory, uncompiled
 from crucible.judge.profile import profile_call
 from crucible.judge.reference import call, construct, gradients_of, precision, seed_all, share_memory
+from crucible.judge.replies import MOST_TRACED
 from crucible.judge.timed import TimedStep
 from crucible.judge.tree import (
     NotPlain,
@@ -181,6 +182,16 @@ class Worker:
             "mutated": _mutated(tensors, given),
             "faults": self._faults(),
         }
+
+    def trace(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Once more forward (and backward), on the emulator, with what it asks of memory counted."""
+        assert self.emulator is not None
+        with self.emulator.trace() as seen:
+            self.run(request)
+            if request["backward"]:
+                self.backward(request)
+        self.outputs, self.gradients = [], {}
+        return {"trace": seen.trace.bounded(MOST_TRACED, MOST_TRACED).to_json()}
 
     def send(self, request: dict[str, Any]) -> dict[str, Any]:
         """Writes the last outputs, or the named gradients, to the stream as raw bytes."""
@@ -444,6 +455,7 @@ def serve(worker: Worker, channel: Channel) -> None:
         "construct": worker.construct,
         "run": worker.run,
         "backward": worker.backward,
+        "trace": worker.trace,
         "send": worker.send,
         "set_up": worker.set_up,
         "sample": worker.sample,

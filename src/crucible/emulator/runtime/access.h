@@ -282,6 +282,7 @@ static inline void access(uintptr_t address, size_t size, bool write, bool atomi
     if (aligned && __builtin_expect(address & (size - 1), 0)) {
         if (address - uintptr_t(fiber->stack) >= kStackBytes) misaligned(address, size, write, atomic, pc);
     }
+    if (__builtin_expect(tracing, 0)) traced::note(fiber, address, size, write, atomic, aligned, pc);
     const uintptr_t offset = address - uintptr_t(memory.arena);
     if (__builtin_expect(offset >= kArenaBytes, 0)) {
         const uintptr_t local = address - uintptr_t(fiber->stack);

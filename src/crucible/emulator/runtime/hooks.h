@@ -429,5 +429,10 @@ void crucible_set_schedule(int which, unsigned seed) {
     crucible::schedule = which;
     crucible::chance.seed(seed);
 }
+void crucible_trace(int on) {
+    crucible::tracing = on;
+    if (on) crucible::traced::forget();
+}
+char* crucible_traced() { return strdup(crucible::traced::json().c_str()); }
 void crucible_set_thread_limit(double seconds) { crucible::thread_limit_s = seconds; }
 }

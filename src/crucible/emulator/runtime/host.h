@@ -136,9 +136,11 @@ static int run(const Kernel* kernel, const Shape* shape, void (*thread)(void*), 
         if (const Allocation* allocation = memory.nearest(pointer))
             given_to[uintptr_t(allocation->base)] = Given{kernel->name, parameter_name(i), arguments[i].type, arguments[i].element};
     }
+    if (tracing) traced::launch_begins();
     catch_signals();
     run_grid();
     release_signals();
+    if (tracing) traced::launch_ends();
     settle_pending();
     launch = nullptr;
     current = nullptr;

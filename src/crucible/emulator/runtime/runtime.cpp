@@ -72,6 +72,7 @@ static uint32_t next_serial = 1;
 static uint64_t launches = 0, unwritten_reads = 0;
 
 #include "stacks.h"
+#include "trace.h"
 #include "access.h"
 #include "warps.h"
 #include "schedule.h"

@@ -72,6 +72,7 @@ static void renew_block(Block& block, uint64_t linear) {
         fiber.acquired.clear();
         fiber.copies.clear();
     }
+    if (tracing) traced::block_begins(block);
 }
 
 static std::unique_ptr<Block> make_block(uint64_t linear) {
@@ -129,6 +130,7 @@ static void thread_done(Fiber* fiber) {
     // Lanes that wait for this one need wait no longer.
     const int number = fiber->ids.linear / 32;
     block->warps[number].live &= ~(1u << fiber->ids.lane);
+    if (tracing) traced::thread_ended(*block, number);
     for (uint32_t waiting = block->warps[number].waiting; waiting; waiting &= waiting - 1) {
         const int lane = __builtin_ctz(waiting);
         Fiber* other = lane_of(block, number, lane);

@@ -241,6 +241,7 @@ static void note_reached(const char* site) {
 }
 
 static void release_barrier(Block* block) {
+    if (tracing) traced::all_arrived(*block);
     int count = 0, all = 1, any = 0;
     const bool votes = block->votes;
     block->votes = false;
