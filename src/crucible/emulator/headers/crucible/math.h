@@ -52,7 +52,9 @@ CRUCIBLE_MIXED(int, double, double)
 template <class To, class From>
 CRUCIBLE_MATH To crucible_bits(From v) {
     static_assert(sizeof(To) == sizeof(From));
-    return __builtin_bit_cast(To, v);
+    To to;  // not bit_cast: clang's vector types are not trivially copyable
+    __builtin_memcpy(&to, &v, sizeof to);
+    return to;
 }
 CRUCIBLE_MATH int __float_as_int(float v) { return crucible_bits<int>(v); }
 CRUCIBLE_MATH unsigned __float_as_uint(float v) { return crucible_bits<unsigned>(v); }
