@@ -46,6 +46,10 @@ def judge(
     device: Annotated[
         str, typer.Option(help="auto, cuda, cpu or emulator (CUDA C++ on the CPU, every fault named).")
     ] = "auto",
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="Which GPU the emulator answers as: h200 (the usual one), h100, a100, l40s, b200, ..."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights, inputs and cotangents.")] = 0,
     baselines: Annotated[
         str | None,
@@ -62,7 +66,7 @@ def judge(
     limits = Limits(build_limit, run_limit, oracle_limit, int(memory_limit * 2**30))
     console = Console(stderr=True)
     options = {"contract": contract, "training": training, "mode": mode, "scale": scale, "device": device}
-    options |= {"baselines": baselines}
+    options |= {"baselines": baselines, "gpu": gpu}
     with _progress(console) as say:
         runs = _judged(task, candidates or [], say, {**options, "seed": seed, "limits": limits, "fresh": fresh})
     out = Console(width=None if sys.stdout.isatty() else table.PLAIN_WIDTH)

@@ -21,7 +21,7 @@ from crucible.emulator.faults import NotCovered as NotCovered
 if TYPE_CHECKING:
     import types
 
-__all__ = ["Fault", "NotCovered", "faults", "forget", "load", "load_inline", "schedule"]
+__all__ = ["Fault", "NotCovered", "faults", "forget", "gpu", "load", "load_inline", "schedule"]
 
 
 def load_inline(
@@ -74,6 +74,17 @@ def forget() -> None:
     from crucible.emulator import extension
 
     extension.start().forget()
+
+
+def gpu(name: str) -> None:
+    """Which GPU launches are held to and property calls answer as, from here on: `h200` at first.
+
+    Raises DeviceError for a name that `crucible.gpus` does not have.
+    """
+    from crucible.emulator import extension
+    from crucible.gpus import known_gpu
+
+    extension.start().pretend(known_gpu(name))
 
 
 @contextmanager

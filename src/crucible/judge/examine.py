@@ -11,9 +11,10 @@ from typing import Any
 from crucible import hardware
 from crucible.candidate import Candidate
 from crucible.contract import Contract
+from crucible.gpus import DEFAULT, Gpu, known_gpu
 from crucible.hardware import Device
 from crucible.judge.diagnostics import first_error
-from crucible.judge.evidence import Finding, NotMeasured
+from crucible.judge.evidence import Finding, NotMeasured, Resources
 from crucible.judge.field import Field
 from crucible.judge.kept import Limits
 from crucible.judge.lane import Contents
@@ -21,7 +22,14 @@ from crucible.judge.measure import Readings, measure
 from crucible.judge.process import CandidateProcess, Ended, OracleProcess
 from crucible.judge.verdict import Cheated, DoesNotImport, NotJudged, Outcome, Passed, Raises, Verdict
 from crucible.judge.verify import Stop, Verifier, stop_if_raised
+from crucible.occupancy import occupancy
 from crucible.task import Task
+
+MOST_KERNELS = 64
+"""Of one candidate, whose resources are kept."""
+
+
+_USUAL_GPU = known_gpu(DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,8 @@ class Setting:
     """What is timed, on what."""
     header: Path | None = None
     """A folder with the precompiled `torch/extension.h`."""
+    gpu: Gpu = _USUAL_GPU
+    """What the emulator answers as, and nvcc compiles for."""
     emulator: Path | None = None
     """What the emulator prepared for its candidates; None where CUDA C++ runs on a GPU or not at all."""
 
@@ -53,6 +63,7 @@ class Examination:
     process: CandidateProcess | None = None
     outcome: Outcome | None = None
     findings: list[Finding] = field(default_factory=list)
+    resources: tuple[Resources, ...] = ()
     build_s: float = 0.0
     busy_s: float = 0.0
 
@@ -81,6 +92,7 @@ class Examination:
             self.close()
         return replace(
             verdict,
+            resources=self.resources,
             findings=(*self.findings, *verdict.findings),
             build_s=self.build_s,
             total_s=self.busy_s + time.monotonic() - start,
@@ -126,6 +138,7 @@ class Examination:
             "compile_only": compile_only,
             "header": str(setting.header) if setting.header else "",
             "emulator": str(emulator) if emulator else "",
+            "gpu": setting.gpu.short_name,
         }
         readable = [str(folder) for folder in (setting.inputs, setting.header, emulator) if folder]
         self.process = CandidateProcess(settings, self.folder, readable, setting.limits)
@@ -133,7 +146,9 @@ class Examination:
         if reply.get("not_covered"):
             raise Stop(NotJudged(f"{reply['not_covered']} is not covered by the emulator, and there is no GPU here"))
         if reply.get("compiled_only"):
-            raise Stop(NotJudged("CUDA C++ that compiles for sm_90; there is no GPU here to run it"))
+            raise Stop(
+                NotJudged(f"CUDA C++ that compiles for {setting.gpu.architecture}; there is no GPU here to run it")
+            )
         stop_if_raised(reply, "import")
         if compile_only:
             raise Stop(NotJudged("CUDA C++ that is built only when it runs; there is no GPU here"))
@@ -188,10 +203,21 @@ class Examination:
             Finding("it changed a global switch", f"{flag}: {change}") for flag, change in seen["flags"].items()
         ]
         if self.emulated and after_running:
+            self.resources = tuple(_resources(self.setting.gpu, row) for row in seen["resources"][:MOST_KERNELS])
             findings += [
                 Finding("a kernel never ran on any of the judge's inputs", words) for words in seen["never_ran"]
             ]
         self.findings += [finding for finding in findings if finding not in self.findings]
+
+
+def _resources(gpu: Gpu, row: list[Any]) -> Resources:
+    """What the candidate's process says that nvcc said, with the occupancy that follows."""
+    kernel, threads, registers, loads, stores, stack, static, dynamic = row
+    fit = occupancy(gpu, registers=registers, shared_bytes=static + dynamic, threads=threads)
+    return Resources(
+        *(kernel, threads, registers, loads, stores, stack, static, dynamic),
+        *(fit.blocks, fit.warps, fit.share, fit.limited_by),
+    )
 
 
 def known_without_running(candidate: Candidate, device: Device) -> Outcome | None:

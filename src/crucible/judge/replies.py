@@ -51,6 +51,7 @@ _FORMS: dict[str, dict[str, Any]] = {
         "flags": {str: str},
         "builds": [{"name": str, "seconds": float, "error": str}],
         "never_ran": [str],
+        "resources": [(str, int, int, int, int, int, int, int)],
     },
 }
 

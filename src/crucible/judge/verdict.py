@@ -21,6 +21,7 @@ from crucible.judge.evidence import (
     Measured,
     NotCompared,
     NotMeasured,
+    Resources,
     Speedup,
     TensorError,
     Timing,
@@ -239,6 +240,8 @@ class Verdict:
     further: tuple[Timing, ...] = ()
     """Forward apart from forward+backward; replays of a CUDA graph."""
     costs: Costs | NotMeasured = NOT_MEASURED
+    resources: tuple[Resources, ...] = ()
+    """Of the kernels that ran on the emulator, where nvcc could be asked."""
     findings: tuple[Finding, ...] = ()
     build_s: float = 0.0
     """Seconds from the start of its process until ModelNew could be constructed."""
@@ -276,7 +279,7 @@ def to_json(value: Any) -> Any:
 _RECORDS: dict[str, type] = {
     **OUTCOMES,
     **{t.__name__: t for t in (TensorError, Compared, NotCompared, Speedup, Measured, NotMeasured)},
-    **{t.__name__: t for t in (Kernel, Costs, Clocks, Finding, Floor, Verdict)},
+    **{t.__name__: t for t in (Kernel, Costs, Clocks, Resources, Finding, Floor, Verdict)},
 }
 
 

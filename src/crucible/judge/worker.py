@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from crucible.emulator import extension, pretend, toolchain
+from crucible.gpus import DEFAULT, Gpu, known_gpu
 from crucible.judge import building, cheats, clock, diagnostics
 from crucible.judge.channel import Channel, ChannelClosed
 from crucible.judge.compare import CHUNK_BYTES, INTEGER_VIEWS
@@ -56,8 +57,9 @@ class Worker:
         self.channel = channel
         self.launched: set[str] = set()
         """Kernels that the emulator has run so far."""
-        self.emulator = _start_emulator(settings.get("emulator", ""))
-        self.watcher = building.Watcher(settings["compile_only"], emulated=self.emulator is not None)
+        gpu = known_gpu(settings.get("gpu") or DEFAULT)
+        self.emulator = _start_emulator(settings.get("emulator", ""), gpu)
+        self.watcher = building.Watcher(settings["compile_only"], self.emulator, gpu.architecture)
         self.watch = cheats.Watch()
         self.replaced = cheats.snapshot()
         self.model: torch.nn.Module | None = None
@@ -231,6 +233,7 @@ class Worker:
             "flags": self._changed_flags(),
             "builds": [asdict(build) for build in self.watcher.builds],
             "never_ran": self._never_ran(),
+            "resources": self._resources(),
         }
 
     def _faults(self) -> list[list[str]]:
@@ -240,6 +243,23 @@ class Worker:
             if self.emulator is None
             else [[f.kind, f.words] for f in self.emulator.faults() if f.kind != "never-ran"]
         )
+
+    def _resources(self) -> list[list[Any]]:
+        """What nvcc says of each kernel that was launched, with how it was."""
+        launched = self.watcher.resources.launched() if self.watcher.resources else []
+        return [
+            [
+                one.kernel,
+                one.threads,
+                one.compiled.registers,
+                one.compiled.spill_load_bytes,
+                one.compiled.spill_store_bytes,
+                one.compiled.stack_bytes,
+                one.compiled.static_shared_bytes,
+                one.dynamic_shared_bytes,
+            ]
+            for one in launched
+        ]
 
     def _never_ran(self) -> list[str]:
         """Kernels of the candidate's that nothing has launched, in words."""
@@ -352,12 +372,13 @@ def _last_cuda_error() -> tuple[int, str]:
     return 0, ""
 
 
-def _start_emulator(folder: str) -> extension.Emulator | None:
-    """The emulator that was prepared in `folder`, and a process that takes its CPU for a GPU; None without."""
+def _start_emulator(folder: str, gpu: Gpu) -> extension.Emulator | None:
+    """The emulator that was prepared in `folder`, and a process that takes its CPU for that GPU; None without."""
     if not folder:
         return None
     started = extension.start(toolchain.ready(Path(folder)))
-    pretend.install()
+    started.pretend(gpu)
+    pretend.install(gpu)
     return started
 
 
