@@ -66,6 +66,8 @@ class Configuration:
     threads: int
     """Of a block."""
     dynamic_shared_bytes: int
+    types: tuple[str, ...]
+    """Of what each argument points to, in words; empty for what is no pointer."""
 
 
 @dataclass
@@ -113,9 +115,12 @@ class Emulator:
 
     def configurations(self) -> list[Configuration]:
         """How kernels were launched since the process began, each way once, the first one first."""
-        rows = [line.split(" ", 4) for line in self._text("crucible_configurations").splitlines()]
+        rows = [line.split("\t", 5) for line in self._text("crucible_configurations").splitlines()]
         rows.sort(key=lambda row: int(row[0]))
-        return [Configuration(name, int(at), int(threads), int(shared)) for _, at, threads, shared, name in rows]
+        return [
+            Configuration(name, int(at), int(threads), int(shared), tuple(types.split(",")))
+            for _, at, threads, shared, types, name in rows
+        ]
 
     def base_of(self, extension: str) -> int:
         """Address at which this process has mapped an extension."""

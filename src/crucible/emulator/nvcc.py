@@ -29,6 +29,8 @@ class Compiled:
 
     symbol: str
     """Mangled."""
+    signature: str
+    """Demangled."""
     registers: int
     """Of one thread."""
     spill_store_bytes: int
@@ -109,17 +111,18 @@ def lacks_header(error: str) -> bool:
 def read_ptxas(log: str) -> list[Compiled]:
     """Kernels and what they take, from what `ptxas -v` printed."""
     parts = _ENTRY.split(log)
-    kernels = (_kernel(symbol, text) for symbol, text in zip(parts[1::2], parts[2::2], strict=True))
+    symbols, texts = parts[1::2], parts[2::2]
+    kernels = map(_kernel, symbols, demangled(symbols), texts)
     return [kernel for kernel in kernels if kernel is not None]
 
 
-def _kernel(symbol: str, text: str) -> Compiled | None:
+def _kernel(symbol: str, signature: str, text: str) -> Compiled | None:
     own = text.partition(f"Function properties for {symbol}\n")[2] or text
     memory, used = _MEMORY.search(own), _USED.search(text)
     if not memory or not used:
         return None
     stack, stores, loads = map(int, memory.groups())
-    return Compiled(symbol, int(used[1]), stores, loads, stack, int(used[2] or 0))
+    return Compiled(symbol, signature, int(used[1]), stores, loads, stack, int(used[2] or 0))
 
 
 def demangled(symbols: Sequence[str]) -> list[str]:
@@ -131,12 +134,12 @@ def demangled(symbols: Sequence[str]) -> list[str]:
     return done.stdout.splitlines()
 
 
-def kernel_name(signature: str) -> str:
-    """`ns::softmax<float, 256>` of a demangled `void ns::(anonymous namespace)::softmax<float, 256>(float*)`."""
+def name_and_parameters(signature: str) -> tuple[str, str]:
+    """`ns::softmax<float, 8>` and `float*` of `void ns::(anonymous namespace)::softmax<float, 8>(float*)`."""
     text = signature.replace("(anonymous namespace)::", "").removeprefix("void ")
     depth = 0
     for i, letter in enumerate(text):
         depth += (letter == "<") - (letter == ">")
         if letter == "(" and depth == 0:
-            return text[:i]
-    return text
+            return text[:i], text[i + 1 :].rpartition(")")[0]
+    return text, ""

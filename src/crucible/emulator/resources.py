@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from crucible.emulator.extension import Emulator
-from crucible.emulator.nvcc import Compiled, Nvcc, demangled, kernel_name
+from crucible.emulator.extension import Configuration, Emulator
+from crucible.emulator.nvcc import Compiled, Nvcc, demangled, name_and_parameters
+from crucible.emulator.tokens import split, tokenize
 
 # What the emulator's headers call these types, and CUDA's names for them.
 _NAMES_OF_TYPES = {
@@ -17,6 +19,10 @@ _NAMES_OF_TYPES = {
 }
 _NOT_IN_SOURCE = re.compile(r"lambda|[(&{']")
 """Template arguments that cannot be written down: lambdas, addresses of functions."""
+
+
+# What the runtime calls the types that pointers are to, where signatures call them otherwise.
+_TYPES = {"int64_t": "long", "uint8_t": "unsigned char", "half": r"\w*(?:half|Half|bfloat16|BFloat16)", "element": ""}
 
 
 @dataclass(frozen=True)
@@ -56,8 +62,7 @@ class Resources:
             own = [name for name in instances if re.search(rf"\b{re.escape(_last(name))}\b", text)]
             found = self.nvcc.kernels(text, own, flags)
             found = self.nvcc.unit(text, flags, loaded.name) if found is None else found
-            signatures = demangled([one.symbol for one in found])
-            made.update(zip(map(kernel_name, signatures), found, strict=True))
+            made.update((name_and_parameters(one.signature)[0], one) for one in found)
         self.compiled[extension] = made
         base = self.emulator.base_of(extension)
         for name, offset in symbols.items():
@@ -72,17 +77,21 @@ class Resources:
         """
         found: dict[Launched, None] = {}
         for one in self.emulator.configurations():
-            extension, name = self.names.get(one.address) or self._only(one.name)
+            extension, name = self.names.get(one.address) or self._deduced(one)
             compiled = self.compiled.get(extension, {}).get(name)
             if compiled is not None:
                 launched = Launched(name, one.threads, one.dynamic_shared_bytes, compiled)
                 found[launched] = None
         return list(found)
 
-    def _only(self, name: str) -> tuple[str, str]:
-        """The kernel that a launch means which leaves template arguments to be deduced, where only one can be meant."""
-        plain = _last(name)
-        meant = [(file, full) for file, made in self.compiled.items() for full in made if _last(full) == plain]
+    def _deduced(self, launch: Configuration) -> tuple[str, str]:
+        """The instance of a launch that leaves template arguments to be deduced, where its pointers leave one only."""
+        meant = [
+            (file, name)
+            for file, made in self.compiled.items()
+            for name, compiled in made.items()
+            if _last(name) == _last(launch.name) and _takes(compiled.signature, launch.types)
+        ]
         return meant[0] if len(meant) == 1 else ("", "")
 
 
@@ -96,12 +105,20 @@ def _kernel_symbols(file: str, kernels: set[str]) -> dict[str, int]:
     own = [(symbol, offset) for symbol, offset in defined if any(name in symbol for name in kernels)]
     found = {}
     for signature, (_, offset) in zip(demangled([symbol for symbol, _ in own]), own, strict=True):
-        name = kernel_name(signature)
+        name, _ = name_and_parameters(signature)
         for ours, cudas in _NAMES_OF_TYPES.items():
             name = name.replace(ours, cudas)
         if _last(name) in kernels:
             found[name] = offset
     return found
+
+
+def _takes(signature: str, types: Sequence[str]) -> bool:
+    """Whether a kernel's pointers are to these types."""
+    _, inside = name_and_parameters(signature)
+    parameters = ["".join(token.text for token in part) for part in split(tokenize(inside))]
+    wanted = (_TYPES.get(name, name) for name in types)
+    return all(re.search(rf"\b{name}\b", given) for given, name in zip(parameters, wanted, strict=False) if name)
 
 
 def _last(name: str) -> str:

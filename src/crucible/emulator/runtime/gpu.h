@@ -28,27 +28,28 @@ static int resident_blocks(const void* kernel, int threads, uint64_t dynamic) {
 }
 
 struct Configuration {
-    std::string name;
+    std::string name, types;  // types: of what the arguments point to
     const void* address;
     uint64_t threads, shared;
-    bool operator<(const Configuration& other) const {
-        return std::tie(name, address, threads, shared) < std::tie(other.name, other.address, other.threads, other.shared);
-    }
+    auto key() const { return std::tie(name, types, address, threads, shared); }
+    bool operator<(const Configuration& other) const { return key() < other.key(); }
 };
 static std::map<Configuration, uint64_t> configurations;  // how kernels were launched -> when first
 constexpr size_t kMaxConfigurations = 256;
 
-static void note_configuration(const Kernel& kernel, const Shape& shape) {
+static void note_configuration(const Kernel& kernel, const Shape& shape, const Argument* arguments, int count) {
+    if (configurations.size() >= kMaxConfigurations) return;
     const uint64_t threads = uint64_t(shape.block[0]) * shape.block[1] * shape.block[2];
-    if (configurations.size() < kMaxConfigurations)
-        configurations.emplace(Configuration{kernel.name, kernel.address, threads, shape.shared}, configurations.size());
+    std::string types;
+    for (int i = 0; i < count; ++i) types += std::string(arguments[i].type) + ",";
+    configurations.emplace(Configuration{kernel.name, types, kernel.address, threads, shape.shared}, configurations.size());
 }
 
-// A line each: when first, address, threads, dynamic shared memory, name.
+// A line each, tabs between: when first, address, threads, dynamic shared memory, types, name.
 static std::string configurations_text() {
     std::string out;
     for (const auto& [one, when] : configurations)
-        out += format("%lu %lu %lu %lu ", when, uintptr_t(one.address), one.threads, one.shared) + one.name + "\n";
+        out += format("%lu\t%lu\t%lu\t%lu\t", when, uintptr_t(one.address), one.threads, one.shared) + one.types + "\t" + one.name + "\n";
     return out;
 }
 

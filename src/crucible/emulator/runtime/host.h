@@ -126,7 +126,7 @@ static int run(const Kernel* kernel, const Shape* shape, void (*thread)(void*), 
         if (region.is_module && region.lo >= now.module_base && region.lo < now.module_base + (256u << 20))
             module_end = std::max(module_end, region.hi);
     launched.insert(kernel->name);
-    note_configuration(*kernel, *shape);
+    note_configuration(*kernel, *shape, arguments, count);
     ++launches;
     if (sticky_error) return last_error = sticky_error;
     int error;
