@@ -63,7 +63,7 @@ def _drop_host_code(tokens: list[Token]) -> None:
         else:
             end = _declaration_end(tokens, at, function_macros)
             if _is_the_hosts(tokens[at:end], device_macros):
-                _empty(tokens[at:end])
+                _empty_but_directives(tokens, at, end)
             at = end
 
 
@@ -179,6 +179,16 @@ def _template_end(tokens: list[Token], at: int) -> int:
         if depth == 0:
             return i
     return len(tokens)
+
+
+def _empty_but_directives(tokens: list[Token], at: int, end: int) -> None:
+    """An `#endif` may belong to an `#if` further up, and a macro may be used further down."""
+    while at < min(end, len(tokens)):
+        if tokens[at].text == "#":
+            at = _line_end(tokens, at)
+        else:
+            _empty(tokens[at : at + 1])
+            at += 1
 
 
 def _empty(tokens: list[Token]) -> None:
