@@ -52,6 +52,7 @@ REPLIES: dict[str, dict[str, Any]] = {
         "flags": {},
         "builds": [{"name": "x", "seconds": 1.0, "error": ""}],
         "never_ran": [],
+        "resources": [["k<float>", 256, 32, 0, 0, 0, 1024, 0]],
     },
 }
 RAISED = {

@@ -6,18 +6,24 @@ import os
 import random
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import crucible
-from crucible import hardware
+from crucible import emulator, hardware
 from crucible.emulator.device_code import device_code
+from crucible.emulator.extension import start
 from crucible.emulator.nvcc import Compiled, find, lacks_header, name_and_parameters, read_ptxas
+from crucible.emulator.pretend import properties_of
 from crucible.emulator.toolchain import BuildError
+from crucible.errors import DeviceError
 from crucible.gpus import GPUS, SHARED_RESERVED_BYTES, Gpu, known_gpu
 from crucible.judge.evidence import Resources
-from crucible.judge.verdict import Verdict, from_json, to_json
+from crucible.judge.examine import is_of_a_kernel, resources_of
+from crucible.judge.verdict import from_json, to_json
 from crucible.occupancy import Occupancy, occupancy
 from support import IDENTITY_TASK, TASKS, stated_kind, write
 
@@ -52,7 +58,10 @@ def test_occupancy_follows_the_scarcest_resource(
     assert occupancy(gpu, registers=registers, shared_bytes=shared, threads=threads) == expected
 
 
-TOOLKITS = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")), *Path(hardware.nvcc() or "/nowhere").resolve().parents]
+TOOLKITS = [
+    Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")),
+    *Path(hardware.nvcc() or "/nowhere").resolve().parents,
+]
 INCLUDE = next((place / "include" for place in TOOLKITS if (place / "include/cuda_occupancy.h").exists()), None)
 ASK_NVIDIA = r"""
 #include <climits>
@@ -64,9 +73,10 @@ int main() {
     gpu.maxThreadsPerBlock = 1024, gpu.regsPerBlock = 65536, gpu.warpSize = 32, gpu.sharedMemPerBlock = 49152;
     cudaOccFuncAttributes kernel{};
     kernel.maxThreadsPerBlock = INT_MAX, kernel.shmemLimitConfig = FUNC_SHMEM_LIMIT_OPTIN;
-    while (scanf("%d %d %d %d %zu %zu %zu %d %d %d", &gpu.computeMajor, &gpu.computeMinor, &gpu.maxThreadsPerMultiprocessor,
-                 &gpu.regsPerMultiprocessor, &gpu.sharedMemPerBlockOptin, &gpu.sharedMemPerMultiprocessor,
-                 &gpu.reservedSharedMemPerBlock, &kernel.numRegs, &shared, &threads) == 10) {
+    while (scanf("%d %d %d %d %zu %zu %zu %d %d %d", &gpu.computeMajor, &gpu.computeMinor,
+                 &gpu.maxThreadsPerMultiprocessor, &gpu.regsPerMultiprocessor, &gpu.sharedMemPerBlockOptin,
+                 &gpu.sharedMemPerMultiprocessor, &gpu.reservedSharedMemPerBlock, &kernel.numRegs, &shared,
+                 &threads) == 10) {
         gpu.numSms = 1;
         kernel.maxDynamicSharedSizeBytes = shared;
         cudaOccDeviceState state;
@@ -195,7 +205,16 @@ def test_the_split_leaves_lines_where_they_are_and_host_code_out() -> None:
     text = "\n".join(kept)
     for gone in ("torch", "at::", "blocks_for", "host_template", "run_it", "Settings", "PYBIND11", "launch("):
         assert gone not in text.replace("__launch_bounds__(", "").replace("TORCH_CHECK", ""), gone
-    for there in ("MAKE(doubled, *)", "kScale", "weights[2][3]", "counter{3}", "struct Pair", "Four", "twice(int", "vectors"):
+    for there in (
+        "MAKE(doubled, *)",
+        "kScale",
+        "weights[2][3]",
+        "counter{3}",
+        "struct Pair",
+        "Four",
+        "twice(int",
+        "vectors",
+    ):
         assert there in text, there
 
 
@@ -252,7 +271,7 @@ def test_what_does_not_compile_in_part_is_no_verdict_and_whole_it_is() -> None:
     compiler = find("sm_90", [])
     assert compiler is not None
     assert compiler.kernels(source, [], []) is None
-    with pytest.raises(BuildError, match='calling a __host__ function."host.int.". from a __global__ function'):
+    with pytest.raises(BuildError, match=r'calling a __host__ function."host.int.". from a __global__ function'):
         compiler.unit(source, [])
 
 
@@ -297,8 +316,9 @@ bool floats(const float* x, float* out, int n, int bytes);
 bool doubles(const double* x, double* out, int n, int bytes);
 torch::Tensor run(torch::Tensor x, int64_t bytes) {{
     auto out = torch::empty_like(x);
-    bool done = x.scalar_type() == torch::kFloat ? floats(x.data_ptr<float>(), out.data_ptr<float>(), x.numel(), bytes)
-                                                 : doubles(x.data_ptr<double>(), out.data_ptr<double>(), x.numel(), bytes);
+    int n = x.numel();
+    bool done = x.scalar_type() == torch::kFloat ? floats(x.data_ptr<float>(), out.data_ptr<float>(), n, bytes)
+                                                 : doubles(x.data_ptr<double>(), out.data_ptr<double>(), n, bytes);
     TORCH_CHECK(done, "CUDA error: invalid argument");
     return out;
 }}
@@ -313,42 +333,130 @@ class ModelNew(nn.Module):
 '''
 
 
-def judged(tmp_path: Path, gpu: str | None, **values: object) -> tuple[crucible.Run, Verdict]:
+def candidate(file: Path, **values: object) -> Path:
     """The candidate above; its source has no header of PyTorch's, so that a whole unit takes nvcc a second."""
-    source = SOURCE.format(**{"value": "v", "sms": 132, "bytes": 200 << 10, **values})
-    file = write(tmp_path / "mapped.py", source)
-    run = crucible.judge(IDENTITY_TASK, [file], device="emulator", gpu=gpu)
-    return run, run.verdict("mapped")
+    return write(file, SOURCE.format(**{"value": "v", "sms": 132, "bytes": 200 << 10, **values}))
+
+
+@pytest.fixture(scope="module")
+def on_an_h200(judge_batch: Callable[..., crucible.Run], tmp_path_factory: pytest.TempPathFactory) -> crucible.Run:
+    folder = tmp_path_factory.mktemp("candidates")
+    files = [candidate(folder / "right.py"), candidate(folder / "calls_host.py", value="of_the_host(v)")]
+    return judge_batch(IDENTITY_TASK, files, device="emulator")
 
 
 @HAS_NVCC
-def test_a_verdict_tells_what_its_kernels_take(tmp_path: Path) -> None:
-    run, verdict = judged(tmp_path, None)
+def test_a_verdict_tells_what_its_kernels_take(on_an_h200: crucible.Run) -> None:
+    verdict = on_an_h200.verdict("right")
     assert verdict.evaluation, verdict.outcome.words + verdict.log
     (one,) = verdict.resources
     assert (one.kernel, one.threads) == ("map<float, 64, Same>", 64)
     assert (one.static_shared_bytes, one.dynamic_shared_bytes) == (256, 200 << 10)
     assert (one.blocks, one.warps, one.occupancy, one.limited_by) == (1, 2, 2 / 64, "shared memory")
     assert 0 < one.registers < 64 and not one.spills
-    data = run.to_json()
+    data = on_an_h200.to_json()
     assert data["gpu"] == "NVIDIA H200"
-    assert from_json(data["candidates"][0]["resources"]) == (one,)
+    entry = next(entry for entry in data["candidates"] if entry["name"] == "right")
+    assert from_json(entry["resources"]) == (one,)
     assert from_json(to_json(verdict)).resources == (one,)
+
+
+@HAS_NVCC
+def test_a_host_function_called_from_a_kernel_does_not_build(on_an_h200: crucible.Run) -> None:
+    verdict = on_an_h200.verdict("calls_host")
+    assert verdict.outcome.kind == "does-not-build", verdict.outcome.words
+    assert 'cuda.cu(14): calling a __host__ function("of_the_host(float)")' in verdict.outcome.words
 
 
 def test_the_gpu_asked_for_has_its_own_limits_and_properties(tmp_path: Path) -> None:
     """200 KiB of dynamic shared memory: an H200 has them (above), an L40S 99."""
-    run, verdict = judged(tmp_path, "l40s", sms=142)
+    file = candidate(tmp_path / "right.py", sms=142)
+    run = crucible.judge(IDENTITY_TASK, [file], device="emulator", gpu="l40s", baselines="none")
+    verdict = run.verdict("right")
     assert verdict.outcome.kind == "launch-error", verdict.outcome.words + verdict.log
     assert "the limit of the NVIDIA L40S is 101376" in verdict.outcome.words
     assert run.gpu == "NVIDIA L40S"
 
 
-@HAS_NVCC
-def test_a_host_function_called_from_a_kernel_does_not_build(tmp_path: Path) -> None:
-    _, verdict = judged(tmp_path, None, value="of_the_host(v)")
-    assert verdict.outcome.kind == "does-not-build", verdict.outcome.words
-    assert 'cuda.cu(14): calling a __host__ function("of_the_host(float)")' in verdict.outcome.words
+ASKED = r"""
+__global__ void k(float* x) { x[threadIdx.x] = 1; }
+std::vector<int64_t> ask(torch::Tensor x, int64_t threads, int64_t shared) {
+    cudaDeviceProp p;
+    cudaGetDeviceProperties(&p, 0);
+    int optin, blocks, grid, block;
+    cudaDeviceGetAttribute(&optin, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, k, threads, shared);
+    cudaOccupancyMaxPotentialBlockSize(&grid, &block, k);
+    cudaFuncAttributes a;
+    cudaFuncGetAttributes(&a, k);
+    k<<<1, threads>>>(x.data_ptr<float>());
+    return {p.major * 10 + p.minor, p.multiProcessorCount, p.l2CacheSize, p.maxThreadsPerMultiProcessor, p.name[7], optin,
+            blocks, grid * block, a.numRegs, int64_t(a.sharedSizeBytes)};
+}
+"""
+
+
+@pytest.fixture
+def an_h200_again() -> Iterator[None]:
+    yield
+    emulator.gpu("h200")
+
+
+@pytest.mark.usefixtures("an_h200_again")
+def test_attributes_properties_and_occupancy_are_those_of_the_gpu_and_of_nvcc() -> None:
+    """In C++, beside the same questions asked of the table, with and without what nvcc says of the kernel."""
+    extension = emulator.load_inline(
+        "ask", "std::vector<int64_t> ask(torch::Tensor x, int64_t t, int64_t s);", ASKED, ["ask"]
+    )
+    runtime = start()
+    x = torch.empty(1024)
+    for gpu in GPUS:
+        emulator.gpu(gpu.short_name)
+        major, minor = gpu.compute_capability
+        table = [major * 10 + minor, gpu.sms, gpu.l2_bytes, gpu.max_threads_per_sm, ord(gpu.name[7])]
+        answer = extension.ask(x, 256, 30_000)
+        assert answer[:6] == [*table, gpu.shared_memory_per_block_bytes]
+        assert answer[6] == occupancy(gpu, registers=0, shared_bytes=30_000, threads=256).blocks
+        assert answer[7] == gpu.sms * gpu.max_threads_per_sm
+    (launch,) = {one.address for one in runtime.configurations() if one.name == "k"}
+    chance = random.Random(0)
+    for gpu in (H200, L40S):
+        emulator.gpu(gpu.short_name)
+        for _ in range(20):
+            registers, static, threads = chance.randint(1, 255), chance.randint(0, 48 << 10), chance.randint(1, 256)
+            runtime.know(launch, Compiled("k", "k", registers, 0, 0, 0, static))
+            answer = extension.ask(x, threads, 1000)
+            assert answer[6] == occupancy(gpu, registers=registers, shared_bytes=static + 1000, threads=threads).blocks
+            assert answer[8:] == [registers, static]
+    runtime.know(launch, Compiled("k", "k", 65, 0, 0, 0, 0))
+    with pytest.raises(RuntimeError, match="too many resources requested for launch"):
+        extension.ask(x, 1024, 0)
+    assert "65 registers each" in emulator.faults()[0].words
+
+
+def test_an_unknown_gpu_and_one_beside_a_real_one_are_misuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = candidate(tmp_path / "right.py")
+    with pytest.raises(DeviceError, match=r"no GPU 'rtx 9090' in the table: choose one of .*h200"):
+        crucible.judge(IDENTITY_TASK, [file], device="emulator", gpu="rtx 9090")
+    monkeypatch.setattr(hardware, "find_device", lambda kind: hardware.Device("cuda", "NVIDIA H200", "580"))
+    with pytest.raises(DeviceError, match="needs --device emulator"):
+        crucible.judge(IDENTITY_TASK, [file], gpu="l40s")
+
+
+def test_python_is_told_the_same_of_the_gpu() -> None:
+    told = properties_of(L40S)
+    assert (told.name, told.major, told.minor, told.multi_processor_count) == ("NVIDIA L40S", 8, 9, 142)
+    assert (told.shared_memory_per_block_optin, told.total_memory) == (99 << 10, 48 << 30)
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "possible"), [(256, 32, True), (0, 32, False), (1025, 32, False), (256, -1, False)]
+)
+def test_what_cannot_be_of_a_kernel_is_left_out(threads: int, registers: int, possible: bool) -> None:
+    row = ["k", threads, registers, 0, 0, 0, 0, 0]
+    assert is_of_a_kernel(row) == possible
+    assert not possible or resources_of(H200, row).blocks == 8
+    assert not is_of_a_kernel(["k" * 10_000, *row[1:]])
 
 
 def test_resources_in_words() -> None:

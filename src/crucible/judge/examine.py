@@ -11,7 +11,7 @@ from typing import Any
 from crucible import hardware
 from crucible.candidate import Candidate
 from crucible.contract import Contract
-from crucible.gpus import DEFAULT, Gpu, known_gpu
+from crucible.gpus import DEFAULT, MAX_THREADS_PER_BLOCK, Gpu, known_gpu
 from crucible.hardware import Device
 from crucible.judge.diagnostics import first_error
 from crucible.judge.evidence import Finding, NotMeasured, Resources
@@ -29,6 +29,7 @@ MOST_KERNELS = 64
 """Of one candidate, whose resources are kept."""
 
 
+LONGEST_NAME = 1000
 _USUAL_GPU = known_gpu(DEFAULT)
 
 
@@ -203,14 +204,23 @@ class Examination:
             Finding("it changed a global switch", f"{flag}: {change}") for flag, change in seen["flags"].items()
         ]
         if self.emulated and after_running:
-            self.resources = tuple(_resources(self.setting.gpu, row) for row in seen["resources"][:MOST_KERNELS])
+            rows = [row for row in seen["resources"] if is_of_a_kernel(row)]
+            self.resources = tuple(resources_of(self.setting.gpu, row) for row in rows[:MOST_KERNELS])
             findings += [
                 Finding("a kernel never ran on any of the judge's inputs", words) for words in seen["never_ran"]
             ]
         self.findings += [finding for finding in findings if finding not in self.findings]
 
 
-def _resources(gpu: Gpu, row: list[Any]) -> Resources:
+def is_of_a_kernel(row: list[Any]) -> bool:
+    """Whether what the candidate's process says of a kernel can be: it may say anything."""
+    kernel, threads, *sizes = row
+    return (
+        len(kernel) <= LONGEST_NAME and 1 <= threads <= MAX_THREADS_PER_BLOCK and all(0 <= n < 1 << 40 for n in sizes)
+    )
+
+
+def resources_of(gpu: Gpu, row: list[Any]) -> Resources:
     """What the candidate's process says that nvcc said, with the occupancy that follows."""
     kernel, threads, registers, loads, stores, stack, static, dynamic = row
     fit = occupancy(gpu, registers=registers, shared_bytes=static + dynamic, threads=threads)
