@@ -289,8 +289,6 @@ from torch import nn
 from torch.utils.cpp_extension import load_inline
 
 SOURCE = r"""
-#include <cuda_runtime.h>
-float of_the_host(float v) {{ return v; }}
 template <typename T, int N, typename F>
 __global__ void map(const T* x, T* out, int n, F f) {{
     extern __shared__ float tile[];
@@ -301,29 +299,19 @@ __global__ void map(const T* x, T* out, int n, F f) {{
     __syncthreads();
     if (i < n) out[i] = f(fixed[threadIdx.x]) * tile[threadIdx.x];
 }}
-struct Same {{ __device__ float operator()(float v) const {{ return {value}; }} }};
-template <typename T>
-bool launch(const T* x, T* out, int n, int bytes) {{
-    cudaFuncSetAttribute(map<T, 64, Same>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    map<T, 64><<<(n + 63) / 64, 64, bytes>>>(x, out, n, Same());
-    return cudaGetLastError() == cudaSuccess;
-}}
-bool floats(const float* x, float* out, int n, int bytes) {{ return launch(x, out, n, bytes); }}
-bool doubles(const double* x, double* out, int n, int bytes) {{ return launch(x, out, n, bytes); }}
-"""
-CPP = r"""
-bool floats(const float* x, float* out, int n, int bytes);
-bool doubles(const double* x, double* out, int n, int bytes);
+struct Same {{ __device__ float operator()(float v) const {{ return v; }} }};
 torch::Tensor run(torch::Tensor x, int64_t bytes) {{
     auto out = torch::empty_like(x);
     int n = x.numel();
-    bool done = x.scalar_type() == torch::kFloat ? floats(x.data_ptr<float>(), out.data_ptr<float>(), n, bytes)
-                                                 : doubles(x.data_ptr<double>(), out.data_ptr<double>(), n, bytes);
-    TORCH_CHECK(done, "CUDA error: invalid argument");
+    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "map", [&] {{
+        cudaFuncSetAttribute(map<scalar_t, 64, Same>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+        map<scalar_t, 64><<<(n + 63) / 64, 64, bytes>>>(x.data_ptr<scalar_t>(), out.data_ptr<scalar_t>(), n, Same());
+    }});
+    TORCH_CHECK(cudaGetLastError() == cudaSuccess, "CUDA error: invalid argument");
     return out;
 }}
 """
-extension = load_inline("map", CPP, SOURCE, functions=["run"], no_implicit_headers=True)
+extension = load_inline("map", "torch::Tensor run(torch::Tensor x, int64_t bytes);", SOURCE, functions=["run"])
 
 
 class ModelNew(nn.Module):
@@ -331,18 +319,43 @@ class ModelNew(nn.Module):
         assert torch.cuda.get_device_properties(0).multi_processor_count == {sms}
         return extension.run(x.contiguous(), {bytes})
 '''
+CALLS_HOST = '''
+import torch
+from torch import nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+#include <cuda_runtime.h>
+float of_the_host(float v) { return v; }
+__global__ void copy(const float* x, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = of_the_host(x[i]);
+}
+void launch(const float* x, float* out, int n) { copy<<<(n + 63) / 64, 64>>>(x, out, n); }
+"""
+CPP = r"""
+void launch(const float* x, float* out, int n);
+torch::Tensor run(torch::Tensor x) {
+    auto out = torch::empty_like(x);
+    launch(x.data_ptr<float>(), out.data_ptr<float>(), x.numel());
+    return out;
+}
+"""
+extension = load_inline("copy", CPP, SOURCE, functions=["run"], no_implicit_headers=True)
 
 
-def candidate(file: Path, **values: object) -> Path:
-    """The candidate above; its source has no header of PyTorch's, so that a whole unit takes nvcc a second."""
-    return write(file, SOURCE.format(**{"value": "v", "sms": 132, "bytes": 200 << 10, **values}))
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return extension.run(x)
+'''
 
 
 @pytest.fixture(scope="module")
 def on_an_h200(judge_batch: Callable[..., crucible.Run], tmp_path_factory: pytest.TempPathFactory) -> crucible.Run:
+    """The second one's unit has no header of PyTorch's: nvcc compiles it whole in a second."""
     folder = tmp_path_factory.mktemp("candidates")
-    files = [candidate(folder / "right.py"), candidate(folder / "calls_host.py", value="of_the_host(v)")]
-    return judge_batch(IDENTITY_TASK, files, device="emulator")
+    right = write(folder / "right.py", SOURCE.format(sms=132, bytes=200 << 10))
+    return judge_batch(IDENTITY_TASK, [right, write(folder / "calls_host.py", CALLS_HOST)], device="emulator")
 
 
 @HAS_NVCC
@@ -365,12 +378,12 @@ def test_a_verdict_tells_what_its_kernels_take(on_an_h200: crucible.Run) -> None
 def test_a_host_function_called_from_a_kernel_does_not_build(on_an_h200: crucible.Run) -> None:
     verdict = on_an_h200.verdict("calls_host")
     assert verdict.outcome.kind == "does-not-build", verdict.outcome.words
-    assert 'cuda.cu(14): calling a __host__ function("of_the_host(float)")' in verdict.outcome.words
+    assert 'cuda.cu(6): calling a __host__ function("of_the_host(float)")' in verdict.outcome.words
 
 
 def test_the_gpu_asked_for_has_its_own_limits_and_properties(tmp_path: Path) -> None:
     """200 KiB of dynamic shared memory: an H200 has them (above), an L40S 99."""
-    file = candidate(tmp_path / "right.py", sms=142)
+    file = write(tmp_path / "right.py", SOURCE.format(sms=142, bytes=200 << 10))
     run = crucible.judge(IDENTITY_TASK, [file], device="emulator", gpu="l40s", baselines="none")
     verdict = run.verdict("right")
     assert verdict.outcome.kind == "launch-error", verdict.outcome.words + verdict.log
@@ -390,8 +403,8 @@ std::vector<int64_t> ask(torch::Tensor x, int64_t threads, int64_t shared) {
     cudaFuncAttributes a;
     cudaFuncGetAttributes(&a, k);
     k<<<1, threads>>>(x.data_ptr<float>());
-    return {p.major * 10 + p.minor, p.multiProcessorCount, p.l2CacheSize, p.maxThreadsPerMultiProcessor, p.name[7], optin,
-            blocks, grid * block, a.numRegs, int64_t(a.sharedSizeBytes)};
+    return {p.major * 10 + p.minor, p.multiProcessorCount, p.l2CacheSize, p.maxThreadsPerMultiProcessor, p.name[7],
+            optin, blocks, grid * block, a.numRegs, int64_t(a.sharedSizeBytes)};
 }
 """
 
@@ -435,7 +448,7 @@ def test_attributes_properties_and_occupancy_are_those_of_the_gpu_and_of_nvcc() 
 
 
 def test_an_unknown_gpu_and_one_beside_a_real_one_are_misuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = candidate(tmp_path / "right.py")
+    file = write(tmp_path / "right.py", CALLS_HOST)
     with pytest.raises(DeviceError, match=r"no GPU 'rtx 9090' in the table: choose one of .*h200"):
         crucible.judge(IDENTITY_TASK, [file], device="emulator", gpu="rtx 9090")
     monkeypatch.setattr(hardware, "find_device", lambda kind: hardware.Device("cuda", "NVIDIA H200", "580"))

@@ -215,9 +215,8 @@ class Examination:
 def is_of_a_kernel(row: list[Any]) -> bool:
     """Whether what the candidate's process says of a kernel can be: it may say anything."""
     kernel, threads, *sizes = row
-    return (
-        len(kernel) <= LONGEST_NAME and 1 <= threads <= MAX_THREADS_PER_BLOCK and all(0 <= n < 1 << 40 for n in sizes)
-    )
+    launched = len(kernel) <= LONGEST_NAME and 1 <= threads <= MAX_THREADS_PER_BLOCK
+    return launched and all(0 <= size < 1 << 40 for size in sizes)
 
 
 def resources_of(gpu: Gpu, row: list[Any]) -> Resources:
