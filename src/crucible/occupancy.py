@@ -54,9 +54,7 @@ def occupancy(gpu: Gpu, *, registers: int, shared_bytes: int, threads: int) -> O
 
 def _by_registers(gpu: Gpu, registers: int, warps: int) -> int:
     per_warp = max(1, _units(registers * WARP, REGISTER_UNIT)) * REGISTER_UNIT
-    # The hardware checks a launch as if each partition held as many warps of the block as any.
-    checked = per_warp * _units(warps, PARTITIONS) * PARTITIONS
-    if registers > MAX_REGISTERS_PER_THREAD or checked > gpu.registers_per_sm:
+    if registers > MAX_REGISTERS_PER_THREAD:
         return 0
     return gpu.registers_per_sm // PARTITIONS // per_warp * PARTITIONS // warps
 

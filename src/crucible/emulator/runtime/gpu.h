@@ -10,7 +10,7 @@ static int units(uint64_t amount, uint64_t unit) { return int((amount + unit - 1
 // Blocks on one multiprocessor; src/crucible/occupancy.py has the same rules, and says whose they are.
 static int by_registers(int registers, int threads) {
     const int warps = units(threads, 32), per_warp = std::max(1, units(registers * 32, 256)) * 256;
-    if (registers > 255 || per_warp * units(warps, 4) * 4 > crucible_gpu.registers_per_sm) return 0;
+    if (registers > 255) return 0;
     return crucible_gpu.registers_per_sm / 4 / per_warp * 4 / warps;
 }
 
