@@ -104,6 +104,21 @@ def test_nvcc_is_found_below_cuda_home(tmp_path: Path, monkeypatch: pytest.Monke
     assert hardware.nvcc() == str(tmp_path / "bin/nvcc")
 
 
+def test_nvcc_is_found_among_nvidias_python_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest of them; a toolkit's goes before."""
+    for version in ("cu12", "cu13"):
+        tool = tmp_path / f"nvidia/{version}/bin/nvcc"
+        tool.parent.mkdir(parents=True)
+        tool.write_text("#!/bin/sh\n")
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("CUDA_HOME", "/nowhere")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert hardware.nvcc() == str(tmp_path / "nvidia/cu13/bin/nvcc")
+    monkeypatch.setenv("PATH", str(tmp_path / "nvidia/cu12/bin"))
+    assert hardware.nvcc() == str(tmp_path / "nvidia/cu12/bin/nvcc")
+
+
 def test_cores_are_those_this_process_may_use() -> None:
     one = min(os.sched_getaffinity(0))
     code = f"import os; os.sched_setaffinity(0, {{{one}}}); from crucible.hardware import cores; print(cores())"

@@ -81,6 +81,7 @@ REPLIES: dict[str, dict[str, Any]] = {
         "builds": [{"name": "x", "seconds": 1.0, "error": ""}],
         "never_ran": [],
         "never_reached": [],
+        "resources": [["k<float>", 256, 32, 0, 0, 0, 1024, 0]],
     },
 }
 RAISED = {

@@ -219,6 +219,7 @@ def test_the_json_holds_the_fields_columns_and_the_evidence() -> None:
         "schema",
         "task",
         "device",
+        "gpu",
         "versions",
         "contract",
         "scale",
@@ -239,7 +240,7 @@ def test_the_json_holds_the_fields_columns_and_the_evidence() -> None:
     first, second = data["candidates"]
     required = ["name", "evaluation", "runtime_ms", "verdict", "rank", "forward", "backward", "timing"]
     assert list(first)[: len(required)] == required
-    assert {"further_timings", "costs", "findings", "build_s", "total_s", "cached", "log"} <= set(first)
+    assert {"further_timings", "costs", "resources", "findings", "build_s", "total_s", "cached", "log"} <= set(first)
     assert (first["name"], first["evaluation"], first["runtime_ms"], first["rank"]) == ("b", True, 1.5, 1)
     assert (second["evaluation"], second["runtime_ms"], second["rank"]) == (False, -1.0, 0)
     assert second["verdict"] == {"kind": "wrong", "what": "forward", "detail": "off", "words": "wrong forward: off"}

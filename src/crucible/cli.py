@@ -50,6 +50,10 @@ def judge(
         list[str] | None,
         typer.Option(help="Sizes to judge at, NAME=NUMBER,...; may be repeated. The first is the one that is timed."),
     ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="Which GPU the emulator answers as: h200 (the usual one), h100, a100, l40s, b200, ..."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights, inputs and cotangents.")] = 0,
     baselines: Annotated[
         str | None,
@@ -69,7 +73,7 @@ def judge(
     limits = Limits(build_limit, run_limit, oracle_limit, race_limit, int(memory_limit * 2**30))
     console = Console(stderr=True)
     options = {"contract": contract, "training": training, "mode": mode, "scale": scale, "device": device}
-    options |= {"baselines": baselines, "shapes": shape or ()}
+    options |= {"baselines": baselines, "shapes": shape or (), "gpu": gpu}
     with _progress(console) as say:
         runs = _judged(task, candidates or [], say, {**options, "seed": seed, "limits": limits, "fresh": fresh})
     out = Console(width=None if sys.stdout.isatty() else table.PLAIN_WIDTH)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from crucible.errors import DeviceError
+
 KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
@@ -53,19 +55,59 @@ class Gpu:
     """32-bit registers."""
     max_threads_per_sm: int
     """Threads resident at a time."""
+    max_blocks_per_sm: int
+    """Blocks resident at a time."""
+    memory_bus_bits: int
+    """Width of the interface to the device memory."""
     sources: tuple[str, ...]
     """The documents, each with the figures taken from it."""
 
+    @property
+    def architecture(self) -> str:
+        """As compilers call it: `sm_90`."""
+        major, minor = self.compute_capability
+        return f"sm_{major}{minor}"
+
+    @property
+    def clock_mhz(self) -> int:
+        """The clock that the FP32 rate stands for: a fused multiply-add per lane and cycle."""
+        lanes = 64 if self.compute_capability == (8, 0) else 128
+        return round(self.fp32_tflops * 1e6 / (self.sms * lanes * 2))
+
+    @property
+    def memory_clock_mhz(self) -> int:
+        """The clock that the bandwidth stands for: two transfers a cycle, as the CUDA runtime counts it."""
+        return round(self.bandwidth_gb_s * 1e3 * 8 / self.memory_bus_bits / 2)
+
+
+DEFAULT = "h200"
+"""The GPU that stands for one where none is named."""
+WARP = 32
+MAX_THREADS_PER_BLOCK = 1024
+MAX_REGISTERS_PER_THREAD = 255
+SHARED_WITHOUT_OPT_IN_BYTES = 48 * KIB
+"""What a block can have without cudaFuncSetAttribute."""
+SHARED_RESERVED_BYTES = KIB
+"""What the system takes of the shared memory of each block."""
+SHARED_UNIT_BYTES = 128
+"""Shared memory is allocated in multiples of it."""
+REGISTER_UNIT = 256
+"""Registers of a warp are allocated in multiples of it."""
+PARTITIONS = 4
+"""Into which a multiprocessor's registers and warps are divided."""
+# The seven above hold for compute capabilities 8.0 to 10.0: CUDA C++ Programming Guide, Technical Specifications per
+# Compute Capability; the units as in the toolkit's cuda_occupancy.h.
 
 _OCCUPANCY = (
-    "shared memory, registers and threads: {} Tuning Guide, section Occupancy, docs.nvidia.com/cuda/{}-tuning-guide"
+    "shared memory, registers, threads and blocks: {} Tuning Guide, section Occupancy, "
+    "docs.nvidia.com/cuda/{}-tuning-guide"
 )
 _AMPERE_GUIDE = _OCCUPANCY.format("NVIDIA Ampere GPU Architecture", "ampere")
 _ADA_GUIDE = _OCCUPANCY.format("NVIDIA Ada GPU Architecture", "ada")
 _HOPPER_GUIDE = _OCCUPANCY.format("NVIDIA Hopper", "hopper")
 _BLACKWELL_GUIDE = _OCCUPANCY.format("NVIDIA Blackwell", "blackwell")
 _H100_WHITEPAPER = (
-    "multiprocessors, L2: NVIDIA H100 Tensor Core GPU Architecture (whitepaper), "
+    "multiprocessors, L2, memory interface: NVIDIA H100 Tensor Core GPU Architecture (whitepaper), "
     "resources.nvidia.com/en-us-tensor-core/gtc22-whitepaper-hopper"
 )
 _A100_DATASHEET = (
@@ -73,7 +115,7 @@ _A100_DATASHEET = (
     "www.nvidia.com/en-us/data-center/a100"
 )
 _A100_WHITEPAPER = (
-    "multiprocessors, L2: NVIDIA A100 Tensor Core GPU Architecture (whitepaper), "
+    "multiprocessors, L2, memory interface: NVIDIA A100 Tensor Core GPU Architecture (whitepaper), "
     "images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf"
 )
 
@@ -96,6 +138,8 @@ _A100_SXM_80 = Gpu(
     shared_memory_per_sm_bytes=164 * KIB,
     registers_per_sm=65536,
     max_threads_per_sm=2048,
+    max_blocks_per_sm=32,
+    memory_bus_bits=5120,
     sources=(_A100_DATASHEET, _A100_WHITEPAPER, _AMPERE_GUIDE),
 )
 
@@ -118,6 +162,8 @@ _H100_SXM = Gpu(
     shared_memory_per_sm_bytes=228 * KIB,
     registers_per_sm=65536,
     max_threads_per_sm=2048,
+    max_blocks_per_sm=32,
+    memory_bus_bits=5120,
     sources=(
         "memory, bandwidth, rates (TF32, BF16, FP16 and FP8 printed with sparsity, halved): NVIDIA H100 Tensor Core "
         "GPU datasheet, column H100 SXM, www.nvidia.com/en-us/data-center/h100",
@@ -134,10 +180,12 @@ GPUS: tuple[Gpu, ...] = (
         l2_bytes=60 * MIB,
         memory_bytes=141 * GIB,
         bandwidth_gb_s=4800.0,
+        memory_bus_bits=6144,
         sources=(
             "memory, bandwidth, rates (TF32, BF16, FP16 and FP8 printed with sparsity, halved): NVIDIA H200 Tensor "
             "Core GPU datasheet, column H200 SXM, www.nvidia.com/en-us/data-center/h200",
-            "multiprocessors, L2 (62914560 bytes): as the driver (580, CUDA 13.0) reports them for an NVIDIA H200",
+            "multiprocessors, L2 (62914560 bytes), memory interface: as the driver (580, CUDA 13.0) reports them for "
+            "an NVIDIA H200",
             _HOPPER_GUIDE,
         ),
     ),
@@ -197,11 +245,14 @@ GPUS: tuple[Gpu, ...] = (
         shared_memory_per_sm_bytes=100 * KIB,
         registers_per_sm=65536,
         max_threads_per_sm=1536,
+        max_blocks_per_sm=24,
+        memory_bus_bits=384,
         sources=(
             "memory, bandwidth, rates (both printed, the dense one taken), multiprocessors (one RT core each): "
             "NVIDIA L40S datasheet, www.nvidia.com/en-us/data-center/l40s",
             "FP64 at 1/64 of FP32: NVIDIA Ada GPU Architecture (whitepaper), "
             "images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf",
+            "memory interface: NVIDIA L40S datasheet, as above",
             "L2 of 98304 KB in AD102: NVIDIA Ada GPU Architecture Tuning Guide, section Increased L2 capacity",
             _ADA_GUIDE,
         ),
@@ -225,6 +276,8 @@ GPUS: tuple[Gpu, ...] = (
         shared_memory_per_sm_bytes=228 * KIB,
         registers_per_sm=65536,
         max_threads_per_sm=2048,
+        max_blocks_per_sm=32,
+        memory_bus_bits=8192,
         sources=(
             "rates (of eight GPUs, so divided by 8; TF32, BF16, FP16 and FP8 printed with sparsity, halved): "
             "NVIDIA HGX B200 specifications, www.nvidia.com/en-us/data-center/hgx",
@@ -233,6 +286,7 @@ GPUS: tuple[Gpu, ...] = (
             "multiprocessors (74 on each of two dies): Nvidia's B200, "
             "chipsandcheese.com/p/nvidias-b200-keeping-the-cuda-juggernaut",
             "memory, L2 (given for the GB200's GPU, the same chip): NVIDIA Blackwell Tuning Guide, Memory System",
+            "memory interface: eight stacks of HBM3E, each of 1024 bits",
             _BLACKWELL_GUIDE,
         ),
     ),
@@ -251,3 +305,12 @@ def find_gpu(name: str) -> Gpu | None:
     wanted = name.strip().lower()
     wanted = _OTHER_NAMES.get(wanted, wanted)
     return next((gpu for gpu in GPUS if wanted in (gpu.short_name, gpu.name.lower())), None)
+
+
+def known_gpu(name: str) -> Gpu:
+    """`find_gpu`, for a name that must be in the table. Raises DeviceError when it is not."""
+    gpu = find_gpu(name)
+    if gpu is None:
+        names = ", ".join(sorted({*(gpu.short_name for gpu in GPUS), *_OTHER_NAMES}))
+        raise DeviceError(f"no GPU {name!r} in the table: choose one of {names}")
+    return gpu

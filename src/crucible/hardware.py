@@ -10,9 +10,11 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 
 from crucible.errors import DeviceError
 
@@ -60,9 +62,13 @@ def versions() -> dict[str, str]:
 
 
 def nvcc() -> str:
-    """NVIDIA's compiler on this machine, empty when there is none."""
+    """NVIDIA's compiler on this machine, empty when there is none: a toolkit's, or that of NVIDIA's Python packages."""
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    return shutil.which("nvcc") or shutil.which("nvcc", path=f"{home}/bin") or ""
+    packaged = [
+        folder for path in filter(None, sys.path) for folder in sorted(Path(path).glob("nvidia/cu*/bin"), reverse=True)
+    ]
+    places = [None, f"{home}/bin", *map(str, packaged)]
+    return next((found for place in places if (found := shutil.which("nvcc", path=place))), "")
 
 
 _CLANGS = ("clang++", *(f"clang++-{version}" for version in range(22, 15, -1)))

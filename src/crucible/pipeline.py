@@ -16,7 +16,8 @@ from crucible import hardware, store
 from crucible.candidate import Candidate, find_candidates, match_candidates
 from crucible.contract import Contract, find_contract
 from crucible.emulator import toolchain
-from crucible.errors import JudgeError, StoreError, TaskError
+from crucible.errors import DeviceError, JudgeError, StoreError, TaskError
+from crucible.gpus import DEFAULT, Gpu, known_gpu
 from crucible.hardware import Device
 from crucible.judge import sandbox
 from crucible.judge.baselines import Baseline, choose_baselines
@@ -52,6 +53,7 @@ def judge(
     scale: str | None = None,
     device: str = "auto",
     shapes: Sequence[str] = (),
+    gpu: str | None = None,
     seed: int = 0,
     limits: Limits | None = None,
     fresh: bool = False,
@@ -70,6 +72,8 @@ def judge(
         device: `auto`, `cuda`, `cpu` or `emulator`.
         shapes: sizes to judge at, as `batch_size=2,height=33`; the first is the one that is timed. Without, kernels
             on the emulator are judged at their small size and at a ragged one.
+        gpu: which one the emulator answers as and nvcc compiles for (`h200`, `l40s`, ...: `crucible.gpus`), where
+            candidates run without one; None for an H200.
         seed: of weights, inputs and cotangents.
         limits: time, memory and process limits of a candidate.
         fresh: judge again what an earlier run has judged.
@@ -85,11 +89,12 @@ def judge(
     if rule.allclose:
         loaded = replace(loaded, training=False)  # the benchmark's rule knows no gradients
     loaded = loaded.shaped(shapes)
+    pretended = _pretended(gpu, place)
     chosen = find_candidates(candidates or own_candidates(loaded))
     if any(runs_on_emulator(candidate, place) for candidate in chosen):
         loaded = loaded.cut_down(own=scale is not None)
     rivals = choose_baselines(baselines, loaded, place.kind)
-    bench = _Bench(loaded, rule, place, seed, limits or Limits(), fresh, rivals, say)
+    bench = _Bench(loaded, rule, place, pretended, seed, limits or Limits(), fresh, rivals, say)
     return bench.judge(chosen)
 
 
@@ -127,6 +132,15 @@ def own_candidates(task: Task) -> list[Path]:
     return [task.path.parent / "candidates"]
 
 
+def _pretended(gpu: str | None, device: Device) -> Gpu | None:
+    """The GPU that stands for the one that is missing; None on a real one. Raises DeviceError when asked for both."""
+    if device.kind != "cuda":
+        return known_gpu(gpu or DEFAULT)
+    if gpu:
+        raise DeviceError(f"candidates run on this machine's {device.name}: a GPU to emulate needs --device emulator")
+    return None
+
+
 def _itself(task: Task) -> Candidate:
     """A task's reference as a candidate for itself."""
     return Candidate(task.name, task.path, f"{task.source}\n\nModelNew = Model\n")
@@ -139,6 +153,7 @@ class _Bench:
     task: Task
     contract: Contract
     device: Device
+    gpu: Gpu | None
     seed: int
     limits: Limits
     fresh: bool
@@ -153,10 +168,20 @@ class _Bench:
         self.kept = store.Verdicts(store.home())
         self.run_folder = store.RunFolder(store.home(), self.task.name)
         self.order = [c.name for c in candidates]
+        self._has_cuda = any(c.language == "cuda" for c in candidates)
         self.versions = hardware.versions()
         code = store.code_digest()
         names = [baseline.name for baseline in self.baselines]
-        settings = [self.task.digest, vars(self.contract), vars(self.device), self.versions, self.seed, code, names]
+        settings = [
+            self.task.digest,
+            vars(self.contract),
+            vars(self.device),
+            self._gpu_name,
+            self.versions,
+            self.seed,
+            code,
+            names,
+        ]
         self.key = store.key_of(*settings)
         keys = {c.name: store.key_of(self.key, c.digest, vars(self.limits)) for c in candidates}
         new = [c for c in candidates if not self._known(c, keys[c.name])]
@@ -172,6 +197,10 @@ class _Bench:
                 raise
             self._cut_short("failed", f"the judge failed: {error}")
         return self._finish()
+
+    @property
+    def _gpu_name(self) -> str:
+        return self.gpu.name if self.gpu else ""
 
     def _cut_short(self, how: str, words: str) -> None:
         self.cut_short = how
@@ -240,6 +269,7 @@ class _Bench:
             work / "inputs",
             self.contents,
             self._header(candidates),
+            self.gpu or known_gpu(DEFAULT),
             self._emulator(candidates),
         )
 
@@ -356,6 +386,7 @@ class _Bench:
             self.seed,
             tuple(self.verdicts[name] for name in self.order if name in self.verdicts),
             replace(self.ground, findings=(*self.ground.findings, *self._unconfined())),
+            self._gpu_name if self._has_cuda else "",
             trouble="; ".join(self.trouble),
             cut_short=self.cut_short,
         )

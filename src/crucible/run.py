@@ -59,6 +59,8 @@ class Run:
     verdicts: tuple[Verdict, ...]
     """In the order the candidates were given."""
     ground: Ground = Ground()
+    gpu: str = ""
+    """The GPU that the emulator answers as and nvcc compiles for; empty on a real one."""
     folder: str = ""
     """Where the run is kept; empty when it could not be."""
     trouble: str = ""
@@ -114,6 +116,7 @@ class Run:
             "schema": SCHEMA,
             "task": self.task.name,
             "device": {"kind": self.device.kind, "name": self.device.name, "driver": self.device.driver},
+            "gpu": self.gpu,
             "versions": self.versions,
             "contract": self.contract.name,
             "scale": self.task.scale,
@@ -147,6 +150,7 @@ def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
         "further_timings": [to_json(timing) for timing in verdict.further],
         "costs": to_json(verdict.costs),
         "accesses": to_json(verdict.accesses),
+        "resources": [to_json(one) for one in verdict.resources],
         "findings": [to_json(finding) for finding in verdict.findings],
         "build_s": verdict.build_s,
         "total_s": verdict.total_s,

@@ -14,6 +14,7 @@ import torch
 from crucible.emulator import extension, pretend
 from crucible.emulator.triton import interpreter
 from crucible.emulator.triton.watch import NotInterpreted
+from crucible.gpus import DEFAULT, known_gpu
 
 KERNELS = Path(__file__).parent / "triton_kernels"
 TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 2e-2}
@@ -21,8 +22,8 @@ TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 2e-2}
 
 def main() -> None:
     emulator = extension.start()
-    pretend.install()
-    emulator.triton = interpreter.install(emulator.is_of_the_gpu, program_s=1.0)
+    pretend.install(known_gpu(DEFAULT))
+    emulator.triton = interpreter.install(emulator.is_of_the_gpu, program_s=1.0, gpu=known_gpu(DEFAULT))
     right = functions("right", "case_")
     faults = functions("faults", "fault_")
     found: dict[str, Any] = {}

@@ -34,6 +34,7 @@ __all__ = [
     "Trace",
     "faults",
     "forget",
+    "gpu",
     "load",
     "load_inline",
     "schedule",
@@ -91,6 +92,17 @@ def forget() -> None:
     from crucible.emulator import extension
 
     extension.start().forget()
+
+
+def gpu(name: str) -> None:
+    """Which GPU launches are held to and property calls answer as, from here on: `h200` at first.
+
+    Raises DeviceError for a name that `crucible.gpus` does not have.
+    """
+    from crucible.emulator import extension
+    from crucible.gpus import known_gpu
+
+    extension.start().pretend(known_gpu(name))
 
 
 @contextmanager

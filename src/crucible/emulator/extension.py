@@ -17,14 +17,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from crucible.emulator import toolchain
+from crucible.emulator import pretended, toolchain
 from crucible.emulator.faults import Fault, NotCovered
+from crucible.emulator.nvcc import Compiled
 from crucible.emulator.places import Places
 from crucible.emulator.rewrite import KernelText, Rewritten, loop_head, rewrite
 from crucible.emulator.tokens import tokenize
 from crucible.emulator.toolchain import BuildError, Toolchain
 from crucible.emulator.trace import Seen, from_runtime
 from crucible.emulator.triton.watch import Watch
+from crucible.gpus import DEFAULT, Gpu, known_gpu
 
 _ERRORS = {
     1: "invalid argument",
@@ -62,6 +64,21 @@ class _Loaded:
         """The source file that holds a kernel, by its name at its line; others where it stands there too."""
         own = slice(kernel.line - 1, kernel.line)
         return [name for name, lines in self.texts.items() if kernel.name in "".join(lines[own])]
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One way in which a kernel was launched."""
+
+    name: str
+    """As the source has it at the launch."""
+    address: int
+    """0 where the launch leaves template arguments to be deduced."""
+    threads: int
+    """Of a block."""
+    dynamic_shared_bytes: int
+    types: tuple[str, ...]
+    """Of what each argument points to, in words; empty for what is no pointer."""
 
 
 @dataclass
@@ -113,6 +130,32 @@ class Emulator:
         finally:
             self.runtime.crucible_trace(0)
             seen.trace = from_runtime(json.loads(self._text("crucible_traced")), toolchain.places)
+
+    def pretend(self, gpu: Gpu) -> None:
+        """From here on launches are held to that GPU's limits, and CUDA's property calls answer as it."""
+        pretended.fill(self.runtime, gpu)
+
+    def know(self, address: int, compiled: Compiled) -> None:
+        """What nvcc made of the kernel at an address: occupancy, attributes and launches follow it."""
+        self.runtime.crucible_set_compiled(
+            ctypes.c_void_p(address),
+            compiled.registers,
+            ctypes.c_uint64(compiled.static_shared_bytes),
+            ctypes.c_uint64(compiled.stack_bytes),
+        )
+
+    def configurations(self) -> list[Configuration]:
+        """How kernels were launched since the process began, each way once, the first one first."""
+        rows = [line.split("\t", 5) for line in self._text("crucible_configurations").splitlines()]
+        rows.sort(key=lambda row: int(row[0]))
+        return [
+            Configuration(name, int(at), int(threads), int(shared), tuple(types.split(",")))
+            for _, at, threads, shared, types, name in rows
+        ]
+
+    def base_of(self, extension: str) -> int:
+        """Address at which this process has mapped an extension."""
+        return toolchain.base_of(extension)
 
     def launched(self) -> set[str]:
         """Names of kernels launched since the last `forget`, without template arguments."""
@@ -239,7 +282,10 @@ _current: list[Emulator] = []
 
 
 def start(tools: Toolchain | None = None) -> Emulator:
-    """The runtime of this process, loaded on first use; from then on CPU tensors lie where it can see them."""
+    """The runtime of this process, loaded on first use; from then on CPU tensors lie where it can see them.
+
+    It pretends to be the default GPU until told otherwise.
+    """
     if not _current:
         tools = tools or toolchain.prepare()
         loader = importlib.machinery.ExtensionFileLoader("crucible_emulator", str(tools.module))
@@ -252,10 +298,11 @@ def start(tools: Toolchain | None = None) -> Emulator:
         finally:
             sys.setdlopenflags(flags)
         runtime = ctypes.CDLL(str(tools.module))
-        for function in ("crucible_faults", "crucible_launched", "crucible_reached", "crucible_traced"):
-            getattr(runtime, function).restype = ctypes.c_void_p
+        for text in ("faults", "launched", "reached", "traced", "configurations"):
+            getattr(runtime, f"crucible_{text}").restype = ctypes.c_void_p
         native.use_arena()
         emulator = Emulator(tools, native, runtime)
+        emulator.pretend(known_gpu(DEFAULT))
         emulator.thread_limit(float(os.environ.get("CRUCIBLE_EMULATOR_THREAD_S", "10")))
         _current.append(emulator)
     return _current[0]

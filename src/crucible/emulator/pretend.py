@@ -11,22 +11,27 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-# deviceQuery of an H200 SXM; headers/crucible/runtime_api.h answers the same in C++.
-PROPERTIES: dict[str, Any] = {
-    "name": "NVIDIA H200",
-    "major": 9,
-    "minor": 0,
-    "total_memory": 150754820096,
-    "multi_processor_count": 132,
-    "max_threads_per_multi_processor": 2048,
-    "max_threads_per_block": 1024,
-    "warp_size": 32,
-    "regs_per_multiprocessor": 65536,
-    "shared_memory_per_block": 49152,
-    "shared_memory_per_block_optin": 232448,
-    "shared_memory_per_multiprocessor": 233472,
-    "L2_cache_size": 62914560,
-}
+from crucible.gpus import MAX_THREADS_PER_BLOCK, SHARED_WITHOUT_OPT_IN_BYTES, WARP, Gpu
+
+
+def properties_of(gpu: Gpu) -> types.SimpleNamespace:
+    """What `torch.cuda.get_device_properties` answers; headers/crucible/runtime_api.h answers the same in C++."""
+    major, minor = gpu.compute_capability
+    return types.SimpleNamespace(
+        name=gpu.name,
+        major=major,
+        minor=minor,
+        total_memory=gpu.memory_bytes,
+        multi_processor_count=gpu.sms,
+        max_threads_per_multi_processor=gpu.max_threads_per_sm,
+        max_threads_per_block=MAX_THREADS_PER_BLOCK,
+        warp_size=WARP,
+        regs_per_multiprocessor=gpu.registers_per_sm,
+        shared_memory_per_block=SHARED_WITHOUT_OPT_IN_BYTES,
+        shared_memory_per_block_optin=gpu.shared_memory_per_block_bytes,
+        shared_memory_per_multiprocessor=gpu.shared_memory_per_sm_bytes,
+        L2_cache_size=gpu.l2_bytes,
+    )
 
 
 class OnCpu(TorchFunctionMode):
@@ -116,9 +121,9 @@ def _nothing(*_: Any, **__: Any) -> Iterator[None]:
     yield
 
 
-def install() -> None:
-    """From here on this process pretends; it cannot be undone."""
-    properties = types.SimpleNamespace(**PROPERTIES)
+def install(gpu: Gpu) -> None:
+    """From here on this process pretends to have that GPU; it cannot be undone."""
+    properties = properties_of(gpu)
     answers: dict[str, Any] = {
         "is_available": True,
         "is_initialized": True,
@@ -126,8 +131,8 @@ def install() -> None:
         "device_count": 1,
         "current_device": 0,
         "get_device_properties": properties,
-        "get_device_capability": (9, 0),
-        "get_device_name": "NVIDIA H200",
+        "get_device_capability": gpu.compute_capability,
+        "get_device_name": gpu.name,
         "mem_get_info": (properties.total_memory, properties.total_memory),
         "current_stream": Stream(),
         "default_stream": Stream(),

@@ -239,14 +239,14 @@ def source_lines(file: str, addresses: list[int]) -> list[tuple[str, int]]:
 
 def places(file: str, pcs: Iterable[int]) -> dict[int, tuple[str, int]]:
     """File and line of return addresses in a shared object that this process has loaded."""
-    base = _base_of(file)
+    base = base_of(file)
     own = sorted({pc for pc in pcs if pc > base})
     # A return address lies behind its call: one byte back is inside it.
     found = source_lines(file, [pc - base - 1 for pc in own])
     return dict.fromkeys(pcs, ("", 0)) | dict(zip(own, found, strict=True))
 
 
-def _base_of(file: str) -> int:
+def base_of(file: str) -> int:
     """Address at which this process has mapped a shared object, 0 when it has not."""
     with open("/proc/self/maps", encoding="utf-8") as maps:
         starts = [int(line.split("-")[0], 16) for line in maps if line.rstrip().endswith(file)]

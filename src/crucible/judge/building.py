@@ -17,9 +17,10 @@ from typing import Any
 from torch.utils import cpp_extension
 
 from crucible import emulator
-
-COMPILE_ONLY_ARCH = "90"
-"""Compute capability for which CUDA sources are compiled on a machine that cannot run them (H100, H200)."""
+from crucible.emulator import nvcc
+from crucible.emulator.extension import Emulator
+from crucible.emulator.resources import Resources
+from crucible.emulator.toolchain import BuildError
 
 
 class CompiledOnly(BaseException):
@@ -46,30 +47,39 @@ class Build:
 class Watcher:
     """Wraps `load` and `load_inline` so that each call is on record, also where the candidate hides a failure."""
 
-    def __init__(self, compile_only: bool, emulated: bool = False) -> None:
+    def __init__(self, compile_only: bool, emulator: Emulator | None = None, architecture: str = "") -> None:
+        """Extensions go to the emulator where there is one, and to nvcc for `architecture` where nothing can run."""
         self.builds: list[Build] = []
         self.compile_only = compile_only
         self.not_covered = ""
         """What the emulator does not know of the candidate's sources."""
-        inline = _emulated_inline if emulated else cpp_extension.load_inline
-        files = _emulated_load if emulated else cpp_extension.load
-        cpp_extension.load_inline = self._watched(inline, _inline_cuda_text)
-        cpp_extension.load = self._watched(files, _file_cuda_text)
+        self.nvcc = nvcc.find(architecture, cpp_extension.COMMON_NVCC_FLAGS) if compile_only or emulator else None
+        self.resources = Resources(emulator, self.nvcc) if emulator and self.nvcc else None
+        """What nvcc says of the emulated kernels; None where it is not here."""
+        inline = _emulated_inline if emulator else cpp_extension.load_inline
+        files = _emulated_load if emulator else cpp_extension.load
+        cpp_extension.load_inline = self._watched(inline, _real_inline, _inline_cuda_texts)
+        cpp_extension.load = self._watched(files, _real_load, _file_cuda_texts)
 
     @property
     def compiled(self) -> bool:
         """Whether, on a machine that cannot run it, something compiled."""
         return self.compile_only and any(not build.error for build in self.builds)
 
-    def _watched(self, build: Callable[..., Any], cuda_text: Callable[..., str]) -> Callable[..., Any]:
+    def _watched(
+        self, build: Callable[..., Any], real: Callable[..., Any], cuda_texts: Callable[..., list[str]]
+    ) -> Callable[..., Any]:
         def watched(*args: Any, **kwargs: Any) -> Any:
             start = time.monotonic()
             name = str(kwargs.get("name") or (args[0] if args else "?"))
             try:
-                text = cuda_text(*args, **kwargs)
-                if self.compile_only and text:
-                    compile_cuda(text)
-                built = None if self.compile_only and text else build(*args, **kwargs)
+                texts = cuda_texts(*args, **kwargs)
+                built = None
+                if not self.compile_only or not texts:
+                    built = build(*args, **kwargs)
+                if texts and self.nvcc:
+                    flags = list(_named(real, args, kwargs).get("extra_cuda_cflags") or ())
+                    self._compile(name, built, texts, flags)
             except emulator.NotCovered as error:
                 self.not_covered = str(error)
                 raise OutsideEmulator(str(error)) from None
@@ -77,11 +87,24 @@ class Watcher:
                 self.builds.append(Build(name, time.monotonic() - start, f"{type(error).__name__}: {error}"))
                 raise
             self.builds.append(Build(name, time.monotonic() - start, ""))
-            if self.compile_only and text:
+            if self.compile_only and texts:
                 raise CompiledOnly(name)
             return built
 
         return watched
+
+    def _compile(self, name: str, built: Any, texts: list[str], flags: list[str]) -> None:
+        """By nvcc, what the emulator has built or what nothing can run. Raises RuntimeError in PyTorch's words."""
+        assert self.nvcc is not None
+        try:
+            if built is None:
+                for text in texts:
+                    self.nvcc.unit(text, flags, name)
+            elif self.resources is not None:
+                self.resources.compile(built.__file__, texts, flags)
+        except BuildError as error:
+            if built is None or not nvcc.lacks_header(str(error)):
+                raise RuntimeError(f"Error building extension '{name}':\n{error}") from None
 
 
 _real_inline, _real_load = cpp_extension.load_inline, cpp_extension.load
@@ -99,32 +122,6 @@ def _emulated_load(*args: Any, **kwargs: Any) -> Any:
 
 def _named(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
-
-
-def compile_cuda(text: str) -> None:
-    """Compiles CUDA source with nvcc as `load_inline` would, without linking. Raises RuntimeError like it."""
-    folder = Path(cpp_extension._get_build_directory("compile_only", False))
-    (folder / "cuda.cu").write_text(text)
-    macros = folder / "c10/cuda/impl/cuda_cmake_macros.h"
-    macros.parent.mkdir(parents=True, exist_ok=True)
-    macros.write_text("#pragma once\n")  # PyTorch's CPU builds lack this generated header
-    includes = [*cpp_extension.include_paths("cpu"), sysconfig.get_path("include"), str(folder)]
-    command = [
-        "nvcc",
-        "-c",
-        "cuda.cu",
-        "-o",
-        "cuda.o",
-        "-std=c++20",
-        "-Xcompiler",
-        "-fPIC",
-        "-DTORCH_EXTENSION_NAME=candidate",
-    ]
-    command += [f"-gencode=arch=compute_{COMPILE_ONLY_ARCH},code=sm_{COMPILE_ONLY_ARCH}"]
-    command += cpp_extension.COMMON_NVCC_FLAGS + [part for path in includes for part in ("-isystem", path)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode:
-        raise RuntimeError(f"Error building extension 'compile_only':\n{done.stdout}{done.stderr}")
 
 
 def precompile_header(folder: Path) -> None:
@@ -146,12 +143,15 @@ def precompile_header(folder: Path) -> None:
     building.rename(folder)
 
 
-def _inline_cuda_text(name: str, cpp_sources: Any = None, cuda_sources: Any = None, *_: Any, **options: Any) -> str:
+def _inline_cuda_texts(
+    name: str, cpp_sources: Any = None, cuda_sources: Any = None, *_: Any, **options: Any
+) -> list[str]:
+    """The unit that `load_inline` makes of its sources, with their own line numbers."""
     sources = [cuda_sources] if isinstance(cuda_sources, str) else list(cuda_sources or [])
     headers = [] if options.get("no_implicit_headers") else ["torch/types.h", "cuda.h", "cuda_runtime.h"]
-    return "\n".join([*(f"#include <{h}>" for h in headers), *sources]) if sources else ""
+    return ["\n".join([*(f"#include <{h}>" for h in headers), '#line 1 "cuda.cu"', *sources])] if sources else []
 
 
-def _file_cuda_text(name: str, sources: Any = (), *_: Any, **options: Any) -> str:
-    files = [sources] if isinstance(sources, str) else list(sources)
-    return "\n".join(Path(file).read_text() for file in files if str(file).endswith(".cu"))
+def _file_cuda_texts(name: str, sources: Any = (), *_: Any, **options: Any) -> list[str]:
+    files = [Path(file) for file in ([sources] if isinstance(sources, str) else sources)]
+    return [f'#line 1 "{file.name}"\n{file.read_text(errors="replace")}' for file in files if file.suffix == ".cu"]

@@ -198,6 +198,46 @@ class Costs:
 
 
 @dataclass(frozen=True)
+class Resources:
+    """What one block or thread of a kernel takes of a GPU by its compiler's account, and what fits there then."""
+
+    kernel: str
+    """With its template arguments."""
+    threads: int
+    """Of a block, as it was launched."""
+    registers: int
+    """Of one thread."""
+    spill_load_bytes: int
+    """Registers that go to memory and back, of one thread."""
+    spill_store_bytes: int
+    stack_bytes: int
+    """Of one thread: spills, and arrays that registers cannot hold."""
+    static_shared_bytes: int
+    """Of one block."""
+    dynamic_shared_bytes: int
+    """Of one block, as it was launched."""
+    blocks: int
+    """Resident on one multiprocessor at a time."""
+    warps: int
+    occupancy: float
+    """The share of the warps that a multiprocessor can hold."""
+    limited_by: str
+    """What stands in the way of more: `threads`, `blocks`, `registers` or `shared memory`."""
+
+    @property
+    def words(self) -> str:
+        spills = f"{self.spill_store_bytes + self.spill_load_bytes} bytes of spills" if self.spills else "no spills"
+        shared = self.static_shared_bytes + self.dynamic_shared_bytes
+        uses = f"{self.registers} registers, {spills}, {shared} bytes of shared memory"
+        fits = f"{self.blocks} blocks of {self.threads} threads a multiprocessor"
+        return f"{self.kernel}: {uses}; {fits}, occupancy {self.occupancy:.0%}, limited by {self.limited_by}"
+
+    @property
+    def spills(self) -> bool:
+        return self.spill_store_bytes + self.spill_load_bytes > 0
+
+
+@dataclass(frozen=True)
 class Finding:
     """Something a reader should know: what was seen, with its evidence."""
 

@@ -12,9 +12,10 @@ from crucible import hardware, shapes
 from crucible.candidate import Candidate
 from crucible.contract import Contract
 from crucible.emulator.trace import Trace
+from crucible.gpus import DEFAULT, MAX_THREADS_PER_BLOCK, Gpu, known_gpu
 from crucible.hardware import Device
 from crucible.judge.diagnostics import first_error
-from crucible.judge.evidence import Finding, NotMeasured
+from crucible.judge.evidence import Finding, NotMeasured, Resources
 from crucible.judge.field import Field
 from crucible.judge.kept import Limits
 from crucible.judge.lane import Contents
@@ -36,12 +37,19 @@ from crucible.judge.verdict import (
     Wrong,
 )
 from crucible.judge.verify import Stop, Verifier, stop_if_raised
+from crucible.occupancy import occupancy
 from crucible.task import Task
 
 _OF_SIZES = (Crashed, IllegalAccess, Incomplete, LaunchError, Raises, Wrong)
 """What sizes can be the cause of."""
 TRITON = "3.6.0"
 """The version with which this was developed; later ones work as well (3.9.0 was tried)."""
+MOST_KERNELS = 64
+"""Of one candidate, whose resources are kept."""
+
+
+LONGEST_NAME = 1000
+_USUAL_GPU = known_gpu(DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,8 @@ class Setting:
     """What is timed, on what."""
     header: Path | None = None
     """A folder with the precompiled `torch/extension.h`."""
+    gpu: Gpu = _USUAL_GPU
+    """What the emulator answers as, and nvcc compiles for."""
     emulator: Path | None = None
     """What the emulator prepared for its candidates; None where CUDA C++ runs on a GPU or not at all."""
 
@@ -73,6 +83,7 @@ class Examination:
     process: CandidateProcess | None = None
     outcome: Outcome | None = None
     findings: list[Finding] = field(default_factory=list)
+    resources: tuple[Resources, ...] = ()
     build_s: float = 0.0
     busy_s: float = 0.0
 
@@ -101,6 +112,7 @@ class Examination:
             self.close()
         return replace(
             verdict,
+            resources=self.resources,
             findings=(*self.findings, *verdict.findings),
             build_s=self.build_s,
             total_s=self.busy_s + time.monotonic() - start,
@@ -149,12 +161,15 @@ class Examination:
             # Small against the limit: a loop without end is named before the judge ends the process, however busy
             # the machine.
             "triton_program_s": setting.limits.run_s / 12 if self.candidate.language == "triton" else 0.0,
+            "gpu": setting.gpu.short_name,
         }
         readable = [str(folder) for folder in (setting.inputs, setting.header, emulator) if folder]
         self.process = CandidateProcess(settings, self.folder, readable, setting.limits)
         reply = self.process.ask({"do": "import"}, "import or build", setting.limits.build_s)
         if reply.get("compiled_only"):
-            raise Stop(NotJudged("CUDA C++ that compiles for sm_90; there is no GPU here to run it"))
+            raise Stop(
+                NotJudged(f"CUDA C++ that compiles for {setting.gpu.architecture}; there is no GPU here to run it")
+            )
         stop_if_raised(reply, "import")
         if compile_only:
             raise Stop(NotJudged("CUDA C++ that is built only when it runs; there is no GPU here"))
@@ -233,6 +248,8 @@ class Examination:
             Finding("it changed a global switch", f"{flag}: {change}") for flag, change in seen["flags"].items()
         ]
         if self.emulated and after_running:
+            rows = [row for row in seen["resources"] if is_of_a_kernel(row)]
+            self.resources = tuple(resources_of(self.setting.gpu, row) for row in rows[:MOST_KERNELS])
             findings += [
                 Finding("a kernel never ran on any of the judge's inputs", words) for words in seen["never_ran"]
             ]
@@ -241,6 +258,23 @@ class Examination:
                 for words in seen["never_reached"]
             ]
         self.findings += [finding for finding in findings if finding not in self.findings]
+
+
+def is_of_a_kernel(row: list[Any]) -> bool:
+    """Whether what the candidate's process says of a kernel can be: it may say anything."""
+    kernel, threads, *sizes = row
+    launched = len(kernel) <= LONGEST_NAME and 1 <= threads <= MAX_THREADS_PER_BLOCK
+    return launched and all(0 <= size < 1 << 40 for size in sizes)
+
+
+def resources_of(gpu: Gpu, row: list[Any]) -> Resources:
+    """What the candidate's process says that nvcc said, with the occupancy that follows."""
+    kernel, threads, registers, loads, stores, stack, static, dynamic = row
+    fit = occupancy(gpu, registers=registers, shared_bytes=static + dynamic, threads=threads)
+    return Resources(
+        *(kernel, threads, registers, loads, stores, stack, static, dynamic),
+        *(fit.blocks, fit.warps, fit.share, fit.limited_by),
+    )
 
 
 def known_without_running(candidate: Candidate, device: Device) -> Outcome | None:

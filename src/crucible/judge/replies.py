@@ -57,6 +57,7 @@ _FORMS: dict[str, dict[str, Any]] = {
         "builds": [{"name": str, "seconds": float, "error": str}],
         "never_ran": [str],
         "never_reached": [str],
+        "resources": [(str, int, int, int, int, int, int, int)],
     },
 }
 

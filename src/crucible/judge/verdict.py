@@ -22,6 +22,7 @@ from crucible.judge.evidence import (
     Measured,
     NotCompared,
     NotMeasured,
+    Resources,
     Speedup,
     TensorError,
     Timing,
@@ -242,6 +243,8 @@ class Verdict:
     costs: Costs | NotMeasured = NOT_MEASURED
     accesses: Trace | NotMeasured = NOT_MEASURED
     """What its kernels ask of memory; only of those that passed on the emulator."""
+    resources: tuple[Resources, ...] = ()
+    """Of the kernels that ran on the emulator, where nvcc could be asked."""
     findings: tuple[Finding, ...] = ()
     build_s: float = 0.0
     """Seconds from the start of its process until ModelNew could be constructed."""
@@ -279,7 +282,7 @@ def to_json(value: Any) -> Any:
 _RECORDS: dict[str, type] = {
     **OUTCOMES,
     **{t.__name__: t for t in (TensorError, Compared, NotCompared, Speedup, Measured, NotMeasured)},
-    **{t.__name__: t for t in (Kernel, Costs, Clocks, Finding, Floor, Verdict)},
+    **{t.__name__: t for t in (Kernel, Costs, Clocks, Resources, Finding, Floor, Verdict)},
     **{t.__name__: t for t in (Trace, Launch, Line)},
 }
 

@@ -23,6 +23,7 @@ import torch
 from crucible.emulator import extension, pretend, toolchain
 from crucible.emulator.places import Places
 from crucible.emulator.triton import interpreter
+from crucible.gpus import DEFAULT, Gpu, known_gpu
 from crucible.judge import building, cheats, clock, diagnostics
 from crucible.judge.channel import Channel, ChannelClosed
 from crucible.judge.compare import CHUNK_BYTES, INTEGER_VIEWS, POISON
@@ -60,8 +61,9 @@ class Worker:
         self.channel = channel
         self.launched: set[str] = set()
         """Kernels that the emulator has run so far."""
-        self.emulator = _start_emulator(settings.get("emulator", ""), settings.get("triton_program_s", 0.0))
-        self.watcher = building.Watcher(settings["compile_only"], emulated=self.emulator is not None)
+        gpu = known_gpu(settings.get("gpu") or DEFAULT)
+        self.emulator = _start_emulator(settings.get("emulator", ""), gpu, settings.get("triton_program_s", 0.0))
+        self.watcher = building.Watcher(settings["compile_only"], self.emulator, gpu.architecture)
         self.watch = cheats.Watch()
         self.replaced = cheats.snapshot()
         self.model: torch.nn.Module | None = None
@@ -274,6 +276,7 @@ class Worker:
             "builds": [asdict(build) for build in self.watcher.builds],
             "never_ran": self._never_ran(),
             "never_reached": self._never_reached(),
+            "resources": self._resources(),
         }
 
     @property
@@ -289,6 +292,23 @@ class Worker:
             if self.emulator is None
             else [[f.kind, f.words] for f in self.emulator.faults() if f.kind not in ("never-ran", "never-reached")]
         )
+
+    def _resources(self) -> list[list[Any]]:
+        """What nvcc says of each kernel that was launched, with how it was."""
+        launched = self.watcher.resources.launched() if self.watcher.resources else []
+        return [
+            [
+                one.kernel,
+                one.threads,
+                one.compiled.registers,
+                one.compiled.spill_load_bytes,
+                one.compiled.spill_store_bytes,
+                one.compiled.stack_bytes,
+                one.compiled.static_shared_bytes,
+                one.dynamic_shared_bytes,
+            ]
+            for one in launched
+        ]
 
     def _never_ran(self) -> list[str]:
         """Kernels of the candidate's that nothing has launched, in words."""
@@ -413,14 +433,15 @@ def _last_cuda_error() -> tuple[int, str]:
     return 0, ""
 
 
-def _start_emulator(folder: str, triton_program_s: float) -> extension.Emulator | None:
-    """The emulator that was prepared in `folder`, and a process that takes its CPU for a GPU; None without."""
+def _start_emulator(folder: str, gpu: Gpu, triton_program_s: float) -> extension.Emulator | None:
+    """The emulator that was prepared in `folder`, and a process that takes its CPU for that GPU; None without."""
     if not folder:
         return None
     started = extension.start(toolchain.ready(Path(folder)))
-    pretend.install()
+    started.pretend(gpu)
+    pretend.install(gpu)
     if triton_program_s:
-        started.triton = interpreter.install(started.is_of_the_gpu, triton_program_s)
+        started.triton = interpreter.install(started.is_of_the_gpu, triton_program_s, gpu)
     return started
 
 

@@ -17,6 +17,9 @@ from crucible.run import Run
 PLAIN_WIDTH = 170
 """Columns where the output is no terminal: candidate names fit on a line, verdicts on one or two."""
 
+SHOWN_KERNELS = 8
+"""Of a candidate, by what the compiler says of them; the run's JSON has them all."""
+
 MIN_NAME = 21
 """Columns for a candidate's name before the verdict's words give way."""
 
@@ -35,6 +38,7 @@ def _header(run: Run) -> str:
         f"{run.task.name}: {run.task.scale} size, {training}, contract {run.contract.name}",
         f"{run.device.name}, torch {run.versions['torch']}; {_clock(run)}; error in multiples of the contract's noise",
     ]
+    lines += [f"CUDA C++ on the emulator, as {run.gpu}"] if run.gpu else []
     lines += [f"floor, {floor.covers}: {floor.words}" for floor in run.ground.floors]
     return "\n".join(lines)
 
@@ -173,6 +177,9 @@ def _show_notes(run: Run, console: Console) -> None:
     console.print(Text(f"best: {run.best or none}"), soft_wrap=True)
     for finding in run.findings:
         console.print(Text(f"check: {finding.claim} ({finding.evidence})"), soft_wrap=True)
+    for verdict in run.verdicts:
+        for one in verdict.resources[:SHOWN_KERNELS]:
+            console.print(Text(f"{verdict.candidate}: {one.words}"), soft_wrap=True)
     for verdict in (*run.verdicts, *run.ground.baselines):
         for finding in verdict.findings:
             console.print(Text(f"{verdict.candidate}: {finding.claim} ({finding.evidence})"), soft_wrap=True)

@@ -230,7 +230,7 @@ void* crucible_shared(const void* site, size_t size, size_t align, const char* n
                         total, label.c_str(), crucible::kSharedDefault), 0, 1);
     const uint64_t dynamic = crucible::launch->shape->shared;
     const bool opted_in = crucible::allowed_dynamic(crucible::launch->kernel->address) > crucible::kSharedDefault;
-    const uint64_t limit = opted_in ? crucible::kSharedOptIn : crucible::kSharedDefault;
+    const uint64_t limit = opted_in ? crucible_gpu.shared_per_block : crucible::kSharedDefault;
     if (total + dynamic > limit) {  // found late, since only the kernel itself shows its static memory
         crucible::refuse(*crucible::launch->kernel, crucible::format("%zu bytes of static and %lu of dynamic shared memory; the limit%s is %lu",
                          total, dynamic, opted_in ? "" : " without cudaFuncSetAttribute", limit), 1, *crucible::launch);

@@ -41,17 +41,25 @@ static std::string refused(const Kernel& kernel, const Shape& shape, int* error)
     for (int i = 1; i < 3; ++i)
         if (shape.grid[i] > 65535) return format("grid %s is %u; the limit is 65535", i == 1 ? "y" : "z", shape.grid[i]);
     *error = 1;
-    if (shape.shared > kSharedOptIn)
-        return format("%lu bytes of dynamic shared memory; the limit of the GPU is %lu", shape.shared, kSharedOptIn);
+    if (shape.shared > crucible_gpu.shared_per_block)
+        return format("%lu bytes of dynamic shared memory; the limit of the %s is %lu", shape.shared, crucible_gpu.name,
+                      crucible_gpu.shared_per_block);
     if (shape.shared > allowed_dynamic(kernel.address))
         return format("%lu bytes of dynamic shared memory; without cudaFuncSetAttribute the limit is %lu", shape.shared,
                       kSharedDefault);
     *error = 701;
     if (kernel.bounds && threads > uint64_t(kernel.bounds))
         return format("block of %lu threads; the kernel's __launch_bounds__ allow %d", threads, kernel.bounds);
+    const Compiled made = compiled_of(kernel.address);
+    if (made.registers && !by_registers(made.registers, int(threads)))
+        return format("block of %lu threads with %d registers each; the %s has %d registers", threads, made.registers,
+                      crucible_gpu.name, crucible_gpu.registers_per_sm);
+    if (made.shared && !by_shared(made.shared + shape.shared))
+        return format("%lu bytes of shared memory, %lu of them dynamic; the limit of the %s is %lu", made.shared + shape.shared,
+                      shape.shared, crucible_gpu.name, crucible_gpu.shared_per_block);
     *error = 720;
     const uint64_t blocks = uint64_t(shape.grid[0]) * shape.grid[1] * shape.grid[2];
-    const uint64_t resident = kMultiprocessors * std::max<uint64_t>(1, kThreadsPerMultiprocessor / threads);
+    const uint64_t resident = uint64_t(crucible_gpu.sms) * resident_blocks(kernel.address, int(threads), shape.shared);
     if (shape.cooperative && blocks > resident)
         return format("%lu blocks in a cooperative launch; at most %lu can be resident", blocks, resident);
     *error = 0;
@@ -118,6 +126,7 @@ static int run(const Kernel* kernel, const Shape* shape, void (*thread)(void*), 
         if (region.is_module && region.lo >= now.module_base && region.lo < now.module_base + (256u << 20))
             module_end = std::max(module_end, region.hi);
     launched.insert(kernel->name);
+    note_configuration(*kernel, *shape, arguments, count);
     ++launches;
     if (sticky_error) return last_error = sticky_error;
     int error;

@@ -12,6 +12,7 @@
 
 extern "C" {
 crucible::Ids* crucible_ids = nullptr;
+crucible::Gpu crucible_gpu{};
 void crucible_switch(void** save, void* load);
 void crucible_enter();  // the second half of it: with the stack pointer set, goes on there
 }
@@ -62,6 +63,7 @@ static std::mt19937 chance(1);
 static double thread_limit_s = 10;
 static std::unordered_map<const void*, size_t> allowed_shared;
 static size_t allowed_shared_anywhere = kSharedDefault;
+static std::unordered_map<const void*, Compiled> compiled;
 static std::set<std::string> launched;
 struct Given {
     std::string kernel, parameter, type;
@@ -77,6 +79,7 @@ static uint64_t launches = 0, unwritten_reads = 0;
 #include "warps.h"
 #include "schedule.h"
 #include "signals.h"
+#include "gpu.h"
 #include "host.h"
 
 }  // namespace crucible

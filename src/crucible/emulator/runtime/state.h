@@ -18,10 +18,7 @@ constexpr size_t kArenaBytes = 64ull << 30;
 constexpr size_t kSlotBytes = 1 << 20;  // shared memory of one block with the gaps between its variables
 constexpr size_t kDynamicAt = 512 << 10;
 constexpr int kMaxThreads = 1024;
-
-// Limits of an H200 (CUDA programming guide, compute capability 9.0).
-constexpr uint64_t kSharedDefault = 48 << 10, kSharedOptIn = 227 << 10;
-constexpr uint32_t kMultiprocessors = 132, kThreadsPerMultiprocessor = 2048;
+constexpr uint64_t kSharedDefault = 48 << 10;  // without cudaFuncSetAttribute, on every GPU
 
 // One access: block serial (top bit: atomic), when = thread:10 | clock:11 | epoch:11, pc = bytes touched:4 | offset:28.
 struct Mark {

@@ -9,19 +9,21 @@ from typing import Any
 
 import torch
 
-from crucible.emulator.pretend import PROPERTIES
 from crucible.emulator.triton.watch import Watch
+from crucible.gpus import WARP, Gpu
 
-_ANSWERS = {
-    "max_shared_mem": PROPERTIES["shared_memory_per_block_optin"],
-    "max_num_regs": PROPERTIES["regs_per_multiprocessor"],
-    "multiprocessor_count": PROPERTIES["multi_processor_count"],
-    "warpSize": PROPERTIES["warp_size"],
-    "sm_clock_rate": 1980000,
-    "mem_clock_rate": 3201000,
-    "mem_bus_width": 6144,
-}
-"""`driver.active.utils.get_device_properties` on an H200; rates in kHz, width in bits."""
+
+def properties_of(gpu: Gpu) -> dict[str, int]:
+    """`driver.active.utils.get_device_properties`; rates in kHz, width in bits."""
+    return {
+        "max_shared_mem": gpu.shared_memory_per_block_bytes,
+        "max_num_regs": gpu.registers_per_sm,
+        "multiprocessor_count": gpu.sms,
+        "warpSize": WARP,
+        "sm_clock_rate": gpu.clock_mhz * 1000,
+        "mem_clock_rate": gpu.memory_clock_mhz * 1000,
+        "mem_bus_width": gpu.memory_bus_bits,
+    }
 
 
 class Compiled:
@@ -46,12 +48,13 @@ class Compiled:
 class Driver:
     """`triton.runtime.driver.active`."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, gpu: Gpu) -> None:
         self._watch = watch
-        self.utils = types.SimpleNamespace(get_device_properties=lambda *_: dict(_ANSWERS))
+        self._capability = 10 * gpu.compute_capability[0] + gpu.compute_capability[1]
+        self.utils = types.SimpleNamespace(get_device_properties=lambda *_: properties_of(gpu))
 
     def get_current_target(self) -> Any:
-        return importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 90, 32)
+        return importlib.import_module("triton.backends.compiler").GPUTarget("cuda", self._capability, WARP)
 
     def get_active_torch_device(self) -> torch.device:
         return torch.device("cuda", 0)
@@ -80,11 +83,11 @@ class Driver:
         self._watch.beyond(f"triton.runtime.driver.active.{name}")
 
 
-def install(runtime: Any, watch: Watch) -> None:
-    """Answers as an H200 does; `autotune` takes the first configuration that its pruning leaves."""
+def install(watch: Watch, gpu: Gpu) -> None:
+    """Answers as that GPU does; `autotune` takes the first configuration that its pruning leaves."""
     testing: Any = importlib.import_module("triton.testing")
     testing.do_bench = _untimed
-    importlib.import_module("triton.runtime").driver.set_active(Driver(watch))
+    importlib.import_module("triton.runtime").driver.set_active(Driver(watch, gpu))
     importlib.import_module("triton.runtime.autotuner").Autotuner._bench = lambda *_, **__: [1.0, 1.0, 1.0]
 
 

@@ -17,13 +17,14 @@ import numpy as np
 from crucible.emulator.triton import arithmetic, device, libdevice
 from crucible.emulator.triton.memory import Memory
 from crucible.emulator.triton.watch import KernelEnded, Launch, Watch, linear
+from crucible.gpus import Gpu
 
 _LIMITS = (0x7FFFFFFF, 65535, 65535)
 """Programs in each dimension of a grid (CUDA C++ Programming Guide, technical specifications)."""
 _ELEMENTS = {"float32": "float", "float16": "half", "bfloat16": "bfloat16", "float64": "double", "int32": "int"}
 
 
-def install(is_of_the_gpu: Callable[[int], bool], program_s: float) -> Watch:
+def install(is_of_the_gpu: Callable[[int], bool], program_s: float, gpu: Gpu) -> Watch:
     """From here on this process interprets Triton kernels; it cannot be undone. Triton must not be imported yet.
 
     A program that spends `program_s` seconds of processor time without an access counts as one that runs for ever.
@@ -37,7 +38,7 @@ def install(is_of_the_gpu: Callable[[int], bool], program_s: float) -> Watch:
     _watch_launches(runtime, watch)
     _watch_memory(runtime, watch)
     arithmetic.install(runtime, watch)
-    libdevice.install(runtime, watch)
+    libdevice.install(watch, gpu)
     device.install(runtime, watch)
     return watch
 

@@ -32,6 +32,19 @@ struct Shape {
     bool cooperative;
 };
 
+// The GPU that is pretended, filled in from crucible/gpus.py when the runtime is loaded.
+struct Gpu {
+    char name[64];
+    uint64_t memory_bytes, l2_bytes, shared_per_block, shared_per_sm, shared_reserved;
+    int major, minor, sms, threads_per_sm, blocks_per_sm, threads_per_block, registers_per_sm, clock_khz, memory_clock_khz, bus_bits;
+};
+
+// What nvcc made of a kernel; zeros where it was not asked.
+struct Compiled {
+    int registers;
+    uint64_t shared, local;
+};
+
 enum WarpOp : int {
     kSync, kShuffle, kBallot, kAll, kAny, kMatchAny, kMatchAll, kActive, kAddU, kMinU, kMaxU, kAnd, kOr, kXor, kMinS, kMaxS, kShuffleNear, kGather
 };
@@ -59,6 +72,7 @@ enum Order : int { kRelaxed = 0, kAcquire = 1, kRelease = 2 };
 
 extern "C" {
 extern crucible::Ids* crucible_ids;
+extern crucible::Gpu crucible_gpu;
 int crucible_run(const crucible::Kernel*, const crucible::Shape*, void (*thread)(void*), void* closure,
                  const crucible::Argument*, int arguments);
 void* crucible_shared(const void* site, size_t size, size_t align, const char* name, const uint32_t* dims);
@@ -92,4 +106,6 @@ void crucible_set_error(int code);
 const char* crucible_error_words(int code);
 const char* crucible_error_name(int code);
 void crucible_allow_shared(const void* function, size_t bytes);
+crucible::Compiled crucible_compiled(const void* function);
+int crucible_resident_blocks(const void* function, int threads, size_t dynamic_shared);  // on one multiprocessor
 }

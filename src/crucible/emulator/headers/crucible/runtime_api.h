@@ -1,4 +1,4 @@
-// The host side of the CUDA runtime: memory, streams, events, errors, and a device that answers as an H200.
+// The host side of the CUDA runtime: memory, streams, events, errors, and a device that answers as the GPU asked for.
 #pragma once
 #include <cstdio>
 #include <cstdlib>
@@ -101,19 +101,27 @@ inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) { *ms = float(double(b->when - a->when) * 1e-6); return cudaSuccess; }
 
-// ---- what an H200 says of itself (deviceQuery of an H200 SXM, CUDA 13)
+// ---- what the GPU says of itself; numbers that no GPU of the table differs in are written out
 struct cudaDeviceProp {
-    char name[256] = "NVIDIA H200";
-    size_t totalGlobalMem = 150754820096ull, sharedMemPerBlock = 49152, totalConstMem = 65536;
-    int regsPerBlock = 65536, warpSize = 32, maxThreadsPerBlock = 1024;
+    char name[256] = "";
+    size_t totalGlobalMem = crucible_gpu.memory_bytes, sharedMemPerBlock = 49152, totalConstMem = 65536;
+    int regsPerBlock = 65536, warpSize = 32, maxThreadsPerBlock = crucible_gpu.threads_per_block;
     int maxThreadsDim[3] = {1024, 1024, 64}, maxGridSize[3] = {2147483647, 65535, 65535};
-    int clockRate = 1980000, major = 9, minor = 0, multiProcessorCount = 132, concurrentKernels = 1, l2CacheSize = 62914560;
-    int maxThreadsPerMultiProcessor = 2048, memoryClockRate = 3201000, memoryBusWidth = 6144, integrated = 0;
-    size_t sharedMemPerMultiprocessor = 233472, sharedMemPerBlockOptin = 232448, reservedSharedMemPerBlock = 1024;
-    int regsPerMultiprocessor = 65536, cooperativeLaunch = 1, maxBlocksPerMultiProcessor = 32, persistingL2CacheMaxSize = 0;
+    int clockRate = crucible_gpu.clock_khz, major = crucible_gpu.major, minor = crucible_gpu.minor;
+    int multiProcessorCount = crucible_gpu.sms, concurrentKernels = 1, l2CacheSize = int(crucible_gpu.l2_bytes);
+    int maxThreadsPerMultiProcessor = crucible_gpu.threads_per_sm, memoryClockRate = crucible_gpu.memory_clock_khz;
+    int memoryBusWidth = crucible_gpu.bus_bits, integrated = 0;
+    size_t sharedMemPerMultiprocessor = crucible_gpu.shared_per_sm, sharedMemPerBlockOptin = crucible_gpu.shared_per_block;
+    size_t reservedSharedMemPerBlock = crucible_gpu.shared_reserved;
+    int regsPerMultiprocessor = crucible_gpu.registers_per_sm, cooperativeLaunch = 1;
+    int maxBlocksPerMultiProcessor = crucible_gpu.blocks_per_sm, persistingL2CacheMaxSize = 0;
     int canMapHostMemory = 1, unifiedAddressing = 1, managedMemory = 1, concurrentManagedAccess = 1;
 };
-inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int) { *prop = cudaDeviceProp(); return cudaSuccess; }
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int) {
+    *prop = cudaDeviceProp();
+    std::strcpy(prop->name, crucible_gpu.name);
+    return cudaSuccess;
+}
 enum cudaDeviceAttr {
     cudaDevAttrMaxThreadsPerBlock = 1, cudaDevAttrMaxBlockDimX = 2, cudaDevAttrMaxGridDimX = 5, cudaDevAttrMaxSharedMemoryPerBlock = 8,
     cudaDevAttrWarpSize = 10, cudaDevAttrClockRate = 13, cudaDevAttrMultiProcessorCount = 16, cudaDevAttrL2CacheSize = 38,
@@ -124,22 +132,22 @@ enum cudaDeviceAttr {
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     const cudaDeviceProp prop;
     switch (attribute) {
-        case cudaDevAttrMaxThreadsPerBlock:
-        case cudaDevAttrMaxBlockDimX: *value = 1024; break;
-        case cudaDevAttrMaxGridDimX: *value = 2147483647; break;
-        case cudaDevAttrMaxSharedMemoryPerBlock: *value = 49152; break;
-        case cudaDevAttrWarpSize: *value = 32; break;
+        case cudaDevAttrMaxThreadsPerBlock: *value = prop.maxThreadsPerBlock; break;
+        case cudaDevAttrMaxBlockDimX: *value = prop.maxThreadsDim[0]; break;
+        case cudaDevAttrMaxGridDimX: *value = prop.maxGridSize[0]; break;
+        case cudaDevAttrMaxSharedMemoryPerBlock: *value = int(prop.sharedMemPerBlock); break;
+        case cudaDevAttrWarpSize: *value = prop.warpSize; break;
         case cudaDevAttrClockRate: *value = prop.clockRate; break;
-        case cudaDevAttrMultiProcessorCount: *value = 132; break;
+        case cudaDevAttrMultiProcessorCount: *value = prop.multiProcessorCount; break;
         case cudaDevAttrL2CacheSize: *value = prop.l2CacheSize; break;
-        case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; break;
-        case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
-        case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
-        case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 233472; break;
-        case cudaDevAttrMaxRegistersPerMultiprocessor: *value = 65536; break;
+        case cudaDevAttrMaxThreadsPerMultiProcessor: *value = prop.maxThreadsPerMultiProcessor; break;
+        case cudaDevAttrComputeCapabilityMajor: *value = prop.major; break;
+        case cudaDevAttrComputeCapabilityMinor: *value = prop.minor; break;
+        case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = int(prop.sharedMemPerMultiprocessor); break;
+        case cudaDevAttrMaxRegistersPerMultiprocessor: *value = prop.regsPerMultiprocessor; break;
         case cudaDevAttrCooperativeLaunch: *value = 1; break;
-        case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 232448; break;
-        case cudaDevAttrMaxBlocksPerMultiprocessor: *value = 32; break;
+        case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = int(prop.sharedMemPerBlockOptin); break;
+        case cudaDevAttrMaxBlocksPerMultiprocessor: *value = prop.maxBlocksPerMultiProcessor; break;
         default: return cudaErrorInvalidValue;
     }
     return cudaSuccess;
@@ -150,7 +158,7 @@ enum cudaSharedCarveout { cudaSharedmemCarveoutDefault = -1, cudaSharedmemCarveo
 template <class F>
 cudaError_t cudaFuncSetAttribute(F function, cudaFuncAttribute attribute, int value) {
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
-    if (value < 0 || value > 232448) {
+    if (value < 0 || size_t(value) > crucible_gpu.shared_per_block) {
         crucible_set_error(cudaErrorInvalidValue);
         return cudaErrorInvalidValue;
     }
@@ -161,25 +169,35 @@ template <class F>
 cudaError_t cudaFuncSetCacheConfig(F, cudaFuncCache) { return cudaSuccess; }
 struct cudaFuncAttributes { size_t sharedSizeBytes = 0, constSizeBytes = 0, localSizeBytes = 0; int maxThreadsPerBlock = 1024, numRegs = 32, maxDynamicSharedSizeBytes = 49152; };
 template <class F>
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, F) { *attributes = {}; return cudaSuccess; }
-// Registers are unknown here: the answer is that of threads, blocks and shared memory alone.
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, F function) {
+    *attributes = {};
+    const crucible::Compiled made = crucible_compiled((const void*)(function));
+    attributes->sharedSizeBytes = made.shared;
+    attributes->localSizeBytes = made.local;
+    if (made.registers) attributes->numRegs = made.registers;
+    return cudaSuccess;
+}
+// Registers and static shared memory count where nvcc has compiled the kernel.
 template <class F>
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, F, int threads, size_t shared) {
-    int fit = threads > 0 ? 2048 / ((threads + 31) / 32 * 32) : 0;
-    if (fit > 32) fit = 32;
-    const int by_shared = int(233472 / (shared + 1024));
-    *blocks = fit < by_shared ? fit : by_shared;
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, F function, int threads, size_t shared) {
+    *blocks = crucible_resident_blocks((const void*)(function), threads, shared);
     return cudaSuccess;
 }
 template <class F>
-cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, F, size_t = 0, int limit = 0) {
-    *block = limit ? limit : 1024;
-    *grid = 132 * (2048 / *block);
-    return cudaSuccess;
+cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, F function, size_t shared = 0, int limit = 0) {
+    int best = 0;
+    for (int threads = limit > 0 && limit < 1024 ? limit / 32 * 32 : 1024; threads > 0; threads -= 32) {
+        const int blocks = crucible_resident_blocks((const void*)(function), threads, shared);
+        if (blocks * threads <= best) continue;
+        best = blocks * threads;
+        *block = threads;
+        *grid = blocks * crucible_gpu.sms;
+    }
+    return best ? cudaSuccess : cudaErrorInvalidConfiguration;
 }
 enum cudaLimit { cudaLimitStackSize, cudaLimitPrintfFifoSize, cudaLimitMallocHeapSize };
 inline cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
-inline cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) { *free_bytes = *total = 150754820096ull; return cudaSuccess; }
+inline cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) { *free_bytes = *total = crucible_gpu.memory_bytes; return cudaSuccess; }
 inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { *least = *greatest = 0; return cudaSuccess; }
 inline cudaError_t cudaRuntimeGetVersion(int* version) { *version = CUDART_VERSION; return cudaSuccess; }
 inline cudaError_t cudaDriverGetVersion(int* version) { *version = CUDART_VERSION; return cudaSuccess; }

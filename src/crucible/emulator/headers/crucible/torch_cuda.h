@@ -64,7 +64,11 @@ namespace CUDACachingAllocator { inline void emptyCache() {} inline void recordS
 }  // namespace c10::cuda
 namespace at::cuda {
 using namespace c10::cuda;
-inline const cudaDeviceProp* getCurrentDeviceProperties() { static const cudaDeviceProp prop; return &prop; }
+inline const cudaDeviceProp* getCurrentDeviceProperties() {
+    static cudaDeviceProp prop;
+    cudaGetDeviceProperties(&prop, 0);
+    return &prop;
+}
 inline const cudaDeviceProp* getDeviceProperties(int) { return getCurrentDeviceProperties(); }
 inline int warp_size() { return 32; }
 inline bool is_available() { return true; }
