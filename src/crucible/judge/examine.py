@@ -46,8 +46,6 @@ TRITON = "3.6.0"
 """The version with which this was developed; later ones work as well (3.9.0 was tried)."""
 MOST_KERNELS = 64
 """Of one candidate, whose resources are kept."""
-
-
 LONGEST_NAME = 1000
 _USUAL_GPU = known_gpu(DEFAULT)
 

@@ -38,8 +38,8 @@ def install(is_of_the_gpu: Callable[[int], bool], program_s: float, gpu: Gpu) ->
     _watch_launches(runtime, watch)
     _watch_memory(runtime, watch)
     arithmetic.install(runtime, watch)
-    libdevice.install(watch, gpu)
-    device.install(runtime, watch)
+    libdevice.install(runtime, watch)
+    device.install(watch, gpu)
     return watch
 
 
