@@ -12,7 +12,7 @@
 #define WARPS 4
 #endif
 
-__global__ void block_sum(const float* x, float* out, int n) {
+__global__ void sum_of_warps(const float* x, float* out, int n) {
     __shared__ float part[WARPS];
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -31,7 +31,7 @@ torch::Tensor run(torch::Tensor x) {
     int n = x.numel();
     int blocks = (n + 255) / 256;
     auto out = torch::empty({blocks}, x.options());
-    block_sum<<<blocks, 256>>>(x.data_ptr<float>(), out.data_ptr<float>(), n);
+    sum_of_warps<<<blocks, 256>>>(x.data_ptr<float>(), out.data_ptr<float>(), n);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return out;
 }
