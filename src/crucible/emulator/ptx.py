@@ -162,6 +162,8 @@ def _arithmetic(it: _Instruction) -> str | None:
              "fma": "::fma({1}, {2}, {3})", "mov": "{1}", "and": "{1} & {2}", "or": "{1} | {2}", "xor": "{1} ^ {2}",
              "mad": "{1} * {2} + {3}"}  # fmt: skip
     form = forms.get(it.name.split(".")[0])
+    if ".NaN." in it.name:  # of max and min: NaN wins
+        form = "({1} != {1} || {1} SIGN {2} ? {1} : {2})".replace("SIGN", ">" if it.name.startswith("max") else "<")
     if not form or not kind or ".hi" in it.name or ".wide" in it.name:
         return None
     typed = [it.operands[0], *(f"({kind})({operand})" for operand in it.operands[1:])]
