@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from vocabulary import BINARY, UNARY, places
 
 from crucible.write.evaluate import evaluate
 from crucible.write.expression import constant, inputs, make, parameter, substitute, tensor
 from crucible.write.gradient import UPSTREAM, derivative, gradients, needs
 from crucible.write.pullback import FROM_OUTPUT, reads_output
 from crucible.write.text import text
-from vocabulary import BINARY, UNARY, places
 
 X, Y = tensor("x"), tensor("y")
 NAN = float("nan")

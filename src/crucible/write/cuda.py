@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from crucible.write.expression import Expr, constant, make, name_of, nodes, number
@@ -59,11 +59,17 @@ class Emitted:
     """Lines of a function's body, without indentation; comments among them."""
 
 
-def emit(results: Mapping[str, Expr], names: Mapping[str, str] | None = None, fast: bool = False) -> Emitted:
+def emit(
+    results: Mapping[str, Expr],
+    names: Mapping[str, str] | None = None,
+    *,
+    reserved: Iterable[str] = (),
+    fast: bool = False,
+) -> Emitted:
     """Statements that end with one variable for each result (`const float`, or `const bool` for conditions).
 
     `names` gives the C++ expression that reads each tensor and parameter, by name; without one it is the name itself.
-    What several results share is computed once. The same text on every run.
+    No variable is called as a word in it, nor as one in `reserved` (any text: statements that come before, say). What several results share is computed once. The same text on every run.
 
     fast=True takes the GPU's approximate functions, for contracts that allow it. Their errors by the CUDA programming
     guide: __expf 2 + |1.173 x| units in the last place, __logf 2^-21.41 (absolute, near 1) or 3 units, __sinf and
@@ -72,6 +78,7 @@ def emit(results: Mapping[str, Expr], names: Mapping[str, str] | None = None, fa
     2 units, pow to 4, division and square root are correctly rounded. Multiply-adds are contracted into fmaf.
     """
     writer = _Writer(dict(names or {}), fast)
+    writer.taken |= set(re.findall(r"\w+", " ".join(reserved)))
     writer.write(dict(results))
     lines = tuple(writer.statements)
     used = set(re.findall(r"\w+", "\n".join(lines)))
@@ -83,7 +90,8 @@ def literal(value: float) -> str:
     rounded = single(value)
     if not math.isfinite(rounded):
         return "NAN" if math.isnan(rounded) else "INFINITY" if rounded > 0 else "-INFINITY"
-    return next(f"{short!r}f" for p in range(1, 10) if single(short := float(f"{rounded:.{p}g}")) == rounded)
+    digits = next(text for p in range(1, 10) if single(float(text := f"{rounded:.{p}g}")) == rounded)
+    return f"{float(digits)!r}f" if 1e-4 <= abs(rounded) < 1e7 or not rounded else f"{digits}f"
 
 
 class _Writer:

@@ -179,6 +179,8 @@ def one_sided(node: Expr, at: At) -> Expr | None:
         return None
     x = node.args[0]
     attributes = [float(value) for value in node.attributes]
+    if node.kind == "prelu" and not at(node.args[1]).bounded and 0 in at(x):  # zero times infinity
+        return None
     if at(x).low > (attributes[0] if node.kind == "threshold" else 0) or (at(x).low == 0 and node.kind != "threshold"):
         return x * attributes[1] if node.kind == "elu" else x
     if at(x).high <= 0 and not at(x).nan:
