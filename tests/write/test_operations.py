@@ -13,7 +13,9 @@ from vocabulary import BINARY, UNARY, places
 from crucible.write.evaluate import evaluate
 from crucible.write.expression import constant, inputs, make, parameter, substitute, tensor
 from crucible.write.gradient import UPSTREAM, derivative, gradients, needs
+from crucible.write.operations import FUNCTIONS
 from crucible.write.pullback import FROM_OUTPUT, reads_output
+from crucible.write.ranges import shape_of
 from crucible.write.text import text
 
 X, Y = tensor("x"), tensor("y")
@@ -117,6 +119,30 @@ def test_what_is_needed_is_enough() -> None:
         value = evaluate(alternative, {"x": x, "m": -1.3})
         found = evaluate(gradient, {"saved": value, "m": -1.3, "grad": 0.7})
         np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FUNCTIONS if kind != "polynomial"])
+def test_shapes(kind: str) -> None:
+    """Every piece goes the way it says, and ends within 1e-6 of where the function turns; values keep to the bounds."""
+    attributes = {
+        "clamp": (-1, 2), "hardtanh": (-1, 2), "leaky_relu": (0.2,), "elu": (1.5, 2, 0.5), "softplus": (2, 20),
+        "hardshrink": (0.5,), "softshrink": (0.5,), "threshold": (0.5, -2),
+    }.get(kind, ())  # fmt: skip
+    chain = make(kind, (X, Y) if kind == "prelu" else (X,), *attributes)
+    form = shape_of(chain)
+    if form is None:
+        assert kind in ("sign", "prelu") or kind.endswith("_slope")
+        return
+    begin = -6.0
+    for piece in form.pieces:
+        end = min(piece.end, 6.0)
+        margin = 1e-6 * abs(end)
+        x = np.concatenate([np.linspace(begin + margin, end - margin, 4001), [begin + 50 * margin, end - 50 * margin]])
+        values = evaluate(chain, {"x": np.sort(x)})
+        steps = np.diff(values) * {"increasing": 1, "decreasing": -1, "constant": 0}[piece.direction]
+        assert (steps >= -1e-16).all() if steps.any() else (values == values[0]).all()
+        assert ((form.low <= values) & (values <= form.high)).all()
+        begin = end
 
 
 def test_gradients_of_what_is_not_read_are_zero() -> None:

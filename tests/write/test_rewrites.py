@@ -142,6 +142,19 @@ def test_the_direction_may_be_a_parameters_sign() -> None:
     assert monotonicity(X * (M * X), X).direction == "unknown"
 
 
+@pytest.mark.parametrize("m", [-1.3, -0.0, 0.7])
+def test_a_chain_sinks_through_a_maximum(m: float) -> None:
+    """As `Monotonicity` says: the maximum of the chain is the chain of the maximum, or of the minimum."""
+    chain = (X.leaky_relu(0.2) * M).leaky_relu(0.2)
+    found = monotonicity(chain, X)
+    windows = np.random.default_rng(0).normal(0, 2, (500, 8))
+    windows[3, 5] = np.nan
+    rises = float(evaluate(found.signs[0], {"m": m})) > 0
+    chosen = windows.max(axis=1) if rises else windows.min(axis=1)  # numpy's hand NaN on
+    expected = evaluate(chain, {"x": windows, "m": m}).max(axis=1)
+    np.testing.assert_array_equal(evaluate(chain, {"x": chosen, "m": m}), expected)
+
+
 def test_where_may_lose_nan() -> None:
     assert not monotonicity(where(Y > 0, X, 1.0), X).keeps_nan
     assert monotonicity(X.clamp(0, 1).hardshrink(), X).keeps_nan

@@ -69,7 +69,8 @@ def emit(
     """Statements that end with one variable for each result (`const float`, or `const bool` for conditions).
 
     `names` gives the C++ expression that reads each tensor and parameter, by name; without one it is the name itself.
-    No variable is called as a word in it, nor as one in `reserved` (any text: statements that come before, say). What several results share is computed once. The same text on every run.
+    No variable is called as a word in it, nor as one in `reserved` (any text: statements that come before, say).
+    What several results share is computed once. The same text on every run.
 
     fast=True takes the GPU's approximate functions, for contracts that allow it. Their errors by the CUDA programming
     guide: __expf 2 + |1.173 x| units in the last place, __logf 2^-21.41 (absolute, near 1) or 3 units, __sinf and

@@ -69,8 +69,9 @@ def rising(low: float = -INF, high: float = INF, slack: float = 0.0) -> Shape:
 
 def ramp(low: float, high: float) -> Shape:
     """Constant, then rising, then constant."""
-    ends: list[tuple[float, Direction]] = [(low, "constant"), (high, "increasing"), (INF, "constant")]
-    return shape(*(piece for piece in ends if piece[0] > -INF), low=low, high=high)
+    before: list[tuple[float, Direction]] = [(low, "constant")] if low > -INF else []
+    after: list[tuple[float, Direction]] = [(INF, "constant")] if high < INF else []
+    return shape(*before, (high, "increasing"), *after, low=low, high=high)
 
 
 @dataclass(frozen=True)
