@@ -199,6 +199,8 @@ def test_results_share_and_conditions_are_bool() -> None:
     )
     text = "\n".join(emitted.statements)
     assert text.count("expf(x)") == 1
+    products = "\n".join(emit({"sum": X * Y + 1, "product": X * Y}).statements)
+    assert products == "const float product = x * y;\nconst float sum = product + 1.0f;"
     assert "const bool mask = x > 0.0f;" in text
     assert "const float same = slope;" in text
     assert "const float copy = x;" in text

@@ -13,9 +13,10 @@ from vocabulary import BINARY, UNARY, places
 from crucible.write.evaluate import evaluate
 from crucible.write.expression import constant, inputs, make, parameter, substitute, tensor
 from crucible.write.gradient import UPSTREAM, derivative, gradients, needs
+from crucible.write.interval import Interval
 from crucible.write.operations import FUNCTIONS
 from crucible.write.pullback import FROM_OUTPUT, reads_output
-from crucible.write.ranges import shape_of
+from crucible.write.ranges import interval, shape_of
 from crucible.write.text import text
 
 X, Y = tensor("x"), tensor("y")
@@ -105,6 +106,23 @@ def test_what_a_gradient_needs() -> None:
     assert alternatives(X.leaky_relu(-0.1)) == [{"x"}]
     assert alternatives(X.relu() + Y) == [{"relu(x)"}, {"x"}]
     assert alternatives(X * Y) == [{"x", "y"}]
+
+
+def test_only_saved_values_are_read() -> None:
+    assert text(derivative(X.relu(), X)) == "where(x <= 0, 0, grad)"
+    assert text(derivative(X.relu(), X, saved=[X.relu()])) == "where(relu(x) <= 0, 0, grad)"
+
+
+@pytest.mark.parametrize("kind", ["exp", "expm1", "log", "log1p", "sin", "cos", "erf", "tanh", "rsqrt"])
+def test_intervals_leave_room_for_the_gpus_functions(kind: str) -> None:
+    """Between one and four units of float32 to either side of the nearest."""
+    exact = np.float32(evaluate(make(kind, (X,)), {"x": 0.7}))
+    found = interval(make(kind, (X,)), {"x": Interval(0.7, 0.7)})
+    for end, bound in ((-np.inf, found.low), (np.inf, found.high)):
+        steps = [np.float32(exact)]
+        for _ in range(5):
+            steps.append(np.nextafter(steps[-1], np.float32(end)))
+        assert min(steps[1], steps[4]) <= bound <= max(steps[1], steps[4])
 
 
 def test_what_is_needed_is_enough() -> None:

@@ -88,6 +88,8 @@ def test_bounds_decide() -> None:
     assert after(X.prelu(M), x=Interval(0, 1), m=ANY) == "prelu(x, m)"  # zero times infinity
     assert after(X.leaky_relu(0.2), x=Interval(-2, -1)) == "x * 0.2"
     assert after(X.maximum(Y), x=POSITIVE, y=Interval(-1, 0)) == "x"
+    assert after(X.maximum(Y), x=Interval(0, 2), y=Interval(-1, 1)) == "maximum(x, y)"
+    assert after(X.minimum(Y), x=Interval(-2, 0), y=Interval(0, 1)) == "x"
 
 
 def test_two_leaky_relus_around_a_factor_are_one_piecewise_linear_function() -> None:
@@ -140,6 +142,7 @@ def test_the_direction_may_be_a_parameters_sign() -> None:
     assert not bounded.makes_nan
     assert not bounded.signs
     assert monotonicity(X * (M * X), X).direction == "unknown"
+    assert monotonicity(X * X, X).direction == "unknown"  # the sign moves with it
 
 
 @pytest.mark.parametrize("m", [-1.3, -0.0, 0.7])

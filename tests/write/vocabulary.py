@@ -32,6 +32,9 @@ def same(build: Callable[..., Any], *kinks: float, jumps: bool = False) -> Case:
     return Case(build, build, kinks, jumps)
 
 
+HALVES = (1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-11, 1 + 3 * 2**-11, 65519.0, 65520.0, 2**-25, 1.5 * 2**-24)
+"""Ties of bfloat16 and float16, and where float16 ends."""
+
 UNARY: dict[str, Case] = {
     "neg": same(lambda x: -x),
     "abs": same(abs, 0),
@@ -88,8 +91,8 @@ UNARY: dict[str, Case] = {
     "softsign": Case(lambda x: x.softsign(), F.softsign, (0,)),
     "threshold": Case(lambda x: x.threshold(0.5, -2), lambda x: F.threshold(x, 0.5, -2), (0.5,), jumps=True),
     "dropout": Case(lambda x: x.dropout(), lambda x: F.dropout(x, 0.5, training=False)),
-    "half": Case(lambda x: x.cast("float16"), lambda x: x.half().to(x.dtype), jumps=True),
-    "bfloat": Case(lambda x: x.cast("bfloat16"), lambda x: x.bfloat16().to(x.dtype), jumps=True),
+    "half": Case(lambda x: x.cast("float16"), lambda x: x.half().to(x.dtype), HALVES, jumps=True),
+    "bfloat": Case(lambda x: x.cast("bfloat16"), lambda x: x.bfloat16().to(x.dtype), HALVES, jumps=True),
     "single": Case(lambda x: x.cast("float32"), lambda x: x.float().to(x.dtype), jumps=True),
     "where": Case(lambda x: where((x > 0) & (x <= 2), x * x, 0.5 * x),
                   lambda x: torch.where((x > 0) & (x <= 2), x * x, 0.5 * x), (0, 2), jumps=True),
