@@ -51,6 +51,11 @@ def _wide(function: Callable[..., Any]) -> Callable[..., Array]:
     return rounded
 
 
+def _power(base: Array, exponent: Array) -> Array:
+    """numpy takes the square root for a single exponent of 0.5, which is NaN for minus infinity where pow is not."""
+    return np.asarray(np.power(base, exponent + np.zeros_like(base)))
+
+
 def _cast(x: Array, dtype: str) -> Array:
     """Through float32, as PyTorch rounds from float64."""
     single = x.astype(np.float32)
@@ -68,7 +73,7 @@ _PRIMITIVE: dict[str, Callable[..., Any]] = {
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.divide,
-    "pow": _wide(np.power),
+    "pow": _wide(_power),
     "fma": lambda a, b, c: a * b + c,
     "neg": np.negative,
     "abs": np.abs,

@@ -112,14 +112,15 @@ class Precision:
         """A number as it stands in the chain and, in single precision, as the kernel stores it."""
         if math.isnan(value):
             return ONLY_NAN
-        return self.outward(value, value, exact=True)
+        return self.outward(value, value, exact=(True, True))
 
-    def outward(self, low: float, high: float, *, exact: bool = False, ulps: int = 0, nan: bool = False) -> Interval:
-        """From bounds that are right to one float64 unit (or exact) to bounds that hold."""
+    def outward(
+        self, low: float, high: float, *, exact: tuple[bool, bool] = (False, False), ulps: int = 0, nan: bool = False
+    ) -> Interval:
+        """From bounds that are right to one float64 unit (or exact, each) to bounds that hold."""
         if low > high:
             return ONLY_NAN
-        if not exact:
-            low, high = math.nextafter(low, -INF), math.nextafter(high, INF)
+        low, high = low if exact[0] else math.nextafter(low, -INF), high if exact[1] else math.nextafter(high, INF)
         if self.single:
             low = min(low, _neighbour(single(low), -ulps))
             high = max(high, _neighbour(single(high), ulps))
@@ -131,7 +132,7 @@ class Precision:
             return ONLY_NAN
         low, high = a.low + b.low, a.high + b.high
         low, high = (-INF if math.isnan(low) else low), (INF if math.isnan(high) else high)
-        exact = self.single and _sum_is(a.low, b.low, low) and _sum_is(a.high, b.high, high)
+        exact = self.single and _sum_is(a.low, b.low, low), self.single and _sum_is(a.high, b.high, high)
         return self.outward(low, high, exact=exact, nan=nan)
 
     def sub(self, a: Interval, b: Interval) -> Interval:
@@ -141,10 +142,12 @@ class Precision:
         if a.empty or b.empty:
             return ONLY_NAN
         nan = a.nan or b.nan or (0 in a and b.magnitude == INF) or (0 in b and a.magnitude == INF)
-        pairs = [(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
-        corners = [0.0 if x == 0 or y == 0 else x * y for x, y in pairs]
-        exact = self.single and all(_product_is(*pair, corner) for pair, corner in zip(pairs, corners, strict=True))
-        return self.outward(min(corners), max(corners), exact=exact, nan=nan)
+        corners = [
+            (0.0, True) if x == 0 or y == 0 else (x * y, self.single and _product_is(x, y, x * y))
+            for x in (a.low, a.high)
+            for y in (b.low, b.high)
+        ]
+        return self._spanned(corners, nan)
 
     def div(self, a: Interval, b: Interval) -> Interval:
         if a.empty or b.empty:
@@ -152,9 +155,17 @@ class Precision:
         nan = a.nan or b.nan or (0 in a and 0 in b) or (a.magnitude == INF and b.magnitude == INF)
         if 0 in b:  # a zero may have either sign
             return Interval(-INF, INF, nan)
-        corners = [0.0 if math.isinf(y) else x / y for x in (a.low, a.high) for y in (b.low, b.high)]
-        exact = all(corner == 0 or math.isinf(corner) for corner in corners)
-        return self.outward(min(corners), max(corners), exact=exact, nan=nan)
+        corners = [
+            (0.0, True) if math.isinf(y) else (x / y, self.single and _product_is(x / y, y, x))
+            for x in (a.low, a.high)
+            for y in (b.low, b.high)
+        ]
+        return self._spanned(corners, nan)
+
+    def _spanned(self, corners: list[tuple[float, bool]], nan: bool) -> Interval:
+        """From the least to the largest of some values, each with whether it is exact."""
+        (low, low_exact), (high, high_exact) = min(corners), max(corners)
+        return self.outward(low, high, exact=(low_exact, high_exact), nan=nan)
 
     def power(self, a: Interval, b: Interval) -> Interval:
         """A base below 0 or an exponent that is not fixed there: anything."""
