@@ -68,7 +68,8 @@ def emit(
 ) -> Emitted:
     """Statements that end with one variable for each result (`const float`, or `const bool` for conditions).
 
-    `names` gives the C++ expression that reads each tensor and parameter, by name; without one it is the name itself.
+    `names` gives the C++ expression, a float, that reads each tensor and parameter, by name; without one it is the
+    name itself. It may be read several times: name what is costly to read.
     No variable is called as a word in it, nor as one in `reserved` (any text: statements that come before, say).
     What several results share is computed once. The same text on every run.
 

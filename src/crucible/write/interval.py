@@ -164,8 +164,9 @@ class Precision:
 
     def _spanned(self, corners: list[tuple[float, bool]], nan: bool) -> Interval:
         """From the least to the largest of some values, each with whether it is exact."""
-        (low, low_exact), (high, high_exact) = min(corners), max(corners)
-        return self.outward(low, high, exact=(low_exact, high_exact), nan=nan)
+        low, high = min(value for value, _ in corners), max(value for value, _ in corners)
+        sure = [all(exact for value, exact in corners if value == end) for end in (low, high)]
+        return self.outward(low, high, exact=(sure[0], sure[1]), nan=nan)
 
     def power(self, a: Interval, b: Interval) -> Interval:
         """A base below 0 or an exponent that is not fixed there: anything."""
