@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crucible.emulator import pretended, toolchain
 from crucible.emulator.faults import Fault, NotCovered
@@ -25,8 +25,10 @@ from crucible.emulator.rewrite import KernelText, Rewritten, loop_head, rewrite
 from crucible.emulator.tokens import tokenize
 from crucible.emulator.toolchain import BuildError, Toolchain
 from crucible.emulator.trace import Seen, from_runtime
-from crucible.emulator.triton.watch import Watch
 from crucible.gpus import DEFAULT, Gpu, known_gpu
+
+if TYPE_CHECKING:
+    from crucible.emulator.triton.watch import Watch  # brings NumPy
 
 _ERRORS = {
     1: "invalid argument",

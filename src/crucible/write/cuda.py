@@ -1,0 +1,261 @@
+"""CUDA C++ for chains: statements in float arithmetic, one for each named function and each value used twice."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from crucible.write.expression import Expr, constant, make, name_of, nodes, number
+from crucible.write.interval import single
+from crucible.write.operations import CONDITIONS, FUNCTIONS, define
+from crucible.write.text import ATOM, TERNARY, UNARY, Formula, infix
+
+_CALLS = {
+    "exp": "expf", "expm1": "expm1f", "log": "logf", "log1p": "log1pf", "sin": "sinf", "cos": "cosf", "erf": "erff",
+    "tanh": "tanhf", "sqrt": "sqrtf", "rsqrt": "rsqrtf", "pow": "powf", "abs": "fabsf", "fma": "fmaf",
+    "maximum": "max_nan", "minimum": "min_nan",
+}  # fmt: skip
+_FAST_CALLS = {"exp": "__expf", "log": "__logf", "sin": "__sinf", "cos": "__cosf", "pow": "__powf", "div": "__fdividef"}
+_SIGNS = {"and": "&&", "or": "||", "not": "!"}
+_ROUNDED = {
+    "float16": "__half2float(__float2half_rn({}))",
+    "bfloat16": "__bfloat162float(__float2bfloat16_rn({}))",
+}
+_PREAMBLE = {
+    "__half2float": "#include <cuda_fp16.h>",
+    "__bfloat162float": "#include <cuda_bf16.h>",
+    "max_nan": """\
+__device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+}""",
+    "min_nan": """\
+__device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; NaN if either is, unlike fminf
+    float smaller;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+    return smaller;
+}""",
+}
+_NOUNS = {
+    "add": "sum", "sub": "difference", "mul": "product", "div": "quotient", "fma": "sum", "neg": "negative",
+    "abs": "magnitude", "maximum": "larger", "minimum": "smaller", "where": "chosen", "cast": "rounded", "exp": "power",
+    "pow": "power", "log": "logarithm", "sqrt": "root", "rsqrt": "inverse_root", "and": "both", "or": "either",
+    "not": "fails", "lt": "below", "le": "at_most", "gt": "above", "ge": "at_least", "eq": "equal", "ne": "differs",
+}  # fmt: skip
+_INLINE = frozenset({"square", "sign"})
+_LONG = 64  # characters, from which on a formula gets a name
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """C++ text of some chains."""
+
+    preamble: tuple[str, ...]
+    """Includes and device functions that the file needs once."""
+    statements: tuple[str, ...]
+    """Lines of a function's body, without indentation; comments among them."""
+
+
+def emit(
+    results: Mapping[str, Expr],
+    names: Mapping[str, str] | None = None,
+    *,
+    reserved: Iterable[str] = (),
+    fast: bool = False,
+) -> Emitted:
+    """Statements that end with one variable for each result (`const float`, or `const bool` for conditions).
+
+    `names` gives the C++ expression, a float, that reads each tensor and parameter, by name; without one it is the
+    name itself. It may be read several times: name what is costly to read.
+    No variable is called as a word in it, nor as one in `reserved` (any text: statements that come before, say).
+    What several results share is computed once. The same text on every run.
+
+    fast=True takes the GPU's approximate functions, for contracts that allow it. Their errors by the CUDA programming
+    guide: __expf 2 + |1.173 x| units in the last place, __logf 2^-21.41 (absolute, near 1) or 3 units, __sinf and
+    __cosf 2^-21.19 (absolute, on ±π; unusable far outside), __powf that of its exponential and logarithm, __fdividef
+    2 units, but 0 where the divisor is beyond 2^126. By default exp, log, erf, tanh, sin and cos are right to
+    2 units, pow to 4, division and square root are correctly rounded. Multiply-adds are contracted into fmaf.
+    """
+    writer = _Writer(dict(names or {}), fast)
+    writer.taken |= set(re.findall(r"\w+", " ".join(reserved)))
+    writer.write(dict(results))
+    lines = tuple(writer.statements)
+    used = set(re.findall(r"\w+", "\n".join(lines)))
+    return Emitted(tuple(text for name, text in _PREAMBLE.items() if name in used), lines)
+
+
+def literal(value: float) -> str:
+    """The shortest decimal that gives this float32: 0.2f, 1e-05f; INFINITY, NAN."""
+    rounded = single(value)
+    if not math.isfinite(rounded):
+        return "NAN" if math.isnan(rounded) else "INFINITY" if rounded > 0 else "-INFINITY"
+    digits = next(text for p in range(1, 10) if single(float(text := f"{rounded:.{p}g}")) == rounded)
+    return f"{float(digits)!r}f" if 1e-4 <= abs(rounded) < 1e7 or not rounded else f"{digits}f"
+
+
+class _Writer:
+    """Statements written so far."""
+
+    def __init__(self, names: dict[str, str], fast: bool) -> None:
+        self.names, self.calls = names, {**_CALLS, **(_FAST_CALLS if fast else {})}
+        self.statements: list[str] = []
+        self.formulas: dict[Expr, Formula] = {}
+        self.squares: dict[str, str] = {}
+        self.taken: set[str] = set()
+
+    def write(self, results: dict[str, Expr]) -> None:
+        labels: dict[Expr, str] = {}
+        flat: dict[Expr, Expr] = {}
+        roots = {name: _flattened(expr, flat, labels) for name, expr in results.items()}
+        contracted = _contracted(list(roots.values()), labels)
+        roots = {name: contracted[root] for name, root in roots.items()}
+        named = {contracted[node]: label for node, label in labels.items() if node in contracted}
+        self._claim(results, roots)
+        uses = _uses(list(roots.values()))
+        own = {root: name for name, root in reversed(roots.items())}
+        for node in nodes(*roots.values()):
+            self._node(node, named.get(node), uses[node], own)
+        for name, root in roots.items():
+            if own[root] != name or not root.args:
+                self._declare(name, root, self.formulas[root])
+
+    def _claim(self, results: dict[str, Expr], roots: dict[str, Expr]) -> None:
+        """Words that variables must not be called."""
+        leaves = [node for node in nodes(*roots.values()) if node.kind in ("tensor", "parameter")]
+        for words in [*results, *(self.names.get(name_of(leaf), name_of(leaf)) for leaf in leaves)]:
+            self.taken |= set(re.findall(r"\w+", words))
+
+    def _node(self, node: Expr, label: str | None, uses: int, own: dict[Expr, str]) -> None:
+        if node.kind == "polynomial":
+            self.formulas[node] = Formula(self._polynomial(node, own.get(node)))
+            return
+        formula = self._formula(node, [self.formulas[arg] for arg in node.args])
+        self.formulas[node] = formula
+        if node.args and (node in own or label or uses > 1 or len(formula.words) > _LONG):
+            self._declare(own.get(node) or self._name(label or _NOUNS.get(node.kind, node.kind)), node, formula)
+
+    def _declare(self, name: str, node: Expr, formula: Formula) -> None:
+        type_ = "bool" if node.kind in CONDITIONS else "float"
+        self.statements.append(f"const {type_} {name} = {formula.words};")
+        self.formulas[node] = Formula(name)
+
+    def _name(self, wanted: str) -> str:
+        count, name = 1, wanted
+        while name in self.taken:
+            count += 1
+            name = f"{wanted}_{count}"
+        self.taken.add(name)
+        return name
+
+    def _formula(self, node: Expr, args: list[Formula]) -> Formula:
+        match node.kind:
+            case "tensor" | "parameter":
+                words = self.names.get(name_of(node), name_of(node))
+                return Formula(words if re.fullmatch(r"\w+(\[[^][]*\])?", words) else f"({words})")
+            case "constant":
+                words = literal(float(node.attributes[0]))
+                return Formula(words, UNARY if words.startswith("-") else ATOM)
+            case "where":
+                one, other = args[1].within(1), args[2].within(TERNARY)
+                return Formula(f"{args[0].within(1)} ? {one} : {other}", TERNARY)
+            case "reciprocal":
+                return self._formula(make("div", (constant(1.0), *node.args)), [Formula("1.0f"), *args])
+            case "cast":
+                dtype = str(node.attributes[0])
+                return Formula(_ROUNDED[dtype].format(args[0].words)) if dtype in _ROUNDED else args[0]
+            case kind if kind in self.calls:
+                return Formula(f"{self.calls[kind]}({', '.join(arg.words for arg in args)})")
+        formula = infix(node.kind, args, _SIGNS)
+        if formula is None:
+            raise ValueError(f"{node.kind} has no C++ text")
+        return formula
+
+    def _polynomial(self, node: Expr, name: str | None) -> str:
+        """Horner's rule a line each; gives the variable's name."""
+        kind = str(node.attributes[0])
+        low, high, error, linear, offset, power, stride, *coefficients = (float(a) for a in node.attributes[1:])
+        x = self._variable(node.args[0])
+        variable = x if stride == 1 else self._square(x)
+        name = name or self._name(kind)
+        self.statements.append(
+            f"// {kind} on [{low:g}, {high:g}]: off by at most {error:.2g} (proven, rounding included)"
+        )
+        self.statements.append(f"float {name} = {literal(coefficients[-1])};")
+        for coefficient in reversed(coefficients[:-1]):
+            self.statements.append(f"{name} = fmaf({name}, {variable}, {literal(coefficient)});")
+        if power:
+            factor = variable if power == stride else x if power == 1 else self._square(x)
+            times = x if linear == 1 else f"{literal(linear)} * {x}"
+            rest = f"fmaf({literal(linear)}, {x}, {literal(offset)})" if offset else times
+            rest = rest if linear else literal(offset)
+            last = f"fmaf({name}, {factor}, {rest})" if linear or offset else f"{name} * {factor}"
+            self.statements.append(f"{name} = {last};")
+        return name
+
+    def _variable(self, node: Expr) -> str:
+        """The value under a name of its own."""
+        formula = self.formulas[node]
+        if not re.fullmatch(r"\w+", formula.words):
+            self._declare(self._name(_NOUNS.get(node.kind, node.kind if node.args else "x")), node, formula)
+        return self.formulas[node].words
+
+    def _square(self, x: str) -> str:
+        if x not in self.squares:
+            self.squares[x] = self._name(f"{x}_squared")
+            self.statements.append(f"const float {self.squares[x]} = {x} * {x};")
+        return self.squares[x]
+
+
+def _flattened(expr: Expr, flat: dict[Expr, Expr], labels: dict[Expr, str]) -> Expr:
+    """By primitives and polynomials alone; `labels` says which values functions became."""
+    for node in nodes(expr):
+        if node in flat:
+            continue
+        args = tuple(flat[arg] for arg in node.args)
+        same = make(node.kind, args, *node.attributes)
+        if node.kind in FUNCTIONS and node.kind != "polynomial":
+            flat[node] = _flattened(define(same), flat, {})
+            if node.kind not in _INLINE and flat[node].args:
+                labels.setdefault(flat[node], node.kind)
+        else:
+            flat[node] = same
+    return flat[expr]
+
+
+def _contracted(roots: list[Expr], labels: dict[Expr, str]) -> dict[Expr, Expr]:
+    """Sums with a product that nobody else reads become fma."""
+    uses = _uses(roots)
+    done: dict[Expr, Expr] = {}
+    for node in nodes(*roots):
+        args = tuple(done[arg] for arg in node.args)
+        done[node] = make(node.kind, args, *node.attributes)
+        if node.kind not in ("add", "sub"):
+            continue
+        products = [arg.kind == "mul" and uses[arg] == 1 and arg not in labels for arg in node.args]
+        if not any(products):
+            continue
+        place = 1 if products[1] and not products[0] else 0
+        (a, b), rest = done[node.args[place]].args, args[1 - place]
+        if node.kind == "sub":
+            a, rest = (a, -rest) if place == 0 else (_negated(a), rest)
+        done[node] = a.fma(b, rest)
+    return done
+
+
+def _negated(value: Expr) -> Expr:
+    known = number(value)
+    return -value if known is None else constant(-known)
+
+
+def _uses(roots: list[Expr]) -> dict[Expr, int]:
+    """How often each value is read; a root once by whoever asked for it."""
+    uses = dict.fromkeys(nodes(*roots), 0)
+    for node in uses:
+        for arg in node.args:
+            uses[arg] += 1
+    for root in roots:
+        uses[root] += 1
+    return uses

@@ -1,0 +1,104 @@
+"""Values by numpy: the reference that tests compare with, in the precision of the arrays given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from crucible.write.expression import Expr, name_of, nodes
+from crucible.write.operations import FUNCTIONS, define
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+def evaluate(expr: Expr, values: Mapping[str, npt.ArrayLike]) -> Array:
+    """The value for arrays of tensors and parameters by name, which broadcast; conditions as booleans.
+
+    Computed in float32 where all arrays are float32, else in float64; each primitive is rounded once (fma twice).
+    """
+    arrays = {name: np.asarray(value) for name, value in values.items()}
+    single = bool(arrays) and all(array.dtype == np.float32 for array in arrays.values())
+    done: dict[Expr, Array] = {}
+    with np.errstate(all="ignore"):
+        return _evaluate(expr, arrays, done, np.dtype(np.float32 if single else np.float64))
+
+
+def _evaluate(expr: Expr, arrays: dict[str, Array], done: dict[Expr, Array], dtype: np.dtype[Any]) -> Array:
+    for node in nodes(expr):
+        if node in done:
+            continue
+        if node.kind in ("tensor", "parameter"):
+            done[node] = arrays[name_of(node)].astype(dtype)
+        elif node.kind == "constant":
+            done[node] = np.asarray(node.attributes[0], dtype)
+        elif node.kind in FUNCTIONS:
+            done[node] = _evaluate(define(node), arrays, done, dtype)
+        else:
+            done[node] = np.asarray(_PRIMITIVE[node.kind](*(done[arg] for arg in node.args), *node.attributes))
+    return done[expr]
+
+
+def _wide(function: Callable[..., Any]) -> Callable[..., Array]:
+    """In float64, then rounded: numpy's float32 functions are off by several units."""
+
+    def rounded(*args: Array) -> Array:
+        return np.asarray(function(*(arg.astype(np.float64) for arg in args))).astype(args[0].dtype)
+
+    return rounded
+
+
+def _power(base: Array, exponent: Array) -> Array:
+    """numpy takes the square root for a single exponent of 0.5, which is NaN for minus infinity where pow is not."""
+    return np.asarray(np.power(base, exponent + np.zeros_like(base)))
+
+
+def _cast(x: Array, dtype: str) -> Array:
+    """Through float32, as PyTorch rounds from float64."""
+    single = x.astype(np.float32)
+    if dtype == "float16":
+        return single.astype(np.float16).astype(x.dtype)
+    if dtype == "bfloat16":
+        bits = single.view(np.uint32)
+        kept = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)
+        single = np.where(np.isfinite(single), kept.view(np.float32), single)
+    return single.astype(x.dtype)
+
+
+_PRIMITIVE: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "pow": _wide(_power),
+    "fma": lambda a, b, c: a * b + c,
+    "neg": np.negative,
+    "abs": np.abs,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "cast": _cast,
+    "reciprocal": np.reciprocal,
+    "sqrt": np.sqrt,
+    "rsqrt": _wide(lambda x: 1 / np.sqrt(x)),
+    "exp": _wide(np.exp),
+    "expm1": _wide(np.expm1),
+    "log": _wide(np.log),
+    "log1p": _wide(np.log1p),
+    "sin": _wide(np.sin),
+    "cos": _wide(np.cos),
+    "erf": _wide(np.frompyfunc(math.erf, 1, 1)),
+    "tanh": _wide(np.tanh),
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "not": np.logical_not,
+    "where": np.where,
+}

@@ -1,0 +1,109 @@
+"""Cheaper chains with the same values, up to errors that are stated and bounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crucible.write.expression import Expr, inputs, make, nodes, parameter, substitute
+from crucible.write.interval import Interval
+from crucible.write.polynomial import FORMS, approximate
+from crucible.write.ranges import DEFAULTS, Bounds, enclose
+from crucible.write.rules import RULES, At
+from crucible.write.text import text
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One value that was replaced."""
+
+    rule: str
+    before: str
+    after: str
+    error: float
+    """Largest absolute difference of the new value, as float32 computes it, from the old one, exactly: proven. 0 where
+    `relative_error` says all."""
+    relative_error: float
+    """Largest difference, as part of the value, between both as float32 computes them."""
+    note: str
+    """Where else they differ."""
+
+
+@dataclass(frozen=True)
+class Simplified:
+    """What became of some chains."""
+
+    exprs: tuple[Expr, ...]
+    rewrites: tuple[Rewrite, ...]
+    """Each with the error of the value it replaced; later operations carry the errors on."""
+
+
+def simplify(*exprs: Expr, bounds: Bounds | None = None, tolerance: float = 3e-7) -> Simplified:
+    """The chains with all rules applied until none does, then polynomials where they are cheaper.
+
+    `bounds` says where tensors and parameters lie (by name). `tolerance` is the largest absolute error of a polynomial
+    (relative where values exceed 1); 0 leaves functions as they are. Differentiate before, not after: derivatives at
+    kinks may be different for the same values.
+    """
+    work = _Work(bounds or {}, tolerance)
+    current = exprs
+    while (after := work.once(current, approximating=False)) != current:
+        current = after
+    if tolerance:
+        current = work.once(current, approximating=True)
+    return Simplified(current, tuple(work.rewrites))
+
+
+class _Work:
+    """Intervals found and rewrites done so far."""
+
+    def __init__(self, bounds: Bounds, tolerance: float) -> None:
+        self.bounds, self.tolerance = bounds, tolerance
+        self.found: dict[Expr, Interval] = {}
+        self.rewrites: list[Rewrite] = []
+
+    def at(self, expr: Expr) -> Interval:
+        return enclose(expr, self.found, self.bounds)
+
+    def once(self, exprs: tuple[Expr, ...], approximating: bool) -> tuple[Expr, ...]:
+        """Every value once, arguments first."""
+        done: dict[Expr, Expr] = {}
+        for node in nodes(*exprs):
+            args = tuple(done[arg] for arg in node.args)
+            same = node if args == node.args else make(node.kind, args, *node.attributes)
+            done[node] = self._approximated(same) if approximating else self._rewritten(same, self.at)
+        return tuple(done[expr] for expr in exprs)
+
+    def _rewritten(self, node: Expr, at: At) -> Expr:
+        for rule in RULES:
+            after = rule.apply(node, at)
+            if after is not None and after is not node:
+                self._note(rule.name, node, after, 0.0, rule.relative_error, rule.note)
+                return after
+        return node
+
+    def _approximated(self, node: Expr) -> Expr:
+        if node.kind not in FORMS or node.attributes != DEFAULTS.get(node.kind, ()):
+            return node
+        range_ = self.at(node.args[0])
+        found = None if range_.empty else approximate(node.kind, range_.low, range_.high, self.tolerance)
+        if found is None:
+            return node
+        after = found.of(node.args[0])
+        self._note("polynomial", node, after, found.error, 0.0, "")
+        return after
+
+    def _note(self, rule: str, before: Expr, after: Expr, error: float, relative: float, note: str) -> None:
+        self.rewrites.append(Rewrite(rule, text(before), text(after), error, relative, note))
+
+
+def hoist(*exprs: Expr) -> tuple[tuple[Expr, ...], dict[str, Expr]]:
+    """What parameters alone decide, taken out: the chains with new parameters `shared_0`, ..., and what these are.
+
+    The writer computes those once for all elements that share the parameters.
+    """
+    leaves = {node: frozenset(leaf.kind for leaf in inputs(node)) for node in nodes(*exprs)}
+    shared = [node for node in leaves if node.args and leaves[node] == {"parameter"}]
+    used = {arg for node in leaves if node not in shared for arg in node.args} | set(exprs)
+    taken = {node: parameter(f"shared_{i}") for i, node in enumerate(node for node in shared if node in used)}
+    rest = tuple(substitute(expr, taken) for expr in exprs)
+    return rest, {str(new.attributes[0]): node for node, new in taken.items()}
