@@ -5,7 +5,6 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
 import corpus
 import pytest
@@ -18,9 +17,6 @@ BATCH = 13
 """Kernels in one translation unit: the more, the fewer times 1.4 s of headers; g++ holds 1 GB for as many."""
 FAULTY = [corpus.Kernel(path) for path in sorted((corpus.KERNELS / "faults").glob("*.cu"))]
 FIELD = [corpus.Kernel(path) for path in sorted((corpus.KERNELS / "field").glob("*.cu"))]
-TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 2e-2}
-SUMS_OF_SHORT_PRODUCTS = 5e-3
-"""For TF32, whose operands have ten bits."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,8 +58,11 @@ def test_a_repaired_twin_is_clean(kernel: corpus.Kernel) -> None:
 def test_a_kernel_of_the_field_is_right_and_clean(kernel: corpus.Kernel) -> None:
     found = outcome("field", kernel)
     assert (found.error, [fault.words for fault in found.faults]) == ("", [])
-    for got, want in zip(_tensors(found.result), _tensors(kernel.reference()(*kernel.inputs())), strict=True):
-        torch.testing.assert_close(got, want.to(got.dtype), rtol=_tolerance(kernel), atol=_tolerance(kernel))
+    near = corpus.tolerance(kernel)
+    for got, want in zip(
+        corpus.tensors(found.result), corpus.tensors(kernel.reference()(*kernel.inputs())), strict=True
+    ):
+        torch.testing.assert_close(got, want.to(got.dtype), rtol=near, atol=near)
 
 
 @pytest.mark.parametrize("order", ["reverse", "random"])
@@ -71,14 +70,3 @@ def test_a_kernel_of_the_field_is_right_and_clean(kernel: corpus.Kernel) -> None
 def test_a_right_kernel_is_right_in_any_order(kernel: corpus.Kernel, order: str) -> None:
     with emulator.schedule(order):
         test_a_kernel_of_the_field_is_right_and_clean(kernel)
-
-
-def _tensors(result: Any) -> list[torch.Tensor]:
-    return list(result) if isinstance(result, tuple | list) else [result]
-
-
-def _tolerance(kernel: corpus.Kernel) -> float:
-    dtypes = {value.dtype for value in kernel.inputs() if isinstance(value, torch.Tensor)}
-    return max(
-        [TOLERANCE.get(dtype, 1e-4) for dtype in dtypes] + ([SUMS_OF_SHORT_PRODUCTS] if "tf32" in kernel.name else [])
-    )
