@@ -79,8 +79,8 @@ def _value(item: str, generator: torch.Generator) -> Any:
     return torch.randint(0, 10 if dtype != torch.bool else 2, shape, generator=generator).to(dtype)
 
 
-def build(kernels: Sequence[Kernel], name: str, *, repaired: bool = False) -> types.ModuleType:
-    """One extension with a function for each kernel, named as the kernel is."""
+def source(kernels: Sequence[Kernel]) -> str:
+    """The text of one extension with a function for each kernel, named as the kernel is."""
     parts, bindings, includes = [], [], {}
     for kernel in kernels:
         body = re.sub(r"^\s*#\s*include.*$", "", kernel.text, flags=re.MULTILINE)
@@ -89,8 +89,13 @@ def build(kernels: Sequence[Kernel], name: str, *, repaired: bool = False) -> ty
         undone = "\n".join(f"#undef {macro}" for macro in sorted(macros))
         parts.append(f'namespace in_{kernel.name} {{\n#line 1 "{kernel.path.name}"\n{body}\n}}\n{undone}')
         bindings.append(f'm.def("{kernel.name}", &in_{kernel.name}::run);')
-    source = "\n".join([*includes, *parts, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {", *bindings, "}"])
-    return emulator.load_inline(name, "", source, extra_cuda_cflags=["-DREPAIRED"] if repaired else None)
+    return "\n".join([*includes, *parts, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {", *bindings, "}"])
+
+
+def build(kernels: Sequence[Kernel], name: str, *, repaired: bool = False) -> types.ModuleType:
+    """One emulated extension of several kernels."""
+    flags = ["-DREPAIRED"] if repaired else None
+    return emulator.load_inline(name, "", source(kernels), extra_cuda_cflags=flags)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Mutants of right kernels: one barrier removed, or one guard loosened, and whether the emulator notices.
 
-Kernels that take part have several `// inputs:` lines, one of them ragged, and a barrier. A mutant is caught by a fault of
-any kind, a wrong answer, or a refusal to build. `kernels/mutants_not_caught.txt` says of each other why.
+Kernels that take part have several `// inputs:` lines, one of them ragged, and a barrier. A mutant is caught by a fault
+of any kind, a wrong answer, or a refusal to build. `kernels/mutants_not_caught.txt` says of each other why.
 """
 
 from __future__ import annotations
