@@ -1,5 +1,4 @@
 // inputs: int32[3001]
-// inputs: int32[1280]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

@@ -1,5 +1,5 @@
-// inputs: float32[301]
-// inputs: float32[256]
+// inputs: int32[301]
+// inputs: int32[256]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>
@@ -8,20 +8,20 @@
 // Keeps what is positive, in order: counts by block, their sums, then places by ballot and warp.
 constexpr int THREADS = 64;
 
-__global__ void count(const float* x, int* counts, int n) {
+__global__ void count(const int* x, int* counts, int n) {
     __shared__ int sum;
     if (threadIdx.x == 0) sum = 0;
     __syncthreads();
     const int i = blockIdx.x * THREADS + threadIdx.x;
-    if (i < n && x[i] > 0.0f) atomicAdd(&sum, 1);
+    if (i < n && x[i] > 0) atomicAdd(&sum, 1);
     __syncthreads();
     if (threadIdx.x == 0) counts[blockIdx.x] = sum;
 }
 
-__global__ void place(const float* x, const int* counts, float* y, int n) {
+__global__ void place(const int* x, const int* counts, int* y, int n) {
     __shared__ int warps[THREADS / 32], base;
     const int i = blockIdx.x * THREADS + threadIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const bool kept = i < n && x[i] > 0.0f;
+    const bool kept = i < n && x[i] > 0;
     const unsigned votes = __ballot_sync(0xffffffffu, kept);
     if (lane == 0) warps[warp] = __popc(votes);
     if (threadIdx.x == 0) {
@@ -36,11 +36,11 @@ __global__ void place(const float* x, const int* counts, float* y, int n) {
 
 torch::Tensor run(torch::Tensor x) {
     int n = x.numel(), blocks = (n + THREADS - 1) / THREADS;
-    auto counts = torch::empty({blocks}, x.options().dtype(torch::kInt));
+    auto counts = torch::empty({blocks}, x.options());
     auto y = torch::zeros_like(x);
-    count<<<blocks, THREADS>>>(x.data_ptr<float>(), counts.data_ptr<int>(), n);
+    count<<<blocks, THREADS>>>(x.data_ptr<int>(), counts.data_ptr<int>(), n);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
-    place<<<blocks, THREADS>>>(x.data_ptr<float>(), counts.data_ptr<int>(), y.data_ptr<float>(), n);
+    place<<<blocks, THREADS>>>(x.data_ptr<int>(), counts.data_ptr<int>(), y.data_ptr<int>(), n);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return y;
 }

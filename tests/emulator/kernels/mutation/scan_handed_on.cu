@@ -8,7 +8,7 @@
 // Running sums in one launch: each block waits for the sum of all before it and hands its own on.
 constexpr int THREADS = 64;
 
-__global__ void scan(const float* x, float* y, volatile float* sums, volatile int* ready, int n) {
+__global__ void scan(const float* x, float* y, float* sums, volatile int* ready, int n) {
     __shared__ float s[THREADS];
     __shared__ float before;
     const int t = threadIdx.x, b = blockIdx.x, i = b * THREADS + t;

@@ -2,4 +2,4 @@ import torch
 
 
 def reference(x, key):
-    return torch.zeros(10).index_add(0, key.long(), x)
+    return torch.zeros(2).index_add(0, key.long() // 5, x)

@@ -1,5 +1,6 @@
 // inputs: float32[21,37]
 // inputs: float32[16,32]
+// inputs: float32[9,5]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>
