@@ -135,9 +135,9 @@ def job_compare(sort: str, here: Path, chosen: list[corpus.Kernel]) -> Json:
         for which in range(kernel.input_sets):
             got = [tensor.cpu() for tensor in corpus.tensors(_call(built, kernel, which))]
             wanted = corpus.tensors(kernel.reference()(*kernel.inputs(which)))
-            of["reference"] = max(of["reference"], _distance(got, wanted, near))
+            of["reference"] = max(of["reference"], distance(got, wanted, near))
             if of["emulator"] is not None:
-                of["emulator"] = max(of["emulator"], _distance(got, emulated[kernel.path.stem][which], near))
+                of["emulator"] = max(of["emulator"], distance(got, emulated[kernel.path.stem][which], near))
     return found
 
 
@@ -177,7 +177,7 @@ def _call(built: types.ModuleType, kernel: corpus.Kernel, which: int) -> Any:
     return result
 
 
-def _distance(got: list[torch.Tensor], wanted: list[torch.Tensor], near: float) -> float:
+def distance(got: list[torch.Tensor], wanted: list[torch.Tensor], near: float) -> float:
     """1 is where `torch.allclose` begins to refuse; infinite where shapes or NaN differ."""
     worst = 0.0
     for a, b in zip(got, wanted, strict=True):
@@ -312,7 +312,8 @@ def build(campaign: Campaign, wanted: list[Batch]) -> list[Batch]:
             built.append(batch)
         elif len(batch.kernels) == 1:
             words = "took too long" if done.hung else done.output[-1500:]
-            campaign.record[batch.sort][batch.kernels[0].path.stem] = {"does not build": words}
+            kernel = batch.kernels[0]
+            campaign.record[batch.sort][kernel.path.stem] = {"kind": kernel.kind, "does not build": words}
 
     tried = []
     for batch, done in campaign.each(compile_, wanted):
@@ -393,9 +394,7 @@ def compare(campaign: Campaign, built: list[Batch], said: dict[str, list[str]]) 
 
 def _clean(campaign: Campaign, jobs: list[tuple[Batch, str, tuple[corpus.Kernel, ...]]]) -> None:
     """Kernels in which a tool must find nothing, many in a process; a report is put down to the kernel it names."""
-    for (batch, tool, chosen), done in campaign.each(
-        lambda job: run(tool_command(job[1], job[0], job[2]), TOOL_S), jobs
-    ):
+    for (batch, tool, chosen), done in campaign.each(lambda job: run(tool_command(*job), TOOL_S), jobs):
         found = sanitizer.reports(done.output)
         broken = "hung" if done.hung else "" if "SUMMARY" in done.output else done.output[-800:] or "no output"
         for kernel in chosen:
@@ -403,6 +402,12 @@ def _clean(campaign: Campaign, jobs: list[tuple[Batch, str, tuple[corpus.Kernel,
             own += [f"some kernel of these: {report.heading}" for report in found if not report.kernel]
             of = campaign.record[batch.sort].setdefault(kernel.path.stem, {})
             of.setdefault("tools", {})[tool] = broken or "; ".join(dict.fromkeys(own)) or "clean"
+
+
+def emulator_found(of: Json) -> str:
+    """Whether the emulator named a planted fault."""
+    said = of.get("emulator")
+    return "not run" if said is None else "found" if any(w.startswith(of["kind"]) for w in said) else "SILENT"
 
 
 def summary(record: Json) -> Json:
@@ -417,7 +422,8 @@ def summary(record: Json) -> Json:
         "right as the reference": sum(of["reference"] <= 1 for of in near.values()),
         "right as the emulator": sum(of["emulator"] is not None and of["emulator"] <= 1 for of in near.values()),
         "faults": len(verdicts),
-        "found by tool and emulator": sum(verdict.startswith("agrees") for verdict in verdicts),
+        "found by the emulator": [emulator_found(of) for of in record["faults"].values()].count("found"),
+        "found by the GPU or a tool": sum(verdict.startswith("agrees") for verdict in verdicts),
         "no tool can see": sum(verdict.startswith("cannot see it") for verdict in verdicts),
         "differ": sum(not verdict.startswith(("agrees", "cannot")) for verdict in verdicts),
         "twins": len(record["twins"]),
@@ -433,11 +439,11 @@ def table(record: Json) -> str:
         twin = (
             "; ".join(f"{t}: {said}" for t, said in record["twins"].get(name, {}).get("tools", {}).items()) or "not run"
         )
-        said = of.get("emulator")
-        emulator = "not run" if said is None else "found" if any(w.startswith(of["kind"]) for w in said) else "SILENT"
         reports = "; ".join(of.get("reports", [])) or "-"
         verdict = of.get("verdict", "does not build")
-        rows.append(f"| {of.get('kind')} | {name} | {emulator} | {of.get('tool')} | {reports} | {verdict} | {twin} |")
+        rows.append(
+            f"| {of.get('kind')} | {name} | {emulator_found(of)} | {of.get('tool')} | {reports} | {verdict} | {twin} |"
+        )
     for name, of in sorted(record["right"].items()):
         unclean = {tool: said for tool, said in of.get("tools", {}).items() if said != "clean"}
         if unclean or of.get("reference", 2) > 1 or (of.get("emulator") or 0) > 1:
@@ -449,6 +455,8 @@ def versions() -> Json:
     """Device, tools and date of a record."""
 
     def said(*command: str) -> str:
+        if not shutil.which(command[0]):
+            return ""
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
     return {

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import sanitizer
+import torch
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -161,6 +162,14 @@ def test_what_a_record_lacks_is_run_by_the_next_call(script: types.ModuleType, t
     assert campaign.pending("right", 1, 1) == right
 
 
+def test_distances_are_in_units_of_the_tolerance(script: types.ModuleType) -> None:
+    one, nan = torch.ones(3), torch.tensor([1.0, 1.0, torch.nan])
+    assert script.distance([one], [one], 1e-4) == 0
+    assert script.distance([one + 1e-4], [one], 1e-4) == pytest.approx(0.5, rel=1e-2)
+    assert script.distance([one], [nan], 1e-4) == script.distance([one[:2]], [one], 1e-4) == float("inf")
+    assert script.distance([torch.tensor([5, 7])], [torch.tensor([5, 9])], 1e-4) > 1
+
+
 def test_a_record_becomes_a_table(script: types.ModuleType) -> None:
     said = {"kind": "race-shared", "emulator": ["race-shared: ..."], "tool": "racecheck", "reports": ["Error: Race"]}
     record = {
@@ -175,7 +184,7 @@ def test_a_record_becomes_a_table(script: types.ModuleType) -> None:
         in text
     )
     assert "right kernel softmax" in text
-    assert json.loads(text[text.rindex("{") :])["found by tool and emulator"] == 1
+    assert json.loads(text[text.rindex("{") :])["found by the emulator"] == 1
 
 
 @pytest.fixture(scope="module")
