@@ -18,6 +18,10 @@ import torch
 from crucible import emulator
 
 KERNELS = Path(__file__).parent / "kernels"
+_INPUTS = re.compile(r"^// inputs: (.*)$", re.MULTILINE)
+_TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 2e-2}
+_SUMS_OF_SHORT_PRODUCTS = 5e-3
+"""For TF32, whose operands have ten bits."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,16 @@ class Kernel:
         """Where the fault stands."""
         return {i for i, line in enumerate(self.text.split("\n"), 1) if "// FAULT" in line}
 
-    def inputs(self) -> list[Any]:
+    @property
+    def input_sets(self) -> int:
+        """How many sets of inputs the file names."""
+        return len(_INPUTS.findall(self.text))
+
+    def inputs(self, which: int = 0) -> list[Any]:
         """Tensors and numbers, the same each time; integers from 0 to 9."""
-        found = re.search(r"^// inputs: (.*)$", self.text, re.MULTILINE)
-        assert found, self.path
+        line = _INPUTS.findall(self.text)[which]
         generator = torch.Generator().manual_seed(0)
-        return [_value(item, generator) for item in re.findall(r"\w+\[[^\]]*\]|[^\s,]+", found[1])]
+        return [_value(item, generator) for item in re.findall(r"\w+\[[^\]]*\]|[^\s,]+", line)]
 
     def reference(self) -> Callable[..., Any]:
         """The same in PyTorch, for kernels in the style of the field."""
@@ -71,8 +79,8 @@ def _value(item: str, generator: torch.Generator) -> Any:
     return torch.randint(0, 10 if dtype != torch.bool else 2, shape, generator=generator).to(dtype)
 
 
-def build(kernels: Sequence[Kernel], name: str, *, repaired: bool = False) -> types.ModuleType:
-    """One extension with a function for each kernel, named as the kernel is."""
+def source(kernels: Sequence[Kernel]) -> str:
+    """The text of one extension with a function for each kernel, named as the kernel is."""
     parts, bindings, includes = [], [], {}
     for kernel in kernels:
         body = re.sub(r"^\s*#\s*include.*$", "", kernel.text, flags=re.MULTILINE)
@@ -81,8 +89,13 @@ def build(kernels: Sequence[Kernel], name: str, *, repaired: bool = False) -> ty
         undone = "\n".join(f"#undef {macro}" for macro in sorted(macros))
         parts.append(f'namespace in_{kernel.name} {{\n#line 1 "{kernel.path.name}"\n{body}\n}}\n{undone}')
         bindings.append(f'm.def("{kernel.name}", &in_{kernel.name}::run);')
-    source = "\n".join([*includes, *parts, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {", *bindings, "}"])
-    return emulator.load_inline(name, "", source, extra_cuda_cflags=["-DREPAIRED"] if repaired else None)
+    return "\n".join([*includes, *parts, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {", *bindings, "}"])
+
+
+def build(kernels: Sequence[Kernel], name: str, *, repaired: bool = False) -> types.ModuleType:
+    """One emulated extension of several kernels."""
+    flags = ["-DREPAIRED"] if repaired else None
+    return emulator.load_inline(name, "", source(kernels), extra_cuda_cflags=flags)
 
 
 @dataclass(frozen=True)
@@ -94,12 +107,12 @@ class Outcome:
     faults: tuple[emulator.Fault, ...]
 
 
-def run(extension: types.ModuleType, kernel: Kernel) -> Outcome:
-    """Calls a kernel on its inputs; the faults are this call's alone."""
+def run(extension: types.ModuleType, kernel: Kernel, which: int = 0) -> Outcome:
+    """Calls a kernel on a set of its inputs; the faults are this call's alone."""
     emulator.forget()
     result, error = None, ""
     try:
-        result = getattr(extension, kernel.name)(*kernel.inputs())
+        result = getattr(extension, kernel.name)(*kernel.inputs(which))
     except RuntimeError as raised:
         error = str(raised)
     # Kernels of the other files in this extension have not run either.
@@ -110,3 +123,15 @@ def run(extension: types.ModuleType, kernel: Kernel) -> Outcome:
 
 def _defines(kernel: Kernel, name: str) -> bool:
     return re.search(rf"__global__[^;{{}}]*\b{name}\s*\(", kernel.text) is not None
+
+
+def tensors(result: Any) -> list[torch.Tensor]:
+    """What a kernel returned, as a list."""
+    return list(result) if isinstance(result, tuple | list) else [result]
+
+
+def tolerance(kernel: Kernel) -> float:
+    """How far, relative and absolute, sums in another order may be from the reference's."""
+    dtypes = {value.dtype for value in kernel.inputs() if isinstance(value, torch.Tensor)}
+    short = [_SUMS_OF_SHORT_PRODUCTS] if "tf32" in kernel.name else []
+    return max([_TOLERANCE.get(dtype, 1e-4) for dtype in dtypes] + short)

@@ -11,7 +11,6 @@ import types
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import corpus
 import pytest
@@ -26,9 +25,6 @@ FAULTY = [corpus.Kernel(path) for path in sorted((corpus.KERNELS / "faults").glo
 FIELD = [corpus.Kernel(path) for path in sorted((corpus.KERNELS / "field").glob("*.cu"))]
 CORPUS = {"faults": FAULTY, "twins": FAULTY, "field": FIELD}
 ALL = os.environ.get("CRUCIBLE_CORPUS") == "all"
-TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 2e-2}
-SUMS_OF_SHORT_PRODUCTS = 5e-3
-"""For TF32, whose operands have ten bits."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -82,8 +78,11 @@ def test_a_repaired_twin_is_clean(kernel: corpus.Kernel, compiler: str) -> None:
 def test_a_kernel_of_the_field_is_right_and_clean(kernel: corpus.Kernel, compiler: str) -> None:
     found = outcome("field", kernel, compiler)
     assert (found.error, [fault.words for fault in found.faults]) == ("", [])
-    for got, want in zip(_tensors(found.result), _tensors(kernel.reference()(*kernel.inputs())), strict=True):
-        torch.testing.assert_close(got, want.to(got.dtype), rtol=_tolerance(kernel), atol=_tolerance(kernel))
+    near = corpus.tolerance(kernel)
+    for got, want in zip(
+        corpus.tensors(found.result), corpus.tensors(kernel.reference()(*kernel.inputs())), strict=True
+    ):
+        torch.testing.assert_close(got, want.to(got.dtype), rtol=near, atol=near)
 
 
 @pytest.mark.parametrize("order", ["reverse", "random"])
@@ -91,14 +90,3 @@ def test_a_kernel_of_the_field_is_right_and_clean(kernel: corpus.Kernel, compile
 def test_a_right_kernel_is_right_in_any_order(kernel: corpus.Kernel, order: str) -> None:
     with emulator.schedule(order):
         test_a_kernel_of_the_field_is_right_and_clean(kernel, hardware.cxx())
-
-
-def _tensors(result: Any) -> list[torch.Tensor]:
-    return list(result) if isinstance(result, tuple | list) else [result]
-
-
-def _tolerance(kernel: corpus.Kernel) -> float:
-    dtypes = {value.dtype for value in kernel.inputs() if isinstance(value, torch.Tensor)}
-    return max(
-        [TOLERANCE.get(dtype, 1e-4) for dtype in dtypes] + ([SUMS_OF_SHORT_PRODUCTS] if "tf32" in kernel.name else [])
-    )

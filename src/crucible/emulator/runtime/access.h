@@ -259,6 +259,18 @@ static void access_shared(Fiber* fiber, uintptr_t address, size_t size, bool wri
     touch_range(fiber, block->cells + offset / 4, address, size, write, atomic, is_volatile, pc, true);
 }
 
+// An asynchronous copy may land as soon as it is begun: who has read its place since the last barrier may find it there.
+static void may_land_now(Fiber* fiber, uintptr_t address, size_t size, uintptr_t pc) {
+    const uintptr_t offset = address - uintptr_t(fiber->block->slot);
+    if (offset + size > kSlotBytes) return;  // told when it lands
+    for (size_t at = offset & ~size_t(3); at < offset + size; at += 4) {
+        const Cell& cell = fiber->block->cells[at / 4];
+        for (const Mark& mark : {cell.read, cell.other})
+            if (conflicts(fiber, mark, 15, false, true) && !ordered(fiber, mark))
+                return race(fiber, mark, uintptr_t(fiber->block->slot) + at, pc, "asynchronous write after read", false, 15);
+    }
+}
+
 static void access_elsewhere(Fiber* fiber, uintptr_t address, size_t size, bool write, bool atomic, bool is_volatile,
                              uintptr_t pc) {
     if (slots && address - uintptr_t(slots) < slots_bytes)

@@ -271,11 +271,13 @@ void crucible_gather(uint32_t mask, uint64_t value, uint64_t* all) {
 }
 void* crucible_shared_base() { return crucible::slots; }
 
-// Asynchronous copies land when they are waited for: who reads before finds what was there.
+// Asynchronous copies land when they are waited for: who reads before finds what was there. Who read it before the copy
+// began, with no barrier between, is at fault all the same.
 void crucible_copy_async(void* to, const void* from, size_t bytes, size_t given) {
     if (!current) return;
     if (given) crucible::access(uintptr_t(from), given, false, false, false, true, CALLER);
     if (uintptr_t(to) % bytes) crucible::misaligned(uintptr_t(to), bytes, true, false, CALLER);
+    crucible::may_land_now(current, uintptr_t(to), bytes, CALLER);
     if (current->copies.empty()) current->copies.emplace_back();
     current->copies.back().push_back({static_cast<char*>(to), static_cast<const char*>(from), bytes, given});
 }

@@ -121,8 +121,11 @@ static void give_back(Block& block) {
     free_slots.push_back(block.slot);
 }
 
+static uint64_t ended = 0;  // threads that are done, and launches begun
+
 static void thread_done(Fiber* fiber) {
     Block* block = fiber->block;
+    ++ended;
     settle_pending();
     fiber->state = kDone;
     --block->live;
@@ -248,6 +251,32 @@ static Fiber* next_fiber(Block* block) {
 
 enum Progress { kFinished, kSpinning, kWaitingForGrid, kAborted };
 
+// A loop without end whose threads wait for each other in it: the timer, which watches single threads, does not see it.
+// Few kernels take a thousandth of these turns, and those that take them all get the time that a single thread gets.
+static bool turns_without_end() {
+    constexpr uint64_t kTurns = 100000;
+    static uint64_t seen = 0, first = 0;
+    static double since = 0;
+    timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    const double seconds = double(now.tv_sec) + double(now.tv_nsec) * 1e-9;
+    if (ended != seen) {
+        seen = ended;
+        first = resumes;
+        since = seconds;
+    }
+    const uint64_t threads = launch->active.size() * uint64_t(launch->active.front()->threads);
+    return resumes - first > kTurns * threads && seconds - since > thread_limit_s;
+}
+
+static void never_ends(const Fiber* fiber) {
+    Fault fault = fault_here("runaway-loop", fiber->pc, "threads wait for each other again and again, and none ends");
+    where(fiber, fault.block, fault.thread);
+    fault.fatal = 702;
+    report(std::move(fault));
+    launch->aborted = true;
+    sticky_error = last_error = 702;
+}
 
 static Progress run_block(Block* block) {
     for (;;) {
@@ -256,6 +285,10 @@ static Progress run_block(Block* block) {
             fiber->state = kReady;
             fiber = resume(fiber);
             if (launch->aborted) return kAborted;
+            if (resumes % 65536 == 0 && turns_without_end()) {
+                never_ends(fiber);
+                return kAborted;
+            }
             if (fiber->state == kDone) {
                 free_stacks.push_back(fiber->stack);
                 fiber->stack = nullptr;
@@ -311,6 +344,7 @@ static void run_grid() {
     std::vector<std::unique_ptr<Block>> spare;
     long idle = 0;
     uint64_t idle_since = 0;
+    ++ended;
     auto add = [&] {
         const uint64_t linear = block_at(launch->next_block++);
         if (!spare.empty()) {

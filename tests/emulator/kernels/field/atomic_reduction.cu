@@ -1,4 +1,5 @@
 // inputs: float32[2500] float32[2500]
+// inputs: float32[512] float32[512]
 // declare: torch::Tensor run(torch::Tensor prediction, torch::Tensor target);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

@@ -1,4 +1,5 @@
 // inputs: float32[2,3,41,20] float32[2,3,41,20] float32[2,3,41,20]
+// inputs: float32[1,2,64,16] float32[1,2,64,16] float32[1,2,64,16]
 // declare: torch::Tensor run(torch::Tensor q, torch::Tensor k, torch::Tensor v);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

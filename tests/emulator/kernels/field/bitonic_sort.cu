@@ -1,4 +1,5 @@
 // inputs: float32[4,100]
+// inputs: float32[3,128]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

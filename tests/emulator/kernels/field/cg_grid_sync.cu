@@ -1,4 +1,5 @@
 // inputs: float32[1500]
+// inputs: float32[1024]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

@@ -1,4 +1,5 @@
 // inputs: float32[17,45]
+// inputs: float32[16,32]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

@@ -1,4 +1,5 @@
 // inputs: float32[2,3,11,13] float32[5,3,3,3] float32[5]
+// inputs: float32[1,4,8,8] float32[16,4,3,3] float32[16]
 // declare: torch::Tensor run(torch::Tensor x, torch::Tensor weight, torch::Tensor bias);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

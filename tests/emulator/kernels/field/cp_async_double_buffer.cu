@@ -1,4 +1,5 @@
 // inputs: float32[5,1000] float32[1000]
+// inputs: float32[4,768] float32[768]
 // declare: torch::Tensor run(torch::Tensor x, torch::Tensor w);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

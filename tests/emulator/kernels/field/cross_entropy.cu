@@ -1,4 +1,5 @@
 // inputs: float32[45,10] int64[45]
+// inputs: float32[64,12] int64[64]
 // declare: torch::Tensor run(torch::Tensor logits, torch::Tensor target);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

@@ -1,4 +1,5 @@
 // inputs: int32[4,330]
+// inputs: int32[3,256]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

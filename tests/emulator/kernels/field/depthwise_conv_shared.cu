@@ -1,4 +1,5 @@
 // inputs: float32[2,5,19,21] float32[5,1,3,3]
+// inputs: float32[1,3,16,32] float32[3,1,3,3]
 // declare: torch::Tensor run(torch::Tensor x, torch::Tensor weight);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

@@ -1,4 +1,5 @@
 // inputs: float32[6,230]
+// inputs: float32[4,128]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

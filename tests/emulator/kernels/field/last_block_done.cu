@@ -1,4 +1,5 @@
 // inputs: float32[3000]
+// inputs: float32[1792]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

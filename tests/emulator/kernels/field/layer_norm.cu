@@ -1,4 +1,5 @@
 // inputs: float32[9,203] float32[203] float32[203]
+// inputs: float32[4,256] float32[256] float32[256]
 // declare: torch::Tensor run(torch::Tensor x, torch::Tensor gamma, torch::Tensor beta);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

@@ -1,4 +1,5 @@
 // inputs: float32[19,70] float32[33,70] float32[33]
+// inputs: float32[16,32] float32[24,32] float32[24]
 // declare: torch::Tensor run(torch::Tensor x, torch::Tensor weight, torch::Tensor bias);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

@@ -1,4 +1,5 @@
 // inputs: float32[5,170]
+// inputs: float32[4,192]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

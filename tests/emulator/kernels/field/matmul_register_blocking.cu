@@ -1,4 +1,5 @@
 // inputs: float32[70,27] float32[27,90]
+// inputs: float32[64,16] float32[16,64]
 // declare: torch::Tensor run(torch::Tensor a, torch::Tensor b);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

@@ -1,4 +1,5 @@
 // inputs: float32[37,50] float32[50,29]
+// inputs: float32[32,32] float32[32,32]
 // declare: torch::Tensor run(torch::Tensor a, torch::Tensor b);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

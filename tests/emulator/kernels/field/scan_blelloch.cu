@@ -1,4 +1,5 @@
 // inputs: int32[3,230]
+// inputs: int32[2,255]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

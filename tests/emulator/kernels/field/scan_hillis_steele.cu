@@ -1,4 +1,5 @@
 // inputs: float32[4,700]
+// inputs: float32[2,512]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

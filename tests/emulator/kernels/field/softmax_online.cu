@@ -1,4 +1,5 @@
 // inputs: float32[6,411]
+// inputs: float32[4,256]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

@@ -1,4 +1,5 @@
 // inputs: float32[3,410]
+// inputs: float32[2,256]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

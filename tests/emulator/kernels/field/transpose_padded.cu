@@ -1,4 +1,5 @@
 // inputs: float32[75,50]
+// inputs: float32[64,32]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

@@ -1,4 +1,5 @@
 // inputs: float32[6011]
+// inputs: float32[4608]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

@@ -1,4 +1,5 @@
 // inputs: float32[11,333]
+// inputs: float32[4,320]
 // declare: torch::Tensor run(torch::Tensor x);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

@@ -1,4 +1,5 @@
 // inputs: float16[40,50] float16[50,24]
+// inputs: float16[32,32] float16[32,32]
 // declare: torch::Tensor run(torch::Tensor a, torch::Tensor b);
 #include <torch/extension.h>
 #include <cuda_runtime.h>

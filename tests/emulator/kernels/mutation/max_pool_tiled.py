@@ -1,0 +1,5 @@
+import torch
+
+
+def reference(x):
+    return torch.nn.functional.max_pool2d(x, 3, stride=2, padding=1)
