@@ -35,7 +35,7 @@ struct Configuration {
     bool operator<(const Configuration& other) const { return key() < other.key(); }
 };
 static std::map<Configuration, uint64_t> configurations;  // how kernels were launched -> when first
-constexpr size_t kMaxConfigurations = 256;
+constexpr size_t kMaxConfigurations = 4096;
 
 static void note_configuration(const Kernel& kernel, const Shape& shape, const Argument* arguments, int count) {
     if (configurations.size() >= kMaxConfigurations) return;
