@@ -239,3 +239,25 @@ def test_the_shapes_that_the_user_asks_for_replace_the_judges_own(judge_batch: B
     assert judge_batch(task, [floored], shapes=["batch_size=1,length=128"]).verdict("floored").evaluation
     verdict = judge_batch(task, [floored], shapes=["batch_size=1,length=128", "length=129"]).verdict("floored")
     assert verdict.outcome.kind == "incomplete"
+
+
+HOLDS_THE_SIZE = """
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return x + 1.0 if x.shape[1] {comparison} 5000 else x.clone()
+"""
+
+
+@pytest.mark.parametrize(("comparison", "kind"), [("!=", "not-judged"), ("==", "wrong")])
+def test_what_is_wrong_at_the_tasks_own_size_is_wrong(
+    judge_batch: Batch, tmp_path: Path, comparison: str, kind: str
+) -> None:
+    """Also where a further shape, at which it was never asked, differs from the size that it holds."""
+    file = write(tmp_path / "holds.py", HOLDS_THE_SIZE.format(comparison=comparison))
+    task = write(tmp_path / "task.py", TASK)
+    run = judge_batch(task, [file], shapes=["batch_size=2,length=5000", "length=7"])
+    assert run.verdict("holds").outcome.kind == kind, run.verdict("holds").outcome.words

@@ -58,6 +58,7 @@ def settings(tmp_path: Path, text: str, **changes: Any) -> dict[str, Any]:
         "sizes": {},
         "first": [],
         "further": [],
+        "asked": False,
         "mode": "train",
         "training": False,
         "contract": "tf32",
@@ -762,8 +763,21 @@ def test_a_reference_that_takes_no_other_size_is_judged_at_its_own_and_that_is_s
 
 
 def test_a_shape_that_was_asked_for_and_is_refused_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match=r"Model.forward at batch = 3 raises AssertionError"):
-        at_other_sizes(tmp_path, source(PICKY), [[{"batch": 3}]])
+    with pytest.raises(TaskError, match=r"Model.forward \(other sizes: batch = 3\) raises AssertionError"):
+        at_other_sizes(tmp_path, source(PICKY), [[{"batch": 3}]], asked=True)
+
+
+def test_the_judges_only_other_size_may_be_refused_all_the_same(tmp_path: Path) -> None:
+    """One size to try is no size that was asked for."""
+    oracle = at_other_sizes(tmp_path, source(PICKY), [[{"batch": 3}]], first=[{"batch": 5}])
+    assert "judged at one shape only" in claims(oracle) and "judged at its full size" in claims(oracle)
+
+
+def test_a_ragged_size_without_an_answer_is_passed_over(tmp_path: Path) -> None:
+    """Its forward runs there, and gives NaN."""
+    nan_at_3 = "    def forward(self, x):\n        return x * (float('nan') if x.shape[0] == 3 else 2.0)\n"
+    oracle = at_other_sizes(tmp_path, source(nan_at_3), [[{"batch": 3}, {"batch": 2}]])
+    assert oracle.description()["cases"][-1]["sizes"] == {"batch": 2}
 
 
 def test_sizes_in_place_of_the_tasks_own_hold_for_every_case(tmp_path: Path) -> None:

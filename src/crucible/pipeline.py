@@ -289,6 +289,7 @@ class _Bench:
             "sizes": self.task.sizes,
             "first": self.task.first,
             "further": self.task.further,
+            "asked": bool(self.task.asked),
             "mode": self.task.mode,
             "training": self.task.training,
             "contract": self.contract.name,

@@ -147,7 +147,10 @@ class Answers:
         with blamed_on_task(self.reference.path, f"Model.forward ({case.label})"):
             leaves = self.reference.evaluate(case.state, case.inputs, seed=self.seed).outputs
         if len(leaves) != len(self.dtypes) or any(torch.isnan(leaf.tensor).any() for leaf in leaves):
-            raise TaskError(f"{self.reference.path}: the reference has no answer on {case.label}")
+            raise TaskError(
+                f"{self.reference.path}: the reference's outputs are NaN, or another number of tensors, "
+                f"on {case.label}: choose another --shape"
+            )
         case.shapes = [tuple(leaf.tensor.shape) for leaf in leaves]
 
     def choose_precision(self, case: Case) -> None:

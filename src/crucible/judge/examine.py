@@ -180,7 +180,7 @@ class Examination:
         except Stop as stop:
             return Verdict(name, stop.outcome)
         verifier = Verifier(process, oracle, description, training=training, emulated=self.emulated)
-        outcome = self._unless_specialised(verifier.verify(), description)
+        outcome = self._unless_specialised(verifier.verify(), {**description["sizes"], **verifier.sizes})
         readings = Readings(NotMeasured(f"only what passes is timed; it {outcome.kind}"))
         if self.emulated and isinstance(outcome, Passed):
             readings = Readings(NotMeasured("the emulator shows what a kernel does, not how long a GPU takes"))
@@ -211,15 +211,13 @@ class Examination:
         except Ended as ended:
             return ended.outcome, NotMeasured("not reached")
 
-    def _unless_specialised(self, outcome: Outcome, description: dict[str, Any]) -> Outcome:
+    def _unless_specialised(self, outcome: Outcome, sizes: shapes.Sizes) -> Outcome:
         """A failure at other sizes than the task's own, of a candidate written for those alone, is none."""
-        task, judged_at = self.setting.task, {**self.setting.task.sizes, **description["sizes"]}
-        for case in description["cases"]:
-            judged_at.update(case["sizes"])
-        own = {name: size for name, size in shapes.own_numbers(task.source).items() if name in judged_at}
-        differing = {name: size for name, size in own.items() if judged_at[name] != size}
         if not isinstance(outcome, _OF_SIZES) or (isinstance(outcome, Wrong) and outcome.what == "not reproducible"):
             return outcome
+        task, judged_at = self.setting.task, {**self.setting.task.sizes, **sizes}
+        own = shapes.own_numbers(task.source)
+        differing = {name: own[name] for name, size in judged_at.items() if own.get(name, size) != size}
         words = hard_coded(self.candidate.source, differing)
         if not words:
             return outcome

@@ -36,7 +36,8 @@ STREAM_TIMEOUT_S = 120.0
 LARGE_BYTES = 128 << 20
 """Of outputs (and gradients) in one timed case."""
 LITTLE_FLOPS, LITTLE_BYTES = 1e8, 8 << 20
-"""Of a forward at sizes that the judge chooses: 5 s and 0.2 s on the emulator."""
+"""Of a forward at sizes that the judge chooses: 2 s of a tiled matrix product on the emulator, 0.2 s of elements (27 M
+multiply-adds and 9 M elements a second: benchmarks/results/emulator_cpu.json)."""
 RATES_S = 1.0
 """Seconds for measuring what the device can do."""
 
@@ -72,6 +73,8 @@ class Oracle:
         """To try in place of the task's own sizes."""
         self.further: list[list[Sizes]] = settings["further"]
         """Other shapes, each as what to try."""
+        self.asked: bool = settings["asked"]
+        """Whether the user chose these: then one that the reference refuses is an error."""
         self.secrets: list[list[int]] = settings["secrets"]
         """For forward, and for forward+backward in training."""
         self.timed: list[Case] = []
@@ -192,7 +195,7 @@ class Oracle:
         """Sizes in place of the task's own, where an emulator is to run at them."""
         if not self.first:
             return {}
-        chosen = self._chosen(self.first)
+        chosen = next((sizes for sizes in self._in_order(self.first) if self._takes(sizes)), None)
         claim, evidence = "judged at sizes cut down for the emulator", words(chosen or {})
         if chosen is None:
             claim = "judged at its full size: the reference takes none of the smaller ones that were tried"
@@ -201,40 +204,42 @@ class Oracle:
         return chosen or {}
 
     def _add_shapes(self) -> None:
-        """The first sizes of each further shape that the reference takes and that are little enough work."""
+        """Of each further shape the first sizes that the reference answers. Raises TaskError when it refuses what the
+        user asked for."""
         for tries in self.further:
-            sizes = self._chosen(tries)
-            if sizes is None:
+            chosen = next((sizes for sizes in self._in_order(tries) if self._add_shape(sizes)), None)
+            claim, evidence = "judged at another shape too", words(chosen or {})
+            if chosen is None:
                 claim = "judged at one shape only: the reference takes no other of those that were tried"
-                self.answers.findings.append(Finding(claim, "; ".join(words(sizes) for sizes in tries)))
-                continue
+                evidence = "; ".join(words(sizes) for sizes in tries)
+            self.answers.findings.append(Finding(claim, evidence))
+
+    def _add_shape(self, sizes: Sizes) -> bool:
+        """Adds a case at these sizes, unless the reference has no answer there and nobody asked for it."""
+        try:
             label = f"other sizes: {words(sizes)}"
             case = self._case(label, len(self.cases), backward=self.training, sizes=sizes)
             self.answers.look_at_shapes(case)
             self._add(case)
-            self.answers.findings.append(Finding("judged at another shape too", words(sizes)))
+        except TaskError:
+            if self.asked:
+                raise
+            return False
+        return True
 
-    def _chosen(self, tries: list[Sizes]) -> Sizes | None:
-        """The first sizes that are little enough work and that the reference takes; else the smallest that it takes.
-        Raises TaskError when it refuses a single one: somebody asked for that."""
-        if len(tries) == 1:
-            self._take(tries[0])
-            return tries[0]
-        little = [sizes for sizes in tries if self._is_little(sizes)]
-        for sizes in [*little, *reversed(tries)]:
-            with contextlib.suppress(TaskError):
-                self._take(sizes)
-                return sizes
-        return None
+    def _in_order(self, tries: list[Sizes]) -> list[Sizes]:
+        """The sizes that are little enough work as they come, then all from the last; as they are if asked for."""
+        return tries if self.asked else [*filter(self._is_little, tries), *reversed(tries)]
 
-    def _take(self, sizes: Sizes) -> None:
-        """One forward at these sizes. Raises TaskError when the reference refuses them."""
-        inputs = self.reference.inputs(self.seed, sizes)
-        with blamed_on_task(self.reference.path, f"Model.forward at {words(sizes)}"):
-            self.reference.evaluate(self.reference.state(), inputs)
+    def _takes(self, sizes: Sizes) -> bool:
+        """Whether the reference has a forward at these sizes."""
+        with contextlib.suppress(TaskError), blamed_on_task(self.reference.path, "Model.forward"):
+            self.reference.evaluate(self.reference.state(), self.reference.inputs(self.seed, sizes))
+            return True
+        return False
 
     def _is_little(self, sizes: Sizes) -> bool:
-        """Whether an emulated candidate answers in seconds: 10 to 30 M multiply-adds, 12 M elements a second."""
+        """Whether an emulated candidate answers in seconds."""
         try:
             (forward, *_) = self.reference.work(self.reference.inputs(self.seed, sizes), backward=False)
         except Exception:  # noqa: BLE001 - a reference may refuse sizes, or tensors without values, in any way

@@ -29,6 +29,7 @@ from crucible.judge.verdict import (
     Wrong,
     from_json,
 )
+from crucible.shapes import Sizes
 
 _LOST_CONTEXT = (
     "illegal memory access",
@@ -114,6 +115,8 @@ class Verifier:
         self.faults: dict[str, str] = {}
         """Words of what the emulator found, with the kind."""
         self.limits = process.limits
+        self.sizes: Sizes = {}
+        """What the case that runs, or ran last, has of its own."""
         self.found = Verification(multiple=description["multiple"])
 
     def verify(self) -> Outcome:
@@ -176,6 +179,7 @@ class Verifier:
             self.faults.update({words: kind for kind, words in faults_of(reply)})
 
     def _case(self, case: dict[str, Any]) -> None:
+        self.sizes = case["sizes"]
         reply = self._run(case, poison=True)
         self._note(case, reply)
         seen = self._forward(case)

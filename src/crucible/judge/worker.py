@@ -115,8 +115,7 @@ class Worker:
         self.outputs, self.gradients = [], {}
         poison_free_memory(self.device, request["outputs"])
         if self.emulator is not None:
-            self.launched |= self.emulator.launched()
-            self.emulator.forget()
+            self._forget_faults()
             self.emulator.schedule(request.get("schedule", "forward"))
         poison = Poison()
         swallowed = cheats.Swallowed(self.file)
@@ -261,7 +260,7 @@ class Worker:
             places = reached(answer, own)
             unwritten = own.clone()
             unwritten[PLACE].view(INTEGER_VIEWS[own.element_size()]).fill_(POISON[own.dtype])
-            self.emulator.forget()
+            self._forget_faults()
             answer(unwritten)
             weight.copy_(own)
         readers = [f for f in self.emulator.faults() if f.kind == "uninitialised-global" and "read" in f.detail]
@@ -284,6 +283,12 @@ class Worker:
         """What the emulator does not know of the candidate's kernels."""
         triton = self.emulator.triton if self.emulator else None
         return self.watcher.not_covered or (triton.not_covered if triton else "")
+
+    def _forget_faults(self) -> None:
+        """Faults from now on only; what was launched stays known."""
+        if self.emulator is not None:
+            self.launched |= self.emulator.launched()
+            self.emulator.forget()
 
     def _faults(self) -> list[list[str]]:
         """Kind and words of each fault since the last run began."""
