@@ -57,6 +57,8 @@ class _Loaded:
     kernels: tuple[KernelText, ...]
     globals: tuple[str, ...]
     texts: dict[str, list[str]]
+    exports: dict[str, int]
+    """Numbers of its functions, by name."""
     parts: tuple[str, ...] = ()
     """What `cuda.cu` was joined from."""
     called: bool = False
@@ -154,10 +156,6 @@ class Emulator:
             Configuration(name, int(at), int(threads), int(shared), tuple(types.split(",")))
             for _, at, threads, shared, types, name in rows
         ]
-
-    def base_of(self, extension: str) -> int:
-        """Address at which this process has mapped an extension."""
-        return toolchain.base_of(extension)
 
     def launched(self) -> set[str]:
         """Names of kernels launched since the last `forget`, without template arguments."""
@@ -370,18 +368,15 @@ def _built(
             tools.compile({file: named + text for file, text in units.items()}, kept, out)
         except BuildError as error:
             raise _in_pytorchs_words(name, str(error)) from None
-    exports = emulator.native.load(str(out))
     if str(out) not in emulator.loaded:
-        emulator.loaded[str(out)] = _Loaded(name, rewritten.kernels, rewritten.globals, texts, parts)
-        _exports_of[str(out)] = exports
+        exports = emulator.native.load(str(out))
+        emulator.loaded[str(out)] = _Loaded(name, rewritten.kernels, rewritten.globals, texts, exports, parts)
+    loaded = emulator.loaded[str(out)]
     module = types.ModuleType(name)
     module.__file__ = str(out)
-    for function, which in (_exports_of.get(str(out)) or exports).items():
-        setattr(module, function, _callable(emulator, emulator.loaded[str(out)], function, which))
+    for function, which in loaded.exports.items():
+        setattr(module, function, _callable(emulator, loaded, function, which))
     return module
-
-
-_exports_of: dict[str, dict[str, int]] = {}
 
 
 def _callable(emulator: Emulator, loaded: _Loaded, name: str, which: int) -> Callable[..., Any]:

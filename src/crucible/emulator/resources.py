@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from crucible.emulator import toolchain
 from crucible.emulator.extension import Configuration, Emulator
 from crucible.emulator.nvcc import Compiled, Nvcc, demangled, name_and_parameters
 from crucible.emulator.tokens import split, tokenize
@@ -64,7 +65,7 @@ class Resources:
             found = self.nvcc.unit(text, flags, loaded.name) if found is None else found
             made.update((name_and_parameters(one.signature)[0], one) for one in found)
         self.compiled[extension] = made
-        base = self.emulator.base_of(extension)
+        base = toolchain.base_of(extension)
         for name, offset in symbols.items():
             self.names[base + offset] = (extension, name)
             if name in made:
