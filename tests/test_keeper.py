@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from crucible.judge.keeper import descendants
+from crucible.judge.keeper import descendants, watched
 
 MAIN = "from crucible.judge.keeper import main; main()"
 SLEEP = "import time; time.sleep(60)"
@@ -142,6 +143,7 @@ def test_asked_to_stop_it_kills_all_it_keeps(tmp_path: Path) -> None:
     orphan = pid_in(tmp_path / "pid")
     below = descendants(kept.process.pid)
     assert orphan in below
+    assert set(watched(kept.process.pid)) == set(below)
     kept.process.terminate()
     assert kept.end() == {}
     assert all(gone(pid) for pid in below)
@@ -177,7 +179,10 @@ p.wait()
     assert gone(keeper)
 
 
-def test_descendants_are_found_through_generations_with_their_memory() -> None:
+@pytest.mark.parametrize("descendants", [descendants, watched])
+def test_descendants_are_found_through_generations_with_their_memory(
+    descendants: Callable[[int], dict[int, int]],
+) -> None:
     child = subprocess.Popen(["sh", "-c", "sleep 30 & echo ready; wait"], stdout=subprocess.PIPE)
     assert child.stdout
     child.stdout.readline()
