@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 
@@ -15,8 +16,11 @@ def main() -> None:
     if settings["confine"]:
         sandbox.confine(settings["readable"], settings["writable"])
 
+    gc.disable()  # as in kept.py
     from crucible.judge import worker  # imports torch
 
+    gc.freeze()
+    gc.enable()
     worker.run(settings)
 
 
