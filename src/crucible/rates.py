@@ -19,6 +19,8 @@ from crucible.roofline import Rates
 
 _COPY_BYTES = {"cuda": 1 << 30, "cpu": 256 << 20}
 """Many times the last cache: 60 MiB of L2 on an H200, copied at 4.25 TB/s."""
+_PATTERN_BYTES = 1 << 20
+"""Random bytes that are repeated: 256 MiB of new ones take 0.2 s, and no memory looks that far for a repetition."""
 _MATRIX_SIZES = {"cuda": (8192,), "cpu": (256, 512, 1024)}
 """Edge length of the product; on a CPU the best of three, since caches and cores differ so much."""
 _SMALLEST = 64
@@ -69,7 +71,8 @@ def _measure_with(threads: int, limit_s: float) -> tuple[float, float, float, fl
 
 def _copy_rate(device: torch.device, size_bytes: int, limit_s: float) -> float:
     """Bytes read and written a second."""
-    source = torch.rand(size_bytes // 4, device=device)
+    pattern = torch.rand(min(size_bytes, _PATTERN_BYTES) // 4, device=device)
+    source = pattern.repeat(size_bytes // _PATTERN_BYTES or 1)
     target = torch.empty_like(source)
     return 2 * size_bytes / _best_s(device, lambda: target.copy_(source), limit_s)
 

@@ -46,7 +46,8 @@ class Limits:
     oracle_s: float = 900.0
     """The reference's answers, all cases."""
     race_s: float = 0.0
-    """Rounds of one timed race, of which the fewest are taken all the same; 0 stands for what the device needs."""
+    """Rounds of one timed race, of which the fewest are taken all the same, and the measurement of the device's own
+    rates; 0 stands for what the device needs."""
     memory_bytes: int = 0
     """Resident memory of the candidate's process tree; 0 stands for three quarters of the machine's."""
     processes: int = 256

@@ -185,9 +185,10 @@ class OracleProcess:
             else:
                 return dict(reply["ready"])
 
-    def floors(self, limit_s: float) -> Any:
-        """The task's floors on this device, measured now; or a finding that says why there is none."""
-        self._channel.send({"do": "floors"})
+    def floors(self, race_s: float, limit_s: float) -> Any:
+        """The task's floors on this device, whose rates are measured now in at most `race_s` seconds where that is not
+        0; or a finding that says why there is none."""
+        self._channel.send({"do": "floors", "race_s": race_s})
         return self._receive(limit_s, f"measuring the device's rates took over {limit_s:g} s")["floors"]
 
     def influence(self, weight: str, limit_s: float) -> list[int]:
