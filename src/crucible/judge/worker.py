@@ -30,7 +30,7 @@ from crucible.judge.compare import CHUNK_BYTES, INTEGER_VIEWS, POISON
 from crucible.judge.influence import PLACE, can_be_moved, reached
 from crucible.judge.poison import Poison, poison_free_memory, uncompiled
 from crucible.judge.profile import profile_call
-from crucible.judge.reference import call, construct, gradients_of, precision, seed_all, share_memory
+from crucible.judge.reference import call, construct, precision, pulled_back, seed_all, share_memory
 from crucible.judge.replies import MOST_TRACED
 from crucible.judge.timed import TimedStep
 from crucible.judge.tree import (
@@ -173,7 +173,7 @@ class Worker:
         wanted = {name: t for name, t in zip(request["inputs"], tensors, strict=True) if t.requires_grad}
         wanted.update({name: p for name, p in self.model.named_parameters() if p.requires_grad})
         with precision(*self.allow_tf32):
-            self.gradients = gradients_of(self.outputs, wanted, cotangents)
+            self.gradients = pulled_back(self.outputs, wanted, cotangents)
             _finish(self.device)
         self.outputs = []
         return {
