@@ -20,7 +20,7 @@ from crucible.judge.verdict import Passed, Verdict, from_json, to_json
 from crucible.report import table
 from crucible.run import Run
 from crucible.task import Task
-from support import IDENTITY_TASK, Judge, claims, write
+from support import IDENTITY_TASK, claims, write
 
 CANDIDATE = '''
 import torch
@@ -52,45 +52,76 @@ Batch = Callable[..., crucible.Run]
 RIGHT = "if (i < n) out[i] = x[i];"
 
 
-@pytest.mark.parametrize(
-    ("body", "kind", "words"),
-    [
-        (RIGHT, "passed", "passed"),
-        ("out[i + (i < n ? 0 : n)] = x[i < n ? i : 0];", "illegal-access", "past the end of `out`"),
-        ("if (i < n - 1) out[i] = x[i];", "incomplete", "never written"),
-        ("if (i < n) out[i] = x[i] + 7 / (i / n);", "illegal-access", "division-by-zero"),
-        ('if (i < n) { out[i] = 0; asm volatile("wgmma.fence.sync.aligned;"); }', "not-judged", "wgmma.fence"),
-    ],
-)
-def test_a_kernels_fault_is_its_verdict(judge_source: Judge, body: str, kind: str, words: str) -> None:
-    text = CANDIDATE.format(body=body)
-    verdict = judge_source(text, IDENTITY_TASK, device="emulator")
+FAULTY = {
+    # name: body; kind, words
+    "right": (RIGHT, "passed", "passed"),
+    "beyond": ("out[i + (i < n ? 0 : n)] = x[i < n ? i : 0];", "illegal-access", "past the end of `out`"),
+    "short": ("if (i < n - 1) out[i] = x[i];", "incomplete", "never written"),
+    "divides": ("if (i < n) out[i] = x[i] + 7 / (i / n);", "illegal-access", "division-by-zero"),
+    "hopper": (
+        'if (i < n) { out[i] = 0; asm volatile("wgmma.fence.sync.aligned;"); }',
+        "not-judged",
+        "wgmma.fence",
+    ),
+}
+RACES = "__shared__ float s[64]; s[threadIdx.x] = i; float other = s[63 - threadIdx.x]; "
+IN_ORDER_ONLY = "if (i < n) { out[i] = x[i]; out[(i + 1) % n] = i + 1 < n ? 0.0f : out[(i + 1) % n]; }"
+"""Right when blocks and threads run in order, wrong in reverse."""
+REVERSED = "int j = n - 1 - i; if (i < n) out[j] = x[j];"
+
+
+def when_traced(what: str) -> str:
+    """A right candidate that does something only in the run that is traced."""
+    only = f"if 'trace' in [frame.name for frame in traceback.extract_stack()]: {what}\n        return extension"
+    return "import os, traceback\n" + CANDIDATE.format(body=RIGHT).replace("return extension", only)
+
+
+FORGED = "f.f_locals['channel'].send({'done': 'trace', 'trace': {'launches': [], 'lines': [{}]}})"
+SOURCES = {
+    **{name: CANDIDATE.format(body=body) for name, (body, *_) in FAULTY.items()},
+    "races": CANDIDATE.format(body=RACES + "if (i < n) out[i] = x[i] + 0 * other;"),
+    "in_order_only": CANDIDATE.format(body=IN_ORDER_ONLY),
+    "reversed": CANDIDATE.format(body=REVERSED),
+    "forges_its_trace": when_traced(
+        f"[{FORGED} for f, _ in traceback.walk_stack(None) if f.f_code.co_name == 'serve']"
+    ),
+    "leaves_when_traced": when_traced("os._exit(3)"),
+    "raises_when_traced": when_traced("raise ValueError('tired')"),
+}
+
+
+@pytest.fixture(scope="module")
+def copies(judge_batch: Batch, tmp_path_factory: pytest.TempPathFactory) -> crucible.Run:
+    """All of them in one run, with the usual baselines, should any of them be timed."""
+    folder = tmp_path_factory.mktemp("copies")
+    files = [write(folder / f"{name}.py", source) for name, source in SOURCES.items()]
+    return judge_batch(IDENTITY_TASK, files, device="emulator", baselines=None)
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_kernels_fault_is_its_verdict(copies: crucible.Run, name: str) -> None:
+    body, kind, words = FAULTY[name]
+    verdict = copies.verdict(name)
     assert (verdict.outcome.kind, verdict.runtime_ms) == (kind, -1.0), verdict.outcome.words + verdict.log
     assert words in verdict.outcome.words
     if kind == "illegal-access":
-        line = text[: text.index(body)].count("\n")
+        line = SOURCES[name][: SOURCES[name].index(body)].count("\n")
         assert f"(line {line + 1}, cuda.cu:4, kernel copy" in verdict.outcome.words
 
 
-def test_a_fault_that_does_no_harm_stands_beside_a_pass(judge_source: Judge) -> None:
-    body = "__shared__ float s[64]; s[threadIdx.x] = i; float other = s[63 - threadIdx.x]; "
-    verdict = judge_source(CANDIDATE.format(body=body + "if (i < n) out[i] = x[i] + 0 * other;"), IDENTITY_TASK)
-    assert "race-shared: read after write" in claims(verdict) or "uninitialised-shared" in claims(verdict)
+def test_a_fault_that_does_no_harm_stands_beside_a_pass(copies: crucible.Run) -> None:
+    found = claims(copies.verdict("races"))
+    assert "race-shared: read after write" in found or "uninitialised-shared" in found
 
 
-def test_a_race_that_matters_is_not_reproducible(judge_source: Judge) -> None:
-    """Right when blocks and threads run in order, wrong in reverse."""
-    body = "if (i < n) { out[i] = x[i]; out[(i + 1) % n] = i + 1 < n ? 0.0f : out[(i + 1) % n]; }"
-    verdict = judge_source(CANDIDATE.format(body=body), IDENTITY_TASK, device="emulator")
+def test_a_race_that_matters_is_not_reproducible(copies: crucible.Run) -> None:
+    verdict = copies.verdict("in_order_only")
     assert verdict.outcome.words.startswith("wrong not reproducible: right once, then"), verdict.outcome.words
     assert "race-global" in claims(verdict)
 
 
-REVERSED = "int j = n - 1 - i; if (i < n) out[j] = x[j];"
-
-
-def test_what_a_passing_kernel_asks_of_memory_is_kept_with_its_verdict(judge_source: Judge) -> None:
-    verdict = judge_source(CANDIDATE.format(body=REVERSED), IDENTITY_TASK, device="emulator")
+def test_what_a_passing_kernel_asks_of_memory_is_kept_with_its_verdict(copies: crucible.Run) -> None:
+    verdict = copies.verdict("reversed")
     assert isinstance(verdict.accesses, Trace), verdict.accesses
     (launch,) = verdict.accesses.launches
     assert (launch.kernel, launch.block, launch.count) == ("copy", (64, 1, 1), 1)
@@ -101,24 +132,16 @@ def test_what_a_passing_kernel_asks_of_memory_is_kept_with_its_verdict(judge_sou
     assert again.accesses == verdict.accesses
 
 
-def when_traced(what: str) -> str:
-    """A right candidate that does something only in the run that is traced."""
-    only = f"if 'trace' in [frame.name for frame in traceback.extract_stack()]: {what}\n        return extension"
-    return "import os, traceback\n" + CANDIDATE.format(body=RIGHT).replace("return extension", only)
-
-
-def test_a_forged_trace_is_no_pass(judge_source: Judge) -> None:
-    forged = "f.f_locals['channel'].send({'done': 'trace', 'trace': {'launches': [], 'lines': [{}]}})"
-    forging = f"[{forged} for f, _ in traceback.walk_stack(None) if f.f_code.co_name == 'serve']"
-    verdict = judge_source(when_traced(forging), IDENTITY_TASK, device="emulator")
+def test_a_forged_trace_is_no_pass(copies: crucible.Run) -> None:
+    verdict = copies.verdict("forges_its_trace")
     assert verdict.outcome.words.startswith("refused (forged message)"), verdict.outcome.words
     assert isinstance(verdict.accesses, NotMeasured)
 
 
-@pytest.mark.parametrize(("what", "reason"), [("os._exit(3)", "exit"), ("raise ValueError('tired')", "tired")])
-def test_a_candidate_that_fails_only_when_traced_has_passed(judge_source: Judge, what: str, reason: str) -> None:
+@pytest.mark.parametrize(("name", "reason"), [("leaves_when_traced", "exit"), ("raises_when_traced", "tired")])
+def test_a_candidate_that_fails_only_when_traced_has_passed(copies: crucible.Run, name: str, reason: str) -> None:
     """Facts beside a verdict do not change it."""
-    verdict = judge_source(when_traced(what), IDENTITY_TASK, device="emulator")
+    verdict = copies.verdict(name)
     assert verdict.evaluation, verdict.outcome.words
     assert isinstance(verdict.accesses, NotMeasured) and reason in verdict.accesses.reason
 
@@ -133,19 +156,17 @@ class ModelNew(nn.Module):
 """
 
 
-def test_emulated_passes_are_not_timed_and_nothing_races_for_them_alone(tmp_path: Path) -> None:
-    emulated = write(tmp_path / "emulated.py", CANDIDATE.format(body=RIGHT))
-    run = crucible.judge(IDENTITY_TASK, [emulated], device="emulator")
-    verdict = run.verdict("emulated")
+def test_emulated_passes_are_not_timed_and_nothing_races_for_them_alone(copies: crucible.Run) -> None:
+    verdict = copies.verdict("right")
     assert verdict.evaluation and isinstance(verdict.timing, NotMeasured) and not verdict.further
     assert "emulator" in verdict.timing.reason
-    assert (run.ground.baselines, run.ground.share_of_floor(verdict.timing), run.best) == ((), 0.0, None)
+    assert (copies.ground.baselines, copies.ground.share_of_floor(verdict.timing), copies.best) == ((), 0.0, None)
 
 
-def test_beside_a_timed_candidate_an_emulated_pass_comes_second(tmp_path: Path) -> None:
+def test_beside_a_timed_candidate_an_emulated_pass_comes_second(judge_batch: Batch, tmp_path: Path) -> None:
     emulated = write(tmp_path / "emulated.py", CANDIDATE.format(body=RIGHT))
     timed = write(tmp_path / "timed.py", PYTORCH)
-    run = crucible.judge(IDENTITY_TASK, [emulated, timed], device="emulator")
+    run = judge_batch(IDENTITY_TASK, [emulated, timed], device="emulator", baselines=None)
     assert [(rank, v.candidate, v.runtime_ms > 0) for rank, v in run.ranked] == [
         (1, "timed", True),
         (2, "emulated", False),
@@ -252,12 +273,21 @@ class ModelNew(nn.Module):
 """
 
 
-@pytest.mark.parametrize(("comparison", "kind"), [("!=", "not-judged"), ("==", "wrong")])
-def test_what_is_wrong_at_the_tasks_own_size_is_wrong(
-    judge_batch: Batch, tmp_path: Path, comparison: str, kind: str
-) -> None:
+SIZE_HELD = {"elsewhere": ("!=", "not-judged"), "there": ("==", "wrong")}
+
+
+@pytest.fixture(scope="module")
+def held(judge_batch: Batch, tmp_path_factory: pytest.TempPathFactory) -> crucible.Run:
+    folder = tmp_path_factory.mktemp("held")
+    files = [
+        write(folder / f"{name}.py", HOLDS_THE_SIZE.format(comparison=comparison))
+        for name, (comparison, _) in SIZE_HELD.items()
+    ]
+    return judge_batch(write(folder / "task.py", TASK), files, shapes=["batch_size=2,length=5000", "length=7"])
+
+
+@pytest.mark.parametrize("name", SIZE_HELD)
+def test_what_is_wrong_at_the_tasks_own_size_is_wrong(held: crucible.Run, name: str) -> None:
     """Also where a further shape, at which it was never asked, differs from the size that it holds."""
-    file = write(tmp_path / "holds.py", HOLDS_THE_SIZE.format(comparison=comparison))
-    task = write(tmp_path / "task.py", TASK)
-    run = judge_batch(task, [file], shapes=["batch_size=2,length=5000", "length=7"])
-    assert run.verdict("holds").outcome.kind == kind, run.verdict("holds").outcome.words
+    outcome = held.verdict(name).outcome
+    assert outcome.kind == SIZE_HELD[name][1], outcome.words

@@ -325,8 +325,10 @@ KEEPS_ITS_OUTPUT = """
 """
 
 
-def test_a_reference_that_keeps_a_tensor_of_its_last_call_can_be_judged(tmp_path: Path, crucible_home: Path) -> None:
+def test_a_reference_that_keeps_a_tensor_of_its_last_call_can_be_judged(
+    judge_batch: Callable[..., crucible.Run], tmp_path: Path
+) -> None:
     task = write(tmp_path / "keeps.py", KEEPS_ITS_OUTPUT)
     itself = write(tmp_path / "itself.py", KEEPS_ITS_OUTPUT + "\n    ModelNew = Model\n")
-    verdict = crucible.judge(task, [itself], contract="bf16", device="cpu").verdict("itself")
+    verdict = judge_batch(task, [itself], contract="bf16", baselines=None).verdict("itself")
     assert verdict.evaluation, verdict.outcome.words
