@@ -269,7 +269,7 @@ def test_endless_output_is_kept_in_part(bad_candidates: dict[str, crucible.Verdi
 # --- candidates that run into a limit
 
 FORK_BOMB_SLEEP = "31415.926"
-LIMITS = crucible.Limits(build_s=20, run_s=8, memory_bytes=2 << 30, processes=24)
+LIMITS = crucible.Limits(build_s=10, run_s=8, race_s=0.3, memory_bytes=2 << 30, processes=24)
 ENDLESS_BUILD = '''
 from torch.utils.cpp_extension import load_inline
 SOURCE = """
@@ -285,8 +285,8 @@ load_inline(
 )
 '''
 LIMITED = {
-    "endless_import": (importing("while True: pass"), "timed-out", "import or build took over 20 s"),
-    "endless_build": (importing(ENDLESS_BUILD), "timed-out", "import or build took over 20 s"),
+    "endless_import": (importing("while True: pass"), "timed-out", "import or build took over 10 s"),
+    "endless_build": (importing(ENDLESS_BUILD), "timed-out", "import or build took over 10 s"),
     "never_returns": (returning("while True: pass"), "timed-out", "forward took over 8 s"),
     "sleeping_backward": (
         importing("import time")
@@ -350,6 +350,7 @@ def test_no_process_of_a_candidate_outlives_its_judgement(limited: dict[str, cru
 # --- disks
 
 CLI = [sys.executable, "-m", "crucible"]
+QUICKLY = ["--device", "cpu", "--baselines", "none", "--race-limit", "0.3"]
 
 
 def start_cli(home: Path, *arguments: str | Path, **options: object) -> subprocess.Popen[str]:
@@ -358,7 +359,7 @@ def start_cli(home: Path, *arguments: str | Path, **options: object) -> subproce
     temporary.mkdir(exist_ok=True)
     own = {name: value for name, value in os.environ.items() if not name.startswith("COV")}  # its writes would fail too
     return subprocess.Popen(
-        [*CLI, "judge", *map(str, arguments), "--device", "cpu"],
+        [*CLI, "judge", *map(str, arguments), *QUICKLY],
         env={**own, "CRUCIBLE_HOME": str(home), "TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -391,7 +392,7 @@ def test_a_home_that_cannot_be_written_costs_no_verdict(tmp_path: Path) -> None:
     (tmp_path / "a_file").write_text("in the way")
     home = tmp_path / "a_file" / "home"
     process = subprocess.Popen(
-        [*CLI, "judge", str(SMALL_TASK), str(PLAIN), "--device", "cpu"],
+        [*CLI, "judge", str(SMALL_TASK), str(PLAIN), *QUICKLY],
         env={**os.environ, "CRUCIBLE_HOME": str(home)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
