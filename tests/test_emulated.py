@@ -291,3 +291,8 @@ def test_what_is_wrong_at_the_tasks_own_size_is_wrong(held: crucible.Run, name: 
     """Also where a further shape, at which it was never asked, differs from the size that it holds."""
     outcome = held.verdict(name).outcome
     assert outcome.kind == SIZE_HELD[name][1], outcome.words
+
+
+def test_where_nothing_was_timed_no_floor_is_measured(held: crucible.Run) -> None:
+    """The two are plain PyTorch, and would have been timed had they passed."""
+    assert held.ground.floors == ()

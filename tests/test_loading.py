@@ -226,6 +226,7 @@ def test_a_run_answers_from_python(weights: crucible.Run) -> None:
     assert {verdict.candidate for rank, verdict in weights.ranked if rank} == passed
     runtimes = [verdict.runtime_ms for rank, verdict in weights.ranked if rank]
     assert runtimes == sorted(runtimes) and runtimes[0] > 0
+    assert [floor.covers for floor in weights.ground.floors] == ["forward"]
     with pytest.raises(KeyError):
         weights.verdict("nobody")
 
@@ -282,12 +283,15 @@ def test_training_asks_for_gradients_and_times_them(judge_batch: Callable[..., c
 
 
 @pytest.mark.slow
-def test_the_same_content_is_answered_from_the_earlier_run(judge_source: Judge) -> None:
+def test_the_same_content_is_answered_from_the_earlier_run(judge_source: Judge, tmp_path: Path) -> None:
     first = judge_source(PLAIN_SOURCE)
     again = judge_source(PLAIN_SOURCE, name="another_name")
     assert first.evaluation and not first.cached
     assert again.cached and again.candidate == "another_name"
     assert again.runtime_ms == first.runtime_ms
+    wrong = crucible.judge(SMALL_TASK, [write(tmp_path / "wrong.py", RESHAPED)], device="cpu", baselines="none")
+    assert not wrong.verdict("wrong").evaluation
+    assert [floor.covers for floor in wrong.ground.floors] == ["forward"]  # known from the first
     assert not judge_source(PLAIN_SOURCE, fresh=True).cached
 
 
