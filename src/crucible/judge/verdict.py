@@ -9,7 +9,9 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, get_args
 
+from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Launch, Line, Trace
+from crucible.judge.error_map import Along, ErrorMap, Fit, Match, Picture, Values
 from crucible.judge.evidence import (
     NOT_COMPARED,
     NOT_MEASURED,
@@ -87,6 +89,8 @@ class DoesNotBuild:
     kind: ClassVar[str] = "does-not-build"
     message: str
     """The compiler's first error."""
+    line: int = 0
+    """Of the candidate's file, 0 when it cannot be told."""
 
     @property
     def words(self) -> str:
@@ -99,6 +103,8 @@ class DoesNotImport:
 
     kind: ClassVar[str] = "does-not-import"
     message: str
+    line: int = 0
+    """Of the candidate's file, 0 when it cannot be told."""
 
     @property
     def words(self) -> str:
@@ -113,6 +119,8 @@ class Raises:
     stage: str
     """`forward` or `backward`."""
     message: str
+    line: int = 0
+    """Of the candidate's file, 0 when it cannot be told."""
 
     @property
     def words(self) -> str:
@@ -245,6 +253,8 @@ class Verdict:
     """What its kernels ask of memory; only of those that passed on the emulator."""
     resources: tuple[Resources, ...] = ()
     """Of the kernels that ran on the emulator, where nvcc could be asked."""
+    faults: tuple[Fault, ...] = ()
+    """What the emulator saw of its kernels, each once, kernels that never ran among them."""
     findings: tuple[Finding, ...] = ()
     build_s: float = 0.0
     """Seconds from the start of its process until ModelNew could be constructed."""
@@ -283,7 +293,8 @@ _RECORDS: dict[str, type] = {
     **OUTCOMES,
     **{t.__name__: t for t in (TensorError, Compared, NotCompared, Speedup, Measured, NotMeasured)},
     **{t.__name__: t for t in (Kernel, Costs, Clocks, Resources, Finding, Floor, Verdict)},
-    **{t.__name__: t for t in (Trace, Launch, Line)},
+    **{t.__name__: t for t in (Trace, Launch, Line, Fault)},
+    **{t.__name__: t for t in (ErrorMap, Along, Values, Fit, Match, Picture)},
 }
 
 
