@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crucible.contract import Contract, find_contract
-from crucible.errors import StoreError
+from crucible.errors import RecordError
 from crucible.hardware import Device
 from crucible.judge.baselines import ANCHOR
 from crucible.judge.evidence import Finding, Measured, NotMeasured, Timing
@@ -197,15 +197,15 @@ def ground_from_json(data: dict[str, Any]) -> Ground:
 
 
 def run_from_json(data: Any) -> Run:
-    """The run that `Run.to_json` wrote, without the task's text. Raises StoreError when it is of another schema, or
+    """The run that `Run.to_json` wrote, without the task's text. Raises RecordError when it is of another schema, or
     is not a run at all."""
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         schema = data.get("schema", "none") if isinstance(data, dict) else "none"
-        raise StoreError(f"not a record of this version: its schema is {schema!r}, wanted {SCHEMA!r}; judge again")
+        raise RecordError(f"not a record of this version: its schema is {schema!r}, wanted {SCHEMA!r}; judge again")
     try:
         return _run(data)
     except (KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"not a whole {SCHEMA} record ({type(error).__name__}: {error}): judge again") from error
+        raise RecordError(f"not a whole {SCHEMA} record ({type(error).__name__}: {error}): judge again") from error
 
 
 def _run(data: dict[str, Any]) -> Run:

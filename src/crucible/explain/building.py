@@ -132,32 +132,34 @@ def why_it_does_not_build(verdict: Verdict, run: Run) -> Iterator[Finding]:
     if not isinstance(outcome, DoesNotBuild):
         return
     source = run.sources.get(verdict.candidate, "")
+    found = [*_doubled_braces(source, outcome), _compilers_error(source, outcome)]
+    at_brace = "{{" in line_text(source, outcome.line)
+    yield from found if at_brace else reversed(found)
+
+
+def _compilers_error(source: str, outcome: DoesNotBuild) -> Finding:
     cause, words = _recognised(_BUILD, outcome.message)
     claim = cause.claim.format(*words) if cause else "it does not compile"
     remedy = cause.remedy.format(*words) if cause else "correct that line: 1 error stops the build"
-    if cause and words and words[0] == "atomicMax":
-        remedy = (
-            "compare floats as integers whose order is theirs (flip the bits of negative ones), or loop on atomicCAS"
-        )
-    lone = _name_of_python(source, words[0]) if cause and words else 0
+    if words[:1] == ["atomicMax"]:
+        remedy = "compare floats as integers of their order (flip the bits of negative ones), or loop on atomicCAS"
+    lone = _name_of_python(source, words[0]) if words else 0
     if lone and "not defined" in claim:
         claim += f"; it is a name of the Python file (line {lone}), which C++ does not see"
         remedy = f"fill it in (an f-string or str.replace), or pass -D{words[0]}=... in extra_cuda_cflags"
-    yield Finding(
-        claim,
-        _evidence(source, outcome.line, outcome.message),
-        remedy,
-        cause.confidence if cause else "certain",
-        outcome.line,
-    )
+    evidence = _evidence(source, outcome.line, outcome.message)
+    return Finding(claim, evidence, remedy, cause.confidence if cause else "certain", outcome.line)
+
+
+def _doubled_braces(source: str, outcome: DoesNotBuild) -> Iterator[Finding]:
     line, doubled = plain_strings_with_doubled_braces(source)
     if doubled:
         yield Finding(
             "its CUDA string has the doubled braces of an f-string and is none",
             f"{doubled} times `{{{{` from line {line} on, and no single brace; {outcome.message}",
             f"put an f before the string, or take one of each 2 braces out ({doubled} pairs)",
-            "likely",
-            line,
+            "certain" if "{{" in line_text(source, outcome.line) else "likely",
+            outcome.line or line,
         )
 
 

@@ -27,7 +27,7 @@ FINDERS: tuple[Callable[[Verdict, Run], Iterable[Finding]], ...] = (
     incomplete.kernels_never_launched,
     faults.sizes_it_was_written_for,
     *speed.FINDERS,
-    gradients.backward_that_raises,
+    gradients.inference_alone,
     faults.faults_without_harm,
     checks.ties,
     checks.weak_check,

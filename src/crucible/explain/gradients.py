@@ -21,12 +21,27 @@ CLOSE = 1e-3
 
 def missing_gradients(verdict: Verdict, run: Run) -> Iterator[Finding]:
     """Which inputs and parameters no gradient reaches, and what cuts them off."""
-    outcome, backward = verdict.outcome, verdict.backward
+    if isinstance(verdict.outcome, InferenceOnly):
+        yield from _missing(verdict, run)
+
+
+def inference_alone(verdict: Verdict, run: Run) -> Iterator[Finding]:
+    """The same of a candidate that passed, since no gradients were asked for; a backward that raises."""
+    backward = verdict.backward
+    if isinstance(verdict.outcome, Passed):
+        yield from _missing(verdict, run)
+        if isinstance(backward, NotCompared) and "raises" in backward.reason:
+            yield Finding(
+                "its backward raises: it is good for inference alone", backward.reason, "give it a backward of its own"
+            )
+
+
+def _missing(verdict: Verdict, run: Run) -> Iterator[Finding]:
+    backward = verdict.backward
     missing = backward.missing if isinstance(backward, Compared) else ()
-    if not missing or not isinstance(outcome, InferenceOnly | Passed):
+    if not missing or not isinstance(backward, Compared):
         return
-    assert isinstance(backward, Compared)
-    reached = [tensor.name for tensor in backward.tensors]
+    reached = list(dict.fromkeys(tensor.name for tensor in backward.tensors))
     source = run.sources.get(verdict.candidate, "")
     claim = f"no gradient reaches {listed(missing)}"
     evidence = f"{len(missing)} missing; " + (f"reached: {listed(reached)}" if reached else "none is reached")
@@ -38,15 +53,6 @@ def missing_gradients(verdict: Verdict, run: Run) -> Iterator[Finding]:
         "certain" if not why else "likely",
         line,
     )
-
-
-def backward_that_raises(verdict: Verdict, run: Run) -> Iterator[Finding]:
-    """A backward that was not asked for and fails."""
-    backward = verdict.backward
-    if isinstance(verdict.outcome, Passed) and isinstance(backward, NotCompared) and "raises" in backward.reason:
-        yield Finding(
-            "its backward raises: it is good for inference alone", backward.reason, "give it a backward of its own"
-        )
 
 
 def wrong_gradients(verdict: Verdict, run: Run) -> Iterator[Finding]:

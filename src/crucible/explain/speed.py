@@ -33,6 +33,8 @@ WASTED = 2.0
 """Times the sectors or wavefronts that would do."""
 LARGE_PART = 0.1
 """Of all accesses, for a line to count."""
+WORTH_SPLITTING = 1 << 20
+"""Bytes that a launch asks for: less is done before more blocks would help."""
 CONTENDED = 1024
 """Atomic operations on one address in a launch."""
 
@@ -220,7 +222,8 @@ def small_grids(verdict: Verdict, run: Run) -> Iterator[Finding]:
         return
     for launch in trace.launches:
         blocks = prod(launch.grid)
-        if blocks < gpu.sms:
+        asked = sum(line.bytes for line in trace.lines if line.kernel == launch.kernel) / launch.share
+        if blocks < gpu.sms and asked / launch.count >= WORTH_SPLITTING:
             yield Finding(
                 f"`{launch.kernel}` is launched with fewer blocks than the GPU has multiprocessors",
                 f"{blocks} blocks of {prod(launch.block)} threads; {gpu.name} has {gpu.sms} multiprocessors",

@@ -282,6 +282,8 @@ def to_json(value: Any) -> Any:
     """Plain JSON data of a record; unions are told apart by `kind` (outcomes) or by the class's name."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        if isinstance(value, Fault):
+            fields["what"] = fields.pop("kind")  # `kind` says which record it is
         tag = value.kind if isinstance(value, Outcome) else type(value).__name__
         return {"kind": tag, **fields}
     if isinstance(value, tuple | list):
@@ -303,6 +305,8 @@ def from_json(data: Any) -> Any:
     if isinstance(data, list):
         return tuple(from_json(item) for item in data)
     if isinstance(data, dict):
-        fields = dict(data)
-        return _RECORDS[fields.pop("kind")](**{name: from_json(item) for name, item in fields.items()})
+        fields = {name: from_json(item) for name, item in data.items() if name != "kind"}
+        if data["kind"] == Fault.__name__:
+            fields["kind"] = fields.pop("what")
+        return _RECORDS[data["kind"]](**fields)
     return data
