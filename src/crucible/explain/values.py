@@ -86,10 +86,9 @@ def worst(verdict: Verdict) -> TensorError | None:
 def place_words(found: ErrorMap) -> str:
     """`only at index 3 of dimension 1 (of 5)`; empty where errors are all over."""
     dims = len(found.shape)
-    boxes = [along for along in found.along if along.stands_out and along.holds >= NEARLY_ALL]
+    holding = [along for along in found.along if along.stands_out and along.holds >= NEARLY_ALL]
+    boxes = [along for along in holding if (along.inside if along.dim < 0 else found.in_box) >= DENSE]
     words = [f"at {indices(along)} of {dimension(along.dim, dims)}" for along in boxes]
-    if found.in_box < DENSE:
-        words = []
     if found.tail > 0 and not words:
         return f"from element {found.tail} of {found.looked_at} on (flattened)"
     if words:
@@ -160,7 +159,8 @@ def _same_values_elsewhere(tensor: TensorError, found: ErrorMap) -> Finding | No
 def _fitted(tensor: TensorError, found: ErrorMap) -> Finding | None:
     """A factor or an offset for all elements, or one for each index of a dimension."""
     fit = next((fit for fit in found.fits if fit.of == "all"), None)
-    return _fit_finding(tensor, found, fit, "") if fit else None
+    simpler = fit and fit.dim >= 0 and any(other.dim < 0 for other in found.fits)
+    return _fit_finding(tensor, found, fit, "") if fit and not simpler else None
 
 
 def _fitted_where_wrong(tensor: TensorError, found: ErrorMap) -> Finding | None:

@@ -66,10 +66,15 @@ def fits(got: torch.Tensor, want: torch.Tensor, wrong: torch.Tensor, first: int,
     """Factors and offsets that leave little of the error; `first` is the sample's first dimension."""
     finite = torch.isfinite(got) & torch.isfinite(want)
     found: list[Fit] = []
-    for of, mask in (("all", finite), ("wrong", finite & wrong)):
-        for dims in ((-1,), range(got.dim())):
-            if not any(fit.of == of or fit.dim >= 0 for fit in found):  # one value for all tells more than many
-                found += _fits_of(got, want, mask, of, dims, first, allowed)
+    each = range(got.dim())
+    for of, mask, dims in (
+        ("all", finite, (-1,)),
+        ("wrong", finite & wrong, (-1,)),
+        ("all", finite, each),
+        ("wrong", finite & wrong, each),
+    ):
+        if not any(fit.of == "all" or fit.dim < 0 <= min(dims) for fit in found):  # one value tells more than many
+            found += _fits_of(got, want, mask, of, dims, first, allowed)
     return tuple(sorted(found, key=lambda fit: (fit.dim >= 0, fit.of != "all", fit.residual)))
 
 
@@ -121,7 +126,7 @@ def matches(got: torch.Tensor, want: torch.Tensor, first: int, allowed: float) -
         for what, dims, by, left in (*_shifted(got, want), *_turned(got, want), *_permuted(got, want))
         if left <= max(allowed, LITTLE * before) and left < before / 4
     ]
-    return tuple(sorted(found, key=lambda match: match.residual)[:4])
+    return tuple(sorted(found, key=lambda match: match.residual > allowed and match.residual)[:4])
 
 
 _Found = tuple[str, tuple[int, ...], tuple[int, ...], float]
