@@ -133,8 +133,7 @@ def why_it_does_not_build(verdict: Verdict, run: Run) -> Iterator[Finding]:
         return
     source = run.sources.get(verdict.candidate, "")
     found = [*_doubled_braces(source, outcome), _compilers_error(source, outcome)]
-    at_brace = "{{" in line_text(source, outcome.line)
-    yield from found if at_brace else reversed(found)
+    yield from found if _stumbles_over_braces(source, outcome) else reversed(found)
 
 
 def _compilers_error(source: str, outcome: DoesNotBuild) -> Finding:
@@ -158,9 +157,14 @@ def _doubled_braces(source: str, outcome: DoesNotBuild) -> Iterator[Finding]:
             "its CUDA string has the doubled braces of an f-string and is none",
             f"{doubled} times `{{{{` from line {line} on, and no single brace; {outcome.message}",
             f"put an f before the string, or take one of each 2 braces out ({doubled} pairs)",
-            "certain" if "{{" in line_text(source, outcome.line) else "likely",
-            outcome.line or line,
+            "certain" if _stumbles_over_braces(source, outcome) else "likely",
+            line,
         )
+
+
+def _stumbles_over_braces(source: str, outcome: DoesNotBuild) -> bool:
+    """Two braces open a block within a block, which is often right; an error of syntax at them is not."""
+    return "{{" in line_text(source, outcome.line) and "expected" in outcome.message
 
 
 def why_it_does_not_import(verdict: Verdict, run: Run) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from crucible.emulator.faults import Fault
 from crucible.judge.evidence import Finding
-from crucible.judge.verdict import IllegalAccess, LaunchError, NotJudged, Passed, Verdict, Wrong
+from crucible.judge.verdict import IllegalAccess, Incomplete, LaunchError, NotJudged, Passed, Verdict, Wrong
 from crucible.run import Run
 
 _KINDS = {
@@ -63,10 +63,12 @@ def faults_that_end_it(verdict: Verdict, run: Run) -> Iterator[Finding]:
 def faults_behind_it(verdict: Verdict, run: Run) -> Iterator[Finding]:
     """Races, unwritten shared memory and their like, where the answer is wrong."""
     outcome = verdict.outcome
-    if not isinstance(outcome, Wrong):
+    if not isinstance(outcome, Wrong | Incomplete):
         return
-    irreproducible = outcome.what == "not reproducible"
+    irreproducible = isinstance(outcome, Wrong) and outcome.what == "not reproducible"
     kinds = [f for f in verdict.faults if f.kind in _KINDS and f.kind not in _BESIDE]
+    if isinstance(outcome, Incomplete):  # what nobody wrote is told by itself; who did not wait for it is not
+        kinds = [f for f in kinds if f.kind in _FIRST]
     for fault in sorted(kinds, key=lambda f: _FIRST.index(f.kind) if f.kind in _FIRST else len(_FIRST)):
         sure = irreproducible and fault.kind.startswith(("race", "missing-syncwarp"))
         yield _finding(fault, "certain" if sure else "likely")

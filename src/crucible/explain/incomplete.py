@@ -54,7 +54,7 @@ def unwritten_outputs(verdict: Verdict, run: Run) -> Iterator[Finding]:
     tensor = unwritten_tensor(verdict)
     part = tensor.unwritten / tensor.elements if tensor and tensor.elements else 0.0
     kernel, line = (fault.kernel, fault.python_line) if fault else ("", 0)
-    if read is not None and fault is None:
+    if read is not None and (fault is None or tensor is None):
         yield Finding(
             f"`{read.kernel}` reads memory that nobody wrote, and the result is computed from it",
             read.words,

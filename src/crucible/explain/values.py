@@ -159,8 +159,7 @@ def _same_values_elsewhere(tensor: TensorError, found: ErrorMap) -> Finding | No
 def _fitted(tensor: TensorError, found: ErrorMap) -> Finding | None:
     """A factor or an offset for all elements, or one for each index of a dimension."""
     fit = next((fit for fit in found.fits if fit.of == "all"), None)
-    simpler = fit and fit.dim >= 0 and any(other.dim < 0 for other in found.fits)
-    return _fit_finding(tensor, found, fit, "") if fit and not simpler else None
+    return _fit_finding(tensor, found, fit, "") if fit else None
 
 
 def _fitted_where_wrong(tensor: TensorError, found: ErrorMap) -> Finding | None:

@@ -73,7 +73,8 @@ def fits(got: torch.Tensor, want: torch.Tensor, wrong: torch.Tensor, first: int,
         ("all", finite, each),
         ("wrong", finite & wrong, each),
     ):
-        if not any(fit.of == "all" or fit.dim < 0 <= min(dims) for fit in found):  # one value tells more than many
+        told = any(fit.of == "all" or (fit.dim < 0 and dims is each) for fit in found)
+        if not told:  # one value for all tells more than many
             found += _fits_of(got, want, mask, of, dims, first, allowed)
     return tuple(sorted(found, key=lambda fit: (fit.dim >= 0, fit.of != "all", fit.residual)))
 
