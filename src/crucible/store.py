@@ -104,7 +104,7 @@ def read_run(which: str) -> list[Any]:
 
 def _run_file(which: str) -> Path:
     path = Path(which)
-    if path.is_dir():
+    if which and path.is_dir():
         return path / "run.json"
     if path.is_file():
         return path
