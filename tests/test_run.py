@@ -236,7 +236,7 @@ def test_the_json_holds_the_fields_columns_and_the_evidence() -> None:
     ]
     assert (data["schema"], data["task"], data["contract"], data["seed"]) == (SCHEMA, "a_task", "tf32", 7)
     assert (data["best"], data["trouble"]) == ("b", "disk full")
-    assert data["findings"] == [{"kind": "Finding", "claim": "claim", "evidence": "evidence"}]
+    assert data["findings"] == [to_json(Finding("claim", "evidence"))]
     first, second = data["candidates"]
     required = ["name", "evaluation", "runtime_ms", "verdict", "rank", "forward", "backward", "timing"]
     assert list(first)[: len(required)] == required

@@ -5,6 +5,7 @@ Without a GPU the emulator runs them, at small scale; without a compiler they mu
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 import crucible
 from crucible import hardware
 from crucible.candidate import Candidate
+from crucible.explain.findings import findings
+from crucible.run import run_from_json
 from support import TASKS, claims, stated_kind, write_zeros
 
 QUICK = {"baselines": "none", "limits": crucible.Limits(race_s=0.3)}
@@ -35,6 +38,19 @@ FAULTS = {
 """What the emulator names the line of, by candidate."""
 
 
+CAUSES = {
+    "atomic_max_float": "no form of `atomicMax` takes these arguments",
+    "cut_off_softmax": "nothing of output is ever written: `softmax_kernel` ends before it stores any",
+    "doubled_braces": "its CUDA string has the doubled braces of an f-string and is none",
+    "empty": "the file holds no code",
+    "no_input_gradient": "no gradient reaches conv_transpose.bias, conv_transpose.weight, input[0]: its own backward",
+    "placeholder_kernels": "the bodies of kernels are placeholders: nothing in them writes memory",
+    "shared_memory_overflow": "`softmax_kernel` is launched with more than the GPU allows",
+    "wrong_weight_layout": "conv_transpose.weight is read in another order than the reference reads it",
+}
+"""Why each bad candidate is bad: its first finding."""
+
+
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_verdicts_without_a_gpu(task: Path) -> None:
     """CUDA candidates get the very verdicts on the emulator that a GPU would give them, and their faults have lines."""
@@ -47,6 +63,14 @@ def test_verdicts_without_a_gpu(task: Path) -> None:
             assert found
             line = before.count("\n") + 1
             assert f"line {line}, cuda.cu:" in claims(run.verdict(file.stem)), claims(run.verdict(file.stem))
+    for verdict in run.verdicts:
+        why = run.explanations[verdict.candidate]
+        assert verdict.evaluation is (verdict.candidate not in CAUSES)
+        if verdict.evaluation:
+            assert not [finding for finding in why if finding.claim.startswith("output")], "a cause of nothing"
+        else:
+            assert why[0].claim.startswith(CAUSES[verdict.candidate]), why
+    assert findings(run_from_json(json.loads(json.dumps(run.to_json())))) == run.explanations
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)

@@ -25,9 +25,9 @@ from crucible.gpus import find_gpu
 from crucible.judge import sandbox
 from crucible.judge.baselines import BASELINES
 from crucible.judge.kept import Limits
-from crucible.report import table
+from crucible.report import table, why
 from crucible.roofline import from_datasheet, here
-from crucible.run import Run
+from crucible.run import Run, run_from_json
 from crucible.task import Task, find_tasks
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -92,6 +92,17 @@ def judge(
     if "failed" in cut_short:
         raise typer.Exit(3)
     raise typer.Exit(0 if any(run.passed for run in runs) else 1)
+
+
+@app.command()
+def explain(
+    run: Annotated[str, typer.Argument(help="A run's folder, its JSON file, its id (or how that begins), or latest.")],
+    candidate: Annotated[str | None, typer.Argument(help="One candidate's name; without, the causes of all.")] = None,
+) -> None:
+    """Say why candidates of a judged run are wrong or slow, from its record: nothing is run."""
+    out = Console(width=None if sys.stdout.isatty() else table.PLAIN_WIDTH)
+    for data in store.read_run(run):
+        why.show(run_from_json(data), candidate, out)
 
 
 @app.command()

@@ -4,7 +4,8 @@ CrucibleError
 ├── MisuseError        what the caller gave cannot be used        (exit code 2)
 │   ├── TaskError      the reference file
 │   ├── CandidateError the list of candidates (a bad candidate is a verdict, never an error)
-│   └── DeviceError    the device asked for
+│   ├── DeviceError    the device asked for
+│   └── RecordError    the run that was asked for
 └── JudgeError         the judge itself failed: nobody's verdict   (exit code 3)
     └── StoreError     a run could not be written or read
 """
@@ -28,6 +29,10 @@ class CandidateError(MisuseError):
 
 class DeviceError(MisuseError):
     """The device asked for is not on this machine."""
+
+
+class RecordError(MisuseError):
+    """There is no such record of a run, or it is of another version."""
 
 
 class JudgeError(CrucibleError):

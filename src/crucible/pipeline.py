@@ -17,6 +17,7 @@ from crucible.candidate import Candidate, find_candidates, match_candidates
 from crucible.contract import Contract, find_contract
 from crucible.emulator import toolchain
 from crucible.errors import DeviceError, JudgeError, StoreError, TaskError
+from crucible.explain.findings import findings
 from crucible.gpus import DEFAULT, Gpu, known_gpu
 from crucible.hardware import Device
 from crucible.judge import sandbox
@@ -169,6 +170,7 @@ class _Bench:
         self.kept = store.Verdicts(store.home())
         self.run_folder = store.RunFolder(store.home(), self.task.name)
         self.order = [c.name for c in candidates]
+        self.sources = {c.name: c.source for c in candidates}
         self._has_cuda = any(c.language == "cuda" for c in candidates)
         self.versions = hardware.versions()
         code = store.code_digest()
@@ -403,7 +405,9 @@ class _Bench:
             self._gpu_name if self._has_cuda else "",
             trouble="; ".join(self.trouble),
             cut_short=self.cut_short,
+            sources=self.sources,
         )
+        run = replace(run, explanations=findings(run))
         kept = self._guarded(lambda: self.run_folder.finish(run.to_json()))
         return replace(run, folder=str(self.run_folder.path) if kept else "", trouble="; ".join(self.trouble))
 

@@ -67,6 +67,10 @@ class Floor:
     """`memory`, `matrix products` or `other arithmetic`."""
     words: str
     """`0.478 ms: 2.03 GB at 4.25 TB/s (190 GFLOP of matrix products at 416 TFLOP/s take 0.458 ms)`."""
+    bytes_moved: int = 0
+    """Bytes that no fusion saves; 0 in records of before this was kept."""
+    matrix_flops: int = 0
+    """Operations of convolutions and matrix products."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,8 @@ def floor(work: Work, rates: Rates, contract: Contract) -> Floor:
     ]
     first, second = sorted(needs, key=lambda need: need.time_ms, reverse=True)[:2]
     also = f" ({second.words} take {second.time_ms:.3g} ms)" if second.time_ms else ""
-    return Floor(work.covers, first.time_ms, first.limited_by, f"{first.time_ms:.3g} ms: {first.words}{also}")
+    words = f"{first.time_ms:.3g} ms: {first.words}{also}"
+    return Floor(work.covers, first.time_ms, first.limited_by, words, work.bytes_moved, work.matrix_flops)
 
 
 def from_datasheet(gpu: Gpu) -> Rates:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from crucible.contract import Contract
+from crucible.contract import Contract, find_contract
+from crucible.errors import RecordError
 from crucible.hardware import Device
 from crucible.judge.baselines import ANCHOR
 from crucible.judge.evidence import Finding, Measured, NotMeasured, Timing
@@ -67,6 +70,10 @@ class Run:
     """What went wrong around the verdicts: a record that could not be written, a run cut short."""
     cut_short: str = ""
     """`interrupted` or `failed` when candidates are missing from the verdicts for that reason."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Each candidate's text."""
+    explanations: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
+    """Why each candidate is wrong or slow, the cause first (`crucible.explain`)."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -133,7 +140,13 @@ class Run:
         }
 
     def _entry(self, rank: int, verdict: Verdict) -> dict[str, Any]:
-        return {**candidate_json(rank, verdict), "share_of_floor": self.ground.share_of_floor(verdict.timing)}
+        name = verdict.candidate
+        return {
+            **candidate_json(rank, verdict),
+            "share_of_floor": self.ground.share_of_floor(verdict.timing),
+            "explanations": [to_json(finding) for finding in self.explanations.get(name, ())],
+            "source": self.sources.get(name, ""),
+        }
 
 
 def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
@@ -151,6 +164,7 @@ def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
         "costs": to_json(verdict.costs),
         "accesses": to_json(verdict.accesses),
         "resources": [to_json(one) for one in verdict.resources],
+        "faults": [to_json(fault) for fault in verdict.faults],
         "findings": [to_json(finding) for finding in verdict.findings],
         "build_s": verdict.build_s,
         "total_s": verdict.total_s,
@@ -180,3 +194,50 @@ def _against_anchor(verdict: Verdict) -> tuple[float, ...]:
 def ground_from_json(data: dict[str, Any]) -> Ground:
     """The record that `to_json` wrote. Raises KeyError or TypeError when it is of another version."""
     return Ground(from_json(data["findings"]), from_json(data["baselines"]), from_json(data["floors"]))
+
+
+def run_from_json(data: Any) -> Run:
+    """The run that `Run.to_json` wrote, without the task's text. Raises RecordError when it is of another schema, or
+    is not a run at all."""
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        schema = data.get("schema", "none") if isinstance(data, dict) else "none"
+        raise RecordError(f"not a record of this version: its schema is {schema!r}, wanted {SCHEMA!r}; judge again")
+    try:
+        return _run(data)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RecordError(f"not a whole {SCHEMA} record ({type(error).__name__}: {error}): judge again") from error
+
+
+def _run(data: dict[str, Any]) -> Run:
+    task = Task(data["task"], Path(), "", {}, scale=data["scale"], training=data["training"], mode=data["mode"])
+    baselines = tuple(_verdict(entry) for entry in data["baselines"])
+    entries = data["candidates"]
+    return Run(
+        task,
+        find_contract(data["contract"]),
+        Device(**data["device"]),
+        data["versions"],
+        data["seed"],
+        tuple(_verdict(entry) for entry in entries),
+        Ground(from_json(data["findings"]), baselines, from_json(data["floors"])),
+        data["gpu"],
+        trouble=data["trouble"],
+        cut_short=data["cut_short"],
+        sources={entry["name"]: entry.get("source", "") for entry in entries},
+        explanations={e["name"]: from_json(e["explanations"]) for e in entries if "explanations" in e},
+    )
+
+
+def _verdict(entry: dict[str, Any]) -> Verdict:
+    """What `candidate_json` wrote."""
+    outcome = {name: value for name, value in entry["verdict"].items() if name != "words"}
+    same = ("forward", "backward", "timing", "costs", "accesses", "resources", "findings")
+    return Verdict(
+        entry["name"],
+        from_json(outcome),
+        **{name: from_json(entry[name]) for name in same},
+        further=from_json(entry["further_timings"]),
+        faults=from_json(entry.get("faults", [])),
+        **{name: entry[name] for name in ("build_s", "total_s", "log", "cached")},
+        stages_s=tuple(entry["stages_s"].items()),
+    )

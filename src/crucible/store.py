@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from crucible.errors import StoreError
+from crucible.errors import RecordError, StoreError
 
 
 def home() -> Path:
@@ -87,3 +87,37 @@ class RunFolder:
     def finish(self, data: Any) -> None:
         """Writes the whole run. Raises StoreError."""
         write_text(self.path / "run.json", json.dumps(data, indent=1, allow_nan=False))
+
+
+def read_run(which: str) -> list[Any]:
+    """The JSON of a run: a folder of `runs/`, a JSON file (of one run or of several), an id or its beginning, or
+    `latest`. Raises RecordError."""
+    file = _run_file(which)
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecordError(f"cannot read {file}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise RecordError(f"{file} holds no JSON ({error}): give a run's folder or its JSON file") from error
+    return data if isinstance(data, list) else [data]
+
+
+def _run_file(which: str) -> Path:
+    path = Path(which)
+    if which and path.is_dir():
+        return path / "run.json"
+    if path.is_file():
+        return path
+    kept = home() / "runs"
+    finished = [folder for folder in kept.glob("*") if (folder / "run.json").is_file()]
+    if which == "latest" and finished:
+        return max(finished, key=lambda folder: (folder / "run.json").stat().st_mtime) / "run.json"
+    found = [folder for folder in finished if folder.name == which] or [
+        folder for folder in finished if which and folder.name.startswith(which)
+    ]
+    if len(found) == 1:
+        return found[0] / "run.json"
+    if which == "latest":
+        raise RecordError(f"no run is kept in {kept}: judge something first")
+    many = f"{len(found)} runs in {kept} begin with {which!r}" if found else f"there is no run {which!r} in {kept}"
+    raise RecordError(f"{many}: give a run's folder, its JSON file, its id, or latest")

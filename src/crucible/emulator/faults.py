@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+LONGEST_TEXT = 1000
 
 
 class NotCovered(Exception):
@@ -56,6 +59,17 @@ class Fault:
         what = f"{self.detail}: {self.memory}" if self.memory else self.detail
         return f"{self.kind}: {what} ({self.where}{place}{other})"
 
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> Fault:
+        """What `to_json` made, also from who is not trusted. Raises ValueError for anything else."""
+        types = {f.name: str(f.type) for f in fields(cls)}
+        if not isinstance(data, dict) or set(data) != set(types):
+            raise ValueError(f"a fault has the fields {', '.join(types)}")
+        return cls(**{name: _value(name, types[name], value) for name, value in data.items()})
+
     def _place(self, line: int, python_line: int) -> str:
         if not line:
             return ""
@@ -67,3 +81,19 @@ def _who(block: tuple[int, int, int], thread: tuple[int, int, int] | None) -> st
 
 
 _WITHOUT_THREAD = ("launch-limits", "unchecked-launch", "never-ran", "never-reached")
+
+
+def _value(name: str, kind: str, value: Any) -> Any:
+    if kind == "str" and isinstance(value, str):
+        return value[:LONGEST_TEXT]
+    if (kind == "int" and _is_count(value)) or (kind == "bool" and type(value) is bool):
+        return value
+    if kind.endswith("None") and value is None:
+        return None
+    if kind.startswith("tuple") and isinstance(value, list | tuple) and len(value) == 3 and all(map(_is_count, value)):
+        return tuple(value)
+    raise ValueError(f"{name} is {str(value)[:80]!r}")
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 62

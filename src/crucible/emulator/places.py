@@ -27,7 +27,7 @@ class Places:
 
     def _in_string(self, part: str, text: str, number: int) -> int:
         """By the string constant that is this part; checked, since escapes shift a string's lines."""
-        starts = [start for value, start in self._strings if value == part]
+        starts = [start for value, start in self.strings if value == part]
         place = starts[0] + number - 1 if starts else 0
         return place if 0 < place <= len(self._lines) and text in self._lines[place - 1] else 0
 
@@ -41,7 +41,8 @@ class Places:
         return self.source.split("\n")
 
     @cached_property
-    def _strings(self) -> list[tuple[str, int]]:
+    def strings(self) -> list[tuple[str, int]]:
+        """String constants, each with its first line; none where the file cannot be parsed."""
         try:
             tree = ast.parse(self.source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import torch
 
@@ -107,6 +109,7 @@ class Difference:
             nan=self.nan,
             unwritten=self.unwritten,
             elements=e.values.numel(),
+            shape=e.shape,
         )
 
     def _add_floats(self, got: torch.Tensor, want: torch.Tensor) -> None:
@@ -142,28 +145,44 @@ class Difference:
         self.beyond_rule += count
 
 
+class Taker(Protocol):
+    """Who looks at a tensor's elements as they come."""
+
+    def add(self, got: torch.Tensor) -> None:
+        """The next elements, flat, on the device to compare on."""
+
+
 def read_stream(
     descriptor: int, expected: list[Expected], rules: list[Expected], device: torch.device, timeout_s: float
 ) -> list[tuple[Difference, Difference | None]]:
     """Compares the tensors of a stream in order, each by its own tolerance and, where `rules` has one, by the
     benchmark's too. Raises ChannelTimeout, or EOFError when bytes are missing."""
+    found = [(Difference(one), Difference(rules[i]) if rules else None) for i, one in enumerate(expected)]
+    hand_out(descriptor, expected, [[taker for taker in pair if taker] for pair in found], device, timeout_s)
+    return found
+
+
+def hand_out(
+    descriptor: int,
+    expected: list[Expected],
+    takers: Sequence[Sequence[Taker]],
+    device: torch.device,
+    timeout_s: float,
+) -> None:
+    """Hands the tensors of a stream in order to the takers of each. Raises ChannelTimeout, or EOFError when bytes
+    are missing."""
     buffer = torch.empty(CHUNK_BYTES, dtype=torch.uint8, pin_memory=device.type == "cuda")
     view = raw_bytes(buffer)
-    found: list[tuple[Difference, Difference | None]] = []
-    for i, one in enumerate(expected):
-        difference, rule = Difference(one), Difference(rules[i]) if rules else None
+    for one, who in zip(expected, takers, strict=True):
         left = one.nbytes
         while left:
             size = min(left, CHUNK_BYTES)
             if read_exactly(descriptor, view[:size], timeout_s) < size:
                 raise EOFError(f"the stream ended {left} bytes before the end of {one.name}")
             chunk = buffer[:size].view(one.dtype).to(device)
-            difference.add(chunk)
-            if rule is not None:
-                rule.add(chunk)
+            for taker in who:
+                taker.add(chunk)
             left -= size
-        found.append((difference, rule))
-    return found
 
 
 def benchmark_rule(expected: Expected, values: torch.Tensor) -> Expected:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from crucible.judge.error_map import ErrorMap
+
 
 @dataclass(frozen=True)
 class TensorError:
@@ -27,6 +29,9 @@ class TensorError:
     unwritten: int
     """Of those, elements that still hold the judge's poison."""
     elements: int
+    map: ErrorMap | None = None
+    """Where and how it is wrong; None where it is right, or nobody looked."""
+    shape: tuple[int, ...] = ()
 
     @property
     def part(self) -> str:
@@ -54,6 +59,8 @@ class Compared:
     """What is allowed, as a multiple of the noise floor."""
     missing: tuple[str, ...] = ()
     """Gradients that the candidate does not give."""
+    cases: tuple[str, ...] = ()
+    """What each of the judge's cases was, by number."""
 
     @property
     def worst(self) -> TensorError:
@@ -239,7 +246,15 @@ class Resources:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something a reader should know: what was seen, with its evidence."""
+    """Something a reader should know: what was seen, with its evidence, and what to do about it."""
 
     claim: str
     evidence: str
+    """Figures, and where they were seen."""
+    remedy: str = ""
+    """What to change, with the figure that it moves; empty where there is nothing to change."""
+    confidence: str = "certain"
+    """`certain`, `likely` or `possible`."""
+    line: int = 0
+    """Of the candidate's file, 0 where none is concerned."""
+    kernel: str = ""

@@ -11,20 +11,23 @@ from typing import Any
 from crucible import hardware, shapes
 from crucible.candidate import Candidate
 from crucible.contract import Contract
+from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
 from crucible.gpus import DEFAULT, MAX_THREADS_PER_BLOCK, Gpu, known_gpu
 from crucible.hardware import Device
-from crucible.judge.diagnostics import first_error
+from crucible.judge.diagnostics import first_error, line_in
 from crucible.judge.evidence import Finding, NotMeasured, Resources
 from crucible.judge.field import Field
 from crucible.judge.kept import Limits
 from crucible.judge.lane import Contents
 from crucible.judge.measure import Readings, measure
 from crucible.judge.process import CandidateProcess, Ended, OracleProcess
+from crucible.judge.replies import faults_of
 from crucible.judge.specialised import hard_coded
 from crucible.judge.verdict import (
     Cheated,
     Crashed,
+    DoesNotBuild,
     DoesNotImport,
     IllegalAccess,
     Incomplete,
@@ -82,6 +85,8 @@ class Examination:
     outcome: Outcome | None = None
     findings: list[Finding] = field(default_factory=list)
     resources: tuple[Resources, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    """Kernels that never ran, barriers that nobody came to."""
     build_s: float = 0.0
     busy_s: float = 0.0
 
@@ -108,9 +113,14 @@ class Examination:
                 verdict = replace(verdict, outcome=self.outcome)
         finally:
             self.close()
+        outcome = verdict.outcome
+        if isinstance(outcome, DoesNotBuild):
+            outcome = replace(outcome, line=line_in(self.candidate.source, outcome.message))
         return replace(
             verdict,
+            outcome=outcome,
             resources=self.resources,
+            faults=(*verdict.faults, *self.faults),
             findings=(*self.findings, *verdict.findings),
             build_s=self.build_s,
             total_s=self.busy_s + time.monotonic() - start,
@@ -200,7 +210,8 @@ class Examination:
         outcome, accesses = self._traced(verifier, outcome)
         found = verifier.found
         verdict = Verdict(name, outcome, found.forward_check, found.backward_check, accesses=accesses)
-        return readings.fill(replace(verdict, findings=tuple(found.findings)))
+        faults = tuple(verifier.faults.values())
+        return readings.fill(replace(verdict, findings=tuple(found.findings), faults=faults))
 
     def _traced(self, verifier: Verifier, outcome: Outcome) -> tuple[Outcome, Trace | NotMeasured]:
         """What the kernels of a pass on the emulator ask of memory; a forged answer is no pass."""
@@ -246,13 +257,15 @@ class Examination:
         if self.emulated and after_running:
             rows = [row for row in seen["resources"] if is_of_a_kernel(row)]
             self.resources = tuple(resources_of(self.setting.gpu, row) for row in rows[:MOST_KERNELS])
-            findings += [
-                Finding("a kernel never ran on any of the judge's inputs", words) for words in seen["never_ran"]
-            ]
-            findings += [
-                Finding("a barrier was never reached on any of the judge's inputs", words)
-                for words in seen["never_reached"]
-            ]
+            never_ran, never_reached = (
+                faults_of({"faults": seen["never_ran"]}),
+                faults_of({"faults": seen["never_reached"]}),
+            )
+            self.faults = (*never_ran, *never_reached)
+            claim = "a kernel never ran on any of the judge's inputs"
+            findings += [Finding(claim, fault.words) for fault in never_ran]
+            claim = "a barrier was never reached on any of the judge's inputs"
+            findings += [Finding(claim, fault.words) for fault in never_reached]
         self.findings += [finding for finding in findings if finding not in self.findings]
 
 
@@ -312,5 +325,5 @@ def _as_import(outcome: Outcome) -> Outcome:
     """An exception before anything ran means that it does not import."""
     if isinstance(outcome, Raises):
         where = "" if outcome.stage == "import" else f"{outcome.stage}: "
-        return DoesNotImport(where + outcome.message)
+        return DoesNotImport(where + outcome.message, outcome.line)
     return outcome

@@ -22,9 +22,10 @@ from crucible.errors import TaskError
 from crucible.judge import power
 from crucible.judge.answers import Answers, Case, Vault
 from crucible.judge.channel import Channel, ChannelClosed, ChannelTimeout
-from crucible.judge.compare import Expected, read_stream
+from crucible.judge.compare import Expected, hand_out, read_stream
 from crucible.judge.evidence import Finding
 from crucible.judge.influence import can_be_moved, reached
+from crucible.judge.mapping import Mapper
 from crucible.judge.reference import Reference, blamed_on_task, seed_all
 from crucible.judge.tree import NotPlain, copy_moved, put_together, take_apart, write_bundle
 from crucible.judge.verdict import to_json
@@ -158,6 +159,21 @@ class Oracle:
                 if r is not None
             ],
         }
+
+    def map(self, request: dict[str, Any], stream: int) -> dict[str, Any]:
+        """A second look at what a candidate sent and was wrong: the error maps of the tensors in `wrong`, as pairs
+        of position and map; what cannot be mapped is left out, and `failed` says why."""
+        case = self.cases[request["case"]]
+        forward = request["part"] == "forward"
+        expected = case.outputs if forward else [case.gradients[name] for name in request["names"]]
+        looked_at = {i: Mapper(expected[i], tuple(worst), peak) for i, worst, peak in request["wrong"]}
+        takers = [[looked_at[i]] if i in looked_at else [] for i in range(len(expected))]
+        try:
+            hand_out(stream, expected, takers, self.device, STREAM_TIMEOUT_S)
+            maps = [(i, mapper.result()) for i, mapper in looked_at.items()]
+        except (ChannelTimeout, EOFError, RuntimeError, MemoryError) as error:  # of a diagnosis no verdict hangs
+            return {"maps": [], "failed": (str(error).splitlines() or [type(error).__name__])[0]}
+        return {"maps": [[i, to_json(found)] for i, found in maps if found is not None], "failed": ""}
 
     def influence(self, weight: str) -> list[int]:
         """Where in the first output of case 0 one element of a weight shows."""
@@ -402,6 +418,8 @@ def serve(channel: Channel) -> None:
             channel.send({"floors": oracle.floors(request["race_s"])})
         elif oracle is not None and request["do"] == "influence":
             channel.send({"reached": oracle.influence(request["weight"])})
+        elif oracle is not None and request["do"] == "map":
+            channel.send(oracle.map(request, stream))
         elif oracle is not None:
             channel.send(oracle.compare(request, stream))
 

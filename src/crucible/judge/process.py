@@ -206,6 +206,10 @@ class OracleProcess:
     def start_compare(self, case: int, part: str, names: list[str], part_of: dict[str, Any]) -> None:
         self._channel.send({"do": "compare", "case": case, "part": part, "names": names, "part_of": part_of})
 
+    def start_map(self, case: int, part: str, names: list[str], wrong: list[tuple[int, list[int], float]]) -> None:
+        """Asks for error maps of tensors by position, worst index and peak; `compared` has the result."""
+        self._channel.send({"do": "map", "case": case, "part": part, "names": names, "wrong": wrong})
+
     def compared(self, limit_s: float) -> dict[str, Any]:
         """The result of the comparison that was started. Raises JudgeError."""
         return self._receive(limit_s, f"a comparison took over {limit_s:g} s")

@@ -5,15 +5,18 @@ The process is hostile: a reply that does not have its form was not written by t
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any
 
+from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
 
 _DEEPEST = 50
 """Nesting that no honest output reaches."""
 MOST_TRACED = 40
 """Lines, and launches, of a trace that is kept."""
+MOST_FAULTS = 50
 _RAISED = {
     "raised": str,
     "message": str,
@@ -55,20 +58,21 @@ _FORMS: dict[str, dict[str, Any]] = {
         "hunts": [str],
         "flags": {str: str},
         "builds": [{"name": str, "seconds": float, "error": str}],
-        "never_ran": [str],
-        "never_reached": [str],
+        "never_ran": [dict],
+        "never_reached": [dict],
         "resources": [(str, int, int, int, int, int, int, int)],
     },
 }
 
 
-def faults_of(reply: dict[str, Any]) -> list[tuple[str, str]]:
-    """Kind and words of the emulator's faults; what has another form is left out."""
-    faults = reply.get("faults", [])
-    pairs = (
-        [fault for fault in faults if _conforms(fault, [str]) and len(fault) == 2] if isinstance(faults, list) else []
-    )
-    return [(kind, words) for kind, words in pairs[:50]]
+def faults_of(reply: dict[str, Any]) -> list[Fault]:
+    """The emulator's faults; what has another form is left out."""
+    given = reply.get("faults", [])
+    faults = []
+    for one in given[:MOST_FAULTS] if isinstance(given, list) else []:
+        with contextlib.suppress(ValueError):
+            faults.append(Fault.from_json(one))
+    return faults
 
 
 def is_reply(verb: str, reply: dict[str, Any]) -> bool:

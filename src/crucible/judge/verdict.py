@@ -9,7 +9,9 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, get_args
 
+from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Launch, Line, Trace
+from crucible.judge.error_map import Along, ErrorMap, Fit, Match, Picture, Values
 from crucible.judge.evidence import (
     NOT_COMPARED,
     NOT_MEASURED,
@@ -87,6 +89,8 @@ class DoesNotBuild:
     kind: ClassVar[str] = "does-not-build"
     message: str
     """The compiler's first error."""
+    line: int = 0
+    """Of the candidate's file, 0 when it cannot be told."""
 
     @property
     def words(self) -> str:
@@ -99,6 +103,8 @@ class DoesNotImport:
 
     kind: ClassVar[str] = "does-not-import"
     message: str
+    line: int = 0
+    """Of the candidate's file, 0 when it cannot be told."""
 
     @property
     def words(self) -> str:
@@ -113,6 +119,8 @@ class Raises:
     stage: str
     """`forward` or `backward`."""
     message: str
+    line: int = 0
+    """Of the candidate's file, 0 when it cannot be told."""
 
     @property
     def words(self) -> str:
@@ -245,6 +253,8 @@ class Verdict:
     """What its kernels ask of memory; only of those that passed on the emulator."""
     resources: tuple[Resources, ...] = ()
     """Of the kernels that ran on the emulator, where nvcc could be asked."""
+    faults: tuple[Fault, ...] = ()
+    """What the emulator saw of its kernels, each once, kernels that never ran among them."""
     findings: tuple[Finding, ...] = ()
     build_s: float = 0.0
     """Seconds from the start of its process until ModelNew could be constructed."""
@@ -272,6 +282,8 @@ def to_json(value: Any) -> Any:
     """Plain JSON data of a record; unions are told apart by `kind` (outcomes) or by the class's name."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        if isinstance(value, Fault):
+            fields["what"] = fields.pop("kind")  # `kind` says which record it is
         tag = value.kind if isinstance(value, Outcome) else type(value).__name__
         return {"kind": tag, **fields}
     if isinstance(value, tuple | list):
@@ -283,7 +295,8 @@ _RECORDS: dict[str, type] = {
     **OUTCOMES,
     **{t.__name__: t for t in (TensorError, Compared, NotCompared, Speedup, Measured, NotMeasured)},
     **{t.__name__: t for t in (Kernel, Costs, Clocks, Resources, Finding, Floor, Verdict)},
-    **{t.__name__: t for t in (Trace, Launch, Line)},
+    **{t.__name__: t for t in (Trace, Launch, Line, Fault)},
+    **{t.__name__: t for t in (ErrorMap, Along, Values, Fit, Match, Picture)},
 }
 
 
@@ -292,6 +305,8 @@ def from_json(data: Any) -> Any:
     if isinstance(data, list):
         return tuple(from_json(item) for item in data)
     if isinstance(data, dict):
-        fields = dict(data)
-        return _RECORDS[fields.pop("kind")](**{name: from_json(item) for name, item in fields.items()})
+        fields = {name: from_json(item) for name, item in data.items() if name != "kind"}
+        if data["kind"] == Fault.__name__:
+            fields["kind"] = fields.pop("what")
+        return _RECORDS[data["kind"]](**fields)
     return data

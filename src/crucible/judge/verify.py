@@ -7,6 +7,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
 from crucible.judge.diagnostics import first_error
 from crucible.judge.evidence import Check, Compared, Finding, NotCompared, NotMeasured, TensorError
@@ -59,6 +60,8 @@ TIMED_ELEMENTS = 1 << 20
 """Compared of each tensor of a timed call: what is lazy shows in any part, and 1.76 GB would take 2 s (H200)."""
 MOST_WEIGHTS = 4
 """Whose order of reading is looked at: two forwards each."""
+MOST_MAPS = 4
+"""Of wrong tensors of one part of an answer."""
 ALL: dict[str, Any] = {"most": 0, "start": 0.0}
 _chance = random.SystemRandom()
 
@@ -73,17 +76,20 @@ class Verification:
     backward_failed: str = ""
     findings: list[Finding] = field(default_factory=list)
     multiple: float = 1.0
+    cases: tuple[str, ...] = ()
 
     @property
     def forward_check(self) -> Check:
-        return Compared(tuple(self.forward), self.multiple) if self.forward else NotCompared("not reached")
+        if not self.forward:
+            return NotCompared("not reached")
+        return Compared(tuple(self.forward), self.multiple, cases=self.cases)
 
     @property
     def backward_check(self) -> Check:
         if self.backward_failed:
             return NotCompared(self.backward_failed)
         if self.gradients or self.missing:
-            return Compared(tuple(self.gradients), self.multiple, self.missing)
+            return Compared(tuple(self.gradients), self.multiple, self.missing, self.cases)
         return NotCompared("not asked for")
 
 
@@ -112,12 +118,13 @@ class Verifier:
         self.description = description
         self.training = training
         self.emulated = emulated
-        self.faults: dict[str, str] = {}
-        """Words of what the emulator found, with the kind."""
+        self.faults: dict[str, Fault] = {}
+        """What the emulator found, by its words."""
         self.limits = process.limits
         self.sizes: Sizes = {}
         """What the case that runs, or ran last, has of its own."""
-        self.found = Verification(multiple=description["multiple"])
+        labels = tuple(case["label"] for case in description["cases"])
+        self.found = Verification(multiple=description["multiple"], cases=labels)
 
     def verify(self) -> Outcome:
         """Every case, the first one twice; the outcome is what stopped it, or a pass."""
@@ -134,7 +141,7 @@ class Verifier:
         finally:
             self.oracle.detach()
             self.found.findings += [
-                Finding(f"the emulator found: {kind}", words) for words, kind in self.faults.items()
+                Finding(f"the emulator found: {fault.kind}", words) for words, fault in self.faults.items()
             ]
 
     def _explained(self, outcome: Outcome) -> Outcome:
@@ -143,10 +150,11 @@ class Verifier:
             return NotJudged(f"{outcome.stage} took over {outcome.limit_s:g} s on the emulator")
         if isinstance(outcome, IllegalAccess | LaunchError):
             wanted = _REFUSED_KINDS if isinstance(outcome, LaunchError) else ()
-            words = next((w for w, kind in self.faults.items() if not wanted or kind in wanted), "")
+            words = next((w for w, fault in self.faults.items() if not wanted or fault.kind in wanted), "")
             return replace(outcome, message=f"{words} [{outcome.message}]") if words else outcome
         if isinstance(outcome, Wrong) and outcome.what == "nan":
-            unwritten = next((words for words, kind in self.faults.items() if kind.startswith("uninitialised")), "")
+            kinds = ((words, fault.kind) for words, fault in self.faults.items())
+            unwritten = next((words for words, kind in kinds if kind.startswith("uninitialised")), "")
             if unwritten:
                 return Incomplete(unwritten)
         return outcome
@@ -176,7 +184,7 @@ class Verifier:
 
     def _note_faults(self, reply: dict[str, Any]) -> None:
         if self.emulated:
-            self.faults.update({words: kind for kind, words in faults_of(reply)})
+            self.faults.update({fault.words: fault for fault in faults_of(reply)})
 
     def _case(self, case: dict[str, Any]) -> None:
         self.sizes = case["sizes"]
@@ -223,7 +231,7 @@ class Verifier:
     def _forward(self, case: dict[str, Any]) -> dict[str, Any]:
         """Compares the outputs that the worker holds. Raises Stop when they are not right."""
         seen = self._stream(case, "forward", [])
-        errors = [from_json(tensor) for tensor in seen["tensors"]]
+        errors = self._mapped(case, "forward", [], [from_json(tensor) for tensor in seen["tensors"]])
         self.found.forward += errors
         for error in errors:
             if not error.ok:
@@ -236,9 +244,10 @@ class Verifier:
         # On the emulator the second run takes blocks and threads in reverse: a race that matters shows.
         self._run(case, poison=False, schedule="reverse" if self.emulated else "forward")
         again = self._stream(case, "forward", [])
-        errors = [from_json(tensor) for tensor in again["tensors"]]
+        errors = self._mapped(case, "forward", [], [from_json(tensor) for tensor in again["tensors"]])
         for error in errors:
             if not error.ok:
+                self.found.forward.append(error)
                 raise Stop(
                     Wrong(
                         "not reproducible",
@@ -294,7 +303,7 @@ class Verifier:
 
     def _compare_gradients(self, case: dict[str, Any], names: list[str]) -> None:
         seen = self._stream(case, "gradient", names)
-        errors = [from_json(tensor) for tensor in seen["tensors"]]
+        errors = self._mapped(case, "gradient", names, [from_json(tensor) for tensor in seen["tensors"]])
         self.found.gradients += errors
         wrong = [error for error in errors if not error.ok]
         if wrong:
@@ -319,6 +328,30 @@ class Verifier:
         if "missing" in seen:
             raise Stop(Crashed(part, f"its results never arrived whole: {seen['missing']}"))
         return seen
+
+    def _mapped(
+        self, case: dict[str, Any], part: str, names: list[str], errors: list[TensorError]
+    ) -> list[TensorError]:
+        """The same with error maps of the worst that are wrong: the process is asked to send once more. Whatever goes
+        wrong with that changes no verdict."""
+        wrong = sorted((i for i, e in enumerate(errors) if not e.ok), key=lambda i: -errors[i].ratio)[:MOST_MAPS]
+        if not wrong:
+            return errors
+        self.oracle.start_map(
+            case["index"], part, names, [(i, list(e.worst_index), e.peak) for i, e in enumerate(errors) if i in wrong]
+        )
+        try:
+            self.process.start({"do": "send", "part": part, "names": names, "part_of": ALL})
+            reply = self.process.answer("send", f"another look at {part}", self.process.limits.run_s)
+            if "raised" in reply:
+                self.process.kill()  # closes the stream, so that the oracle stops waiting
+        except Ended:
+            pass  # the verdict is known
+        seen = self.oracle.compared(self.process.limits.oracle_s)
+        if seen["failed"]:
+            self._find("no error map: a second look at what is wrong failed", seen["failed"])
+        maps = {i: from_json(found) for i, found in seen["maps"]}
+        return [replace(error, map=maps[i]) if i in maps else error for i, error in enumerate(errors)]
 
     def _check_form(self, case: dict[str, Any], reply: dict[str, Any]) -> None:
         """Structure, dtype, shape, device, aliases and mutated inputs. Raises Stop."""
@@ -413,7 +446,7 @@ def stop_if_raised(reply: dict[str, Any], stage: str) -> None:
         raise Stop(IllegalAccess(message))
     if any(mark in reply["message"] for mark in _REFUSED_LAUNCH) and "CUDA" in reply["message"]:
         raise Stop(LaunchError(message))
-    raise Stop(Raises(stage, message))
+    raise Stop(Raises(stage, message, reply["line"]))
 
 
 def _wrong(error: TensorError, what: str, case: str, others: list[str] | None = None) -> Outcome:

@@ -290,13 +290,10 @@ class Worker:
             self.launched |= self.emulator.launched()
             self.emulator.forget()
 
-    def _faults(self) -> list[list[str]]:
-        """Kind and words of each fault since the last run began."""
-        return (
-            []
-            if self.emulator is None
-            else [[f.kind, f.words] for f in self.emulator.faults() if f.kind not in ("never-ran", "never-reached")]
-        )
+    def _faults(self) -> list[dict[str, Any]]:
+        """Each fault since the last run began."""
+        found = self.emulator.faults() if self.emulator else ()
+        return [fault.to_json() for fault in found if fault.kind not in ("never-ran", "never-reached")]
 
     def _resources(self) -> list[list[Any]]:
         """What nvcc says of each kernel that was launched, with how it was."""
@@ -315,17 +312,13 @@ class Worker:
             for one in launched
         ]
 
-    def _never_ran(self) -> list[str]:
-        """Kernels of the candidate's that nothing has launched, in words."""
-        if self.emulator is None:
-            return []
-        return [fault.words for fault in self.emulator.never_ran(self.launched)]
+    def _never_ran(self) -> list[dict[str, Any]]:
+        """Kernels of the candidate's that nothing has launched."""
+        return [fault.to_json() for fault in self.emulator.never_ran(self.launched)] if self.emulator else []
 
-    def _never_reached(self) -> list[str]:
-        """Barriers of kernels that ran to which no thread has come, in words."""
-        if self.emulator is None:
-            return []
-        return [fault.words for fault in self.emulator.never_reached(self.launched)]
+    def _never_reached(self) -> list[dict[str, Any]]:
+        """Barriers of kernels that ran to which no thread has come."""
+        return [fault.to_json() for fault in self.emulator.never_reached(self.launched)] if self.emulator else []
 
     @contextlib.contextmanager
     def _timing(self, request: dict[str, Any]) -> Iterator[TimedStep]:

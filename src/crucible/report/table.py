@@ -84,8 +84,15 @@ def _row(run: Run, rank: str, verdict: Verdict, rivals: list[str]) -> list[Text]
         *([Text(f"{share:.1%}" if share and verdict.evaluation else "-")] if run.ground.floors else []),
         Text(f"{verdict.forward.words}, {verdict.backward.words}"),
         Text(_error(verdict)),
-        Text(_words(verdict) if rank else _baseline_words(verdict)),
+        Text(_words(verdict) + _why(run, verdict) if rank else _baseline_words(verdict)),
     ]
+
+
+def _why(run: Run, verdict: Verdict) -> str:
+    """The first finding of what did not pass, and of the best, on a line of its own."""
+    found = run.explanations.get(verdict.candidate, ())
+    wanted = found and (not verdict.evaluation or verdict.candidate == run.best)
+    return f"\nwhy: {found[0].claim}" if wanted else ""
 
 
 def _words(verdict: Verdict) -> str:
