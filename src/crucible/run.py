@@ -146,6 +146,7 @@ def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
         "rank": rank,
         "forward": to_json(verdict.forward),
         "backward": to_json(verdict.backward),
+        "variant": to_json(verdict.variant),
         "timing": to_json(verdict.timing),
         "further_timings": [to_json(timing) for timing in verdict.further],
         "costs": to_json(verdict.costs),

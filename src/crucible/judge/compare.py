@@ -14,6 +14,8 @@ from crucible.judge.tree import raw_bytes, spread_part
 
 CHUNK_BYTES = 16 << 20
 """Candidate bytes held at a time: large enough for full PCIe speed, small beside any tensor that matters."""
+HEADS_BYTES = 64 << 20
+"""Of a candidate's answer, kept for a look at what it is the answer of."""
 PIECE_ELEMENTS = 4 << 20
 """Elements compared at a time: half a dozen float64 temporaries of it are alive at once."""
 POISON = {
@@ -142,8 +144,35 @@ class Difference:
         self.beyond_rule += count
 
 
+class Heads:
+    """The leading elements of an answer's tensors, flat, on the CPU."""
+
+    def __init__(self) -> None:
+        self.tensors: list[torch.Tensor] = []
+        self._left = HEADS_BYTES
+        self._filled = 0
+
+    def begin(self, expected: Expected) -> None:
+        """Makes room for the next tensor."""
+        elements = min(expected.values.numel(), self._left // expected.dtype.itemsize)
+        self.tensors.append(torch.empty(elements, dtype=expected.dtype))
+        self._left -= elements * expected.dtype.itemsize
+        self._filled = 0
+
+    def add(self, chunk: torch.Tensor) -> None:
+        """Takes the next elements of the tensor, as far as there is room."""
+        room = self.tensors[-1][self._filled : self._filled + chunk.numel()]
+        room.copy_(chunk[: room.numel()])
+        self._filled += room.numel()
+
+
 def read_stream(
-    descriptor: int, expected: list[Expected], rules: list[Expected], device: torch.device, timeout_s: float
+    descriptor: int,
+    expected: list[Expected],
+    rules: list[Expected],
+    device: torch.device,
+    timeout_s: float,
+    heads: Heads | None = None,
 ) -> list[tuple[Difference, Difference | None]]:
     """Compares the tensors of a stream in order, each by its own tolerance and, where `rules` has one, by the
     benchmark's too. Raises ChannelTimeout, or EOFError when bytes are missing."""
@@ -152,6 +181,8 @@ def read_stream(
     found: list[tuple[Difference, Difference | None]] = []
     for i, one in enumerate(expected):
         difference, rule = Difference(one), Difference(rules[i]) if rules else None
+        if heads is not None:
+            heads.begin(one)
         left = one.nbytes
         while left:
             size = min(left, CHUNK_BYTES)
@@ -161,6 +192,8 @@ def read_stream(
             difference.add(chunk)
             if rule is not None:
                 rule.add(chunk)
+            if heads is not None:
+                heads.add(chunk)
             left -= size
         found.append((difference, rule))
     return found

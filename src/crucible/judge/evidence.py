@@ -92,6 +92,46 @@ NOT_COMPARED = NotCompared("not reached")
 
 
 @dataclass(frozen=True)
+class Variant:
+    """The function that a wrong answer is the answer of: the reference with an edit or two."""
+
+    words: str
+    """`the reference with gelu(approximate='tanh') in place of 'none' (reference.py:27)`."""
+    edits: tuple[str, ...]
+    """Each in words, without its line."""
+    lines: tuple[int, ...]
+    """Of the reference's file."""
+    measure: str
+    """`relative L2` or `peak`, whichever the answer is further off in; under `kernelbench` peak counts tolerances."""
+    error_to_reference: float
+    error_to_variant: float
+    allowed: float
+    part: str = ""
+    """What of the answer was looked at (`the first 2 of 128 batch items`); "" for all of it."""
+    alike: tuple[str, ...] = ()
+    """Other variants that the answer cannot be told apart from, in words."""
+
+    @property
+    def evidence(self) -> str:
+        """What it is, with both errors."""
+        errors = f"{self.error_to_variant:.2g} from that in {self.measure}, {self.error_to_reference:.2g} from the"
+        limits = f"reference, {self.allowed:.2g} allowed"
+        where = f"; seen on {self.part}" if self.part else ""
+        alike = f"; so does {'; or '.join(self.alike)}" if self.alike else ""
+        return f"{self.words} gives it: {errors} {limits}{where}{alike}"
+
+
+@dataclass(frozen=True)
+class NoVariant:
+    """No variant of the reference is known to be what was computed, and why."""
+
+    reason: str
+
+
+NO_VARIANT = NoVariant("only a wrong forward is looked up")
+
+
+@dataclass(frozen=True)
 class Speedup:
     """How many times faster than a baseline that took turns with it in the same run."""
 

@@ -22,11 +22,12 @@ from crucible.errors import TaskError
 from crucible.judge import power
 from crucible.judge.answers import Answers, Case, Vault
 from crucible.judge.channel import Channel, ChannelClosed, ChannelTimeout
-from crucible.judge.compare import Expected, read_stream
-from crucible.judge.evidence import Finding
+from crucible.judge.compare import Expected, Heads, read_stream
+from crucible.judge.evidence import Finding, NoVariant, Variant
 from crucible.judge.influence import can_be_moved, reached
 from crucible.judge.reference import Reference, blamed_on_task, seed_all
 from crucible.judge.tree import NotPlain, copy_moved, put_together, take_apart, write_bundle
+from crucible.judge.variants import look_up
 from crucible.judge.verdict import to_json
 from crucible.rates import measure
 from crucible.roofline import floor
@@ -77,6 +78,8 @@ class Oracle:
         """Whether the user chose these: then one that the reference refuses is an error."""
         self.secrets: list[list[int]] = settings["secrets"]
         """For forward, and for forward+backward in training."""
+        self.heads = Heads()
+        """Of the forward that was compared last."""
         self.timed: list[Case] = []
         """Cases that candidates are given only while they are timed, among many like them."""
 
@@ -144,8 +147,10 @@ class Oracle:
         rule = case.rule if forward else []
         most, start = request["part_of"]["most"], request["part_of"]["start"]
         expected, rule = ([e.part(most, start) for e in given] for given in (expected, rule))
+        self.heads = Heads()
         try:
-            found = read_stream(stream, expected, rule, self.device, STREAM_TIMEOUT_S)
+            kept = self.heads if forward and not most else None
+            found = read_stream(stream, expected, rule, self.device, STREAM_TIMEOUT_S, kept)
         except (ChannelTimeout, EOFError) as error:
             return {"missing": str(error) or "nothing arrived"}
         return {
@@ -166,6 +171,13 @@ class Oracle:
             return self.reference.evaluate({**case.state, weight: value}, case.inputs).outputs[0].tensor
 
         return reached(answer, case.state[weight])
+
+    def variant(self, case: int) -> Variant | NoVariant:
+        """What the forward that was compared last, in this case, is the answer of."""
+        try:
+            return look_up(self.answers, self.cases[case], self.heads.tensors)
+        except Exception as error:  # noqa: BLE001 - an aid only, and the reference runs in a way it may not allow
+            return NoVariant(f"{type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}")
 
     # --- cases
 
@@ -401,6 +413,8 @@ def serve(channel: Channel) -> None:
             channel.send({"floors": oracle.floors()})
         elif oracle is not None and request["do"] == "influence":
             channel.send({"reached": oracle.influence(request["weight"])})
+        elif oracle is not None and request["do"] == "variant":
+            channel.send({"variant": to_json(oracle.variant(request["case"]))})
         elif oracle is not None:
             channel.send(oracle.compare(request, stream))
 

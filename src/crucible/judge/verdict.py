@@ -11,6 +11,7 @@ from typing import Any, ClassVar, get_args
 
 from crucible.emulator.trace import Launch, Line, Trace
 from crucible.judge.evidence import (
+    NO_VARIANT,
     NOT_COMPARED,
     NOT_MEASURED,
     Check,
@@ -22,10 +23,12 @@ from crucible.judge.evidence import (
     Measured,
     NotCompared,
     NotMeasured,
+    NoVariant,
     Resources,
     Speedup,
     TensorError,
     Timing,
+    Variant,
 )
 from crucible.roofline import Floor
 
@@ -236,6 +239,8 @@ class Verdict:
     outcome: Outcome
     forward: Check = NOT_COMPARED
     backward: Check = NOT_COMPARED
+    variant: Variant | NoVariant = NO_VARIANT
+    """What it computes in place of the reference, where that is a variant of it."""
     timing: Timing = NOT_MEASURED
     """What the Runtime column says: forward, or forward+backward where the task asks for training."""
     further: tuple[Timing, ...] = ()
@@ -283,6 +288,7 @@ _RECORDS: dict[str, type] = {
     **OUTCOMES,
     **{t.__name__: t for t in (TensorError, Compared, NotCompared, Speedup, Measured, NotMeasured)},
     **{t.__name__: t for t in (Kernel, Costs, Clocks, Resources, Finding, Floor, Verdict)},
+    **{t.__name__: t for t in (Variant, NoVariant)},
     **{t.__name__: t for t in (Trace, Launch, Line)},
 }
 
