@@ -114,11 +114,11 @@ class Variant:
     @property
     def evidence(self) -> str:
         """What it is, with both errors."""
-        errors = f"{self.error_to_variant:.2g} from that in {self.measure}, {self.error_to_reference:.2g} from the"
-        limits = f"reference, {self.allowed:.2g} allowed"
-        where = f"; seen on {self.part}" if self.part else ""
-        alike = f"; so does {'; or '.join(self.alike)}" if self.alike else ""
-        return f"{self.words} gives it: {errors} {limits}{where}{alike}"
+        verb = "equals" if self.error_to_variant <= self.allowed else "is near"
+        errors = f"{self.error_to_variant:.2g} from that and {self.error_to_reference:.2g} from the reference"
+        where = f", on {self.part}" if self.part else ""
+        alike = f"; it cannot be told apart from {'; or '.join(self.alike)}" if self.alike else ""
+        return f"it {verb} {self.words}: {errors} in {self.measure}, {self.allowed:.2g} allowed{where}{alike}"
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ from crucible.judge.recorded import Change, Recording, Values
 
 MOST_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 22}
 """Of an answer, by the oracle's device: of a larger one its leading batch items are looked at, one at least."""
-SEARCH_S = 3.0
-"""Seconds after which nothing further is tried: single edits come first."""
+SINGLES_S, PAIRS_S = 10.0, 3.0
+"""Seconds for single edits, of which all should be tried (the three tasks at their small sizes: 0.5 s on a CPU), and for
+pairs."""
 EXPLAINED = 0.5
 """Of the error (L2), what may be left against a variant."""
 EXPLAINED_BY_ROUNDING = 0.3
@@ -105,11 +106,12 @@ class Search:
         self.complete = True
         self.wrong, self.error = _distance(expected, answers)
         self.places = [_places(e, a) for e, a in zip(expected, answers, strict=True)]
+        """The elements that are looked at first: where the answer is worst, and some at random."""
         self.answered = self._at_places(answers)
         self.right = self._at_places([e.values for e in expected])
         self.allowed = torch.cat([_allowed(e, where) for e, where in zip(expected, self.places, strict=True)])
         """Of the reference, at the places that are looked at first."""
-        self.deadline = time.monotonic() + SEARCH_S
+        self.deadline = 0.0
 
     def run(self) -> Variant | NoVariant:
         """The variant, with all others that the answer cannot be told apart from."""
@@ -124,8 +126,8 @@ class Search:
         matches = matches or self._pairs(useful)
         if matches:
             return self._variant(sorted(matches, key=lambda match: match.error))
-        depth = "one or two edits" if self.complete else "one edit or some pairs (the time was up)"
-        return NoVariant(f"none of {self.tried} variants with {depth} is what it computes")
+        end = "" if self.complete else ", when the time was up"
+        return NoVariant(f"none of {self.tried} variants, with one edit or two, is what it computes{end}")
 
     # --- the search
 
@@ -133,6 +135,7 @@ class Search:
         """The edits after which the answer is right, and those that change the result at all."""
         edits = list(general_edits(self.recording))
         edits += [edit for index in range(len(self.recording.steps)) for edit in edits_of(self.recording, index)]
+        self.deadline = time.monotonic() + SINGLES_S
         matches, useful, seen = [], [], set[bytes]()
         for edit in sorted(edits, key=lambda edit: edit.rank):
             if self._is_late():
@@ -152,6 +155,7 @@ class Search:
     def _pairs(self, useful: list[Edit]) -> list[Match]:
         """Pairs of edits after which the answer is right, the likely ones first; the search ends with a rank in which
         there are some."""
+        self.deadline = time.monotonic() + PAIRS_S
         for rank in sorted({one.rank + other.rank for one in useful for other in useful}):
             matches: list[Match] = []
             for one, others in _partners(useful, rank):
@@ -199,7 +203,7 @@ class Search:
         return self._at_places(self._outputs(values))
 
     def _at_places(self, flat: Sequence[torch.Tensor]) -> torch.Tensor:
-        picked = [tensor[where].to("cpu", torch.float64) for tensor, where in zip(flat, self.places, strict=True)]
+        picked = [tensor.index_select(0, where).to("cpu", torch.float64) for tensor, where in zip(flat, self.places, strict=True)]
         return torch.cat(picked)
 
     def _match(self, edits: tuple[Edit, ...], values: Values, sample: torch.Tensor) -> Match | None:
