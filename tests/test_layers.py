@@ -39,6 +39,7 @@ WITH_TORCH = {
     "windows",
     "folds",
     "variants",
+    "gradient_variants",
     "reference",
     "answers",
     "oracle",

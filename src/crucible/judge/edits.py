@@ -162,8 +162,7 @@ def _carried(recording: Recording, step: Step, through: int | None) -> str:
     result = first_result(recording, step)
     for name, value in step.args.items():
         if isinstance(value, Slot) and (through is None or value.index == through):
-            computed = not recording.source_of(value) or recording.source_of(value).startswith("input[")
-            if computed and recording.values[value.index].shape == result.shape and not step.moves_only:
+            if recording.values[value.index].shape == result.shape and not step.moves_only:
                 return name
     return ""
 

@@ -128,7 +128,7 @@ class NoVariant:
     reason: str
 
 
-NO_VARIANT = NoVariant("only a wrong forward is looked up")
+NO_VARIANT = NoVariant("only wrong values are looked up")
 
 
 @dataclass(frozen=True)

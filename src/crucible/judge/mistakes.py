@@ -29,7 +29,8 @@ _MODES: dict[str, tuple[Any, ...]] = {
     "epsilon": EPSILONS,
 }
 """Arguments with the values that they are often given by mistake, whatever the operation."""
-_NOT_ARITHMETIC = ("layout", "device", "dtype", "memory_format", "pin_memory", "half_to_float", "keepdim", "dim")
+_PLAIN_NUMBERS = ("number", "float", "bool", "str")
+"""What an argument's type is called whose default is worth a try: sizes and dimensions are not."""
 
 
 def edits_of(recording: Recording, index: int) -> Iterator[Edit]:
@@ -50,8 +51,10 @@ def _other_arguments(index: int, step: Step) -> Iterator[Edit]:
             continue
         wanted = list(_MODES.get(name, ()))
         default = argument.default_value if argument.has_default_value() else None
-        if isinstance(default, bool | str | int | float) and name not in _NOT_ARITHMETIC:
+        if isinstance(default, bool | str | int | float) and str(argument.type) in _PLAIN_NUMBERS:
             wanted.append(default)
+        if name == "training" and not isinstance(step.args.get("running_mean"), Slot):
+            continue  # there is nothing else to normalise by
         for other in dict.fromkeys(wanted):
             if other != value:
                 yield with_arguments(index, step, {name: other})
@@ -108,16 +111,15 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 
 def _arithmetic(recording: Recording, index: int, step: Step) -> Iterator[Edit]:
     if step.name in ("sub", "div"):
-        function = _ARITHMETIC[step.name]
         words = f"the operands of {step.name} exchanged"
-        yield around(index, words, lambda call, run: function(call["other"], call["self"]), POSSIBLE)
+        yield around(index, words, _on_two(_ARITHMETIC[step.name], "other", "self"), POSSIBLE)
     for name, function in _ARITHMETIC.items():
         if name != step.name:
             yield around(index, f"{name} in place of {step.name}", _on_two(function), SELDOM)
 
 
-def _on_two(function: Callable[[Any, Any], Any]) -> Around:
-    return lambda call, run: function(call["self"], call["other"])
+def _on_two(function: Callable[[Any, Any], Any], left: str = "self", right: str = "other") -> Around:
+    return lambda call, run: function(call[left], call[right])
 
 
 def _joined(recording: Recording, index: int, step: Step) -> Iterator[Edit]:

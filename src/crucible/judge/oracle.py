@@ -24,6 +24,7 @@ from crucible.judge.answers import Answers, Case, Vault
 from crucible.judge.channel import Channel, ChannelClosed, ChannelTimeout
 from crucible.judge.compare import Expected, Heads, read_stream
 from crucible.judge.evidence import Finding, NoVariant, Variant
+from crucible.judge.gradient_variants import look_up_gradients
 from crucible.judge.influence import can_be_moved, reached
 from crucible.judge.reference import Reference, blamed_on_task, seed_all
 from crucible.judge.tree import NotPlain, copy_moved, put_together, take_apart, write_bundle
@@ -79,7 +80,9 @@ class Oracle:
         self.secrets: list[list[int]] = settings["secrets"]
         """For forward, and for forward+backward in training."""
         self.heads = Heads()
-        """Of the forward that was compared last."""
+        """Of what was compared last and whole."""
+        self.heads_of: dict[str, Any] = {}
+        """The request that it was compared by."""
         self.timed: list[Case] = []
         """Cases that candidates are given only while they are timed, among many like them."""
 
@@ -147,10 +150,9 @@ class Oracle:
         rule = case.rule if forward else []
         most, start = request["part_of"]["most"], request["part_of"]["start"]
         expected, rule = ([e.part(most, start) for e in given] for given in (expected, rule))
-        self.heads = Heads()
+        self.heads, self.heads_of = Heads(), request
         try:
-            kept = self.heads if forward and not most else None
-            found = read_stream(stream, expected, rule, self.device, STREAM_TIMEOUT_S, kept)
+            found = read_stream(stream, expected, rule, self.device, STREAM_TIMEOUT_S, None if most else self.heads)
         except (ChannelTimeout, EOFError) as error:
             return {"missing": str(error) or "nothing arrived"}
         return {
@@ -172,10 +174,14 @@ class Oracle:
 
         return reached(answer, case.state[weight])
 
-    def variant(self, case: int) -> Variant | NoVariant:
-        """What the forward that was compared last, in this case, is the answer of."""
+    def variant(self, case: int, part: str) -> Variant | NoVariant:
+        """What the part (`forward`, `gradient`) that was compared last, in this case, is the answer of."""
+        if (self.heads_of.get("case"), self.heads_of.get("part")) != (case, part):
+            return NoVariant("it was never compared")
         try:
-            return look_up(self.answers, self.cases[case], self.heads.tensors)
+            if part == "forward":
+                return look_up(self.answers, self.cases[case], self.heads.tensors)
+            return look_up_gradients(self.answers, self.cases[case], self.heads_of["names"], self.heads.tensors)
         except Exception as error:  # noqa: BLE001 - an aid only, and the reference runs in a way it may not allow
             return NoVariant(f"{type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}")
 
@@ -414,7 +420,7 @@ def serve(channel: Channel) -> None:
         elif oracle is not None and request["do"] == "influence":
             channel.send({"reached": oracle.influence(request["weight"])})
         elif oracle is not None and request["do"] == "variant":
-            channel.send({"variant": to_json(oracle.variant(request["case"]))})
+            channel.send({"variant": to_json(oracle.variant(request["case"], request["part"]))})
         elif oracle is not None:
             channel.send(oracle.compare(request, stream))
 

@@ -68,6 +68,10 @@ class Step:
 Change = Callable[[Step], Step]
 
 
+class Unfit(Exception):
+    """A change that the rest of the reference cannot take."""
+
+
 @dataclass(frozen=True)
 class Recording:
     """A run of the reference that can be repeated."""
@@ -82,7 +86,12 @@ class Recording:
 
     def replay(self, changes: Mapping[int, Sequence[Change]], known: Values, anew: frozenset[int]) -> Values:
         """The slots' values with changes to the steps of these numbers. `known` are the values without the changes to
-        the steps `anew`: only these and what depends on them is computed. Raises what PyTorch raises."""
+        the steps `anew`: only these and what depends on them is computed.
+
+        Each result must have the form of the reference's and no changed integers may be read, since PyTorch's inner
+        operations check little of what they are given: an index out of range would cost a GPU's context. Raises
+        Unfit, and what PyTorch raises.
+        """
         values = list(known)
         fresh: set[int] = set()
         for index, step in enumerate(self.steps):
@@ -90,8 +99,13 @@ class Recording:
                 continue
             for change in changes.get(index, ()):
                 step = change(step)
+            for slot in fresh & step.reads:
+                if not (values[slot].is_floating_point() or values[slot].dtype == torch.bool):
+                    raise Unfit(f"changed integers into {step.name}")
             given = tensors_in(step.run(resolved(step.args, values)))
             for slot, value in zip_longest(step.results, given[: len(step.results)]):
+                if value is not None and not _alike(value, self.values[slot]):
+                    raise Unfit(f"another form of result of {step.name}")
                 values[slot] = value
             fresh.update(step.results)
         return values
@@ -117,8 +131,14 @@ def record(forward: Callable[[], list[torch.Tensor]], sources: Mapping[str, torc
     steps = _needed(recorder.steps, outputs)
     values: Values = [recorder.given.get(slot) for slot in range(recorder.slots)]
     # Run once more, since operations in place have changed what they read by now.
-    known = Recording(steps, names, outputs, values).replay({}, values, frozenset(range(len(steps))))
-    return Recording(steps, names, outputs, known)
+    return Recording(steps, names, outputs, _run(steps, values))
+
+
+def _run(steps: list[Step], values: Values) -> Values:
+    for step in steps:
+        for slot, value in zip(step.results, tensors_in(step.run(resolved(step.args, values))), strict=True):
+            values[slot] = value
+    return values
 
 
 def run_op(op: OpOverload, call: Call) -> Any:
@@ -245,6 +265,11 @@ def _out_of_place(op: OpOverload) -> OpOverload:
 
 def _is_written(argument: Any) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def _alike(made: Any, value: Any) -> bool:
+    tensors = isinstance(made, torch.Tensor) and isinstance(value, torch.Tensor)
+    return tensors and made.shape == value.shape and made.dtype == value.dtype
 
 
 def _copied(value: Any) -> Any:

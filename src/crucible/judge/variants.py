@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -23,12 +24,12 @@ from crucible.judge.recorded import Change, Recording, Values
 MOST_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 22}
 """Of an answer, by the oracle's device: of a larger one its leading batch items are looked at, one at least."""
 SINGLES_S, PAIRS_S = 10.0, 3.0
-"""Seconds for single edits, of which all should be tried (the three tasks at their small sizes: 0.5 s on a CPU), and for
-pairs."""
+"""Seconds of this thread, however busy the machine, for single edits, of which all should be tried (the three tasks at
+their small sizes: 0.5 to 2 s), and for pairs."""
 EXPLAINED = 0.5
 """Of the error (L2), what may be left against a variant."""
 EXPLAINED_BY_ROUNDING = 0.3
-"""The same for a variant that rounds. Values within float32's roundoff of a rounding edge go either way, so the
+"""The same for a variant that only rounds. Values within float32's roundoff of a rounding edge go either way, so the
 tolerance, which knows of no edges, need not be met."""
 WORST, ANYWHERE = 1024, 3072
 """Elements looked at first: where the answer is worst, and at random."""
@@ -42,7 +43,7 @@ MOST_ALIKE = 8
 def look_up(answers: Answers, case: Case, heads: list[torch.Tensor]) -> Variant | NoVariant:
     """The variant of the reference whose answer, in a case, begins with `heads`. Raises what the reference raises."""
     found: Variant | NoVariant = NoVariant("one batch item of it is too large to look at")
-    for items in _items(case, heads):
+    for items in _items(case, heads, MOST_ELEMENTS[answers.reference.device.type]):
         recording, expected, mine, part = _leading(answers, case, heads, items)
         found = Search(recording, expected, mine, Path(answers.reference.path).name).run()
         if isinstance(found, Variant):
@@ -52,16 +53,15 @@ def look_up(answers: Answers, case: Case, heads: list[torch.Tensor]) -> Variant 
     return found
 
 
-def _items(case: Case, heads: list[torch.Tensor]) -> list[int]:
+def _items(case: Case, heads: list[torch.Tensor], most: int) -> list[int]:
     """How many leading batch items to look at, and at how many if these do not stand for themselves; 0 is all."""
     total = batch_size(case.inputs) or 0
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     whole = [0] if all(h.numel() == e.values.numel() for h, e in zip(heads, case.outputs, strict=True)) else []
     elements = sum(e.values.numel() for e in case.outputs)
-    if not total or (whole and elements <= MOST_ELEMENTS[device]) or any(e.shape[:1] != (total,) for e in case.outputs):
+    if not total or (whole and elements <= most) or any(e.shape[:1] != (total,) for e in case.outputs):
         return whole
     fit = min(h.numel() * total // max(1, e.values.numel()) for h, e in zip(heads, case.outputs, strict=True))
-    items = min(fit, max(1, MOST_ELEMENTS[device] * total // elements))
+    items = min(fit, max(1, most * total // elements))
     return [items, *whole] if items else whole
 
 
@@ -78,7 +78,8 @@ def _leading(
         shape = (items, *whole.shape[1:]) if items else whole.shape
         expected.append(replace(whole, values=whole.values[:count], shape=shape))
         mine.append(head[:count].to(reference.device))
-    return recording, expected, mine, f"the first {items} of {total} batch items" if items else ""
+    part = f"the first of {total} batch items" if items == 1 else f"the first {items} of {total} batch items"
+    return recording, expected, mine, part if items else ""
 
 
 @dataclass(frozen=True)
@@ -90,21 +91,31 @@ class Match:
     """What is left of the error, L2."""
     worst: TensorError
 
+    @property
+    def order(self) -> tuple[float, int]:
+        """The least error first; what is alike in that, by how likely it is."""
+        return float(f"{self.error:.0e}"), sum(edit.rank for edit in self.edits)
+
 
 class Search:
     """One wrong answer, or its leading batch items, against the variants of a recorded run."""
+
+    what = "the reference"
+    """Whose variants are tried."""
 
     def __init__(
         self, recording: Recording, expected: Sequence[Expected], answers: Sequence[torch.Tensor], path: str
     ) -> None:
         """`expected` are the oracle's outputs for that run, `answers` the candidate's: flat, on one device."""
         self.recording = recording
+        self.base = self._base()
+        """What a replay without edits gives."""
         self.expected = expected
         self.answers = answers
         self.path = path
         self.tried = 0
         self.complete = True
-        self.wrong, self.error = _distance(expected, answers)
+        self.wrong, self.error = distance(expected, answers)
         self.places = [_places(e, a) for e, a in zip(expected, answers, strict=True)]
         """The elements that are looked at first: where the answer is worst, and some at random."""
         self.answered = self._at_places(answers)
@@ -119,13 +130,13 @@ class Search:
             return NoVariant("the answer has NaN")
         if self.wrong.ok:
             return NoVariant("what was looked at of the answer is right")
-        replayed, _ = _distance(self.expected, self._outputs(self.recording.values))
+        replayed, _ = distance(self.expected, self._outputs(self.base))
         if not replayed.ok:
             return NOT_REPEATED
         matches, useful = self._singles()
         matches = matches or self._pairs(useful)
         if matches:
-            return self._variant(sorted(matches, key=lambda match: match.error))
+            return self._variant(sorted(matches, key=lambda match: match.order))
         end = "" if self.complete else ", when the time was up"
         return NoVariant(f"none of {self.tried} variants, with one edit or two, is what it computes{end}")
 
@@ -133,17 +144,15 @@ class Search:
 
     def _singles(self) -> tuple[list[Match], list[Edit]]:
         """The edits after which the answer is right, and those that change the result at all."""
-        edits = list(general_edits(self.recording))
-        edits += [edit for index in range(len(self.recording.steps)) for edit in edits_of(self.recording, index)]
-        self.deadline = time.monotonic() + SINGLES_S
+        self.deadline = time.thread_time() + SINGLES_S
         matches, useful, seen = [], [], set[bytes]()
-        for edit in sorted(edits, key=lambda edit: edit.rank):
+        for edit in sorted(self._edits(), key=lambda edit: edit.rank):
             if self._is_late():
                 break
-            values = self._replayed((edit,), self.recording.values, edit)
-            sample = None if values is None else self._sampled(values)
-            if values is None or sample is None:
+            values = self._replayed((edit,), self.base, edit)
+            if values is None:
                 continue
+            sample = self._sampled(values)
             if match := self._match((edit,), values, sample):
                 matches.append(match)
             key = sample.numpy().tobytes()
@@ -155,24 +164,24 @@ class Search:
     def _pairs(self, useful: list[Edit]) -> list[Match]:
         """Pairs of edits after which the answer is right, the likely ones first; the search ends with a rank in which
         there are some."""
-        self.deadline = time.monotonic() + PAIRS_S
+        self.deadline = time.thread_time() + PAIRS_S
         for rank in sorted({one.rank + other.rank for one in useful for other in useful}):
             matches: list[Match] = []
             for one, others in _partners(useful, rank):
-                first = self._replayed((one,), self.recording.values, one)
+                first = self._replayed((one,), self.base, one)
                 for other in others if first is not None else ():
                     if self._is_late():
                         return matches
                     values = self._replayed((one, other), first or [], other)
-                    sample = None if values is None else self._sampled(values)
-                    if values is not None and sample is not None and (m := self._match((one, other), values, sample)):
-                        matches.append(m)
+                    match = values and self._match((one, other), values, self._sampled(values))
+                    if match:
+                        matches.append(match)
             if matches:
                 return matches
         return []
 
     def _is_late(self) -> bool:
-        if time.monotonic() > self.deadline:
+        if time.thread_time() > self.deadline:
             self.complete = False
         return not self.complete
 
@@ -184,34 +193,46 @@ class Search:
             for index, change in edit.changes.items():
                 changes.setdefault(index, []).append(change)
         try:
-            with torch.no_grad():
-                return self.recording.replay(changes, known, frozenset(new.changes))
+            return self._replay(changes, known, frozenset(new.changes))
         except Exception:  # noqa: BLE001 - an edit may fit neither shapes nor dtypes, and PyTorch raises anything then
             return None
+
+    # --- what is compared: outputs here, gradients in another kind of search
+
+    def _base(self) -> Values:
+        return self.recording.values
+
+    def _edits(self) -> Iterator[Edit]:
+        yield from general_edits(self.recording)
+        for index in range(len(self.recording.steps)):
+            yield from edits_of(self.recording, index)
+
+    def _replay(self, changes: dict[int, list[Change]], known: Values, anew: frozenset[int]) -> Values:
+        with torch.no_grad():
+            return self.recording.replay(changes, known, anew)
+
+    def _results(self, values: Values) -> list[Any]:
+        return [values[slot] for slot in self.recording.outputs]
 
     # --- comparison
 
     def _outputs(self, values: Values) -> list[torch.Tensor]:
-        return [values[slot].reshape(-1) for slot in self.recording.outputs]
+        return [result.reshape(-1) for result in self._results(values)]
 
-    def _sampled(self, values: Values) -> torch.Tensor | None:
-        """The outputs at the places that are looked at first; None where the outputs are of another form."""
-        for slot in self.recording.outputs:
-            made, wanted = values[slot], self.recording.values[slot]
-            if not isinstance(made, torch.Tensor) or made.shape != wanted.shape or made.dtype != wanted.dtype:
-                return None
+    def _sampled(self, values: Values) -> torch.Tensor:
+        """The outputs at the places that are looked at first."""
         return self._at_places(self._outputs(values))
 
     def _at_places(self, flat: Sequence[torch.Tensor]) -> torch.Tensor:
-        picked = [tensor.index_select(0, where).to("cpu", torch.float64) for tensor, where in zip(flat, self.places, strict=True)]
-        return torch.cat(picked)
+        picked = [t.index_select(0, where.to(t.device)) for t, where in zip(flat, self.places, strict=True)]
+        return torch.cat([values.to("cpu", torch.float64) for values in picked])
 
     def _match(self, edits: tuple[Edit, ...], values: Values, sample: torch.Tensor) -> Match | None:
-        rounds = any(edit.rounds for edit in edits)
+        rounds = len(edits) == 1 and edits[0].rounds
         share = EXPLAINED_BY_ROUNDING if rounds else EXPLAINED
         if not float((sample - self.answered).norm()) <= share * float((self.right - self.answered).norm()):
             return None
-        worst, error = _distance(self._against(values), self.answers)
+        worst, error = distance(self._against(values), self.answers)
         if worst.nan or not error <= share * self.error or not (worst.ok or rounds):
             return None
         return Match(edits, error, worst) if self._is_told_apart(values, sample) else None
@@ -220,7 +241,7 @@ class Search:
         """Whether the reference's own output would be refused if the variant were the reference."""
         if float(((sample - self.right).abs() / self.allowed).max()) > PLAINLY:
             return True
-        difference, _ = _distance(self._against(values), self._outputs(self.recording.values))
+        difference, _ = distance(self._against(values), self._outputs(self.base))
         return not difference.ok
 
     def _against(self, values: Values) -> list[Expected]:
@@ -247,7 +268,11 @@ class Search:
         )
 
     def _words(self, match: Match) -> str:
-        return "the reference with " + " and ".join(f"{edit.words}{self._at(edit)}" for edit in match.edits)
+        places = [self._at(edit) for edit in match.edits]
+        if len(set(places)) == 1:
+            places[:-1] = [""] * (len(places) - 1)
+        parts = [f"{edit.words}{place}" for edit, place in zip(match.edits, places, strict=True)]
+        return f"{self.what} with {' and '.join(parts)}"
 
     def _at(self, edit: Edit) -> str:
         lines = dict.fromkeys(line for i in sorted(edit.changes) if (line := self.recording.steps[i].line))
@@ -264,7 +289,7 @@ def _partners(edits: list[Edit], rank: int) -> Iterator[tuple[Edit, list[Edit]]]
             yield one, others
 
 
-def _distance(expected: Sequence[Expected], answers: Sequence[torch.Tensor]) -> tuple[TensorError, float]:
+def distance(expected: Sequence[Expected], answers: Sequence[torch.Tensor]) -> tuple[TensorError, float]:
     """The worst tensor, and the L2 distance of all."""
     found = [Difference(e) for e in expected]
     for difference, answer in zip(found, answers, strict=True):
@@ -277,13 +302,13 @@ def _places(expected: Expected, answer: torch.Tensor) -> torch.Tensor:
     """The elements that are looked at first."""
     wide = answer.to(torch.float64) - expected.values.to(answer.device, torch.float64)
     worst = wide.abs().nan_to_num(0.0).topk(min(WORST, wide.numel())).indices
-    anywhere = torch.randint(max(1, wide.numel()), (min(ANYWHERE, wide.numel()),), device=answer.device)
-    return torch.cat([worst, anywhere])
+    anywhere = torch.randint(max(1, wide.numel()), (min(ANYWHERE, wide.numel()),))
+    return torch.cat([worst.cpu(), anywhere])
 
 
 def _allowed(expected: Expected, where: torch.Tensor) -> torch.Tensor:
     """What an element may differ by (peak; the benchmark's rule; half of one for integers)."""
-    magnitude = expected.values[where.to(expected.values.device)].to("cpu", torch.float64).abs()
+    magnitude = expected.values[where].to(torch.float64).abs()
     if not expected.dtype.is_floating_point:
         return torch.full_like(magnitude, 0.5)
     if expected.absolute is not None:

@@ -164,12 +164,15 @@ class Verifier:
         return outcome
 
     def _look_for_variant(self, outcome: Outcome) -> None:
-        """A wrong forward is looked up among the variants of the reference."""
-        if not isinstance(outcome, Wrong) or outcome.what != "forward":
+        """A wrong forward, or wrong gradients, are looked up among the variants of the reference."""
+        if not isinstance(outcome, Wrong) or outcome.what not in ("forward", "gradient"):
             return
-        self.found.variant = from_json(self.oracle.variant(self.found.forward[-1].case, self.limits.oracle_s))
+        case = self.found.forward[-1].case
+        self.found.variant = from_json(self.oracle.variant(case, outcome.what, self.limits.oracle_s))
         if isinstance(self.found.variant, Variant):
-            self._find("it computes another function than the reference", self.found.variant.evidence)
+            what = "computes another function than the reference"
+            claim = f"it {what}" if outcome.what == "forward" else f"its backward {what}'s"
+            self._find(claim, self.found.variant.evidence)
 
     def _look_at_weights(self, outcome: Outcome) -> None:
         """On the emulator a wrong forward is asked whether it reads a weight in another order than the reference."""
