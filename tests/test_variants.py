@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,15 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import crucible
-from crucible.judge import variants
+from crucible.judge import compare, variants
 from crucible.judge.compare import Expected
 from crucible.judge.edits import Edit, general_edits
 from crucible.judge.evidence import NoVariant, Variant
 from crucible.judge.mistakes import edits_of
-from crucible.judge.recorded import Recording, record
+from crucible.judge.oracle import Oracle
+from crucible.judge.recorded import Recording, Unfit, record
+from crucible.judge.tree import raw_bytes
 from crucible.judge.variants import Search
 from crucible.judge.verdict import from_json, to_json
+from crucible.run import candidate_json
 from support import TASKS, claims, write
+from test_oracle import compared, prepared, returning, source
 
 FILE = Path(__file__).name
 Function = Callable[[Any], torch.Tensor]
@@ -133,7 +138,11 @@ PLANTED: list[tuple[str, Function, Function]] = [
         lambda t: F.conv2d(t.x, t.w, padding=1),
         lambda t: F.conv2d(F.pad(t.x, (1, 1, 1, 1), mode="reflect"), t.w),
     ),
-    ("scale along dimension 3 in place of 1", lambda t: t.x * t.scale, lambda t: t.x * t.scale.flatten()[torch.arange(6) % 4]),
+    (
+        "scale along dimension 3 in place of 1",
+        lambda t: t.x * t.scale,
+        lambda t: t.x * t.scale.flatten()[torch.arange(6) % 4],
+    ),
     ("scale read at its first element only", lambda t: t.x * t.scale, lambda t: t.x * t.scale[0]),
     (
         "matrix (6x8) read as if it lay 8x6 in memory",
@@ -191,7 +200,9 @@ def sample_norm(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
     return (x - x.mean(dims, keepdim=True)) / (x.var(dims, keepdim=True) + 1e-5).sqrt()
 
 
-@pytest.mark.parametrize(("words", "reference", "wrong"), PLANTED, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("words", "reference", "wrong"), PLANTED, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_a_planted_mistake_is_named(words: str, reference: Function, wrong: Function) -> None:
     found = looked_up(reference, wrong(tensors()))
     assert words in all_words(found)
@@ -246,6 +257,7 @@ NEARLY: list[tuple[str, Function]] = [
     ("nearly tanh", lambda t: 0.7 * F.gelu(t.x) + 0.3 * F.gelu(t.x, approximate="tanh")),
     ("the batch reversed", lambda t: chain(t).flip(0)),
     ("one element", lambda t: chain(t).index_put((torch.tensor(0),) * 4, torch.tensor(9.0, dtype=torch.float64))),
+    ("infinities", lambda t: chain(t) / (torch.arange(6) > 0)),
     ("half of it", lambda t: chain(t) * (torch.arange(6) < 3)),
 ]
 
@@ -265,7 +277,9 @@ def test_variants_that_the_inputs_cannot_tell_apart_are_reported_together() -> N
     """Nothing here is above 1, so clamping at 0 from below is all that the clamp does."""
     found = looked_up(lambda t: t.x.tanh().clamp(0.0, 2.0), tensors().x.tanh())
     assert isinstance(found, Variant)
-    assert {"clamp left out", "clamp without its lower bound"} <= {w.split(" with ")[1].split(" (")[0] for w in [found.words, *found.alike]}
+    assert {"clamp left out", "clamp without its lower bound"} <= {
+        w.split(" with ")[1].split(" (")[0] for w in [found.words, *found.alike]
+    }
     assert "it cannot be told apart from the reference with" in found.evidence
 
 
@@ -348,8 +362,6 @@ def test_whatever_edit_is_made_is_found(names: list[str], pick: int) -> None:
 
 def test_the_first_batch_items_stand_for_the_rest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of an answer that is too large the leading items are looked at, and of one that mixes them all of it."""
-    from test_oracle import compared, prepared, returning
-
     monkeypatch.setitem(variants.MOST_ELEMENTS, "cpu", 300)
     oracle = prepared(tmp_path / "a", returning("F.gelu(x.tanh())"))
     x = oracle.cases[0].inputs[0]
@@ -376,22 +388,21 @@ LINEAR = """
         x = F.leaky_relu(self.linear(x), 0.2)
         return F.gelu((x * self.gain).clamp(-1, 1)) + x
 """
-BACKWARDS: list[tuple[str, str, Callable[[Any, Any, Any], torch.Tensor]]] = [
-    ("leaky_relu(negative_slope=0.01) in place of 0.2", "linear.weight", lambda x, y, g: 0 * x),
-]
 
 
 @pytest.mark.parametrize(
     ("words", "hidden", "through"),
     [
-        ("leaky_relu(negative_slope=0.01) in place of 0.2", lambda h: with_value(F.leaky_relu(h, 0.2), F.leaky_relu(h)), None),
+        (
+            "leaky_relu(negative_slope=0.01) in place of 0.2",
+            lambda h: with_value(F.leaky_relu(h, 0.2), F.leaky_relu(h)),
+            None,
+        ),
         ("clamp left out", None, lambda p: with_value(p.clamp(-1, 1), p)),
         ("no gradient through the result of leaky_relu into mul", None, lambda p: p.detach().clamp(-1, 1)),
     ],
 )
 def test_wrong_gradients_are_those_of_another_function(tmp_path: Path, words: str, hidden: Any, through: Any) -> None:
-    from test_oracle import compared, prepared, source
-
     oracle = prepared(tmp_path, source(LINEAR, "torch.randn(batch, 6)"))
     case = oracle.cases[0]
     weights = {name: value.clone().requires_grad_() for name, value in case.state.items()}
@@ -419,16 +430,141 @@ def with_value(value: torch.Tensor, derivative: torch.Tensor) -> torch.Tensor:
     return value.detach() + (derivative - derivative.detach())
 
 
-# --- through the judge
+def test_changed_integers_are_not_read_as_indices() -> None:
+    """On a GPU an index out of range ends the process."""
+    place = torch.tensor([1, 2])
+    recording = recorded(lambda t: t.rows[:, place * 3])
+    index = next(i for i, step in enumerate(recording.steps) if step.name == "mul")
+    (left_out,) = (e for e in general_edits(recording) if index in e.changes and "left out" in e.words)
+    with pytest.raises(Unfit, match="changed integers into index"):
+        recording.replay({index: [left_out.changes[index]]}, recording.values, frozenset({index}))
 
-CONV, MAXPOOL, SOFTMAX = (next(t for t in TASKS if t.name.startswith(name)) for name in ("conv3d", "convt", "avg"))
-WRONG: list[tuple[Path, str, str, str, str]] = [
-    (CONV, "tanh", "F.gelu(x)", 'F.gelu(x, approximate="tanh")', "gelu(approximate='tanh')"),
-    (CONV, "slope", "negative_slope=0.2", "negative_slope=0.01", "leaky_relu(negative_slope=0.01)"),
-    (CONV, "no_sum", "x = x + self.sum_tensor", "pass", "sum_tensor left out of add"),
-    (CONV, "factor", "F.gelu(x)", "F.gelu(x) * 1.01", ""),
-    (MAXPOOL, "average", "F.max_pool3d", "F.avg_pool3d", "avg_pool3d in place of max_pool3d"),
-    (MAXPOOL, "one_relu", "x = x * self.multiplier\n        x = F.leaky_relu(x, negative_slope=0.2)", "x = x * self.multiplier", "leaky_relu left out"),
-    (SOFTMAX, "dim", "dim=2)", "dim=1)", "softmax over dimension 1"),
-    (SOFTMAX, "bias", "x = self.conv_transpose(x)", "self.conv_transpose.bias = None; x = self.conv_transpose(x)", "the bias of conv_transpose left out"),
-]
+
+def test_a_result_of_another_form_is_unfit() -> None:
+    recording = recorded(lambda t: t.x.mean(3, keepdim=True) + t.x)
+    edit = next(e for e in edits(recording) if e.words.startswith("mean(dim=2)"))
+    with pytest.raises(Unfit, match="another form of result of mean"):
+        recording.replay({0: [edit.changes[0]]}, recording.values, frozenset({0}))
+
+
+def test_as_much_of_a_stream_is_kept_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "CHUNK_BYTES", 12)
+    monkeypatch.setattr(compare, "HEADS_BYTES", 28)
+    one, two = torch.arange(5.0), torch.arange(5.0) + 10
+    reading, writing = os.pipe()
+    os.write(writing, bytes(raw_bytes(one)) + bytes(raw_bytes(two)))
+    heads = compare.Heads()
+    expected = [Expected("output", t.double(), torch.float32, (5,), 1.0, 1.0, 1.0) for t in (one, two)]
+    compare.read_stream(reading, expected, [], torch.device("cpu"), 5.0, heads)
+    os.close(reading)
+    os.close(writing)
+    assert [head.tolist() for head in heads.tensors] == [[0, 1, 2, 3, 4], [10, 11]]
+
+
+# --- the shipped tasks
+
+CONV, SOFTMAX, MAXPOOL = TASKS[1], TASKS[0], TASKS[2]
+BIAS = "x = self.conv_transpose(x)"
+STRAIGHT = "y = F.leaky_relu(x, 0.2)\n        x = y.detach() + x - x.detach()\n        x = x *"
+"""The right values, with the derivative of the identity."""
+WRONG: dict[Path, dict[str, tuple[str, str, str]]] = {
+    CONV: {
+        "slope": ("negative_slope=0.2", "negative_slope=0.01", "leaky_relu(negative_slope=0.01) in place of 0.2"),
+        "tanh": ("F.gelu(x)", "F.gelu(x, approximate='tanh')", "gelu(approximate='tanh') in place of 'none'"),
+        "no_sum": ("x = x + self.sum_tensor", "pass", "sum_tensor left out of add"),
+        "shrunk": ("F.gelu(x)", "0.99 * F.gelu(x)", ""),
+    },
+    SOFTMAX: {
+        "max": ("self.avg_pool(x)", "F.max_pool3d(x, 2)", "max_pool3d in place of avg_pool3d"),
+        "other_dim": ("start_dim=2), dim=2)", "start_dim=2), dim=1)", "softmax over dimension 1"),
+        "no_bias": (BIAS, f"self.conv_transpose.bias = None; {BIAS}", "the bias of conv_transpose left out"),
+        "bound": ("self.clamp_min, self", "0.1, self", ""),
+    },
+    MAXPOOL: {
+        "average": ("F.max_pool3d", "F.avg_pool3d", "avg_pool3d in place of max_pool3d"),
+        "gradient": ("x = F.leaky_relu(x, negative_slope=0.2)\n        x = x *", STRAIGHT, "leaky_relu left out"),
+        "twice": ("x * self.multiplier", "x * self.multiplier * self.multiplier", ""),
+    },
+}
+NAMES = [(task, name) for task, mistakes in WRONG.items() for name in mistakes]
+
+
+def with_mistake(task: Path, name: str) -> str:
+    """The reference with a mistake of `WRONG`."""
+    right, wrong, _ = WRONG[task][name]
+    text = (task / "reference.py").read_text()
+    assert text.count(right) == 1
+    return text.replace(right, wrong)
+
+
+def line_of(task: Path, name: str) -> int:
+    right, _, _ = WRONG[task][name]
+    return (task / "reference.py").read_text().partition(right)[0].count("\n") + 1
+
+
+@pytest.fixture(scope="module")
+def oracles(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Oracle]:
+    """The three tasks' oracles in this process, at small size."""
+    made = {}
+    for task in WRONG:
+        text = (task / "reference.py").read_text()
+        folder = tmp_path_factory.mktemp("oracle")
+        contract = "fp32" if task == CONV else "tf32"
+        made[task] = prepared(folder, text, sizes=own(text)["SMALL"], secrets=[[], []], contract=contract)
+    return made
+
+
+def own(text: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(text, names)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("task", "name"), [(t, n) for t, n in NAMES if n != "gradient"], ids=lambda v: getattr(v, "name", v)
+)
+def test_of_each_task_mistakes_are_named_and_others_are_not(oracles: dict[Path, Oracle], task: Path, name: str) -> None:
+    oracle, names = oracles[task], own(with_mistake(task, name))
+    model = names["Model"](*names["get_init_inputs"]())
+    model.load_state_dict(oracle.cases[0].state)
+    with torch.no_grad():
+        compared(oracle, 0, "forward", [model(*oracle.cases[0].inputs)])
+    found = oracle.variant(0, "forward")
+    words = WRONG[task][name][2]
+    if words:
+        assert words in all_words(found)
+        assert line_of(task, name) in found.lines  # type: ignore[union-attr]
+    else:
+        assert isinstance(found, NoVariant)
+        assert not found.reason.partition("none of ")[2].startswith("0")
+        assert ", and none of 0 with two" not in found.reason, "not all single edits were tried in time"
+
+
+@pytest.fixture(scope="module")
+def judged(judge_batch: Callable[..., crucible.Run], tmp_path_factory: pytest.TempPathFactory) -> crucible.Run:
+    """Candidates with the mistakes of the task that is judged with gradients."""
+    folder = tmp_path_factory.mktemp("wrong")
+    for name in WRONG[MAXPOOL]:
+        write(folder / f"{name}.py", with_mistake(MAXPOOL, name).replace("class Model(", "class ModelNew("))
+    return judge_batch(MAXPOOL, [folder])
+
+
+@pytest.mark.parametrize("name", ["average", "gradient"])
+def test_a_verdict_says_what_a_candidate_computes(judged: crucible.Run, name: str) -> None:
+    verdict = judged.verdict(name)
+    assert verdict.outcome.words.startswith("wrong gradient" if name == "gradient" else "wrong forward")
+    assert isinstance(verdict.variant, Variant)
+    assert WRONG[MAXPOOL][name][2] in all_words(verdict.variant)
+    assert verdict.variant.lines == (line_of(MAXPOOL, name),)
+    claim = "its backward computes" if name == "gradient" else "it computes"
+    assert f"{claim} another function than the reference" in claims(verdict)
+    assert f"it equals {verdict.variant.words}: " in claims(verdict)
+    assert from_json(json.loads(json.dumps(to_json(verdict)))) == verdict
+    assert candidate_json(0, verdict)["variant"] == to_json(verdict.variant)
+
+
+def test_a_verdict_names_no_function_where_none_is_known(judged: crucible.Run) -> None:
+    verdict = judged.verdict("twice")
+    assert verdict.outcome.words.startswith("wrong forward")
+    assert isinstance(verdict.variant, NoVariant)
+    assert "another function" not in claims(verdict)

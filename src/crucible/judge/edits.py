@@ -161,9 +161,10 @@ def _carried(recording: Recording, step: Step, through: int | None) -> str:
     """The argument that a step changes element by element, or group by group, and gives back; "" for none."""
     result = first_result(recording, step)
     for name, value in step.args.items():
-        if isinstance(value, Slot) and (through is None or value.index == through):
-            if recording.values[value.index].shape == result.shape and not step.moves_only:
-                return name
+        if not isinstance(value, Slot) or step.moves_only or through not in (None, value.index):
+            continue
+        if recording.values[value.index].shape == result.shape:
+            return name
     return ""
 
 
