@@ -300,6 +300,20 @@ def test_operations_in_place_are_replayed() -> None:
     assert "y left out of add" in all_words(found)
 
 
+@pytest.mark.parametrize(
+    "reference",
+    [lambda t: t.x.mul_(t.scale) + t.y, lambda t: torch.add(t.x * 2, t.y, out=t.x) + t.x],
+    ids=["in place", "out"],
+)
+def test_a_reference_that_writes_to_its_input_is_replayed(reference: Function) -> None:
+    """As often as one likes: what is written to is a copy."""
+    recording = recorded(reference)
+    for _ in range(2):
+        everything = frozenset(range(len(recording.steps)))
+        again = recording.replay({}, recording.values, everything)
+        assert torch.equal(again[recording.outputs[0]], reference(tensors()))
+
+
 def test_writing_through_a_view_is_no_false_cause() -> None:
     """It cannot be replayed operation by operation, and the search says so."""
 
