@@ -132,6 +132,8 @@ class Search:
             return NoVariant("the answer has NaN")
         if self.wrong.ok:
             return NoVariant("what was looked at of the answer is right")
+        if all(bool((answer == answer[0]).all()) for answer in self.answers if answer.numel()):
+            return NoVariant("the answer is one value everywhere")
         replayed, _ = distance(self.expected, self._outputs(self.base))
         if not replayed.ok:
             return NOT_REPEATED
