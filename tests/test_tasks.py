@@ -36,6 +36,13 @@ FAULTS = {
     "cut_off_softmax": "__global__ void softmax_kernel",
 }
 """What the emulator names the line of, by candidate."""
+COMPUTES = {
+    "wrong_weight_layout": {
+        "conv_transpose.weight read as if laid out [out, in, ...]",
+        "the padding of conv_transpose ignored",
+    },
+}
+"""What a wrong one computes in place of the reference."""
 
 
 CAUSES = {
@@ -63,6 +70,9 @@ def test_verdicts_without_a_gpu(task: Path) -> None:
             assert found
             line = before.count("\n") + 1
             assert f"line {line}, cuda.cu:" in claims(run.verdict(file.stem)), claims(run.verdict(file.stem))
+        if file.stem in COMPUTES:
+            variant = run.verdict(file.stem).variant
+            assert set(getattr(variant, "edits", ())) == COMPUTES[file.stem], variant
     for verdict in run.verdicts:
         why = run.explanations[verdict.candidate]
         assert verdict.evaluation is (verdict.candidate not in CAUSES)

@@ -165,6 +165,7 @@ def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
         "accesses": to_json(verdict.accesses),
         "resources": [to_json(one) for one in verdict.resources],
         "faults": [to_json(fault) for fault in verdict.faults],
+        "variant": to_json(verdict.variant),
         "findings": [to_json(finding) for finding in verdict.findings],
         "build_s": verdict.build_s,
         "total_s": verdict.total_s,

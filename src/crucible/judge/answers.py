@@ -120,7 +120,7 @@ class Answers:
 
     def look_at_outputs(self, case: Case) -> None:
         """Structure, shapes, dtypes, aliases; whether the reference draws random numbers."""
-        path, total = self.reference.path, _batch_size(case.inputs) or 0
+        path, total = self.reference.path, batch_size(case.inputs) or 0
         with blamed_on_task(path, "Model.forward"):
             self.part_items = self._find_part(case)
             part, _ = next(self._parts(case))
@@ -156,7 +156,7 @@ class Answers:
     def choose_precision(self, case: Case) -> None:
         """float64 where the reference runs in it, else strict float32, and says so."""
         failure: Exception | None = None
-        for inputs in (_batch(case.inputs, 0, 2), case.inputs):  # some references take their own batch size only
+        for inputs in (batch(case.inputs, 0, 2), case.inputs):  # some references take their own batch size only
             try:
                 if inputs is not None:
                     self.reference.evaluate(case.state, inputs, dtype=torch.float64)
@@ -190,7 +190,7 @@ class Answers:
             values[:] = _flat(joined).cpu()
             case.gradients[name] = Expected(f"gradient of {name}", values, dtypes[name], tuple(joined.shape))
         for expected in [*case.outputs, *case.gradients.values()]:
-            expected.scale = _rms(expected.values)
+            expected.scale = rms(expected.values)
         _free(self.reference.device)
 
     def measure_noise(self, case: Case) -> None:
@@ -304,19 +304,19 @@ class Answers:
                 offset[leaf.name] = offset.get(leaf.name, 0) + leaf.tensor.numel()
 
     def _parts(self, case: Case) -> Iterator[tuple[Any, list[torch.Tensor]]]:
-        items, total = self.part_items, _batch_size(case.inputs) or 0
+        items, total = self.part_items, batch_size(case.inputs) or 0
         if not items or case.shapes:
             yield case.inputs, case.cotangents
             return
         for start in range(0, total, items):
-            yield _batch(case.inputs, start, items), [c[start : start + items] for c in case.cotangents]
+            yield batch(case.inputs, start, items), [c[start : start + items] for c in case.cotangents]
 
     def _find_part(self, case: Case) -> int:
         """Batch items a part, by trying: 0 when the outputs are small or the items depend on one another."""
-        total = _batch_size(case.inputs) or 0
+        total = batch_size(case.inputs) or 0
         if total < 4:
             return 0
-        two, one = _batch(case.inputs, 0, 2), _batch(case.inputs, 1, 1)
+        two, one = batch(case.inputs, 0, 2), batch(case.inputs, 1, 1)
         try:
             pair = self.reference.evaluate(case.state, two, dtype=self.exact).outputs
             single = self.reference.evaluate(case.state, one, dtype=self.exact).outputs
@@ -383,14 +383,14 @@ def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.allclose(a.float(), b.float(), rtol=1e-2, atol=1e-2 * float(a.float().abs().mean()), equal_nan=True)
 
 
-def _batch_size(inputs: Any) -> int | None:
+def batch_size(inputs: Any) -> int | None:
     """The leading size that all input tensors share, None when they share none."""
     sizes = {leaf.tensor.shape[0] if leaf.tensor.dim() else 0 for leaf in take_apart(inputs, "input")[1]}
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _batch(inputs: Any, start: int, items: int) -> Any:
-    if not _batch_size(inputs):
+def batch(inputs: Any, start: int, items: int) -> Any:
+    if not batch_size(inputs):
         return None
     structure, leaves = take_apart(inputs, "input")
     return put_together(structure, [leaf.tensor[start : start + items] for leaf in leaves])
@@ -400,7 +400,7 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous().flatten()
 
 
-def _rms(values: torch.Tensor) -> float:
+def rms(values: torch.Tensor) -> float:
     """Root mean square of the finite values, 1.0 when that is zero; read a part at a time."""
     total = 0.0
     for part in values.split(4 << 20):

@@ -16,6 +16,8 @@ from crucible.judge.tree import raw_bytes, spread_part
 
 CHUNK_BYTES = 16 << 20
 """Candidate bytes held at a time: large enough for full PCIe speed, small beside any tensor that matters."""
+HEADS_BYTES = 64 << 20
+"""Of a candidate's answer, kept for a look at what it is the answer of."""
 PIECE_ELEMENTS = 4 << 20
 """Elements compared at a time: half a dozen float64 temporaries of it are alive at once."""
 POISON = {
@@ -152,13 +154,48 @@ class Taker(Protocol):
         """The next elements, flat, on the device to compare on."""
 
 
+class Heads:
+    """The leading elements of an answer's tensors, flat, on the CPU."""
+
+    def __init__(self) -> None:
+        self.tensors: list[torch.Tensor] = []
+        self._left = HEADS_BYTES
+
+    def of(self, expected: Expected) -> Taker:
+        """Makes room for the next tensor, and takes its elements as far as there is."""
+        elements = min(expected.values.numel(), self._left // expected.dtype.itemsize)
+        self.tensors.append(torch.empty(elements, dtype=expected.dtype))
+        self._left -= elements * expected.dtype.itemsize
+        return _Head(self.tensors[-1])
+
+
+class _Head:
+    """The leading elements of one tensor."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._room = tensor
+
+    def add(self, got: torch.Tensor) -> None:
+        fitting = min(self._room.numel(), got.numel())
+        self._room[:fitting].copy_(got[:fitting])
+        self._room = self._room[fitting:]
+
+
 def read_stream(
-    descriptor: int, expected: list[Expected], rules: list[Expected], device: torch.device, timeout_s: float
+    descriptor: int,
+    expected: list[Expected],
+    rules: list[Expected],
+    device: torch.device,
+    timeout_s: float,
+    heads: Heads | None = None,
 ) -> list[tuple[Difference, Difference | None]]:
     """Compares the tensors of a stream in order, each by its own tolerance and, where `rules` has one, by the
-    benchmark's too. Raises ChannelTimeout, or EOFError when bytes are missing."""
+    benchmark's too; `heads` keeps how they begin. Raises ChannelTimeout, or EOFError when bytes are missing."""
     found = [(Difference(one), Difference(rules[i]) if rules else None) for i, one in enumerate(expected)]
-    hand_out(descriptor, expected, [[taker for taker in pair if taker] for pair in found], device, timeout_s)
+    takers: list[list[Taker]] = [[taker for taker in pair if taker] for pair in found]
+    if heads is not None:
+        takers = [[*who, heads.of(one)] for who, one in zip(takers, expected, strict=True)]
+    hand_out(descriptor, expected, takers, device, timeout_s)
     return found
 
 

@@ -99,6 +99,46 @@ NOT_COMPARED = NotCompared("not reached")
 
 
 @dataclass(frozen=True)
+class Variant:
+    """The function that a wrong answer is the answer of: the reference with an edit or two."""
+
+    words: str
+    """`the reference with gelu(approximate='tanh') in place of 'none' (reference.py:27)`."""
+    edits: tuple[str, ...]
+    """Each in words, without its line."""
+    lines: tuple[int, ...]
+    """Of the reference's file."""
+    measure: str
+    """`relative L2` or `peak`, whichever the answer is further off in; under `kernelbench` peak counts tolerances."""
+    error_to_reference: float
+    error_to_variant: float
+    allowed: float
+    part: str = ""
+    """What of the answer was looked at (`the first 2 of 128 batch items`); "" for all of it."""
+    alike: tuple[str, ...] = ()
+    """Other variants that the answer cannot be told apart from, in words."""
+
+    @property
+    def evidence(self) -> str:
+        """What it is, with both errors."""
+        verb = "equals" if self.error_to_variant <= self.allowed else "is near"
+        errors = f"{self.error_to_variant:.2g} from that and {self.error_to_reference:.2g} from the reference"
+        where = f", on {self.part}" if self.part else ""
+        alike = f"; it cannot be told apart from {'; or '.join(self.alike)}" if self.alike else ""
+        return f"it {verb} {self.words}: {errors} in {self.measure}, {self.allowed:.2g} allowed{where}{alike}"
+
+
+@dataclass(frozen=True)
+class NoVariant:
+    """No variant of the reference is known to be what was computed, and why."""
+
+    reason: str
+
+
+NO_VARIANT = NoVariant("only wrong values are looked up")
+
+
+@dataclass(frozen=True)
 class Speedup:
     """How many times faster than a baseline that took turns with it in the same run."""
 

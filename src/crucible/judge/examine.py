@@ -209,7 +209,7 @@ class Examination:
             outcome = ended.outcome if isinstance(outcome, Passed) else outcome
         outcome, accesses = self._traced(verifier, outcome)
         found = verifier.found
-        verdict = Verdict(name, outcome, found.forward_check, found.backward_check, accesses=accesses)
+        verdict = Verdict(name, outcome, found.forward_check, found.backward_check, found.variant, accesses=accesses)
         faults = tuple(verifier.faults.values())
         return readings.fill(replace(verdict, findings=tuple(found.findings), faults=faults))
 

@@ -22,12 +22,14 @@ from crucible.errors import TaskError
 from crucible.judge import power
 from crucible.judge.answers import Answers, Case, Vault
 from crucible.judge.channel import Channel, ChannelClosed, ChannelTimeout
-from crucible.judge.compare import Expected, hand_out, read_stream
-from crucible.judge.evidence import Finding
+from crucible.judge.compare import Expected, Heads, hand_out, read_stream
+from crucible.judge.evidence import Finding, NoVariant, Variant
+from crucible.judge.gradient_variants import look_up_gradients
 from crucible.judge.influence import can_be_moved, reached
 from crucible.judge.mapping import Mapper
 from crucible.judge.reference import Reference, blamed_on_task, seed_all
 from crucible.judge.tree import NotPlain, copy_moved, put_together, take_apart, write_bundle
+from crucible.judge.variants import look_up
 from crucible.judge.verdict import to_json
 from crucible.rates import measure
 from crucible.roofline import floor
@@ -78,6 +80,10 @@ class Oracle:
         """Whether the user chose these: then one that the reference refuses is an error."""
         self.secrets: list[list[int]] = settings["secrets"]
         """For forward, and for forward+backward in training."""
+        self.heads = Heads()
+        """Of what was compared last and whole."""
+        self.heads_of: dict[str, Any] = {}
+        """The request that it was compared by."""
         self.timed: list[Case] = []
         """Cases that candidates are given only while they are timed, among many like them."""
 
@@ -146,8 +152,9 @@ class Oracle:
         rule = case.rule if forward else []
         most, start = request["part_of"]["most"], request["part_of"]["start"]
         expected, rule = ([e.part(most, start) for e in given] for given in (expected, rule))
+        self.heads, self.heads_of = Heads(), request
         try:
-            found = read_stream(stream, expected, rule, self.device, STREAM_TIMEOUT_S)
+            found = read_stream(stream, expected, rule, self.device, STREAM_TIMEOUT_S, None if most else self.heads)
         except (ChannelTimeout, EOFError) as error:
             return {"missing": str(error) or "nothing arrived"}
         return {
@@ -183,6 +190,17 @@ class Oracle:
             return self.reference.evaluate({**case.state, weight: value}, case.inputs).outputs[0].tensor
 
         return reached(answer, case.state[weight])
+
+    def variant(self, case: int, part: str) -> Variant | NoVariant:
+        """What the part (`forward`, `gradient`) that was compared last, in this case, is the answer of."""
+        if (self.heads_of.get("case"), self.heads_of.get("part")) != (case, part):
+            return NoVariant("it was never compared")
+        try:
+            if part == "forward":
+                return look_up(self.answers, self.cases[case], self.heads.tensors)
+            return look_up_gradients(self.answers, self.cases[case], self.heads_of["names"], self.heads.tensors)
+        except Exception as error:  # noqa: BLE001 - an aid only, and the reference runs in a way it may not allow
+            return NoVariant(f"{type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}")
 
     # --- cases
 
@@ -420,6 +438,8 @@ def serve(channel: Channel) -> None:
             channel.send({"reached": oracle.influence(request["weight"])})
         elif oracle is not None and request["do"] == "map":
             channel.send(oracle.map(request, stream))
+        elif oracle is not None and request["do"] == "variant":
+            channel.send({"variant": to_json(oracle.variant(request["case"], request["part"]))})
         elif oracle is not None:
             channel.send(oracle.compare(request, stream))
 

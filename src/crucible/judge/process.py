@@ -196,6 +196,11 @@ class OracleProcess:
         self._channel.send({"do": "influence", "weight": weight})
         return list(self._receive(limit_s, f"the reach of a weight took over {limit_s:g} s")["reached"])
 
+    def variant(self, case: int, part: str, limit_s: float) -> Any:
+        """What the part that was compared last, in this case, is the answer of: Variant or NoVariant, as JSON."""
+        self._channel.send({"do": "variant", "case": case, "part": part})
+        return self._receive(limit_s, f"the search for a variant took over {limit_s:g} s")["variant"]
+
     def attach(self, results: int) -> None:
         """Hands the oracle the reading end of a candidate's stream."""
         self._channel.send({"do": "attach"}, (results,))

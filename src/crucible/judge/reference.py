@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from crucible.errors import TaskError
+from crucible.judge.recorded import Recording, record
 from crucible.judge.tree import Leaf, NotPlain, numbers_to_tensors, put_together, take_apart
 from crucible.roofline import Work
 
@@ -147,6 +148,23 @@ class Reference:
         with torch.set_grad_enabled(backward):
             sources = [*tensors, *model.parameters(), *model.buffers()]
             return trace(forward, sources, pull if backward else None)
+
+    def recorded(self, state: dict[str, torch.Tensor], inputs: Any, dtype: torch.dtype) -> Recording:
+        """One forward as `evaluate` runs it, operation by operation. Raises what the reference or PyTorch raises."""
+        model = self._model(dtype)
+        model.load_state_dict(state)
+        structure, leaves = take_apart(inputs, "input")
+        tensors = [_leaf(leaf.tensor, self.device, dtype, grad=False) for leaf in leaves]
+        sources = {leaf.name: t for leaf, t in zip(leaves, tensors, strict=True)}
+        sources.update({**dict(model.named_parameters()), **dict(model.named_buffers())})
+
+        def forward() -> list[torch.Tensor]:
+            out = call(model, put_together(structure, tensors))
+            return [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
+
+        with precision(False, False):
+            seed_all(self.seed)
+            return record(forward, sources, self.path)
 
     def _meta_outputs(self, model: torch.nn.Module, structure: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         out = call(model, put_together(structure, tensors))

@@ -13,6 +13,7 @@ from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Launch, Line, Trace
 from crucible.judge.error_map import Along, ErrorMap, Fit, Match, Picture, Values
 from crucible.judge.evidence import (
+    NO_VARIANT,
     NOT_COMPARED,
     NOT_MEASURED,
     Check,
@@ -24,10 +25,12 @@ from crucible.judge.evidence import (
     Measured,
     NotCompared,
     NotMeasured,
+    NoVariant,
     Resources,
     Speedup,
     TensorError,
     Timing,
+    Variant,
 )
 from crucible.roofline import Floor
 
@@ -244,6 +247,8 @@ class Verdict:
     outcome: Outcome
     forward: Check = NOT_COMPARED
     backward: Check = NOT_COMPARED
+    variant: Variant | NoVariant = NO_VARIANT
+    """What it computes in place of the reference, where that is a variant of it."""
     timing: Timing = NOT_MEASURED
     """What the Runtime column says: forward, or forward+backward where the task asks for training."""
     further: tuple[Timing, ...] = ()
@@ -297,6 +302,7 @@ _RECORDS: dict[str, type] = {
     **{t.__name__: t for t in (Kernel, Costs, Clocks, Resources, Finding, Floor, Verdict)},
     **{t.__name__: t for t in (Trace, Launch, Line, Fault)},
     **{t.__name__: t for t in (ErrorMap, Along, Values, Fit, Match, Picture)},
+    **{t.__name__: t for t in (Variant, NoVariant)},
 }
 
 

@@ -10,7 +10,17 @@ from typing import Any
 from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
 from crucible.judge.diagnostics import first_error
-from crucible.judge.evidence import Check, Compared, Finding, NotCompared, NotMeasured, TensorError
+from crucible.judge.evidence import (
+    NO_VARIANT,
+    Check,
+    Compared,
+    Finding,
+    NotCompared,
+    NotMeasured,
+    NoVariant,
+    TensorError,
+    Variant,
+)
 from crucible.judge.process import CandidateProcess, Ended, OracleProcess
 from crucible.judge.replies import faults_of
 from crucible.judge.verdict import (
@@ -75,6 +85,7 @@ class Verification:
     missing: tuple[str, ...] = ()
     backward_failed: str = ""
     findings: list[Finding] = field(default_factory=list)
+    variant: Variant | NoVariant = NO_VARIANT
     multiple: float = 1.0
     cases: tuple[str, ...] = ()
 
@@ -134,6 +145,7 @@ class Verifier:
                 self._case(case)
             return self._conclusion()
         except Stop as stop:
+            self._look_for_variant(stop.outcome)
             self._look_at_weights(stop.outcome)
             return self._explained(stop.outcome)
         except Ended as ended:
@@ -158,6 +170,17 @@ class Verifier:
             if unwritten:
                 return Incomplete(unwritten)
         return outcome
+
+    def _look_for_variant(self, outcome: Outcome) -> None:
+        """A wrong forward, or wrong gradients, are looked up among the variants of the reference."""
+        if not isinstance(outcome, Wrong) or outcome.what not in ("forward", "gradient"):
+            return
+        case = self.found.forward[-1].case
+        self.found.variant = from_json(self.oracle.variant(case, outcome.what, self.limits.oracle_s))
+        if isinstance(self.found.variant, Variant):
+            what = "computes another function than the reference"
+            claim = f"it {what}" if outcome.what == "forward" else f"its backward {what}'s"
+            self._find(claim, self.found.variant.evidence)
 
     def _look_at_weights(self, outcome: Outcome) -> None:
         """On the emulator a wrong forward is asked whether it reads a weight in another order than the reference."""
