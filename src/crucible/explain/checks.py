@@ -22,7 +22,8 @@ _REMEDIES = {
     "the public benchmark's rule would refuse": "judge with --contract fp32 for an error within the benchmark's 1e-4",
     "the public benchmark's rule would accept": "the contract is stricter than allclose: the relative L2 error counts",
 }
-_REPEATED = ("the emulator found:", "a kernel never ran", "a barrier was never reached", "inference only:")
+_REPEATED = ("the emulator found:", "a kernel never ran", "a barrier was never reached", "inference only:",
+             "it computes another function than the reference", "its backward computes another function")  # fmt: skip
 """Told by other findings, from the records behind them."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from crucible.explain import building, checks, faults, gradients, incomplete, speed, values
+from crucible.explain import building, checks, faults, gradients, incomplete, speed, values, variants
 from crucible.judge.evidence import Finding
 from crucible.judge.verdict import Verdict
 from crucible.run import Run
@@ -19,6 +19,7 @@ FINDERS: tuple[Callable[[Verdict, Run], Iterable[Finding]], ...] = (
     incomplete.unwritten_outputs,
     values.wrong_form,
     checks.causes_that_the_judge_found,
+    variants.another_function,
     gradients.missing_gradients,
     gradients.wrong_gradients,
     values.wrong_values,

@@ -1,0 +1,42 @@
+"""Which function it computes instead: said first where it is known, with both errors; a near miss is no certainty."""
+
+from __future__ import annotations
+
+import pytest
+from explaining import why
+
+from crucible.judge.evidence import Finding, NoVariant, Variant
+from crucible.judge.verdict import Wrong
+
+TANH = Variant(
+    "the reference with gelu(approximate='tanh') in place of 'none' (reference.py:27)",
+    ("gelu(approximate='tanh') in place of 'none'",),
+    (27,),
+    "relative L2",
+    2.1e-4,
+    9.8e-8,
+    4.6e-7,
+)
+WRONG = Wrong("forward", "output is off by 450 times what is allowed")
+
+
+def test_a_match_is_the_cause() -> None:
+    first = why(WRONG, variant=TANH)[0]
+    assert first.claim == f"it computes {TANH.words}"
+    assert first.confidence == "certain"
+    assert "9.8e-08 from that and 0.00021 from the reference" in first.evidence
+    assert "line 27 of the reference" in first.remedy
+
+
+def test_what_the_judge_noted_of_it_is_not_told_twice() -> None:
+    note = Finding("it computes another function than the reference", TANH.evidence)
+    assert sum("tanh" in finding.evidence for finding in why(WRONG, variant=TANH, findings=(note,))) == 1
+
+
+@pytest.mark.parametrize("change", [{"error_to_variant": 1e-6}, {"alike": ("the reference without gelu",)}])
+def test_a_near_miss_and_a_choice_are_not_certain(change: dict[str, object]) -> None:
+    assert why(WRONG, variant=Variant(**{**vars(TANH), **change}))[0].confidence == "likely"
+
+
+def test_without_a_match_nothing_is_said() -> None:
+    assert not [f for f in why(WRONG, variant=NoVariant("none of 400 matched")) if "the reference with" in f.claim]
