@@ -17,7 +17,7 @@ LAYERS = [
     {"shapes"},
     {"task", "candidate", "store", "roofline"},
     {"rates", "products"},
-    {"capture"},
+    {"work"},
     {"write"},
     {"emulator"},
     {"judge"},
@@ -52,7 +52,7 @@ WITH_TORCH = {
     "timed",
     "profile",
     "rates",
-    "capture",
+    "work",
     "products",
 }
 WITH_NUMPY = {"evaluate"}
@@ -122,7 +122,7 @@ def test_there_is_no_circle() -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: "/".join(parts(file)))
 def test_torch_is_imported_only_where_it_computes(file: Path) -> None:
     uses = any(name.split(".")[0] == "torch" for name in imported(file))
-    allowed = parts(file)[0] in ("emulator", "judge", "rates", "capture", "products") and parts(file)[-1] in WITH_TORCH
+    allowed = parts(file)[0] in ("emulator", "judge", "rates", "work", "products") and parts(file)[-1] in WITH_TORCH
     assert allowed or not uses
 
 
