@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from crucible.capture import trace
 from crucible.errors import TaskError
 from crucible.judge.tree import Leaf, NotPlain, numbers_to_tensors, put_together, take_apart
 from crucible.roofline import Work
+from crucible.work import count
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Reference:
 
         with torch.set_grad_enabled(backward):
             sources = [*tensors, *model.parameters(), *model.buffers()]
-            return trace(forward, sources, pull if backward else None)
+            return count(forward, sources, pull if backward else None)
 
     def _meta_outputs(self, model: torch.nn.Module, structure: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         out = call(model, put_together(structure, tensors))

@@ -18,9 +18,9 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from crucible.capture import trace
 from crucible.contract import CONTRACTS
 from crucible.roofline import Rates, Work, floor
+from crucible.work import count
 
 TASKS = Path(__file__).parents[1] / "tasks"
 ON_META = torch.device("meta")
@@ -36,7 +36,7 @@ def forward_work(function: Callable[..., Any], *sources: torch.Tensor) -> Work:
         return list(out) if isinstance(out, tuple | list) else [out]
 
     with torch.no_grad():
-        (work,) = trace(run, sources)
+        (work,) = count(run, sources)
     assert work.covers == "forward"
     return work
 
@@ -49,7 +49,7 @@ def training_work(function: Callable[..., torch.Tensor], *sources: torch.Tensor)
     def backward(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
         return list(torch.autograd.grad(outputs, wanted, [cotangent]))
 
-    first, both = trace(lambda: [function(*sources)], sources, backward)
+    first, both = count(lambda: [function(*sources)], sources, backward)
     assert (first.covers, both.covers) == ("forward", "forward+backward")
     return first, both
 
@@ -62,7 +62,7 @@ def task_work(name: str) -> tuple[Work, Work]:
         (x,) = names["get_inputs"]()
     sources = [x.requires_grad_(), *model.parameters()]
     cotangent = torch.empty_like(model(x))
-    first, both = trace(lambda: [model(x)], sources, lambda out: list(torch.autograd.grad(out, sources, [cotangent])))
+    first, both = count(lambda: [model(x)], sources, lambda out: list(torch.autograd.grad(out, sources, [cotangent])))
     return first, both
 
 
@@ -267,12 +267,12 @@ def test_bytes_by_hand(case: str) -> None:
 
 
 def test_nothing_given_and_nothing_returned() -> None:
-    assert trace(list, []) == (Work("forward", 0, 0, 0),)
+    assert count(list, []) == (Work("forward", 0, 0, 0),)
 
 
 def test_what_the_model_raises_passes_through() -> None:
     with pytest.raises(ZeroDivisionError):
-        trace(lambda: [torch.ones(1 // 0)], [])
+        count(lambda: [torch.ones(1 // 0)], [])
     with pytest.raises(RuntimeError):  # a number of a tensor that has none
         forward_work(lambda x: x + x.sum().item(), torch.ones(8, device="meta"))
 
@@ -280,7 +280,7 @@ def test_what_the_model_raises_passes_through() -> None:
 def test_the_fast_path_of_attention_is_put_back() -> None:
     forward_work(lambda x: x + 1, torch.ones(2))
     with contextlib.suppress(ZeroDivisionError):
-        trace(lambda: [torch.ones(1 // 0)], [])
+        count(lambda: [torch.ones(1 // 0)], [])
     assert torch.backends.mha.get_fastpath_enabled()
 
 
@@ -302,10 +302,10 @@ def test_a_product_is_2mnk(m: int, n: int, k: int, b: int) -> None:
         (lambda: torch.addmv(bias, w.T, x[0, 0]), 1),
     ]
     for case, rows in cases:
-        (work,) = trace(lambda case=case: [case()], [x, w, bias])
+        (work,) = count(lambda case=case: [case()], [x, w, bias])
         assert (work.matrix_flops, work.other_flops) == (2 * rows * n * k, 0)
     with torch.inference_mode():
-        assert trace(lambda: [F.linear(x, w.T)], [x, w])[0].matrix_flops == 2 * b * m * n * k
+        assert count(lambda: [F.linear(x, w.T)], [x, w])[0].matrix_flops == 2 * b * m * n * k
     assert forward_work(lambda a: a @ a, x[0, 0]).matrix_flops == 2 * k
 
 
@@ -343,7 +343,7 @@ def test_a_convolution_counts_the_products_that_are_not_with_padding(
     assert forward.matrix_flops == expected
     assert both.matrix_flops == 3 * expected
     x.requires_grad_(False)
-    only_w = trace(lambda: [run(x, w)], [x, w], lambda out: list(torch.autograd.grad(out[0].sum(), [w])))[1]
+    only_w = count(lambda: [run(x, w)], [x, w], lambda out: list(torch.autograd.grad(out[0].sum(), [w])))[1]
     assert only_w.matrix_flops == 2 * expected
 
 
@@ -430,9 +430,9 @@ def test_backward_by_hand(case: str) -> None:
 
 def test_constants_are_no_cotangents() -> None:
     x, constant, cotangent = torch.rand(N, requires_grad=True), torch.rand(N), torch.rand(N)
-    held = trace(lambda: [x * constant], [x], lambda out: list(torch.autograd.grad(out, [x], [cotangent])))[1]
+    held = count(lambda: [x * constant], [x], lambda out: list(torch.autograd.grad(out, [x], [cotangent])))[1]
     assert held.bytes_moved == 4 * (2 * N + 2 * N)
-    made = trace(lambda: [x * 2], [x], lambda out: [cotangent * torch.tensor([2.0])])[1]
+    made = count(lambda: [x * 2], [x], lambda out: [cotangent * torch.tensor([2.0])])[1]
     assert made.bytes_moved == 4 * (2 * N + 2 * N)
 
 
@@ -484,7 +484,7 @@ def small_work(device: str) -> tuple[Work, ...]:
         model, x = Small(), torch.rand(2, 3, 8, 8)
     wanted = list(model.parameters())
     cotangent = torch.empty_like(model(x))
-    return trace(
+    return count(
         lambda: [model(x)],
         [x, *wanted, *model.buffers()],
         lambda out: list(torch.autograd.grad(out, wanted, [cotangent])),
@@ -526,8 +526,8 @@ def test_memory_used_again_is_not_mistaken_for_what_was_there() -> None:
 def test_recording_does_not_load_the_compiler() -> None:
     """PyTorch would, for a mode that does not say otherwise: seconds."""
     code = (
-        "import sys, torch; from crucible.capture import trace; x = torch.ones(2);"
-        "trace(lambda: [x + 1], [x]); print('torch._dynamo' in sys.modules)"
+        "import sys, torch; from crucible.work import count; x = torch.ones(2);"
+        "count(lambda: [x + 1], [x]); print('torch._dynamo' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -1,0 +1,91 @@
+"""torch.export as capture needs it: gradients everywhere, and what it cannot take said in the user's terms."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.overrides import TorchFunctionMode
+
+from crucible.capture.lines import line_of, refusal
+from crucible.errors import CaptureError
+
+NO_NUMBERS = "Use torch.where, clamp or masks, so that the same operations run for all values"
+NO_BLOCKS = "Use .detach() where gradients shall stop, and put what needs none outside of forward"
+_DEPENDENT = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException"})
+
+
+def export(module: nn.Module, inputs: Sequence[Any]) -> ExportedProgram:
+    """The module's operations as users wrote them, in PyTorch's training form; nothing is computed.
+
+    Raises CaptureError.
+    """
+    _check(module, inputs)
+    try:
+        with _quiet(), torch.inference_mode(False), torch.enable_grad(), _GradientsOnly():
+            return torch.export.export(module, tuple(inputs), strict=False)
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise _refused(error) from error
+
+
+def _check(module: nn.Module, inputs: Sequence[Any]) -> None:
+    plain = (torch.Tensor, int, float, bool, type(None))
+    for place, value in enumerate(inputs):
+        if not isinstance(value, plain):
+            raise CaptureError(
+                f"input {place} is a {type(value).__name__}: give tensors, numbers or None, one for each argument"
+            )
+    if not any(isinstance(value, torch.Tensor) for value in inputs):
+        raise CaptureError("no tensor is among the inputs: give at least one")
+    for name, part in module.named_modules():
+        if part._backward_hooks or part._backward_pre_hooks:
+            raise CaptureError(f"{name or 'the module'} has backward hooks, which a graph would lose: remove them")
+    for device in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(device):
+            raise CaptureError(f"torch.autocast({device!r}) is on: capture outside of it, or cast in forward")
+
+
+def _refused(error: Exception) -> CaptureError:
+    where = line_of(error)
+    if {kind.__name__ for kind in type(error).__mro__} & _DEPENDENT:
+        return refusal(where, "what runs depends on the values in a tensor", NO_NUMBERS)
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return refusal(
+        where,
+        f"torch.export cannot follow this ({type(error).__name__}: {first.rstrip('.')})",
+        "Write it with PyTorch's operations on tensors alone, and see that forward runs on these inputs",
+    )
+
+
+class _GradientsOnly(TorchFunctionMode):
+    """Refuses what is computed where autograd does not look: a graph would give it gradients."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        hidden = not torch.is_grad_enabled() or torch.is_inference_mode_enabled()
+        result = func(*args, **(kwargs or {}))
+        if hidden and isinstance(result, torch.Tensor | tuple | list) and not isinstance(result, torch.Size):
+            raise _Hidden
+        return result
+
+
+class _Hidden(Exception):
+    def __str__(self) -> str:
+        return "gradients are off here"
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """torch.export logs at length what it then raises."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
