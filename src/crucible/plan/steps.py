@@ -1,0 +1,70 @@
+"""Plan: the steps in which a module is computed, each a kernel or a call of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from crucible.graph import Graph, Operation, TensorType
+from crucible.write.pool import Pool
+from crucible.write.program import Program
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operation left to PyTorch."""
+
+    operation: Operation
+    """With its arguments as they are given: a bias may have been taken out."""
+    results: tuple[str, ...]
+    """Names of the tensors it makes."""
+    why: str
+    """Why it is not fused; empty for what moves no data."""
+
+
+@dataclass(frozen=True)
+class Fused:
+    """Operations that share a kernel, or a few in a row."""
+
+    name: str
+    """Of the operator."""
+    covers: tuple[str, ...]
+    """The operations that it stands for, by their names in the graph."""
+    compute: Program | Pool
+    """Forward; with what backward needs of it as further results `saved_*`."""
+    operands: Mapping[str, str]
+    """For each operand the tensor in memory that it reads."""
+    result: str
+    """Name of the tensor that it makes."""
+    type: TensorType
+    """Of the result."""
+    saved: tuple[str, ...]
+    """Names of the reductions kept for backward."""
+    backward: Program | None
+    """Gradients of the operands that take one; None where there are none, and of a pool, which has its own."""
+    wanted: tuple[str, ...]
+    """Operands that take a gradient."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors it takes, each once, in the order of its operands."""
+        return tuple(dict.fromkeys(self.operands[operand.name] for operand in operands_of(self.compute)))
+
+
+def operands_of(compute: Program | Pool) -> tuple:  # type: ignore[type-arg]
+    return compute.operands if isinstance(compute, Program) else (*compute.operands, *compute.after_operands)
+
+
+Step: TypeAlias = Call | Fused
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a graph is computed."""
+
+    graph: Graph
+    steps: tuple[Step, ...]
+    """In the order of execution."""
+    types: Mapping[str, TensorType]
+    """Of all tensors in memory, inputs and parameters included, as the steps expect them."""
