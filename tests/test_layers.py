@@ -20,11 +20,13 @@ LAYERS = [
     {"work"},
     {"capture"},
     {"write"},
+    {"plan"},
+    {"emission"},
     {"emulator"},
     {"judge"},
     {"run"},
     {"report"},
-    {"pipeline"},
+    {"pipeline", "fusing"},
     {"cli"},
     {"__main__"},
 ]
@@ -55,8 +57,9 @@ WITH_TORCH = {
     "rates",
     "work",
     "products",
+    "fusing",
 }
-MIXED = ("emulator", "judge", "rates", "work", "products")
+MIXED = ("emulator", "judge", "rates", "work", "products", "fusing")
 """Where some modules need torch; `capture` is all about it."""
 WITH_NUMPY = {"evaluate"}
 FILES = sorted(PACKAGE.rglob("*.py"))

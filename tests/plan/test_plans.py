@@ -106,7 +106,11 @@ NORMS: dict[str, tuple[Callable[..., torch.Tensor], dict[str, object], tuple[int
     "rms_norm": (lambda m, x: F.rms_norm(x, (6,), m.weight, 1e-6), {"weight": torch.rand(6)}, (3, 5, 6)),
     "rms_by_hand": (lambda m, x: x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5), {}, (3, 5, 6)),
     "batch_norm": (lambda m, x: F.relu(m.norm(x)), {"norm": nn.BatchNorm2d(4).eval()}, (3, 4, 5, 6)),
-    "standardised": (lambda m, x: (x - x.mean((1, 2), keepdim=True)) / (x.std((1, 2), keepdim=True) + 1), {}, (3, 4, 5)),
+    "standardised": (
+        lambda m, x: (x - x.mean((1, 2), keepdim=True)) / (x.std((1, 2), keepdim=True) + 1),
+        {},
+        (3, 4, 5),
+    ),
 }
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from crucible.graph import Graph, Operation, TensorType
+from crucible.graph import ITEM_BYTES, Graph, Operation, TensorType
 from crucible.write.pool import Pool
-from crucible.write.program import Program
+from crucible.write.program import Operand, Program
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,10 @@ class Call:
     """Names of the tensors it makes."""
     why: str
     """Why it is not fused; empty for what moves no data."""
+
+    @property
+    def bytes_moved(self) -> int:
+        return self.operation.bytes_moved
 
 
 @dataclass(frozen=True)
@@ -49,11 +54,30 @@ class Fused:
     @property
     def reads(self) -> tuple[str, ...]:
         """The tensors it takes, each once, in the order of its operands."""
-        return tuple(dict.fromkeys(self.operands[operand.name] for operand in operands_of(self.compute)))
+        return tuple(dict.fromkeys(self.operands[operand.name] for operand in self.all_operands))
 
+    @property
+    def all_operands(self) -> tuple[Operand, ...]:
+        if isinstance(self.compute, Program):
+            return self.compute.operands
+        return (*self.compute.operands, *self.compute.after_operands)
 
-def operands_of(compute: Program | Pool) -> tuple:  # type: ignore[type-arg]
-    return compute.operands if isinstance(compute, Program) else (*compute.operands, *compute.after_operands)
+    @property
+    def bytes_moved(self) -> int:
+        """Each tensor that it takes read once, and what it makes written once."""
+        first = {self.operands[operand.name]: operand for operand in reversed(self.all_operands)}
+        saved = sum(self.compute.row_count * 4 for _ in self.saved if isinstance(self.compute, Program))
+        return sum(map(self._bytes, first.values())) + self.type.bytes + saved
+
+    def _bytes(self, operand: Operand) -> int:
+        space = self._space(operand)
+        distinct = math.prod(size for size, stride in zip(space, operand.strides, strict=True) if stride)
+        return distinct * ITEM_BYTES[operand.dtype]
+
+    def _space(self, operand: Operand) -> tuple[int, ...]:
+        if isinstance(self.compute, Program):
+            return self.compute.shape
+        return self.compute.input_shape if operand in self.compute.operands else self.compute.output_shape
 
 
 Step: TypeAlias = Call | Fused

@@ -1,0 +1,50 @@
+"""The reference's text, cut down to what a written module needs of it: the class that builds its parameters."""
+
+from __future__ import annotations
+
+import ast
+
+CLASS = "Model"
+
+
+def definitions(source: str) -> str:
+    """Imports, the class `Model` and the module-level names that it uses, in their order and as they were written.
+
+    Raises SyntaxError where the text is not Python.
+    """
+    tree = ast.parse(source)
+    named = {name: node for node in tree.body for name in _bound(node)}
+    wanted = {id(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)}
+    pending, seen = [CLASS], set[str]()
+    while pending:
+        name = pending.pop()
+        if name in seen or name not in named:
+            continue
+        seen.add(name)
+        wanted.add(id(named[name]))
+        pending += [each.id for each in ast.walk(named[name]) if isinstance(each, ast.Name)]
+    lines = source.splitlines()
+    kept = [node for node in tree.body if id(node) in wanted and not _is_future(node)]
+    return "\n".join(_spaced(kept, lines)).strip() + "\n"
+
+
+def _bound(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+
+
+def _spaced(nodes: list[ast.stmt], lines: list[str]) -> list[str]:
+    text: list[str] = []
+    for node in nodes:
+        block = isinstance(node, ast.ClassDef | ast.FunctionDef)
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        text += ["", ""] if block else []
+        text += lines[first - 1 : node.end_lineno]
+        text += ["", ""] if block else []
+    return text
