@@ -31,8 +31,10 @@ _ALIASES = {
 }  # fmt: skip
 
 
-def kind_of(operation: str) -> str:
+def kind_of(operation: str, overload: str) -> str:
     """PyTorch's name without the underscore of what is in place, aliases under one name."""
+    if overload == "other" and operation in ("max", "min"):
+        return f"{operation}imum"
     if operation.startswith("__"):
         word = operation.strip("_")
         return _DUNDERS.get(word, word)

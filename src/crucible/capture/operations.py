@@ -87,7 +87,7 @@ class Operations:
     def _call(self, node: fx.Node, func: OpOverload, given: dict[str, Any], where: str, name: str = "") -> Any:
         """What an operation that writes to nothing gives: names, or that of the operand which it returns."""
         args, result, flops, bytes_moved = self._run(node, func, given)
-        kind = kind_of(func._schema.name.partition("::")[2])
+        kind = kind_of(func._schema.name.partition("::")[2], func._overloadname)
         read = [arg.name for arg in leaves(tuple(args.values())) if isinstance(arg, Ref)]
         same = self.values.same(result, read) if isinstance(result, torch.Tensor) and kind != "detach" else None
         if same is not None:
