@@ -79,7 +79,7 @@ class Operation:
     outputs: tuple[Value, ...]
     """Of nested results all tensors, in their order."""
     where: str
-    """The user's line: `model.py:31: x = F.leaky_relu(x, 0.2)`."""
+    """The user's line: `model.py:31: x = F.leaky_relu(x, 0.2)`; empty in a module that is PyTorch's own."""
     flops: int
     """Of matrix products and convolutions, a multiply-add as two; else one for each element read or made; 0 for views
     and copies."""

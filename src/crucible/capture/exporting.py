@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,13 +11,15 @@ from typing import Any
 import torch
 from torch import nn
 from torch.export import ExportedProgram
+from torch.fx.traceback import annotate, preserve_node_meta
 from torch.overrides import TorchFunctionMode
 
-from crucible.capture.lines import line_of, refusal
+from crucible.capture.lines import LINE, calling_line, line_of, refusal
 from crucible.errors import CaptureError
 
 NO_NUMBERS = "Use torch.where, clamp or masks, so that the same operations run for all values"
 NO_BLOCKS = "Use .detach() where gradients shall stop, and put what needs none outside of forward"
+_FAKE_CONSTANT = "fake tensor in the exported program constant's list"
 _DEPENDENT = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException"})
 
 
@@ -27,7 +30,7 @@ def export(module: nn.Module, inputs: Sequence[Any]) -> ExportedProgram:
     """
     _check(module, inputs)
     try:
-        with _quiet(), torch.inference_mode(False), torch.enable_grad(), _GradientsOnly():
+        with _quiet(), torch.inference_mode(False), torch.enable_grad(), preserve_node_meta(), _Watch():
             return torch.export.export(module, tuple(inputs), strict=False)
     except CaptureError:
         raise
@@ -56,6 +59,8 @@ def _refused(error: Exception) -> CaptureError:
     where = line_of(error)
     if {kind.__name__ for kind in type(error).__mro__} & _DEPENDENT:
         return refusal(where, "what runs depends on the values in a tensor", NO_NUMBERS)
+    if _FAKE_CONSTANT in str(error):
+        return refusal(where, "it takes a tensor's .data, or its values, into Python", f"{NO_BLOCKS}; {NO_NUMBERS}")
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     return refusal(
         where,
@@ -64,12 +69,14 @@ def _refused(error: Exception) -> CaptureError:
     )
 
 
-class _GradientsOnly(TorchFunctionMode):
-    """Refuses what is computed where autograd does not look: a graph would give it gradients."""
+class _Watch(TorchFunctionMode):
+    """Notes each operation's line, and refuses what is computed where autograd does not look: a graph would give it
+    gradients."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         hidden = not torch.is_grad_enabled() or torch.is_inference_mode_enabled()
-        result = func(*args, **(kwargs or {}))
+        with annotate({LINE: calling_line()}):
+            result = func(*args, **(kwargs or {}))
         if hidden and isinstance(result, torch.Tensor | tuple | list) and not isinstance(result, torch.Size):
             raise _Hidden
         return result
@@ -82,10 +89,11 @@ class _Hidden(Exception):
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """torch.export logs at length what it then raises."""
+    """torch.export logs and prints at length what it then raises."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        yield
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
     finally:
         logging.disable(before)

@@ -4,25 +4,45 @@ from __future__ import annotations
 
 import linecache
 import re
+import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
+from typing import Any
 
 import torch
 
 from crucible.errors import CaptureError
 
+LINE = "crucible_line"
+"""Under this name `annotate` keeps a node's line."""
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in .*')
 _STDLIB = sysconfig.get_path("stdlib")
-_FOREIGN = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<")
+_CRUCIBLE = str(Path(__file__).parents[1])
+_FOREIGN = (str(Path(torch.__file__).parent), _CRUCIBLE, "<")
 """Beginnings of the file names of PyTorch, Crucible and generated code."""
 
 
-def line_in(stack_trace: str | None) -> str:
-    """`model.py:31: x = F.leaky_relu(x, 0.2)`: the innermost frame of the user's in what torch.export notes."""
-    frames = [(match["file"], int(match["line"])) for match in _FRAME.finditer(stack_trace or "")]
-    return _innermost(frames)
+def line_in(meta: dict[str, Any]) -> str:
+    """`model.py:31: x = F.leaky_relu(x, 0.2)`: where a node of torch.export's comes from.
+
+    Its own notes, which know `forward` methods alone, serve for what ours missed."""
+    file, line = meta.get("custom", {}).get(LINE, ("", 0))
+    if file:
+        return _innermost([(file, line)])
+    return _innermost([(match["file"], int(match["line"])) for match in _FRAME.finditer(meta.get("stack_trace") or "")])
+
+
+def calling_line() -> tuple[str, int]:
+    """File and line of the user's that the mode which asks was called from; an empty name where the module is all
+    PyTorch's. Who called the capture does not count."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not frame.f_code.co_filename.startswith(_CRUCIBLE):
+        if not _is_foreign(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return "", 0
 
 
 def line_of(error: BaseException) -> str:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import keyword
 import re
 
-_RESERVED = frozenset(
-    """
-    alignas alignof and_eq asm auto bitand bitor bool case catch char compl concept const const_cast consteval
-    constexpr constinit decltype default delete do double dynamic_cast enum explicit export extern float friend goto
-    inline int long mutable namespace new noexcept not_eq nullptr operator or_eq private protected public register
-    reinterpret_cast requires short signed sizeof static static_assert static_cast struct switch template this
-    thread_local throw typedef typeid typename union unsigned using virtual void volatile wchar_t xor xor_eq char8_t
-    char16_t char32_t co_await co_return co_yield true false self half
-    """.split()
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_RESERVED = _words(
+    "alignas alignof and_eq asm auto bitand bitor bool case catch char compl concept const const_cast consteval"
+    " constexpr constinit decltype default delete do double dynamic_cast enum explicit export extern float friend"
+    " goto inline int long mutable namespace new noexcept not_eq nullptr operator or_eq private protected public"
+    " register reinterpret_cast requires short signed sizeof static static_assert static_cast struct switch template"
+    " this thread_local throw typedef typeid typename union unsigned using virtual void volatile wchar_t xor xor_eq"
+    " char8_t char16_t char32_t co_await co_return co_yield true false self half"
 )
 """Keywords of C++, and what emitted code calls something else."""
 _DUNDERS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
@@ -28,8 +31,10 @@ _ALIASES = {
 }  # fmt: skip
 
 
-def kind_of(operation: str) -> str:
+def kind_of(operation: str, overload: str) -> str:
     """PyTorch's name without the underscore of what is in place, aliases under one name."""
+    if overload == "other" and operation in ("max", "min"):
+        return f"{operation}imum"
     if operation.startswith("__"):
         word = operation.strip("_")
         return _DUNDERS.get(word, word)

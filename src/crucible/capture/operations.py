@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 
 from crucible.capture import schema
-from crucible.capture.exporting import NO_BLOCKS, NO_NUMBERS
+from crucible.capture.exporting import NO_NUMBERS
 from crucible.capture.lines import line_in, refusal
 from crucible.capture.names import kind_of, layer_name
 from crucible.capture.values import Environment, Number, leaves, tensor_type
@@ -43,10 +43,11 @@ class Operations:
 
     def take(self, node: fx.Node) -> None:
         """One call. Raises CaptureError."""
-        func, where = node.target, line_in(node.meta.get("stack_trace"))
+        func, where = node.target, line_in(node.meta)
         if isinstance(func, HigherOrderOperator):
             reason = f"{func.name()} runs a part of forward under conditions of its own"
-            raise refusal(_line_of_block(node) or where, reason, NO_BLOCKS)
+            way_out = "Cast with .to(dtype) instead" if "autocast" in func.name() else NO_NUMBERS
+            raise refusal(_line_of_block(node) or where, reason, way_out)
         if not isinstance(func, OpOverload):
             raise refusal(where, "it computes with numbers taken from tensors", NO_NUMBERS)
         name = func._schema.name.partition("::")[2]
@@ -86,7 +87,7 @@ class Operations:
     def _call(self, node: fx.Node, func: OpOverload, given: dict[str, Any], where: str, name: str = "") -> Any:
         """What an operation that writes to nothing gives: names, or that of the operand which it returns."""
         args, result, flops, bytes_moved = self._run(node, func, given)
-        kind = kind_of(func._schema.name.partition("::")[2])
+        kind = kind_of(func._schema.name.partition("::")[2], func._overloadname)
         read = [arg.name for arg in leaves(tuple(args.values())) if isinstance(arg, Ref)]
         same = self.values.same(result, read) if isinstance(result, torch.Tensor) and kind != "detach" else None
         if same is not None:
@@ -155,7 +156,7 @@ class Operations:
             if role in _OUTSIDE:
                 raise refusal(where, f"{func} writes to a view of {_OUTSIDE[role]} {other}", _OUT_OF_PLACE)
             for reader in self._later_readers(other, node):
-                line = line_in(reader.meta.get("stack_trace")) or "what it returns"
+                line = line_in(reader.meta) or "what it returns"
                 reason = f"{func} writes to memory that {other} shares, which is read later ({line})"
                 raise refusal(where, reason, _OUT_OF_PLACE)
 
@@ -242,7 +243,7 @@ def _line_of_block(node: fx.Node) -> str:
     for argument in node.args:
         if isinstance(argument, fx.Node) and argument.op == "get_attr":
             inner = getattr(node.graph.owning_module, str(argument.target))
-            lines = [line_in(inside.meta.get("stack_trace")) for inside in inner.graph.nodes]
+            lines = [line_in(inside.meta) for inside in inner.graph.nodes]
             return next((line for line in lines if line), "")
     return ""
 

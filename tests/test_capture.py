@@ -1,0 +1,578 @@
+"""Graphs of modules: what they compute equals the module, and what cannot be captured is refused by its line."""
+
+from __future__ import annotations
+
+import copy
+import keyword
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from crucible.capture import trace
+from crucible.errors import CaptureError
+from crucible.graph import Argument, Graph, Operation, Ref
+
+Forward = Callable[..., Any]
+brief = settings(max_examples=15, deadline=None)
+
+
+class Wrapped(nn.Module):
+    """A function as a module: parts are its layers, parameters and buffers."""
+
+    def __init__(self, function: Forward, **parts: Any) -> None:
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            if isinstance(part, torch.Tensor) and not isinstance(part, nn.Parameter):
+                self.register_buffer(name, part)
+            else:
+                setattr(self, name, part)
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(self, *args)
+
+
+def graph_of(function: Forward, *inputs: Any, **parts: Any) -> Graph:
+    return trace(Wrapped(function, **parts), inputs or (torch.rand(2, 3, 5, 7),))
+
+
+def kinds(graph: Graph) -> list[str]:
+    return [operation.kind for operation in graph.operations]
+
+
+# An interpreter for graphs.
+
+
+def overload(operation: Operation) -> Any:
+    namespace, name, kind = operation.target.split(".")
+    return getattr(getattr(getattr(torch.ops, namespace), name), kind)
+
+
+def argument(value: Argument, of_type: str, values: dict[str, torch.Tensor]) -> Any:
+    if isinstance(value, Ref):
+        return values[value.name]
+    if isinstance(value, tuple):
+        return [argument(item, of_type, values) for item in value]
+    if isinstance(value, str) and of_type in ("ScalarType", "Layout", "MemoryFormat"):
+        return getattr(torch, value)
+    return value
+
+
+def call(operation: Operation, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    func = overload(operation)
+    positional, by_name = [], {}
+    for stated in func._schema.arguments:
+        of_type = str(stated.real_type).removeprefix("Optional[").removesuffix("]")
+        value = argument(operation.args[stated.name], of_type, values)
+        if stated.kwarg_only:
+            by_name[stated.name] = value
+        else:
+            positional.append(value)
+    return [leaf for leaf in pytree.tree_leaves(func(*positional, **by_name)) if leaf is not None]
+
+
+def interpret(graph: Graph, module: nn.Module, inputs: Sequence[Any]) -> Any:
+    """What the module would return, its buffers changed as it would."""
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    values = dict(zip((value.name for value in graph.inputs), tensors, strict=True))
+    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    values.update((p.value.name, next(state[n] for n in p.names if n in state)) for p in graph.parameters)
+    values.update((constant.value.name, constant.tensor) for constant in graph.constants)
+    for operation in graph.operations:
+        results = call(operation, values)
+        for output, result in zip(operation.outputs, results, strict=True):
+            found = (tuple(result.shape), tuple(result.stride()), str(result.dtype))
+            stated = (output.tensor.shape, output.tensor.strides, f"torch.{output.tensor.dtype}")
+            assert found == stated, f"{operation.where}: {operation.target}"
+            values[output.name] = result
+    with torch.no_grad():
+        for mutation in graph.mutations:
+            values[mutation.buffer].copy_(values[mutation.value])
+    return filled(graph.structure, [values[name] for name in graph.outputs])
+
+
+def filled(structure: Any, outputs: list[torch.Tensor]) -> Any:
+    if isinstance(structure, dict):
+        return {key: filled(item, outputs) for key, item in structure.items()}
+    if isinstance(structure, tuple | list):
+        return type(structure)(filled(item, outputs) for item in structure)
+    return outputs[structure]
+
+
+def gradients(outputs: Any, wanted: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    """With respect to `wanted`, for cotangents that differ by element."""
+    leaves = [leaf for leaf in pytree.tree_leaves(outputs) if leaf.requires_grad]
+    if not leaves:
+        return []
+    weights = [torch.linspace(-1, 1, leaf.numel(), dtype=leaf.dtype).reshape(leaf.shape) for leaf in leaves]
+    return list(torch.autograd.grad(leaves, wanted, weights, allow_unused=True))
+
+
+def assert_equal(module: nn.Module, inputs: Sequence[Any], *, training: bool = True) -> Graph:
+    """The graph gives the module's outputs, buffers and (unless eager has none) gradients."""
+    graph = trace(module, inputs)
+    results = []
+    for run in (lambda m, x: m(*x), lambda m, x: interpret(graph, m, x)):
+        own = copy.deepcopy(module)
+        given = [x.clone().requires_grad_(x.is_floating_point()) if isinstance(x, torch.Tensor) else x for x in inputs]
+        wanted = [x for x in (*given, *own.parameters()) if isinstance(x, torch.Tensor) and x.requires_grad]
+        out = run(own, given)
+        results.append((out, gradients(out, wanted) if training else [], dict(own.named_buffers())))
+    torch.testing.assert_close(results[1], results[0], equal_nan=True)
+    check_form(graph)
+    return graph
+
+
+def check_form(graph: Graph) -> None:
+    """What holds of every graph."""
+    names = [value.name for value in graph.values.values()]
+    assert len(names) == len(set(names)) and all(name.isidentifier() and not keyword.iskeyword(name) for name in names)
+    known = set(names) - set(graph.producers)
+    for operation in graph.operations:
+        assert set(operation.inputs) <= known, f"{operation.name} reads what comes later"
+        known |= {output.name for output in operation.outputs}
+        assert not any(a.alias_info and a.alias_info.is_write for a in overload(operation)._schema.arguments)
+        assert list(operation.args) == [a.name for a in overload(operation)._schema.arguments]
+        assert ".py:" in operation.where
+        assert operation.mutates or any(
+            output.name in {*graph.outputs, *(m.value for m in graph.mutations)} or graph.readers(output.name)
+            for output in operation.outputs
+        ), f"{operation.name} is dead"
+    assert {*graph.outputs} <= known
+
+
+# Forms of operations.
+
+
+def test_operations_stay_as_users_wrote_them() -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        x = F.leaky_relu(m.conv(x), 0.2) + m.shift
+        return torch.softmax(F.max_pool3d(m.norm(x), 2), dim=1)
+
+    parts = {"conv": nn.Conv3d(3, 4, 3), "shift": nn.Parameter(torch.rand(4, 1, 1, 1)), "norm": nn.GroupNorm(2, 4)}
+    module = Wrapped(forward, **parts)
+    graph = assert_equal(module, [torch.rand(2, 3, 6, 7, 8)])
+    assert kinds(graph) == ["conv3d", "leaky_relu", "add", "group_norm", "max_pool3d", "softmax"]
+    assert [operation.name for operation in graph.operations] == [
+        "conv", "leaky_relu", "add", "norm", "max_pool3d", "softmax"
+    ]  # fmt: skip
+    leaky = graph.operations[1]
+    assert leaky.target == "aten.leaky_relu.default"
+    assert leaky.args == {"self": Ref("conv"), "negative_slope": 0.2}
+    assert leaky.where.endswith(": x = F.leaky_relu(m.conv(x), 0.2) + m.shift") and "test_capture.py" in leaky.where
+    assert graph.operations[0].where == leaky.where, "the user's line, not nn.Conv3d's"
+    assert graph.operations[0].args["stride"] == (1, 1, 1) and graph.operations[0].args["groups"] == 1
+    assert graph.outputs == ("softmax",) and graph.structure == 0 and graph.training
+    assert graph.values["softmax"].tensor.shape == (2, 4, 2, 2, 3)
+
+
+def test_bytes_and_flops_are_those_of_eager() -> None:
+    module = Wrapped(lambda m, x: (m.fc(x) + m.row).t(), fc=nn.Linear(5, 7), row=torch.rand(7))
+    graph = trace(module, [torch.rand(3, 5)])
+    linear, add, view = graph.operations
+    assert (linear.flops, linear.bytes_moved) == (2 * 3 * 5 * 7, 4 * (15 + 35 + 7 + 21))
+    assert (add.flops, add.bytes_moved) == (21, 4 * (21 + 7 + 21))
+    assert (view.kind, view.flops, view.bytes_moved) == ("t", 0, 0)
+    assert (graph.flops, graph.bytes_moved) == (linear.flops + 21, linear.bytes_moved + add.bytes_moved)
+
+
+def test_aliases_come_under_one_name() -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        x = torch.clip(torch.multiply(x, 2).subtract(1).divide(3).absolute(), 0, 1)
+        x = torch.max(x, torch.min(x, x * 2))
+        return torch.special.expit(x) * ((x > 0.1) & (x.less(0.9)))
+
+    graph = graph_of(forward)
+    assert kinds(graph)[:8] == ["mul", "sub", "div", "abs", "clamp", "mul", "minimum", "maximum"]
+    assert kinds(graph)[8:] == ["sigmoid", "gt", "lt", "bitwise_and", "mul"]
+
+
+def test_what_does_nothing_is_an_alias() -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        x = F.dropout(x.contiguous().float().view(2, 3, 5, 7).to(x.device), 0.5, training=False)
+        return m.drop(x[:].expand(2, 3, 5, 7).permute(0, 1, 2, 3)).relu()
+
+    graph = graph_of(forward, drop=nn.Dropout(0.3).eval())
+    assert kinds(graph) == ["relu"] and graph.operations[0].args == {"self": Ref("args_0")}
+
+
+def test_detach_and_real_copies_stay() -> None:
+    module = Wrapped(lambda m, x: x.detach() * x + x.transpose(1, 2).contiguous().transpose(1, 2).half())
+    graph = assert_equal(module, [torch.rand(2, 3, 4)])
+    assert kinds(graph) == ["detach", "mul", "transpose", "contiguous", "transpose", "to", "add"]
+
+
+def test_what_nothing_needs_is_dropped() -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        x.mean(dim=1).exp()
+        return x.max(dim=1)[0]
+
+    graph = graph_of(forward)
+    assert kinds(graph) == ["max"]
+    assert [output.name for output in graph.operations[0].outputs] == ["max_values", "max_indices"]
+
+
+def test_names_are_words_of_cpp_and_python() -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        return m.register(m.lambda_(m.net(x))).float().half()
+
+    parts = {"register": nn.ReLU(), "lambda_": nn.Tanh(), "net": nn.Sequential(nn.ReLU(), nn.ReLU())}
+    graph = graph_of(forward, **parts)
+    assert [operation.name for operation in graph.operations] == ["relu", "relu_2", "lambda_", "register_value", "to"]
+
+
+# In place.
+
+
+def test_writes_in_place_become_values() -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        x = m.act(m.conv(x))
+        y = x
+        x.add_(m.bias).mul_(x).clamp_(0, 2)
+        x *= 2
+        x.pow_(2)
+        return F.hardtanh(y, 0, 3, inplace=True)
+
+    parts = {"conv": nn.Conv2d(3, 4, 3), "act": nn.ReLU(inplace=True), "bias": nn.Parameter(torch.rand(4, 1, 1))}
+    graph = assert_equal(Wrapped(forward, **parts), [torch.rand(2, 3, 5, 7)], training=False)
+    assert kinds(graph) == ["conv2d", "relu", "add", "mul", "clamp", "mul", "pow", "hardtanh"]
+    assert graph.operations[3].args == {"self": Ref("add"), "other": Ref("add")}
+    assert graph.operations[6].target == "aten.pow.Tensor_Scalar"
+
+
+def test_a_write_keeps_the_dtype() -> None:
+    module = Wrapped(lambda m, x, y: (x + 1).add_(y))
+    graph = assert_equal(module, [torch.rand(3, 4).half(), torch.rand(3, 4)])
+    assert kinds(graph) == ["add", "add", "to"] and graph.values[graph.outputs[0]].tensor.dtype == "float16"
+
+
+def test_a_write_to_a_view_that_nobody_else_reads_is_harmless() -> None:
+    module = Wrapped(lambda m, x: (x * 2).view(2, -1).sub_(1).add_(1))
+    assert kinds(assert_equal(module, [torch.rand(2, 3, 4) - 0.5])) == ["mul", "view", "sub", "add"]
+    module = Wrapped(lambda m, x: (x * 2).t_())
+    assert kinds(assert_equal(module, [torch.rand(2, 3)])) == ["mul", "t"]
+
+
+def shared(m: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y[:, 0].add_(1)
+    return y
+
+
+def shared_by_a_view(m: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    z = y.flatten()
+    y.relu_()
+    return z + 1
+
+
+def shared_by_detach(m: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    z = y.detach()
+    y.relu_()
+    return y * z
+
+
+@pytest.mark.parametrize(
+    ("forward", "line", "reader"),
+    [
+        (shared, "y[:, 0].add_(1)", "what it returns"),
+        (shared_by_a_view, "y.relu_()", "return z + 1"),
+        (shared_by_detach, "y.relu_()", "return y * z"),
+    ],
+)
+def test_writes_that_others_see_are_refused(forward: Forward, line: str, reader: str) -> None:
+    with pytest.raises(CaptureError, match="to memory that") as caught:
+        graph_of(forward)
+    assert f": {line}: " in str(caught.value) and reader in str(caught.value)
+    assert "Use the operation that returns a new tensor" in str(caught.value)
+
+
+# State.
+
+
+def test_tied_parameters_are_one() -> None:
+    first, second = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+    second.weight = first.weight
+    frozen = nn.Parameter(torch.rand(4), requires_grad=False)
+    module = Wrapped(lambda m, x: m.second(m.first(x)) + m.frozen, first=first, second=second, frozen=frozen)
+    graph = assert_equal(module, [torch.rand(3, 4)])
+    assert {p.names: p.trainable for p in graph.parameters} == {
+        ("frozen",): False, ("first.weight", "second.weight"): True
+    }  # fmt: skip
+    assert [operation.args.get("weight") for operation in graph.operations[:2]] == [Ref("first_weight")] * 2
+
+
+def test_batch_norm_in_training_says_what_it_changes() -> None:
+    module = Wrapped(lambda m, x: m.norm(x).relu(), norm=nn.BatchNorm2d(3))
+    graph = assert_equal(module, [torch.rand(2, 3, 5, 7)])
+    norm = next(operation for operation in graph.operations if operation.kind == "batch_norm")
+    assert norm.mutates == ("norm_running_mean", "norm_running_var") and norm.name == "norm"
+    (mutation,) = graph.mutations
+    assert mutation.buffer == "norm_num_batches_tracked"
+    assert graph.producers[mutation.value].args == {"self": Ref("norm_num_batches_tracked"), "other": 1, "alpha": 1}
+    evaluated = assert_equal(module.eval(), [torch.rand(2, 3, 5, 7)])
+    assert kinds(evaluated) == ["batch_norm", "relu"] and not evaluated.mutations and not evaluated.training
+    assert not evaluated.operations[0].mutates
+
+
+def test_statistics_change_although_nothing_is_returned_of_it() -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        m.norm(x)
+        return m.norm(x.relu()) + 1
+
+    assert_equal(Wrapped(forward, norm=nn.InstanceNorm2d(3, track_running_stats=True)), [torch.rand(2, 3, 5, 7)])
+    graph = assert_equal(Wrapped(forward, norm=nn.BatchNorm2d(3)), [torch.rand(2, 3, 5, 7)])
+    assert kinds(graph).count("batch_norm") == 2
+
+
+def test_writes_to_buffers_are_kept() -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        m.calls += 1
+        m.mean = m.mean * 0.9 + x.detach().mean(0) * 0.1
+        return x * m.calls - m.mean
+
+    module = Wrapped(forward, calls=torch.zeros(()), mean=torch.zeros(4))
+    graph = assert_equal(module, [torch.rand(3, 4)])
+    assert [mutation.buffer for mutation in graph.mutations] == ["calls", "mean"]
+
+
+def test_constants() -> None:
+    module = Wrapped(lambda m, x: x * torch.tensor(2.0) + torch.tensor([1.0, 2.0, 3.0]) - m.inner.plain + m.inner.small)
+    module.inner = nn.Identity()
+    module.inner.plain, module.inner.small = torch.rand(3), torch.tensor(0.5)
+    graph = assert_equal(module, [torch.rand(2, 3)])
+    assert graph.operations[0].args["other"] == 2.0 and graph.operations[-1].args["other"] == 0.5
+    assert {c.attribute: c.value.name for c in graph.constants} == {"inner.plain": "inner_plain", "": "constant"}
+    typed = Wrapped(lambda m, x: x * torch.tensor(0.5, dtype=torch.float64), x=torch.ones(1))
+    assert assert_equal(typed, [torch.arange(3)]).constants, "a number would have made it float32"
+    alone = Wrapped(lambda m, x: (x, torch.tensor(3.0), torch.tensor(1.0).add_(2).exp()))
+    assert_equal(alone, [torch.rand(2)])
+
+
+# Inputs and outputs.
+
+
+def test_outputs_keep_their_structure() -> None:
+    def forward(m: Any, x: torch.Tensor) -> Any:
+        values, places = x.max(dim=1)
+        return {"first": x, "rest": [values, (places, values)], "parts": tuple(x.split(2))}
+
+    graph = assert_equal(Wrapped(forward), [torch.rand(4, 3)])
+    assert graph.structure == {"first": 0, "rest": [1, (2, 3)], "parts": (4, 5)}
+    assert graph.outputs[:4] == ("args_0", "max_values", "max_indices", "max_values")
+
+
+def test_numbers_among_the_inputs_are_constants() -> None:
+    module = Wrapped(lambda m, x, n, skip, on, y: x * n if skip is None and on else y)
+    graph = assert_equal(module, [torch.rand(3), 3, None, True, torch.rand(3)])
+    assert graph.arguments == (Ref("args_0"), 3, None, True, Ref("args_4"))
+    assert [value.name for value in graph.inputs] == ["args_0", "args_4"]
+
+
+def test_only_shapes_matter() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    expected = trace(module, [torch.rand(2, 3, 5, 7)])
+    assert trace(module.to("meta"), [torch.rand(2, 3, 5, 7, device="meta")]) == expected
+    with FakeTensorMode():
+        module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+        inputs = [torch.rand(2, 3, 5, 7)]
+    assert trace(module, inputs) == expected
+    assert {operation.where for operation in expected.operations} == {""}
+
+
+def test_nothing_is_computed_nor_changed() -> None:
+    module = nn.BatchNorm1d(4)
+    with torch.no_grad():
+        large = trace(Wrapped(lambda m, x: x.relu()), [torch.empty(1 << 16, 1 << 20, device="meta")])
+        trace(module, [torch.rand(3, 4)])
+    assert large.bytes_moved == 2 * 4 << 36
+    assert module.num_batches_tracked == 0 and bool((module.running_mean == 0).all())
+
+
+def test_strides_are_eagers() -> None:
+    x = torch.rand(2, 3, 5, 7).to(memory_format=torch.channels_last)
+    graph = assert_equal(Wrapped(lambda m, x: (x.relu() + 1).flatten(1)), [x])
+    assert graph.inputs[0].tensor.strides == (105, 1, 21, 3) == graph.values["relu"].tensor.strides
+
+
+# Refusals.
+
+
+class Sign(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
+def without_gradients(m: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        y = x * 2
+    return x + y
+
+
+def in_inference_mode(m: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        y = x * 3
+    return x + y
+
+
+def under_autocast(m: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x.mT
+    return y
+
+
+def branching(m: Any, x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        return x
+    return -x
+
+
+REFUSED: dict[str, tuple[Forward, str, str]] = {
+    "branch": (branching, "if x.sum() > 0:", "depends on the values in a tensor. Use torch.where"),
+    "item": (lambda m, x: x * x.max().item(), "x.max().item()", "aten.item.default takes a number out of a tensor"),
+    "mask": (lambda m, x: x[x > 0], "x[x > 0]", "the shape that aten.index.Tensor gives depends on values"),
+    "nonzero": (lambda m, x: x.nonzero(), "x.nonzero()", "depends on values"),
+    "cond": (lambda m, x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), "torch.cond(", "cond"),
+    "no_grad": (without_gradients, "y = x * 2", "gradients are off here"),
+    "inference": (in_inference_mode, "y = x * 3", "gradients are off here"),
+    "function": (lambda m, x: Sign.apply(x), "return x.sign()", "gradients are off here"),
+    "autocast": (under_autocast, "y = x @ x.mT", "wrap_with_autocast"),
+    "data": (lambda m, x: x.data * 2, "", "takes a tensor's .data, or its values"),
+    "input": (lambda m, x: x.relu_(), "x.relu_()", "aten.relu_.default writes to the input args_0"),
+    "view": (lambda m, x: x.view(-1).relu_(), "x.view(-1).relu_()", "writes to a view of the input args_0"),
+    "sizes": (lambda m, x: x.unsqueeze_(0), "", "torch.export cannot follow this (IndexError"),
+    "resize": (lambda m, x: (x + 1).resize_(3), "resize_(3)", "aten.resize_.default writes"),
+    "parameter": (lambda m, x: x + m.weight.data.mul_(2), "", "takes a tensor's .data"),
+    "weight": (lambda m, x: x + m.weight.mul_(2), "m.weight.mul_(2)", "writes to the parameter weight"),
+    "attribute": (lambda m, x: x + m.plain[0].add_(1), "m.plain[0]", "a view of the attribute plain"),
+    "buffer": (lambda m, x: x + m.buffer[0].add_(1), "m.buffer[0]", "a view of the buffer buffer"),
+    "dropout": (lambda m, x: F.dropout(x, 0.5), "F.dropout(x, 0.5)", "aten.dropout.default draws random numbers"),
+    "rand": (lambda m, x: x + torch.rand(7), "torch.rand(7)", "aten.rand.default draws random numbers"),
+    "like": (lambda m, x: x + torch.randn_like(x), "torch.randn_like(x)", "draws random numbers. Call eval()"),
+    "bernoulli": (lambda m, x: torch.bernoulli(x), "torch.bernoulli(x)", "draws random numbers"),
+    "uniform": (lambda m, x: torch.empty(7).uniform_() + x, "uniform_()", "draws random numbers"),
+    "rrelu": (lambda m, x: F.rrelu(x, training=True), "F.rrelu(", "draws random numbers"),
+    "numpy": (lambda m, x: x * x.numpy().max(), "x.numpy()", "torch.export cannot follow this (RuntimeError"),
+    "error": (lambda m, x: x @ x, "x @ x", "torch.export cannot follow this"),
+    "number": (lambda m, x: (x, 3), "", "returns 3 beside tensors"),
+    "none": (lambda m, x: (x, None), "", "returns None beside tensors"),
+    "class": (lambda m, x: x.max(dim=1), "", "returns a max"),
+    "keys": (lambda m, x: {1: x}, "", "returns a dict"),
+    "statistics": (
+        lambda m, x: F.batch_norm(x, m.plain, m.plain.abs(), training=True), "F.batch_norm(", "that are no buffers"
+    ),
+    "read": (lambda m, x: m.norm(x) * m.norm.running_var[0], "m.norm(x) *", "it reads norm_running_var"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_name_the_line_and_the_way_out(name: str) -> None:
+    forward, line, words = REFUSED[name]
+    module = Wrapped(forward, weight=nn.Parameter(torch.rand(7)), buffer=torch.rand(3, 7), norm=nn.BatchNorm2d(3))
+    object.__setattr__(module, "plain", torch.rand(3, 7) if name != "statistics" else torch.rand(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(CaptureError) as caught:
+            trace(module, [torch.rand(2, 3, 5, 7)])
+    said = str(caught.value)
+    assert line in said and words in said, said
+    assert said.startswith("test_capture.py:" if line else "forward: "), said
+    assert "\n" not in said and said.count(". ") >= 1, said
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ([[torch.rand(2)]], "input 0 is a list: give tensors, numbers or None"),
+        ([torch.rand(2), "mean"], "input 1 is a str"),
+        ([3.0], "no tensor is among the inputs"),
+        ([torch.rand(2), torch.rand(2), torch.rand(2)], "torch.export cannot follow this"),
+    ],
+)
+def test_inputs_that_are_refused(inputs: list[Any], words: str) -> None:
+    with pytest.raises(CaptureError, match=words):
+        trace(nn.Identity(), inputs)
+
+
+def test_what_surrounds_forward_is_refused_too() -> None:
+    x = torch.rand(2, 2)
+    with (
+        torch.autocast("cpu", dtype=torch.bfloat16),
+        pytest.raises(CaptureError, match=r"torch.autocast\('cpu'\) is on"),
+    ):
+        trace(nn.Linear(2, 2), [x])
+    module = nn.Sequential(nn.ReLU())
+    module[0].register_full_backward_hook(lambda *_: None)
+    with pytest.raises(CaptureError, match="0 has backward hooks"):
+        trace(module, [x])
+
+
+def test_refusals_are_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(CaptureError):
+        graph_of(branching)
+    assert capfd.readouterr() == ("", "")
+
+
+# Properties.
+
+UNARY: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    torch.relu, torch.sigmoid, F.gelu, F.silu, F.mish, F.elu, F.celu, F.selu, F.relu6, F.hardswish, F.softsign,
+    lambda x: x.clamp(-1, 1), lambda x: 1 - x, lambda x: x.exp().log1p(), lambda x: x / 3, lambda x: -x, torch.erf,
+    lambda x: torch.where(x > 0, x, 0.1 * x), lambda x: x.half().float(), lambda x: x.transpose(-1, -2),
+    lambda x: x.mean(dim=-1, keepdim=True) + x, lambda x: F.softmax(x, -1), lambda x: x.flatten(1).view(x.shape),
+    lambda x: F.rms_norm(x, x.shape[-1:]), lambda x: x[..., 1:], lambda x: torch.cat([x, x * 2], 1), torch.detach,
+    lambda x: (x + 1).sub_(2), lambda x: (x * x).mul_(0.5).add_(1), lambda x: x.amax(1, keepdim=True) * x,
+    lambda x: F.avg_pool2d(x, 2, 1, 1), lambda x: x.unsqueeze(1).squeeze(1), lambda x: x.chunk(2, -1)[0],
+]  # fmt: skip
+
+
+@brief
+@given(chain=st.lists(st.sampled_from(UNARY), min_size=1, max_size=6), seed=st.integers(0, 99))
+def test_any_chain_equals_its_graph(chain: list[Any], seed: int) -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        first = x = m.conv(x)
+        for function in chain:
+            x = function(x)
+        return x.sum() + first.mean()
+
+    torch.manual_seed(seed)
+    assert_equal(Wrapped(forward, conv=nn.Conv2d(3, 4, 2)), [torch.randn(2, 3, 9, 11)])
+
+
+LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "attention": (nn.MultiheadAttention(8, 2, batch_first=True), (2, 5, 8)),
+    "lstm": (nn.LSTM(4, 3, num_layers=2), (5, 2, 4)),
+    "transformer": (nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), (2, 5, 8)),
+    "parametrized": (nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 4, 3)), (2, 3, 9)),
+    "norms": (nn.Sequential(nn.LayerNorm(7), nn.InstanceNorm1d(3, affine=True), nn.GroupNorm(3, 3)), (2, 3, 7)),
+    "transposed": (nn.Sequential(nn.ConvTranspose2d(3, 4, 3, 2, 1, 1), nn.AdaptiveAvgPool2d((2, 3))), (2, 3, 5, 6)),
+    "lazily": (
+        nn.Sequential(nn.Unflatten(1, (2, 3)), nn.Flatten(), nn.Linear(6, 3), nn.PReLU(), nn.Softmin(1)),
+        (4, 6),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_equal_their_graphs(name: str) -> None:
+    layer, shape = LAYERS[name]
+    inputs = [torch.rand(shape)]
+    module = Wrapped(lambda m, x: m.layer(x, x, x)[0] if name == "attention" else m.layer(x), layer=layer)
+    if name == "lstm":
+        module = Wrapped(lambda m, x: m.layer(x)[0], layer=layer)
+    assert_equal(module, inputs)
