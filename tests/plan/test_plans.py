@@ -74,7 +74,7 @@ def test_a_chain_behind_a_convolution_is_one_kernel_and_takes_its_bias() -> None
     module = Module(forward, conv=nn.Conv3d(2, 4, 3), sum=torch.randn(4, 1, 1, 1))
     plan = check(module, torch.rand(2, 2, 4, 5, 6))
     assert calls(plan) == ["conv3d"]
-    assert kernels(plan) == ["conv3d_leaky_relu_add_clamp_gelu"]
+    assert kernels(plan) == ["bias_leaky_relu_add_clamp_gelu"]
 
 
 def test_softmax_of_a_flattened_volume_and_a_scale() -> None:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from crucible.emission.operator import Operator
+from crucible.plan.rules import BIASED
 from crucible.plan.steps import Call, Fused, Plan
 
 _WIDTH = 110
@@ -31,6 +32,7 @@ def _of_call(step: Call) -> list[str]:
 
 def _of_kernel(step: Fused, op: Operator, plan: Plan) -> list[str]:
     kinds = [plan.graph.producers[name].kind for name in step.covers if name in plan.graph.producers]
+    kinds = [f"bias of {kind}" if kind in BIASED else kind for kind in kinds]
     lines = _item(f"{step.name}: {' -> '.join(kinds)}; {_size(step.bytes_moved)}")
     for host in op.hosts:
         for each in host.lowered:

@@ -84,14 +84,16 @@ class _Planner:
 
     def _is_for_kernels(self, operation: Operation) -> bool:
         values = [self.graph.values[name].tensor for name in operation.inputs]
-        makes = len(operation.outputs) == 1 and operation.outputs[0].tensor.dtype in (*FLOATS, "bool")
+        rest = [each.name for each in operation.outputs[1:]]  # the indices of a maximum
+        unread = not any(name in self.graph.outputs or self.graph.readers(name) for name in rest)
+        makes = unread and operation.outputs[0].tensor.dtype in (*FLOATS, "bool")
         return makes and not operation.mutates and all(v.dtype in (*FLOATS, "bool") and v.elements for v in values)
 
     def _wait(self, operation: Operation, value: Lazy) -> None:
-        name = operation.output.name
-        if value.shape != operation.output.tensor.shape:
-            raise AssertionError(f"{operation.where}: {value.shape} is not {operation.output.tensor.shape}")
-        self.waiting[name] = replace(value, dtype=operation.output.tensor.dtype)
+        name, type_ = operation.outputs[0].name, operation.outputs[0].tensor
+        if value.shape != type_.shape:
+            raise AssertionError(f"{operation.where}: {value.shape} is not {type_.shape}")
+        self.waiting[name] = replace(value, dtype=type_.dtype)
         before = (each for read in operation.inputs for each in self.covers.get(read, ()))
         self.covers[name] = (*dict.fromkeys(before), operation.name)
 
@@ -147,7 +149,7 @@ class _Planner:
         """Leaves to PyTorch what was to join a kernel: views of tensors in memory, conditions."""
         for name in operation.inputs:
             self.in_memory(name)
-        del self.waiting[operation.output.name]
+        del self.waiting[operation.outputs[0].name]
         self._call(operation)
 
     def _without_pool(self, name: str, value: Lazy) -> Lazy:
@@ -165,6 +167,7 @@ class _Planner:
         self.types[name] = TensorType(made.shape, made.strides, value.dtype)
         self.steps.append(self._fused(name, made))
         del self.waiting[name]
+        self.covers[name] = ()  # what follows starts from memory
 
     def _fused(self, name: str, made: Settled) -> Fused:
         wanted = tuple(o for o, held in made.tensors.items() if held in self.differentiable)

@@ -26,7 +26,7 @@ def _windows(operation: Operation, args: Mapping[str, Any], rank: int) -> tuple[
     sizes = _each(args["kernel_size"], rank)
     strides = _each(args["stride"] or args["kernel_size"], rank)
     paddings, dilations = _each(args["padding"], rank), _each(args.get("dilation", 1), rank)
-    extents, outputs = args["self"].shape[-rank:], operation.output.tensor.shape[-rank:]
+    extents, outputs = args["self"].shape[-rank:], operation.outputs[0].tensor.shape[-rank:]
     each = zip(sizes, strides, extents, outputs, paddings, dilations, strict=True)
     return tuple(Window(*numbers) for numbers in each)
 
@@ -43,7 +43,7 @@ def _pool(kind: str, rank: int) -> Callable[[Operation, Mapping[str, Any], Names
 def _adaptive(kind: str, rank: int) -> Callable[[Operation, Mapping[str, Any], Names], Lazy]:
     def rule(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
         value = args["self"]
-        extents, outputs = value.shape[-rank:], operation.output.tensor.shape[-rank:]
+        extents, outputs = value.shape[-rank:], operation.outputs[0].tensor.shape[-rank:]
         if kind == "avg" and set(outputs) == {1}:
             spatial = range(len(value.dims) - rank, len(value.dims))
             return mean(value, [d for d in spatial if value.shape[d] > 1], names)
@@ -70,7 +70,7 @@ def _pooled(
     if value.reductions or value.pooling is not None:
         raise CannotJoin
     before = _plain(value)
-    name, shape = names(f"{operation.name}_{POOLED}"), operation.output.tensor.shape
+    name, shape = names(f"{operation.name}_{POOLED}"), operation.outputs[0].tensor.shape
     operand = Operand(name, value.dtype, contiguous(shape))
     pooling = Pooling(name, kind, before, windows, include, divisor)
     expr = tensor(name, value.dtype)

@@ -40,13 +40,13 @@ def is_view(kind: str) -> bool:
 
 
 def noun(kind: str) -> str:
-    """What an operator's name says for an operation."""
-    return kind.strip("_")
+    """What an operator's name says for an operation: of a convolution it has the bias."""
+    return "bias" if kind in BIASED else kind.strip("_")
 
 
 def channel_dim(operation: Operation) -> int:
     """Where the channels of a biased operation's output are."""
-    rank = len(operation.output.tensor.shape)
+    rank = len(operation.outputs[0].tensor.shape)
     spatial = 0 if operation.kind == "linear" else int(operation.kind[-2])
     return rank - 1 - spatial
 
@@ -81,14 +81,14 @@ def _pointwise(operation: Operation, args: Mapping[str, Any]) -> Lazy | None:
         exprs[name] = where(value.expr, 1.0, 0.0) if is_condition and not logical else value.expr
     rest = {name: arg for name, arg in args.items() if name not in own}
     expr = POINTWISE[operation.kind](**exprs, **rest)
-    return merged(common, expr, operation.output.tensor.dtype)
+    return merged(common, expr, operation.outputs[0].tensor.dtype)
 
 
 # views
 
 
 def _reshape(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-    return reshaped(args["self"], operation.output.tensor.shape)
+    return reshaped(args["self"], operation.outputs[0].tensor.shape)
 
 
 def _same(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
@@ -119,7 +119,7 @@ def _squeeze(operation: Operation, args: Mapping[str, Any], names: Names) -> Laz
 
 
 def _expand(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-    return expanded(args["self"], operation.output.tensor.shape)
+    return expanded(args["self"], operation.outputs[0].tensor.shape)
 
 
 VIEWS: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
