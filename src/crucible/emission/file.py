@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from crucible.emission.body import body
@@ -70,10 +71,11 @@ def _kernels(operators: list[Operator], name: str) -> list[str]:
         return []
     hosts = [host for op in operators for host in op.hosts]
     functions = ", ".join(f'"{host.name}"' for host in hosts)
-    word = re.sub(r"\W", "_", name)
+    word, source = re.sub(r"\W", "_", name), cuda(hosts)
+    digest = hashlib.sha256(source.encode()).hexdigest()[:8]  # another text is another extension
     build = [
         "kernels = load_inline(",
-        f'    name="{word}_fused",',
+        f'    name="{word}_{digest}",',
         "    cpp_sources=DECLARATIONS,",
         "    cuda_sources=KERNELS,",
         f"    functions=[{functions}],",
@@ -85,7 +87,7 @@ def _kernels(operators: list[Operator], name: str) -> list[str]:
     declarations = "\n".join(f"{host.declaration};" for host in hosts)
     return [
         f'DECLARATIONS = """\n#include <torch/extension.h>\n\n{declarations}\n"""',
-        f'KERNELS = r"""\n{cuda(hosts)}"""',
+        f'KERNELS = r"""\n{source}"""',
         "\n".join(build),
         "\n".join(line for op in operators for line in registration(op)).strip("\n"),
     ]

@@ -39,10 +39,8 @@ def _of_kernel(step: Fused, op: Operator, plan: Plan) -> list[str]:
             lines += [line for note in each.notes for line in _item(note, indent="    ")]
     if op.backward is not None:
         kept = [name for name in op.backward.takes if name != f"grad_{step.result}"]
-        again = (
-            "the chain is computed again" if any(name in step.reads for name in kept) else "nothing is computed again"
-        )
-        lines += _item(f"backward keeps {', '.join(kept) or 'nothing'}; {again} is computed again", indent="    ")
+        again = "the chain is" if any(name in step.reads for name in kept) else "nothing is"
+        lines += _item(f"backward keeps {', '.join(kept) or 'nothing'}; {again} computed again", indent="    ")
     return lines
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crucible.graph import TensorType
 from crucible.plan.steps import Fused
-from crucible.write.families import lower
+from crucible.write.families.lower import lower
 from crucible.write.kernel import Lowered
-from crucible.write.pool_backward import pool_backward
-from crucible.write.pool_forward import pool_forward
+from crucible.write.pool import Pool
+from crucible.write.pool_backward import lower_pool_backward
+from crucible.write.pool_forward import lower_pool
 from crucible.write.program import Program, Result
 from crucible.write.stages import stages
 
@@ -29,20 +30,26 @@ class Backward:
 def lowered_forward(step: Fused) -> tuple[Lowered, ...]:
     if isinstance(step.compute, Program):
         return (lower(step.compute),)
-    return (pool_forward(step.compute),)
+    return (lower_pool(step.compute),)
 
 
 def lowered_backward(step: Fused) -> Backward:
-    """Raises ValueError for a step that takes no gradient."""
-    if isinstance(step.compute, Program):
-        assert step.backward is not None
-        programs = stages(step.backward)
-    else:
-        programs = stages(pool_backward(step.compute))
+    """The kernels of a step that takes a gradient."""
+    if step.backward is None:
+        assert isinstance(step.compute, Pool)
+        return _of_pool(step, step.compute)
+    programs = stages(step.backward)
     made = {result.name: (program, result) for program in programs for result in program.results}
     partials = {name: _flat(*each) for name, each in made.items() if name.startswith("partial_")}
     gradients = tuple(name for name in step.wanted if f"grad_{name}" in made)
     return Backward(tuple(lower(program) for program in programs), gradients, partials)
+
+
+def _of_pool(step: Fused, pool: Pool) -> Backward:
+    found = lower_pool_backward(replace(pool, name=f"{step.name}_backward"), step.wanted, f"grad_{step.result}")
+    lowered = tuple(lower(each) if isinstance(each, Program) else each for each in found.steps)
+    partials = {buffer.name: TensorType((buffer.elements,), (1,), buffer.dtype) for buffer in found.buffers}
+    return Backward(lowered, tuple(name for name in step.wanted if f"grad_{name}" in found.results), partials)
 
 
 def _flat(program: Program, result: Result) -> TensorType:

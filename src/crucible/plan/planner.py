@@ -178,19 +178,13 @@ class _Planner:
         if isinstance(compute, Program) and wanted:
             backward, saved = _backward(compute, wanted)
             compute = saving(compute, saved)
+            saved = tuple(f"saved_{each}" for each in saved)
         covers = self.covers[name]
         operator = self._operator(covers)
-        return Fused(
-            operator,
-            covers,
-            replace(compute, name=operator),
-            made.tensors,
-            name,
-            self.types[name],
-            saved,
-            backward,
-            wanted,
-        )
+        compute = replace(compute, name=f"{operator}_kernel")
+        backward = backward and replace(backward, name=f"{operator}_backward")
+        type_ = self.types[name]
+        return Fused(operator, covers, compute, made.tensors, name, type_, saved, backward, wanted)
 
     def _operator(self, covers: Sequence[str]) -> str:
         kinds = [self.graph.producers[name].kind for name in covers if name in self.graph.producers]

@@ -45,7 +45,7 @@ class Fused:
     type: TensorType
     """Of the result."""
     saved: tuple[str, ...]
-    """Names of the reductions kept for backward."""
+    """Those of its results that backward reads: an element for each row."""
     backward: Program | None
     """Gradients of the operands that take one; None where there are none, and of a pool, which has its own."""
     wanted: tuple[str, ...]
