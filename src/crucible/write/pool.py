@@ -72,6 +72,14 @@ class Window:
         return not self.adaptive and last >= self.extent
 
 
+def adaptive(extent: int, outputs: int) -> Window:
+    """The windows of adaptive pools; ordinary ones where they are of equal size."""
+    if extent % outputs == 0:
+        return Window(extent // outputs, extent // outputs, extent, outputs)
+    ends = Window(1, 1, extent, outputs, adaptive=True)
+    return replace(ends, size=max(len(ends.elements(output)) for output in range(outputs)))
+
+
 @dataclass(frozen=True)
 class Pool:
     """One pooling with its chains. Names are unique among operands, after_operands and the result."""
@@ -170,7 +178,7 @@ def collapsed_pool(pool: Pool) -> Pool:
         step = slim.outer[dim + 1]
         joins = all(s[dim] == s[dim + 1] * step for s in _strides(slim))
         if joins:
-            merged = replace(slim, outer=(*slim.outer[:dim], slim.outer[dim] * step, *slim.outer[dim + 1 :]))
+            merged = replace(slim, outer=(*slim.outer[:dim], slim.outer[dim] * step, *slim.outer[dim + 2 :]))
             slim = _changed(merged, lambda s, dim=dim: s[:dim] + s[dim + 1 :])  # type: ignore[misc]
         else:
             dim += 1
@@ -178,7 +186,7 @@ def collapsed_pool(pool: Pool) -> Pool:
 
 
 def _strides(pool: Pool) -> list[tuple[int, ...]]:
-    return [each.strides for each in (*pool.operands, *pool.after_operands, pool.result)]
+    return [*(each.strides for each in (*pool.operands, *pool.after_operands)), pool.result.strides]
 
 
 def _keeping(pool: Pool, kept: list[int]) -> Pool:
