@@ -8,9 +8,15 @@ from dataclasses import dataclass
 from crucible.graph import TensorType
 from crucible.write.kernel import Kernel, Lowered
 
-_CPP = {"float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16"}
-_ATEN = {"float32": "float", "float64": "double", "float16": "at::Half", "bfloat16": "at::BFloat16"}
-_SCALAR = {"float32": "kFloat32", "float64": "kFloat64", "float16": "kFloat16", "bfloat16": "kBFloat16"}
+_CPP = {"float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16", "bool": "bool"}
+_ATEN = {"float32": "float", "float64": "double", "float16": "at::Half", "bfloat16": "at::BFloat16", "bool": "bool"}
+_SCALAR = {
+    "float32": "kFloat32",
+    "float64": "kFloat64",
+    "float16": "kFloat16",
+    "bfloat16": "kBFloat16",
+    "bool": "kBool",
+}
 RESERVED = frozenset({"stream", "guard", "laid", "torch", "at", "c10", "std"})
 """Words of the functions below, which no tensor's variable may be."""
 

@@ -37,7 +37,7 @@ def operator(step: Fused, types: Mapping[str, TensorType]) -> Operator:
     takes = {name: types[name] for name in step.reads}
     saved = {name: _flat(step, name) for name in step.saved}
     forward = Host(
-        f"{step.name}_forward", takes, {step.result: step.type, **saved}, {}, dict(step.operands), lowered_forward(step)
+        f"run_{step.name}", takes, {step.result: step.type, **saved}, {}, dict(step.operands), lowered_forward(step)
     )
     if not step.wanted:
         return Operator(step, forward, None)
@@ -57,7 +57,7 @@ def _backward(step: Fused, takes: Mapping[str, TensorType], saved: Mapping[str, 
     gradient = f"grad_{step.result}"
     given = {gradient: step.type} | {name: type_ for name, type_ in {**takes, **saved}.items() if name in read}
     makes = {f"grad_{name}": takes[step.operands[name]] for name in found.gradients}
-    return Host(f"{step.name}_backward", given, makes, found.partials, dict(step.operands), found.lowered)
+    return Host(f"run_{step.name}_backward", given, makes, found.partials, dict(step.operands), found.lowered)
 
 
 def registration(op: Operator) -> list[str]:
