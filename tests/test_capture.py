@@ -294,6 +294,17 @@ def test_writes_in_place_become_values() -> None:
     assert graph.operations[6].target == "aten.pow.Tensor_Scalar"
 
 
+def test_a_write_is_seen_through_every_alias() -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        x = x * 2
+        y, z = x.view(x.shape), F.dropout(x, training=False)
+        x.add_(1)
+        return y - z.exp()
+
+    graph = assert_equal(Wrapped(forward), [torch.rand(3, 4)])
+    assert graph.operations[-1].args["self"] == Ref("add")
+
+
 def test_a_write_keeps_the_dtype() -> None:
     module = Wrapped(lambda m, x, y: (x + 1).add_(y))
     graph = assert_equal(module, [torch.rand(3, 4).half(), torch.rand(3, 4)])
