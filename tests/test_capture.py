@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 from crucible.capture import trace
 from crucible.errors import CaptureError
 from crucible.graph import Argument, Graph, Operation, Ref
+from support import TASKS
 
 Forward = Callable[..., Any]
 brief = settings(max_examples=15, deadline=None)
@@ -230,6 +231,50 @@ def test_names_are_words_of_cpp_and_python() -> None:
     assert [operation.name for operation in graph.operations] == ["relu", "relu_2", "lambda_", "register_value", "to"]
 
 
+def test_lines_are_those_of_helpers_too() -> None:
+    def helper(x: torch.Tensor) -> torch.Tensor:
+        return (
+            x.exp()  # the innermost line of the user's
+            + 1
+        )
+
+    graph = graph_of(lambda m, x: m.act(helper(x)), act=nn.ReLU())
+    assert [operation.where.partition(": ")[2] for operation in graph.operations] == [
+        "x.exp()  # the innermost line of the user's",
+        "x.exp()  # the innermost line of the user's",
+        "graph = graph_of(lambda m, x: m.act(helper(x)), act=nn.ReLU())",
+    ]
+
+
+def test_sizes_may_be_read_without_gradients() -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            size = x.stride()[0] + x.shape[0]
+        return x * size
+
+    assert graph_of(forward).operations[0].args["other"] == 107
+
+
+def test_the_three_tasks() -> None:
+    """What the writer is for: each stays as its users wrote it, at full size."""
+    found = {}
+    for task in TASKS:
+        names: dict[str, Any] = {}
+        exec((task / "reference.py").read_text(encoding="utf-8"), names)
+        with torch.device("meta"):
+            graph = trace(names["Model"](*names["get_init_inputs"]()), names["get_inputs"]())
+        found[task.name] = kinds(graph)
+    assert found == {
+        "avgpool3d_convtranspose3d_clamp_softmax_scale": [
+            "avg_pool3d", "conv_transpose3d", "clamp", "flatten", "softmax", "reshape", "mul"
+        ],
+        "conv3d_leakyrelu_sum_clamp_gelu": ["conv3d", "leaky_relu", "add", "clamp", "gelu"],
+        "convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool": [
+            "conv_transpose3d", "leaky_relu", "mul", "leaky_relu", "max_pool3d"
+        ],
+    }  # fmt: skip
+
+
 # In place.
 
 
@@ -247,6 +292,17 @@ def test_writes_in_place_become_values() -> None:
     assert kinds(graph) == ["conv2d", "relu", "add", "mul", "clamp", "mul", "pow", "hardtanh"]
     assert graph.operations[3].args == {"self": Ref("add"), "other": Ref("add")}
     assert graph.operations[6].target == "aten.pow.Tensor_Scalar"
+
+
+def test_a_write_is_seen_through_every_alias() -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        x = x * 2
+        y, z = x.view(x.shape), F.dropout(x, training=False)
+        x.add_(1)
+        return y - z.exp()
+
+    graph = assert_equal(Wrapped(forward), [torch.rand(3, 4)])
+    assert graph.operations[-1].args["self"] == Ref("add")
 
 
 def test_a_write_keeps_the_dtype() -> None:
@@ -448,9 +504,9 @@ REFUSED: dict[str, tuple[Forward, str, str]] = {
     "mask": (lambda m, x: x[x > 0], "x[x > 0]", "the shape that aten.index.Tensor gives depends on values"),
     "nonzero": (lambda m, x: x.nonzero(), "x.nonzero()", "depends on values"),
     "cond": (lambda m, x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), "torch.cond(", "cond"),
-    "no_grad": (without_gradients, "y = x * 2", "gradients are off here"),
+    "no_grad": (without_gradients, "y = x * 2", "gradients are off here (no_grad"),
     "inference": (in_inference_mode, "y = x * 3", "gradients are off here"),
-    "function": (lambda m, x: Sign.apply(x), "return x.sign()", "gradients are off here"),
+    "function": (lambda m, x: Sign.apply(x), "return x.sign()", "Use .detach() where gradients shall stop"),
     "autocast": (under_autocast, "y = x @ x.mT", "wrap_with_autocast"),
     "data": (lambda m, x: x.data * 2, "", "takes a tensor's .data, or its values"),
     "input": (lambda m, x: x.relu_(), "x.relu_()", "aten.relu_.default writes to the input args_0"),
@@ -476,6 +532,7 @@ REFUSED: dict[str, tuple[Forward, str, str]] = {
     "statistics": (
         lambda m, x: F.batch_norm(x, m.plain, m.plain.abs(), training=True), "F.batch_norm(", "that are no buffers"
     ),
+    "stretch": (lambda m, x: x + m.buffer.t_().t(), "m.buffer.t_()", "writes to the buffer buffer"),
     "read": (lambda m, x: m.norm(x) * m.norm.running_var[0], "m.norm(x) *", "it reads norm_running_var"),
 }  # fmt: skip
 

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from crucible.capture.lines import LINE, calling_line, line_of, refusal
 from crucible.errors import CaptureError
+from crucible.products import tensors_in
 
 NO_NUMBERS = "Use torch.where, clamp or masks, so that the same operations run for all values"
 NO_BLOCKS = "Use .detach() where gradients shall stop, and put what needs none outside of forward"
@@ -57,6 +58,8 @@ def _check(module: nn.Module, inputs: Sequence[Any]) -> None:
 
 def _refused(error: Exception) -> CaptureError:
     where = line_of(error)
+    if isinstance(error, _Hidden):
+        return refusal(where, "gradients are off here (no_grad, inference_mode or an autograd.Function)", NO_BLOCKS)
     if {kind.__name__ for kind in type(error).__mro__} & _DEPENDENT:
         return refusal(where, "what runs depends on the values in a tensor", NO_NUMBERS)
     if _FAKE_CONSTANT in str(error):
@@ -77,14 +80,13 @@ class _Watch(TorchFunctionMode):
         hidden = not torch.is_grad_enabled() or torch.is_inference_mode_enabled()
         with annotate({LINE: calling_line()}):
             result = func(*args, **(kwargs or {}))
-        if hidden and isinstance(result, torch.Tensor | tuple | list) and not isinstance(result, torch.Size):
+        if hidden and next(tensors_in(result), None) is not None:
             raise _Hidden
         return result
 
 
 class _Hidden(Exception):
-    def __str__(self) -> str:
-        return "gradients are off here"
+    """Gradients are off."""
 
 
 @contextlib.contextmanager

@@ -45,9 +45,8 @@ class Operations:
         """One call. Raises CaptureError."""
         func, where = node.target, line_in(node.meta)
         if isinstance(func, HigherOrderOperator):
-            reason = f"{func.name()} runs a part of forward under conditions of its own"
-            way_out = "Cast with .to(dtype) instead" if "autocast" in func.name() else NO_NUMBERS
-            raise refusal(_line_of_block(node) or where, reason, way_out)
+            _check_block(node, func.name(), where)
+            return
         if not isinstance(func, OpOverload):
             raise refusal(where, "it computes with numbers taken from tensors", NO_NUMBERS)
         name = func._schema.name.partition("::")[2]
@@ -149,7 +148,7 @@ class Operations:
 
     def _check_write(self, node: fx.Node, func: OpOverload, base: str, where: str, *, only_sees: bool) -> None:
         role = self.values.roles[base]
-        if role in ("input", "parameter", "attribute"):
+        if role in ("input", "parameter", "attribute") or (only_sees and role == "buffer"):
             raise refusal(where, f"{func} writes to {_OUTSIDE[role]} {base}", _OUT_OF_PLACE)
         for other in self.values.sharing(base) if not only_sees else ():
             role = self.values.roles[other]
@@ -238,14 +237,20 @@ def _check_results(node: fx.Node, func: OpOverload, where: str) -> None:
             raise refusal(where, f"the shape that {func} gives depends on values in a tensor", NO_NUMBERS)
 
 
-def _line_of_block(node: fx.Node) -> str:
-    """The first line inside a part of forward that became a graph of its own."""
-    for argument in node.args:
-        if isinstance(argument, fx.Node) and argument.op == "get_attr":
-            inner = getattr(node.graph.owning_module, str(argument.target))
-            lines = [line_in(inside.meta) for inside in inner.graph.nodes]
-            return next((line for line in lines if line), "")
-    return ""
+def _check_block(node: fx.Node, name: str, where: str) -> None:
+    """A part of forward that became a graph of its own may compute nothing."""
+    parts = [arg for arg in node.args if isinstance(arg, fx.Node) and arg.op == "get_attr"]
+    inner = [call for part in parts for call in _calls(getattr(node.graph.owning_module, str(part.target)))]
+    if parts and not inner:
+        return
+    lines = [line for call in inner if (line := line_in(call.meta))]
+    way_out = "Cast with .to(dtype) instead" if "autocast" in name else NO_NUMBERS
+    reason = f"{name} runs a part of forward under conditions of its own"
+    raise refusal(lines[0] if lines else where, reason, way_out)
+
+
+def _calls(module: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in module.graph.nodes if node.op == "call_function"]
 
 
 def _fake_mode(program: ExportedProgram) -> FakeTensorMode:
