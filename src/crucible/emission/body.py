@@ -18,8 +18,7 @@ _NAMED = _DTYPES | {"strided", "channels_last", "channels_last_3d", "contiguous_
 def body(plan: Plan) -> list[str]:
     """The statements of `forward(self, ...)`, without indentation."""
     graph = plan.graph
-    lines = [f"_check({value.name}, {value.tensor.shape}, torch.{value.tensor.dtype})" for value in graph.inputs]
-    words = _words(graph)
+    words, lines = _words(graph), []
     for step in plan.steps:
         lines.append(_call(step, words) if isinstance(step, Call) else _fused(step, words))
     for mutation in graph.mutations:

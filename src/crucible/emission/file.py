@@ -22,15 +22,11 @@ _INCLUDES = """\
 #include <cuda_fp16.h>
 """
 _CHECK = '''\
-def _check(given, shape, dtype):
-    """Kernels have their sizes built in."""
-    if tuple(given.shape) != shape or given.dtype != dtype:
-        raise ValueError(
-            f"this module was written for {shape} of {dtype}, it is given {tuple(given.shape)} of {given.dtype}: "
-            "write it again for these inputs"
-        )
+def _fits(given, shape, dtype):
+    """Whether the kernels, whose sizes are built in, were written for such a tensor."""
     if torch.is_autocast_enabled(given.device.type):
         raise RuntimeError("this module was written for fixed dtypes: call it outside of torch.autocast")
+    return given.shape == shape and given.dtype == dtype
 '''
 
 
@@ -48,7 +44,7 @@ def emit(plan: Plan, name: str, source: str = "", loader: str = "torch.utils.cpp
         definitions_without_imports(source),
         *_kernels(operators, name),
         _CHECK,
-        _module(plan, is_class=bool(source)),
+        _class(plan) if source else _function(plan),
     ]
     parts = [part for part in parts if part]
     return re.sub(r"\n{4,}", "\n\n\n", "\n\n".join(part.rstrip("\n") + "\n" for part in parts))
@@ -104,13 +100,22 @@ def cuda(hosts: list[Host]) -> str:
     return "\n".join([start, *(block.rstrip("\n") + "\n" for block in blocks)])
 
 
-def _module(plan: Plan, *, is_class: bool) -> str:
-    given = ", ".join(["self", *(_argument(each) for each in plan.graph.arguments)])
-    function = [f"def forward({given}):", *(f"    {line}" for line in body(plan))]
-    if not is_class:
-        return "\n".join(function)
+def _class(plan: Plan) -> str:
+    """For other inputs the module does what it did before."""
+    checks = [f"_fits({v.name}, {v.tensor.shape}, torch.{v.tensor.dtype})" for v in plan.graph.inputs]
+    given = ", ".join(_argument(each) for each in plan.graph.arguments)
+    fits = [f"if not ({' and '.join(checks)}):", f"    return super().forward({given})"] if checks else []
+    lines = [*fits, *body(plan)]
     start = ["class ModelNew(Model):", '    """The module, its parameters built as before."""', ""]
-    return "\n".join([*start, *(f"    {line}" for line in function)])
+    return "\n".join([*start, f"    def forward(self, {given}):", *(f"        {line}" for line in lines)])
+
+
+def _function(plan: Plan) -> str:
+    given = ", ".join(["self", *(_argument(each) for each in plan.graph.arguments)])
+    checks = [f"_fits({v.name}, {v.tensor.shape}, torch.{v.tensor.dtype})" for v in plan.graph.inputs]
+    refuse = '    raise ValueError("these kernels were written for inputs of other shapes or dtypes")'
+    lines = [*([f"if not ({' and '.join(checks)}):", refuse] if checks else []), *body(plan)]
+    return "\n".join([f"def forward({given}):", *(f"    {line}" for line in lines)])
 
 
 def _argument(given: object) -> str:

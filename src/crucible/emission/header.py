@@ -16,7 +16,7 @@ def header(plan: Plan, name: str, operators: Sequence[Operator]) -> str:
     """What shares a kernel, what it moves, what is kept for backward, and what stays with PyTorch."""
     by_step = {op.step.name: op for op in operators}
     inputs = ", ".join(f"{v.name} {list(v.tensor.shape)} {v.tensor.dtype}" for v in plan.graph.inputs)
-    lines = [f"{name}, fused by Crucible for {inputs}.", ""]
+    lines = [*textwrap.wrap(f"{name}, fused by Crucible for {inputs}. Other inputs go through PyTorch.", _WIDTH), ""]
     for step in plan.steps:
         lines += _of_call(step) if isinstance(step, Call) else _of_kernel(step, by_step[step.name], plan)
     eager, ours = plan.graph.bytes_moved, sum(step.bytes_moved for step in plan.steps)

@@ -46,7 +46,7 @@ def lowered_backward(step: Fused) -> Backward:
 
 
 def _of_pool(step: Fused, pool: Pool) -> Backward:
-    found = lower_pool_backward(replace(pool, name=f"{step.name}_backward"), step.wanted, f"grad_{step.result}")
+    found = lower_pool_backward(replace(pool, name=step.name), step.wanted, f"grad_{step.result}")
     lowered = tuple(lower(each) if isinstance(each, Program) else each for each in found.steps)
     partials = {buffer.name: TensorType((buffer.elements,), (1,), buffer.dtype) for buffer in found.buffers}
     return Backward(lowered, tuple(name for name in step.wanted if f"grad_{name}" in found.results), partials)

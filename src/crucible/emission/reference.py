@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import symtable
 
 CLASS = "Model"
 
@@ -12,7 +13,7 @@ def definitions(source: str) -> str:
 
     Raises SyntaxError where the text is not Python.
     """
-    tree = ast.parse(source)
+    tree, lines = ast.parse(source), source.splitlines()
     named = {name: node for node in tree.body for name in _bound(node)}
     wanted = {id(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)}
     pending, seen = [CLASS], set[str]()
@@ -22,8 +23,7 @@ def definitions(source: str) -> str:
             continue
         seen.add(name)
         wanted.add(id(named[name]))
-        pending += [each.id for each in ast.walk(named[name]) if isinstance(each, ast.Name)]
-    lines = source.splitlines()
+        pending += _globals(named[name], lines)
     kept = [node for node in tree.body if id(node) in wanted and not _is_future(node)]
     return "\n".join(_spaced(kept, lines)).strip() + "\n"
 
@@ -35,6 +35,22 @@ def _bound(node: ast.stmt) -> list[str]:
     return [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
 
 
+def _globals(node: ast.stmt, lines: list[str]) -> list[str]:
+    """Names of the module that a statement reads; parameters of functions of the same name are not they."""
+    text = "\n".join(lines[_first_line(node) - 1 : node.end_lineno])
+    pending, found = [symtable.symtable(text, "reference", "exec")], []
+    while pending:
+        table = pending.pop()
+        inner = table.get_type() != "module"
+        found += [s.get_name() for s in table.get_symbols() if s.is_referenced() and (s.is_global() or not inner)]
+        pending += table.get_children()
+    return found
+
+
+def _first_line(node: ast.stmt) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
+
+
 def _is_future(node: ast.stmt) -> bool:
     return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
@@ -43,7 +59,7 @@ def _spaced(nodes: list[ast.stmt], lines: list[str]) -> list[str]:
     text: list[str] = []
     for node in nodes:
         block = isinstance(node, ast.ClassDef | ast.FunctionDef)
-        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        first = _first_line(node)
         text += ["", ""] if block else []
         text += lines[first - 1 : node.end_lineno]
         text += ["", ""] if block else []

@@ -15,6 +15,7 @@ from crucible.plan.settle import Settled, layout_like, settled
 from crucible.plan.steps import Call, Fused, Plan, Step
 from crucible.write.adjoint import adjoint, saving
 from crucible.write.program import Program, contiguous
+from crucible.write.tidy import without_idle_maxima
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 """What kernels read and write."""
@@ -176,6 +177,7 @@ class _Planner:
         compute, backward = made.compute, None
         saved: tuple[str, ...] = ()
         if isinstance(compute, Program) and wanted:
+            compute, _ = without_idle_maxima(compute)
             backward, saved = _backward(compute, wanted)
             compute = saving(compute, saved)
             saved = tuple(f"saved_{each}" for each in saved)
