@@ -17,9 +17,12 @@ from crucible.write.kernel import Kernel
 from crucible.write.program import Program, Reduction, Result
 
 
-def kernel(program: Program, geometry: Geometry, about: str) -> Kernel:
-    """The kernel that computes a program. Where a row has several blocks, `<reduction>_parts` takes what each of
-    them found instead of row results: [row][chunk] along columns, [chunk][row] along rows."""
+def kernel(program: Program, geometry: Geometry, comments: list[str]) -> Kernel:
+    """The kernel that computes a program, under comments.
+
+    Where a row has several blocks, `<reduction>_parts` takes what each of them found instead of row results:
+    [row][chunk] along columns, [chunk][row] along rows.
+    """
     scene = Scene(program, geometry)
     body = _Body(scene)
     lines = [*head(scene), *scene.bases(), *body.row_operands(), *body.passes(), *body.ends()]
@@ -27,7 +30,7 @@ def kernel(program: Program, geometry: Geometry, about: str) -> Kernel:
     writes = tuple(each.name for each in program.results if scene.is_wide(each) or not scene.split)
     writes += tuple(scene.parts.values())
     lines = [*constants(scene, "\n".join(lines)), *lines]
-    text = function(scene, program.name, [f"// {about}"], lines, (reads, writes))
+    text = function(scene, program.name, [f"// {comment}" for comment in comments], lines, (reads, writes))
     grid = (geometry.blocks(program.row_count), 1, 1)
     return Kernel(program.name, text, preamble(scene, text), reads, writes, grid, geometry.threads)
 
@@ -35,6 +38,8 @@ def kernel(program: Program, geometry: Geometry, about: str) -> Kernel:
 @dataclass
 class _Body:
     scene: Scene
+    shared: str = ""
+    """The array through which threads exchange what they found."""
 
     # what a row shares
 
@@ -132,12 +137,15 @@ class _Body:
             return []
         if not scene.along_rows and geometry.team <= 32:
             return [f"{word} = {kind}_over_team<team>({word});"]
-        shared = fresh(f"{word}_shared", scene.taken)
+        scope, of, sizes = ("block", "threads", "[threads / 32]")
         if scene.along_rows:
-            array = f"__shared__ {scene.type} {shared}[groups][vector][lanes];"
-            return [array, f"{kind}_over_groups<groups>({word}, {shared});"]
-        array = f"__shared__ {scene.type} {shared}[threads / 32];"
-        return [array, f"{word} = {kind}_over_block<threads>({word}, {shared});"]
+            scope, of, sizes = ("groups", "groups", "[groups][vector][lanes]")
+        lines = ["__syncthreads();  // others may still be reading the parts"]
+        if not self.shared:
+            self.shared = fresh("parts", scene.taken)
+            lines = [f"__shared__ {scene.type} {self.shared}{sizes};"]
+        call = f"{kind}_over_{scope}<{of}>({word}, {self.shared});"
+        return [*lines, call if scene.along_rows else f"{word} = {call}"]
 
     # the ends of rows
 
