@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -39,22 +40,22 @@ class Step:
 
 
 def source(steps: Mapping[str, Step]) -> str:
-    """Every kernel in a namespace of its step, and a function that launches those of one step."""
+    """Every kernel under a name of its step, and a function that launches those of one step."""
     preamble = dict.fromkeys(
         part for step in steps.values() for kernel in step.lowered.kernels for part in kernel.preamble
     )
     first = sorted(preamble, key=lambda part: not part.startswith("#include"))
-    kernels = [
-        f"namespace step_{place} {{\n{kernel.text}\n}}"
-        for place, step in enumerate(steps.values())
-        for kernel in step.lowered.kernels
-    ]
+    kernels = [_renamed(place, k) for place, step in enumerate(steps.values()) for k in step.lowered.kernels]
     cases = [
         "\n".join([f"case {place}:", *(_launch(place, kernel, step) for kernel in step.lowered.kernels), "break;"])
         for place, step in enumerate(steps.values())
     ]
     body = "\n".join(["switch (which) {", *cases, "}"])
     return "\n".join([*first, *kernels, f"void run(int64_t which, std::vector<torch::Tensor> tensors) {{\n{body}\n}}"])
+
+
+def _renamed(place: int, kernel: Kernel) -> str:
+    return re.sub(rf"\b{kernel.name}(?=(_block)?\b)", f"{kernel.name}_{place}", kernel.text)
 
 
 def _launch(place: int, kernel: Kernel, step: Step) -> str:
@@ -65,7 +66,7 @@ def _launch(place: int, kernel: Kernel, step: Step) -> str:
     ]
     grid = f"dim3({', '.join(map(str, kernel.grid))})"
     sizes = f"{grid}, {kernel.threads}, {kernel.shared_bytes}"
-    return f"step_{place}::{kernel.name}<<<{sizes}>>>({', '.join(given)});" if all(kernel.grid) else ""
+    return f"{kernel.name}_{place}<<<{sizes}>>>({', '.join(given)});" if all(kernel.grid) else ""
 
 
 Runner = Callable[[str, Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]

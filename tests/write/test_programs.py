@@ -88,6 +88,13 @@ def test_the_sums_of_a_chain_share_one_pass() -> None:
     assert [step.operands[0].name for step in rest] == ["partial_grad_scale"]
 
 
+def test_sums_over_the_same_elements_share_a_pass() -> None:
+    case = CASES["layer_norm"]()
+    first, *rest = stages(adjoint(case.program, list(case.shapes), {"out": "grad_out"}, saved=["total", "squares"]))
+    assert [result.name for result in first.results] == ["grad_x"]
+    assert [[result.name for result in step.results] for step in rest] == [["grad_weight", "grad_bias"]]
+
+
 def test_a_variance_takes_no_further_pass_for_its_mean() -> None:
     case = CASES["layer_norm"]()
     backward = adjoint(case.program, ["x"], {"out": "grad_out"}, saved=["total", "squares"])

@@ -1,4 +1,4 @@
-"""CUDA C++ for chains: statements in float or double arithmetic, one for each named function and each value used twice."""
+"""CUDA C++ for chains: statements in float or double, one for each named function and each value used twice."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def emit(
     """Statements that end with one variable for each result (`const float`, or `const bool` for conditions).
 
     With precision="float64" everything is computed in double, and no function is fast.
-    `names` gives the C++ expression, a float (double), that reads each tensor and parameter, by name; without one it is the
-    name itself. It may be read several times: name what is costly to read.
+    `names` gives the C++ expression, a float or double, that reads each tensor and parameter, by name; without one it
+    is the name itself. It may be read several times: name what is costly to read.
     No variable is called as a word in it, nor as one in `reserved` (any text: statements that come before, say).
     What several results share is computed once. The same text on every run.
 

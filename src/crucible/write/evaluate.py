@@ -34,12 +34,15 @@ def evaluate_program(program: Program, storages: Mapping[str, Array]) -> dict[st
     for operand in program.operands:
         storage = storages[operand.name]
         strides = tuple(stride * storage.itemsize for stride in operand.strides)
-        values[operand.name] = np.lib.stride_tricks.as_strided(storage, program.shape, strides, writeable=False)
+        shape = tuple(size if stride else 1 for size, stride in zip(program.shape, strides, strict=True))
+        values[operand.name] = np.lib.stride_tricks.as_strided(storage, shape, strides, writeable=False)
     columns = tuple(range(program.rows, len(program.shape)))
     for reduction in program.reductions:
         each = np.broadcast_to(evaluate(reduction.expr, values), program.shape)
-        combine = np.sum if reduction.kind == "sum" else np.max
-        values[reduction.name] = combine(each, axis=columns, keepdims=True)
+        if reduction.kind == "sum":
+            values[reduction.name] = np.sum(each, axis=columns, keepdims=True)
+        else:
+            values[reduction.name] = np.max(each, axis=columns, keepdims=True, initial=-np.inf)
     return {result.name: _stored(program, result, evaluate(result.expr, values)) for result in program.results}
 
 
@@ -48,7 +51,9 @@ def _stored(program: Program, result: Result, value: Array) -> Array:
     shape = program.shape[: len(result.strides)]
     if program.is_per_row(result):
         firsts = (slice(None),) * program.rows + (0,) * len(program.column_shape)
-        value = np.broadcast_to(value, program.shape)[firsts]
+        value = np.broadcast_to(value, np.broadcast_shapes(value.shape, (1,) * len(program.shape)))[firsts]
+    if 0 in shape:
+        return np.zeros(0, value.dtype)
     extents = [(size - 1) * stride for size, stride in zip(shape, result.strides, strict=True)]
     storage = np.zeros(sum(extents) + 1, value.dtype)
     places = sum(

@@ -16,23 +16,37 @@ def stages(program: Program) -> tuple[Program, ...]:
     A sum over a whole row becomes a reduction. A sum over some rows is taken of a partial result for each row, in a
     step of its own. A sum over elements of many rows is a step of its own over the same operands; but where there are
     only such sums (the gradients of a pointwise chain), the space is turned first so that the dims of the first of
-    them are the rows.
+    them are the rows. Steps over the same space that do not read each other are one.
     """
     if not program.reductions and not program.column_shape:
         program = _turned(program)
-    main, after = program, []
+    main = program
+    after: dict[tuple[bool, tuple[int, ...]], Program] = {}
     for result in program.results:
         if not result.sums:
             continue
         rest = [each for each in main.results if each.name != result.name]
-        if program.is_per_row(result):
+        per_row = program.is_per_row(result)
+        if per_row:
             partial = Result(f"partial_{result.name}", program.precision, contiguous(main.row_shape), result.expr)
-            after.append(_summed_rows(main, result, partial))
+            step = _summed_rows(main, result, partial)
             main = replace(main, results=(*rest, partial))
         else:
             main, step = _apart(replace(main, results=tuple(rest)), result)
-            after.append(step)
-    return (*((trimmed(main),) if main.results else ()), *after)
+        space = per_row, result.kept(program.row_shape if per_row else program.shape)
+        after[space] = _both(after[space], step) if space in after else step
+    return (*((trimmed(main),) if main.results else ()), *after.values())
+
+
+def _both(one: Program, other: Program) -> Program:
+    """Two steps over the same rows and columns as one pass: those for weight and bias of a norm."""
+    operands = tuple(dict.fromkeys((*one.operands, *other.operands)))
+    return replace(
+        one,
+        operands=operands,
+        reductions=(*one.reductions, *other.reductions),
+        results=(*one.results, *other.results),
+    )
 
 
 def _turned(program: Program) -> Program:

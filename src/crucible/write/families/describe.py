@@ -5,6 +5,16 @@ from __future__ import annotations
 from crucible.write.families.geometry import Geometry
 from crucible.write.families.passes import passes
 from crucible.write.program import Program
+from crucible.write.text import text
+
+LONGEST = 110
+
+
+def formulas(program: Program) -> list[str]:
+    """What the kernel computes, a line each; without those that are too long to say anything."""
+    lines = [f"{r.name} = {'sum' if r.kind == 'sum' else 'max'} of {text(r.expr)}" for r in program.reductions]
+    lines += [f"{r.name} = {text(r.expr)}" for r in program.results]
+    return [line for line in lines if len(line) <= LONGEST]
 
 
 def about(program: Program, geometry: Geometry) -> str:

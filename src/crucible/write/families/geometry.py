@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from crucible.write.families.layout import index_type, runs_along_rows, vector_width
-from crucible.write.families.passes import kept, loaded, passes
+from crucible.write.families.passes import heavy, kept, loaded, passes
 from crucible.write.program import Program
 
 WARP = 32
@@ -18,6 +18,8 @@ LOADS = 4
 """Loads of a thread that are under way at once, over all operands. A multiprocessor needs about 20 KB under way
 (4.25 TB/s x 600 ns / 132): a thousand threads with two loads of 16 bytes are enough, half full as well."""
 BLOCK = 256
+SHARED_BYTES = 16 * 1024
+"""For what groups of threads exchange; twice that, since there are two instances of a kernel."""
 THREADS = 1024
 """Of a multiprocessor, below which too little is under way."""
 LEAST_CHUNK = 8192
@@ -85,12 +87,10 @@ class Needs:
     def of(program: Program) -> Needs:
         steps, between = passes(program), kept(program)
         wide = 2 if program.precision == "float64" else 1
-        loads = [max(1, len(loaded(program, step.roots))) for step in steps]
-        before = [0, *map(len, between)]
-        held = [wide * max(max(load, 1) + keep, 1) for load, keep in zip(loads, before, strict=False)]
-        if between:  # what is loaded first is kept in the same registers
-            held = [wide * max(loads[0], len(between[0])), *(wide * max(1, keep) for keep in map(len, between))]
-        return Needs(max(loads), max(held))
+        traffic = set(heavy(program))
+        loads = [max(1, len(traffic & set(loaded(program, step.roots)))) for step in steps]
+        keeps = [len(values) for values in between]
+        return Needs(max(loads), wide * max(loads[0], *keeps, 1))  # what was loaded first is kept in the same place
 
 
 def choose(program: Program, sms: int, may_split: bool = True) -> Geometry:
@@ -145,18 +145,20 @@ def _along_rows(program: Program, sms: int, may_split: bool) -> Geometry:
     rows, columns, index = program.row_count, program.column_count, index_type(program)
     lanes = min(WARP, power_of_two(rows / vector))
     most = WORDS // (vector * needs.held) or 1
-    team = max(BLOCK // lanes, min(power_of_two(columns / most), 1024 // lanes))
-    team = min(team, power_of_two(columns))
+    word = 8 if program.precision == "float64" else 4
+    largest = min(1024 // lanes, SHARED_BYTES // (lanes * vector * word))
+    team = max(BLOCK // lanes, min(power_of_two(columns / most), largest))
+    team = min(team, power_of_two(columns), largest)
     packs = math.ceil(columns / team)
     blocks = math.ceil(rows / (lanes * vector))
     if packs <= most:
         return Geometry("rows", vector, lanes * team, team, packs, False, 1, columns, index)
     packs = max(1, LOADS // needs.loads)
-    team, chunks = max(1, BLOCK // lanes), 1
+    team, chunks = min(BLOCK // lanes, largest), 1
     if may_split and blocks < 4 * sms:
         chunks = min(math.ceil(8 * sms / blocks), columns // (team * packs * 4))
     if chunks <= 1:
-        team = max(1, 1024 // lanes) if blocks < 2 * sms else team
+        team = largest if blocks < 2 * sms else team
         return Geometry("rows", vector, lanes * team, team, packs, True, 1, columns, index)
     tile = team * packs
     chunk = math.ceil(columns / chunks / tile) * tile

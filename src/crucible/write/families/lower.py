@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from crucible.write.families.body import kernel
-from crucible.write.families.describe import about
+from crucible.write.families.describe import about, formulas
 from crucible.write.families.geometry import Geometry, choose
 from crucible.write.families.layout import ordered
 from crucible.write.families.split import split
@@ -61,7 +61,7 @@ def _single(program: Program, sms: int) -> Lowered:
 
 def _kernel(program: Program, geometry: Geometry) -> Lowered:
     words = about(program, geometry)
-    return Lowered((kernel(program, geometry, program.name, words),), (), (f"{program.name}: {words}",))
+    return Lowered((kernel(program, geometry, [words, *formulas(program)]),), (), (f"{program.name}: {words}",))
 
 
 def joined(parts: Sequence[Lowered]) -> Lowered:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from crucible.write.cuda import NOUNS
 from crucible.write.expression import Expr, inputs, name_of, nodes, parameter, substitute
+from crucible.write.families.layout import elements
 from crucible.write.program import Program, Reduction, Result, phases, reads
 from crucible.write.tidy import is_of_rows
+
+FEW = 8
+"""Elements of the space for each of an operand, from which on reading it again costs next to nothing."""
 
 
 @dataclass(frozen=True)
@@ -21,14 +26,15 @@ class Pass:
 
     @property
     def roots(self) -> tuple[Expr, ...]:
-        return tuple(each.expr for each in (*self.reductions, *self.results))
+        return (*(r.expr for r in self.reductions), *(r.expr for r in self.results))
 
 
 def passes(program: Program) -> tuple[Pass, ...]:
     """In order. Row results belong to none."""
     due = phases(program)
     results = [result for result in program.results if not program.is_per_row(result)]
-    last = max((due[each.name] for each in [*program.reductions, *results]), default=-1)
+    names = [*(r.name for r in program.reductions), *(r.name for r in results)]
+    last = max((due[name] for name in names), default=-1)
     return tuple(
         Pass(
             tuple(r for r in program.reductions if due[r.name] == number),
@@ -42,6 +48,16 @@ def loaded(program: Program, roots: tuple[Expr, ...]) -> list[str]:
     """The operands with a value for each element, or for each column, that expressions read."""
     read = frozenset[str]().union(*map(reads, roots))
     return [each.name for each in program.operands if each.name in read and not is_of_rows(each, program.rows)]
+
+
+def heavy(program: Program) -> list[str]:
+    """The operands that make up the traffic. Those that many elements share come out of the caches."""
+    count = math.prod(program.shape)
+    return [
+        each.name
+        for each in program.operands
+        if not is_of_rows(each, program.rows) and elements(each, program.shape) * FEW >= count
+    ]
 
 
 def kept(program: Program) -> list[tuple[Expr, ...]]:
@@ -66,15 +82,12 @@ class _Due:
 
     def __init__(self, program: Program) -> None:
         self.due = {r.leaf: 1 + d for r in program.reductions for d in [phases(program)[r.name]]}
-        single = program.row_count == 1
-        columns = [each for each in program.operands if not is_of_rows(each, program.rows)]
-        self.columns = {each.leaf for each in columns}
-        self.whole = {each.leaf for each in columns if single or any(each.strides[: program.rows])}
+        self.whole = {program.operand(name).leaf for name in heavy(program)}
         self.seen: dict[Expr, int] = {}
 
     def ends(self, roots: tuple[Expr, ...], number: int) -> tuple[Expr, ...]:
-        """The values due by pass `number` from which the rest of the roots is computed; those that only depend on the
-        column are left to be read again."""
+        """The values due by pass `number` from which the rest of the roots is computed; those that only depend on what
+        many elements share are left to be read again."""
         for node in nodes(*roots):
             self.seen[node] = self.due.get(node, max((self.seen[arg] for arg in node.args), default=0))
         late = [node for node in nodes(*roots) if self.seen[node] > number]

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-CUDA_TYPES = {
-    "float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double", "bool": "bool"
-}  # fmt: skip
+CUDA_TYPES = {"float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double"}
 """What kernels call the element types; pointers of PyTorch's own half types are to be cast to these."""
 _FROM = {
     ("float16", "float32"): "__half2float({})",
-    ("bool", "float32"): "{}",
-    ("bool", "float64"): "{}",
     ("bfloat16", "float32"): "__bfloat162float({})",
     ("float32", "float64"): "static_cast<double>({})",
     ("float16", "float64"): "static_cast<double>(__half2float({}))",

@@ -34,7 +34,7 @@ def _pass(program: Program, step: Pass, number: int, whole: dict[Expr, Operand])
     known = {leaf: operand.leaf for leaf, operand in whole.items()}
     reductions = tuple(replace(r, expr=substitute(r.expr, known)) for r in step.reductions)
     results = tuple(replace(r, expr=substitute(r.expr, known)) for r in step.results)
-    wanted = frozenset[str]().union(*(reads(each.expr) for each in (*reductions, *results)))
+    wanted = frozenset[str]().union(*map(reads, Pass(reductions, results).roots))
     operands = tuple(each for each in (*program.operands, *whole.values()) if each.name in wanted)
     name = f"{program.name}_pass{number + 1}" if len(passes(program)) > 1 else program.name
     return replace(program, name=name, operands=operands, reductions=reductions, results=results)
