@@ -15,8 +15,9 @@ from crucible.write.expression import Expr, parameter, tensor
 from crucible.write.kernel import Kernel, Lowered
 from crucible.write.pool import POOLED, Pool, Window
 from crucible.write.pool import adaptive as own_size
-from crucible.write.pool_backward import Steps
-from crucible.write.pool_text import TYPES, extent
+from crucible.write.pooling.forward import saved
+from crucible.write.pooling.frame import TYPES, extent
+from crucible.write.pooling.targets import Steps
 from crucible.write.program import Operand, Program, Result, contiguous
 
 Tensors = dict[str, torch.Tensor]
@@ -196,6 +197,7 @@ def dtypes(pool: Pool, steps: Steps) -> dict[str, str]:
     """Of all tensors that the kernels of a pool take."""
     known = {each.name: each.dtype for each in (*pool.operands, *pool.after_operands, pool.result)}
     known |= {f"grad_{name}": dtype for name, dtype in known.items()}
+    known |= {each.name: each.dtype for each in saved(pool)}
     return known | {each.name: each.dtype for each in steps.buffers}
 
 
@@ -211,7 +213,8 @@ def run_steps(built: Built, steps: Steps, known: Tensors, targets: dict[str, int
             built(step, known)
         else:
             arrays = {each.name: known[each.name].double().numpy() for each in step.operands}
-            known |= {name: torch.from_numpy(value) for name, value in evaluated(step, arrays).items()}
+            found = evaluated(step, arrays)
+            known |= {name: torch.from_numpy(value).to(DTYPES[types[name]]) for name, value in found.items()}
     return {name: known[name] for name in steps.results}
 
 

@@ -11,9 +11,10 @@ from pool_harness import Built, Case, Tensors, build, case, dtypes, run_steps, s
 
 from crucible import emulator
 from crucible.write.kernel import Lowered
-from crucible.write.pool_backward import Steps, lower_pool_backward
-from crucible.write.pool_forward import lower_pool
-from crucible.write.pool_text import extent
+from crucible.write.pooling.backward import lower_pool_backward
+from crucible.write.pooling.forward import lower_pool
+from crucible.write.pooling.frame import extent
+from crucible.write.pooling.targets import Steps
 from crucible.write.program import Operand
 
 APART = [
@@ -23,24 +24,26 @@ APART = [
     case("margin2d", "max", (2, 3, 7, 9), (2, 3), stride=(3, 4), before="falling"),
     case("gelu1d", "max", (2, 3, 24), (3,), before="gelu", after="silu"),
     case("residual2d", "max", (2, 3, 4, 8), (2, 2), before="residual", after="scaled"),
+    case("tiny", "max", (2, 3, 4), (2,), before="leaky", after="scaled"),
     case("residual_mean", "avg", (2, 3, 4, 8), (2, 4), before="residual", after="silu"),
     case("mean_margin", "avg", (2, 3, 7, 9), (2, 2), stride=(3, 2), ceil_mode=True, before="square", after="scaled"),
     case("last_in", "max", (2, 4, 6, 6), (2, 2), before="leaky", input_last=True, output_last=True),
     case("last_out", "avg", (2, 8, 4, 4, 4), (2, 2, 2), before="relu", output_last=True),
     case("empty", "max", (0, 3, 4, 4), (2, 2), before="leaky"),
 ]
-FORWARD_ONLY = [
+OVERLAPPING = [
     case("padded2d", "max", (2, 3, 7, 9), (3, 3), (2, 2), (1, 1), before="leaky"),
     case("dilated2d", "max", (2, 3, 9, 9), (3, 2), (2, 1), (1, 1), (2, 3), before="gelu", after="scaled"),
     case("padded1d", "max", (2, 3, 10), (3,), (1,), (1,), before="falling"),
     case("mean_padded", "avg", (2, 3, 7, 9), (3, 3), (2, 2), (1, 1), ceil_mode=True, before="relu", after="silu"),
+    case("padded_residual", "max", (2, 3, 5, 6), (3, 2), (2, 1), (1, 1), before="residual", after="scaled"),
+    case("halved", "max", (2, 3, 6, 6), (2, 2), (2, 2), (1, 1), before="leaky", input_last=True, output_last=True),
     case("mean_inside", "avg", (2, 3, 7, 9), (3, 3), (2, 2), (1, 1), count_include_pad=False),
     case("divided3d", "avg", (1, 2, 5, 5, 5), (2, 3, 2), (1, 2, 2), (1, 1, 0), ceil_mode=True, divisor=5),
     case("adaptive2d", "avg", (2, 3, 7, 9), (1, 1), adaptive=(3, 4), before="relu"),
     case("adaptive_max", "max", (2, 3, 7, 8), (1, 1), adaptive=(3, 2), before="relu", after="scaled"),
 ]
-CASES = {each.pool.name: each for each in [*APART, *FORWARD_ONLY]}
-WITH_BACKWARD = {each.pool.name for each in APART}
+CASES = {each.pool.name: each for each in [*APART, *OVERLAPPING]}
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,12 @@ class Kernels:
 def kernels() -> Kernels:
     forward = {name: lower_pool(each.pool) for name, each in CASES.items()}
     backward = {
-        name: lower_pool_backward(CASES[name].pool, list(CASES[name].shapes), "grad_out") for name in WITH_BACKWARD
+        name: lower_pool_backward(CASES[name].pool, list(CASES[name].shapes), "grad_out") for name in CASES
     }
     lowered = [*forward.values(), *(step for steps in backward.values() for step in steps.steps)]
     each = [kernel for one in lowered if isinstance(one, Lowered) for kernel in one.kernels]
-    known = {name: dtypes(CASES[name].pool, backward.get(name, Steps((), (), ()))) for name in CASES}
-    types = {kernel.name: known[kernel.name.removesuffix("_backward")] for kernel in each}
+    known = {name: dtypes(CASES[name].pool, backward[name]) for name in CASES}
+    types = {kernel.name: known[kernel.name.removesuffix("_backward").removesuffix("_again")] for kernel in each}
     return Kernels(build("pools", each, types), forward, backward)
 
 
@@ -114,7 +117,7 @@ def test_values(name: str, how: str, kernels: Kernels) -> None:
 
 
 @pytest.mark.parametrize("how", ["any", "ties"])
-@pytest.mark.parametrize("name", sorted(WITH_BACKWARD))
+@pytest.mark.parametrize("name", CASES)
 def test_gradients(name: str, how: str, kernels: Kernels) -> None:
     of = CASES[name]
     given = filled(of, how)

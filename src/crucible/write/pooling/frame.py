@@ -11,7 +11,7 @@ from crucible.write.cuda import Emitted, emit
 from crucible.write.expression import Expr
 from crucible.write.kernel import Kernel
 from crucible.write.pool import Pool, Window
-from crucible.write.program import Operand, reads
+from crucible.write.program import Operand, Result, reads
 
 THREADS = 256
 TYPES = {"float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16", "int32": "int",
@@ -26,11 +26,12 @@ struct alignas(Bytes % 16 == 0 ? 16 : Bytes % 8 == 0 ? 8 : Bytes % 4 == 0 ? 4 : 
     T at[N];  // neighbours, read and written by as few accesses as their size allows
 };"""
 _LOCALS = (
-    "item", "row", "first", "n", "c", "d", "h", "w", "plane", "in_d", "in_h", "in_w", "kd", "kh", "kw", "k", "j",
-    "end_d", "end_h", "end_w", "count", "largest", "smallest", "total", "value", "pooled", "result", "result_row",
-    "best", "choice", "chosen", "share", "share_of", "element_share", "Pack", "max_nan", "min_nan",
+    "item", "row", "first", "n", "c", "d", "h", "w", "plane", "first_n", "first_c", "first_plane", "first_d", "first_h",
+    "first_w", "in_d", "in_h", "in_w", "kd", "kh", "kw", "k", "j", "end_d", "end_h", "end_w", "past_d", "past_h",
+    "past_w", "window", "count", "largest", "smallest", "total", "value", "best", "choice", "chosen", "share",
+    "share_of", "element_share", "from_windows", "Pack", "max_nan", "min_nan", "block_sum",
 )  # fmt: skip
-_DERIVED = ("value", "row", "at", "chosen", "gradient", "sum", "gradient_of")
+_DERIVED = ("value", "row", "at", "chosen", "gradient", "sum", "gradient_of", "total", "total_sum")
 LARGEST_ROW = 16
 """Elements of a row that a thread holds in registers."""
 
@@ -57,6 +58,11 @@ class Frame:
     rows: bool
     """Whether a thread goes over the elements of all its windows along the last dim in one loop, and reads those of
     the leading operand as one Pack."""
+    spread: int | None
+    """An output dim along which a thread takes several windows that lie side by side in the output, not in the input:
+    where both differ in layout, so that reads and writes are both of whole sectors."""
+    spread_by: int
+    """How many; 1 without."""
     tensors: tuple[str, ...]
     """All names that become parameters of the function."""
 
@@ -143,39 +149,30 @@ class Frame:
     def of_outer(self, strides: Sequence[int]) -> str:
         return self.offset(self.dims[: self.rank], strides[: self.rank], self.pool.outer)
 
-    def counts(self) -> list[int]:
-        """How many items there are along each output dim."""
-        *before, last = self.pool.output_shape
-        return [*before, last // self.lanes]
+    @property
+    def together(self) -> int:
+        """All windows of a thread."""
+        return self.lanes * self.spread_by
 
-    def items(self) -> int:
-        return math.prod(self.counts())
-
-    def coordinates(self, item: str, dims: Sequence[int]) -> list[str]:
-        """Declares the names of some output dims, given from slow to fast, from an index that counts through them."""
-        counts, words, step = self.counts(), [], 1
-        total = math.prod(counts[dim] for dim in dims)
-        for dim in reversed(dims):
-            word = item if step == 1 else f"{item} / {step}"
-            step *= counts[dim]
-            word = word if step == total else f"{word} % {counts[dim]}"
-            if counts[dim] == 1:
-                word = "0"
-            if dim == len(counts) - 1 and self.lanes > 1:
-                word = f"{word} * {self.lanes}"
-            words.append(f"{self.dims[dim]} = {word}")
-        named = [word for word in words if not word.endswith("= 0")]
-        return [f"const int {', '.join(named)};"] if named else []
+    def of_first(self, strides: Sequence[int]) -> str:
+        """The place of a thread's first window in a tensor laid over the output."""
+        words = [f"first_{name}" if dim == self.spread else name for dim, name in enumerate(self.dims)]
+        return self.offset(words, strides, self.pool.output_shape)
 
     # accesses
 
-    def packed(self, strides: Sequence[int], shape: Sequence[int], elements: int, dtype: str) -> bool:
-        """Whether so many neighbours along the last dim can be read at once, wherever a thread's begin."""
-        return elements > 1 and strides[-1] == 1 and fits(strides, shape, elements, BYTES[dtype])
+    def lanes_packed(self, tensor: Operand | Result) -> bool:
+        """Whether what lies beside a thread's windows in the output is read or written as one Pack."""
+        lane = len(self.dims) - 1 if self.spread is None else self.spread
+        return self.together > 1 and along(
+            tensor.strides, self.pool.output_shape, lane, self.together, BYTES[tensor.dtype]
+        )
 
     def row_packed(self, operand: Operand) -> bool:
         """Whether a thread reads an operand's elements along the last dim as one Pack."""
-        return self.rows and self.packed(operand.strides, self.pool.input_shape, self.row_elements, operand.dtype)
+        last = len(self.dims) - 1
+        elements, bytes_ = self.row_elements, BYTES[operand.dtype]
+        return self.rows and elements > 1 and along(operand.strides, self.pool.input_shape, last, elements, bytes_)
 
     def read(self, dtype: str, word: str) -> str:
         """A value as it is computed with."""
@@ -209,27 +206,45 @@ def extent(strides: Sequence[int], shape: Sequence[int]) -> int:
     return 1 + sum((max(size, 1) - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
-def fits(strides: Sequence[int], shape: Sequence[int], elements: int, bytes_: int) -> bool:
-    """Whether Packs of so many elements are aligned in every row."""
-    pack = elements * bytes_
-    aligned = min(16, pack & -pack) // bytes_
-    return all(stride % aligned == 0 for stride, size in zip(strides[:-1], shape[:-1], strict=True) if size > 1)
+def along(strides: Sequence[int], shape: Sequence[int], lane: int, elements: int, bytes_: int) -> bool:
+    """Whether so many neighbours along one dim lie side by side, and aligned for a Pack wherever a thread's begin."""
+    aligned = _width(elements * bytes_) // bytes_
+    others = [stride for dim, stride in enumerate(strides) if dim != lane and shape[dim] > 1]
+    return strides[lane] == 1 and all(stride % aligned == 0 for stride in others)
 
 
-def framed(pool: Pool, tensors: Iterable[str]) -> Frame:
-    """As many windows a thread as fill 16 bytes of every row, if the windows tile."""
-    best = Frame(pool, 1, False, tuple(dict.fromkeys(tensors)))
+def framed(pool: Pool, tensors: Iterable[str], result: Result | None = None) -> Frame:
+    """As many windows a thread as fill 16 bytes of every row, if the windows tile; if `result` is laid out in another
+    order than what is read, as many as fill 32 bytes of it."""
+    one = Frame(pool, 1, False, None, 1, tuple(dict.fromkeys(tensors)))
+    if result is not None and (turned := _turned(one, result)):
+        return turned
     window, lead = pool.windows[-1], leading(pool)
-    if not window.tiles or best.order[-1] != len(best.dims) - 1 or lead.strides[-1] != 1:
-        return best
-    rows = [each for each in pool.operands if pool.moves(each) and each.strides[-1] == 1]
-    widest = BYTES[lead.dtype]
+    if not window.tiles or one.order[-1] != len(one.dims) - 1 or lead.strides[-1] != 1:
+        return one
+    best, widest = one, BYTES[lead.dtype]
     for lanes in range(1, LARGEST_ROW // window.size + 1):
-        elements = lanes * window.size
-        fit = all(fits(each.strides, pool.input_shape, elements, BYTES[each.dtype]) for each in rows)
-        if window.outputs % lanes == 0 and fit and _width(elements * BYTES[lead.dtype]) > widest:
-            best, widest = replace(best, lanes=lanes, rows=True), _width(elements * BYTES[lead.dtype])
+        frame = replace(one, lanes=lanes, rows=True)
+        rows = [each for each in pool.operands if pool.moves(each) and each.strides[-1] == 1]
+        width = _width(frame.row_elements * BYTES[lead.dtype])
+        if window.outputs % lanes == 0 and width > widest and all(frame.row_packed(each) for each in rows):
+            best, widest = frame, width
     return best
+
+
+def _turned(frame: Frame, result: Result) -> Frame | None:
+    """With several windows a thread along the dim in which the result is dense, where the input is not."""
+    shape = frame.pool.output_shape
+    dense = [dim for dim, stride in enumerate(result.strides) if stride == 1 and shape[dim] > 1]
+    if not dense or dense[0] == frame.order[-1] or leading(frame.pool).strides[frame.order[-1]] != 1:
+        return None
+    bytes_ = BYTES[result.dtype]
+    for count in (32 // bytes_, 16 // bytes_, 8 // bytes_):
+        if count > 1 and shape[dense[0]] % count == 0 and along(result.strides, shape, dense[0], count, bytes_):
+            turned = replace(frame, spread=dense[0], spread_by=count, rows=frame.windows[-1].tiles)
+            whole = frame.order[-1] == len(frame.dims) - 1 and turned.row_packed(leading(frame.pool))
+            return turned if whole else replace(turned, rows=False)
+    return None
 
 
 def _width(pack: int) -> int:
@@ -237,18 +252,19 @@ def _width(pack: int) -> int:
 
 
 def kernel(name: str, frame: Frame, body: Sequence[str], preamble: Iterable[str], reads_: Mapping[str, str],
-           writes: Mapping[str, str], blocks: int) -> Kernel:  # fmt: skip
+           writes: Mapping[str, str], blocks: int, threads: int | None = None) -> Kernel:  # fmt: skip
     """The function around a body; `reads_` and `writes` give the dtypes of its tensors."""
     arguments = [f"const {TYPES[dtype]}* __restrict__ {frame.parameters[each]}" for each, dtype in reads_.items()]
     arguments += [f"{TYPES[dtype]}* __restrict__ {frame.parameters[each]}" for each, dtype in writes.items()]
-    head = f"__global__ void __launch_bounds__({THREADS}) {name}("
+    threads = threads or THREADS
+    head = f"__global__ void __launch_bounds__({threads}) {name}("
     inside = f"\n        {arguments[0]}" + "".join(f",\n        {each}" for each in arguments[1:])
     text = "\n".join([f"{head}{inside}) {{", *indented(body), "}"])
     dtypes = {*reads_.values(), *writes.values()}
     before = [_INCLUDES[dtype] for dtype in _INCLUDES if dtype in dtypes]
     before += [PACK] if "Pack<" in text else []
     return Kernel(name, text, tuple(dict.fromkeys([*before, *preamble])), tuple(reads_), tuple(writes),
-                  (blocks, 1, 1), THREADS)  # fmt: skip
+                  (blocks, 1, 1), threads)  # fmt: skip
 
 
 def used(operands: Iterable[Operand], *exprs: Expr) -> list[Operand]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from crucible.write.expression import Expr
 from crucible.write.pool import Window
-from crucible.write.pool_text import TYPES, Frame, block, unrolled, used
+from crucible.write.pooling.frame import TYPES, Frame, block, unrolled, used
 from crucible.write.program import Operand
 
 UNROLLED = 128
@@ -110,10 +110,19 @@ def cell(window: Window) -> int:
 
 def in_cell(frame: Frame) -> str:
     """An element's number in its cell."""
+    return _number([cell(window) for window in frame.windows], within_window(frame))
+
+
+def in_window(frame: Frame) -> str:
+    """An element's number in its window."""
+    return _number([window.size for window in frame.windows], within_window(frame))
+
+
+def _number(sizes: Sequence[int], words: Sequence[str]) -> str:
     text = ""
-    for window, within in zip(frame.windows, within_window(frame), strict=True):
+    for size, word in zip(sizes, words, strict=True):
         text = f"({text})" if " + " in text else text
-        text = f"{text} * {cell(window)} + {within}" if text else within
+        text = f"{text} * {size} + {word}" if text else word
     return text
 
 
@@ -181,27 +190,20 @@ def beginnings(frame: Frame, exprs: Sequence[Expr]) -> list[str]:
     return lines
 
 
-def after_values(frame: Frame, exprs: Sequence[Expr], known: Sequence[Operand]) -> list[str]:
-    """Reads what a window's value is put together with."""
-    lines = []
+def after_values(frame: Frame, exprs: Sequence[Expr], known: Sequence[Operand]) -> tuple[list[str], list[str]]:
+    """Reads what a window's value is put together with: what all windows of a thread need first, and for each."""
+    before, each = [], []
     for operand in used(known, *exprs):
-        word = f"{frame.parameters[operand.name]}[{frame.of_window(operand.strides)}]"
-        lines.append(f"const {frame.real} {operand.name}_value = {frame.read(operand.dtype, word)};")
-    return lines
+        name, dtype = operand.name, operand.dtype
+        word = f"{frame.parameters[name]}[{frame.of_window(operand.strides)}]"
+        if frame.lanes_packed(operand):
+            at = f"{frame.parameters[name]} + {frame.of_first(operand.strides)}"
+            before.append(f"const auto {name}_row = *reinterpret_cast<const {_lanes(frame, operand)}*>({at});")
+            word = f"{name}_row.at[j]"
+        each.append(f"const {frame.real} {name}_value = {frame.read(dtype, word)};")
+    return before, each
 
 
-def count(frame: Frame) -> list[str]:
-    """Declares what an average divides by, where that differs between windows."""
-    words = [_counted(frame, window, dim) for window, dim in zip(frame.windows, frame.spatial, strict=True)]
-    return [f"const {frame.real} count = {' * '.join(words)};"]
-
-
-def _counted(frame: Frame, window: Window, dim: str) -> str:
-    if len({frame.pool.counted(window, output) for output in range(window.outputs)}) == 1:
-        return str(frame.pool.counted(window, 0))
-    first = start(window, dim)
-    if window.adaptive:
-        return f"({end(window, dim)} - {first})"
-    limit = window.extent + (window.padding if frame.pool.count_include_pad else 0)
-    last = f"min({first} + {window.size}, {limit})"
-    return f"({last} - {first})" if frame.pool.count_include_pad else f"({last} - max({first}, 0))"
+def _lanes(frame: Frame, operand: Operand) -> str:
+    """The type of what lies beside a thread's windows."""
+    return f"Pack<{TYPES[operand.dtype]}, {frame.together}>"
