@@ -6,6 +6,7 @@ import ast
 import copy
 import hashlib
 import importlib.util
+import sys
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -47,8 +48,8 @@ def plan_of(text: str) -> str:
 def fuse(module: nn.Module, *inputs: Any, emulate: bool = False) -> nn.Module:
     """A module that computes the same with fused kernels; a drop-in for `module`, with whose parameters it works.
 
-    It is written for these inputs (their shapes, dtypes and layouts) and the module's mode at once, and for others
-    when they come. Kernels need a GPU, or `emulate=True`: then they run on the CPU, slowly, with every fault named.
+    It is written for these inputs (their shapes, dtypes and layouts) and the module's mode at once; for other shapes,
+    dtypes or modes when they come. Inputs of another layout are copied. Kernels need a GPU, or `emulate=True`: then they run on the CPU, slowly, with every fault named.
     Raises CaptureError for what cannot be traced or written, DeviceError where inputs are not on a GPU.
     """
     fused = copy.copy(module)
@@ -76,7 +77,9 @@ class _Fused(nn.Module):
         _check_device(inputs, self._emulate)
         plain = copy.copy(self)
         plain.__class__ = type(self).__mro__[2]
-        text = emit(plan(trace(plain, inputs)), type(plain).__name__.lower(), loader=_LOADERS[self._emulate])
+        with torch.enable_grad():
+            graph = trace(plain, inputs)
+        text = emit(plan(graph), type(plain).__name__.lower(), loader=_LOADERS[self._emulate])
         written: Callable[..., Any] = _imported(text).forward
         self._written[_key(self.training, inputs)] = written
         return written
@@ -92,7 +95,7 @@ class _Fused(nn.Module):
 
 def _key(training: bool, inputs: Sequence[Any]) -> _Key:
     each = (
-        (tuple(x.shape), tuple(x.stride()), x.dtype) if isinstance(x, torch.Tensor) else (type(x).__name__, x)
+        (tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else (type(x).__name__, x)
         for x in inputs
     )
     return (training, *each)
@@ -109,16 +112,13 @@ def _check_device(inputs: Sequence[Any], emulate: bool) -> None:
 def _imported(text: str) -> types.ModuleType:
     """The written file as a module, once for each text; it stays on disk for who wants to read it."""
     name = f"crucible_fused_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    if name in _MODULES:
-        return _MODULES[name]
+    if name in sys.modules:
+        return sys.modules[name]
     path = Path(store.home()) / "fused" / f"{name}.py"
     store.write_text(path, text)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    _MODULES[name] = module
+    sys.modules[name] = module  # torch.compile looks functions up there
     return module
-
-
-_MODULES: dict[str, types.ModuleType] = {}

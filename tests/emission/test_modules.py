@@ -26,7 +26,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 def no_faults() -> Iterator[None]:
     emulator.forget()
     yield
-    assert [fault.words for fault in emulator.faults()] == []
+    assert [fault.words for fault in emulator.faults() if fault.kind != "never-ran"] == []
 
 
 def loaded(file: Path) -> tuple[torch.nn.Module, list[Any]]:

@@ -58,9 +58,7 @@ class Kernels:
 @pytest.fixture(scope="module")
 def kernels() -> Kernels:
     forward = {name: lower_pool(each.pool) for name, each in CASES.items()}
-    backward = {
-        name: lower_pool_backward(CASES[name].pool, list(CASES[name].shapes), "grad_out") for name in CASES
-    }
+    backward = {name: lower_pool_backward(CASES[name].pool, list(CASES[name].shapes), "grad_out") for name in CASES}
     lowered = [*forward.values(), *(step for steps in backward.values() for step in steps.steps)]
     each = [kernel for one in lowered if isinstance(one, Lowered) for kernel in one.kernels]
     known = {name: dtypes(CASES[name].pool, backward[name]) for name in CASES}

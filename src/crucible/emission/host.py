@@ -8,28 +8,28 @@ from dataclasses import dataclass
 from crucible.graph import TensorType
 from crucible.write.kernel import Kernel, Lowered
 
-_CPP = {"float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16", "bool": "bool"}
-_ATEN = {"float32": "float", "float64": "double", "float16": "at::Half", "bfloat16": "at::BFloat16", "bool": "bool"}
+_CPP = {"float16": "__half", "bfloat16": "__nv_bfloat16"}
+"""What kernels call the types that PyTorch calls otherwise."""
+_ATEN = {
+    "float32": "float", "float64": "double", "float16": "at::Half", "bfloat16": "at::BFloat16", "bool": "bool",
+    "uint8": "uint8_t", "int32": "int",
+}  # fmt: skip
 _SCALAR = {
-    "float32": "kFloat32",
-    "float64": "kFloat64",
-    "float16": "kFloat16",
-    "bfloat16": "kBFloat16",
-    "bool": "kBool",
-}
+    "float32": "kFloat32", "float64": "kFloat64", "float16": "kFloat16", "bfloat16": "kBFloat16", "bool": "kBool",
+    "uint8": "kUInt8", "int32": "kInt32",
+}  # fmt: skip
 RESERVED = frozenset({"stream", "guard", "laid", "torch", "at", "c10", "std"})
 """Words of the functions below, which no tensor's variable may be."""
 
 LAID = """\
-// The tensor as the kernels read it: copied where it lies in memory in another way.
+// The tensor as the kernels read it: copied where it lies in memory in another way, or begins between 16 bytes.
 static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at::IntArrayRef strides,
                           at::ScalarType type) {
   TORCH_CHECK(given.sizes() == sizes && given.scalar_type() == type, "written for a tensor of shape ", sizes, " and ",
               type, ", given one of shape ", given.sizes(), " and ", given.scalar_type());
-  for (int64_t dim = 0; dim < given.dim(); ++dim)
-    if (sizes[dim] > 1 && given.stride(dim) != strides[dim])
-      return torch::empty_strided(sizes, strides, given.options()).copy_(given);
-  return given;
+  bool fits = reinterpret_cast<uintptr_t>(given.data_ptr()) % 16 == 0;
+  for (int64_t dim = 0; dim < given.dim(); ++dim) fits &= sizes[dim] < 2 || given.stride(dim) == strides[dim];
+  return fits ? given : torch::empty_strided(sizes, strides, given.options()).copy_(given);
 }
 """
 
@@ -92,7 +92,7 @@ class Host:
         variable = self.variables.get(name, name)
         dtype = types[variable].dtype
         pointer = f"{_variable(variable)}.data_ptr<{_ATEN[dtype]}>()"
-        return pointer if _CPP[dtype] == _ATEN[dtype] else f"reinterpret_cast<{const}{_CPP[dtype]}*>({pointer})"
+        return f"reinterpret_cast<{const}{_CPP[dtype]}*>({pointer})" if dtype in _CPP else pointer
 
 
 def _variable(name: str) -> str:

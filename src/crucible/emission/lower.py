@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from crucible.graph import TensorType
 from crucible.plan.steps import Fused
 from crucible.write.families.lower import lower
 from crucible.write.kernel import Lowered
 from crucible.write.pool import Pool
-from crucible.write.pool_backward import lower_pool_backward
-from crucible.write.pool_forward import lower_pool
+from crucible.write.pooling.backward import lower_pool_backward
+from crucible.write.pooling.forward import lower_pool
 from crucible.write.program import Program, Result
 from crucible.write.stages import stages
 
@@ -30,7 +30,7 @@ class Backward:
 def lowered_forward(step: Fused) -> tuple[Lowered, ...]:
     if isinstance(step.compute, Program):
         return (lower(step.compute),)
-    return (lower_pool(step.compute),)
+    return (lower_pool(step.compute, save=tuple(step.saved)),)
 
 
 def lowered_backward(step: Fused) -> Backward:
@@ -46,7 +46,7 @@ def lowered_backward(step: Fused) -> Backward:
 
 
 def _of_pool(step: Fused, pool: Pool) -> Backward:
-    found = lower_pool_backward(replace(pool, name=step.name), step.wanted, f"grad_{step.result}")
+    found = lower_pool_backward(pool, step.wanted, f"grad_{step.result}", tuple(step.saved))
     lowered = tuple(lower(each) if isinstance(each, Program) else each for each in found.steps)
     partials = {buffer.name: TensorType((buffer.elements,), (1,), buffer.dtype) for buffer in found.buffers}
     return Backward(lowered, tuple(name for name in step.wanted if f"grad_{name}" in found.results), partials)

@@ -9,7 +9,6 @@ from crucible.emission.host import Host
 from crucible.emission.lower import lowered_backward, lowered_forward
 from crucible.graph import TensorType
 from crucible.plan.steps import Fused
-from crucible.write.program import Program
 
 _TORCH = {
     "float32": "torch.float32",
@@ -35,27 +34,17 @@ class Operator:
 def operator(step: Fused, types: Mapping[str, TensorType]) -> Operator:
     """The operator of a step; `types` are those of the tensors in memory."""
     takes = {name: types[name] for name in step.reads}
-    saved = {name: _flat(step, name) for name in step.saved}
-    forward = Host(
-        f"run_{step.name}", takes, {step.result: step.type, **saved}, {}, dict(step.operands), lowered_forward(step)
-    )
-    if not step.wanted:
-        return Operator(step, forward, None)
-    return Operator(step, forward, _backward(step, takes, saved))
+    makes = {step.result: step.type, **step.saved}
+    forward = Host(f"run_{step.name}", takes, makes, {}, dict(step.operands), lowered_forward(step))
+    return Operator(step, forward, _backward(step, takes) if step.wanted else None)
 
 
-def _flat(step: Fused, name: str) -> TensorType:
-    """A number for each row, kept for backward."""
-    assert isinstance(step.compute, Program)
-    return TensorType((step.compute.row_count,), (1,), step.compute.precision)
-
-
-def _backward(step: Fused, takes: Mapping[str, TensorType], saved: Mapping[str, TensorType]) -> Host:
+def _backward(step: Fused, takes: Mapping[str, TensorType]) -> Host:
     """Takes the gradient, then of the tensors and of what was saved those that it reads."""
     found = lowered_backward(step)
     read = {step.operands.get(name, name) for each in found.lowered for kernel in each.kernels for name in kernel.reads}
     gradient = f"grad_{step.result}"
-    given = {gradient: step.type} | {name: type_ for name, type_ in {**takes, **saved}.items() if name in read}
+    given = {gradient: step.type} | {name: type_ for name, type_ in {**takes, **step.saved}.items() if name in read}
     makes = {f"grad_{name}": takes[step.operands[name]] for name in found.gradients}
     return Host(f"run_{step.name}_backward", given, makes, found.partials, dict(step.operands), found.lowered)
 

@@ -48,7 +48,8 @@ def _globals(node: ast.stmt, lines: list[str]) -> list[str]:
 
 
 def _first_line(node: ast.stmt) -> int:
-    return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 def _is_future(node: ast.stmt) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +15,10 @@ from crucible.plan.lazy import CannotJoin, Lazy, leaf, reshaped
 from crucible.plan.settle import Settled, layout_like, settled
 from crucible.plan.steps import Call, Fused, Plan, Step
 from crucible.write.adjoint import adjoint, saving
-from crucible.write.program import Program, contiguous
+from crucible.write.pool import Pool
+from crucible.write.pooling.backward import useful
+from crucible.write.pooling.forward import saved as keepable
+from crucible.write.program import Program, Result, contiguous
 from crucible.write.tidy import without_idle_maxima
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
@@ -172,20 +176,19 @@ class _Planner:
 
     def _fused(self, name: str, made: Settled) -> Fused:
         wanted = tuple(o for o, held in made.tensors.items() if held in self.differentiable)
-        if wanted:
-            self.differentiable.add(name)
-        compute, backward = made.compute, None
-        saved: tuple[str, ...] = ()
-        if isinstance(compute, Program) and wanted:
-            compute, _ = without_idle_maxima(compute)
-            backward, saved = _backward(compute, wanted)
-            compute = saving(compute, saved)
-            saved = tuple(f"saved_{each}" for each in saved)
-        covers = self.covers[name]
+        covers, type_ = self.covers[name], self.types[name]
         operator = self._operator(covers)
-        compute = replace(compute, name=f"{operator}_kernel")
-        backward = backward and replace(backward, name=f"{operator}_backward")
-        type_ = self.types[name]
+        compute = replace(made.compute, name=f"{operator}_kernel")
+        if not wanted:
+            return Fused(operator, covers, compute, made.tensors, name, type_, {}, None, ())
+        self.differentiable.add(name)
+        if isinstance(compute, Pool):
+            kept = useful(compute, wanted, f"grad_{name}")
+            saved = {r.name: _flat(compute, r) for r in keepable(compute) if r.name in kept}
+            return Fused(operator, covers, compute, made.tensors, name, type_, saved, None, wanted)
+        compute, backward = _with_backward(compute, wanted)
+        saved = {r.name: _flat(compute, r) for r in compute.results[1:]}
+        backward = replace(backward, name=f"{operator}_backward")
         return Fused(operator, covers, compute, made.tensors, name, type_, saved, backward, wanted)
 
     def _operator(self, covers: Sequence[str]) -> str:
@@ -196,13 +199,21 @@ class _Planner:
         return next(name for n in count(1) if (name := wanted if n == 1 else f"{wanted}_{n}") not in taken)
 
 
-def _backward(program: Program, wanted: Sequence[str]) -> tuple[Program, tuple[str, ...]]:
-    """The gradients, and the reductions that forward keeps for them: a number a row against another pass."""
+def _with_backward(program: Program, wanted: Sequence[str]) -> tuple[Program, Program]:
+    """The program with the reductions as further results that its gradients read, a number a row against another
+    pass; and the gradients."""
+    program, _ = without_idle_maxima(program)
     reductions = [reduction.name for reduction in program.reductions]
     result = program.results[0].name
-    found = adjoint(program, wanted, {result: f"grad_{result}"}, saved=reductions)
-    read = {operand.name for operand in found.operands}
-    return found, tuple(name for name in reductions if f"saved_{name}" in read)
+    backward = adjoint(program, wanted, {result: f"grad_{result}"}, saved=reductions)
+    read = {operand.name for operand in backward.operands}
+    return saving(program, [name for name in reductions if f"saved_{name}" in read]), backward
+
+
+def _flat(compute: Program | Pool, result: Result) -> TensorType:
+    """What is kept for backward lies in memory without gaps."""
+    shape = compute.row_shape if isinstance(compute, Program) else compute.output_shape
+    return TensorType((math.prod(shape),), (1,), result.dtype)
 
 
 def _is_view(value: Lazy) -> bool:

@@ -37,15 +37,15 @@ class Fused:
     covers: tuple[str, ...]
     """The operations that it stands for, by their names in the graph."""
     compute: Program | Pool
-    """Forward; with what backward needs of it as further results `saved_*`."""
+    """Forward; of a program, `saved` are results of it too."""
     operands: Mapping[str, str]
     """For each operand the tensor in memory that it reads."""
     result: str
     """Name of the tensor that it makes."""
     type: TensorType
     """Of the result."""
-    saved: tuple[str, ...]
-    """Those of its results that backward reads: an element for each row."""
+    saved: Mapping[str, TensorType]
+    """Further tensors that it makes, for backward alone."""
     backward: Program | None
     """Gradients of the operands that take one; None where there are none, and of a pool, which has its own."""
     wanted: tuple[str, ...]
@@ -66,8 +66,8 @@ class Fused:
     def bytes_moved(self) -> int:
         """Each tensor that it takes read once, and what it makes written once."""
         first = {self.operands[operand.name]: operand for operand in reversed(self.all_operands)}
-        saved = sum(self.compute.row_count * 4 for _ in self.saved if isinstance(self.compute, Program))
-        return sum(map(self._bytes, first.values())) + self.type.bytes + saved
+        made = self.type.bytes + sum(type_.bytes for type_ in self.saved.values())
+        return sum(map(self._bytes, first.values())) + made
 
     def _bytes(self, operand: Operand) -> int:
         space = self._space(operand)

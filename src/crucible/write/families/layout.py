@@ -12,7 +12,7 @@ from crucible.write.program import Operand, Program, Result, collapsed
 Tensor: TypeAlias = Operand | Result
 Access: TypeAlias = Literal["pack", "same", "each"]
 """How a thread reads neighbours: as one piece, as one element for all, or each by itself."""
-ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+ITEM_BYTES = {"bool": 1, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 PACK_BYTES = 16
 INT_LIMIT = 2**31
 
