@@ -143,7 +143,7 @@ def within_window(frame: Frame) -> list[str]:
 
 def pack(frame: Frame, operand: Operand) -> str:
     """The type of a thread's elements of one row."""
-    return f"Pack<{TYPES[operand.dtype]}, {frame.row_elements}>"
+    return f"Row<{TYPES[operand.dtype]}, {frame.row_elements}, aligned>"
 
 
 def row(frame: Frame, operand: Operand) -> str:
@@ -206,4 +206,4 @@ def after_values(frame: Frame, exprs: Sequence[Expr], known: Sequence[Operand]) 
 
 def _lanes(frame: Frame, operand: Operand) -> str:
     """The type of what lies beside a thread's windows."""
-    return f"Pack<{TYPES[operand.dtype]}, {frame.together}>"
+    return f"Row<{TYPES[operand.dtype]}, {frame.together}, aligned>"
