@@ -188,4 +188,4 @@ class _Body:
     def _row_stored(self, result: Result) -> str:
         frame = self.frame
         to = f"{frame.parameters[result.name]} + {frame.of_first(result.strides)}"
-        return f"*reinterpret_cast<Row<{TYPES[result.dtype]}, {frame.together}, aligned>*>({to}) = {result.name}_row;"
+        return f"row_at<{frame.together}, aligned>({to}) = {result.name}_row;"

@@ -26,7 +26,15 @@ ROW = """\
 template <typename T, int N, bool aligned>
 struct alignas(!aligned ? sizeof(T) : sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
     T at[N];  // neighbours in memory; if aligned, as few accesses as their size allows
-};"""
+};
+template <int N, bool aligned, typename T>
+__device__ __forceinline__ const Row<T, N, aligned>& row_at(const T* place) {
+    return *reinterpret_cast<const Row<T, N, aligned>*>(place);
+}
+template <int N, bool aligned, typename T>
+__device__ __forceinline__ Row<T, N, aligned>& row_at(T* place) {
+    return *reinterpret_cast<Row<T, N, aligned>*>(place);
+}"""
 ALIGNED = """\
 template <typename... T>
 __device__ __forceinline__ bool begin_at_16_bytes(const T*... tensors) {
@@ -36,7 +44,7 @@ _LOCALS = (
     "item", "row", "first", "n", "c", "d", "h", "w", "plane", "first_n", "first_c", "first_plane", "first_d", "first_h",
     "first_w", "in_d", "in_h", "in_w", "kd", "kh", "kw", "k", "j", "end_d", "end_h", "end_w", "past_d", "past_h",
     "past_w", "window", "taken", "count", "largest", "smallest", "total", "value", "best", "choice", "chosen", "share",
-    "share_of", "element_share", "from_windows", "Row", "aligned", "begin_at_16_bytes",
+    "share_of", "element_share", "from_windows", "Row", "row_at", "aligned", "begin_at_16_bytes",
     "max_nan", "min_nan", "sum_of_block",
 )  # fmt: skip
 _DERIVED = ("value", "row", "at", "chosen", "gradient", "sum", "gradient_of", "total", "total_sum")
@@ -269,7 +277,7 @@ def kernel(name: str, frame: Frame, body: Sequence[str], preamble: Iterable[str]
     threads = threads or THREADS
     head, tail = f"__global__ void __launch_bounds__({threads}) {name}({signature}) {{", ["}"]
     text, body = "", list(body)
-    rows = dict.fromkeys(re.findall(r"reinterpret_cast<(?:const )?Row<[^>]*>\*>\((\w+)", "\n".join(body)))
+    rows = dict.fromkeys(re.findall(r"row_at<\d+, aligned>\((\w+)", "\n".join(body)))
     if rows:
         inner = f"template <bool aligned>\n__device__ __forceinline__ void {name}_body({signature}) {{"
         text = "\n".join([inner, *indented(body), *tail, ""])
