@@ -26,42 +26,53 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.f
           "int32": torch.int32, "uint8": torch.uint8}  # fmt: skip
 
 
+Leaf = Callable[[str], Expr]
+
+
 @dataclass(frozen=True)
 class Chain:
-    """A chain in both languages, and the shapes of what it reads beside x (`dense`: the space's own)."""
+    """A chain in both languages, and what it reads beside x or the pool's value: names, and whether they are laid
+    over the whole space (`dense`), its channels, all but the batch (`position`), or are `one` number."""
 
-    ours: Expr
+    ours: Callable[[Expr, Leaf, Leaf], Expr]
+    """From its input and from what makes tensors and parameters."""
     torchs: Callable[[torch.Tensor, Tensors], torch.Tensor]
     shapes: tuple[tuple[str, str], ...] = ()
 
 
-X, BY_CHANNEL = tensor("x"), "channel"
-BEFORE = {
-    "none": Chain(X, lambda x, t: x),
+NONE = Chain(lambda x, t, p: x, lambda x, t: x)
+CHAINS = {
+    "none": NONE,
     "leaky": Chain(
-        (X.leaky_relu(0.2) * parameter("multiplier")).leaky_relu(0.2),
+        lambda x, t, p: (x.leaky_relu(0.2) * p("multiplier")).leaky_relu(0.2),
         lambda x, t: F.leaky_relu(F.leaky_relu(x, 0.2) * t["multiplier"], 0.2),
-        (("multiplier", BY_CHANNEL),),
+        (("multiplier", "channel"),),
     ),
-    "relu": Chain((X + parameter("bias")).relu(), lambda x, t: F.relu(x + t["bias"]), (("bias", BY_CHANNEL),)),
-    "falling": Chain((1 - 2 * X).tanh(), lambda x, t: torch.tanh(1 - 2 * x)),
-    "gelu": Chain(X.gelu() * parameter("scale"), lambda x, t: F.gelu(x) * t["scale"], (("scale", "one"),)),
+    "relu": Chain(
+        lambda x, t, p: (x + p("bias")).relu(), lambda x, t: F.relu(x + t["bias"]), (("bias", "channel"),)
+    ),
+    "falling": Chain(lambda x, t, p: (1 - 2 * x).tanh(), lambda x, t: torch.tanh(1 - 2 * x)),
+    "gelu": Chain(
+        lambda x, t, p: x.gelu() * p("scale"), lambda x, t: F.gelu(x) * t["scale"], (("scale", "one"),)
+    ),
     "residual": Chain(
-        (X + tensor("other") * parameter("place")).relu() * parameter("factor"),
+        lambda x, t, p: (x + t("other") * p("place")).relu() * p("factor"),
         lambda x, t: F.relu(x + t["other"] * t["place"]) * t["factor"],
-        (("other", "dense"), ("place", "position"), ("factor", BY_CHANNEL)),
+        (("other", "dense"), ("place", "position"), ("factor", "channel")),
     ),
-    "square": Chain(X.square() + X, lambda x, t: x.square() + x),
-}
-AFTER = {
-    "none": Chain(POOLED_LEAF, lambda x, t: x),
+    "square": Chain(lambda x, t, p: x.square() + x, lambda x, t: x.square() + x),
     "scaled": Chain(
-        POOLED_LEAF * parameter("gain") + tensor("skip"),
+        lambda x, t, p: x * p("gain") + t("skip"),
         lambda x, t: x * t["gain"] + t["skip"],
-        (("gain", BY_CHANNEL), ("skip", "dense")),
+        (("gain", "channel"), ("skip", "dense")),
     ),
-    "silu": Chain((POOLED_LEAF * parameter("shape")).silu(), lambda x, t: F.silu(x * t["shape"]),
-                  (("shape", "position"),)),
+    "silu": Chain(
+        lambda x, t, p: (x * p("shape")).silu(), lambda x, t: F.silu(x * t["shape"]), (("shape", "position"),)
+    ),
+    "names": Chain(
+        lambda x, t, p: x * p("w") + t("choice"), lambda x, t: x * t["w"] + t["choice"],
+        (("w", "channel"), ("choice", "dense")),
+    ),
 }  # fmt: skip
 
 
@@ -109,15 +120,17 @@ def case(
         own_size(shape[2 + i], out[2 + i]) if adaptive else Window(s, t, shape[2 + i], out[2 + i], p, d)
         for i, (s, t, p, d) in enumerate(zip(size, stride, padding, dilation, strict=True))
     )  # fmt: skip
-    first, last = BEFORE[before], AFTER[after]
+    first, last = CHAINS[before], CHAINS[after]
+    leaves = (lambda name: tensor(name, dtype)), (lambda name: parameter(name, dtype))
     operands = (Operand("x", dtype, laid(shape, shape, input_last)), *operands_of(first, shape, input_last, dtype))
     after_operands = tuple(operands_of(last, out, output_last, dtype))
-    result = Result("out", dtype, laid(out, out, output_last), last.ours)
+    result = Result("out", dtype, laid(out, out, output_last), last.ours(POOLED_LEAF, *leaves))
     shapes = {"x": shape} | {n: broadcast(k, shape) for n, k in first.shapes}
     shapes |= {n: broadcast(k, out) for n, k in last.shapes}
-    pool = Pool(
-        name, kind, shape[:2], windows, operands, first.ours, after_operands, result, count_include_pad, divisor
-    )
+    before_ = first.ours(tensor("x", dtype), *leaves)
+    precision = "float64" if dtype == "float64" else "float32"
+    pool = Pool(name, kind, shape[:2], windows, operands, before_, after_operands, result, count_include_pad, divisor,
+                precision)  # fmt: skip
     return Case(pool, shapes, lambda t: last.torchs(pooled(first.torchs(t["x"], t)), t))
 
 

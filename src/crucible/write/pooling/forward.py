@@ -26,7 +26,7 @@ def lower_pool(pool: Pool, bounds: Bounds | None = None, save: Sequence[str] = (
     """The kernel for a pool with its chains.
 
     `bounds` says where operands lie, by name (see `ranges`). `save` names what it writes besides, for the pool's
-    backward: of `saved(pool)`. Tensors must begin at multiples of 16 bytes, as PyTorch's own do.
+    backward: of `saved(pool)`.
     """
     slim = collapsed_pool(pool)
     results = [slim.result, *(each for each in saved(slim) if each.name in save)]
@@ -139,7 +139,7 @@ class _Body:
         packs = [each for each in self.results if frame.lanes_packed(each)]
         first, each_window = self._results(packs)
         lines += over_lanes(frame, each_window)
-        rows = [*first, *(f"Pack<{TYPES[each.dtype]}, {frame.together}> {each.name}_row;" for each in packs)]
+        rows = [*first, *(f"Row<{TYPES[each.dtype]}, {frame.together}, aligned> {each.name}_row;" for each in packs)]
         lines = [*rows, *spread(frame, lines), *(self._row_stored(each) for each in packs)]
         return [*windows(frame).begin(lines), *lines]
 
@@ -188,4 +188,4 @@ class _Body:
     def _row_stored(self, result: Result) -> str:
         frame = self.frame
         to = f"{frame.parameters[result.name]} + {frame.of_first(result.strides)}"
-        return f"*reinterpret_cast<Pack<{TYPES[result.dtype]}, {frame.together}>*>({to}) = {result.name}_row;"
+        return f"row_at<{frame.together}, aligned>({to}) = {result.name}_row;"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from crucible.write.cuda import Emitted, emit
 from crucible.write.expression import Expr
@@ -20,16 +22,30 @@ BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 4, "u
 _READ = {"float16": "__half2float({})", "bfloat16": "__bfloat162float({})"}
 _ROUNDED = {"float16": "__float2half_rn({})", "bfloat16": "__float2bfloat16_rn({})"}
 _INCLUDES = {"float16": "#include <cuda_fp16.h>", "bfloat16": "#include <cuda_bf16.h>"}
-PACK = """\
-template <typename T, int N, int Bytes = sizeof(T) * N>
-struct alignas(Bytes % 16 == 0 ? 16 : Bytes % 8 == 0 ? 8 : Bytes % 4 == 0 ? 4 : 2) Pack {
-    T at[N];  // neighbours, read and written by as few accesses as their size allows
-};"""
+ROW = """\
+template <typename T, int N, bool aligned>
+struct alignas(!aligned ? sizeof(T) : sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
+    T at[N];  // neighbours in memory; if aligned, as few accesses as their size allows
+};
+template <int N, bool aligned, typename T>
+__device__ __forceinline__ const Row<T, N, aligned>& row_at(const T* place) {
+    return *reinterpret_cast<const Row<T, N, aligned>*>(place);
+}
+template <int N, bool aligned, typename T>
+__device__ __forceinline__ Row<T, N, aligned>& row_at(T* place) {
+    return *reinterpret_cast<Row<T, N, aligned>*>(place);
+}"""
+ALIGNED = """\
+template <typename... T>
+__device__ __forceinline__ bool begin_at_16_bytes(const T*... tensors) {
+    return (... && (reinterpret_cast<size_t>(tensors) % 16 == 0));
+}"""
 _LOCALS = (
     "item", "row", "first", "n", "c", "d", "h", "w", "plane", "first_n", "first_c", "first_plane", "first_d", "first_h",
     "first_w", "in_d", "in_h", "in_w", "kd", "kh", "kw", "k", "j", "end_d", "end_h", "end_w", "past_d", "past_h",
-    "past_w", "window", "count", "largest", "smallest", "total", "value", "best", "choice", "chosen", "share",
-    "share_of", "element_share", "from_windows", "Pack", "max_nan", "min_nan", "block_sum",
+    "past_w", "window", "taken", "count", "largest", "smallest", "total", "value", "best", "choice", "chosen", "share",
+    "share_of", "element_share", "from_windows", "Row", "row_at", "aligned", "begin_at_16_bytes",
+    "max_nan", "min_nan", "sum_of_block",
 )  # fmt: skip
 _DERIVED = ("value", "row", "at", "chosen", "gradient", "sum", "gradient_of", "total", "total_sum")
 LARGEST_ROW = 16
@@ -57,7 +73,7 @@ class Frame:
     lanes: int
     rows: bool
     """Whether a thread goes over the elements of all its windows along the last dim in one loop, and reads those of
-    the leading operand as one Pack."""
+    the leading operand as one Row."""
     spread: int | None
     """An output dim along which a thread takes several windows that lie side by side in the output, not in the input:
     where both differ in layout, so that reads and writes are both of whole sectors."""
@@ -162,14 +178,14 @@ class Frame:
     # accesses
 
     def lanes_packed(self, tensor: Operand | Result) -> bool:
-        """Whether what lies beside a thread's windows in the output is read or written as one Pack."""
+        """Whether what lies beside a thread's windows in the output is read or written as one Row."""
         lane = len(self.dims) - 1 if self.spread is None else self.spread
         return self.together > 1 and along(
             tensor.strides, self.pool.output_shape, lane, self.together, BYTES[tensor.dtype]
         )
 
     def row_packed(self, operand: Operand) -> bool:
-        """Whether a thread reads an operand's elements along the last dim as one Pack."""
+        """Whether a thread reads an operand's elements along the last dim as one Row."""
         last = len(self.dims) - 1
         elements, bytes_ = self.row_elements, BYTES[operand.dtype]
         return self.rows and elements > 1 and along(operand.strides, self.pool.input_shape, last, elements, bytes_)
@@ -188,7 +204,8 @@ class Frame:
         """Statements; `results` that are a leaf are left to `word`."""
         reserved = [*_LOCALS, *self.dims, *self.parameters.values()]
         reserved += [f"{name}_{end}" for name in self.tensors for end in _DERIVED if f"{name}_{end}" not in results]
-        return emit(results, names, reserved=reserved)
+        wide: dict[str, Any] = {} if self.pool.precision == "float32" else {"precision": self.pool.precision}
+        return emit(results, names, reserved=reserved, **wide)
 
 
 def slow_to_fast(strides: Sequence[int]) -> tuple[int, ...]:
@@ -207,7 +224,7 @@ def extent(strides: Sequence[int], shape: Sequence[int]) -> int:
 
 
 def along(strides: Sequence[int], shape: Sequence[int], lane: int, elements: int, bytes_: int) -> bool:
-    """Whether so many neighbours along one dim lie side by side, and aligned for a Pack wherever a thread's begin."""
+    """Whether so many neighbours along one dim lie side by side, and aligned for a Row wherever a thread's begin."""
     aligned = _width(elements * bytes_) // bytes_
     others = [stride for dim, stride in enumerate(strides) if dim != lane and shape[dim] > 1]
     return strides[lane] == 1 and all(stride % aligned == 0 for stride in others)
@@ -256,13 +273,20 @@ def kernel(name: str, frame: Frame, body: Sequence[str], preamble: Iterable[str]
     """The function around a body; `reads_` and `writes` give the dtypes of its tensors."""
     arguments = [f"const {TYPES[dtype]}* __restrict__ {frame.parameters[each]}" for each, dtype in reads_.items()]
     arguments += [f"{TYPES[dtype]}* __restrict__ {frame.parameters[each]}" for each, dtype in writes.items()]
+    signature = ",\n        ".join(["", *arguments])[1:]
     threads = threads or THREADS
-    head = f"__global__ void __launch_bounds__({threads}) {name}("
-    inside = f"\n        {arguments[0]}" + "".join(f",\n        {each}" for each in arguments[1:])
-    text = "\n".join([f"{head}{inside}) {{", *indented(body), "}"])
+    head, tail = f"__global__ void __launch_bounds__({threads}) {name}({signature}) {{", ["}"]
+    text, body = "", list(body)
+    rows = dict.fromkeys(re.findall(r"row_at<\d+, aligned>\((\w+)", "\n".join(body)))
+    if rows:
+        inner = f"template <bool aligned>\n__device__ __forceinline__ void {name}_body({signature}) {{"
+        text = "\n".join([inner, *indented(body), *tail, ""])
+        given = ", ".join(frame.parameters[each] for each in (*reads_, *writes))
+        body = [f"if (begin_at_16_bytes({', '.join(rows)}))", f"    {name}_body<true>({given});", "else"]
+        body.append(f"    {name}_body<false>({given});")
+    text += "\n".join([head, *indented(body), *tail])
     dtypes = {*reads_.values(), *writes.values()}
-    before = [_INCLUDES[dtype] for dtype in _INCLUDES if dtype in dtypes]
-    before += [PACK] if "Pack<" in text else []
+    before = [_INCLUDES[dtype] for dtype in _INCLUDES if dtype in dtypes] + [ROW, ALIGNED] * bool(rows)
     return Kernel(name, text, tuple(dict.fromkeys([*before, *preamble])), tuple(reads_), tuple(writes),
                   (blocks, 1, 1), threads)  # fmt: skip
 

@@ -16,7 +16,7 @@ SHORTEST = 16
 """Items of a row from which on a block of its own is not wasted on it."""
 BLOCK_SUM = """\
 template <int Threads, typename T>
-__device__ __forceinline__ T block_sum(T value) {  // in an order that is always the same; in thread 0
+__device__ __forceinline__ T sum_of_block(T value) {  // in an order that is always the same; in thread 0
     __shared__ T sums[Threads / 32];
     for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xffffffff, value, lanes);
     __syncthreads();  // sums may still be read from the last time
@@ -139,16 +139,17 @@ class Rows:
         row = f"blockIdx.x / {self.chunks}" if self.chunks > 1 else "blockIdx.x"
         first = f"blockIdx.x % {self.chunks} * {self.chunk}" if self.chunks > 1 else "0"
         outer = items.coordinates("row", [dim for dim in items.order if dim < rank], [*head, *item])
-        return [f"const unsigned row = {row}, first = {first};", *outer]
+        return [f"const int row = {row}, first = {first};", *outer]
 
     def each(self, body: Sequence[str]) -> list[str]:
         """A loop over a thread's items."""
         items, rank = self.items, self.items.frame.rank
         last = f"first + {self.chunk}"
         if items.row % self.chunk:
-            last = f"min({last}, {items.row}u)" if self.chunks > 1 else str(items.row)
+            last = f"min({last}, {items.row})" if self.chunks > 1 else str(items.row)
         inside = items.coordinates("item", [dim for dim in items.order if dim >= rank], body)
-        head = f"for (unsigned item = first + threadIdx.x; item < {last}; item += {self.threads})"
+        # int, not unsigned: nvcc then sees that the elements of a row lie side by side, and writes 16 bytes at a time
+        head = f"for (int item = first + threadIdx.x; item < {last}; item += {self.threads})"
         return block(head, [*inside, *body])
 
     def summing(self, head: Sequence[str], item: Sequence[str], totals: dict[str, str]) -> list[str]:
@@ -160,7 +161,7 @@ class Rows:
 
     def sums(self, variables: dict[str, str]) -> list[str]:
         """Adds up a variable over the block's threads, for each tensor that holds a number of each block."""
-        real, call = self.items.frame.real, f"block_sum<{self.threads}>"
+        real, call = self.items.frame.real, f"sum_of_block<{self.threads}>"
         declared = [f"const {real} {name}_sum = {call}({name});" for name in variables.values()]
         stores = [f"{tensor}[blockIdx.x] = {name}_sum;" for tensor, name in variables.items()]
         return [*declared, *block("if (threadIdx.x == 0)", stores)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from crucible.write.expression import Expr, name_of, number
-from crucible.write.pooling.frame import Frame, block, unrolled
+from crucible.write.pooling.frame import Frame, unrolled
 from crucible.write.pooling.loops import over_window
 from crucible.write.program import Operand
 
@@ -63,10 +63,12 @@ def chosen(frame: Frame, kept: Sequence[Operand], index: str, names: Mapping[str
     statements, words, preamble = computed(frame, {"value": frame.pool.before}, names)
     word = words["value"]
     best, choice = of_element(frame, "best"), of_element(frame, "choice")
-    taken = [f"{best} = {word};", f"{choice} = {index};"]
-    taken += [f"{of_element(frame, f'{each.name}_chosen')} = {each.name}_value;" for each in kept]
-    condition = f"if ({choice} < 0 || {word} > {best} || isnan({word}))"
-    return [*lines, *over_window(frame, [frame.pool.before], [*statements, *block(condition, taken)])], preamble
+    values = {best: word, choice: index}
+    values |= {of_element(frame, f"{each.name}_chosen"): f"{each.name}_value" for each in kept}
+    # selects, not branches: nvcc makes one branch of `||` for each element
+    choosing = [f"const bool taken = ({choice} < 0) | ({word} > {best}) | isnan({word});"]
+    choosing += [f"{variable} = taken ? {new} : {variable};" for variable, new in values.items()]
+    return [*lines, *over_window(frame, [frame.pool.before], [*statements, *choosing])], preamble
 
 
 def summed(frame: Frame, names: Mapping[str, str]) -> tuple[list[str], list[str]]:

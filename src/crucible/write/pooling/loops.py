@@ -143,13 +143,13 @@ def within_window(frame: Frame) -> list[str]:
 
 def pack(frame: Frame, operand: Operand) -> str:
     """The type of a thread's elements of one row."""
-    return f"Pack<{TYPES[operand.dtype]}, {frame.row_elements}>"
+    return f"Row<{TYPES[operand.dtype]}, {frame.row_elements}, aligned>"
 
 
 def row(frame: Frame, operand: Operand) -> str:
     """Reads a thread's elements of one row."""
     at = f"{frame.parameters[operand.name]} + {in_space(frame, operand.name, operand.strides)}"
-    return f"const auto {operand.name}_row = *reinterpret_cast<const {pack(frame, operand)}*>({at});"
+    return f"const auto {operand.name}_row = row_at<{frame.row_elements}, aligned>({at});"
 
 
 def value(frame: Frame, operand: Operand) -> str:
@@ -198,12 +198,7 @@ def after_values(frame: Frame, exprs: Sequence[Expr], known: Sequence[Operand]) 
         word = f"{frame.parameters[name]}[{frame.of_window(operand.strides)}]"
         if frame.lanes_packed(operand):
             at = f"{frame.parameters[name]} + {frame.of_first(operand.strides)}"
-            before.append(f"const auto {name}_row = *reinterpret_cast<const {_lanes(frame, operand)}*>({at});")
+            before.append(f"const auto {name}_row = row_at<{frame.together}, aligned>({at});")
             word = f"{name}_row.at[j]"
         each.append(f"const {frame.real} {name}_value = {frame.read(dtype, word)};")
     return before, each
-
-
-def _lanes(frame: Frame, operand: Operand) -> str:
-    """The type of what lies beside a thread's windows."""
-    return f"Pack<{TYPES[operand.dtype]}, {frame.together}>"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from crucible.write.expression import Expr, inputs, nodes, substitute, tensor
 from crucible.write.interval import Interval
 from crucible.write.monotone import monotonicity
-from crucible.write.operations import cost
+from crucible.write.operations import cost, lowered
 from crucible.write.pool import Pool
-from crucible.write.ranges import Bounds
+from crucible.write.ranges import Bounds, interval, intervals
+from crucible.write.simplify import hoist
 from crucible.write.text import text
 
 LARGEST, SMALLEST = tensor("the largest of the window"), tensor("the smallest of the window")
-_FINITE = Interval(-3.4028234663852886e38, 3.4028234663852886e38)
+_MODERATE = Interval(-1e18, 1e18)
+"""Parameters of which no bounds are known: products of two are still no infinity."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,15 @@ def sink(pool: Pool, bounds: Bounds | None = None) -> Sunk:
     """The cheapest way that gives the same values, but for roundings inside of the chain.
 
     A chain f that only rises has max f(u) = f(max u), one that only falls f(min u). Where a sign that is not known
-    decides, or where f makes NaN of an infinite u, it is the larger of f(max u) and f(min u): NaN at either end
-    stays. A chain that makes a number of NaN is left alone. Parameters are taken to be finite.
+    decides, or where f makes NaN of the largest or smallest u (infinity times zero, a root of a negative number), it
+    is the larger of f(max u) and f(min u), which has that NaN. Left alone is a chain that makes a number of NaN, or
+    NaN of a u in between (0 / 0, zero times an infinite factor). Parameters without `bounds` are taken to be numbers
+    up to 1e18.
     """
     before = pool.before
     elements = pool.elements()
     moving = {operand.leaf for operand in pool.operands if pool.moves(operand)}
-    still = {o.name: _FINITE for o in pool.operands if o.leaf not in moving}
+    still = {o.name: _MODERATE for o in pool.operands if o.leaf not in moving}
     known = {**still, **(bounds or {})}
     best = Sunk(before, LARGEST, _left_alone(before))
     least = cost(before) * elements
@@ -67,11 +72,34 @@ def _outside(expr: Expr, inner: Expr, bounds: Bounds) -> Expr | None:
         return None
     # f's own NaN, not that of an inner value that is NaN: as if inner were any number
     symbol = tensor("any number")
-    makes_nan = monotonicity(substitute(expr, {inner: symbol}), symbol, bounds).makes_nan
+    function = substitute(expr, {inner: symbol})
+    if _has_nan_between(function, symbol, bounds):
+        return None
+    makes_nan = monotonicity(function, symbol, bounds).makes_nan
     ends = [substitute(expr, {inner: end}) for end in (LARGEST, SMALLEST)]
     if found.signs or makes_nan:
         return ends[0].maximum(ends[1])
     return ends[0] if found.direction == "increasing" else ends[1]
+
+
+def _has_nan_between(function: Expr, symbol: Expr, bounds: Bounds) -> bool:
+    """Whether f may be NaN of some u while it is a number of a smaller and of a larger one. Sums have NaN of infinite u
+    alone, roots and logarithms of all below some u; products have it where one factor is infinite and the other 0."""
+    (rest,), shared = hoist(function)
+    own = {name: interval(expr, bounds) for name, expr in shared.items()}
+    ranges = intervals((lowered(rest),), {**bounds, **own})
+    moving = {node for node in ranges if symbol in inputs(node)}
+    for node in moving:
+        still = [ranges[arg] for arg in node.args[:2] if arg not in moving]
+        if still and node.kind in ("mul", "fma") and not _finite(still[0]):
+            return True
+        if still and node.kind == "div" and node.args[0] in moving and still[0].low <= 0 <= still[0].high:
+            return True
+    return False
+
+
+def _finite(range_: Interval) -> bool:
+    return math.isfinite(range_.low) and math.isfinite(range_.high)
 
 
 def _note(before: Expr, inner: Expr, pooled: Expr) -> str:
