@@ -6,10 +6,12 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from crucible.write.expression import Expr, parameter, tensor
+from vocabulary import UNARY
+
+from crucible.write.expression import Expr, parameter, substitute, tensor
 from crucible.write.program import Operand, Program, Reduction, Result, contiguous
 
-X, Y = tensor("x"), tensor("y")
+X = tensor("x")
 
 
 def retyped(program: Program, dtype: str, precision: str = "float32") -> Program:
@@ -22,8 +24,6 @@ def retyped(program: Program, dtype: str, precision: str = "float32") -> Program
 
 def with_leaves(program: Program, leaves: dict[Expr, Expr]) -> Program:
     """With expressions that read other leaves."""
-    from crucible.write.expression import substitute
-
     return replace(
         program,
         reductions=tuple(replace(each, expr=substitute(each.expr, leaves)) for each in program.reductions),
@@ -96,6 +96,13 @@ def hard_names() -> Program:
         Operand("load", "float32", (0, 1), shared=True),
     )
     return Program("softmax", (3, 5), 1, operands, (total,), (result,))
+
+
+def vocabulary() -> Program:
+    """Every function of one argument, in double."""
+    x = tensor("x", "float64")
+    results = [Result(f"out_{i}", "float64", (1,), case.ours(x)) for i, case in enumerate(UNARY.values())]
+    return Program("vocabulary", (64,), 1, (Operand("x", "float64", (1,)),), (), tuple(results), "float64")
 
 
 def random_program(seed: int) -> Program:
@@ -177,5 +184,6 @@ LAYOUTS: dict[str, Callable[[], Program]] = {
     "one of each": lambda: one_of_each(6, 90),
     "one of each, split": lambda: one_of_each(2, 40000),
     "hard names": hard_names,
+    "double vocabulary": vocabulary,
     **{f"random {seed}": (lambda seed=seed: random_program(seed)) for seed in range(20)},  # type: ignore[misc]
 }

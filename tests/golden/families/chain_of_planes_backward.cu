@@ -55,10 +55,7 @@ __device__ __forceinline__ T sum_over_block(T value, T (&parts)[threads / 32]) {
     value = sum_over_team<32>(value);
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
     __syncthreads();
-    value = parts[0];
-#pragma unroll
-    for (int warp = 1; warp < threads / 32; ++warp) value += parts[warp];
-    return value;
+    return sum_over_team<threads / 32>(parts[threadIdx.x % (threads / 32)]);
 }
 
 // 64 rows of 6888448: a block of 256 threads a row; rows are few and long, so 17 blocks share each, and their parts are added in order

@@ -42,10 +42,7 @@ __device__ __forceinline__ T sum_over_block(T value, T (&parts)[threads / 32]) {
     value = sum_over_team<32>(value);
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
     __syncthreads();
-    value = parts[0];
-#pragma unroll
-    for (int warp = 1; warp < threads / 32; ++warp) value += parts[warp];
-    return value;
+    return sum_over_team<threads / 32>(parts[threadIdx.x % (threads / 32)]);
 }
 template <int team, typename T>
 __device__ __forceinline__ T max_over_team(T value) {  // of `team` neighbouring lanes, the same for each of them
@@ -60,10 +57,7 @@ __device__ __forceinline__ T max_over_block(T value, T (&parts)[threads / 32]) {
     value = max_over_team<32>(value);
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
     __syncthreads();
-    value = parts[0];
-#pragma unroll
-    for (int warp = 1; warp < threads / 32; ++warp) value = max_nan(value, parts[warp]);
-    return value;
+    return max_over_team<threads / 32>(parts[threadIdx.x % (threads / 32)]);
 }
 
 // 512 rows of 100: a block of 64 threads a row; elements stay in registers from pass to pass

@@ -39,10 +39,7 @@ __device__ __forceinline__ T sum_over_block(T value, T (&parts)[threads / 32]) {
     value = sum_over_team<32>(value);
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
     __syncthreads();
-    value = parts[0];
-#pragma unroll
-    for (int warp = 1; warp < threads / 32; ++warp) value += parts[warp];
-    return value;
+    return sum_over_team<threads / 32>(parts[threadIdx.x % (threads / 32)]);
 }
 
 // 8192 rows of 768: a block of 128 threads a row; elements stay in registers from pass to pass
@@ -211,12 +208,12 @@ __global__ void __launch_bounds__(128) layer_norm_backward(
     }
 }
 
-// layer_norm_backward_grad_weight: 768 rows of 8192: neighbours in memory are rows, so a block takes 128 rows, 4 a thread, and 8 groups of threads share the columns; rows are few and long, so 128 blocks share each, and their parts are added in order
-// layer_norm_backward_grad_weight_finish: 768 rows of 128: neighbours in memory are rows, so a block takes 128 rows, 4 a thread, and 32 groups of threads share the columns
-// float32 grad_weight_total_parts[98304]
-// float32 grad_bias_total_parts[98304]
+// layer_norm_backward_grad_weight: 768 rows of 8192: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 64 groups of threads share the columns; rows are few and long, so 16 blocks share each, and their parts are added in order
+// layer_norm_backward_grad_weight_finish: 768 rows of 16: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 16 groups of threads share the columns
+// float32 grad_weight_total_parts[12288]
+// float32 grad_bias_total_parts[12288]
 // layer_norm_backward_grad_weight<<<(768, 1, 1), 256>>>(x, weight, bias, grad_out, partial_total, partial_squares, grad_weight_total_parts, grad_bias_total_parts)
-// layer_norm_backward_grad_weight_finish<<<(6, 1, 1), 1024>>>(grad_weight_total_parts, grad_bias_total_parts, grad_weight, grad_bias)
+// layer_norm_backward_grad_weight_finish<<<(48, 1, 1), 64>>>(grad_weight_total_parts, grad_bias_total_parts, grad_weight, grad_bias)
 
 template <typename T, int count>
 struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
@@ -234,20 +231,23 @@ __device__ __forceinline__ Pack<T, count> load(const T* from) {
     for (int j = 0; j < count; ++j) pack.at[j] = from[j];
     return pack;
 }
-template <int groups, int vector, int lanes, typename T>
-__device__ __forceinline__ void sum_over_groups(T (&values)[vector], T (&parts)[groups][vector][lanes]) {
+template <int groups, int lanes, int vector, typename T>
+__device__ __forceinline__ void sum_over_groups(T (&values)[vector], T (&parts)[groups][vector * lanes]) {
     const int lane = threadIdx.x % lanes, own = threadIdx.x / lanes;
 #pragma unroll
-    for (int j = 0; j < vector; ++j) parts[own][j][lane] = values[j];
+    for (int j = 0; j < vector; ++j) parts[own][j * lanes + lane] = values[j];
+    __syncthreads();
+    for (int place = threadIdx.x; place < vector * lanes; place += groups * lanes) {  // each by one thread, in order
+        T value = parts[0][place];
+        for (int group = 1; group < groups; ++group) value += parts[group][place];
+        parts[0][place] = value;
+    }
     __syncthreads();
 #pragma unroll
-    for (int j = 0; j < vector; ++j) {
-        values[j] = parts[0][j][lane];
-        for (int group = 1; group < groups; ++group) values[j] += parts[group][j][lane];
-    }
+    for (int j = 0; j < vector; ++j) values[j] = parts[0][j * lanes + lane];
 }
 
-// 768 rows of 8192: neighbours in memory are rows, so a block takes 128 rows, 4 a thread, and 8 groups of threads share the columns; rows are few and long, so 128 blocks share each, and their parts are added in order
+// 768 rows of 8192: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 64 groups of threads share the columns; rows are few and long, so 16 blocks share each, and their parts are added in order
 template <bool aligned>
 __device__ __forceinline__ void layer_norm_backward_grad_weight_block(
     const float* __restrict__ x,
@@ -260,13 +260,13 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_block(
     float* __restrict__ grad_bias_total_parts) {
     constexpr unsigned rows = 768;
     constexpr unsigned columns = 8192;
-    constexpr unsigned chunks = 128;  // blocks that share a row
-    constexpr unsigned chunk_columns = 64;  // of a block
-    constexpr unsigned step = 16;  // columns that a block takes at once
+    constexpr unsigned chunks = 16;  // blocks that share a row
+    constexpr unsigned chunk_columns = 512;  // of a block
+    constexpr unsigned step = 128;  // columns that a block takes at once
     constexpr unsigned grad_out_stride_1 = 768;
     constexpr unsigned x_stride_1 = 768;
-    constexpr int lanes = 32;  // threads side by side
-    constexpr int groups = 8;  // of threads, which share the columns
+    constexpr int lanes = 4;  // threads side by side
+    constexpr int groups = 64;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
     constexpr int packs = 2;  // of a thread
     const unsigned chunk = blockIdx.x % chunks;
@@ -321,10 +321,10 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_block(
             }
         }
     }
-    __shared__ float parts[groups][vector][lanes];
-    sum_over_groups<groups>(grad_weight_total, parts);
+    __shared__ float parts[groups][vector * lanes];
+    sum_over_groups<groups, lanes>(grad_weight_total, parts);
     __syncthreads();  // others may still be reading the parts
-    sum_over_groups<groups>(grad_bias_total, parts);
+    sum_over_groups<groups, lanes>(grad_bias_total, parts);
 
     if (group == 0) {
 #pragma unroll
@@ -351,7 +351,7 @@ __global__ void __launch_bounds__(256) layer_norm_backward_grad_weight(
     }
 }
 
-// 768 rows of 128: neighbours in memory are rows, so a block takes 128 rows, 4 a thread, and 32 groups of threads share the columns
+// 768 rows of 16: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 16 groups of threads share the columns
 // grad_weight_total = sum of grad_weight_total_parts
 // grad_bias_total = sum of grad_bias_total_parts
 // grad_weight = grad_weight_total
@@ -364,10 +364,9 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_finish_block(
     float* __restrict__ grad_bias) {
     constexpr unsigned grad_bias_total_parts_stride_1 = 768;
     constexpr unsigned grad_weight_total_parts_stride_1 = 768;
-    constexpr int lanes = 32;  // threads side by side
-    constexpr int groups = 32;  // of threads, which share the columns
+    constexpr int lanes = 4;  // threads side by side
+    constexpr int groups = 16;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
-    constexpr int packs = 4;  // of a thread
     const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
     const unsigned group = threadIdx.x / lanes;
     const float* grad_weight_total_parts_row = grad_weight_total_parts + row;
@@ -375,28 +374,22 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_finish_block(
 
     float grad_weight_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     float grad_bias_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
-    Pack<float, vector> grad_weight_total_parts_read[packs];
-    Pack<float, vector> grad_bias_total_parts_read[packs];
+    const unsigned column = group;
+    Pack<float, vector> grad_weight_total_parts_read;
+    Pack<float, vector> grad_bias_total_parts_read;
+    grad_weight_total_parts_read = load<aligned, vector>(grad_weight_total_parts_row + column * grad_weight_total_parts_stride_1);
+    grad_bias_total_parts_read = load<aligned, vector>(grad_bias_total_parts_row + column * grad_bias_total_parts_stride_1);
 #pragma unroll
-    for (int k = 0; k < packs; ++k) {
-        const unsigned column = k * groups + group;
-        grad_weight_total_parts_read[k] = load<aligned, vector>(grad_weight_total_parts_row + column * grad_weight_total_parts_stride_1);
-        grad_bias_total_parts_read[k] = load<aligned, vector>(grad_bias_total_parts_row + column * grad_bias_total_parts_stride_1);
+    for (int j = 0; j < vector; ++j) {
+        const float grad_weight_total_parts_value = grad_weight_total_parts_read.at[j];
+        const float grad_bias_total_parts_value = grad_bias_total_parts_read.at[j];
+        grad_weight_total[j] += grad_weight_total_parts_value;
+        grad_bias_total[j] += grad_bias_total_parts_value;
     }
-#pragma unroll
-    for (int k = 0; k < packs; ++k) {
-#pragma unroll
-        for (int j = 0; j < vector; ++j) {
-            const float grad_weight_total_parts_value = grad_weight_total_parts_read[k].at[j];
-            const float grad_bias_total_parts_value = grad_bias_total_parts_read[k].at[j];
-            grad_weight_total[j] += grad_weight_total_parts_value;
-            grad_bias_total[j] += grad_bias_total_parts_value;
-        }
-    }
-    __shared__ float parts[groups][vector][lanes];
-    sum_over_groups<groups>(grad_weight_total, parts);
+    __shared__ float parts[groups][vector * lanes];
+    sum_over_groups<groups, lanes>(grad_weight_total, parts);
     __syncthreads();  // others may still be reading the parts
-    sum_over_groups<groups>(grad_bias_total, parts);
+    sum_over_groups<groups, lanes>(grad_bias_total, parts);
 
     if (group == 0) {
 #pragma unroll
@@ -407,7 +400,7 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_finish_block(
     }
 }
 
-__global__ void __launch_bounds__(1024) layer_norm_backward_grad_weight_finish(
+__global__ void __launch_bounds__(64) layer_norm_backward_grad_weight_finish(
     const float* __restrict__ grad_weight_total_parts,
     const float* __restrict__ grad_bias_total_parts,
     float* __restrict__ grad_weight,

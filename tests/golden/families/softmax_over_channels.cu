@@ -32,29 +32,35 @@ __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
         for (int j = 0; j < count; ++j) to[j] = pack.at[j];
     }
 }
-template <int groups, int vector, int lanes, typename T>
-__device__ __forceinline__ void sum_over_groups(T (&values)[vector], T (&parts)[groups][vector][lanes]) {
+template <int groups, int lanes, int vector, typename T>
+__device__ __forceinline__ void sum_over_groups(T (&values)[vector], T (&parts)[groups][vector * lanes]) {
     const int lane = threadIdx.x % lanes, own = threadIdx.x / lanes;
 #pragma unroll
-    for (int j = 0; j < vector; ++j) parts[own][j][lane] = values[j];
+    for (int j = 0; j < vector; ++j) parts[own][j * lanes + lane] = values[j];
+    __syncthreads();
+    for (int place = threadIdx.x; place < vector * lanes; place += groups * lanes) {  // each by one thread, in order
+        T value = parts[0][place];
+        for (int group = 1; group < groups; ++group) value += parts[group][place];
+        parts[0][place] = value;
+    }
     __syncthreads();
 #pragma unroll
-    for (int j = 0; j < vector; ++j) {
-        values[j] = parts[0][j][lane];
-        for (int group = 1; group < groups; ++group) values[j] += parts[group][j][lane];
-    }
+    for (int j = 0; j < vector; ++j) values[j] = parts[0][j * lanes + lane];
 }
-template <int groups, int vector, int lanes, typename T>
-__device__ __forceinline__ void max_over_groups(T (&values)[vector], T (&parts)[groups][vector][lanes]) {
+template <int groups, int lanes, int vector, typename T>
+__device__ __forceinline__ void max_over_groups(T (&values)[vector], T (&parts)[groups][vector * lanes]) {
     const int lane = threadIdx.x % lanes, own = threadIdx.x / lanes;
 #pragma unroll
-    for (int j = 0; j < vector; ++j) parts[own][j][lane] = values[j];
+    for (int j = 0; j < vector; ++j) parts[own][j * lanes + lane] = values[j];
+    __syncthreads();
+    for (int place = threadIdx.x; place < vector * lanes; place += groups * lanes) {  // each by one thread, in order
+        T value = parts[0][place];
+        for (int group = 1; group < groups; ++group) value = max_nan(value, parts[group][place]);
+        parts[0][place] = value;
+    }
     __syncthreads();
 #pragma unroll
-    for (int j = 0; j < vector; ++j) {
-        values[j] = parts[0][j][lane];
-        for (int group = 1; group < groups; ++group) values[j] = max_nan(values[j], parts[group][j][lane]);
-    }
+    for (int j = 0; j < vector; ++j) values[j] = parts[0][j * lanes + lane];
 }
 
 // 1048576 rows of 21: neighbours in memory are rows, so a block takes 128 rows, 4 a thread, and 8 groups of threads share the columns; elements stay in registers from pass to pass
@@ -110,8 +116,8 @@ __device__ __forceinline__ void channel_softmax_block(
             }
         }
     }
-    __shared__ float parts[groups][vector][lanes];
-    max_over_groups<groups>(largest, parts);
+    __shared__ float parts[groups][vector * lanes];
+    max_over_groups<groups, lanes>(largest, parts);
 
     // pass 2
     float kept_power[packs][vector];
@@ -131,7 +137,7 @@ __device__ __forceinline__ void channel_softmax_block(
         }
     }
     __syncthreads();  // others may still be reading the parts
-    sum_over_groups<groups>(total, parts);
+    sum_over_groups<groups, lanes>(total, parts);
 
     // pass 3
     float row_reciprocal[vector];

@@ -139,7 +139,7 @@ class _Body:
             return [f"{word} = {kind}_over_team<team>({word});"]
         scope, of, sizes = ("block", "threads", "[threads / 32]")
         if scene.along_rows:
-            scope, of, sizes = ("groups", "groups", "[groups][vector][lanes]")
+            scope, of, sizes = ("groups", "groups, lanes", "[groups][vector * lanes]")
         lines = ["__syncthreads();  // others may still be reading the parts"]
         if not self.shared:
             self.shared = fresh("parts", scene.taken)

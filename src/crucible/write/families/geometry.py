@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from crucible.write.families.layout import index_type, runs_along_rows, vector_width
+from crucible.write.families.layout import ITEM_BYTES, index_type, runs_along_rows, vector_width, wide
 from crucible.write.families.passes import heavy, kept, loaded, passes
 from crucible.write.program import Program
 
@@ -20,6 +20,8 @@ LOADS = 4
 BLOCK = 256
 SHARED_BYTES = 16 * 1024
 """For what groups of threads exchange; twice that, since there are two instances of a kernel."""
+LEAST_RUN_BYTES = 64
+"""What a group reads in a row when there are too few rows for wider blocks: two sectors."""
 THREADS = 1024
 """Of a multiprocessor, below which too little is under way."""
 LEAST_CHUNK = 8192
@@ -144,6 +146,9 @@ def _along_rows(program: Program, sms: int, may_split: bool) -> Geometry:
     needs, vector = Needs.of(program), vector_width(program, along_rows=True)
     rows, columns, index = program.row_count, program.column_count, index_type(program)
     lanes = min(WARP, power_of_two(rows / vector))
+    item = max(ITEM_BYTES[each.dtype] for each in wide(program))
+    while rows < sms * lanes * vector and lanes * vector * item > LEAST_RUN_BYTES:
+        lanes //= 2
     most = WORDS // (vector * needs.held) or 1
     word = 8 if program.precision == "float64" else 4
     largest = min(1024 // lanes, SHARED_BYTES // (lanes * vector * word))

@@ -78,23 +78,23 @@ __device__ __forceinline__ T {kind}_over_block(T value, T (&parts)[threads / 32]
     value = {kind}_over_team<32>(value);
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
     __syncthreads();
-    value = parts[0];
-#pragma unroll
-    for (int warp = 1; warp < threads / 32; ++warp) {step.format("value", "parts[warp]")}
-    return value;
+    return {kind}_over_team<threads / 32>(parts[threadIdx.x % (threads / 32)]);
 }}""",
         f"{kind}_over_groups": f"""\
-template <int groups, int vector, int lanes, typename T>
-__device__ __forceinline__ void {kind}_over_groups(T (&values)[vector], T (&parts)[groups][vector][lanes]) {{
+template <int groups, int lanes, int vector, typename T>
+__device__ __forceinline__ void {kind}_over_groups(T (&values)[vector], T (&parts)[groups][vector * lanes]) {{
     const int lane = threadIdx.x % lanes, own = threadIdx.x / lanes;
 #pragma unroll
-    for (int j = 0; j < vector; ++j) parts[own][j][lane] = values[j];
+    for (int j = 0; j < vector; ++j) parts[own][j * lanes + lane] = values[j];
+    __syncthreads();
+    for (int place = threadIdx.x; place < vector * lanes; place += groups * lanes) {{  // each by one thread, in order
+        T value = parts[0][place];
+        for (int group = 1; group < groups; ++group) {step.format("value", "parts[group][place]")}
+        parts[0][place] = value;
+    }}
     __syncthreads();
 #pragma unroll
-    for (int j = 0; j < vector; ++j) {{
-        values[j] = parts[0][j][lane];
-        for (int group = 1; group < groups; ++group) {step.format("values[j]", "parts[group][j][lane]")}
-    }}
+    for (int j = 0; j < vector; ++j) values[j] = parts[0][j * lanes + lane];
 }}""",
     }
 
