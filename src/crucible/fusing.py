@@ -49,8 +49,9 @@ def fuse(module: nn.Module, *inputs: Any, emulate: bool = False) -> nn.Module:
     """A module that computes the same with fused kernels; a drop-in for `module`, with whose parameters it works.
 
     It is written for these inputs (their shapes, dtypes and layouts) and the module's mode at once; for other shapes,
-    dtypes or modes when they come. Inputs of another layout are copied. Kernels need a GPU, or `emulate=True`: then they run on the CPU, slowly, with every fault named.
-    Raises CaptureError for what cannot be traced or written, DeviceError where inputs are not on a GPU.
+    dtypes or modes when they come. Inputs of another layout are copied. Kernels need a GPU, or `emulate=True`: then
+    they run on the CPU, slowly, with every fault named. Raises CaptureError for what cannot be traced or written,
+    DeviceError where inputs are not on a GPU.
     """
     fused = copy.copy(module)
     kind = type(f"Fused{type(module).__name__}", (_Fused, type(module)), {})
@@ -94,10 +95,7 @@ class _Fused(nn.Module):
 
 
 def _key(training: bool, inputs: Sequence[Any]) -> _Key:
-    each = (
-        (tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else (type(x).__name__, x)
-        for x in inputs
-    )
+    each = ((tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else (type(x).__name__, x) for x in inputs)
     return (training, *each)
 
 
@@ -111,7 +109,7 @@ def _check_device(inputs: Sequence[Any], emulate: bool) -> None:
 
 def _imported(text: str) -> types.ModuleType:
     """The written file as a module, once for each text; it stays on disk for who wants to read it."""
-    name = f"crucible_fused_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    name = f"fused_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     path = Path(store.home()) / "fused" / f"{name}.py"
