@@ -232,7 +232,7 @@ __device__ __forceinline__ Pack<T, count> load(const T* from) {
     return pack;
 }
 template <int groups, int lanes, int vector, typename T>
-__device__ __forceinline__ void sum_over_groups(T (&values)[vector], T (&parts)[groups][vector * lanes]) {
+__device__ __forceinline__ void sum_over_groups(T (&values)[vector], T (&parts)[groups][(vector | 1) * lanes]) {
     const int lane = threadIdx.x % lanes, own = threadIdx.x / lanes;
 #pragma unroll
     for (int j = 0; j < vector; ++j) parts[own][j * lanes + lane] = values[j];
@@ -321,7 +321,7 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_block(
             }
         }
     }
-    __shared__ float parts[groups][vector * lanes];
+    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
     sum_over_groups<groups, lanes>(grad_weight_total, parts);
     __syncthreads();  // others may still be reading the parts
     sum_over_groups<groups, lanes>(grad_bias_total, parts);
@@ -386,7 +386,7 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_finish_block(
         grad_weight_total[j] += grad_weight_total_parts_value;
         grad_bias_total[j] += grad_bias_total_parts_value;
     }
-    __shared__ float parts[groups][vector * lanes];
+    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
     sum_over_groups<groups, lanes>(grad_weight_total, parts);
     __syncthreads();  // others may still be reading the parts
     sum_over_groups<groups, lanes>(grad_bias_total, parts);
