@@ -277,3 +277,15 @@ def test_the_largest_of_a_row_is_no_result_of_fewer_passes() -> None:
     assert "max_over" in lower(asked).kernels[0].text
     idle = replace(asked, reductions=(replace(peak, constant=True),))
     assert "max_over" not in lower(idle).kernels[0].text
+
+
+@pytest.mark.slow
+def test_memory_is_asked_for_in_whole_sectors(run: Runner) -> None:
+    """Where rows begin at sectors, each that is touched is used, and no two lanes wait for one bank."""
+    for name in ("pointwise", "planes", "channels last", "half", "half softmax", "rows of a block", "along rows"):
+        (which,) = steps_of(name)
+        with emulator.trace() as seen:
+            run(which, random_storages(STEPS[which].program, 3))
+        lines = [line for line in seen.lines if line.space == "global"]
+        assert sum(line.sectors for line in lines) == sum(line.ideal_sectors for line in lines) > 0, name
+        assert all(line.wavefronts == line.ideal_wavefronts for line in seen.lines if line.space == "shared"), name

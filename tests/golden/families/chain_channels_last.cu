@@ -44,23 +44,22 @@ __device__ __forceinline__ void chain_block(
 
     Pack<float, vector> x_read[packs];
     Pack<float, vector> y_read[packs];
-    Pack<float, vector> bias_read[packs];
 #pragma unroll
     for (int k = 0; k < packs; ++k) {
         const unsigned i = chunk * step + (k * threads + threadIdx.x) * vector;
         x_read[k] = load<aligned, vector>(x + i);
         y_read[k] = load<aligned, vector>(y + i);
-        bias_read[k] = load<aligned, vector>(bias + i % size_1);
     }
 #pragma unroll
     for (int k = 0; k < packs; ++k) {
         const unsigned i = chunk * step + (k * threads + threadIdx.x) * vector;
+        const Pack<float, vector> bias_read = load<aligned, vector>(bias + i % size_1);
         Pack<float, vector> out_pack;
 #pragma unroll
         for (int j = 0; j < vector; ++j) {
             const float x_value = x_read[k].at[j];
             const float y_value = y_read[k].at[j];
-            const float bias_value = bias_read[k].at[j];
+            const float bias_value = bias_read.at[j];
             const float out_value = 1.0f / (1.0f + expf(-fmaf(x_value, y_value, bias_value)));
             out_pack.at[j] = out_value;
         }

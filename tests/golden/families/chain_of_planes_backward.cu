@@ -263,8 +263,7 @@ __device__ __forceinline__ void chain_backward_grad_scale_block(
     float grad_scale_total = 0.0f;
     const unsigned column = thread * vector;
     if (row < rows) {
-        Pack<float, vector> partial_grad_scale_read;
-        partial_grad_scale_read = load<aligned, vector>(partial_grad_scale + column);
+        const Pack<float, vector> partial_grad_scale_read = load<aligned, vector>(partial_grad_scale + column);
 #pragma unroll
         for (int j = 0; j < vector; ++j) {
             const float partial_grad_scale_value = partial_grad_scale_read.at[j];

@@ -81,8 +81,7 @@ __device__ __forceinline__ void softmax_block(const double* __restrict__ x, doub
     {
         const unsigned column = threadIdx.x * vector;
         if (column < columns) {
-            Pack<double, vector> x_read;
-            x_read = load<aligned, vector>(x_row + column);
+            const Pack<double, vector> x_read = load<aligned, vector>(x_row + column);
 #pragma unroll
             for (int j = 0; j < vector; ++j) {
                 const double x_value = x_read.at[j];

@@ -98,22 +98,16 @@ __device__ __forceinline__ void layer_norm_block(
     // pass 3
     const float row_inverse_root = rsqrtf(fmaf(squares, 0.0013020834f, 1e-05f));
     {
-        Pack<float, vector> weight_read[packs];
-        Pack<float, vector> bias_read[packs];
 #pragma unroll
         for (int k = 0; k < packs; ++k) {
             const unsigned column = (k * team + thread) * vector;
-            weight_read[k] = load<aligned, vector>(weight + column);
-            bias_read[k] = load<aligned, vector>(bias + column);
-        }
-#pragma unroll
-        for (int k = 0; k < packs; ++k) {
-            const unsigned column = (k * team + thread) * vector;
+            const Pack<float, vector> weight_read = load<aligned, vector>(weight + column);
+            const Pack<float, vector> bias_read = load<aligned, vector>(bias + column);
             Pack<float, vector> out_pack;
 #pragma unroll
             for (int j = 0; j < vector; ++j) {
-                const float weight_value = weight_read[k].at[j];
-                const float bias_value = bias_read[k].at[j];
+                const float weight_value = weight_read.at[j];
+                const float bias_value = bias_read.at[j];
                 const float sum = fmaf(kept_difference[k][j] * row_inverse_root, weight_value, bias_value);
                 const float out_value = sum / (1.0f + expf(-sum));
                 out_pack.at[j] = out_value;

@@ -133,24 +133,16 @@ __device__ __forceinline__ void layer_norm_backward_block(
     float grad_squares = 0.0f;
     float grad_total = 0.0f;
     {
-        Pack<float, vector> weight_read[packs];
-        Pack<float, vector> bias_read[packs];
 #pragma unroll
         for (int k = 0; k < packs; ++k) {
             const unsigned column = (k * threads + threadIdx.x) * vector;
             if (column < columns) {
-                weight_read[k] = load<aligned, vector>(weight + column);
-                bias_read[k] = load<aligned, vector>(bias + column);
-            }
-        }
-#pragma unroll
-        for (int k = 0; k < packs; ++k) {
-            const unsigned column = (k * threads + threadIdx.x) * vector;
-            if (column < columns) {
+                const Pack<float, vector> weight_read = load<aligned, vector>(weight + column);
+                const Pack<float, vector> bias_read = load<aligned, vector>(bias + column);
 #pragma unroll
                 for (int j = 0; j < vector; ++j) {
-                    const float weight_value = weight_read[k].at[j];
-                    const float bias_value = bias_read[k].at[j];
+                    const float weight_value = weight_read.at[j];
+                    const float bias_value = bias_read.at[j];
                     const float sum = fmaf(kept_difference[k][j] * row_inverse_root, weight_value, bias_value);
                     const float reciprocal = 1.0f / (1.0f + expf(-sum));
                     const float silu_slope = reciprocal * fmaf(sum, 1.0f - reciprocal, 1.0f);
@@ -208,12 +200,12 @@ __global__ void __launch_bounds__(128) layer_norm_backward(
     }
 }
 
-// layer_norm_backward_grad_weight: 768 rows of 8192: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 64 groups of threads share the columns; rows are few and long, so 16 blocks share each, and their parts are added in order
-// layer_norm_backward_grad_weight_finish: 768 rows of 16: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 16 groups of threads share the columns
-// float32 grad_weight_total_parts[12288]
-// float32 grad_bias_total_parts[12288]
-// layer_norm_backward_grad_weight<<<(768, 1, 1), 256>>>(x, weight, bias, grad_out, partial_total, partial_squares, grad_weight_total_parts, grad_bias_total_parts)
-// layer_norm_backward_grad_weight_finish<<<(48, 1, 1), 64>>>(grad_weight_total_parts, grad_bias_total_parts, grad_weight, grad_bias)
+// layer_norm_backward_grad_weight: 768 rows of 8192: neighbours in memory are rows, so a block takes 128 rows, 4 a thread, and 8 groups of threads share the columns; rows are few and long, so 32 blocks share each, and their parts are added in order
+// layer_norm_backward_grad_weight_finish: 768 rows of 32: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 32 groups of threads share the columns
+// float32 grad_weight_total_parts[24576]
+// float32 grad_bias_total_parts[24576]
+// layer_norm_backward_grad_weight<<<(192, 1, 1), 256>>>(x, weight, bias, grad_out, partial_total, partial_squares, grad_weight_total_parts, grad_bias_total_parts)
+// layer_norm_backward_grad_weight_finish<<<(48, 1, 1), 128>>>(grad_weight_total_parts, grad_bias_total_parts, grad_weight, grad_bias)
 
 template <typename T, int count>
 struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
@@ -232,7 +224,7 @@ __device__ __forceinline__ Pack<T, count> load(const T* from) {
     return pack;
 }
 template <int groups, int lanes, int vector, typename T>
-__device__ __forceinline__ void sum_over_groups(T (&values)[vector], T (&parts)[groups][vector * lanes]) {
+__device__ __forceinline__ void sum_over_groups(T (&values)[vector], T (&parts)[groups][(vector | 1) * lanes]) {
     const int lane = threadIdx.x % lanes, own = threadIdx.x / lanes;
 #pragma unroll
     for (int j = 0; j < vector; ++j) parts[own][j * lanes + lane] = values[j];
@@ -247,7 +239,7 @@ __device__ __forceinline__ void sum_over_groups(T (&values)[vector], T (&parts)[
     for (int j = 0; j < vector; ++j) values[j] = parts[0][j * lanes + lane];
 }
 
-// 768 rows of 8192: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 64 groups of threads share the columns; rows are few and long, so 16 blocks share each, and their parts are added in order
+// 768 rows of 8192: neighbours in memory are rows, so a block takes 128 rows, 4 a thread, and 8 groups of threads share the columns; rows are few and long, so 32 blocks share each, and their parts are added in order
 template <bool aligned>
 __device__ __forceinline__ void layer_norm_backward_grad_weight_block(
     const float* __restrict__ x,
@@ -260,13 +252,13 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_block(
     float* __restrict__ grad_bias_total_parts) {
     constexpr unsigned rows = 768;
     constexpr unsigned columns = 8192;
-    constexpr unsigned chunks = 16;  // blocks that share a row
-    constexpr unsigned chunk_columns = 512;  // of a block
-    constexpr unsigned step = 128;  // columns that a block takes at once
+    constexpr unsigned chunks = 32;  // blocks that share a row
+    constexpr unsigned chunk_columns = 256;  // of a block
+    constexpr unsigned step = 16;  // columns that a block takes at once
     constexpr unsigned grad_out_stride_1 = 768;
     constexpr unsigned x_stride_1 = 768;
-    constexpr int lanes = 4;  // threads side by side
-    constexpr int groups = 64;  // of threads, which share the columns
+    constexpr int lanes = 32;  // threads side by side
+    constexpr int groups = 8;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
     constexpr int packs = 2;  // of a thread
     const unsigned chunk = blockIdx.x % chunks;
@@ -321,7 +313,7 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_block(
             }
         }
     }
-    __shared__ float parts[groups][vector * lanes];
+    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
     sum_over_groups<groups, lanes>(grad_weight_total, parts);
     __syncthreads();  // others may still be reading the parts
     sum_over_groups<groups, lanes>(grad_bias_total, parts);
@@ -351,7 +343,7 @@ __global__ void __launch_bounds__(256) layer_norm_backward_grad_weight(
     }
 }
 
-// 768 rows of 16: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 16 groups of threads share the columns
+// 768 rows of 32: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 32 groups of threads share the columns
 // grad_weight_total = sum of grad_weight_total_parts
 // grad_bias_total = sum of grad_bias_total_parts
 // grad_weight = grad_weight_total
@@ -365,7 +357,7 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_finish_block(
     constexpr unsigned grad_bias_total_parts_stride_1 = 768;
     constexpr unsigned grad_weight_total_parts_stride_1 = 768;
     constexpr int lanes = 4;  // threads side by side
-    constexpr int groups = 16;  // of threads, which share the columns
+    constexpr int groups = 32;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
     const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
     const unsigned group = threadIdx.x / lanes;
@@ -375,10 +367,8 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_finish_block(
     float grad_weight_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     float grad_bias_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     const unsigned column = group;
-    Pack<float, vector> grad_weight_total_parts_read;
-    Pack<float, vector> grad_bias_total_parts_read;
-    grad_weight_total_parts_read = load<aligned, vector>(grad_weight_total_parts_row + column * grad_weight_total_parts_stride_1);
-    grad_bias_total_parts_read = load<aligned, vector>(grad_bias_total_parts_row + column * grad_bias_total_parts_stride_1);
+    const Pack<float, vector> grad_weight_total_parts_read = load<aligned, vector>(grad_weight_total_parts_row + column * grad_weight_total_parts_stride_1);
+    const Pack<float, vector> grad_bias_total_parts_read = load<aligned, vector>(grad_bias_total_parts_row + column * grad_bias_total_parts_stride_1);
 #pragma unroll
     for (int j = 0; j < vector; ++j) {
         const float grad_weight_total_parts_value = grad_weight_total_parts_read.at[j];
@@ -386,7 +376,7 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_finish_block(
         grad_weight_total[j] += grad_weight_total_parts_value;
         grad_bias_total[j] += grad_bias_total_parts_value;
     }
-    __shared__ float parts[groups][vector * lanes];
+    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
     sum_over_groups<groups, lanes>(grad_weight_total, parts);
     __syncthreads();  // others may still be reading the parts
     sum_over_groups<groups, lanes>(grad_bias_total, parts);
@@ -400,7 +390,7 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_finish_block(
     }
 }
 
-__global__ void __launch_bounds__(64) layer_norm_backward_grad_weight_finish(
+__global__ void __launch_bounds__(128) layer_norm_backward_grad_weight_finish(
     const float* __restrict__ grad_weight_total_parts,
     const float* __restrict__ grad_bias_total_parts,
     float* __restrict__ grad_weight,

@@ -103,8 +103,7 @@ __device__ __forceinline__ void whole_mean_finish_block(
 
     float total = 0.0f;
     const unsigned column = threadIdx.x * vector;
-    Pack<float, vector> total_parts_read;
-    total_parts_read = load<aligned, vector>(total_parts + column);
+    const Pack<float, vector> total_parts_read = load<aligned, vector>(total_parts + column);
 #pragma unroll
     for (int j = 0; j < vector; ++j) {
         const float total_parts_value = total_parts_read.at[j];

@@ -33,7 +33,7 @@ __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
     }
 }
 template <int groups, int lanes, int vector, typename T>
-__device__ __forceinline__ void sum_over_groups(T (&values)[vector], T (&parts)[groups][vector * lanes]) {
+__device__ __forceinline__ void sum_over_groups(T (&values)[vector], T (&parts)[groups][(vector | 1) * lanes]) {
     const int lane = threadIdx.x % lanes, own = threadIdx.x / lanes;
 #pragma unroll
     for (int j = 0; j < vector; ++j) parts[own][j * lanes + lane] = values[j];
@@ -48,7 +48,7 @@ __device__ __forceinline__ void sum_over_groups(T (&values)[vector], T (&parts)[
     for (int j = 0; j < vector; ++j) values[j] = parts[0][j * lanes + lane];
 }
 template <int groups, int lanes, int vector, typename T>
-__device__ __forceinline__ void max_over_groups(T (&values)[vector], T (&parts)[groups][vector * lanes]) {
+__device__ __forceinline__ void max_over_groups(T (&values)[vector], T (&parts)[groups][(vector | 1) * lanes]) {
     const int lane = threadIdx.x % lanes, own = threadIdx.x / lanes;
 #pragma unroll
     for (int j = 0; j < vector; ++j) parts[own][j * lanes + lane] = values[j];
@@ -116,7 +116,7 @@ __device__ __forceinline__ void channel_softmax_block(
             }
         }
     }
-    __shared__ float parts[groups][vector * lanes];
+    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
     max_over_groups<groups, lanes>(largest, parts);
 
     // pass 2

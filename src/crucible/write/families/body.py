@@ -139,11 +139,12 @@ class _Body:
             return [f"{word} = {kind}_over_team<team>({word});"]
         scope, of, sizes = ("block", "threads", "[threads / 32]")
         if scene.along_rows:
-            scope, of, sizes = ("groups", "groups, lanes", "[groups][vector * lanes]")
+            scope, of, sizes = ("groups", "groups, lanes", "[groups][(vector | 1) * lanes]")
         lines = ["__syncthreads();  // others may still be reading the parts"]
         if not self.shared:
             self.shared = fresh("parts", scene.taken)
-            lines = [f"__shared__ {scene.type} {self.shared}{sizes};"]
+            why = "  // odd, so that groups meet different banks" if scene.along_rows else ""
+            lines = [f"__shared__ {scene.type} {self.shared}{sizes};{why}"]
         call = f"{kind}_over_{scope}<{of}>({word}, {self.shared});"
         return [*lines, call if scene.along_rows else f"{word} = {call}"]
 

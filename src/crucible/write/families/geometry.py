@@ -22,6 +22,8 @@ SHARED_BYTES = 16 * 1024
 """For what groups of threads exchange; twice that, since there are two instances of a kernel."""
 LEAST_RUN_BYTES = 64
 """What a group reads in a row when there are too few rows for wider blocks: two sectors."""
+LEAST_COLUMNS = 256
+"""Along rows, columns below which it does not pay to give another block a part of them."""
 THREADS = 1024
 """Of a multiprocessor, below which too little is under way."""
 LEAST_CHUNK = 8192
@@ -147,7 +149,8 @@ def _along_rows(program: Program, sms: int, may_split: bool) -> Geometry:
     rows, columns, index = program.row_count, program.column_count, index_type(program)
     lanes = min(WARP, power_of_two(rows / vector))
     item = max(ITEM_BYTES[each.dtype] for each in wide(program))
-    while rows < sms * lanes * vector and lanes * vector * item > LEAST_RUN_BYTES:
+    parts = max(1, columns // LEAST_COLUMNS) if may_split else 1
+    while rows * parts < sms * lanes * vector and lanes * vector * item > LEAST_RUN_BYTES:
         lanes //= 2
     most = WORDS // (vector * needs.held) or 1
     word = 8 if program.precision == "float64" else 4
@@ -161,7 +164,7 @@ def _along_rows(program: Program, sms: int, may_split: bool) -> Geometry:
     packs = max(1, LOADS // needs.loads)
     team, chunks = min(BLOCK // lanes, largest), 1
     if may_split and blocks < 4 * sms:
-        chunks = min(math.ceil(8 * sms / blocks), columns // (team * packs * 4))
+        chunks = min(math.ceil(8 * sms / blocks), columns // max(LEAST_COLUMNS, team * packs))
     if chunks <= 1:
         team = largest if blocks < 2 * sms else team
         return Geometry("rows", vector, lanes * team, team, packs, True, 1, columns, index)

@@ -82,7 +82,7 @@ __device__ __forceinline__ T {kind}_over_block(T value, T (&parts)[threads / 32]
 }}""",
         f"{kind}_over_groups": f"""\
 template <int groups, int lanes, int vector, typename T>
-__device__ __forceinline__ void {kind}_over_groups(T (&values)[vector], T (&parts)[groups][vector * lanes]) {{
+__device__ __forceinline__ void {kind}_over_groups(T (&values)[vector], T (&parts)[groups][(vector | 1) * lanes]) {{
     const int lane = threadIdx.x % lanes, own = threadIdx.x / lanes;
 #pragma unroll
     for (int j = 0; j < vector; ++j) parts[own][j * lanes + lane] = values[j];

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 
 from crucible.write.expression import Expr
-from crucible.write.families.passes import Pass, fresh, loaded
+from crucible.write.families.geometry import LOADS
+from crucible.write.families.passes import Pass, fresh, heavy, loaded
 from crucible.write.families.scene import Scene
 from crucible.write.families.source import CUDA_TYPES, STEPS, block, converted, unrolled
 from crucible.write.families.threads import column, guard
@@ -16,13 +17,12 @@ from crucible.write.program import Operand, Result
 def tile(scene: Scene, step: Pass, exprs: dict[str, Expr], kept: list[str]) -> list[str]:
     """All loads, then the arithmetic of `exprs` (of reductions and results, and of the values `kept`), then stores."""
     work = _Tile(scene, [scene.program.operand(name) for name in loaded(scene.program, tuple(exprs.values()))])
-    arithmetic = work.arithmetic(step, exprs, kept)
-    if scene.geometry.packs == 1:
-        return _guarded(scene, [*work.declared(), *work.loads(), *arithmetic])
-    lines = work.declared()
-    if work.operands:
-        lines += unrolled("k", "packs", _guarded(scene, work.loads()))
-    return lines + unrolled("k", "packs", _guarded(scene, arithmetic))
+    arithmetic = [*work.late_loads(), *work.arithmetic(step, exprs, kept)]
+    if not work.early:
+        one = _guarded(scene, arithmetic)
+        return unrolled("k", "packs", one) if scene.k else one
+    loads = unrolled("k", "packs", _guarded(scene, work.early_loads()))
+    return [*work.declared(), *loads, *unrolled("k", "packs", _guarded(scene, arithmetic))]
 
 
 def _guarded(scene: Scene, lines: list[str]) -> list[str]:
@@ -41,37 +41,54 @@ class _Tile:
 
     def __post_init__(self) -> None:
         scene = self.scene
-        direct = scene.geometry.packs == 1 and not scene.in_pack
-        read = [] if direct else self.operands
+        read = self.operands if scene.k or scene.in_pack else []
         self.buffers = {each.name: fresh(f"{scene.words[each.name]}_read", scene.taken) for each in read}
+        traffic, few = heavy(scene.program), scene.geometry.packs <= LOADS
+        self.early = [
+            each
+            for each in self.operands
+            if scene.k and (each.name in traffic or (few and scene.access(each) == "same"))
+        ]
+        """Read for all packs of a tile before anything is computed, so that many loads are under way. What many
+        elements share comes out of a cache, and would take as many registers."""
 
     def declared(self) -> list[str]:
         """Variables that are loaded into."""
-        return [self._declared(each, self.buffers[each.name]) for each in self.operands if each.name in self.buffers]
+        return [f"{self._type(each)} {self.buffers[each.name]}[packs];" for each in self.early]
 
-    def _declared(self, operand: Operand, buffer: str) -> str:
+    def _type(self, operand: Operand) -> str:
         type_ = CUDA_TYPES[operand.dtype]
-        type_ = type_ if self.scene.access(operand) == "same" else f"Pack<{type_}, vector>"
-        return f"{type_} {buffer}{'[packs]' if self.scene.k else ''};"
+        return type_ if self.scene.access(operand) == "same" else f"Pack<{type_}, vector>"
 
-    def loads(self) -> list[str]:
-        return [line for each in self.operands for line in self._load(each)]
+    def early_loads(self) -> list[str]:
+        return [line for each in self.early for line in self._load(each, f"{self.buffers[each.name]}[k]", "")]
 
-    def _load(self, operand: Operand) -> list[str]:
-        """Into the buffer, or into the value itself."""
+    def late_loads(self) -> list[str]:
+        """Of what is read where it is used."""
+        scene, lines = self.scene, []
+        for each in (each for each in self.operands if each not in self.early):
+            if each.name in self.buffers:
+                lines += self._load(each, self.buffers[each.name], self._type(each))
+            else:
+                value = converted(self._element(each), each.dtype, scene.program.precision)
+                lines.append(f"const {scene.type} {scene.values[each.name]} = {value};")
+        return lines
+
+    def _element(self, operand: Operand) -> str:
+        scene = self.scene
+        return f"{scene.base[operand.name]}[{scene.place(operand, scene.access(operand) == 'each')}]"
+
+    def _load(self, operand: Operand, buffer: str, type_: str) -> list[str]:
+        """Into a variable, which is declared where a type is given."""
         scene, access = self.scene, self.scene.access(operand)
-        base, place = scene.base[operand.name], scene.place(operand, access == "each")
-        if operand.name not in self.buffers:
-            value = converted(f"{base}[{place}]", operand.dtype, scene.program.precision)
-            return [f"const {scene.type} {scene.values[operand.name]} = {value};"]
-        buffer = f"{self.buffers[operand.name]}{scene.k}"
-        match access:
-            case "same":
-                return [f"{buffer} = {base}[{place}];"]
-            case "pack":
-                return [f"{buffer} = load<aligned, vector>({_plus(base, place)});"]
-            case "each":
-                return unrolled("j", "vector", [f"{buffer}.at[j] = {base}[{place}];"])
+        start = f"const {type_} " if type_ else ""
+        if access == "pack":
+            place = _plus(scene.base[operand.name], scene.place(operand, False))
+            return [f"{start}{buffer} = load<aligned, vector>({place});"]
+        if access == "same":
+            return [f"{start}{buffer} = {self._element(operand)};"]
+        declared = [f"{type_} {buffer};"] if type_ else []
+        return [*declared, *unrolled("j", "vector", [f"{buffer}.at[j] = {self._element(operand)};"])]
 
     def arithmetic(self, step: Pass, exprs: dict[str, Expr], kept: list[str]) -> list[str]:
         scene = self.scene
@@ -92,7 +109,7 @@ class _Tile:
     def _value(self, operand: Operand) -> str:
         scene = self.scene
         at = "" if scene.access(operand) == "same" else ".at[j]"
-        read = f"{self.buffers[operand.name]}{scene.k}{at}"
+        read = f"{self.buffers[operand.name]}{'[k]' if operand in self.early else ''}{at}"
         value = converted(read, operand.dtype, scene.program.precision)
         return f"const {scene.type} {scene.values[operand.name]} = {value};"
 
