@@ -16,17 +16,24 @@ from crucible.judge.kept import Limits
 from crucible.task import Task
 from support import TASKS
 
+SHAPES = {
+    "avgpool3d_convtranspose3d_clamp_softmax_scale": "batch_size=2,depth=2,height=6,width=10",
+    "conv3d_leakyrelu_sum_clamp_gelu": "batch_size=2,depth=4,height=6,width=7",
+    "convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool": "batch_size=2,depth=2,height=3,width=5",
+}
+"""Small enough for an emulator in seconds, and no multiples of a warp."""
 GOLDEN = Path(__file__).parents[1] / "golden" / "written"
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The three tasks at their small sizes, written by the command."""
+    """The three tasks at small shapes, written by the command."""
     folder = tmp_path_factory.mktemp("written")
     files = {}
     for task in TASKS:
         files[task.name] = folder / task.name / "written.py"
-        done = CliRunner().invoke(app, ["fuse", str(task), "-o", str(files[task.name]), "--scale", "small"])
+        options = ["-o", str(files[task.name]), "--shape", SHAPES[task.name]]
+        done = CliRunner().invoke(app, ["fuse", str(task), *options])
         assert done.exit_code == 0, done.output
         assert f"{task.name}, fused by Crucible for x [" in done.output
     return files
@@ -34,15 +41,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_the_judge_passes_what_is_written_with_gradients(task: Path, written: dict[str, Path]) -> None:
-    run = crucible.judge(
-        task,
-        [written[task.name]],
-        device="emulator",
-        training=True,
-        scale="small",
-        baselines="none",
-        limits=Limits(race_s=0.3),
-    )
+    options = {"shapes": [SHAPES[task.name]], "baselines": "none", "limits": Limits(race_s=0.3)}
+    run = crucible.judge(task, [written[task.name]], device="emulator", training=True, **options)
     assert run.verdict("written").evaluation, run.verdict("written").outcome.words
 
 

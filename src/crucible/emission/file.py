@@ -6,6 +6,7 @@ import hashlib
 import re
 
 from crucible.emission.body import body
+from crucible.emission.fold import folded
 from crucible.emission.header import header
 from crucible.emission.host import LAID, Host
 from crucible.emission.operator import Operator, operator, registration
@@ -47,7 +48,7 @@ def emit(plan: Plan, name: str, source: str = "", loader: str = "torch.utils.cpp
         _class(plan) if source else _function(plan),
     ]
     parts = [part for part in parts if part]
-    return re.sub(r"\n{4,}", "\n\n\n", "\n\n".join(part.rstrip("\n") + "\n" for part in parts))
+    return folded(re.sub(r"\n{4,}", "\n\n\n", "\n\n".join(part.rstrip("\n") + "\n" for part in parts)))
 
 
 def _imports(source: str, loader: str) -> str:

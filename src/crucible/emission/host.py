@@ -85,8 +85,8 @@ class Host:
         pointers = [self._pointer(name, types, "const ") for name in kernel.reads]
         pointers += [self._pointer(name, types, "") for name in kernel.writes]
         words = str(kernel.grid[0]) if kernel.grid[1:] == (1, 1) else f"dim3({', '.join(map(str, kernel.grid))})"
-        launch = f"  {kernel.name}<<<{words}, {kernel.threads}, {kernel.shared_bytes}, stream>>>("
-        return [*_wrapped(launch, pointers, ");"), "  C10_CUDA_KERNEL_LAUNCH_CHECK();"]
+        how = f"{words}, {kernel.threads}, {kernel.shared_bytes}, stream"
+        return [f"  {kernel.name}<<<{how}>>>({', '.join(pointers)});", "  C10_CUDA_KERNEL_LAUNCH_CHECK();"]
 
     def _pointer(self, name: str, types: Mapping[str, TensorType], const: str) -> str:
         variable = self.variables.get(name, name)
@@ -115,15 +115,3 @@ def _allocate(name: str, type_: TensorType, like: str) -> str:
 
 def _braced(numbers: Sequence[int]) -> str:
     return f"{{{', '.join(map(str, numbers))}}}"
-
-
-def _wrapped(start: str, items: Sequence[str], end: str, width: int = 110) -> list[str]:
-    """Items after a start, on as many lines as they need."""
-    lines, line = [], start
-    for i, item in enumerate(items):
-        text = item + (", " if i + 1 < len(items) else end)
-        if len(line) + len(text) > width and line.strip():
-            lines.append(line.rstrip())
-            line = "      "
-        line += text
-    return [*lines, line]

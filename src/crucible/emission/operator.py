@@ -109,13 +109,20 @@ def _autograd(step: Fused, backward: Host) -> list[str]:
     rest = ", *_" if step.saved else ""
     lines += ["", "", f"def {step.name}_gradients(ctx, {gradient}{rest}):"]
     given = f"{gradient}, *ctx.saved_tensors" if kept else gradient
-    lines.append(f"    {', '.join(backward.makes)} = operators.{step.name}_backward({given})")
-    lines.append(f"    return {', '.join(_gradient(step, name) for name in step.reads)}")
+    call = f"operators.{step.name}_backward({given})"
+    gradients = [_gradient(step, name) for name in step.reads]
+    if gradients == list(backward.makes):
+        lines.append(f"    return {call}")
+    else:
+        lines += [f"    {', '.join(backward.makes)} = {call}", f"    return {', '.join(gradients)}"]
     lines += [
         "",
         "",
         "torch.library.register_autograd(",
-        f'    f"{{library.ns}}::{step.name}", {step.name}_gradients, setup_context={step.name}_keeps, lib=library',
+        f'    f"{{library.ns}}::{step.name}",',
+        f"    {step.name}_gradients,",
+        f"    setup_context={step.name}_keeps,",
+        "    lib=library,",
         ")",
         "",
         "",

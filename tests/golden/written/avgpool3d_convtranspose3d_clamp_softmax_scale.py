@@ -1,16 +1,17 @@
-"""avgpool3d_convtranspose3d_clamp_softmax_scale, fused by Crucible for x [2, 32, 6, 31, 35] float32. Other
-inputs go through PyTorch.
+"""avgpool3d_convtranspose3d_clamp_softmax_scale, fused by Crucible for x [2, 32, 2, 6,
+    10] float32. Other inputs
+go through PyTorch.
 
-- avg_pool3d: avg_pool3d; 1.86 MB
+- avg_pool3d: avg_pool3d; 34.6 KB
     - A thread takes one window; neighbouring threads read neighbouring memory.
     - A thread writes the gradients of all elements of its window, in one pass.
     - backward keeps nothing; nothing is computed again
 - conv_transpose_without_bias = conv_transpose3d by PyTorch: a matrix product
-- bias_clamp_softmax_mul: bias of conv_transpose3d -> clamp -> flatten -> softmax -> reshape -> mul; 6.27 MB
-    - bias_clamp_softmax_mul_kernel: 128 rows of 6120: a block of 1024 threads a row; elements stay in
+- bias_clamp_softmax_mul: bias of conv_transpose3d -> clamp -> flatten -> softmax -> reshape -> mul; 124 KB
+    - bias_clamp_softmax_mul_kernel: 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in
       registers from pass to pass
     - exp(clamp(conv_transpose_without_bias + conv_transpose_bias, 0, 1)) is a polynomial, right to 5e-07
-    - bias_clamp_softmax_mul_backward: 128 rows of 6120: a block of 1024 threads a row; elements stay in
+    - bias_clamp_softmax_mul_backward: 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in
       registers from pass to pass
     - exp(clamp(conv_transpose_without_bias + conv_transpose_bias, 0, 1)) is a polynomial, right to 5e-07
     - bias_clamp_softmax_mul_backward_grad_conv_transpose_bias: 64 rows of 2: neighbours in memory are rows,
@@ -18,7 +19,7 @@ inputs go through PyTorch.
     - backward keeps conv_transpose_without_bias, conv_transpose_bias, scale, saved_total; the chain is
       computed again
 
-Forward moves 11.7 MB in 3 steps; operation by operation it would be 24.2 MB in 7.
+Forward moves 445 KB in 3 steps; operation by operation it would be 690 KB in 7.
 """
 
 
@@ -64,8 +65,11 @@ DECLARATIONS = """
 
 std::vector<torch::Tensor> run_avg_pool3d(const torch::Tensor& x_given);
 std::vector<torch::Tensor> run_avg_pool3d_backward(const torch::Tensor& grad_avg_pool_given);
-std::vector<torch::Tensor> run_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_without_bias_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given);
-std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tensor& grad_mul_given, const torch::Tensor& conv_transpose_without_bias_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given, const torch::Tensor& saved_total_given);
+std::vector<torch::Tensor> run_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_without_bias_given,
+    const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given);
+std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tensor& grad_mul_given,
+    const torch::Tensor& conv_transpose_without_bias_given, const torch::Tensor& conv_transpose_bias_given,
+    const torch::Tensor& scale_given, const torch::Tensor& saved_total_given);
 """
 
 
@@ -77,6 +81,24 @@ KERNELS = r"""
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+
+template <typename T, int N, bool aligned>
+struct alignas(!aligned ? sizeof(T) : sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
+    T at[N];  // neighbours in memory; if aligned, as few accesses as their size allows
+};
+template <int N, bool aligned, typename T>
+__device__ __forceinline__ const Row<T, N, aligned>& row_at(const T* place) {
+    return *reinterpret_cast<const Row<T, N, aligned>*>(place);
+}
+template <int N, bool aligned, typename T>
+__device__ __forceinline__ Row<T, N, aligned>& row_at(T* place) {
+    return *reinterpret_cast<Row<T, N, aligned>*>(place);
+}
+
+template <typename... T>
+__device__ __forceinline__ bool begin_at_16_bytes(const T*... tensors) {
+    return (... && (reinterpret_cast<size_t>(tensors) % 16 == 0));
+}
 
 __device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
     float larger;
@@ -128,16 +150,9 @@ __device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring
     return value;
 }
 
-template <int threads, typename T>
-__device__ __forceinline__ T sum_over_block(T value, T (&parts)[threads / 32]) {  // in a fixed order
-    value = sum_over_team<32>(value);
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
-    __syncthreads();
-    return sum_over_team<threads / 32>(parts[threadIdx.x % (threads / 32)]);
-}
-
 template <int groups, int lanes, int vector, typename T>
-__device__ __forceinline__ void sum_over_groups(T (&values)[vector], T (&parts)[groups][vector * lanes]) {
+__device__ __forceinline__ void sum_over_groups(T (&values)[vector],
+        T (&parts)[groups][(vector | 1) * lanes]) {
     const int lane = threadIdx.x % lanes, own = threadIdx.x / lanes;
 #pragma unroll
     for (int j = 0; j < vector; ++j) parts[own][j * lanes + lane] = values[j];
@@ -152,61 +167,83 @@ __device__ __forceinline__ void sum_over_groups(T (&values)[vector], T (&parts)[
     for (int j = 0; j < vector; ++j) values[j] = parts[0][j * lanes + lane];
 }
 
-// The mean of windows of 2x2x2: [2, 32, 6, 31, 35] to [2, 32, 3, 15, 17]. A thread takes one window; neighbouring
+// The mean of windows of 2x2x2: [2, 32, 2, 6, 10] to [2, 32, 1, 3, 5]. A thread takes one window;
+// neighbouring
 // threads read neighbouring memory.
-__global__ void __launch_bounds__(256) avg_pool3d_kernel(
+template <bool aligned>
+__device__ __forceinline__ void avg_pool3d_kernel_body(
         const float* __restrict__ x,
         float* __restrict__ avg_pool) {
     const unsigned item = blockIdx.x * 256 + threadIdx.x;
-    if (item >= 48960) return;
-    const int w = item % 17, h = item / 17 % 15, d = item / 255 % 3, plane = item / 765;
-    const int x_at = plane * 6510;
+    if (item >= 960) return;
+    const int w = item % 5, h = item / 5 % 3, plane = item / 15;
+    const int x_at = plane * 120;
     float total = 0;
+    const int in_w = w * 2;
 #pragma unroll
     for (int kd = 0; kd < 2; ++kd) {
-        const int in_d = d * 2 + kd;
+        const int in_d = kd;
 #pragma unroll
         for (int kh = 0; kh < 2; ++kh) {
             const int in_h = h * 2 + kh;
+            const auto x_row = row_at<2, aligned>(x + x_at + in_d * 60 + in_h * 10 + in_w);
 #pragma unroll
-            for (int kw = 0; kw < 2; ++kw) {
-                const int in_w = w * 2 + kw;
-                const float x_value = x[x_at + in_d * 1085 + in_h * 35 + in_w];
+            for (int k = 0; k < 2; ++k) {
+                const float x_value = x_row.at[k];
                 total += x_value;
             }
         }
     }
     const float avg_pool_value = total * 0.125f;
-    avg_pool[plane * 765 + d * 255 + h * 17 + w] = avg_pool_value;
+    avg_pool[plane * 15 + h * 5 + w] = avg_pool_value;
+}
+__global__ void __launch_bounds__(256) avg_pool3d_kernel(
+        const float* __restrict__ x,
+        float* __restrict__ avg_pool) {
+    if (begin_at_16_bytes(x))
+        avg_pool3d_kernel_body<true>(x, avg_pool);
+    else
+        avg_pool3d_kernel_body<false>(x, avg_pool);
 }
 
 // A thread writes the gradients of all elements of its window, in one pass.
-__global__ void __launch_bounds__(256) avg_pool3d_kernel_backward(
+template <bool aligned>
+__device__ __forceinline__ void avg_pool3d_kernel_backward_body(
         const float* __restrict__ grad_avg_pool,
         float* __restrict__ grad_x) {
     const unsigned item = blockIdx.x * 256 + threadIdx.x;
-    if (item >= 48960) return;
-    const int w = item % 17, h = item / 17 % 15, d = item / 255 % 3, plane = item / 765;
-    const int grad_x_at = plane * 6510;
-    const float grad_avg_pool_value = grad_avg_pool[plane * 765 + d * 255 + h * 17 + w];
+    if (item >= 960) return;
+    const int w = item % 5, h = item / 5 % 3, plane = item / 15;
+    const int grad_x_at = plane * 120;
+    const float grad_avg_pool_value = grad_avg_pool[plane * 15 + h * 5 + w];
     const float share = grad_avg_pool_value * 0.125f;
+    const int in_w = w * 2;
 #pragma unroll
     for (int kd = 0; kd < 2; ++kd) {
-        const int in_d = d * 2 + kd;
-        const int end_h = h == 14 ? 31 : h * 2 + 2;
-        for (int in_h = h * 2; in_h < end_h; ++in_h) {
-            const int kh = in_h - h * 2;
-            const int end_w = w == 16 ? 35 : w * 2 + 2;
-            for (int in_w = w * 2; in_w < end_w; ++in_w) {
-                const int kw = in_w - w * 2;
-                const float element_share = kh < 2 && kw < 2 ? share : 0;
-                grad_x[grad_x_at + in_d * 1085 + in_h * 35 + in_w] = element_share;
+        const int in_d = kd;
+#pragma unroll
+        for (int kh = 0; kh < 2; ++kh) {
+            const int in_h = h * 2 + kh;
+            Row<float, 2, aligned> grad_x_row;
+#pragma unroll
+            for (int k = 0; k < 2; ++k) {
+                const float element_share = share;
+                grad_x_row.at[k] = element_share;
             }
+            row_at<2, aligned>(grad_x + grad_x_at + in_d * 60 + in_h * 10 + in_w) = grad_x_row;
         }
     }
 }
+__global__ void __launch_bounds__(256) avg_pool3d_kernel_backward(
+        const float* __restrict__ grad_avg_pool,
+        float* __restrict__ grad_x) {
+    if (begin_at_16_bytes(grad_x))
+        avg_pool3d_kernel_backward_body<true>(grad_avg_pool, grad_x);
+    else
+        avg_pool3d_kernel_backward_body<false>(grad_avg_pool, grad_x);
+}
 
-// 128 rows of 6120: a block of 1024 threads a row; elements stay in registers from pass to pass
+// 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in registers from pass to pass
 // saved_total = total
 template <bool aligned>
 __device__ __forceinline__ void bias_clamp_softmax_mul_kernel_block(
@@ -215,94 +252,84 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_kernel_block(
     const float* __restrict__ scale,
     float* __restrict__ mul,
     float* __restrict__ saved_total) {
-    constexpr unsigned columns = 6120;
-    constexpr unsigned conv_transpose_without_bias_stride_1 = 6120;
-    constexpr unsigned mul_stride_1 = 6120;
+    constexpr unsigned columns = 120;
+    constexpr unsigned block_rows = 4;  // of a block
+    constexpr unsigned conv_transpose_without_bias_stride_1 = 120;
+    constexpr unsigned mul_stride_1 = 120;
     constexpr unsigned size_1 = 64;
-    constexpr int threads = 1024;
+    constexpr int team = 32;  // threads that share a row
     constexpr int vector = 4;  // neighbours that a thread takes at once
-    constexpr int packs = 2;  // of a thread
-    const unsigned row = blockIdx.x;
+    const unsigned thread = threadIdx.x % team;
+    const unsigned row = blockIdx.x * block_rows + threadIdx.x / team;
     const float* conv_transpose_without_bias_row = conv_transpose_without_bias + row * conv_transpose_without_bias_stride_1;
     float* mul_row = mul + row * mul_stride_1;
     const float conv_transpose_bias_value = conv_transpose_bias[row % size_1];
     const float scale_value = scale[row % size_1];
 
     // pass 1
-    float kept_polynomial[packs][vector];
+    float kept_polynomial[vector];
     float total = 0.0f;
     {
-        Pack<float, vector> conv_transpose_without_bias_read[packs];
+        const unsigned column = thread * vector;
+        if (column < columns) {
+            const Pack<float, vector> conv_transpose_without_bias_read = load<aligned, vector>(conv_transpose_without_bias_row + column);
 #pragma unroll
-        for (int k = 0; k < packs; ++k) {
-            const unsigned column = (k * threads + threadIdx.x) * vector;
-            if (column < columns) {
-                conv_transpose_without_bias_read[k] = load<aligned, vector>(conv_transpose_without_bias_row + column);
-            }
-        }
-#pragma unroll
-        for (int k = 0; k < packs; ++k) {
-            const unsigned column = (k * threads + threadIdx.x) * vector;
-            if (column < columns) {
-#pragma unroll
-                for (int j = 0; j < vector; ++j) {
-                    const float conv_transpose_without_bias_value = conv_transpose_without_bias_read[k].at[j];
-                    const float larger = max_nan(conv_transpose_without_bias_value + conv_transpose_bias_value, 0.0f);
-                    const float clamp = min_nan(larger, 1.0f);
-                    // exp on [0, 1]: off by at most 5e-07 (proven, rounding included)
-                    float total_value = 0.0021505777f;
-                    total_value = fmaf(total_value, clamp, 0.0074107633f);
-                    total_value = fmaf(total_value, clamp, 0.04216171f);
-                    total_value = fmaf(total_value, clamp, 0.16654855f);
-                    total_value = fmaf(total_value, clamp, 0.5000102f);
-                    total_value = fmaf(total_value, clamp, 0.9999999f);
-                    total_value = fmaf(total_value, clamp, 1.0f);
-                    total += total_value;
-                    kept_polynomial[k][j] = total_value;
-                }
+            for (int j = 0; j < vector; ++j) {
+                const float conv_transpose_without_bias_value = conv_transpose_without_bias_read.at[j];
+                const float larger = max_nan(conv_transpose_without_bias_value + conv_transpose_bias_value,
+                    0.0f);
+                const float clamp = min_nan(larger, 1.0f);
+                // exp on [0, 1]: off by at most 5e-07 (proven, rounding included)
+                float total_value = 0.0021505777f;
+                total_value = fmaf(total_value, clamp, 0.0074107633f);
+                total_value = fmaf(total_value, clamp, 0.04216171f);
+                total_value = fmaf(total_value, clamp, 0.16654855f);
+                total_value = fmaf(total_value, clamp, 0.5000102f);
+                total_value = fmaf(total_value, clamp, 0.9999999f);
+                total_value = fmaf(total_value, clamp, 1.0f);
+                total += total_value;
+                kept_polynomial[j] = total_value;
             }
         }
     }
-    __shared__ float parts[threads / 32];
-    total = sum_over_block<threads>(total, parts);
+    total = sum_over_team<team>(total);
 
     // pass 2
     const float row_quotient = 1.0f / total;
     {
+        const unsigned column = thread * vector;
+        if (column < columns) {
+            Pack<float, vector> mul_pack;
 #pragma unroll
-        for (int k = 0; k < packs; ++k) {
-            const unsigned column = (k * threads + threadIdx.x) * vector;
-            if (column < columns) {
-                Pack<float, vector> mul_pack;
-#pragma unroll
-                for (int j = 0; j < vector; ++j) {
-                    const float mul_value = kept_polynomial[k][j] * row_quotient * scale_value;
-                    mul_pack.at[j] = mul_value;
-                }
-                store<aligned>(mul_row + column, mul_pack);
+            for (int j = 0; j < vector; ++j) {
+                const float mul_value = kept_polynomial[j] * row_quotient * scale_value;
+                mul_pack.at[j] = mul_value;
             }
+            store<aligned>(mul_row + column, mul_pack);
         }
     }
 
-    if (threadIdx.x == 0) {
+    if (thread == 0) {
         saved_total[row] = total;
     }
 }
 
-__global__ void __launch_bounds__(1024) bias_clamp_softmax_mul_kernel(
+__global__ void __launch_bounds__(128) bias_clamp_softmax_mul_kernel(
     const float* __restrict__ conv_transpose_without_bias,
     const float* __restrict__ conv_transpose_bias,
     const float* __restrict__ scale,
     float* __restrict__ mul,
     float* __restrict__ saved_total) {
     if (are_aligned<16>(conv_transpose_without_bias, mul)) {
-        bias_clamp_softmax_mul_kernel_block<true>(conv_transpose_without_bias, conv_transpose_bias, scale, mul, saved_total);
+        bias_clamp_softmax_mul_kernel_block<true>(conv_transpose_without_bias, conv_transpose_bias, scale,
+            mul, saved_total);
     } else {  // a tensor that begins in the middle of another
-        bias_clamp_softmax_mul_kernel_block<false>(conv_transpose_without_bias, conv_transpose_bias, scale, mul, saved_total);
+        bias_clamp_softmax_mul_kernel_block<false>(conv_transpose_without_bias, conv_transpose_bias, scale,
+            mul, saved_total);
     }
 }
 
-// 128 rows of 6120: a block of 1024 threads a row; elements stay in registers from pass to pass
+// 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in registers from pass to pass
 // partial_grad_conv_transpose_bias = grad_conv_transpose_bias_row
 // partial_grad_scale = grad_scale_row
 template <bool aligned>
@@ -315,15 +342,16 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_block(
     float* __restrict__ grad_conv_transpose_without_bias,
     float* __restrict__ partial_grad_conv_transpose_bias,
     float* __restrict__ partial_grad_scale) {
-    constexpr unsigned columns = 6120;
-    constexpr unsigned conv_transpose_without_bias_stride_1 = 6120;
-    constexpr unsigned grad_conv_transpose_without_bias_stride_1 = 6120;
-    constexpr unsigned grad_mul_stride_1 = 6120;
+    constexpr unsigned columns = 120;
+    constexpr unsigned block_rows = 4;  // of a block
+    constexpr unsigned conv_transpose_without_bias_stride_1 = 120;
+    constexpr unsigned grad_conv_transpose_without_bias_stride_1 = 120;
+    constexpr unsigned grad_mul_stride_1 = 120;
     constexpr unsigned size_1 = 64;
-    constexpr int threads = 1024;
+    constexpr int team = 32;  // threads that share a row
     constexpr int vector = 4;  // neighbours that a thread takes at once
-    constexpr int packs = 2;  // of a thread
-    const unsigned row = blockIdx.x;
+    const unsigned thread = threadIdx.x % team;
+    const unsigned row = blockIdx.x * block_rows + threadIdx.x / team;
     const float* conv_transpose_without_bias_row = conv_transpose_without_bias + row * conv_transpose_without_bias_stride_1;
     const float* grad_mul_row = grad_mul + row * grad_mul_stride_1;
     float* grad_conv_transpose_without_bias_row = grad_conv_transpose_without_bias + row * grad_conv_transpose_without_bias_stride_1;
@@ -334,87 +362,71 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_block(
     // pass 1
     const float row_quotient = 1.0f / saved_total_value;
     const float row_quotient_2 = row_quotient / saved_total_value;
-    float kept_polynomial[packs][vector];
-    float kept_both[packs][vector];
-    float kept_chosen[packs][vector];
+    float kept_polynomial[vector];
+    float kept_both[vector];
+    float kept_chosen[vector];
     float grad_total = 0.0f;
     float grad_scale_row = 0.0f;
     {
-        Pack<float, vector> conv_transpose_without_bias_read[packs];
-        Pack<float, vector> grad_mul_read[packs];
+        const unsigned column = thread * vector;
+        if (column < columns) {
+            const Pack<float, vector> conv_transpose_without_bias_read = load<aligned, vector>(conv_transpose_without_bias_row + column);
+            const Pack<float, vector> grad_mul_read = load<aligned, vector>(grad_mul_row + column);
 #pragma unroll
-        for (int k = 0; k < packs; ++k) {
-            const unsigned column = (k * threads + threadIdx.x) * vector;
-            if (column < columns) {
-                conv_transpose_without_bias_read[k] = load<aligned, vector>(conv_transpose_without_bias_row + column);
-                grad_mul_read[k] = load<aligned, vector>(grad_mul_row + column);
-            }
-        }
-#pragma unroll
-        for (int k = 0; k < packs; ++k) {
-            const unsigned column = (k * threads + threadIdx.x) * vector;
-            if (column < columns) {
-#pragma unroll
-                for (int j = 0; j < vector; ++j) {
-                    const float conv_transpose_without_bias_value = conv_transpose_without_bias_read[k].at[j];
-                    const float grad_mul_value = grad_mul_read[k].at[j];
-                    const float product = grad_mul_value * scale_value;
-                    const float sum = conv_transpose_without_bias_value + conv_transpose_bias_value;
-                    const float clamp = min_nan(max_nan(sum, 0.0f), 1.0f);
-                    // exp on [0, 1]: off by at most 5e-07 (proven, rounding included)
-                    float kept_polynomial_value = 0.0021505777f;
-                    kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.0074107633f);
-                    kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.04216171f);
-                    kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.16654855f);
-                    kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.5000102f);
-                    kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.9999999f);
-                    kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 1.0f);
-                    const float grad_total_value = -(product * kept_polynomial_value) * row_quotient_2;
-                    const float grad_scale_row_value = grad_mul_value * (kept_polynomial_value * row_quotient);
-                    const bool kept_both_value = sum >= 0.0f && sum <= 1.0f;
-                    const float kept_chosen_value = kept_both_value ? product * row_quotient * kept_polynomial_value : 0.0f;
-                    grad_total += grad_total_value;
-                    grad_scale_row += grad_scale_row_value;
-                    kept_polynomial[k][j] = kept_polynomial_value;
-                    kept_both[k][j] = kept_both_value;
-                    kept_chosen[k][j] = kept_chosen_value;
-                }
+            for (int j = 0; j < vector; ++j) {
+                const float conv_transpose_without_bias_value = conv_transpose_without_bias_read.at[j];
+                const float grad_mul_value = grad_mul_read.at[j];
+                const float product = grad_mul_value * scale_value;
+                const float sum = conv_transpose_without_bias_value + conv_transpose_bias_value;
+                const float clamp = min_nan(max_nan(sum, 0.0f), 1.0f);
+                // exp on [0, 1]: off by at most 5e-07 (proven, rounding included)
+                float kept_polynomial_value = 0.0021505777f;
+                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.0074107633f);
+                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.04216171f);
+                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.16654855f);
+                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.5000102f);
+                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.9999999f);
+                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 1.0f);
+                const float grad_total_value = -(product * kept_polynomial_value) * row_quotient_2;
+                const float grad_scale_row_value = grad_mul_value * (kept_polynomial_value * row_quotient);
+                const bool kept_both_value = sum >= 0.0f && sum <= 1.0f;
+                const float kept_chosen_value = kept_both_value ? product * row_quotient * kept_polynomial_value : 0.0f;
+                grad_total += grad_total_value;
+                grad_scale_row += grad_scale_row_value;
+                kept_polynomial[j] = kept_polynomial_value;
+                kept_both[j] = kept_both_value;
+                kept_chosen[j] = kept_chosen_value;
             }
         }
     }
-    __shared__ float parts[threads / 32];
-    grad_total = sum_over_block<threads>(grad_total, parts);
-    __syncthreads();  // others may still be reading the parts
-    grad_scale_row = sum_over_block<threads>(grad_scale_row, parts);
+    grad_total = sum_over_team<team>(grad_total);
+    grad_scale_row = sum_over_team<team>(grad_scale_row);
 
     // pass 2
     float grad_conv_transpose_bias_row = 0.0f;
     {
+        const unsigned column = thread * vector;
+        if (column < columns) {
+            Pack<float, vector> grad_conv_transpose_without_bias_pack;
 #pragma unroll
-        for (int k = 0; k < packs; ++k) {
-            const unsigned column = (k * threads + threadIdx.x) * vector;
-            if (column < columns) {
-                Pack<float, vector> grad_conv_transpose_without_bias_pack;
-#pragma unroll
-                for (int j = 0; j < vector; ++j) {
-                    const float grad_conv_transpose_bias_row_value = kept_chosen[k][j] + (kept_both[k][j] ? grad_total * kept_polynomial[k][j] : 0.0f);
-                    grad_conv_transpose_bias_row += grad_conv_transpose_bias_row_value;
-                    grad_conv_transpose_without_bias_pack.at[j] = grad_conv_transpose_bias_row_value;
-                }
-                store<aligned>(grad_conv_transpose_without_bias_row + column, grad_conv_transpose_without_bias_pack);
+            for (int j = 0; j < vector; ++j) {
+                const float grad_conv_transpose_bias_row_value = kept_chosen[j] + (kept_both[j] ? grad_total * kept_polynomial[j] : 0.0f);
+                grad_conv_transpose_bias_row += grad_conv_transpose_bias_row_value;
+                grad_conv_transpose_without_bias_pack.at[j] = grad_conv_transpose_bias_row_value;
             }
+            store<aligned>(grad_conv_transpose_without_bias_row + column,
+                grad_conv_transpose_without_bias_pack);
         }
     }
-    __syncthreads();  // others may still be reading the parts
-    grad_conv_transpose_bias_row = sum_over_block<threads>(grad_conv_transpose_bias_row, parts);
+    grad_conv_transpose_bias_row = sum_over_team<team>(grad_conv_transpose_bias_row);
 
-    if (threadIdx.x == 0) {
+    if (thread == 0) {
         partial_grad_conv_transpose_bias[row] = grad_conv_transpose_bias_row;
         partial_grad_scale[row] = grad_scale_row;
     }
 }
 
-__global__ void __launch_bounds__(1024) bias_clamp_softmax_mul_backward(
+__global__ void __launch_bounds__(128) bias_clamp_softmax_mul_backward(
     const float* __restrict__ conv_transpose_without_bias,
     const float* __restrict__ conv_transpose_bias,
     const float* __restrict__ scale,
@@ -424,13 +436,18 @@ __global__ void __launch_bounds__(1024) bias_clamp_softmax_mul_backward(
     float* __restrict__ partial_grad_conv_transpose_bias,
     float* __restrict__ partial_grad_scale) {
     if (are_aligned<16>(conv_transpose_without_bias, grad_mul, grad_conv_transpose_without_bias)) {
-        bias_clamp_softmax_mul_backward_block<true>(conv_transpose_without_bias, conv_transpose_bias, scale, saved_total, grad_mul, grad_conv_transpose_without_bias, partial_grad_conv_transpose_bias, partial_grad_scale);
+        bias_clamp_softmax_mul_backward_block<true>(conv_transpose_without_bias, conv_transpose_bias, scale,
+            saved_total, grad_mul, grad_conv_transpose_without_bias, partial_grad_conv_transpose_bias,
+            partial_grad_scale);
     } else {  // a tensor that begins in the middle of another
-        bias_clamp_softmax_mul_backward_block<false>(conv_transpose_without_bias, conv_transpose_bias, scale, saved_total, grad_mul, grad_conv_transpose_without_bias, partial_grad_conv_transpose_bias, partial_grad_scale);
+        bias_clamp_softmax_mul_backward_block<false>(conv_transpose_without_bias, conv_transpose_bias, scale,
+            saved_total, grad_mul, grad_conv_transpose_without_bias, partial_grad_conv_transpose_bias,
+            partial_grad_scale);
     }
 }
 
-// 64 rows of 2: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads share the columns
+// 64 rows of 2: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads
+// share the columns
 // grad_conv_transpose_bias_total = sum of partial_grad_conv_transpose_bias
 // grad_scale_total = sum of partial_grad_scale
 // grad_conv_transpose_bias = grad_conv_transpose_bias_total
@@ -454,10 +471,8 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_grad_conv_transp
     float grad_conv_transpose_bias_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     float grad_scale_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     const unsigned column = group;
-    Pack<float, vector> partial_grad_conv_transpose_bias_read;
-    Pack<float, vector> partial_grad_scale_read;
-    partial_grad_conv_transpose_bias_read = load<aligned, vector>(partial_grad_conv_transpose_bias_row + column * partial_grad_conv_transpose_bias_stride_1);
-    partial_grad_scale_read = load<aligned, vector>(partial_grad_scale_row + column * partial_grad_scale_stride_1);
+    const Pack<float, vector> partial_grad_conv_transpose_bias_read = load<aligned, vector>(partial_grad_conv_transpose_bias_row + column * partial_grad_conv_transpose_bias_stride_1);
+    const Pack<float, vector> partial_grad_scale_read = load<aligned, vector>(partial_grad_scale_row + column * partial_grad_scale_stride_1);
 #pragma unroll
     for (int j = 0; j < vector; ++j) {
         const float partial_grad_conv_transpose_bias_value = partial_grad_conv_transpose_bias_read.at[j];
@@ -465,7 +480,7 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_grad_conv_transp
         grad_conv_transpose_bias_total[j] += partial_grad_conv_transpose_bias_value;
         grad_scale_total[j] += partial_grad_scale_value;
     }
-    __shared__ float parts[groups][vector * lanes];
+    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
     sum_over_groups<groups, lanes>(grad_conv_transpose_bias_total, parts);
     __syncthreads();  // others may still be reading the parts
     sum_over_groups<groups, lanes>(grad_scale_total, parts);
@@ -494,7 +509,8 @@ __global__ void __launch_bounds__(8) bias_clamp_softmax_mul_backward_grad_conv_t
 // The tensor as the kernels read it: copied where it lies in memory in another way.
 static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at::IntArrayRef strides,
                           at::ScalarType type) {
-  TORCH_CHECK(given.sizes() == sizes && given.scalar_type() == type, "written for a tensor of shape ", sizes, " and ",
+  TORCH_CHECK(given.sizes() == sizes && given.scalar_type() == type, "written for a tensor of shape ", sizes,
+      " and ",
               type, ", given one of shape ", given.sizes(), " and ", given.scalar_type());
   bool fits = true;
   for (int64_t dim = 0; dim < given.dim(); ++dim) fits &= sizes[dim] < 2 || given.stride(dim) == strides[dim];
@@ -504,9 +520,10 @@ static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at:
 std::vector<torch::Tensor> run_avg_pool3d(const torch::Tensor& x_given) {
   const c10::cuda::CUDAGuard guard(x_given.device());
   const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
-  const torch::Tensor x = laid(x_given, {2, 32, 6, 31, 35}, {208320, 6510, 1085, 35, 1}, torch::kFloat32);
-  torch::Tensor avg_pool = torch::empty_strided({2, 32, 3, 15, 17}, {24480, 765, 255, 17, 1}, x.options().dtype(torch::kFloat32));
-  avg_pool3d_kernel<<<192, 256, 0, stream>>>(x.data_ptr<float>(), avg_pool.data_ptr<float>());
+  const torch::Tensor x = laid(x_given, {2, 32, 2, 6, 10}, {3840, 120, 60, 10, 1}, torch::kFloat32);
+  torch::Tensor avg_pool = torch::empty_strided({2, 32, 1, 3, 5}, {480, 15, 15, 5, 1},
+      x.options().dtype(torch::kFloat32));
+  avg_pool3d_kernel<<<4, 256, 0, stream>>>(x.data_ptr<float>(), avg_pool.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {avg_pool};
 }
@@ -514,50 +531,62 @@ std::vector<torch::Tensor> run_avg_pool3d(const torch::Tensor& x_given) {
 std::vector<torch::Tensor> run_avg_pool3d_backward(const torch::Tensor& grad_avg_pool_given) {
   const c10::cuda::CUDAGuard guard(grad_avg_pool_given.device());
   const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
-  const torch::Tensor grad_avg_pool = laid(grad_avg_pool_given, {2, 32, 3, 15, 17}, {24480, 765, 255, 17, 1}, torch::kFloat32);
-  torch::Tensor grad_x = torch::empty_strided({2, 32, 6, 31, 35}, {208320, 6510, 1085, 35, 1}, grad_avg_pool.options().dtype(torch::kFloat32));
-  avg_pool3d_kernel_backward<<<192, 256, 0, stream>>>(grad_avg_pool.data_ptr<float>(),
+  const torch::Tensor grad_avg_pool = laid(grad_avg_pool_given, {2, 32, 1, 3, 5}, {480, 15, 15, 5, 1},
+      torch::kFloat32);
+  torch::Tensor grad_x = torch::empty_strided({2, 32, 2, 6, 10}, {3840, 120, 60, 10, 1},
+      grad_avg_pool.options().dtype(torch::kFloat32));
+  avg_pool3d_kernel_backward<<<4, 256, 0, stream>>>(grad_avg_pool.data_ptr<float>(),
       grad_x.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {grad_x};
 }
 
-std::vector<torch::Tensor> run_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_without_bias_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given) {
+std::vector<torch::Tensor> run_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_without_bias_given,
+        const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given) {
   const c10::cuda::CUDAGuard guard(conv_transpose_without_bias_given.device());
   const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
-  const torch::Tensor conv_transpose_without_bias = laid(conv_transpose_without_bias_given, {2, 64, 6, 30, 34}, {391680, 6120, 1020, 34, 1}, torch::kFloat32);
+  const torch::Tensor conv_transpose_without_bias = laid(conv_transpose_without_bias_given, {2, 64, 2, 6,
+      10}, {7680, 120, 60, 10, 1}, torch::kFloat32);
   const torch::Tensor conv_transpose_bias = laid(conv_transpose_bias_given, {64}, {1}, torch::kFloat32);
   const torch::Tensor scale = laid(scale_given, {1, 64, 1, 1, 1}, {64, 1, 1, 1, 1}, torch::kFloat32);
-  torch::Tensor mul = torch::empty_strided({2, 64, 6, 30, 34}, {391680, 6120, 1020, 34, 1}, conv_transpose_without_bias.options().dtype(torch::kFloat32));
-  torch::Tensor saved_total = torch::empty_strided({128}, {1}, conv_transpose_without_bias.options().dtype(torch::kFloat32));
-  bias_clamp_softmax_mul_kernel<<<128, 1024, 0, stream>>>(conv_transpose_without_bias.data_ptr<float>(),
+  torch::Tensor mul = torch::empty_strided({2, 64, 2, 6, 10}, {7680, 120, 60, 10, 1},
+      conv_transpose_without_bias.options().dtype(torch::kFloat32));
+  torch::Tensor saved_total = torch::empty_strided({128}, {1},
+      conv_transpose_without_bias.options().dtype(torch::kFloat32));
+  bias_clamp_softmax_mul_kernel<<<32, 128, 0, stream>>>(conv_transpose_without_bias.data_ptr<float>(),
       conv_transpose_bias.data_ptr<float>(), scale.data_ptr<float>(), mul.data_ptr<float>(),
       saved_total.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {mul, saved_total};
 }
 
-std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tensor& grad_mul_given, const torch::Tensor& conv_transpose_without_bias_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given, const torch::Tensor& saved_total_given) {
+std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tensor& grad_mul_given,
+        const torch::Tensor& conv_transpose_without_bias_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given, const torch::Tensor& saved_total_given) {
   const c10::cuda::CUDAGuard guard(grad_mul_given.device());
   const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
-  const torch::Tensor grad_mul = laid(grad_mul_given, {2, 64, 6, 30, 34}, {391680, 6120, 1020, 34, 1}, torch::kFloat32);
-  const torch::Tensor conv_transpose_without_bias = laid(conv_transpose_without_bias_given, {2, 64, 6, 30, 34}, {391680, 6120, 1020, 34, 1}, torch::kFloat32);
+  const torch::Tensor grad_mul = laid(grad_mul_given, {2, 64, 2, 6, 10}, {7680, 120, 60, 10, 1},
+      torch::kFloat32);
+  const torch::Tensor conv_transpose_without_bias = laid(conv_transpose_without_bias_given, {2, 64, 2, 6,
+      10}, {7680, 120, 60, 10, 1}, torch::kFloat32);
   const torch::Tensor conv_transpose_bias = laid(conv_transpose_bias_given, {64}, {1}, torch::kFloat32);
   const torch::Tensor scale = laid(scale_given, {1, 64, 1, 1, 1}, {64, 1, 1, 1, 1}, torch::kFloat32);
   const torch::Tensor saved_total = laid(saved_total_given, {128}, {1}, torch::kFloat32);
-  torch::Tensor grad_conv_transpose_without_bias = torch::empty_strided({2, 64, 6, 30, 34}, {391680, 6120, 1020, 34, 1}, grad_mul.options().dtype(torch::kFloat32));
-  torch::Tensor grad_conv_transpose_bias = torch::empty_strided({64}, {1}, grad_mul.options().dtype(torch::kFloat32));
-  torch::Tensor grad_scale = torch::empty_strided({1, 64, 1, 1, 1}, {64, 1, 1, 1, 1}, grad_mul.options().dtype(torch::kFloat32));
-  torch::Tensor partial_grad_conv_transpose_bias = torch::empty_strided({128}, {1}, grad_mul.options().dtype(torch::kFloat32));
-  torch::Tensor partial_grad_scale = torch::empty_strided({128}, {1}, grad_mul.options().dtype(torch::kFloat32));
-  bias_clamp_softmax_mul_backward<<<128, 1024, 0, stream>>>(conv_transpose_without_bias.data_ptr<float>(),
+  torch::Tensor grad_conv_transpose_without_bias = torch::empty_strided({2, 64, 2, 6, 10}, {7680, 120, 60,
+      10, 1}, grad_mul.options().dtype(torch::kFloat32));
+  torch::Tensor grad_conv_transpose_bias = torch::empty_strided({64}, {1},
+      grad_mul.options().dtype(torch::kFloat32));
+  torch::Tensor grad_scale = torch::empty_strided({1, 64, 1, 1, 1}, {64, 1, 1, 1, 1},
+      grad_mul.options().dtype(torch::kFloat32));
+  torch::Tensor partial_grad_conv_transpose_bias = torch::empty_strided({128}, {1},
+      grad_mul.options().dtype(torch::kFloat32));
+  torch::Tensor partial_grad_scale = torch::empty_strided({128}, {1},
+      grad_mul.options().dtype(torch::kFloat32));
+  bias_clamp_softmax_mul_backward<<<32, 128, 0, stream>>>(conv_transpose_without_bias.data_ptr<float>(),
       conv_transpose_bias.data_ptr<float>(), scale.data_ptr<float>(), saved_total.data_ptr<float>(),
       grad_mul.data_ptr<float>(), grad_conv_transpose_without_bias.data_ptr<float>(),
       partial_grad_conv_transpose_bias.data_ptr<float>(), partial_grad_scale.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  bias_clamp_softmax_mul_backward_grad_conv_transpose_bias<<<4, 8, 0, stream>>>(
-      partial_grad_conv_transpose_bias.data_ptr<float>(), partial_grad_scale.data_ptr<float>(),
-      grad_conv_transpose_bias.data_ptr<float>(), grad_scale.data_ptr<float>());
+  bias_clamp_softmax_mul_backward_grad_conv_transpose_bias<<<4, 8, 0, stream>>>(partial_grad_conv_transpose_bias.data_ptr<float>(), partial_grad_scale.data_ptr<float>(), grad_conv_transpose_bias.data_ptr<float>(), grad_scale.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {grad_conv_transpose_without_bias, grad_conv_transpose_bias, grad_scale};
 }
@@ -565,10 +594,11 @@ std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tens
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_9b36eb24",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_93d80fdc",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
-    functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_bias_clamp_softmax_mul", "run_bias_clamp_softmax_mul_backward"],
+    functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_bias_clamp_softmax_mul",
+        "run_bias_clamp_softmax_mul_backward"],
     extra_cuda_cflags=["-O3"],
 )
 library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")
@@ -585,7 +615,7 @@ def run_avg_pool3d(x):
 
 @torch.library.register_fake(f"{library.ns}::avg_pool3d", lib=library)
 def run_avg_pool3d_shapes(x):
-    return x.new_empty_strided((2, 32, 3, 15, 17), (24480, 765, 255, 17, 1), dtype=torch.float32)
+    return x.new_empty_strided((2, 32, 1, 3, 5), (480, 15, 15, 5, 1), dtype=torch.float32)
 
 
 library.define("avg_pool3d_backward(Tensor grad_avg_pool) -> Tensor")
@@ -598,7 +628,7 @@ def run_avg_pool3d_backward(grad_avg_pool):
 
 @torch.library.register_fake(f"{library.ns}::avg_pool3d_backward", lib=library)
 def run_avg_pool3d_backward_shapes(grad_avg_pool):
-    return grad_avg_pool.new_empty_strided((2, 32, 6, 31, 35), (208320, 6510, 1085, 35, 1), dtype=torch.float32)
+    return grad_avg_pool.new_empty_strided((2, 32, 2, 6, 10), (3840, 120, 60, 10, 1), dtype=torch.float32)
 
 
 def avg_pool3d_keeps(ctx, inputs, output):
@@ -606,12 +636,14 @@ def avg_pool3d_keeps(ctx, inputs, output):
 
 
 def avg_pool3d_gradients(ctx, grad_avg_pool):
-    grad_x = operators.avg_pool3d_backward(grad_avg_pool)
-    return grad_x
+    return operators.avg_pool3d_backward(grad_avg_pool)
 
 
 torch.library.register_autograd(
-    f"{library.ns}::avg_pool3d", avg_pool3d_gradients, setup_context=avg_pool3d_keeps, lib=library
+    f"{library.ns}::avg_pool3d",
+    avg_pool3d_gradients,
+    setup_context=avg_pool3d_keeps,
+    lib=library,
 )
 
 
@@ -626,7 +658,8 @@ def run_bias_clamp_softmax_mul(conv_transpose_without_bias, conv_transpose_bias,
 @torch.library.register_fake(f"{library.ns}::bias_clamp_softmax_mul", lib=library)
 def run_bias_clamp_softmax_mul_shapes(conv_transpose_without_bias, conv_transpose_bias, scale):
     return (
-        conv_transpose_without_bias.new_empty_strided((2, 64, 6, 30, 34), (391680, 6120, 1020, 34, 1), dtype=torch.float32),
+        conv_transpose_without_bias.new_empty_strided((2, 64, 2, 6, 10), (7680, 120, 60, 10, 1),
+            dtype=torch.float32),
         conv_transpose_without_bias.new_empty_strided((128,), (1,), dtype=torch.float32),
     )
 
@@ -635,14 +668,17 @@ library.define("bias_clamp_softmax_mul_backward(Tensor grad_mul, Tensor conv_tra
 
 
 @torch.library.impl(library, "bias_clamp_softmax_mul_backward", "CompositeExplicitAutograd")
-def run_bias_clamp_softmax_mul_backward(grad_mul, conv_transpose_without_bias, conv_transpose_bias, scale, saved_total):
-    return tuple(kernels.run_bias_clamp_softmax_mul_backward(grad_mul, conv_transpose_without_bias, conv_transpose_bias, scale, saved_total))
+def run_bias_clamp_softmax_mul_backward(grad_mul, conv_transpose_without_bias, conv_transpose_bias, scale,
+        saved_total):
+    return tuple(kernels.run_bias_clamp_softmax_mul_backward(grad_mul, conv_transpose_without_bias,
+        conv_transpose_bias, scale, saved_total))
 
 
 @torch.library.register_fake(f"{library.ns}::bias_clamp_softmax_mul_backward", lib=library)
-def run_bias_clamp_softmax_mul_backward_shapes(grad_mul, conv_transpose_without_bias, conv_transpose_bias, scale, saved_total):
+def run_bias_clamp_softmax_mul_backward_shapes(grad_mul, conv_transpose_without_bias, conv_transpose_bias,
+        scale, saved_total):
     return (
-        grad_mul.new_empty_strided((2, 64, 6, 30, 34), (391680, 6120, 1020, 34, 1), dtype=torch.float32),
+        grad_mul.new_empty_strided((2, 64, 2, 6, 10), (7680, 120, 60, 10, 1), dtype=torch.float32),
         grad_mul.new_empty_strided((64,), (1,), dtype=torch.float32),
         grad_mul.new_empty_strided((1, 64, 1, 1, 1), (64, 1, 1, 1, 1), dtype=torch.float32),
     )
@@ -656,12 +692,14 @@ def bias_clamp_softmax_mul_keeps(ctx, inputs, output):
 
 
 def bias_clamp_softmax_mul_gradients(ctx, grad_mul, *_):
-    grad_conv_transpose_without_bias, grad_conv_transpose_bias, grad_scale = operators.bias_clamp_softmax_mul_backward(grad_mul, *ctx.saved_tensors)
-    return grad_conv_transpose_without_bias, grad_conv_transpose_bias, grad_scale
+    return operators.bias_clamp_softmax_mul_backward(grad_mul, *ctx.saved_tensors)
 
 
 torch.library.register_autograd(
-    f"{library.ns}::bias_clamp_softmax_mul", bias_clamp_softmax_mul_gradients, setup_context=bias_clamp_softmax_mul_keeps, lib=library
+    f"{library.ns}::bias_clamp_softmax_mul",
+    bias_clamp_softmax_mul_gradients,
+    setup_context=bias_clamp_softmax_mul_keeps,
+    lib=library,
 )
 
 
@@ -676,9 +714,12 @@ class ModelNew(Model):
     """The module, its parameters built as before."""
 
     def forward(self, x):
-        if not (_fits(x, (2, 32, 6, 31, 35), torch.float32)):
+        if not (_fits(x, (2, 32, 2, 6, 10), torch.float32)):
             return super().forward(x)
         avg_pool = operators.avg_pool3d(x)
-        conv_transpose_without_bias = torch.ops.aten.conv_transpose3d.input(input=avg_pool, weight=self.conv_transpose.weight, bias=None, stride=[2, 2, 2], padding=[1, 1, 1], output_padding=[1, 1, 1], groups=1, dilation=[1, 1, 1])
-        mul = operators.bias_clamp_softmax_mul(conv_transpose_without_bias, self.conv_transpose.bias, self.scale)[0]
+        conv_transpose_without_bias = torch.ops.aten.conv_transpose3d.input(input=avg_pool,
+            weight=self.conv_transpose.weight, bias=None, stride=[2, 2, 2], padding=[1, 1, 1],
+            output_padding=[1, 1, 1], groups=1, dilation=[1, 1, 1])
+        mul = operators.bias_clamp_softmax_mul(conv_transpose_without_bias, self.conv_transpose.bias,
+            self.scale)[0]
         return mul

@@ -1,17 +1,17 @@
-"""conv3d_leakyrelu_sum_clamp_gelu, fused by Crucible for x [2, 8, 6, 9, 10] float32. Other inputs go through
+"""conv3d_leakyrelu_sum_clamp_gelu, fused by Crucible for x [2, 8, 4, 6, 7] float32. Other inputs go through
 PyTorch.
 
 - conv_without_bias = conv3d by PyTorch: a matrix product
-- bias_leaky_relu_add_clamp_gelu: bias of conv3d -> leaky_relu -> add -> clamp -> gelu; 230 KB
-    - bias_leaky_relu_add_clamp_gelu_kernel: 28672 elements, 4 a thread, 4 at once
+- bias_leaky_relu_add_clamp_gelu: bias of conv3d -> leaky_relu -> add -> clamp -> gelu; 41.5 KB
+    - bias_leaky_relu_add_clamp_gelu_kernel: 5120 elements, 4 a thread, 4 at once
     - gelu(clamp(leaky_relu(conv_without_bias + conv_bias, 0.2) + sum_tensor, -1, 1)) is a polynomial, right
       to 1.5e-07
-    - bias_leaky_relu_add_clamp_gelu_backward: 64 rows of 448: a block of 128 threads a row
+    - bias_leaky_relu_add_clamp_gelu_backward: 64 rows of 80: 32 threads a row, 4 rows a block
     - gelu_slope(clamp(leaky_relu(conv_without_bias + conv_bias, 0.2) + sum_tensor, -1, 1)) is a polynomial,
       right to 2.4e-07
     - backward keeps conv_without_bias, conv_bias, sum_tensor; the chain is computed again
 
-Forward moves 435 KB in 2 steps; operation by operation it would be 1.12 MB in 5.
+Forward moves 128 KB in 2 steps; operation by operation it would be 251 KB in 5.
 """
 
 
@@ -38,8 +38,11 @@ class Model(nn.Module):
 DECLARATIONS = """
 #include <torch/extension.h>
 
-std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu(const torch::Tensor& conv_without_bias_given, const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given);
-std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu_backward(const torch::Tensor& grad_gelu_given, const torch::Tensor& conv_without_bias_given, const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given);
+std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu(const torch::Tensor& conv_without_bias_given,
+    const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given);
+std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu_backward(const torch::Tensor& grad_gelu_given,
+    const torch::Tensor& conv_without_bias_given, const torch::Tensor& conv_bias_given,
+    const torch::Tensor& sum_tensor_given);
 """
 
 
@@ -102,15 +105,7 @@ __device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring
     return value;
 }
 
-template <int threads, typename T>
-__device__ __forceinline__ T sum_over_block(T value, T (&parts)[threads / 32]) {  // in a fixed order
-    value = sum_over_team<32>(value);
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
-    __syncthreads();
-    return sum_over_team<threads / 32>(parts[threadIdx.x % (threads / 32)]);
-}
-
-// 28672 elements, 4 a thread, 4 at once
+// 5120 elements, 4 a thread, 4 at once
 template <bool aligned>
 __device__ __forceinline__ void bias_leaky_relu_add_clamp_gelu_kernel_block(
     const float* __restrict__ conv_without_bias,
@@ -119,17 +114,14 @@ __device__ __forceinline__ void bias_leaky_relu_add_clamp_gelu_kernel_block(
     float* __restrict__ gelu) {
     constexpr unsigned step = 1024;  // of a block
     constexpr unsigned size_1 = 64;
-    constexpr unsigned size_2 = 224;
+    constexpr unsigned size_2 = 40;
     constexpr int vector = 4;  // neighbours that a thread takes at once
     const unsigned chunk = blockIdx.x;
 
     const unsigned i = chunk * step + threadIdx.x * vector;
-    Pack<float, vector> conv_without_bias_read;
-    float conv_bias_read;
-    float sum_tensor_read;
-    conv_without_bias_read = load<aligned, vector>(conv_without_bias + i);
-    conv_bias_read = conv_bias[i / size_2 % size_1];
-    sum_tensor_read = sum_tensor[i / size_2 % size_1];
+    const Pack<float, vector> conv_without_bias_read = load<aligned, vector>(conv_without_bias + i);
+    const float conv_bias_read = conv_bias[i / size_2 % size_1];
+    const float sum_tensor_read = sum_tensor[i / size_2 % size_1];
     Pack<float, vector> gelu_pack;
 #pragma unroll
     for (int j = 0; j < vector; ++j) {
@@ -164,7 +156,7 @@ __global__ void __launch_bounds__(256) bias_leaky_relu_add_clamp_gelu_kernel(
     }
 }
 
-// 64 rows of 448: a block of 128 threads a row
+// 64 rows of 80: 32 threads a row, 4 rows a block
 // grad_conv_bias = grad_conv_bias_row
 // grad_sum_tensor = grad_sum_tensor_row
 template <bool aligned>
@@ -176,17 +168,19 @@ __device__ __forceinline__ void bias_leaky_relu_add_clamp_gelu_backward_block(
     float* __restrict__ grad_conv_without_bias,
     float* __restrict__ grad_conv_bias,
     float* __restrict__ grad_sum_tensor) {
-    constexpr unsigned columns = 448;
-    constexpr unsigned conv_without_bias_stride_0 = 224;
-    constexpr unsigned conv_without_bias_stride_1 = 14336;
-    constexpr unsigned grad_conv_without_bias_stride_0 = 224;
-    constexpr unsigned grad_conv_without_bias_stride_1 = 14336;
-    constexpr unsigned grad_gelu_stride_0 = 224;
-    constexpr unsigned grad_gelu_stride_1 = 14336;
-    constexpr unsigned size_2 = 224;
-    constexpr int threads = 128;
+    constexpr unsigned columns = 80;
+    constexpr unsigned block_rows = 4;  // of a block
+    constexpr unsigned conv_without_bias_stride_0 = 40;
+    constexpr unsigned conv_without_bias_stride_1 = 2560;
+    constexpr unsigned grad_conv_without_bias_stride_0 = 40;
+    constexpr unsigned grad_conv_without_bias_stride_1 = 2560;
+    constexpr unsigned grad_gelu_stride_0 = 40;
+    constexpr unsigned grad_gelu_stride_1 = 2560;
+    constexpr unsigned size_2 = 40;
+    constexpr int team = 32;  // threads that share a row
     constexpr int vector = 4;  // neighbours that a thread takes at once
-    const unsigned row = blockIdx.x;
+    const unsigned thread = threadIdx.x % team;
+    const unsigned row = blockIdx.x * block_rows + threadIdx.x / team;
     const float* conv_without_bias_row = conv_without_bias + row * conv_without_bias_stride_0;
     const float* grad_gelu_row = grad_gelu + row * grad_gelu_stride_0;
     float* grad_conv_without_bias_row = grad_conv_without_bias + row * grad_conv_without_bias_stride_0;
@@ -195,12 +189,10 @@ __device__ __forceinline__ void bias_leaky_relu_add_clamp_gelu_backward_block(
 
     float grad_conv_bias_row = 0.0f;
     float grad_sum_tensor_row = 0.0f;
-    const unsigned column = threadIdx.x * vector;
+    const unsigned column = thread * vector;
     if (column < columns) {
-        Pack<float, vector> conv_without_bias_read;
-        Pack<float, vector> grad_gelu_read;
-        conv_without_bias_read = load<aligned, vector>(conv_without_bias_row + column / size_2 * conv_without_bias_stride_1 + column % size_2);
-        grad_gelu_read = load<aligned, vector>(grad_gelu_row + column / size_2 * grad_gelu_stride_1 + column % size_2);
+        const Pack<float, vector> conv_without_bias_read = load<aligned, vector>(conv_without_bias_row + column / size_2 * conv_without_bias_stride_1 + column % size_2);
+        const Pack<float, vector> grad_gelu_read = load<aligned, vector>(grad_gelu_row + column / size_2 * grad_gelu_stride_1 + column % size_2);
         Pack<float, vector> grad_conv_without_bias_pack;
 #pragma unroll
         for (int j = 0; j < vector; ++j) {
@@ -228,12 +220,10 @@ __device__ __forceinline__ void bias_leaky_relu_add_clamp_gelu_backward_block(
         }
         store<aligned>(grad_conv_without_bias_row + column / size_2 * grad_conv_without_bias_stride_1 + column % size_2, grad_conv_without_bias_pack);
     }
-    __shared__ float parts[threads / 32];
-    grad_conv_bias_row = sum_over_block<threads>(grad_conv_bias_row, parts);
-    __syncthreads();  // others may still be reading the parts
-    grad_sum_tensor_row = sum_over_block<threads>(grad_sum_tensor_row, parts);
+    grad_conv_bias_row = sum_over_team<team>(grad_conv_bias_row);
+    grad_sum_tensor_row = sum_over_team<team>(grad_sum_tensor_row);
 
-    if (threadIdx.x == 0) {
+    if (thread == 0) {
         grad_conv_bias[row] = grad_conv_bias_row;
         grad_sum_tensor[row] = grad_sum_tensor_row;
     }
@@ -248,46 +238,57 @@ __global__ void __launch_bounds__(128) bias_leaky_relu_add_clamp_gelu_backward(
     float* __restrict__ grad_conv_bias,
     float* __restrict__ grad_sum_tensor) {
     if (are_aligned<16>(conv_without_bias, grad_gelu, grad_conv_without_bias)) {
-        bias_leaky_relu_add_clamp_gelu_backward_block<true>(conv_without_bias, conv_bias, sum_tensor, grad_gelu, grad_conv_without_bias, grad_conv_bias, grad_sum_tensor);
+        bias_leaky_relu_add_clamp_gelu_backward_block<true>(conv_without_bias, conv_bias, sum_tensor,
+            grad_gelu, grad_conv_without_bias, grad_conv_bias, grad_sum_tensor);
     } else {  // a tensor that begins in the middle of another
-        bias_leaky_relu_add_clamp_gelu_backward_block<false>(conv_without_bias, conv_bias, sum_tensor, grad_gelu, grad_conv_without_bias, grad_conv_bias, grad_sum_tensor);
+        bias_leaky_relu_add_clamp_gelu_backward_block<false>(conv_without_bias, conv_bias, sum_tensor,
+            grad_gelu, grad_conv_without_bias, grad_conv_bias, grad_sum_tensor);
     }
 }
 
 // The tensor as the kernels read it: copied where it lies in memory in another way.
 static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at::IntArrayRef strides,
                           at::ScalarType type) {
-  TORCH_CHECK(given.sizes() == sizes && given.scalar_type() == type, "written for a tensor of shape ", sizes, " and ",
+  TORCH_CHECK(given.sizes() == sizes && given.scalar_type() == type, "written for a tensor of shape ", sizes,
+      " and ",
               type, ", given one of shape ", given.sizes(), " and ", given.scalar_type());
   bool fits = true;
   for (int64_t dim = 0; dim < given.dim(); ++dim) fits &= sizes[dim] < 2 || given.stride(dim) == strides[dim];
   return fits ? given : torch::empty_strided(sizes, strides, given.options()).copy_(given);
 }
 
-std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu(const torch::Tensor& conv_without_bias_given, const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given) {
+std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu(const torch::Tensor& conv_without_bias_given,
+        const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given) {
   const c10::cuda::CUDAGuard guard(conv_without_bias_given.device());
   const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
-  const torch::Tensor conv_without_bias = laid(conv_without_bias_given, {2, 64, 4, 7, 8}, {14336, 224, 56, 8, 1}, torch::kFloat32);
+  const torch::Tensor conv_without_bias = laid(conv_without_bias_given, {2, 64, 2, 4, 5}, {2560, 40, 20, 5,
+      1}, torch::kFloat32);
   const torch::Tensor conv_bias = laid(conv_bias_given, {64}, {1}, torch::kFloat32);
   const torch::Tensor sum_tensor = laid(sum_tensor_given, {64, 1, 1, 1}, {1, 1, 1, 1}, torch::kFloat32);
-  torch::Tensor gelu = torch::empty_strided({2, 64, 4, 7, 8}, {14336, 224, 56, 8, 1}, conv_without_bias.options().dtype(torch::kFloat32));
-  bias_leaky_relu_add_clamp_gelu_kernel<<<28, 256, 0, stream>>>(conv_without_bias.data_ptr<float>(),
+  torch::Tensor gelu = torch::empty_strided({2, 64, 2, 4, 5}, {2560, 40, 20, 5, 1},
+      conv_without_bias.options().dtype(torch::kFloat32));
+  bias_leaky_relu_add_clamp_gelu_kernel<<<5, 256, 0, stream>>>(conv_without_bias.data_ptr<float>(),
       conv_bias.data_ptr<float>(), sum_tensor.data_ptr<float>(), gelu.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {gelu};
 }
 
-std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu_backward(const torch::Tensor& grad_gelu_given, const torch::Tensor& conv_without_bias_given, const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given) {
+std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu_backward(const torch::Tensor& grad_gelu_given,
+        const torch::Tensor& conv_without_bias_given, const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given) {
   const c10::cuda::CUDAGuard guard(grad_gelu_given.device());
   const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
-  const torch::Tensor grad_gelu = laid(grad_gelu_given, {2, 64, 4, 7, 8}, {14336, 224, 56, 8, 1}, torch::kFloat32);
-  const torch::Tensor conv_without_bias = laid(conv_without_bias_given, {2, 64, 4, 7, 8}, {14336, 224, 56, 8, 1}, torch::kFloat32);
+  const torch::Tensor grad_gelu = laid(grad_gelu_given, {2, 64, 2, 4, 5}, {2560, 40, 20, 5, 1},
+      torch::kFloat32);
+  const torch::Tensor conv_without_bias = laid(conv_without_bias_given, {2, 64, 2, 4, 5}, {2560, 40, 20, 5,
+      1}, torch::kFloat32);
   const torch::Tensor conv_bias = laid(conv_bias_given, {64}, {1}, torch::kFloat32);
   const torch::Tensor sum_tensor = laid(sum_tensor_given, {64, 1, 1, 1}, {1, 1, 1, 1}, torch::kFloat32);
-  torch::Tensor grad_conv_without_bias = torch::empty_strided({2, 64, 4, 7, 8}, {14336, 224, 56, 8, 1}, grad_gelu.options().dtype(torch::kFloat32));
+  torch::Tensor grad_conv_without_bias = torch::empty_strided({2, 64, 2, 4, 5}, {2560, 40, 20, 5, 1},
+      grad_gelu.options().dtype(torch::kFloat32));
   torch::Tensor grad_conv_bias = torch::empty_strided({64}, {1}, grad_gelu.options().dtype(torch::kFloat32));
-  torch::Tensor grad_sum_tensor = torch::empty_strided({64, 1, 1, 1}, {1, 1, 1, 1}, grad_gelu.options().dtype(torch::kFloat32));
-  bias_leaky_relu_add_clamp_gelu_backward<<<64, 128, 0, stream>>>(conv_without_bias.data_ptr<float>(),
+  torch::Tensor grad_sum_tensor = torch::empty_strided({64, 1, 1, 1}, {1, 1, 1, 1},
+      grad_gelu.options().dtype(torch::kFloat32));
+  bias_leaky_relu_add_clamp_gelu_backward<<<16, 128, 0, stream>>>(conv_without_bias.data_ptr<float>(),
       conv_bias.data_ptr<float>(), sum_tensor.data_ptr<float>(), grad_gelu.data_ptr<float>(),
       grad_conv_without_bias.data_ptr<float>(), grad_conv_bias.data_ptr<float>(),
       grad_sum_tensor.data_ptr<float>());
@@ -298,7 +299,7 @@ std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu_backward(const tor
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_24a3316e",
+    name="conv3d_leakyrelu_sum_clamp_gelu_404450e7",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_bias_leaky_relu_add_clamp_gelu", "run_bias_leaky_relu_add_clamp_gelu_backward"],
@@ -318,7 +319,7 @@ def run_bias_leaky_relu_add_clamp_gelu(conv_without_bias, conv_bias, sum_tensor)
 
 @torch.library.register_fake(f"{library.ns}::bias_leaky_relu_add_clamp_gelu", lib=library)
 def run_bias_leaky_relu_add_clamp_gelu_shapes(conv_without_bias, conv_bias, sum_tensor):
-    return conv_without_bias.new_empty_strided((2, 64, 4, 7, 8), (14336, 224, 56, 8, 1), dtype=torch.float32)
+    return conv_without_bias.new_empty_strided((2, 64, 2, 4, 5), (2560, 40, 20, 5, 1), dtype=torch.float32)
 
 
 library.define("bias_leaky_relu_add_clamp_gelu_backward(Tensor grad_gelu, Tensor conv_without_bias, Tensor conv_bias, Tensor sum_tensor) -> (Tensor, Tensor, Tensor)")
@@ -326,13 +327,14 @@ library.define("bias_leaky_relu_add_clamp_gelu_backward(Tensor grad_gelu, Tensor
 
 @torch.library.impl(library, "bias_leaky_relu_add_clamp_gelu_backward", "CompositeExplicitAutograd")
 def run_bias_leaky_relu_add_clamp_gelu_backward(grad_gelu, conv_without_bias, conv_bias, sum_tensor):
-    return tuple(kernels.run_bias_leaky_relu_add_clamp_gelu_backward(grad_gelu, conv_without_bias, conv_bias, sum_tensor))
+    return tuple(kernels.run_bias_leaky_relu_add_clamp_gelu_backward(grad_gelu, conv_without_bias, conv_bias,
+        sum_tensor))
 
 
 @torch.library.register_fake(f"{library.ns}::bias_leaky_relu_add_clamp_gelu_backward", lib=library)
 def run_bias_leaky_relu_add_clamp_gelu_backward_shapes(grad_gelu, conv_without_bias, conv_bias, sum_tensor):
     return (
-        grad_gelu.new_empty_strided((2, 64, 4, 7, 8), (14336, 224, 56, 8, 1), dtype=torch.float32),
+        grad_gelu.new_empty_strided((2, 64, 2, 4, 5), (2560, 40, 20, 5, 1), dtype=torch.float32),
         grad_gelu.new_empty_strided((64,), (1,), dtype=torch.float32),
         grad_gelu.new_empty_strided((64, 1, 1, 1), (1, 1, 1, 1), dtype=torch.float32),
     )
@@ -344,12 +346,14 @@ def bias_leaky_relu_add_clamp_gelu_keeps(ctx, inputs, output):
 
 
 def bias_leaky_relu_add_clamp_gelu_gradients(ctx, grad_gelu):
-    grad_conv_without_bias, grad_conv_bias, grad_sum_tensor = operators.bias_leaky_relu_add_clamp_gelu_backward(grad_gelu, *ctx.saved_tensors)
-    return grad_conv_without_bias, grad_conv_bias, grad_sum_tensor
+    return operators.bias_leaky_relu_add_clamp_gelu_backward(grad_gelu, *ctx.saved_tensors)
 
 
 torch.library.register_autograd(
-    f"{library.ns}::bias_leaky_relu_add_clamp_gelu", bias_leaky_relu_add_clamp_gelu_gradients, setup_context=bias_leaky_relu_add_clamp_gelu_keeps, lib=library
+    f"{library.ns}::bias_leaky_relu_add_clamp_gelu",
+    bias_leaky_relu_add_clamp_gelu_gradients,
+    setup_context=bias_leaky_relu_add_clamp_gelu_keeps,
+    lib=library,
 )
 
 
@@ -364,8 +368,9 @@ class ModelNew(Model):
     """The module, its parameters built as before."""
 
     def forward(self, x):
-        if not (_fits(x, (2, 8, 6, 9, 10), torch.float32)):
+        if not (_fits(x, (2, 8, 4, 6, 7), torch.float32)):
             return super().forward(x)
-        conv_without_bias = torch.ops.aten.conv3d.default(input=x, weight=self.conv.weight, bias=None, stride=[1, 1, 1], padding=[0, 0, 0], dilation=[1, 1, 1], groups=1)
+        conv_without_bias = torch.ops.aten.conv3d.default(input=x, weight=self.conv.weight, bias=None,
+            stride=[1, 1, 1], padding=[0, 0, 0], dilation=[1, 1, 1], groups=1)
         gelu = operators.bias_leaky_relu_add_clamp_gelu(conv_without_bias, self.conv.bias, self.sum_tensor)
         return gelu
