@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pool_harness import Case, case
 from random_chains import Tree, ours, trees
@@ -105,6 +105,8 @@ def rows_of_16(before: object, shared: bool = True) -> Pool:
 
 
 @given(trees(), st.integers(0, 2**31))
+@example(("div", "x", "y"), 0)
+@example(("rsqrt", "x"), 0)
 @settings(max_examples=300, deadline=None)
 def test_what_sinks_gives_the_same_values(tree: Tree, seed: int) -> None:
     chain = substitute(ours(tree), {tensor("y"): parameter("y")})
@@ -140,6 +142,8 @@ def largest(values: Array) -> Array:
         (X / M, None, {LARGEST}),
         (X / (M.square() + 1), X, {LARGEST}),
         (X * (M + 1e-5).rsqrt(), None, {LARGEST}),
+        (X.rsqrt(), None, {LARGEST}),
+        ((X.exp() + 1).rsqrt(), X, {SMALLEST}),
     ],
 )
 def test_how_much_sinks(chain: object, inner: object, ends: object) -> None:

@@ -1,17 +1,29 @@
 // avg_pool: 8192 blocks of 256
 // avg_pool_backward: 32768 blocks of 256
 
-template <typename T, int N, bool aligned>
-struct alignas(!aligned ? sizeof(T) : sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
-    T at[N];  // neighbours in memory; if aligned, as few accesses as their size allows
+template <typename T, int N>
+struct alignas(sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
+    T at[N];  // neighbours in memory
 };
 template <int N, bool aligned, typename T>
-__device__ __forceinline__ const Row<T, N, aligned>& row_at(const T* place) {
-    return *reinterpret_cast<const Row<T, N, aligned>*>(place);
+__device__ __forceinline__ Row<T, N> read_row(const T* from) {  // if aligned, by as few accesses as its size allows
+    if constexpr (aligned) {
+        return *reinterpret_cast<const Row<T, N>*>(from);
+    } else {
+        Row<T, N> row;
+#pragma unroll
+        for (int k = 0; k < N; ++k) row.at[k] = from[k];
+        return row;
+    }
 }
-template <int N, bool aligned, typename T>
-__device__ __forceinline__ Row<T, N, aligned>& row_at(T* place) {
-    return *reinterpret_cast<Row<T, N, aligned>*>(place);
+template <bool aligned, typename T, int N>
+__device__ __forceinline__ void write_row(T* to, const Row<T, N>& row) {
+    if constexpr (aligned) {
+        *reinterpret_cast<Row<T, N>*>(to) = row;
+    } else {
+#pragma unroll
+        for (int k = 0; k < N; ++k) to[k] = row.at[k];
+    }
 }
 
 template <typename... T>
@@ -27,7 +39,7 @@ __device__ __forceinline__ void avg_pool_body(
         float* __restrict__ out) {
     const unsigned item = blockIdx.x * 256 + threadIdx.x;
     const int w = item % 32, h = item / 32 % 32, d = item / 1024 % 16, first_c = item / 16384 % 4 * 8, n = item / 65536;
-    Row<float, 8, aligned> out_row;
+    Row<float, 8> out_row;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
         const int c = first_c + j;
@@ -40,7 +52,7 @@ __device__ __forceinline__ void avg_pool_body(
 #pragma unroll
             for (int kh = 0; kh < 2; ++kh) {
                 const int in_h = h * 2 + kh;
-                const auto x_row = row_at<2, aligned>(x + x_at + in_d * 4096 + in_h * 64 + in_w);
+                const auto x_row = read_row<2, aligned>(x + x_at + in_d * 4096 + in_h * 64 + in_w);
 #pragma unroll
                 for (int k = 0; k < 2; ++k) {
                     const float x_value = x_row.at[k];
@@ -51,7 +63,7 @@ __device__ __forceinline__ void avg_pool_body(
         const float out_value = total * 0.125f;
         out_row.at[j] = out_value;
     }
-    row_at<8, aligned>(out + n * 524288 + first_c + d * 32768 + h * 1024 + w * 32) = out_row;
+    write_row<aligned>(out + n * 524288 + first_c + d * 32768 + h * 1024 + w * 32, out_row);
 }
 __global__ void __launch_bounds__(256) avg_pool(
         const float* __restrict__ x,
@@ -84,13 +96,13 @@ __device__ __forceinline__ void avg_pool_backward_body(
 #pragma unroll
         for (int kh = 0; kh < 2; ++kh) {
             const int in_h = h * 2 + kh;
-            Row<float, 4, aligned> grad_x_row;
+            Row<float, 4> grad_x_row;
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
                 const float element_share = share_of[k / 2];
                 grad_x_row.at[k] = element_share;
             }
-            row_at<4, aligned>(grad_x + grad_x_at + in_d * 4096 + in_h * 64 + in_w) = grad_x_row;
+            write_row<aligned>(grad_x + grad_x_at + in_d * 4096 + in_h * 64 + in_w, grad_x_row);
         }
     }
 }

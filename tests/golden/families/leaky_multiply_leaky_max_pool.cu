@@ -1,17 +1,29 @@
 // max_pool: 16384 blocks of 256
 // max_pool_backward: 2048 blocks of 256
 
-template <typename T, int N, bool aligned>
-struct alignas(!aligned ? sizeof(T) : sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
-    T at[N];  // neighbours in memory; if aligned, as few accesses as their size allows
+template <typename T, int N>
+struct alignas(sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
+    T at[N];  // neighbours in memory
 };
 template <int N, bool aligned, typename T>
-__device__ __forceinline__ const Row<T, N, aligned>& row_at(const T* place) {
-    return *reinterpret_cast<const Row<T, N, aligned>*>(place);
+__device__ __forceinline__ Row<T, N> read_row(const T* from) {  // if aligned, by as few accesses as its size allows
+    if constexpr (aligned) {
+        return *reinterpret_cast<const Row<T, N>*>(from);
+    } else {
+        Row<T, N> row;
+#pragma unroll
+        for (int k = 0; k < N; ++k) row.at[k] = from[k];
+        return row;
+    }
 }
-template <int N, bool aligned, typename T>
-__device__ __forceinline__ Row<T, N, aligned>& row_at(T* place) {
-    return *reinterpret_cast<Row<T, N, aligned>*>(place);
+template <bool aligned, typename T, int N>
+__device__ __forceinline__ void write_row(T* to, const Row<T, N>& row) {
+    if constexpr (aligned) {
+        *reinterpret_cast<Row<T, N>*>(to) = row;
+    } else {
+#pragma unroll
+        for (int k = 0; k < N; ++k) to[k] = row.at[k];
+    }
 }
 
 template <typename... T>
@@ -54,7 +66,7 @@ __device__ __forceinline__ void max_pool_body(
         float* __restrict__ out) {
     const unsigned item = blockIdx.x * 256 + threadIdx.x;
     const int w = item % 16 * 2, h = item / 16 % 32, d = item / 512 % 16, c = item / 8192 % 32, n = item / 262144;
-    Row<float, 2, aligned> out_row;
+    Row<float, 2> out_row;
     const int x_at = n * 4194304 + c * 131072;
     const float multiplier_value = multiplier[c];
     float largest[2] = {-INFINITY, -INFINITY};
@@ -66,7 +78,7 @@ __device__ __forceinline__ void max_pool_body(
 #pragma unroll
         for (int kh = 0; kh < 2; ++kh) {
             const int in_h = h * 2 + kh;
-            const auto x_row = row_at<4, aligned>(x + x_at + in_d * 4096 + in_h * 64 + in_w);
+            const auto x_row = read_row<4, aligned>(x + x_at + in_d * 4096 + in_h * 64 + in_w);
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
                 const float x_value = x_row.at[k];
@@ -86,7 +98,7 @@ __device__ __forceinline__ void max_pool_body(
         const float out_value = max_nan(leaky_relu_2, leaky_relu_4);
         out_row.at[j] = out_value;
     }
-    row_at<2, aligned>(out + n * 524288 + c * 16384 + d * 1024 + h * 32 + w) = out_row;
+    write_row<aligned>(out + n * 524288 + c * 16384 + d * 1024 + h * 32 + w, out_row);
 }
 __global__ void __launch_bounds__(256) max_pool(
         const float* __restrict__ x,
@@ -125,7 +137,7 @@ __device__ __forceinline__ void max_pool_backward_body(
 #pragma unroll
             for (int kh = 0; kh < 2; ++kh) {
                 const int in_h = h * 2 + kh;
-                const auto x_row = row_at<4, aligned>(x + x_at + in_d * 4096 + in_h * 64 + in_w);
+                const auto x_row = read_row<4, aligned>(x + x_at + in_d * 4096 + in_h * 64 + in_w);
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
                     const float x_value = x_row.at[k];
@@ -139,7 +151,7 @@ __device__ __forceinline__ void max_pool_backward_body(
                 }
             }
         }
-        const auto grad_out_row = row_at<2, aligned>(grad_out + n * 524288 + c * 16384 + d * 1024 + h * 32 + w);
+        const auto grad_out_row = read_row<2, aligned>(grad_out + n * 524288 + c * 16384 + d * 1024 + h * 32 + w);
         float x_gradient_of[2];
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
@@ -159,13 +171,13 @@ __device__ __forceinline__ void max_pool_backward_body(
 #pragma unroll
             for (int kh = 0; kh < 2; ++kh) {
                 const int in_h = h * 2 + kh;
-                Row<float, 4, aligned> grad_x_row;
+                Row<float, 4> grad_x_row;
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
                     const bool chosen = choice[k / 2] == (kd * 2 + kh) * 2 + k % 2;
                     grad_x_row.at[k] = chosen ? x_gradient_of[k / 2] : 0;
                 }
-                row_at<4, aligned>(grad_x + grad_x_at + in_d * 4096 + in_h * 64 + in_w) = grad_x_row;
+                write_row<aligned>(grad_x + grad_x_at + in_d * 4096 + in_h * 64 + in_w, grad_x_row);
             }
         }
     }

@@ -139,7 +139,7 @@ class _Body:
         packs = [each for each in self.results if frame.lanes_packed(each)]
         first, each_window = self._results(packs)
         lines += over_lanes(frame, each_window)
-        rows = [*first, *(f"Row<{TYPES[each.dtype]}, {frame.together}, aligned> {each.name}_row;" for each in packs)]
+        rows = [*first, *(f"Row<{TYPES[each.dtype]}, {frame.together}> {each.name}_row;" for each in packs)]
         lines = [*rows, *spread(frame, lines), *(self._row_stored(each) for each in packs)]
         return [*windows(frame).begin(lines), *lines]
 
@@ -188,4 +188,4 @@ class _Body:
     def _row_stored(self, result: Result) -> str:
         frame = self.frame
         to = f"{frame.parameters[result.name]} + {frame.of_first(result.strides)}"
-        return f"row_at<{frame.together}, aligned>({to}) = {result.name}_row;"
+        return f"write_row<aligned>({to}, {result.name}_row);"

@@ -23,17 +23,29 @@ _READ = {"float16": "__half2float({})", "bfloat16": "__bfloat162float({})"}
 _ROUNDED = {"float16": "__float2half_rn({})", "bfloat16": "__float2bfloat16_rn({})"}
 _INCLUDES = {"float16": "#include <cuda_fp16.h>", "bfloat16": "#include <cuda_bf16.h>"}
 ROW = """\
-template <typename T, int N, bool aligned>
-struct alignas(!aligned ? sizeof(T) : sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
-    T at[N];  // neighbours in memory; if aligned, as few accesses as their size allows
+template <typename T, int N>
+struct alignas(sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
+    T at[N];  // neighbours in memory
 };
 template <int N, bool aligned, typename T>
-__device__ __forceinline__ const Row<T, N, aligned>& row_at(const T* place) {
-    return *reinterpret_cast<const Row<T, N, aligned>*>(place);
+__device__ __forceinline__ Row<T, N> read_row(const T* from) {  // if aligned, by as few accesses as its size allows
+    if constexpr (aligned) {
+        return *reinterpret_cast<const Row<T, N>*>(from);
+    } else {
+        Row<T, N> row;
+#pragma unroll
+        for (int k = 0; k < N; ++k) row.at[k] = from[k];
+        return row;
+    }
 }
-template <int N, bool aligned, typename T>
-__device__ __forceinline__ Row<T, N, aligned>& row_at(T* place) {
-    return *reinterpret_cast<Row<T, N, aligned>*>(place);
+template <bool aligned, typename T, int N>
+__device__ __forceinline__ void write_row(T* to, const Row<T, N>& row) {
+    if constexpr (aligned) {
+        *reinterpret_cast<Row<T, N>*>(to) = row;
+    } else {
+#pragma unroll
+        for (int k = 0; k < N; ++k) to[k] = row.at[k];
+    }
 }"""
 ALIGNED = """\
 template <typename... T>
@@ -44,7 +56,7 @@ _LOCALS = (
     "item", "row", "first", "n", "c", "d", "h", "w", "plane", "first_n", "first_c", "first_plane", "first_d", "first_h",
     "first_w", "in_d", "in_h", "in_w", "kd", "kh", "kw", "k", "j", "end_d", "end_h", "end_w", "past_d", "past_h",
     "past_w", "window", "taken", "count", "largest", "smallest", "total", "value", "best", "choice", "chosen", "share",
-    "share_of", "element_share", "from_windows", "Row", "row_at", "aligned", "begin_at_16_bytes",
+    "share_of", "element_share", "from_windows", "Row", "read_row", "write_row", "aligned", "begin_at_16_bytes",
     "max_nan", "min_nan", "sum_of_block",
 )  # fmt: skip
 _DERIVED = ("value", "row", "at", "chosen", "gradient", "sum", "gradient_of", "total", "total_sum")
@@ -277,7 +289,7 @@ def kernel(name: str, frame: Frame, body: Sequence[str], preamble: Iterable[str]
     threads = threads or THREADS
     head, tail = f"__global__ void __launch_bounds__({threads}) {name}({signature}) {{", ["}"]
     text, body = "", list(body)
-    rows = dict.fromkeys(re.findall(r"row_at<\d+, aligned>\((\w+)", "\n".join(body)))
+    rows = dict.fromkeys(re.findall(r"(?:read_row<\d+, aligned>|write_row<aligned>)\((\w+)", "\n".join(body)))
     if rows:
         inner = f"template <bool aligned>\n__device__ __forceinline__ void {name}_body({signature}) {{"
         text = "\n".join([inner, *indented(body), *tail, ""])

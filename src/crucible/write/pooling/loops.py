@@ -143,13 +143,13 @@ def within_window(frame: Frame) -> list[str]:
 
 def pack(frame: Frame, operand: Operand) -> str:
     """The type of a thread's elements of one row."""
-    return f"Row<{TYPES[operand.dtype]}, {frame.row_elements}, aligned>"
+    return f"Row<{TYPES[operand.dtype]}, {frame.row_elements}>"
 
 
 def row(frame: Frame, operand: Operand) -> str:
     """Reads a thread's elements of one row."""
     at = f"{frame.parameters[operand.name]} + {in_space(frame, operand.name, operand.strides)}"
-    return f"const auto {operand.name}_row = row_at<{frame.row_elements}, aligned>({at});"
+    return f"const auto {operand.name}_row = read_row<{frame.row_elements}, aligned>({at});"
 
 
 def value(frame: Frame, operand: Operand) -> str:
@@ -198,7 +198,7 @@ def after_values(frame: Frame, exprs: Sequence[Expr], known: Sequence[Operand]) 
         word = f"{frame.parameters[name]}[{frame.of_window(operand.strides)}]"
         if frame.lanes_packed(operand):
             at = f"{frame.parameters[name]} + {frame.of_first(operand.strides)}"
-            before.append(f"const auto {name}_row = row_at<{frame.together}, aligned>({at});")
+            before.append(f"const auto {name}_row = read_row<{frame.together}, aligned>({at});")
             word = f"{name}_row.at[j]"
         each.append(f"const {frame.real} {name}_value = {frame.read(dtype, word)};")
     return before, each

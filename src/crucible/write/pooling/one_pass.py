@@ -244,4 +244,4 @@ class _Pass:
     def _row_stored(self, target: Target) -> str:
         frame, written = self.frame, target.written
         to = f"{frame.parameters[written.name]} + {in_space(frame, written.name, written.strides)}"
-        return f"row_at<{frame.row_elements}, aligned>({to}) = {written.name}_row;"
+        return f"write_row<aligned>({to}, {written.name}_row);"

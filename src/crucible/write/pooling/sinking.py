@@ -42,8 +42,8 @@ def sink(pool: Pool, bounds: Bounds | None = None) -> Sunk:
     A chain f that only rises has max f(u) = f(max u), one that only falls f(min u). Where a sign that is not known
     decides, or where f makes NaN of the largest or smallest u (infinity times zero, a root of a negative number), it
     is the larger of f(max u) and f(min u), which has that NaN. Left alone is a chain that makes a number of NaN, or
-    NaN of a u in between (0 / 0, zero times an infinite factor). Parameters without `bounds` are taken to be numbers
-    up to 1e18.
+    NaN of a u in between (0 / 0, zero times an infinite factor), or that jumps at -0. Parameters without `bounds` are
+    taken to be numbers up to 1e18.
     """
     before = pool.before
     elements = pool.elements()
@@ -73,7 +73,7 @@ def _outside(expr: Expr, inner: Expr, bounds: Bounds) -> Expr | None:
     # f's own NaN, not that of an inner value that is NaN: as if inner were any number
     symbol = tensor("any number")
     function = substitute(expr, {inner: symbol})
-    if _has_nan_between(function, symbol, bounds):
+    if _breaks_between(function, symbol, bounds):
         return None
     makes_nan = monotonicity(function, symbol, bounds).makes_nan
     ends = [substitute(expr, {inner: end}) for end in (LARGEST, SMALLEST)]
@@ -82,14 +82,17 @@ def _outside(expr: Expr, inner: Expr, bounds: Bounds) -> Expr | None:
     return ends[0] if found.direction == "increasing" else ends[1]
 
 
-def _has_nan_between(function: Expr, symbol: Expr, bounds: Bounds) -> bool:
+def _breaks_between(function: Expr, symbol: Expr, bounds: Bounds) -> bool:
     """Whether f may be NaN of some u while it is a number of a smaller and of a larger one. Sums have NaN of infinite u
-    alone, roots and logarithms of all below some u; products have it where one factor is infinite and the other 0."""
+    alone, roots and logarithms of all below some u; products have it where one factor is infinite and the other 0.
+    Or whether it jumps at zero: 1 / sqrt(-0) is minus infinity."""
     (rest,), shared = hoist(function)
     own = {name: interval(expr, bounds) for name, expr in shared.items()}
     ranges = intervals((lowered(rest),), {**bounds, **own})
     moving = {node for node in ranges if symbol in inputs(node)}
     for node in moving:
+        if node.kind == "rsqrt" and ranges[node.args[0]].low <= 0:
+            return True
         still = [ranges[arg] for arg in node.args[:2] if arg not in moving]
         if still and node.kind in ("mul", "fma") and not _finite(still[0]):
             return True
