@@ -20,6 +20,7 @@ def test_the_front_door_is_this_list() -> None:
         "Run",
         "Task",
         "Verdict",
+        "fuse",
         "judge",
     ]
 
@@ -51,5 +52,5 @@ def test_every_error_has_one_root_and_misuse_is_not_the_judges_failure() -> None
     assert all(issubclass(kind, crucible.CrucibleError) for kind in kinds)
     misuse = {kind.__name__ for kind in kinds if issubclass(kind, crucible.MisuseError)}
     failure = {kind.__name__ for kind in kinds if issubclass(kind, crucible.JudgeError)}
-    assert misuse == {"MisuseError", "TaskError", "CandidateError", "DeviceError", "RecordError"}
+    assert misuse == {"MisuseError", "TaskError", "CandidateError", "DeviceError", "RecordError", "CaptureError"}
     assert failure == {"JudgeError", "StoreError"}

@@ -1,4 +1,6 @@
-"""Crucible puts GPU kernels to the test: is it right, is it fast, and why."""
+"""Crucible fuses PyTorch modules into GPU kernels, and tests any kernel: is it right, is it fast, and why."""
+
+from typing import Any as _Any
 
 from crucible.candidate import Candidate as Candidate
 from crucible.errors import CrucibleError as CrucibleError
@@ -19,6 +21,14 @@ __all__ = [
     "Run",
     "Task",
     "Verdict",
+    "fuse",
     "judge",
 ]
 __version__ = "0.1.0"
+
+
+def fuse(module: _Any, *inputs: _Any, emulate: bool = False) -> _Any:
+    """A drop-in for `module`, computed by fused kernels, forward and backward; see `crucible.fusing.fuse`."""
+    from crucible.fusing import fuse as written  # torch is loaded by who asks for it
+
+    return written(module, *inputs, emulate=emulate)

@@ -106,6 +106,24 @@ def explain(
 
 
 @app.command()
+def fuse(
+    task: Annotated[Path, typer.Argument(help="A reference file, or a task's folder.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write: a candidate for the task.")],
+    mode: Annotated[str, typer.Option(help="The module's mode: train (as constructed) or eval.")] = "train",
+    scale: Annotated[str, typer.Option(help="full or small: the sizes that the kernels are written for.")] = "full",
+    shape: Annotated[list[str] | None, typer.Option(help="Sizes to write for, NAME=NUMBER,...")] = None,
+) -> None:
+    """Write the fused module of a task: CUDA C++ with its backward, in one readable file; the plan goes to stdout."""
+    from crucible import fusing  # it loads torch, seconds
+
+    loaded = Task.load(task).at(scale=scale, training=False, mode=mode, small_by_default=False).shaped(shape or ())
+    text = fusing.write(loaded)
+    store.write_text(output, text)
+    print(fusing.plan_of(text))
+    Console(stderr=True).print(Text(f"written to {output}"), soft_wrap=True)
+
+
+@app.command()
 def doctor(
     rates: Annotated[bool, typer.Option("--rates", help="Measure bandwidth and matrix rates.")] = False,
 ) -> None:

@@ -3,6 +3,7 @@
 CrucibleError
 ├── MisuseError        what the caller gave cannot be used        (exit code 2)
 │   ├── TaskError      the reference file
+│   ├── CaptureError   the module that shall become a graph
 │   ├── CandidateError the list of candidates (a bad candidate is a verdict, never an error)
 │   ├── DeviceError    the device asked for
 │   └── RecordError    the run that was asked for
@@ -21,6 +22,10 @@ class MisuseError(CrucibleError):
 
 class TaskError(MisuseError):
     """The reference file cannot be loaded, raises, or does not define a usable task."""
+
+
+class CaptureError(MisuseError):
+    """The module does something that no graph can hold; the message names the line and the way out."""
 
 
 class CandidateError(MisuseError):

@@ -207,6 +207,18 @@ def test_results_share_and_conditions_are_bool() -> None:
     assert "const float one = 1.0f;" in text
 
 
+def test_in_double_nothing_is_single() -> None:
+    """No literal nor function of float, and no variable hides the function that it is computed by."""
+    for chain in [*CHAINS.values(), *SLOPES.values()]:
+        lines = emit({"result": chain}, precision="float64").statements
+        code = "\n".join(line.partition("//")[0].replace("static_cast<float>", "") for line in lines)
+        assert not re.search(r"\d\.?\d*(e[-+]?\d+)?f\b|\b(float|expf|tanhf|fabsf|fmaf|erff|logf)\b", code), code
+        assert not re.search(r"double (\w+) = [^;]*\b\1\(", code), code
+    assert literal(0.1, "float64") == "0.1"
+    with pytest.raises(ValueError, match="float64"):
+        emit({"result": X}, fast=True, precision="float64")
+
+
 def test_fast_functions_only_where_asked_for() -> None:
     plain, fast = (written(emit({"out": X.silu() + X.log()}, fast=fast)) for fast in (False, True))
     assert "__" not in plain.replace("__device__ __forceinline__", "")

@@ -21,6 +21,7 @@ from crucible.errors import TaskError
 from crucible.judge.recorded import Recording, record
 from crucible.judge.tree import Leaf, NotPlain, numbers_to_tensors, put_together, take_apart
 from crucible.roofline import Work
+from crucible.work import count
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class Reference:
 
         with torch.set_grad_enabled(backward):
             sources = [*tensors, *model.parameters(), *model.buffers()]
-            return trace(forward, sources, pull if backward else None)
+            return count(forward, sources, pull if backward else None)
 
     def recorded(self, state: dict[str, torch.Tensor], inputs: Any, dtype: torch.dtype) -> Recording:
         """One forward as `evaluate` runs it, operation by operation. Raises what the reference or PyTorch raises."""

@@ -1,4 +1,4 @@
-"""CUDA C++ for chains: statements in float arithmetic, one for each named function and each value used twice."""
+"""CUDA C++ for chains: statements in float or double, one for each named function and each value used twice."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ _CALLS = {
     "maximum": "max_nan", "minimum": "min_nan",
 }  # fmt: skip
 _FAST_CALLS = {"exp": "__expf", "log": "__logf", "sin": "__sinf", "cos": "__cosf", "pow": "__powf", "div": "__fdividef"}
+_DOUBLE_CALLS = {kind: call.removesuffix("f") for kind, call in _CALLS.items()}
 _SIGNS = {"and": "&&", "or": "||", "not": "!"}
 _ROUNDED = {
     "float16": "__half2float(__float2half_rn({}))",
     "bfloat16": "__bfloat162float(__float2bfloat16_rn({}))",
+}
+_DOUBLE_ROUNDED = {
+    "float32": "static_cast<double>(static_cast<float>({}))",
+    **{dtype: f"static_cast<double>({words.format('static_cast<float>({})')})" for dtype, words in _ROUNDED.items()},
 }
 _PREAMBLE = {
     "__half2float": "#include <cuda_fp16.h>",
@@ -39,7 +44,18 @@ __device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; Na
     return smaller;
 }""",
 }
-_NOUNS = {
+_DOUBLE_PREAMBLE = {
+    **_PREAMBLE,
+    "max_nan": """\
+__device__ __forceinline__ double max_nan(double a, double b) {  // the larger; NaN if either is, unlike fmax
+    return a != a || a > b ? a : b;
+}""",
+    "min_nan": """\
+__device__ __forceinline__ double min_nan(double a, double b) {  // the smaller; NaN if either is, unlike fmin
+    return a != a || a < b ? a : b;
+}""",
+}
+NOUNS = {
     "add": "sum", "sub": "difference", "mul": "product", "div": "quotient", "fma": "sum", "neg": "negative",
     "abs": "magnitude", "maximum": "larger", "minimum": "smaller", "where": "chosen", "cast": "rounded", "exp": "power",
     "pow": "power", "log": "logarithm", "sqrt": "root", "rsqrt": "inverse_root", "and": "both", "or": "either",
@@ -65,11 +81,13 @@ def emit(
     *,
     reserved: Iterable[str] = (),
     fast: bool = False,
+    precision: str = "float32",
 ) -> Emitted:
     """Statements that end with one variable for each result (`const float`, or `const bool` for conditions).
 
-    `names` gives the C++ expression, a float, that reads each tensor and parameter, by name; without one it is the
-    name itself. It may be read several times: name what is costly to read.
+    With precision="float64" everything is computed in double, and no function is fast.
+    `names` gives the C++ expression, a float or double, that reads each tensor and parameter, by name; without one it
+    is the name itself. It may be read several times: name what is costly to read.
     No variable is called as a word in it, nor as one in `reserved` (any text: statements that come before, say).
     What several results share is computed once. The same text on every run.
 
@@ -78,20 +96,26 @@ def emit(
     __cosf 2^-21.19 (absolute, on ±π; unusable far outside), __powf that of its exponential and logarithm, __fdividef
     2 units, but 0 where the divisor is beyond 2^126. By default exp, log, erf, tanh, sin and cos are right to
     2 units, pow to 4, division and square root are correctly rounded. Multiply-adds are contracted into fmaf.
+    Raises ValueError for fast functions in double.
     """
-    writer = _Writer(dict(names or {}), fast)
+    if fast and precision == "float64":
+        raise ValueError("there are no fast functions in float64: leave out fast=True")
+    writer = _Writer(dict(names or {}), fast, precision)
     writer.taken |= set(re.findall(r"\w+", " ".join(reserved)))
     writer.write(dict(results))
     lines = tuple(writer.statements)
     used = set(re.findall(r"\w+", "\n".join(lines)))
-    return Emitted(tuple(text for name, text in _PREAMBLE.items() if name in used), lines)
+    preamble = _DOUBLE_PREAMBLE if precision == "float64" else _PREAMBLE
+    return Emitted(tuple(text for name, text in preamble.items() if name in used), lines)
 
 
-def literal(value: float) -> str:
-    """The shortest decimal that gives this float32: 0.2f, 1e-05f; INFINITY, NAN."""
-    rounded = single(value)
+def literal(value: float, precision: str = "float32") -> str:
+    """The shortest decimal that gives this float32, 0.2f or 1e-05f, or this float64, 0.2; INFINITY, NAN."""
+    rounded = value if precision == "float64" else single(value)
     if not math.isfinite(rounded):
         return "NAN" if math.isnan(rounded) else "INFINITY" if rounded > 0 else "-INFINITY"
+    if precision == "float64":
+        return repr(float(value))
     digits = next(text for p in range(1, 10) if single(float(text := f"{rounded:.{p}g}")) == rounded)
     return f"{float(digits)!r}f" if 1e-4 <= abs(rounded) < 1e7 or not rounded else f"{digits}f"
 
@@ -99,12 +123,15 @@ def literal(value: float) -> str:
 class _Writer:
     """Statements written so far."""
 
-    def __init__(self, names: dict[str, str], fast: bool) -> None:
-        self.names, self.calls = names, {**_CALLS, **(_FAST_CALLS if fast else {})}
+    def __init__(self, names: dict[str, str], fast: bool, precision: str) -> None:
+        self.names, self.precision = names, precision
+        self.type = "double" if precision == "float64" else "float"
+        self.calls = _DOUBLE_CALLS if precision == "float64" else {**_CALLS, **(_FAST_CALLS if fast else {})}
+        self.rounded = _DOUBLE_ROUNDED if precision == "float64" else _ROUNDED
         self.statements: list[str] = []
         self.formulas: dict[Expr, Formula] = {}
         self.squares: dict[str, str] = {}
-        self.taken: set[str] = set()
+        self.taken = set(self.calls.values()) if precision == "float64" else set[str]()  # `exp = exp(x)` reads itself
 
     def write(self, results: dict[str, Expr]) -> None:
         labels: dict[Expr, str] = {}
@@ -135,10 +162,10 @@ class _Writer:
         formula = self._formula(node, [self.formulas[arg] for arg in node.args])
         self.formulas[node] = formula
         if node.args and (node in own or label or uses > 1 or len(formula.words) > _LONG):
-            self._declare(own.get(node) or self._name(label or _NOUNS.get(node.kind, node.kind)), node, formula)
+            self._declare(own.get(node) or self._name(label or NOUNS.get(node.kind, node.kind)), node, formula)
 
     def _declare(self, name: str, node: Expr, formula: Formula) -> None:
-        type_ = "bool" if node.kind in CONDITIONS else "float"
+        type_ = "bool" if node.kind in CONDITIONS else self.type
         self.statements.append(f"const {type_} {name} = {formula.words};")
         self.formulas[node] = Formula(name)
 
@@ -154,18 +181,18 @@ class _Writer:
         match node.kind:
             case "tensor" | "parameter":
                 words = self.names.get(name_of(node), name_of(node))
-                return Formula(words if re.fullmatch(r"\w+(\[[^][]*\])?", words) else f"({words})")
+                return Formula(words if re.fullmatch(r"\w+(\[[^][]*\])*", words) else f"({words})")
             case "constant":
-                words = literal(float(node.attributes[0]))
+                words = self._number(float(node.attributes[0]))
                 return Formula(words, UNARY if words.startswith("-") else ATOM)
             case "where":
                 one, other = args[1].within(1), args[2].within(TERNARY)
                 return Formula(f"{args[0].within(1)} ? {one} : {other}", TERNARY)
             case "reciprocal":
-                return self._formula(make("div", (constant(1.0), *node.args)), [Formula("1.0f"), *args])
+                return self._formula(make("div", (constant(1.0), *node.args)), [Formula(self._number(1.0)), *args])
             case "cast":
                 dtype = str(node.attributes[0])
-                return Formula(_ROUNDED[dtype].format(args[0].words)) if dtype in _ROUNDED else args[0]
+                return Formula(self.rounded[dtype].format(args[0].words)) if dtype in self.rounded else args[0]
             case kind if kind in self.calls:
                 return Formula(f"{self.calls[kind]}({', '.join(arg.words for arg in args)})")
         formula = infix(node.kind, args, _SIGNS)
@@ -179,19 +206,19 @@ class _Writer:
         low, high, error, linear, offset, power, stride, *coefficients = (float(a) for a in node.attributes[1:])
         x = self._variable(node.args[0])
         variable = x if stride == 1 else self._square(x)
-        name = name or self._name(kind)
+        name, fma = name or self._name(kind), self.calls["fma"]
         self.statements.append(
             f"// {kind} on [{low:g}, {high:g}]: off by at most {error:.2g} (proven, rounding included)"
         )
-        self.statements.append(f"float {name} = {literal(coefficients[-1])};")
+        self.statements.append(f"{self.type} {name} = {self._number(coefficients[-1])};")
         for coefficient in reversed(coefficients[:-1]):
-            self.statements.append(f"{name} = fmaf({name}, {variable}, {literal(coefficient)});")
+            self.statements.append(f"{name} = {fma}({name}, {variable}, {self._number(coefficient)});")
         if power:
             factor = variable if power == stride else x if power == 1 else self._square(x)
-            times = x if linear == 1 else f"{literal(linear)} * {x}"
-            rest = f"fmaf({literal(linear)}, {x}, {literal(offset)})" if offset else times
-            rest = rest if linear else literal(offset)
-            last = f"fmaf({name}, {factor}, {rest})" if linear or offset else f"{name} * {factor}"
+            times = x if linear == 1 else f"{self._number(linear)} * {x}"
+            rest = f"{fma}({self._number(linear)}, {x}, {self._number(offset)})" if offset else times
+            rest = rest if linear else self._number(offset)
+            last = f"{fma}({name}, {factor}, {rest})" if linear or offset else f"{name} * {factor}"
             self.statements.append(f"{name} = {last};")
         return name
 
@@ -199,14 +226,17 @@ class _Writer:
         """The value under a name of its own."""
         formula = self.formulas[node]
         if not re.fullmatch(r"\w+", formula.words):
-            self._declare(self._name(_NOUNS.get(node.kind, node.kind if node.args else "x")), node, formula)
+            self._declare(self._name(NOUNS.get(node.kind, node.kind if node.args else "x")), node, formula)
         return self.formulas[node].words
 
     def _square(self, x: str) -> str:
         if x not in self.squares:
             self.squares[x] = self._name(f"{x}_squared")
-            self.statements.append(f"const float {self.squares[x]} = {x} * {x};")
+            self.statements.append(f"const {self.type} {self.squares[x]} = {x} * {x};")
         return self.squares[x]
+
+    def _number(self, value: float) -> str:
+        return literal(value, self.precision)
 
 
 def _flattened(expr: Expr, flat: dict[Expr, Expr], labels: dict[Expr, str]) -> Expr:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from crucible.write.expression import Expr, name_of, nodes
 from crucible.write.operations import FUNCTIONS, define
+from crucible.write.program import Program, Result
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -25,6 +26,42 @@ def evaluate(expr: Expr, values: Mapping[str, npt.ArrayLike]) -> Array:
     done: dict[Expr, Array] = {}
     with np.errstate(all="ignore"):
         return _evaluate(expr, arrays, done, np.dtype(np.float32 if single else np.float64))
+
+
+def evaluate_program(program: Program, storages: Mapping[str, Array]) -> dict[str, Array]:
+    """The results of a program, each as the flat storage it is written to, from the operands' flat storages."""
+    values: dict[str, Array] = {}
+    for operand in program.operands:
+        storage = storages[operand.name]
+        strides = tuple(stride * storage.itemsize for stride in operand.strides)
+        shape = tuple(size if stride else 1 for size, stride in zip(program.shape, strides, strict=True))
+        values[operand.name] = np.lib.stride_tricks.as_strided(storage, shape, strides, writeable=False)
+    columns = tuple(range(program.rows, len(program.shape)))
+    for reduction in program.reductions:
+        each = np.broadcast_to(evaluate(reduction.expr, values), program.shape)
+        if reduction.kind == "sum":
+            values[reduction.name] = np.sum(each, axis=columns, keepdims=True)
+        else:
+            values[reduction.name] = np.max(each, axis=columns, keepdims=True, initial=-np.inf)
+    return {result.name: _stored(program, result, evaluate(result.expr, values)) for result in program.results}
+
+
+def _stored(program: Program, result: Result, value: Array) -> Array:
+    """A result's flat storage."""
+    shape = program.shape[: len(result.strides)]
+    if program.is_per_row(result):
+        firsts = (slice(None),) * program.rows + (0,) * len(program.column_shape)
+        value = np.broadcast_to(value, np.broadcast_shapes(value.shape, (1,) * len(program.shape)))[firsts]
+    if 0 in shape:
+        return np.zeros(0, value.dtype)
+    extents = [(size - 1) * stride for size, stride in zip(shape, result.strides, strict=True)]
+    storage = np.zeros(sum(extents) + 1, value.dtype)
+    places = sum(
+        (np.arange(n).reshape(-1, *(1,) * (len(shape) - dim - 1)) * stride)
+        for dim, (n, stride) in enumerate(zip(shape, result.strides, strict=True))
+    )
+    np.add.at(storage, np.broadcast_to(places, shape).reshape(-1), np.broadcast_to(value, shape).reshape(-1))
+    return storage
 
 
 def _evaluate(expr: Expr, arrays: dict[str, Array], done: dict[Expr, Array], dtype: np.dtype[Any]) -> Array:

@@ -58,7 +58,7 @@ _MOVES = (_SELECTIONS | _SCATTERS | _OVERWRITES) | _words(
 _READ, _WRITTEN, _GIVEN = 1, 2, 4
 
 
-def trace(
+def count(
     forward: Callable[[], list[torch.Tensor]], sources: Sequence[torch.Tensor], backward: Backward | None = None
 ) -> tuple[Work, ...]:
     """The work of `forward`, and where `backward` is given that of forward and backward together.

@@ -1,0 +1,101 @@
+"""torch.export as capture needs it: gradients everywhere, and what it cannot take said in the user's terms."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.fx.traceback import annotate, preserve_node_meta
+from torch.overrides import TorchFunctionMode
+
+from crucible.capture.lines import LINE, calling_line, line_of, refusal
+from crucible.errors import CaptureError
+from crucible.products import tensors_in
+
+NO_NUMBERS = "Use torch.where, clamp or masks, so that the same operations run for all values"
+NO_BLOCKS = "Use .detach() where gradients shall stop, and put what needs none outside of forward"
+_FAKE_CONSTANT = "fake tensor in the exported program constant's list"
+_DEPENDENT = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException"})
+
+
+def export(module: nn.Module, inputs: Sequence[Any]) -> ExportedProgram:
+    """The module's operations as users wrote them, in PyTorch's training form; nothing is computed.
+
+    Raises CaptureError.
+    """
+    _check(module, inputs)
+    try:
+        with _quiet(), torch.inference_mode(False), torch.enable_grad(), preserve_node_meta(), _Watch():
+            return torch.export.export(module, tuple(inputs), strict=False)
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise _refused(error) from error
+
+
+def _check(module: nn.Module, inputs: Sequence[Any]) -> None:
+    plain = (torch.Tensor, int, float, bool, type(None))
+    for place, value in enumerate(inputs):
+        if not isinstance(value, plain):
+            raise CaptureError(
+                f"input {place} is a {type(value).__name__}: give tensors, numbers or None, one for each argument"
+            )
+    if not any(isinstance(value, torch.Tensor) for value in inputs):
+        raise CaptureError("no tensor is among the inputs: give at least one")
+    for name, part in module.named_modules():
+        if part._backward_hooks or part._backward_pre_hooks:
+            raise CaptureError(f"{name or 'the module'} has backward hooks, which a graph would lose: remove them")
+    for device in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(device):
+            raise CaptureError(f"torch.autocast({device!r}) is on: capture outside of it, or cast in forward")
+
+
+def _refused(error: Exception) -> CaptureError:
+    where = line_of(error)
+    if isinstance(error, _Hidden):
+        return refusal(where, "gradients are off here (no_grad, inference_mode or an autograd.Function)", NO_BLOCKS)
+    if {kind.__name__ for kind in type(error).__mro__} & _DEPENDENT:
+        return refusal(where, "what runs depends on the values in a tensor", NO_NUMBERS)
+    if _FAKE_CONSTANT in str(error):
+        return refusal(where, "it takes a tensor's .data, or its values, into Python", f"{NO_BLOCKS}; {NO_NUMBERS}")
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return refusal(
+        where,
+        f"torch.export cannot follow this ({type(error).__name__}: {first.rstrip('.')})",
+        "Write it with PyTorch's operations on tensors alone, and see that forward runs on these inputs",
+    )
+
+
+class _Watch(TorchFunctionMode):
+    """Notes each operation's line, and refuses what is computed where autograd does not look: a graph would give it
+    gradients."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        hidden = not torch.is_grad_enabled() or torch.is_inference_mode_enabled()
+        with annotate({LINE: calling_line()}):
+            result = func(*args, **(kwargs or {}))
+        if hidden and next(tensors_in(result), None) is not None:
+            raise _Hidden
+        return result
+
+
+class _Hidden(Exception):
+    """Gradients are off."""
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """torch.export logs and prints at length what it then raises."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,271 @@
+"""Each call of torch.export's becomes an Operation that writes to nothing, or a mere alias, or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.export import ExportedProgram
+
+from crucible.capture import schema
+from crucible.capture.exporting import NO_NUMBERS
+from crucible.capture.lines import line_in, refusal
+from crucible.capture.names import kind_of, layer_name
+from crucible.capture.values import Environment, Number, leaves, tensor_type
+from crucible.graph import Argument, Constant, Operation, Ref
+from crucible.products import tensors_in
+from crucible.work import count
+
+_CHECKS = frozenset({"_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range"})
+_RESIZES = frozenset({"resize_", "resize_as_", "set_", "as_strided_"})
+_LIFTS = frozenset({"lift", "lift_fresh", "lift_fresh_copy", "detach", "detach_"})
+"""Operations on a tensor that forward wrote down which leave it what it is."""
+_OUT_OF_PLACE = "Use the operation that returns a new tensor"
+_OUTSIDE = {"input": "the input", "parameter": "the parameter", "attribute": "the attribute", "buffer": "the buffer"}
+
+
+class Operations:
+    """The operations of a graph, in their order."""
+
+    def __init__(self, values: Environment, program: ExportedProgram) -> None:
+        self.values = values
+        self.done: list[Operation] = []
+        self.constants: list[Constant] = []
+        """Numbers that had to stay tensors."""
+        self.written: dict[str, str] = {}
+        """The newest value of each buffer that forward wrote to."""
+        self._place = {node: place for place, node in enumerate(program.graph.nodes)}
+        self._mode = _fake_mode(program)
+
+    def take(self, node: fx.Node) -> None:
+        """One call. Raises CaptureError."""
+        func, where = node.target, line_in(node.meta)
+        if isinstance(func, HigherOrderOperator):
+            _check_block(node, func.name(), where)
+            return
+        if not isinstance(func, OpOverload):
+            raise refusal(where, "it computes with numbers taken from tensors", NO_NUMBERS)
+        name = func._schema.name.partition("::")[2]
+        if name in _CHECKS:
+            return
+        given = schema.named(func, node.args, node.kwargs)
+        _check_results(node, func, where)
+        if schema.is_random(func, given):
+            raise refusal(
+                where, f"{func} draws random numbers", "Call eval() on the module, set p=0, or make it an input"
+            )
+        source = node.args[0] if node.args else None
+        if name in _LIFTS and isinstance(source, fx.Node) and self._is_constant(source):
+            self.values.bind(node, self.values.of(source))
+        elif schema.written(func):
+            self._write(node, func, given, where)
+        else:
+            self.values.bind(node, self._call(node, func, given, where))
+
+    def value_of(self, node: fx.Node) -> str | None:
+        """The name of the tensor that a node is; None if it is none."""
+        bound = self.values.of(node)
+        bound = self._constant(node, bound) if isinstance(bound, Number) else bound
+        return bound if isinstance(bound, str) else None
+
+    def check(self) -> None:
+        """Running statistics that change in passing must be read by nothing else. Raises CaptureError."""
+        changed = {name for operation in self.done for name in operation.mutates}
+        for operation in self.done:
+            for name in changed & (set(operation.inputs) - set(operation.mutates)):
+                raise refusal(
+                    operation.where,
+                    f"it reads {name}, which batch norm changes in the same call",
+                    "Read running statistics in eval mode alone",
+                )
+
+    def _call(self, node: fx.Node, func: OpOverload, given: dict[str, Any], where: str, name: str = "") -> Any:
+        """What an operation that writes to nothing gives: names, or that of the operand which it returns."""
+        args, result, flops, bytes_moved = self._run(node, func, given)
+        kind = kind_of(func._schema.name.partition("::")[2], func._overloadname)
+        read = [arg.name for arg in leaves(tuple(args.values())) if isinstance(arg, Ref)]
+        same = self.values.same(result, read) if isinstance(result, torch.Tensor) and kind != "detach" else None
+        if same is not None:
+            return same
+        wanted = name or layer_name(node.meta.get("nn_module_stack")) or kind
+        tensors = list(tensors_in(result))
+        wanted_names = schema.output_names(func, len(tensors), wanted)
+        outputs = tuple(
+            self.values.add(word, fake, "intermediate") for word, fake in zip(wanted_names, tensors, strict=True)
+        )
+        self.done.append(
+            Operation(
+                name=outputs[0].name,
+                kind=kind,
+                target=str(func),
+                args=args,
+                outputs=outputs,
+                where=where,
+                flops=flops,
+                bytes_moved=bytes_moved,
+                mutates=self._passing(kind, args, where),
+            )
+        )
+        names = iter(output.name for output in outputs)
+        return _mapped(_tuples(result), lambda item: next(names) if isinstance(item, torch.Tensor) else None)
+
+    def _write(self, node: fx.Node, func: OpOverload, given: dict[str, Any], where: str) -> None:
+        """An operation in place becomes one that is not; who reads the value later reads the new one."""
+        source = node.args[0] if node.args else next(iter(given.values()))
+        base = self.value_of(source) if isinstance(source, fx.Node) else None
+        twin = schema.functional(func)
+        if base is None or twin is None or str(func._schema.name).partition("::")[2] in _RESIZES:
+            raise refusal(where, f"{func} writes to a tensor that it is given", _OUT_OF_PLACE)
+        only_sees = torch.Tag.inplace_view in func.tags
+        self._check_write(node, func, base, where, only_sees=only_sees)
+        buffer = base if self.values.roles[base] == "buffer" else None
+        new = self._call(node, twin, given, where, name=self._buffer_name(base) if buffer else "")
+        if not only_sees:
+            new = self._as_before(node, base, new, where)
+        if new != base:
+            self.values.replace(base, new)
+        if buffer:
+            self.written[self._buffer_name(base)] = new
+            self.values.roles[new] = "buffer"
+        self.values.bind(node, new)
+
+    def _buffer_name(self, name: str) -> str:
+        """The buffer of which this is the value, by its first value's name."""
+        return next((buffer for buffer, newest in self.written.items() if newest == name), name)
+
+    def _as_before(self, node: fx.Node, base: str, new: str, where: str) -> str:
+        """A write in place keeps the dtype, whatever was added."""
+        dtype = self.values.fakes[base].dtype
+        if self.values.fakes[new].dtype == dtype:
+            return new
+        cast = torch.ops.aten.to.dtype
+        self.values.bind(node, new)
+        return str(self._call(node, cast, schema.named(cast, (node, dtype), {}), where))
+
+    def _check_write(self, node: fx.Node, func: OpOverload, base: str, where: str, *, only_sees: bool) -> None:
+        role = self.values.roles[base]
+        if role in ("input", "parameter", "attribute") or (only_sees and role == "buffer"):
+            raise refusal(where, f"{func} writes to {_OUTSIDE[role]} {base}", _OUT_OF_PLACE)
+        for other in self.values.sharing(base) if not only_sees else ():
+            role = self.values.roles[other]
+            if role in _OUTSIDE:
+                raise refusal(where, f"{func} writes to a view of {_OUTSIDE[role]} {other}", _OUT_OF_PLACE)
+            for reader in self._later_readers(other, node):
+                line = line_in(reader.meta) or "what it returns"
+                reason = f"{func} writes to memory that {other} shares, which is read later ({line})"
+                raise refusal(where, reason, _OUT_OF_PLACE)
+
+    def _later_readers(self, name: str, node: fx.Node) -> list[fx.Node]:
+        users = (user for other in self.values.nodes_of(name) for user in other.users)
+        return [user for user in users if self._place[user] > self._place[node]]
+
+    def _passing(self, kind: str, args: dict[str, Argument], where: str) -> tuple[str, ...]:
+        names = [args[name] for name in schema.passing(kind, args)]
+        for ref in names:
+            if not isinstance(ref, Ref) or self.values.roles[ref.name] != "buffer" or ref.name in self.written.values():
+                raise refusal(where, f"{kind} changes running statistics that are no buffers", "Register them as such")
+        return tuple(ref.name for ref in names if isinstance(ref, Ref))
+
+    def _run(self, node: fx.Node, func: OpOverload, given: dict[str, Any]) -> tuple[dict[str, Argument], Any, int, int]:
+        """Arguments as the graph has them, the result as fake tensors, and the work; constants as numbers if that
+        changes nothing."""
+        bound = [self.values.of(arg) for value in given.values() for arg in leaves(value) if isinstance(arg, fx.Node)]
+        if any(isinstance(item, Number) for item in bound) and not all(isinstance(item, Number) for item in bound):
+            try:
+                done = self._run_with(func, given, numbers=True)
+            except (RuntimeError, TypeError):
+                pass
+            else:
+                if isinstance(done[1], torch.Tensor) and tensor_type(done[1]) == tensor_type(node.meta["val"]):
+                    return done
+        return self._run_with(func, given, numbers=False)
+
+    def _run_with(
+        self, func: OpOverload, given: dict[str, Any], *, numbers: bool
+    ) -> tuple[dict[str, Argument], Any, int, int]:
+        args = {name: self._argument(value, numbers=numbers) for name, value in given.items()}
+        fakes = {name: _mapped(value, lambda item: self._fake(item, numbers=numbers)) for name, value in given.items()}
+        positional, by_name = schema.split(func, fakes)
+        results: list[Any] = []
+
+        def run() -> list[torch.Tensor]:
+            results.append(func(*positional, **by_name))
+            return list(tensors_in(results))
+
+        with self._mode, torch.no_grad():
+            (work,) = count(run, list(tensors_in(list(fakes.values()))))
+        return args, results[0], work.matrix_flops or work.other_flops, work.bytes_moved
+
+    def _argument(self, value: Any, *, numbers: bool) -> Argument:
+        if isinstance(value, tuple | list):
+            return tuple(self._argument(item, numbers=numbers) for item in value)
+        if isinstance(value, fx.Node):
+            bound = self.values.of(value)
+            return bound.value if isinstance(bound, Number) and numbers else Ref(str(self.value_of(value)))
+        if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+            return str(value).removeprefix("torch.")
+        return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+    def _fake(self, value: Any, *, numbers: bool) -> Any:
+        if not isinstance(value, fx.Node):
+            return value
+        bound = self.values.of(value)
+        return bound.value if isinstance(bound, Number) and numbers else self.values.fakes[str(self.value_of(value))]
+
+    def _constant(self, node: fx.Node, number: Number) -> str:
+        """A number as the tensor that it was."""
+        value = self.values.add("constant", number.fake, "constant")
+        self.constants.append(Constant(value, "", number.tensor))
+        self.values.bind(node, value.name)
+        return value.name
+
+    def _is_constant(self, node: fx.Node) -> bool:
+        bound = self.values.of(node)
+        return isinstance(bound, Number) or (isinstance(bound, str) and self.values.roles[bound] == "constant")
+
+
+def _check_results(node: fx.Node, func: OpOverload, where: str) -> None:
+    """All tensors, of known sizes."""
+    for result in leaves(node.meta.get("val")):
+        if not isinstance(result, torch.Tensor):
+            raise refusal(where, f"{func} takes a number out of a tensor", NO_NUMBERS)
+        if not all(isinstance(size, int) for size in result.shape):
+            raise refusal(where, f"the shape that {func} gives depends on values in a tensor", NO_NUMBERS)
+
+
+def _check_block(node: fx.Node, name: str, where: str) -> None:
+    """A part of forward that became a graph of its own may compute nothing."""
+    parts = [arg for arg in node.args if isinstance(arg, fx.Node) and arg.op == "get_attr"]
+    inner = [call for part in parts for call in _calls(getattr(node.graph.owning_module, str(part.target)))]
+    if parts and not inner:
+        return
+    lines = [line for call in inner if (line := line_in(call.meta))]
+    way_out = "Cast with .to(dtype) instead" if "autocast" in name else NO_NUMBERS
+    reason = f"{name} runs a part of forward under conditions of its own"
+    raise refusal(lines[0] if lines else where, reason, way_out)
+
+
+def _calls(module: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in module.graph.nodes if node.op == "call_function"]
+
+
+def _fake_mode(program: ExportedProgram) -> FakeTensorMode:
+    """The mode that torch.export's fake tensors belong to."""
+    fakes = (node.meta.get("val") for node in program.graph.nodes)
+    return next(fake.fake_mode for fake in fakes if isinstance(fake, FakeTensor))
+
+
+def _mapped(nested: Any, change: Callable[[Any], Any]) -> Any:
+    """The same nesting with each item changed."""
+    if isinstance(nested, tuple | list):
+        return type(nested)(_mapped(item, change) for item in nested)
+    return change(nested)
+
+
+def _tuples(nested: Any) -> Any:
+    """Lists as tuples."""
+    return tuple(_tuples(item) for item in nested) if isinstance(nested, tuple | list) else nested

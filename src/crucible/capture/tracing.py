@@ -1,0 +1,155 @@
+"""From what torch.export gives to a Graph: every value named once, nothing in place, nothing without effect."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
+from torch.utils import _pytree as pytree
+
+from crucible.capture.exporting import export
+from crucible.capture.lines import refusal
+from crucible.capture.operations import Operations
+from crucible.capture.values import Environment, Number
+from crucible.errors import CaptureError
+from crucible.graph import Constant, Graph, Mutation, Operation, Parameter, Ref, Value
+
+
+def trace(module: nn.Module, inputs: Sequence[Any]) -> Graph:
+    """What `module(*inputs)` computes, in the mode (train or eval) that the module is in.
+
+    `inputs` are tensors, of which only shape, strides, dtype and device matter (`meta` and fake ones will do), or
+    numbers and None, on which the graph then depends. Nothing is computed, module and inputs stay as they are.
+
+    Raises CaptureError, which names the user's line, for whatever depends on values in tensors, writes to inputs,
+    parameters or shared views, draws random numbers, turns gradients off or replaces them (`torch.no_grad`,
+    `autograd.Function`), switches autocast on, takes or returns other things than tensors.
+    """
+    program = export(module, inputs)
+    outside = _Outside(module, program)
+    operations = Operations(outside.values, program)
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            outside.take(node)
+        elif node.op == "call_function" and node.target is operator.getitem:
+            outside.values.bind(node, outside.values.of(node.args[0])[node.args[1]])
+        elif node.op == "call_function":
+            operations.take(node)
+    operations.check()
+    outputs, structure = _outputs(program, operations)
+    live = _live(operations.done, {*outputs, *operations.written.values()})
+    read = {*outputs, *(name for operation in live for name in operation.inputs)}
+    return Graph(
+        inputs=tuple(outside.inputs),
+        arguments=tuple(outside.arguments),
+        parameters=tuple(outside.parameters.values()),
+        constants=tuple(c for c in (*outside.constants, *operations.constants) if c.value.name in read),
+        operations=live,
+        outputs=outputs,
+        structure=structure,
+        mutations=tuple(Mutation(buffer, value) for buffer, value in operations.written.items()),
+        training=module.training,
+    )
+
+
+class _Outside:
+    """What comes from outside of forward."""
+
+    def __init__(self, module: nn.Module, program: ExportedProgram) -> None:
+        self.values = Environment()
+        self.inputs: list[Value] = []
+        self.arguments: list[Ref | Any] = []
+        self.parameters: dict[Any, Parameter] = {}
+        """By their place in memory: tied ones are one."""
+        self.constants: list[Constant] = []
+        self._module, self._program = module, program
+        self._specs = iter(program.graph_signature.input_specs)
+
+    def take(self, node: fx.Node) -> None:
+        spec = next(self._specs)
+        match spec.kind:
+            case InputKind.USER_INPUT:
+                self._input(node, spec)
+            case InputKind.PARAMETER | InputKind.BUFFER:
+                self._state(node, str(spec.target), is_buffer=spec.kind is InputKind.BUFFER)
+            case InputKind.CONSTANT_TENSOR:
+                self._constant(node, str(spec.target))
+            case kind:
+                raise CaptureError(f"{spec.target}: forward uses a {kind.name.lower()}, which no graph can hold")
+
+    def _input(self, node: fx.Node, spec: InputSpec) -> None:
+        if isinstance(spec.arg, ConstantArgument):
+            self.arguments.append(spec.arg.value)
+            return
+        value = self.values.add(node.name, node.meta["val"], "input")
+        self.inputs.append(value)
+        self.arguments.append(Ref(value.name))
+        self.values.bind(node, value.name)
+
+    def _state(self, node: fx.Node, name: str, *, is_buffer: bool) -> None:
+        tensor = self._module.get_buffer(name) if is_buffer else self._module.get_parameter(name)
+        place = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        known = self.parameters.get(place)
+        if known is None:
+            value = self.values.add(name.replace(".", "_"), node.meta["val"], "buffer" if is_buffer else "parameter")
+            known = Parameter(value, (), tensor.requires_grad, is_buffer)
+        self.parameters[place] = Parameter(known.value, (*known.names, name), known.trainable, known.is_buffer)
+        self.values.bind(node, known.value.name)
+
+    def _constant(self, node: fx.Node, target: str) -> None:
+        tensor, fake = self._program.constants[target], node.meta["val"]
+        if not tensor.dim() and tensor.device.type != "meta" and not isinstance(tensor, FakeTensor):
+            self.values.bind(node, Number(tensor.item(), tensor, fake))
+            return
+        attribute = target if _has(self._module, target) else ""
+        value = self.values.add(
+            target.replace(".", "_") if attribute else "constant", fake, "attribute" if attribute else "constant"
+        )
+        self.constants.append(Constant(value, attribute, tensor))
+        self.values.bind(node, value.name)
+
+
+def _outputs(program: ExportedProgram, operations: Operations) -> tuple[tuple[str, ...], Any]:
+    """Names of the values returned, and their nesting."""
+    (returned,) = next(node for node in program.graph.nodes if node.op == "output").args
+    names = [operations.value_of(item) if isinstance(item, fx.Node) else None for item in returned]
+    for name, item in zip(names, returned, strict=True):
+        if name is None:
+            raise refusal("", f"it returns {item!r} beside tensors", "Return tensors alone")
+    nested = pytree.tree_unflatten(list(range(len(names))), program.call_spec.out_spec)
+    return tuple(str(name) for name in names), _plain(nested)
+
+
+def _plain(nested: Any) -> Any:
+    """The same, if it is made of tuples, lists and dicts with words for keys."""
+    if type(nested) in (tuple, list):
+        return type(nested)(_plain(item) for item in nested)
+    if type(nested) is dict and all(isinstance(key, str) for key in nested):
+        return {key: _plain(item) for key, item in nested.items()}
+    if isinstance(nested, int):
+        return nested
+    raise refusal("", f"it returns a {type(nested).__name__}", "Return a tensor, or tuples, lists and dicts of tensors")
+
+
+def _live(operations: Iterable[Operation], wanted: set[str]) -> tuple[Operation, ...]:
+    """Without those on which nothing depends."""
+    kept: list[Operation] = []
+    for operation in reversed(list(operations)):
+        if operation.mutates or any(output.name in wanted for output in operation.outputs):
+            kept.append(operation)
+            wanted = wanted.union(operation.inputs)
+    return tuple(reversed(kept))
+
+
+def _has(module: nn.Module, path: str) -> bool:
+    """Whether that is a plain attribute of the module or of one inside it."""
+    owner: Any = module
+    for name in path.split("."):
+        owner = getattr(owner, name, None)
+    return isinstance(owner, torch.Tensor)

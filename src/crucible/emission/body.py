@@ -1,0 +1,91 @@
+"""Python: the forward of the written module, a line for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from crucible.errors import CaptureError
+from crucible.graph import Argument, Graph, Ref
+from crucible.plan.steps import Call, Fused, Plan
+
+_MOST_ELEMENTS = 64
+"""Of a constant that is written out."""
+_DTYPES = frozenset({"float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"})
+_NAMED = _DTYPES | {"strided", "channels_last", "channels_last_3d", "contiguous_format", "preserve_format"}
+
+
+def body(plan: Plan) -> list[str]:
+    """The statements of `forward(self, ...)`, without indentation."""
+    graph = plan.graph
+    words, lines = _words(graph), []
+    for step in plan.steps:
+        lines.append(_call(step, words) if isinstance(step, Call) else _fused(step, words))
+    for mutation in graph.mutations:
+        lines.append(f"{words[mutation.buffer]}.copy_({words.get(mutation.value, mutation.value)})")
+    returned = _structure(graph.structure, [words.get(name, name) for name in graph.outputs])
+    return [*lines, f"return {returned}"]
+
+
+def _words(graph: Graph) -> dict[str, str]:
+    """What comes from outside, as forward calls it."""
+    state = {parameter.value.name: f"self.{parameter.names[0]}" for parameter in graph.parameters}
+    return {**state, **{constant.value.name: _constant(constant, graph) for constant in graph.constants}}
+
+
+def _constant(constant: Any, graph: Graph) -> str:
+    if constant.attribute:
+        return f"self.{constant.attribute}.to({graph.inputs[0].name}.device)"
+    if constant.value.tensor.elements > _MOST_ELEMENTS:
+        raise CaptureError(
+            f"forward makes a tensor of {constant.value.tensor.shape} by itself: make it in __init__, as a buffer"
+        )
+    device = f"{graph.inputs[0].name}.device"
+    return f"torch.tensor({constant.tensor.tolist()}, dtype=torch.{constant.value.tensor.dtype}, device={device})"
+
+
+def _fused(step: Fused, words: Mapping[str, str]) -> str:
+    given = ", ".join(words.get(name, name) for name in step.reads)
+    first = "[0]" if step.saved else ""
+    return f"{step.result} = operators.{step.name}({given}){first}"
+
+
+def _call(step: Call, words: Mapping[str, str]) -> str:
+    operation = step.operation
+    device = f"{words.get(operation.inputs[0], operation.inputs[0])}.device" if operation.inputs else "self._device()"
+    given = [
+        f"{name}={device if name == 'device' else _argument(argument, words)}"
+        for name, argument in operation.args.items()
+        if name not in ("pin_memory", "layout")
+    ]
+    return f"{', '.join(step.results)} = torch.ops.{operation.target}({', '.join(given)})"
+
+
+def _argument(argument: Argument, words: Mapping[str, str]) -> str:
+    if isinstance(argument, Ref):
+        return words.get(argument.name, argument.name)
+    if isinstance(argument, tuple):
+        return f"[{', '.join(_argument(item, words) for item in argument)}]"
+    if isinstance(argument, str) and argument in _NAMED:
+        return f"torch.{argument}"
+    return _number(argument) if isinstance(argument, float) else repr(argument)
+
+
+def _number(value: float) -> str:
+    text = repr(value)
+    return f'float("{text}")' if text in ("inf", "-inf", "nan") else text
+
+
+def _structure(structure: Any, outputs: list[str]) -> str:
+    """What forward returns, with the values in their places."""
+    if isinstance(structure, bool) or not isinstance(structure, int | tuple | list | dict):
+        return repr(structure)
+    if isinstance(structure, int):
+        return outputs[structure]
+    if isinstance(structure, dict):
+        items = (f"{key!r}: {_structure(item, outputs)}" for key, item in structure.items())
+        return f"{{{', '.join(items)}}}"
+    parts = [_structure(item, outputs) for item in structure]
+    if isinstance(structure, list):
+        return f"[{', '.join(parts)}]"
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"

@@ -1,0 +1,123 @@
+"""The file: what a user reads, and a judge judges."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from crucible.emission.body import body
+from crucible.emission.fold import folded
+from crucible.emission.header import header
+from crucible.emission.host import LAID, Host
+from crucible.emission.operator import Operator, operator, registration
+from crucible.emission.reference import definitions
+from crucible.plan.steps import Fused, Plan
+
+_INCLUDES = """\
+#include <torch/extension.h>
+
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+"""
+_CHECK = '''\
+def _fits(given, shape, dtype):
+    """Whether the kernels, whose sizes are built in, were written for such a tensor."""
+    if torch.is_autocast_enabled(given.device.type):
+        raise RuntimeError("this module was written for fixed dtypes: call it outside of torch.autocast")
+    return given.shape == shape and given.dtype == dtype
+'''
+
+
+def emit(plan: Plan, name: str, source: str = "", loader: str = "torch.utils.cpp_extension") -> str:
+    """A Python file that computes what a module does, as planned: with a class `ModelNew` in the stead of the class
+    `Model` in `source`, or without a source with a function `forward(self, ...)`, `self` being the module.
+
+    `name` is for the header and the extension; `loader` is where `load_inline` comes from. Raises CaptureError for
+    what cannot be written.
+    """
+    operators = [operator(step, plan.types) for step in plan.steps if isinstance(step, Fused)]
+    parts = [
+        f'"""{header(plan, name, operators)}"""',
+        _imports(source, loader if operators else ""),
+        definitions_without_imports(source),
+        *_kernels(operators, name),
+        _CHECK,
+        _class(plan) if source else _function(plan),
+    ]
+    parts = [part for part in parts if part]
+    return folded(re.sub(r"\n{4,}", "\n\n\n", "\n\n".join(part.rstrip("\n") + "\n" for part in parts)))
+
+
+def _imports(source: str, loader: str) -> str:
+    found = [line for line in definitions(source).splitlines() if re.match(r"(import|from) ", line)]
+    ours = ["import torch", f"from {loader} import load_inline"] if loader else ["import torch"]
+    return "\n".join(dict.fromkeys([*found, *(line for line in ours if line not in found)]))
+
+
+def definitions_without_imports(source: str) -> str:
+    """The reference's class and what it uses, under the imports that all share."""
+    lines = [line for line in definitions(source).splitlines() if not re.match(r"(import|from) ", line)]
+    return "\n".join(lines).strip("\n")
+
+
+def _kernels(operators: list[Operator], name: str) -> list[str]:
+    if not operators:
+        return []
+    hosts = [host for op in operators for host in op.hosts]
+    functions = ", ".join(f'"{host.name}"' for host in hosts)
+    word, source = re.sub(r"\W", "_", name), cuda(hosts)
+    digest = hashlib.sha256(source.encode()).hexdigest()[:8]  # another text is another extension
+    build = [
+        "kernels = load_inline(",
+        f'    name="{word}_{digest}",',
+        "    cpp_sources=DECLARATIONS,",
+        "    cuda_sources=KERNELS,",
+        f"    functions=[{functions}],",
+        '    extra_cuda_cflags=["-O3"],',
+        ")",
+        'library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")',
+        "operators = getattr(torch.ops, library.ns)",
+    ]
+    declarations = "\n".join(f"{host.declaration};" for host in hosts)
+    return [
+        f'DECLARATIONS = """\n#include <torch/extension.h>\n\n{declarations}\n"""',
+        f'KERNELS = r"""\n{source}"""',
+        "\n".join(build),
+        "\n".join(line for op in operators for line in registration(op)).strip("\n"),
+    ]
+
+
+def cuda(hosts: list[Host]) -> str:
+    """The CUDA source: each device function once, each kernel, the functions that launch them."""
+    preamble = dict.fromkeys(text for host in hosts for kernel in host.kernels for text in kernel.preamble)
+    includes = [text for text in preamble if text.startswith("#include") and text not in _INCLUDES]
+    functions = [text for text in preamble if not text.startswith("#include")]
+    kernels = [kernel.text for host in hosts for kernel in host.kernels]
+    blocks = [*functions, *kernels, LAID, *(host.text for host in hosts)]
+    start = _INCLUDES + "".join(f"{line}\n" for line in includes)
+    return "\n".join([start, *(block.rstrip("\n") + "\n" for block in blocks)])
+
+
+def _class(plan: Plan) -> str:
+    """For other inputs the module does what it did before."""
+    checks = [f"_fits({v.name}, {v.tensor.shape}, torch.{v.tensor.dtype})" for v in plan.graph.inputs]
+    given = ", ".join(_argument(each) for each in plan.graph.arguments)
+    fits = [f"if not ({' and '.join(checks)}):", f"    return super().forward({given})"] if checks else []
+    lines = [*fits, *body(plan)]
+    start = ["class ModelNew(Model):", '    """The module, its parameters built as before."""', ""]
+    return "\n".join([*start, f"    def forward(self, {given}):", *(f"        {line}" for line in lines)])
+
+
+def _function(plan: Plan) -> str:
+    given = ", ".join(["self", *(_argument(each) for each in plan.graph.arguments)])
+    checks = [f"_fits({v.name}, {v.tensor.shape}, torch.{v.tensor.dtype})" for v in plan.graph.inputs]
+    refuse = '    raise ValueError("these kernels were written for inputs of other shapes or dtypes")'
+    lines = [*([f"if not ({' and '.join(checks)}):", refuse] if checks else []), *body(plan)]
+    return "\n".join([f"def forward({given}):", *(f"    {line}" for line in lines)])
+
+
+def _argument(given: object) -> str:
+    return str(getattr(given, "name", None) or f"_={given!r}")

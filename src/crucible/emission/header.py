@@ -1,0 +1,56 @@
+"""The head of the file: the plan in words."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from crucible.emission.operator import Operator
+from crucible.plan.rules import BIASED
+from crucible.plan.steps import Call, Fused, Plan
+
+_WIDTH = 110
+
+
+def header(plan: Plan, name: str, operators: Sequence[Operator]) -> str:
+    """What shares a kernel, what it moves, what is kept for backward, and what stays with PyTorch."""
+    by_step = {op.step.name: op for op in operators}
+    inputs = ", ".join(f"{v.name} {list(v.tensor.shape)} {v.tensor.dtype}" for v in plan.graph.inputs)
+    lines = [*textwrap.wrap(f"{name}, fused by Crucible for {inputs}. Other inputs go through PyTorch.", _WIDTH), ""]
+    for step in plan.steps:
+        lines += _of_call(step) if isinstance(step, Call) else _of_kernel(step, by_step[step.name], plan)
+    eager, ours = plan.graph.bytes_moved, sum(step.bytes_moved for step in plan.steps)
+    lines += ["", f"Forward moves {_size(ours)} in {len(plan.steps)} steps; operation by operation it would be"]
+    lines[-1] += f" {_size(eager)} in {len(plan.graph.operations)}."
+    return "\n".join(lines) + "\n"
+
+
+def _of_call(step: Call) -> list[str]:
+    why = f": {step.why}" if step.why else ""
+    return _item(f"{', '.join(step.results)} = {step.operation.kind} by PyTorch{why}")
+
+
+def _of_kernel(step: Fused, op: Operator, plan: Plan) -> list[str]:
+    kinds = [plan.graph.producers[name].kind for name in step.covers if name in plan.graph.producers]
+    kinds = [f"bias of {kind}" if kind in BIASED else kind for kind in kinds]
+    lines = _item(f"{step.name}: {' -> '.join(kinds)}; {_size(step.bytes_moved)}")
+    for host in op.hosts:
+        for each in host.lowered:
+            lines += [line for note in each.notes for line in _item(note, indent="    ")]
+    if op.backward is not None:
+        kept = [name for name in op.backward.takes if name != f"grad_{step.result}"]
+        again = "the chain is" if any(name in step.reads for name in kept) else "nothing is"
+        lines += _item(f"backward keeps {', '.join(kept) or 'nothing'}; {again} computed again", indent="    ")
+    return lines
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "KB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
+
+
+def _item(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=f"{indent}- ", subsequent_indent=f"{indent}  ")

@@ -1,0 +1,117 @@
+"""C++ functions that allocate results and launch kernels: one for each step and direction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from crucible.graph import TensorType
+from crucible.write.kernel import Kernel, Lowered
+
+_CPP = {"float16": "__half", "bfloat16": "__nv_bfloat16"}
+"""What kernels call the types that PyTorch calls otherwise."""
+_ATEN = {
+    "float32": "float", "float64": "double", "float16": "at::Half", "bfloat16": "at::BFloat16", "bool": "bool",
+    "uint8": "uint8_t", "int32": "int",
+}  # fmt: skip
+_SCALAR = {
+    "float32": "kFloat32", "float64": "kFloat64", "float16": "kFloat16", "bfloat16": "kBFloat16", "bool": "kBool",
+    "uint8": "kUInt8", "int32": "kInt32",
+}  # fmt: skip
+RESERVED = frozenset({"stream", "guard", "laid", "torch", "at", "c10", "std"})
+"""Words of the functions below, which no tensor's variable may be."""
+
+LAID = """\
+// The tensor as the kernels read it: copied where it lies in memory in another way.
+static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at::IntArrayRef strides,
+                          at::ScalarType type) {
+  TORCH_CHECK(given.sizes() == sizes && given.scalar_type() == type, "written for a tensor of shape ", sizes, " and ",
+              type, ", given one of shape ", given.sizes(), " and ", given.scalar_type());
+  bool fits = true;
+  for (int64_t dim = 0; dim < given.dim(); ++dim) fits &= sizes[dim] < 2 || given.stride(dim) == strides[dim];
+  return fits ? given : torch::empty_strided(sizes, strides, given.options()).copy_(given);
+}
+"""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A C++ function over tensors."""
+
+    name: str
+    takes: Mapping[str, TensorType]
+    """Tensors by the names of their variables, with the layout that the kernels read."""
+    makes: Mapping[str, TensorType]
+    """Tensors that it allocates and returns, in this order."""
+    on_the_way: Mapping[str, TensorType]
+    """Tensors that it allocates for itself."""
+    variables: Mapping[str, str]
+    """The variable of each name that kernels use; a name without an entry is its own variable."""
+    lowered: tuple[Lowered, ...]
+    """Launched in this order."""
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return tuple(kernel for each in self.lowered for kernel in each.kernels)
+
+    @property
+    def declaration(self) -> str:
+        arguments = ", ".join(f"const torch::Tensor& {_variable(name)}_given" for name in self.takes)
+        return f"std::vector<torch::Tensor> {self.name}({arguments})"
+
+    @property
+    def text(self) -> str:
+        """The function."""
+        first = _variable(next(iter(self.takes)))
+        lines = [f"{self.declaration} {{"]
+        lines.append(f"  const c10::cuda::CUDAGuard guard({first}_given.device());")
+        lines.append("  const cudaStream_t stream = at::cuda::getCurrentCUDAStream();")
+        lines += [_take(name, type_) for name, type_ in self.takes.items()]
+        lines += [_allocate(name, type_, first) for name, type_ in (*self.makes.items(), *self.on_the_way.items())]
+        types = {**self.takes, **self.makes, **self.on_the_way}
+        for each in self.lowered:
+            for buffer in each.buffers:
+                flat = TensorType((buffer.elements,), (1,), buffer.dtype)
+                types[buffer.name] = flat
+                lines.append(_allocate(buffer.name, flat, first))
+            for kernel in each.kernels:
+                lines += self._launch(kernel, types)
+        lines.append(f"  return {{{', '.join(_variable(name) for name in self.makes)}}};")
+        return "\n".join([*lines, "}"])
+
+    def _launch(self, kernel: Kernel, types: Mapping[str, TensorType]) -> list[str]:
+        if 0 in kernel.grid:
+            return []
+        pointers = [self._pointer(name, types, "const ") for name in kernel.reads]
+        pointers += [self._pointer(name, types, "") for name in kernel.writes]
+        words = str(kernel.grid[0]) if kernel.grid[1:] == (1, 1) else f"dim3({', '.join(map(str, kernel.grid))})"
+        how = f"{words}, {kernel.threads}, {kernel.shared_bytes}, stream"
+        return [f"  {kernel.name}<<<{how}>>>({', '.join(pointers)});", "  C10_CUDA_KERNEL_LAUNCH_CHECK();"]
+
+    def _pointer(self, name: str, types: Mapping[str, TensorType], const: str) -> str:
+        variable = self.variables.get(name, name)
+        dtype = types[variable].dtype
+        pointer = f"{_variable(variable)}.data_ptr<{_ATEN[dtype]}>()"
+        return f"reinterpret_cast<{const}{_CPP[dtype]}*>({pointer})" if dtype in _CPP else pointer
+
+
+def _variable(name: str) -> str:
+    return f"{name}_" if name in RESERVED else name
+
+
+def _take(name: str, type_: TensorType) -> str:
+    variable = _variable(name)
+    sizes, strides = _braced(type_.shape), _braced(type_.strides)
+    return (
+        f"  const torch::Tensor {variable} = laid({variable}_given, {sizes}, {strides}, torch::{_SCALAR[type_.dtype]});"
+    )
+
+
+def _allocate(name: str, type_: TensorType, like: str) -> str:
+    options = f"{like}.options().dtype(torch::{_SCALAR[type_.dtype]})"
+    sizes, strides = _braced(type_.shape), _braced(type_.strides)
+    return f"  torch::Tensor {_variable(name)} = torch::empty_strided({sizes}, {strides}, {options});"
+
+
+def _braced(numbers: Sequence[int]) -> str:
+    return f"{{{', '.join(map(str, numbers))}}}"

@@ -1,0 +1,145 @@
+"""Operators: what PyTorch is told about a fused step, so that autograd and torch.compile know it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from crucible.emission.host import Host
+from crucible.emission.lower import lowered_backward, lowered_forward
+from crucible.graph import TensorType
+from crucible.plan.steps import Fused
+
+_TORCH = {
+    "float32": "torch.float32",
+    "float64": "torch.float64",
+    "float16": "torch.float16",
+    "bfloat16": "torch.bfloat16",
+}
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A fused step with its host functions."""
+
+    step: Fused
+    forward: Host
+    backward: Host | None
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        return (self.forward,) if self.backward is None else (self.forward, self.backward)
+
+
+def operator(step: Fused, types: Mapping[str, TensorType]) -> Operator:
+    """The operator of a step; `types` are those of the tensors in memory."""
+    takes = {name: types[name] for name in step.reads}
+    makes = {step.result: step.type, **step.saved}
+    forward = Host(f"run_{step.name}", takes, makes, {}, dict(step.operands), lowered_forward(step))
+    return Operator(step, forward, _backward(step, takes) if step.wanted else None)
+
+
+def _backward(step: Fused, takes: Mapping[str, TensorType]) -> Host:
+    """Takes the gradient, then of the tensors and of what was saved those that it reads."""
+    found = lowered_backward(step)
+    read = {step.operands.get(name, name) for each in found.lowered for kernel in each.kernels for name in kernel.reads}
+    gradient = f"grad_{step.result}"
+    given = {gradient: step.type} | {name: type_ for name, type_ in {**takes, **step.saved}.items() if name in read}
+    makes = {f"grad_{name}": takes[step.operands[name]] for name in found.gradients}
+    return Host(f"run_{step.name}_backward", given, makes, found.partials, dict(step.operands), found.lowered)
+
+
+def registration(op: Operator) -> list[str]:
+    """Python: the operator's schema, its implementation, its shapes, its gradient."""
+    lines = _defined(op.forward, op.step.name)
+    if op.backward is None:
+        return lines
+    return [*lines, *_defined(op.backward, f"{op.step.name}_backward"), *_autograd(op.step, op.backward)]
+
+
+def _defined(host: Host, name: str) -> list[str]:
+    arguments = ", ".join(f"Tensor {each}" for each in host.takes)
+    results = ", ".join("Tensor" for _ in host.makes)
+    like = next(iter(host.takes))
+    fakes = [
+        f"{like}.new_empty_strided({_tuple(t.shape)}, {_tuple(t.strides)}, dtype=torch.{t.dtype})"
+        for t in host.makes.values()
+    ]
+    made = f"({results})" if len(host.makes) > 1 else results
+    given = ", ".join(host.takes)
+    call = f"kernels.{host.name}({given})"
+    return [
+        f'library.define("{name}({arguments}) -> {made}")',
+        "",
+        "",
+        f'@torch.library.impl(library, "{name}", "CompositeExplicitAutograd")',
+        f"def {host.name}({given}):",
+        f"    return {f'tuple({call})' if len(fakes) > 1 else f'{call}[0]'}",
+        "",
+        "",
+        f'@torch.library.register_fake(f"{{library.ns}}::{name}", lib=library)',
+        f"def {host.name}_shapes({given}):",
+        *_returned(fakes),
+        "",
+        "",
+    ]
+
+
+def _returned(values: list[str]) -> list[str]:
+    if len(values) == 1:
+        return [f"    return {values[0]}"]
+    return ["    return (", *(f"        {value}," for value in values), "    )"]
+
+
+def _autograd(step: Fused, backward: Host) -> list[str]:
+    kept = [name for name in backward.takes if name != f"grad_{step.result}"]
+    inputs = [name for name in kept if name in step.reads]
+    saved = [name for name in kept if name in step.saved]
+    outputs = (step.result, *step.saved)
+    lines = [f"def {step.name}_keeps(ctx, inputs, output):"]
+    if inputs:
+        lines.append(f"    {_unpacked(step.reads, inputs)} = inputs")
+    if saved:
+        lines.append(f"    {_unpacked(outputs, saved)} = output")
+    if step.saved:
+        first = len(outputs) - len(step.saved)
+        lines.append(f"    ctx.mark_non_differentiable(*output[{first}:])")
+    lines.append(f"    ctx.save_for_backward({', '.join((*inputs, *saved))})")
+    gradient = f"grad_{step.result}"
+    rest = ", *_" if step.saved else ""
+    lines += ["", "", f"def {step.name}_gradients(ctx, {gradient}{rest}):"]
+    given = f"{gradient}, *ctx.saved_tensors" if kept else gradient
+    call = f"operators.{step.name}_backward({given})"
+    gradients = [_gradient(step, name) for name in step.reads]
+    if gradients == list(backward.makes):
+        lines.append(f"    return {call}")
+    else:
+        lines += [f"    {', '.join(backward.makes)} = {call}", f"    return {', '.join(gradients)}"]
+    lines += [
+        "",
+        "",
+        "torch.library.register_autograd(",
+        f'    f"{{library.ns}}::{step.name}",',
+        f"    {step.name}_gradients,",
+        f"    setup_context={step.name}_keeps,",
+        "    lib=library,",
+        ")",
+        "",
+        "",
+    ]
+    return lines
+
+
+def _unpacked(all_: tuple[str, ...], wanted: list[str]) -> str:
+    names = [name if name in wanted else "_" for name in all_]
+    return ", ".join(names) + ("," if len(names) == 1 else "")
+
+
+def _gradient(step: Fused, tensor: str) -> str:
+    """The gradient of a tensor: of all operands that read it."""
+    names = [f"grad_{name}" for name in step.wanted if step.operands[name] == tensor]
+    return " + ".join(names) or "None"
+
+
+def _tuple(numbers: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, numbers))}{',' if len(numbers) == 1 else ''})"

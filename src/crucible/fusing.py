@@ -1,0 +1,122 @@
+"""The writer's front door: from a module, or a task, to its fused replacement."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import hashlib
+import importlib.util
+import sys
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from crucible import store
+from crucible.capture import trace
+from crucible.emission.file import emit
+from crucible.errors import DeviceError
+from crucible.judge.reference import Reference
+from crucible.plan.planner import fuse as plan
+from crucible.task import Task
+
+_LOADERS = {False: "torch.utils.cpp_extension", True: "crucible.emulator"}
+_Key = tuple[Any, ...]
+
+
+def write(task: Task, seed: int = 0) -> str:
+    """A Python file with `ModelNew` for a task, at its sizes and in its mode: CUDA C++ and operators of PyTorch.
+
+    Runs the reference's text in this process to trace its module. Raises CaptureError for what cannot be traced or
+    written, TaskError for a reference that fails.
+    """
+    reference = Reference(
+        task.source, str(task.path), task.sizes, mode=task.mode, seed=seed, device=torch.device("cpu")
+    )
+    graph = trace(reference.model, reference.inputs(seed))
+    return emit(plan(graph), task.name, task.source)
+
+
+def plan_of(text: str) -> str:
+    """The plan in words, from a written file."""
+    return ast.get_docstring(ast.parse(text)) or ""
+
+
+def fuse(module: nn.Module, *inputs: Any, emulate: bool = False) -> nn.Module:
+    """A module that computes the same with fused kernels; a drop-in for `module`, with whose parameters it works.
+
+    It is written for these inputs (their shapes, dtypes and layouts) and the module's mode at once; for other shapes,
+    dtypes or modes when they come. Inputs of another layout are copied. Kernels need a GPU, or `emulate=True`: then
+    they run on the CPU, slowly, with every fault named. Raises CaptureError for what cannot be traced or written,
+    DeviceError where inputs are not on a GPU.
+    """
+    fused = copy.copy(module)
+    kind = type(f"Fused{type(module).__name__}", (_Fused, type(module)), {})
+    fused.__dict__ = {**module.__dict__, "_emulate": emulate, "_written": {}}
+    fused.__class__ = kind
+    fused._write(inputs)  # type: ignore[operator]
+    return fused
+
+
+class _Fused(nn.Module):
+    """What a fused module is beside its own class."""
+
+    _emulate: bool
+    _written: dict[_Key, Callable[..., Any]]
+
+    def forward(self, *inputs: Any) -> Any:
+        """What the module computes. Inputs of another form than seen before take a build, tens of seconds."""
+        written = self._written.get(_key(self.training, inputs))
+        if written is None:
+            written = self._write(inputs)
+        return written(self, *inputs)
+
+    def _write(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+        _check_device(inputs, self._emulate)
+        plain = copy.copy(self)
+        plain.__class__ = type(self).__mro__[2]
+        with torch.enable_grad():
+            graph = trace(plain, inputs)
+        text = emit(plan(graph), type(plain).__name__.lower(), loader=_LOADERS[self._emulate])
+        written: Callable[..., Any] = _imported(text).forward
+        self._written[_key(self.training, inputs)] = written
+        return written
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> nn.Module:
+        """Parameters are copied, what was written for them is shared."""
+        new = self.__class__.__new__(self.__class__)
+        memo[id(self)] = new
+        own = {name: value for name, value in self.__dict__.items() if name != "_written"}
+        new.__dict__ = {**copy.deepcopy(own, memo), "_written": dict(self._written)}
+        return new
+
+
+def _key(training: bool, inputs: Sequence[Any]) -> _Key:
+    each = ((tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else (type(x).__name__, x) for x in inputs)
+    return (training, *each)
+
+
+def _check_device(inputs: Sequence[Any], emulate: bool) -> None:
+    wanted = "cpu" if emulate else "cuda"
+    for place, given in enumerate(inputs):
+        if isinstance(given, torch.Tensor) and given.device.type != wanted:
+            how = "is for tensors on the CPU" if emulate else "on the CPU needs emulate=True; else move it to a GPU"
+            raise DeviceError(f"fuse: input {place} is on {given.device}: emulate={emulate} {how}")
+
+
+def _imported(text: str) -> types.ModuleType:
+    """The written file as a module, once for each text; it stays on disk for who wants to read it."""
+    name = f"fused_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    path = Path(store.home()) / "fused" / f"{name}.py"
+    store.write_text(path, text)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[name] = module  # torch.compile looks functions up there
+    return module

@@ -1,0 +1,139 @@
+"""Lazy values over one space: broadcasting, as PyTorch does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from crucible.plan.lazy import CannotJoin, Dims, Lazy, Shape, scalar, split, whole
+from crucible.write.expression import Expr, constant, substitute, tensor
+from crucible.write.program import Operand
+
+
+def expanded(value: Lazy, shape: Sequence[int]) -> Lazy:
+    """The value, its dims of size 1 repeated. Raises CannotJoin."""
+    extent = replace(scalar(constant(0.0), value.dtype), space=tuple(shape), dims=whole(shape))
+    return joined((value, extent))[0]
+
+
+def joined(values: Sequence[Lazy]) -> tuple[Lazy, ...]:
+    """The values over one space and of one shape. Raises CannotJoin where one of them must be computed first: two
+    different reductions or pools, or dims that were made up in other ways."""
+    rank = max(len(value.dims) for value in values)
+    work = [replace(value, dims=((),) * (rank - len(value.dims)) + value.dims) for value in values]
+    for j in range(rank):
+        _refine(work, j)
+    sizes = [_one_of({tuple(v.space[d] for d in v.dims[j]) for v in work}) for j in range(rank)]
+    hidden = _one_of({tuple(v.space[d] for d in _hidden(v)) for v in work})
+    starts = [sum(map(len, sizes[:j])) for j in range(rank + 1)]
+    dims = tuple(tuple(range(starts[j], starts[j + 1])) for j in range(rank))
+    space = (*(n for group in sizes for n in group), *hidden)
+    places = [_places(value, dims, starts[-1]) for value in work]
+    found = [_moved(value, space, dims, place) for value, place in zip(work, places, strict=True)]
+    return _with_own_names(_in_one_context(found, work, places))
+
+
+def merged(values: Sequence[Lazy], expr: Expr, dtype: str) -> Lazy:
+    """A value computed from joined ones."""
+    operands = {operand.name: operand for value in values for operand in value.operands}
+    reductions = {reduction.name: reduction for value in values for reduction in value.reductions}
+    return replace(
+        next((value for value in values if value.pooling is not None), values[0]),
+        operands=tuple(operands.values()),
+        reductions=tuple(reductions.values()),
+        tensors={name: held for value in values for name, held in value.tensors.items()},
+        expr=expr,
+        dtype=dtype,
+    )
+
+
+def combined(build: Callable[..., Expr], *values: Lazy) -> Lazy:
+    """A value computed from others, element by element. Raises CannotJoin."""
+    common = joined(values)
+    return merged(common, build(*(value.expr for value in common)), values[0].dtype)
+
+
+def _refine(values: list[Lazy], j: int) -> None:
+    """Cuts the parts of dim j of the shape until they have the same sizes in all values that have any."""
+    place = 0
+    while sizes := [v.space[v.dims[j][place]] for v in values if place < len(v.dims[j])]:
+        for i, value in enumerate(values):
+            if place < len(value.dims[j]) and value.space[value.dims[j][place]] != min(sizes):
+                values[i] = split(value, value.dims[j][place], min(sizes))
+        place += 1
+
+
+def _one_of(found: set[tuple[int, ...]]) -> tuple[int, ...]:
+    """The sizes on which all agree that have any."""
+    some = found - {()}
+    if len(some) > 1:
+        raise CannotJoin
+    return some.pop() if some else ()
+
+
+def _hidden(value: Lazy) -> list[int]:
+    """Columns that are no dims of the value any more."""
+    shown = {d for group in value.dims for d in group}
+    return [d for d in sorted(value.columns) if d not in shown]
+
+
+def _places(value: Lazy, dims: Dims, first_hidden: int) -> dict[int, int]:
+    """For each dim of the value's space that counts, the dim of the common one."""
+    pairs = {d: place for own, common in zip(value.dims, dims, strict=True) for d, place in zip(own, common)}  # noqa: B905 - those of size 1 have none
+    return pairs | {d: first_hidden + i for i, d in enumerate(_hidden(value))}
+
+
+def _moved(value: Lazy, space: Shape, dims: Dims, places: Mapping[int, int]) -> Lazy:
+    operands = tuple(replace(o, strides=_along(o.strides, len(space), places)) for o in value.operands)
+    columns = frozenset(places[d] for d in value.columns)
+    return replace(value, space=space, dims=dims, operands=operands, columns=columns)
+
+
+def _along(strides: Shape, rank: int, places: Mapping[int, int]) -> Shape:
+    moved = [0] * rank
+    for dim, place in places.items():
+        moved[place] = strides[dim]
+    return tuple(moved)
+
+
+def _in_one_context(found: Sequence[Lazy], before: Sequence[Lazy], places: Sequence[Mapping[int, int]]) -> list[Lazy]:
+    """All with the columns of those that have any, and one pool at most."""
+    columns = {value.columns for value in found if value.reductions}
+    pools = {id(value.pooling) for value in found if value.pooling is not None}
+    if len(columns) > 1 or len(pools) > 1 or (columns and pools):
+        raise CannotJoin
+    common = columns.pop() if columns else frozenset[int]()
+    covered = {p for old, pairs in zip(before, places, strict=True) for d, p in pairs.items() if old.is_seen(d)}
+    per_row = bool(common) and not common & covered
+    if not per_row and not common <= covered:
+        raise CannotJoin
+    return [replace(value, columns=common, per_row=per_row) for value in found]
+
+
+def _with_own_names(values: Sequence[Lazy]) -> tuple[Lazy, ...]:
+    """A tensor that is read in two ways (a matrix and its transpose) gets a second name."""
+    taken: dict[str, Operand] = {}
+    return tuple(_renamed(value, taken) for value in values)
+
+
+def _renamed(value: Lazy, taken: dict[str, Operand]) -> Lazy:
+    for operand in value.operands:
+        name, number = operand.name, 1
+        while taken.setdefault(name, replace(operand, name=name)).strides != operand.strides:
+            number += 1
+            name = f"{value.tensors[operand.name]}_{number}"
+        if name != operand.name:
+            value = _with_name(value, operand, name)
+    return value
+
+
+def _with_name(value: Lazy, operand: Operand, name: str) -> Lazy:
+    new = {operand.leaf: tensor(name, operand.dtype)}
+    tensors = {(name if each == operand.name else each): held for each, held in value.tensors.items()}
+    return replace(
+        value,
+        operands=tuple(replace(o, name=name) if o is operand else o for o in value.operands),
+        tensors=tensors,
+        reductions=tuple(replace(r, expr=substitute(r.expr, new)) for r in value.reductions),
+        expr=substitute(value.expr, new),
+    )

@@ -1,0 +1,144 @@
+"""Values that are not computed yet: an expression over a space, waiting for what else joins the same kernel.
+
+A lazy value has the shape that PyTorch gives it, and a space in which it is computed. Each dim of its shape is a
+product of dims of the space, so views and transpositions are free; what a reduction takes away stays in the space as
+columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from crucible.write.expression import Expr, tensor
+from crucible.write.pool import Window
+from crucible.write.program import Operand, Reduction
+
+Shape = tuple[int, ...]
+Dims = tuple[tuple[int, ...], ...]
+
+
+class CannotJoin(Exception):
+    """Two values need different spaces, so one of them must be computed first. Never leaves this room."""
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """A pool that a lazy value is computed from."""
+
+    name: str
+    """Of the operand that stands for the pool's value."""
+    kind: str
+    """`max` or `avg`."""
+    before: Lazy
+    """What it pools: (outer dims, spatial dims)."""
+    windows: tuple[Window, ...]
+    count_include_pad: bool
+    divisor: int | None
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """One value."""
+
+    space: Shape
+    dims: Dims
+    """For each dim of the value the dims of the space that make it up, outermost first; none for one of size 1."""
+    operands: tuple[Operand, ...]
+    """Tensors it reads, over the space; names are those of tensors in memory, or stand for one (see `tensors`)."""
+    expr: Expr
+    """Reads operands as tensors and reductions as parameters."""
+    dtype: str
+    tensors: Mapping[str, str]
+    """For each operand the tensor in memory that it reads."""
+    columns: frozenset[int] = frozenset()
+    """Dims of the space over which its reductions run."""
+    reductions: tuple[Reduction, ...] = ()
+    per_row: bool = False
+    """Whether it has one element for each row: columns then count as dims of size 1."""
+    pooling: Pooling | None = None
+
+    @property
+    def shape(self) -> Shape:
+        return tuple(math.prod(self.space[d] for d in group if self.is_seen(d)) for group in self.dims)
+
+    def is_seen(self, dim: int) -> bool:
+        """Whether elements of the value differ along this dim of the space."""
+        return not (self.per_row and dim in self.columns)
+
+    def row_dims(self) -> tuple[int, ...]:
+        return tuple(d for d in range(len(self.space)) if d not in self.columns)
+
+
+def leaf(name: str, shape: Sequence[int], strides: Sequence[int], dtype: str) -> Lazy:
+    """A tensor in memory."""
+    laid = tuple(0 if n == 1 else s for n, s in zip(shape, strides, strict=True))
+    operand = Operand(name, dtype, laid)
+    dims = whole(shape)
+    return Lazy(tuple(shape), dims, (operand,), tensor(name, dtype), dtype, {name: name})
+
+
+def whole(shape: Sequence[int]) -> Dims:
+    """Dims of a value whose space is its own shape."""
+    return tuple((d,) if size != 1 else () for d, size in enumerate(shape))
+
+
+def scalar(expr: Expr, dtype: str) -> Lazy:
+    """A number, or an expression of nothing."""
+    return Lazy((), (), (), expr, dtype, {})
+
+
+def split(value: Lazy, dim: int, outer: int) -> Lazy:
+    """Dim `dim` of the space becomes two, of `outer` and the rest. Raises CannotJoin where that does not divide it."""
+    size = value.space[dim]
+    if outer <= 0 or size % outer:
+        raise CannotJoin
+    inner = size // outer
+    space = (*value.space[:dim], outer, inner, *value.space[dim + 1 :])
+
+    def groups(group: Iterable[int]) -> tuple[int, ...]:
+        return tuple(x for d in group for x in ((d, d + 1) if d == dim else (d + (d > dim),)))
+
+    operands = tuple(
+        replace(o, strides=(*o.strides[:dim], o.strides[dim] * inner, *o.strides[dim:])) for o in value.operands
+    )
+    columns = frozenset(groups(value.columns))
+    return replace(value, space=space, dims=tuple(map(groups, value.dims)), operands=operands, columns=columns)
+
+
+def permuted(value: Lazy, order: Sequence[int]) -> Lazy:
+    """The value with its dims in another order."""
+    return replace(value, dims=tuple(value.dims[d] for d in order))
+
+
+def unsqueezed(value: Lazy, at: int) -> Lazy:
+    return replace(value, dims=(*value.dims[:at], (), *value.dims[at:]))
+
+
+def squeezed(value: Lazy, at: Iterable[int]) -> Lazy:
+    """Without those of the dims `at` that are of size 1."""
+    gone = {d for d in at if value.shape[d] == 1}
+    return replace(value, dims=tuple(group for d, group in enumerate(value.dims) if d not in gone))
+
+
+def reshaped(value: Lazy, shape: Sequence[int]) -> Lazy:
+    """The value with its elements, in their order, in another shape. Raises CannotJoin where dims of the space do not
+    divide that way."""
+    if value.per_row:
+        value = replace(value, dims=tuple(tuple(d for d in group if value.is_seen(d)) for group in value.dims))
+    pending = [d for group in value.dims for d in group]
+    dims: list[tuple[int, ...]] = []
+    for size in shape:
+        group: list[int] = []
+        while size > 1:
+            dim = pending.pop(0)
+            if value.space[dim] > size or size % value.space[dim]:
+                value = split(value, dim, size)
+                pending = [dim + 1, *(d + (d > dim) for d in pending)]
+                dims = [tuple(d + (d > dim) for d in each) for each in dims]
+                group = [d + (d > dim) for d in group]
+            group.append(dim)
+            size //= value.space[dim]
+        dims.append(tuple(group))
+    return replace(value, dims=tuple(dims))

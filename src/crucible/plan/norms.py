@@ -1,0 +1,56 @@
+"""The parts of norms that are no reductions: shapes, statistics that are given, weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crucible.plan.join import combined
+from crucible.plan.lazy import Lazy, reshaped
+
+_EPS = {"float32": 2.0**-23, "float64": 2.0**-52, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+
+
+def default_eps(dtype: str) -> float:
+    """What PyTorch's rms_norm takes where none is given: of the input's dtype, of float32 for the narrow ones."""
+    return _EPS[dtype] if dtype == "float64" else _EPS["float32"]
+
+
+def trailing(value: Lazy, shape: Sequence[int]) -> list[int]:
+    """The dims of a normalized_shape; raises NotImplementedError where there is nothing to normalise over."""
+    if math.prod(shape) == 1:
+        raise NotImplementedError("a norm over one element")
+    return list(range(len(value.dims) - len(shape), len(value.dims)))
+
+
+def grouped(value: Lazy, groups: int) -> Lazy:
+    """(batch, channels, ...) as (batch, groups, channels of a group, ...)."""
+    batch, channels, *rest = value.shape
+    return reshaped(value, (batch, groups, channels // groups, *rest))
+
+
+def of_channels(value: Lazy, rank: int) -> Lazy:
+    """A tensor with an element for each channel, as it broadcasts over (batch, channels, ...)."""
+    return reshaped(value, [value.shape[0] if d == 1 else 1 for d in range(rank)])
+
+
+def scaled(value: Lazy, weight: Lazy | None, bias: Lazy | None) -> Lazy:
+    """The affine end of a norm; weight and bias broadcast as they are."""
+    if weight is not None:
+        value = combined(lambda x, w: x * w, value, weight)
+    return value if bias is None else combined(lambda x, b: x + b, value, bias)
+
+
+def scaled_channels(value: Lazy, weight: Lazy | None, bias: Lazy | None) -> Lazy:
+    rank = len(value.dims)
+    both = [None if each is None else of_channels(each, rank) for each in (weight, bias)]
+    return scaled(value, *both)
+
+
+def with_statistics(args: Mapping[str, Any]) -> Lazy:
+    """Batch norm with given mean and variance: per channel a factor and a term, which parameters alone decide."""
+    value, rank, eps = args["input"], len(args["input"].dims), args["eps"]
+    mean, variance = (of_channels(args[name], rank) for name in ("running_mean", "running_var"))
+    normal = combined(lambda x, m, v: (x - m) * (v + eps).rsqrt(), value, mean, variance)
+    return scaled_channels(normal, args.get("weight"), args.get("bias"))

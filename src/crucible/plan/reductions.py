@@ -1,0 +1,111 @@
+"""Reductions, softmaxes and norms as lazy values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from crucible.plan.join import combined
+from crucible.plan.lazy import CannotJoin, Lazy
+from crucible.write.program import Reduction
+
+Names = Callable[[str], str]
+"""Gives a name that no value has, from the one that is wanted."""
+
+
+def reduced(
+    value: Lazy,
+    dims: Iterable[int],
+    kind: str,
+    name: str,
+    *,
+    still: Iterable[str] = (),
+    constant: bool = False,
+) -> Lazy:
+    """A sum or maximum over dims, which stay as dims of size 1. Raises CannotJoin where the value was reduced over
+    others before."""
+    columns = frozenset(d for dim in dims for d in value.dims[dim])
+    if value.pooling is not None or value.per_row or (value.reductions and value.columns != columns) or not columns:
+        raise CannotJoin
+    reduction = Reduction(name, kind, value.expr, frozenset(still), constant)
+    return replace(value, columns=columns, reductions=(*value.reductions, reduction), expr=reduction.leaf, per_row=True)
+
+
+def without(value: Lazy, dims: Sequence[int], rank: int) -> Lazy:
+    """Without reduced dims."""
+    gone = {dim % rank for dim in dims}
+    return replace(value, dims=tuple(group for d, group in enumerate(value.dims) if d not in gone))
+
+
+def count(value: Lazy, dims: Iterable[int]) -> int:
+    """How many elements are reduced to one."""
+    return math.prod(value.shape[dim] for dim in dims)
+
+
+def total(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
+    return reduced(value, dims, "sum", names("total"))
+
+
+def mean(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
+    share = 1 / count(value, dims)
+    return combined(lambda x: x * share, reduced(value, dims, "sum", names("total")))
+
+
+def amax(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
+    return reduced(value, dims, "max", names("largest"))
+
+
+def amin(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
+    negative = combined(lambda x: -x, value)
+    return combined(lambda x: -x, reduced(negative, dims, "max", names("least")))
+
+
+def _shifted(value: Lazy, dims: Sequence[int], names: Names) -> tuple[Lazy, Lazy, Lazy]:
+    """The largest of each row, the exponentials of what is below it, and their sum."""
+    largest = reduced(value, dims, "max", names("largest"), constant=True)
+    exponentials = combined(lambda x, m: (x - m).exp(), value, largest)
+    return largest, exponentials, reduced(exponentials, dims, "sum", names("total"))
+
+
+def softmax(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
+    _, exponentials, sum_ = _shifted(value, dims, names)
+    return combined(lambda e, s: e * (1.0 / s), exponentials, sum_)
+
+
+def log_softmax(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
+    largest, _, sum_ = _shifted(value, dims, names)
+    return combined(lambda x, m, s: x - m - s.log(), value, largest, sum_)
+
+
+def logsumexp(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
+    largest, _, sum_ = _shifted(value, dims, names)
+    return combined(lambda m, s: m + s.log(), largest, sum_)
+
+
+def centered(value: Lazy, dims: Sequence[int], names: Names) -> tuple[Lazy, Lazy]:
+    """The value less its mean, and the sum of squares of that."""
+    average = mean(value, dims, names)
+    less = combined(lambda x, m: x - m, value, average)
+    squares = combined(lambda x: x.square(), less)
+    still = [reduction.name for reduction in average.reductions]
+    return less, reduced(squares, dims, "sum", names("squares"), still=still)
+
+
+def variance(value: Lazy, dims: Sequence[int], names: Names, correction: float = 1.0) -> Lazy:
+    share = 1 / max(count(value, dims) - correction, 0.0)
+    return combined(lambda s: s * share, centered(value, dims, names)[1])
+
+
+def normalised(value: Lazy, dims: Sequence[int], eps: float, names: Names) -> Lazy:
+    """Mean 0 and variance 1 over dims."""
+    less, squares = centered(value, dims, names)
+    share = 1 / count(value, dims)
+    return combined(lambda x, s: x * (s * share + eps).rsqrt(), less, squares)
+
+
+def rms_normalised(value: Lazy, dims: Sequence[int], eps: float, names: Names) -> Lazy:
+    """Mean square 1 over dims."""
+    squares = reduced(combined(lambda x: x.square(), value), dims, "sum", names("squares"))
+    share = 1 / count(value, dims)
+    return combined(lambda x, s: x * (s * share + eps).rsqrt(), value, squares)

@@ -1,0 +1,250 @@
+"""What each operation of PyTorch is as a lazy value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from crucible.graph import Argument, Operation, Ref
+from crucible.plan import norms, pools, reductions
+from crucible.plan.join import combined, expanded, joined, merged
+from crucible.plan.lazy import Lazy, permuted, reshaped, squeezed, unsqueezed
+from crucible.plan.vocabulary import CONDITIONS, POINTWISE
+from crucible.write.expression import where
+
+BIASED = frozenset({"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "linear"})
+"""They take a bias for each channel, which is theirs to add last."""
+Names = Callable[[str], str]
+
+
+def apply(operation: Operation, lazy: Callable[[str], Lazy], names: Names) -> Lazy | None:
+    """The value of an operation; None where it stays with PyTorch. Raises CannotJoin where some operand must be
+    computed first."""
+    args = {name: _given(argument, lazy) for name, argument in operation.args.items()}
+    try:
+        if operation.kind in POINTWISE:
+            return _pointwise(operation, args)
+        rule = RULES.get(operation.kind)
+        return rule(operation, args, names) if rule else None
+    except NotImplementedError:
+        return None
+
+
+def is_fusable(kind: str) -> bool:
+    """Whether a rule exists; it may still refuse some arguments."""
+    return kind in POINTWISE or kind in RULES
+
+
+def is_view(kind: str) -> bool:
+    return kind in VIEWS
+
+
+def noun(kind: str) -> str:
+    """What an operator's name says for an operation: of a convolution it has the bias."""
+    return "bias" if kind in BIASED else kind.strip("_")
+
+
+def channel_dim(operation: Operation) -> int:
+    """Where the channels of a biased operation's output are."""
+    rank = len(operation.outputs[0].tensor.shape)
+    spatial = 0 if operation.kind == "linear" else int(operation.kind[-2])
+    return rank - 1 - spatial
+
+
+def why_called(operation: Operation) -> str:
+    """Words for the plan."""
+    if operation.kind in BIASED or operation.kind in MATRIX_PRODUCTS:
+        return "a matrix product"
+    return "a view" if operation.kind in VIEWS else "not covered"
+
+
+MATRIX_PRODUCTS = frozenset({"matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "convolution"})
+
+
+def _given(argument: Argument, lazy: Callable[[str], Lazy]) -> Any:
+    if isinstance(argument, Ref):
+        return lazy(argument.name)
+    return tuple(_given(item, lazy) for item in argument) if isinstance(argument, tuple) else argument
+
+
+def _pointwise(operation: Operation, args: Mapping[str, Any]) -> Lazy | None:
+    """Operands broadcast, conditions count as 0 and 1 where numbers are asked for."""
+    own = {name: arg for name, arg in args.items() if isinstance(arg, Lazy)}
+    if operation.kind == "prelu" and own["weight"].shape != (1,):
+        rank = len(own["self"].shape)
+        own["weight"] = reshaped(own["weight"], [own["weight"].shape[0] if d == 1 else 1 for d in range(rank)])
+    common = joined(list(own.values()))
+    logical = operation.kind in CONDITIONS | {"where", "masked_fill"}
+    exprs = {}
+    for name, value in zip(own, common, strict=True):
+        is_condition = value.dtype == "bool"
+        exprs[name] = where(value.expr, 1.0, 0.0) if is_condition and not logical else value.expr
+    rest = {name: arg for name, arg in args.items() if name not in own}
+    expr = POINTWISE[operation.kind](**exprs, **rest)
+    return merged(common, expr, operation.outputs[0].tensor.dtype)
+
+
+# views
+
+
+def _reshape(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    return reshaped(args["self"], operation.outputs[0].tensor.shape)
+
+
+def _same(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    return args["self"]  # type: ignore[no-any-return]
+
+
+def _permute(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    rank = len(args["self"].dims)
+    return permuted(args["self"], [d % rank for d in args["dims"]])
+
+
+def _transpose(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    rank = len(args["self"].dims)
+    order = list(range(rank))
+    a, b = (args["dim0"] % rank, args["dim1"] % rank) if "dim0" in args else (0, rank - 1)
+    order[a], order[b] = order[b], order[a]
+    return permuted(args["self"], order)
+
+
+def _unsqueeze(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    return unsqueezed(args["self"], args["dim"] % (len(args["self"].dims) + 1))
+
+
+def _squeeze(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    rank = len(args["self"].dims)
+    dims = args.get("dim", tuple(range(rank)))
+    return squeezed(args["self"], [d % rank for d in (dims if isinstance(dims, tuple) else (dims,))])
+
+
+def _expand(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    return expanded(args["self"], operation.outputs[0].tensor.shape)
+
+
+VIEWS: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
+    **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "_unsafe_view"), _reshape),
+    **dict.fromkeys(("contiguous", "clone", "alias", "dropout"), _same),
+    "permute": _permute,
+    **dict.fromkeys(("transpose", "t"), _transpose),
+    "unsqueeze": _unsqueeze,
+    "squeeze": _squeeze,
+    **dict.fromkeys(("expand", "expand_as"), _expand),
+}
+
+
+# reductions
+
+
+def _dims(value: Lazy, given: Any) -> list[int]:
+    rank = len(value.dims)
+    if given is None or given == ():
+        return list(range(rank))
+    return [d % rank for d in (given if isinstance(given, tuple) else (given,))]
+
+
+def _reduction(over: Callable[[Lazy, Sequence[int], Names], Lazy]) -> Callable[..., Lazy]:
+    """Of dims of more than one element; the others are left alone."""
+
+    def rule(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+        value = _as_asked(args["self"], args.get("dtype"))
+        dims = _dims(value, args.get("dim"))
+        made = over(value, [d for d in dims if value.shape[d] > 1], names)
+        return made if args.get("keepdim") else reductions.without(made, dims, len(made.dims))
+
+    return rule
+
+
+def _along(over: Callable[[Lazy, Sequence[int], Names], Lazy]) -> Callable[..., Lazy]:
+    def rule(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+        value = _as_asked(args["self"], args.get("dtype"))
+        return over(value, _dims(value, args["dim"]), names)
+
+    return rule
+
+
+def _as_asked(value: Lazy, dtype: str | None) -> Lazy:
+    if value.dtype == "bool" or dtype not in (None, "float32", value.dtype):
+        raise NotImplementedError(f"{value.dtype} reduced as {dtype}")
+    return value
+
+
+def _variance(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    correction = args.get("correction")
+    if correction is None:
+        correction = float(args.get("unbiased", True))
+
+    def over(value: Lazy, dims: Sequence[int], new: Names) -> Lazy:
+        found = reductions.variance(value, dims, new, correction)
+        return combined(lambda v: v.sqrt(), found) if operation.kind == "std" else found
+
+    return _reduction(over)(operation, args, names)
+
+
+def _norm(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    if args.get("ord", 2) != 2:
+        raise NotImplementedError(f"a norm of order {args['ord']}")
+
+    def over(value: Lazy, dims: Sequence[int], new: Names) -> Lazy:
+        squares = combined(lambda x: x.square(), value)
+        return combined(lambda s: s.sqrt(), reductions.total(squares, dims, new))
+
+    return _reduction(over)(operation, args, names)
+
+
+# norms with weights
+
+
+def _layer_norm(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    dims = norms.trailing(args["input"], args["normalized_shape"])
+    value = reductions.normalised(args["input"], dims, args["eps"], names)
+    return norms.scaled(value, args.get("weight"), args.get("bias"))
+
+
+def _rms_norm(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    eps = norms.default_eps(args["input"].dtype) if args.get("eps") is None else args["eps"]
+    dims = norms.trailing(args["input"], args["normalized_shape"])
+    return norms.scaled(reductions.rms_normalised(args["input"], dims, eps, names), args.get("weight"), None)
+
+
+def _group_norm(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    value = args["input"]
+    groups = norms.grouped(value, args["num_groups"])
+    normal = reductions.normalised(groups, range(2, len(groups.dims)), args["eps"], names)
+    return norms.scaled_channels(reshaped(normal, value.shape), args.get("weight"), args.get("bias"))
+
+
+def _instance_norm(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    value = args["input"]
+    if not args["use_input_stats"] or args.get("running_mean") is not None:
+        raise NotImplementedError("instance_norm with running statistics")
+    normal = reductions.normalised(value, range(2, len(value.dims)), args["eps"], names)
+    return norms.scaled_channels(normal, args.get("weight"), args.get("bias"))
+
+
+def _batch_norm(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    if args["training"] or args.get("running_mean") is None:
+        raise NotImplementedError("batch_norm in training")
+    return norms.with_statistics(args)
+
+
+RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
+    **VIEWS,
+    "sum": _reduction(reductions.total),
+    "mean": _reduction(reductions.mean),
+    "amax": _reduction(reductions.amax),
+    "amin": _reduction(reductions.amin),
+    "logsumexp": _reduction(reductions.logsumexp),
+    "var": _variance,
+    "std": _variance,
+    "linalg_vector_norm": _norm,
+    "softmax": _along(reductions.softmax),
+    "log_softmax": _along(reductions.log_softmax),
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _group_norm,
+    "instance_norm": _instance_norm,
+    "batch_norm": _batch_norm,
+    **pools.RULES,
+}
+"""By plain name. A rule raises NotImplementedError for arguments that it does not cover."""

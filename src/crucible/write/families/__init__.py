@@ -1,0 +1,1 @@
+"""Families: how programs become kernels. `lower` is the way in."""

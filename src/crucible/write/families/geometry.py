@@ -1,0 +1,173 @@
+"""How the work of a program is laid out over blocks and threads, and why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from crucible.write.families.layout import ITEM_BYTES, index_type, runs_along_rows, vector_width, wide
+from crucible.write.families.passes import heavy, kept, loaded, passes
+from crucible.write.program import Program
+
+WARP = 32
+WORDS = 32
+"""Registers of a thread for values that are loaded or kept: with addresses and arithmetic that comes to about 64,
+with which 1024 threads fit on a multiprocessor."""
+LOADS = 4
+"""Loads of a thread that are under way at once, over all operands. A multiprocessor needs about 20 KB under way
+(4.25 TB/s x 600 ns / 132): a thousand threads with two loads of 16 bytes are enough, half full as well."""
+BLOCK = 256
+SHARED_BYTES = 16 * 1024
+"""For what groups of threads exchange; twice that, since there are two instances of a kernel."""
+LEAST_RUN_BYTES = 64
+"""What a group reads in a row when there are too few rows for wider blocks: two sectors."""
+LEAST_COLUMNS = 256
+"""Along rows, columns below which it does not pay to give another block a part of them."""
+THREADS = 1024
+"""Of a multiprocessor, below which too little is under way."""
+LEAST_CHUNK = 8192
+"""Elements below which it does not pay to give another block a part of a row."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Who computes what.
+
+    A thread takes `packs` packs of `vector` neighbours at once, which is a tile. Along columns, `team` threads share
+    a row and a block has threads / team rows. Along rows, a pack is of neighbouring rows; `team` groups of threads
+    share the columns.
+    """
+
+    along: Literal["rows", "columns"]
+    vector: int
+    threads: int
+    """Of a block."""
+    team: int
+    packs: int
+    looped: bool
+    """Whether a thread takes tile after tile, and every pass reads anew."""
+    chunks: int
+    """Blocks that share a row."""
+    chunk: int
+    """Columns of one of them."""
+    index: str
+    """The type of indices."""
+
+    @property
+    def lanes(self) -> int:
+        """Threads along rows."""
+        return self.threads // self.team
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of a block."""
+        return self.lanes * (self.vector if self.along == "rows" else 1)
+
+    @property
+    def tile(self) -> int:
+        """Columns that a team takes at once."""
+        return self.team * self.packs * (self.vector if self.along == "columns" else 1)
+
+    def blocks(self, rows: int) -> int:
+        return math.ceil(rows / self.block_rows) * self.chunks
+
+
+def power_of_two(at_least: float) -> int:
+    """The smallest that is."""
+    return 1 << max(0, math.ceil(math.log2(max(at_least, 1))))
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a program asks of a thread, in registers for each element it holds."""
+
+    loads: int
+    """Operands read in the pass that reads the most."""
+    held: int
+    """Values held at once, where rows stay in registers."""
+
+    @staticmethod
+    def of(program: Program) -> Needs:
+        steps, between = passes(program), kept(program)
+        wide = 2 if program.precision == "float64" else 1
+        traffic = set(heavy(program))
+        loads = [max(1, len(traffic & set(loaded(program, step.roots)))) for step in steps]
+        keeps = [len(values) for values in between]
+        return Needs(max(loads), wide * max(loads[0], *keeps, 1))  # what was loaded first is kept in the same place
+
+
+def choose(program: Program, sms: int, may_split: bool = True) -> Geometry:
+    """The geometry of a tidied, ordered program with at least one element."""
+    if not program.reductions:
+        return _pointwise(program, sms)
+    along_rows = program.rows > 0 and runs_along_rows(program)
+    return _along_rows(program, sms, may_split) if along_rows else _along_columns(program, sms, may_split)
+
+
+def _pointwise(program: Program, sms: int) -> Geometry:
+    """A tile for each block; smaller tiles where there would be too few blocks."""
+    count, vector = program.column_count, vector_width(program, along_rows=False)
+    packs = max(1, LOADS // Needs.of(program).loads)
+    while packs > 1 and count < sms * THREADS * vector * packs:
+        packs //= 2
+    tile = BLOCK * vector * packs
+    return Geometry("columns", vector, BLOCK, BLOCK, packs, False, math.ceil(count / tile), tile, index_type(program))
+
+
+def _along_columns(program: Program, sms: int, may_split: bool) -> Geometry:
+    needs, vector = Needs.of(program), vector_width(program, along_rows=False)
+    rows, columns, index = program.row_count, program.column_count, index_type(program)
+    single = len(passes(program)) == 1
+    largest = 256 if single else 1024
+    team = _team(rows, math.ceil(columns / vector), sms, WORDS // (vector * needs.held) or 1, largest)
+    packs = math.ceil(columns / (vector * team))
+    if packs * vector * needs.held <= WORDS or packs == 1:
+        return Geometry("columns", vector, team if team > WARP else 128, team, packs, False, 1, columns, index)
+    packs = max(1, LOADS // needs.loads)
+    chunks, team = 1, BLOCK
+    if may_split and rows < 4 * sms:
+        chunks = min(math.ceil(8 * sms / rows), columns // LEAST_CHUNK)
+    if chunks <= 1:
+        team = 1024 if rows < 2 * sms and columns >= 4096 * vector else 512 if rows < 8 * sms else BLOCK
+        return Geometry("columns", vector, team, team, packs, True, 1, columns, index)
+    tile = team * vector * packs
+    chunk = math.ceil(columns / chunks / tile) * tile
+    return Geometry("columns", vector, team, team, packs, True, math.ceil(columns / chunk), chunk, index)
+
+
+def _team(rows: int, packs: int, sms: int, most: int, largest: int) -> int:
+    """Threads for a row of so many packs, at most `most` a thread if that can be; more threads where rows are few."""
+    team = min(power_of_two(packs / most), largest)
+    while team < min(largest, power_of_two(packs)) and rows * team < sms * THREADS:
+        team *= 2
+    return team
+
+
+def _along_rows(program: Program, sms: int, may_split: bool) -> Geometry:
+    needs, vector = Needs.of(program), vector_width(program, along_rows=True)
+    rows, columns, index = program.row_count, program.column_count, index_type(program)
+    lanes = min(WARP, power_of_two(rows / vector))
+    item = max(ITEM_BYTES[each.dtype] for each in wide(program))
+    parts = max(1, columns // LEAST_COLUMNS) if may_split else 1
+    while rows * parts < sms * lanes * vector and lanes * vector * item > LEAST_RUN_BYTES:
+        lanes //= 2
+    most = WORDS // (vector * needs.held) or 1
+    word = 8 if program.precision == "float64" else 4
+    largest = min(1024 // lanes, SHARED_BYTES // (lanes * vector * word))
+    team = max(BLOCK // lanes, min(power_of_two(columns / most), largest))
+    team = min(team, power_of_two(columns), largest)
+    packs = math.ceil(columns / team)
+    blocks = math.ceil(rows / (lanes * vector))
+    if packs <= most:
+        return Geometry("rows", vector, lanes * team, team, packs, False, 1, columns, index)
+    packs = max(1, LOADS // needs.loads)
+    team, chunks = min(BLOCK // lanes, largest), 1
+    if may_split and blocks < 4 * sms:
+        chunks = min(math.ceil(8 * sms / blocks), columns // max(LEAST_COLUMNS, team * packs))
+    if chunks <= 1:
+        team = largest if blocks < 2 * sms else team
+        return Geometry("rows", vector, lanes * team, team, packs, True, 1, columns, index)
+    tile = team * packs
+    chunk = math.ceil(columns / chunks / tile) * tile
+    return Geometry("rows", vector, lanes * team, team, packs, True, math.ceil(columns / chunk), chunk, index)

@@ -1,0 +1,171 @@
+"""Where elements lie: the order of dims, offsets as C++ text, and what can be read sixteen bytes at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from crucible.write.program import Operand, Program, Result, collapsed
+
+Tensor: TypeAlias = Operand | Result
+Access: TypeAlias = Literal["pack", "same", "each"]
+"""How a thread reads neighbours: as one piece, as one element for all, or each by itself."""
+ITEM_BYTES = {"bool": 1, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+PACK_BYTES = 16
+INT_LIMIT = 2**31
+
+
+def ordered(program: Program) -> Program:
+    """With dims in the order in which elements lie in memory, rows and columns each for themselves, then collapsed.
+
+    Results count before operands, large ones before small ones.
+    """
+    tensors = sorted(wide(program), key=lambda each: isinstance(each, Operand))
+
+    def far(dim: int) -> tuple[int, ...]:
+        return tuple(each.strides[dim] if dim < len(each.strides) else 0 for each in tensors)
+
+    rows = sorted(range(program.rows), key=far, reverse=True)
+    columns = sorted(range(program.rows, len(program.shape)), key=far, reverse=True)
+    return collapsed(permuted(program, [*rows, *columns]))
+
+
+def permuted(program: Program, order: Sequence[int]) -> Program:
+    """With its dims in another order; rows stay rows."""
+
+    def turn(strides: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(strides[dim] for dim in order if dim < len(strides))
+
+    return replace(
+        program,
+        shape=turn(program.shape),
+        operands=tuple(replace(each, strides=turn(each.strides)) for each in program.operands),
+        results=tuple(replace(each, strides=turn(each.strides)) for each in program.results),
+    )
+
+
+def elements(tensor: Tensor, shape: Sequence[int]) -> int:
+    """How many of its own a tensor has."""
+    return math.prod(size for size, stride in zip(shape, tensor.strides, strict=False) if stride)
+
+
+def wide(program: Program) -> list[Tensor]:
+    """The tensors that make up the traffic: those with half as many elements as the largest, or more; largest first."""
+    tensors: list[Tensor] = [*program.operands, *program.results]
+    largest = max((elements(each, program.shape) for each in tensors), default=0)
+    kept = [each for each in tensors if elements(each, program.shape) * 2 >= largest]
+    return sorted(kept, key=lambda each: -elements(each, program.shape))
+
+
+def runs_along_rows(program: Program) -> bool:
+    """Whether neighbours in memory lie in different rows, by bytes of the tensors that count."""
+    votes = 0
+    for each in wide(program):
+        dims = [dim for dim, stride in enumerate(each.strides) if stride and program.shape[dim] > 1]
+        nearest = min(dims, key=lambda dim: each.strides[dim], default=None)
+        if nearest is not None and len(each.strides) == len(program.shape):
+            votes += ITEM_BYTES[each.dtype] * (1 if nearest < program.rows else -1)
+    return votes > 0
+
+
+def reach(tensor: Tensor, shape: Sequence[int]) -> int:
+    """The largest offset of an element."""
+    return sum((size - 1) * stride for size, stride in zip(shape, tensor.strides, strict=False))
+
+
+def index_type(program: Program) -> str:
+    """`unsigned` where every offset and every count is below 2^31."""
+    tensors: list[Tensor] = [*program.operands, *program.results]
+    largest = max([math.prod(program.shape), *(reach(each, program.shape) for each in tensors)])
+    return "unsigned" if largest < INT_LIMIT else "size_t"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Some dims through which a tensor goes as through one."""
+
+    size: int
+    stride: int
+    dims: tuple[int, ...]
+
+
+def runs(sizes: Sequence[int], strides: Sequence[int]) -> list[Run]:
+    """Neighbouring dims joined where the tensor allows it, outermost first."""
+    found: list[Run] = []
+    for dim in reversed(range(len(sizes))):
+        if found and strides[dim] == found[0].stride * found[0].size:
+            found[0] = Run(found[0].size * sizes[dim], found[0].stride, (dim, *found[0].dims))
+        else:
+            found.insert(0, Run(sizes[dim], strides[dim], (dim,)))
+    return found
+
+
+def access(sizes: Sequence[int], strides: Sequence[int], others: Sequence[int], vector: int) -> Access:
+    """How `vector` neighbours along these dims are read, aligned to `vector`; `others` are strides of other dims."""
+    found = runs(sizes, strides)
+    if not found or (found[-1].stride == 0 and found[-1].size % vector == 0):
+        return "same"
+    *outer, inner = found
+    whole = inner.stride == 1 and inner.size % vector == 0
+    aligned = all(stride % vector == 0 for stride in [*others, *(run.stride for run in outer)])
+    return "pack" if whole and aligned else "each"
+
+
+def vector_width(program: Program, along_rows: bool) -> int:
+    """How many neighbours a thread takes: as many as make the traffic move in the largest pieces."""
+    rows = program.rows
+    sizes = program.shape[:rows] if along_rows else program.shape[rows:]
+    tensors = [each for each in wide(program) if len(each.strides) == len(program.shape)]
+    best, most = 1, 0
+    limit = PACK_BYTES // max((ITEM_BYTES[each.dtype] for each in tensors), default=4)
+    for vector in (width for width in (1, 2, 4, 8) if width <= limit and math.prod(sizes) % width == 0):
+        moved = 0
+        for each in tensors:
+            own, others = each.strides[rows:], each.strides[:rows]
+            own, others = (others, own) if along_rows else (own, others)
+            moved += ITEM_BYTES[each.dtype] * (vector if access(sizes, own, others, vector) == "pack" else 1)
+        if moved > most:
+            best, most = vector, moved
+    return best
+
+
+class Offsets:
+    """Offsets as C++ text, and the constants that they read."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.constants: dict[str, int] = {}
+
+    def of(self, name: str, tensor: Tensor, index: str, first: int, last: int) -> str:
+        """The offset that `index`, linear over the dims from `first` to before `last`, means for a tensor."""
+        dims = range(first, min(last, len(tensor.strides)))
+        sizes, strides = [self.program.shape[dim] for dim in dims], [tensor.strides[dim] for dim in dims]
+        found = runs(sizes, strides)
+        terms = []
+        for place, run in enumerate(found):
+            if run.stride:
+                below = [first + dim for other in found[place + 1 :] for dim in other.dims]
+                own = [first + dim for dim in run.dims] if place else []
+                terms.append(self._term(name, index, run, own, below, first))
+        return " + ".join(terms) or "0"
+
+    def _term(self, name: str, index: str, run: Run, own: list[int], below: list[int], first: int) -> str:
+        alone = not own and not below and run.stride == 1
+        words = index if alone or index.isidentifier() else f"({index})"
+        if below:
+            sizes = " * ".join(map(self._size, below))
+            words += f" / {sizes}" if len(below) == 1 else f" / ({sizes})"
+        if own:
+            sizes = " * ".join(map(self._size, own))
+            words += f" % {sizes}" if len(own) == 1 else f" % ({sizes})"
+        if run.stride == 1:
+            return words
+        stride = f"{name}_stride_{first + run.dims[-1]}"
+        self.constants[stride] = run.stride
+        return f"{words} * {stride}"
+
+    def _size(self, dim: int) -> str:
+        self.constants[f"size_{dim}"] = self.program.shape[dim]
+        return f"size_{dim}"

@@ -1,0 +1,73 @@
+"""From programs to kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from crucible.write.families.body import kernel
+from crucible.write.families.describe import about, formulas
+from crucible.write.families.geometry import Geometry, choose
+from crucible.write.families.layout import ordered
+from crucible.write.families.split import split
+from crucible.write.kernel import Lowered
+from crucible.write.program import Program, trimmed
+from crucible.write.tidy import per_row, tidied
+
+
+def lower(program: Program, sms: int = 132) -> Lowered:
+    """The kernels of a program none of whose results `sums`; `stages` makes such.
+
+    Kernels read operands and write results by their names. They are right for any strides and sizes, and for pointers
+    to the middle of a tensor; nothing is launched for a program without elements. `sms` is the number of
+    multiprocessors to fill.
+    """
+    tidy = tidied(program)
+    found = _lowered(tidy.program, sms)
+    return replace(found, notes=(*found.notes, *tidy.notes))
+
+
+def _lowered(program: Program, sms: int) -> Lowered:
+    if program.reductions:
+        return _reducing(ordered(program), sms)
+    results = tuple(result for result in program.results if not program.is_per_row(result))
+    parts = [trimmed(replace(program, results=results))] if results else []
+    of_rows = per_row(program)
+    if of_rows:
+        parts.append(replace(of_rows, name=f"{program.name}_rows" if parts else program.name))
+    return joined([_single(ordered(replace(part, rows=0)), sms) for part in parts])
+
+
+def _reducing(program: Program, sms: int) -> Lowered:
+    if not program.row_count:
+        return Lowered(())
+    geometry = choose(program, sms)
+    if geometry.chunks == 1:
+        return _kernel(program, geometry)
+    steps, buffers = split(program, geometry)
+    found = [_finish(step, sms) if place % 2 else _kernel(step, geometry) for place, step in enumerate(steps)]
+    return replace(joined(found), buffers=buffers)
+
+
+def _finish(program: Program, sms: int) -> Lowered:
+    """The parts of rows put together: too few to be split again."""
+    laid = ordered(program)
+    return _kernel(laid, choose(laid, sms, may_split=False))
+
+
+def _single(program: Program, sms: int) -> Lowered:
+    return _kernel(program, choose(program, sms)) if program.column_count else Lowered(())
+
+
+def _kernel(program: Program, geometry: Geometry) -> Lowered:
+    words = about(program, geometry)
+    return Lowered((kernel(program, geometry, [words, *formulas(program)]),), (), (f"{program.name}: {words}",))
+
+
+def joined(parts: Sequence[Lowered]) -> Lowered:
+    """One after the other."""
+    return Lowered(
+        tuple(kernel for part in parts for kernel in part.kernels),
+        tuple(buffer for part in parts for buffer in part.buffers),
+        tuple(note for part in parts for note in part.notes),
+    )

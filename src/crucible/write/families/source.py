@@ -1,0 +1,119 @@
+"""Pieces of CUDA C++ that kernels are put together from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+CUDA_TYPES = {
+    "float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double", "bool": "bool"
+}  # fmt: skip
+"""What kernels call the element types; pointers of PyTorch's own half types are to be cast to these."""
+_FROM = {
+    ("float16", "float32"): "__half2float({})",
+    ("bfloat16", "float32"): "__bfloat162float({})",
+    ("float32", "float64"): "static_cast<double>({})",
+    ("float16", "float64"): "static_cast<double>(__half2float({}))",
+    ("bfloat16", "float64"): "static_cast<double>(__bfloat162float({}))",
+    ("float64", "float32"): "static_cast<float>({})",
+    ("float32", "float16"): "__float2half_rn({})",
+    ("float32", "bfloat16"): "__float2bfloat16_rn({})",
+    ("float64", "float16"): "__float2half_rn(static_cast<float>({}))",
+    ("float64", "bfloat16"): "__float2bfloat16_rn(static_cast<float>({}))",
+}
+INCLUDES = {"float16": "#include <cuda_fp16.h>", "bfloat16": "#include <cuda_bf16.h>"}
+
+PACK = """\
+template <typename T, int count>
+struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
+    T at[count];
+};"""
+ALIGNED = """\
+template <int bytes, typename... T>
+__device__ __forceinline__ bool are_aligned(const T*... pointers) {
+    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
+}"""
+LOAD = """\
+template <bool aligned, int count, typename T>
+__device__ __forceinline__ Pack<T, count> load(const T* from) {
+    if constexpr (aligned) return *reinterpret_cast<const Pack<T, count>*>(from);
+    Pack<T, count> pack;
+#pragma unroll
+    for (int j = 0; j < count; ++j) pack.at[j] = from[j];
+    return pack;
+}"""
+STORE = """\
+template <bool aligned, int count, typename T>
+__device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
+    if constexpr (aligned) {
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
+    } else {
+#pragma unroll
+        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+    }
+}"""
+HELPERS = {"Pack": PACK, "are_aligned": ALIGNED, "load": LOAD, "store": STORE}
+"""By the word that calls for them, in the order in which they must stand."""
+
+STEPS = {"sum": "{0} += {1};", "max": "{0} = max_nan({0}, {1});"}
+"""One more value into a reduction."""
+START = {"sum": {"float32": "0.0f", "float64": "0.0"}, "max": {"float32": "-INFINITY", "float64": "-INFINITY"}}
+
+
+def combining(kind: str) -> dict[str, str]:
+    """The device functions that combine the values of several threads, by name."""
+    step = STEPS[kind]
+    return {
+        f"{kind}_over_team": f"""\
+template <int team, typename T>
+__device__ __forceinline__ T {kind}_over_team(T value) {{  // of `team` neighbouring lanes, the same for each of them
+#pragma unroll
+    for (int distance = team / 2; distance > 0; distance /= 2) {{
+        {step.format("value", "__shfl_xor_sync(0xffffffffu, value, distance)")}
+    }}
+    return value;
+}}""",
+        f"{kind}_over_block": f"""\
+template <int threads, typename T>
+__device__ __forceinline__ T {kind}_over_block(T value, T (&parts)[threads / 32]) {{  // in a fixed order
+    value = {kind}_over_team<32>(value);
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
+    __syncthreads();
+    return {kind}_over_team<threads / 32>(parts[threadIdx.x % (threads / 32)]);
+}}""",
+        f"{kind}_over_groups": f"""\
+template <int groups, int lanes, int vector, typename T>
+__device__ __forceinline__ void {kind}_over_groups(T (&values)[vector], T (&parts)[groups][(vector | 1) * lanes]) {{
+    const int lane = threadIdx.x % lanes, own = threadIdx.x / lanes;
+#pragma unroll
+    for (int j = 0; j < vector; ++j) parts[own][j * lanes + lane] = values[j];
+    __syncthreads();
+    for (int place = threadIdx.x; place < vector * lanes; place += groups * lanes) {{  // each by one thread, in order
+        T value = parts[0][place];
+        for (int group = 1; group < groups; ++group) {step.format("value", "parts[group][place]")}
+        parts[0][place] = value;
+    }}
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < vector; ++j) values[j] = parts[0][j * lanes + lane];
+}}""",
+    }
+
+
+def converted(words: str, given: str, wanted: str) -> str:
+    """A value of one element type as another."""
+    return words if given == wanted else _FROM[given, wanted].format(words)
+
+
+def indented(lines: Iterable[str]) -> list[str]:
+    """A step to the right; directives stay where they are."""
+    return [line if line.startswith("#") or not line else f"    {line}" for line in lines]
+
+
+def block(head: str, lines: Sequence[str]) -> list[str]:
+    """In braces, or as it is where there is no head."""
+    return [f"{head} {{", *indented(lines), "}"] if head else list(lines)
+
+
+def unrolled(variable: str, count: str, lines: Sequence[str]) -> list[str]:
+    """A loop whose rounds all stand in the code."""
+    return ["#pragma unroll", *block(f"for (int {variable} = 0; {variable} < {count}; ++{variable})", lines)]

@@ -1,0 +1,47 @@
+"""Kernels: CUDA C++ functions, and how they are launched. What families make of programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory of its own that a computation needs on the way, contiguous."""
+
+    name: str
+    dtype: str
+    elements: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One `__global__` function and its launch, sizes built in."""
+
+    name: str
+    """Of the function; a C++ identifier."""
+    text: str
+    """The whole function."""
+    preamble: tuple[str, ...]
+    """Includes and `__device__` functions that it calls, each whole; a file holds each text once, in this order."""
+    reads: tuple[str, ...]
+    """The tensors and buffers that it takes as `const T* __restrict__`, by name, in the order of its parameters."""
+    writes: tuple[str, ...]
+    """Those that it takes as `T* __restrict__`, after the ones it reads."""
+    grid: tuple[int, int, int]
+    """Blocks; within the hardware's limits (2^31 - 1, 65535, 65535), and nothing is launched where one is 0."""
+    threads: int
+    """Of a block, along x."""
+    shared_bytes: int = 0
+    """Dynamic shared memory."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A computation as kernels, launched in this order on one stream."""
+
+    kernels: tuple[Kernel, ...]
+    buffers: tuple[Buffer, ...] = ()
+    """Written by one kernel and read by a later one; nothing outside sees them."""
+    notes: tuple[str, ...] = ()
+    """How the work was laid out and why, for the header of the emitted file."""

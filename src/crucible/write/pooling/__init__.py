@@ -1,0 +1,1 @@
+"""Pools as CUDA C++: `forward` and `backward`."""

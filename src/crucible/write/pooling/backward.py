@@ -1,0 +1,28 @@
+"""Pools backward: the gradients of everything that a pool and its chains read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crucible.write.pool import Pool, collapsed_pool
+from crucible.write.pooling.forward import saved
+from crucible.write.pooling.gather import gathered
+from crucible.write.pooling.one_pass import one_pass
+from crucible.write.pooling.targets import Steps
+
+
+def lower_pool_backward(pool: Pool, wanted: Sequence[str], upstream: str, kept: Sequence[str] = ()) -> Steps:
+    """The gradients of the operands `wanted`, of both chains, as `grad_<operand>`, laid like the operands; those on
+    which nothing depends are absent. `upstream` is the gradient of the result, laid like it. `kept` names what the
+    forward pass has saved, of what is `useful`; the rest is computed again.
+
+    Elements that are not chosen, or are in no window, get 0, even where PyTorch multiplies that by an infinite slope.
+    """
+    slim = collapsed_pool(pool)
+    return one_pass(slim, wanted, upstream) if slim.apart else gathered(slim, wanted, upstream, kept)
+
+
+def useful(pool: Pool, wanted: Sequence[str], upstream: str) -> tuple[str, ...]:
+    """Which of `saved(pool)` the backward pass would compute again if they are not kept."""
+    steps = lower_pool_backward(pool, wanted, upstream)
+    return tuple(each.name for each in saved(pool) if each.name in {buffer.name for buffer in steps.buffers})

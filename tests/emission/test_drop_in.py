@@ -1,0 +1,181 @@
+"""A fused module in the place of the module: state, modes, copies, compilation, other inputs, errors."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import crucible
+from crucible import emulator
+from crucible.errors import CaptureError, DeviceError
+
+
+class Net(nn.Module):
+    """A chain, a pool and a norm behind a convolution and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 3, padding=1)
+        self.norm = nn.GroupNorm(2, 6)
+        self.scale = nn.Parameter(torch.rand(6, 1, 1))
+        self.register_buffer("shift", torch.tensor(0.5))
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        y = F.silu(self.norm(self.conv(x) * self.scale)) + self.shift
+        return {"pooled": F.max_pool2d(y, 2), "mean": y.mean((2, 3))}
+
+
+@pytest.fixture(scope="module")
+def net() -> Net:
+    torch.manual_seed(0)
+    return Net()
+
+
+@pytest.fixture(scope="module")
+def fused(net: Net) -> nn.Module:
+    return crucible.fuse(net, torch.rand(2, 3, 7, 9), emulate=True)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(autouse=True)
+def no_faults() -> Iterator[None]:
+    emulator.forget()
+    yield
+    assert [fault.words for fault in emulator.faults() if fault.kind != "never-ran"] == []
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(value, other[name], rtol=1e-4, atol=1e-5)
+
+
+def test_it_is_the_module_with_the_same_parameters(net: Net, fused: nn.Module) -> None:
+    assert isinstance(fused, Net)
+    assert dict(fused.named_parameters()).keys() == dict(net.named_parameters()).keys()
+    assert all(p is q for p, q in zip(fused.parameters(), net.parameters(), strict=True))
+    assert type(net) is Net
+
+
+def test_state_is_saved_and_loaded_as_before(net: Net, fused: nn.Module) -> None:
+    stream = io.BytesIO()
+    torch.save(fused.state_dict(), stream)
+    stream.seek(0)
+    other = Net()
+    other.load_state_dict(torch.load(stream))
+    x = torch.rand(2, 3, 7, 9)
+    same(fused(x), other(x))
+
+
+def test_gradients_reach_every_parameter(net: Net, fused: nn.Module) -> None:
+    x = torch.rand(2, 3, 7, 9, requires_grad=True)
+
+    def gradients(module: nn.Module) -> dict[str, torch.Tensor]:
+        out = module(x)
+        loss = out["pooled"].square().sum() + out["mean"].sin().sum()
+        names = ["x", *(name for name, _ in module.named_parameters())]
+        return dict(zip(names, torch.autograd.grad(loss, [x, *module.parameters()]), strict=True))
+
+    same(gradients(fused), gradients(net))
+
+
+def test_an_expanded_gradient_and_a_transposed_input_are_copied_into_place(net: Net, fused: nn.Module) -> None:
+    x = torch.rand(7, 2, 9, 3).permute(1, 3, 0, 2).requires_grad_()
+    for module in (net, fused):
+        module(x)["mean"].sum().backward()
+    assert x.grad is not None
+
+
+def test_a_copy_has_parameters_of_its_own(fused: nn.Module) -> None:
+    other = copy.deepcopy(fused)
+    with torch.no_grad():
+        next(other.parameters()).add_(1.0)
+    assert not torch.equal(next(other.parameters()), next(fused.parameters()))
+    x = torch.rand(2, 3, 7, 9)
+    assert not torch.allclose(other(x)["mean"], fused(x)["mean"])
+
+
+def test_it_compiles_as_one_graph(net: Net, fused: nn.Module) -> None:
+    x = torch.rand(2, 3, 7, 9)
+    compiled = torch.compile(fused, fullgraph=True, backend="aot_eager")
+    same(compiled(x), net(x))
+    compiled(x)["mean"].sum().backward()
+
+
+def test_it_refuses_autocast(fused: nn.Module) -> None:
+    with torch.autocast("cpu"), pytest.raises(RuntimeError, match=r"outside of torch\.autocast"):
+        fused(torch.rand(2, 3, 7, 9))
+
+
+def test_it_is_written_again_for_other_inputs(net: Net, fused: nn.Module) -> None:
+    x = torch.rand(1, 3, 5, 6)
+    same(fused(x), net(x))
+
+
+def test_double_precision_passes_gradcheck() -> None:
+    """Every family: chain, row norm, pool that tiles, pool that overlaps, softmax along channels."""
+
+    def forward(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        y = F.max_pool2d(F.gelu(x * weight).sigmoid(), 2)
+        z = F.avg_pool2d(F.layer_norm(y, y.shape[-2:]), 3, 1, 1).softmax(1)
+        return z.logsumexp(-1).tanh()
+
+    class Double(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(2, 1, 1, dtype=torch.float64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return forward(x, self.weight)
+
+    module = Double()
+    x = torch.rand(2, 2, 4, 6, dtype=torch.float64, requires_grad=True)
+    fused = crucible.fuse(module, x, emulate=True)
+    torch.testing.assert_close(fused(x), module(x), rtol=1e-10, atol=1e-12)
+    assert torch.autograd.gradcheck(lambda x, _: fused(x), (x, module.weight), fast_mode=True)
+
+
+class Recorded(TorchDispatchMode):
+    """The calls of written operators."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: dict[str, tuple[Any, tuple[Any, ...]]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace.startswith("crucible_fused"):
+            self.calls[func._schema.name] = func, tuple(each.detach().clone() for each in args)
+        return func(*args, **(kwargs or {}))
+
+
+def test_operators_keep_what_they_promise(fused: nn.Module) -> None:
+    """Schema, shapes and gradients of each operator, forward and backward, by PyTorch's own check."""
+    x = torch.rand(2, 3, 7, 9, requires_grad=True)
+    with Recorded() as recorded:
+        out = fused(x)
+        (out["pooled"].sum() + out["mean"].sum()).backward()
+    assert len(recorded.calls) >= 4
+    for operator, args in recorded.calls.values():
+        differentiable = not operator._schema.name.endswith("_backward")
+        torch.library.opcheck(operator, tuple(each.requires_grad_(differentiable) for each in args))
+
+
+def test_inputs_on_the_cpu_need_the_emulator(net: Net) -> None:
+    with pytest.raises(DeviceError, match=r"input 0 is on cpu: .*emulate=True"):
+        crucible.fuse(net, torch.rand(2, 3, 7, 9))
+
+
+def test_what_cannot_be_captured_is_refused_with_its_line() -> None:
+    class Decides(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if x.sum() > 0 else x
+
+    with pytest.raises(CaptureError, match=r"x\.sum\(\) > 0"):
+        crucible.fuse(Decides(), torch.rand(3), emulate=True)

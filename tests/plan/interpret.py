@@ -1,0 +1,125 @@
+"""Plans carried out by PyTorch and numpy in float64: what their kernels must compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from crucible.graph import Argument, Ref
+from crucible.plan.steps import Call, Fused, Plan
+from crucible.write.evaluate import evaluate, evaluate_program
+from crucible.write.pool import POOLED, Pool
+from crucible.write.program import Operand, Program
+
+Tensors = dict[str, torch.Tensor]
+
+
+def run(plan: Plan, tensors: Tensors) -> list[torch.Tensor]:
+    """The outputs, from inputs, parameters and constants by name. Gradients flow, but not through pools."""
+    known = dict(tensors)
+    for step in plan.steps:
+        made = _call(step, known) if isinstance(step, Call) else [_fused(step, known)]
+        names = step.results if isinstance(step, Call) else (step.result,)
+        known.update(zip(names, made, strict=True))
+    return [known[name] for name in plan.graph.outputs]
+
+
+def _call(step: Call, known: Tensors) -> list[torch.Tensor]:
+    namespace, name, overload = step.operation.target.split(".")
+    op = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    given = {name: _given(argument, known) for name, argument in step.operation.args.items()}
+    positional = [given.pop(a.name) for a in op._schema.arguments if not a.kwarg_only and a.name in given]
+    found = op(*positional, **given)
+    return list(found) if isinstance(found, tuple | list) else [found]
+
+
+def _given(argument: Argument, known: Tensors) -> Any:
+    if isinstance(argument, Ref):
+        return known[argument.name]
+    if isinstance(argument, tuple):
+        return [_given(item, known) for item in argument]
+    if argument in ("float32", "float16", "bfloat16", "int64", "bool"):
+        return torch.float64 if argument in ("float32", "float16", "bfloat16") else getattr(torch, argument)
+    return argument
+
+
+class _Step(torch.autograd.Function):
+    """A program with the gradient that the plan gives it."""
+
+    @staticmethod
+    def forward(ctx: Any, step: Fused, *given: torch.Tensor) -> torch.Tensor:
+        compute = step.compute
+        assert isinstance(compute, Program)
+        storages = {name: _storage(given[step.reads.index(held)]) for name, held in step.operands.items()}
+        results = evaluate_program(compute, storages)
+        ctx.step, ctx.storages, ctx.shapes = step, {**storages, **results}, [(t.shape, t.stride()) for t in given]
+        return torch.from_numpy(results[step.result]).as_strided(step.type.shape, step.type.strides)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        step: Fused = ctx.step
+        laid = torch.empty_strided(step.type.shape, step.type.strides, dtype=gradient.dtype).copy_(gradient)
+        assert step.backward is not None
+        results = evaluate_program(step.backward, {**ctx.storages, f"grad_{step.result}": _storage(laid)})
+        sums: list[torch.Tensor | None] = [None] * len(step.reads)
+        for name in step.wanted:
+            if f"grad_{name}" in results:
+                place = step.reads.index(step.operands[name])
+                found = torch.from_numpy(results[f"grad_{name}"]).as_strided(*ctx.shapes[place])
+                before = sums[place]
+                sums[place] = found if before is None else before + found
+        return None, *sums
+
+
+def _fused(step: Fused, known: Tensors) -> torch.Tensor:
+    if isinstance(step.compute, Pool):
+        return _pool(step, step.compute, known)
+    given = [_laid(known[name], step.operands, name) for name in step.reads]
+    return _Step.apply(step, *given)  # type: ignore[no-any-return]
+
+
+def _laid(tensor: torch.Tensor, operands: Any, name: str) -> torch.Tensor:
+    return tensor
+
+
+def _pool(step: Fused, pool: Pool, known: Tensors) -> torch.Tensor:
+    def seen(operand: Operand, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        storage = _storage(known[step.operands[operand.name]])
+        strides = tuple(stride * storage.itemsize for stride in operand.strides)
+        return np.lib.stride_tricks.as_strided(storage, shape, strides)
+
+    inside = torch.from_numpy(
+        np.broadcast_to(
+            evaluate(pool.before, {o.name: seen(o, pool.input_shape) for o in pool.operands}), pool.input_shape
+        ).copy()
+    )
+    pooled = _windows(pool, inside.reshape(1, -1, *pool.input_shape[len(pool.outer) :]))
+    shape = (*pool.outer, *(w.outputs for w in pool.windows))
+    after = {o.name: seen(o, shape) for o in pool.after_operands}
+    value = evaluate(pool.result.expr, {**after, POOLED: pooled.reshape(shape).numpy()})
+    return torch.empty_strided(shape, pool.result.strides, dtype=torch.float64).copy_(torch.from_numpy(value))
+
+
+def _windows(pool: Pool, x: torch.Tensor) -> torch.Tensor:
+    rank = len(pool.windows)
+    sizes = [w.size for w in pool.windows]
+    options: dict[str, Any] = {"stride": [w.stride for w in pool.windows], "padding": [w.padding for w in pool.windows]}
+    if any(w.adaptive for w in pool.windows):
+        kind = getattr(F, f"adaptive_{pool.kind}_pool{rank}d")
+        return kind(x, [w.outputs for w in pool.windows])  # type: ignore[no-any-return]
+    ceil = any(w.over_end for w in pool.windows)
+    if pool.kind == "max":
+        options["dilation"] = [w.dilation for w in pool.windows]
+        return getattr(F, f"max_pool{rank}d")(x, sizes, ceil_mode=ceil, **options)  # type: ignore[no-any-return]
+    if rank > 1:
+        options["divisor_override"] = pool.divisor
+    average = getattr(F, f"avg_pool{rank}d")
+    return average(x, sizes, ceil_mode=ceil, count_include_pad=pool.count_include_pad, **options)  # type: ignore[no-any-return]
+
+
+def _storage(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    plain = tensor.detach()
+    return plain.as_strided((plain.untyped_storage().nbytes() // 8,), (1,), 0).numpy()

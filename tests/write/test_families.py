@@ -1,0 +1,291 @@
+"""Kernels of programs: on the emulator against float64 and PyTorch, as golden text, and through nvcc."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import layouts
+import numpy as np
+import programs
+import pytest
+import torch
+from harness import TORCH_TYPES, Runner, Step, assert_close, built, expected, random_storages, source
+from layouts import LAYOUTS
+from programs import CASES, Case
+
+from crucible import emulator, hardware
+from crucible.emulator.nvcc import find
+from crucible.write.adjoint import adjoint
+from crucible.write.expression import tensor
+from crucible.write.families.lower import lower
+from crucible.write.kernel import Lowered
+from crucible.write.program import Operand, Program, Reduction, Result
+from crucible.write.stages import stages
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "families"
+
+
+def backward(case: Case) -> Program:
+    upstream = {result.name: f"grad_{result.name}" for result in case.program.results}
+    return adjoint(case.program, list(case.shapes), upstream)
+
+
+FORWARD = {name: make() for name, make in CASES.items()}
+PROGRAMS = {
+    **{name: case.program for name, case in FORWARD.items()},
+    **{f"{name} backward": backward(case) for name, case in FORWARD.items()},
+    **{name: make() for name, make in LAYOUTS.items()},
+}
+MULTIPROCESSORS = {"long rows": 1}
+"""Fewer than the H200 has, for layouts that need many rows otherwise."""
+STEPS = {
+    f"{name} {place}": Step(step, lower(step, MULTIPROCESSORS.get(name, 132)))
+    for name, program in PROGRAMS.items()
+    for place, step in enumerate(stages(program))
+}
+
+
+def steps_of(name: str) -> dict[str, Step]:
+    return {which: step for which, step in STEPS.items() if which.rpartition(" ")[0] == name}
+
+
+@pytest.fixture(scope="module")
+def run() -> Runner:
+    """One extension for all: a build takes seconds."""
+    return built("families", STEPS)
+
+
+@pytest.fixture
+def no_faults() -> object:
+    """Nothing that the emulator finds fault with may happen in the test."""
+    emulator.forget()
+    yield
+    assert [fault.words for fault in emulator.faults() if fault.kind != "never-ran"] == []
+
+
+def compute(name: str, known: dict[str, torch.Tensor], run: Runner) -> dict[str, torch.Tensor]:
+    """All tensors after all steps; each step's results compared with float64 on what it was given."""
+    known = dict(known)
+    for which, step in steps_of(name).items():
+        given = {each.name: known[each.name] for each in step.program.operands}
+        found, wanted = run(which, given), expected(step.program, given)
+        for result in step.program.results:
+            assert_close(found[result.name], wanted[result.name], f"{which}: {result.name}")
+        known |= found
+    return known
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_kernels_compute_the_program(name: str, run: Runner, no_faults: object) -> None:
+    compute(name, random_storages(PROGRAMS[name], 3), run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_compute_what_pytorch_does(name: str, run: Runner, no_faults: object) -> None:
+    case = FORWARD[name]
+    torch.manual_seed(1)
+    given = {n: torch.randn(shape, requires_grad=True) for n, shape in case.shapes.items()}
+    wide = {n: each.detach().double().requires_grad_() for n, each in given.items()}
+    outputs = case.module(**wide)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    cotangents = [torch.randn_like(each) for each in outputs]
+    gradients = torch.autograd.grad(outputs, list(wide.values()), cotangents)
+    known = {n: each.detach().reshape(-1) for n, each in given.items()}
+    found = compute(name, known, run)
+    results = [result.name for result in case.program.results]
+    for result, output in zip(results, outputs, strict=True):
+        assert_close(found[result], output.detach().numpy().reshape(-1), result)
+    known |= {f"grad_{r}": each.float().reshape(-1) for r, each in zip(results, cotangents, strict=True)}
+    found = compute(f"{name} backward", known, run)
+    for operand, gradient in zip(given, gradients, strict=True):
+        assert_close(found[f"grad_{operand}"], gradient.numpy().reshape(-1), operand)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dense", "planes", "half", "rows of a warp", "rows of a block", "sums channels last"])
+def test_tensors_may_begin_anywhere(name: str, run: Runner, no_faults: object) -> None:
+    """A view of another tensor from its second element on is not aligned to sixteen bytes."""
+    shifted = {}
+    for operand, storage in random_storages(PROGRAMS[name], 5).items():
+        shifted[operand] = torch.cat([storage[:1], storage])[1:]
+        assert shifted[operand].data_ptr() % 16
+    compute(name, shifted, run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", [0, 17, 899])
+@pytest.mark.parametrize("name", ["rows of a warp", "along rows, many columns", "sums of features", "split rows"])
+def test_nan_is_not_lost(name: str, place: int, run: Runner, no_faults: object) -> None:
+    storages = random_storages(PROGRAMS[name], 6)
+    storages["x"][place] = float("nan")
+    (which,) = steps_of(name)
+    found, wanted = run(which, storages), expected(STEPS[which].program, storages)
+    for result in STEPS[which].program.results:
+        assert np.isnan(wanted[result.name]).any()
+        np.testing.assert_array_equal(np.isnan(found[result.name].numpy()), np.isnan(wanted[result.name]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sums split", "along rows, split", "rows of a block", "whole_mean backward"])
+def test_no_order_of_threads_changes_a_bit(name: str, run: Runner) -> None:
+    """Sums are taken in one order, whichever block or thread comes first."""
+    storages = random_storages(PROGRAMS[name], 7)
+    usual = compute(name, storages, run)
+    for order in ("reverse", "random"):
+        with emulator.schedule(order):
+            other = compute(name, storages, run)
+        for tensor_ in set(usual) - set(storages):
+            np.testing.assert_array_equal(usual[tensor_].numpy(), other[tensor_].numpy())
+
+
+# the text
+
+SHOWN: dict[str, Callable[[], Program]] = {
+    "chain_of_planes": lambda: programs.pointwise((128, 64, 14, 62, 62)).program,
+    "chain_of_planes_backward": lambda: backward(programs.pointwise((128, 64, 14, 62, 62))),
+    "chain_channels_last": lambda: layouts.chain(
+        (32, 64, 56, 56), (200704, 1, 3584, 64), (200704, 1, 3584, 64), (0, 1, 0, 0), out=(200704, 1, 3584, 64)
+    ),
+    "softmax_of_bounded_values": lambda: programs.softmax((32, 64), (32, 64, 64)).program,
+    "softmax_in_registers": lambda: layouts.softmax(8192, 1000),
+    "softmax_over_channels": lambda: programs.channel_softmax((16, 21, 65536)).program,
+    "layer_norm": lambda: programs.layer_norm((8192,), 768).program,
+    "layer_norm_backward": lambda: backward(programs.layer_norm((8192,), 768)),
+    "half_softmax": lambda: layouts.retyped(layouts.softmax(8192, 1024), "float16"),
+    "double_softmax": lambda: layouts.retyped(layouts.softmax(512, 100), "float64", "float64"),
+    "mean_of_everything": lambda: programs.whole_mean((4096, 4096)).program,
+}
+
+
+def written(lowered: Lowered) -> str:
+    """As it would stand in a file."""
+    preamble = dict.fromkeys(part for kernel in lowered.kernels for part in kernel.preamble)
+    launches = [f"// {k.name}<<<{k.grid}, {k.threads}>>>({', '.join((*k.reads, *k.writes))})" for k in lowered.kernels]
+    notes = [f"// {note}" for note in lowered.notes]
+    buffers = [f"// {buffer.dtype} {buffer.name}[{buffer.elements}]" for buffer in lowered.buffers]
+    return "\n".join([*notes, *buffers, *launches, "", *preamble, *(f"\n{k.text}" for k in lowered.kernels), ""])
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_golden(name: str) -> None:
+    """Reviewed as text: delete the file to have it written anew."""
+    found = "\n".join(written(lower(step)) for step in stages(SHOWN[name]()))
+    assert found == "\n".join(written(lower(step)) for step in stages(SHOWN[name]()))
+    file = GOLDEN / f"{name}.cu"
+    if not file.exists():
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(found)
+    assert found == file.read_text()
+
+
+@pytest.mark.skipif(not hardware.nvcc(), reason="there is no nvcc here")
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+def test_nvcc_keeps_everything_in_registers(architecture: str) -> None:
+    """No spills, no arrays in memory, shared memory that every GPU has."""
+    steps = {
+        f"{name} {place}": Step(step, lower(step))
+        for name, make in SHOWN.items()
+        for place, step in enumerate(stages(make()))
+    }
+    nvcc = find(architecture, ())
+    assert nvcc is not None
+    kernels = nvcc.unit(source(steps).partition("void run(int64_t")[0], [])
+    assert len(kernels) == sum(len(step.lowered.kernels) for step in steps.values())
+    for kernel in kernels:
+        calls = 8 if "double" in kernel.signature else 0  # nvcc divides doubles in a function of its own
+        assert kernel.spill_store_bytes == kernel.spill_load_bytes == kernel.stack_bytes <= calls, kernel
+        assert kernel.static_shared_bytes <= 48 * 1024, kernel
+        assert kernel.registers <= 128, kernel
+
+
+def test_indices_are_as_wide_as_they_must_be() -> None:
+    """32 bits below 2^31 elements, 64 from there on, and for fewer elements that lie further apart."""
+    texts = {size: lower(layouts.chain((size,), (1,))).kernels[0].text for size in (2**31 - 4, 2**31)}
+    assert "const unsigned i = " in texts[2**31 - 4] and "size_t" not in texts[2**31 - 4]
+    assert "const size_t i = chunk * step" in texts[2**31]
+    assert "const size_t chunk = static_cast<size_t>(blockIdx.x);" in texts[2**31]
+    apart = lower(layouts.chain((3, 4), (2**31, 1))).kernels[0].text
+    assert "constexpr size_t x_stride_0 = 2147483648;" in apart and "const size_t i" in apart
+    rows = lower(layouts.softmax(2**22, 1024)).kernels[0]
+    assert re.search(r"const size_t row = static_cast<size_t>\(blockIdx.x\)", rows.text)
+    assert rows.grid[0] < 2**31
+
+
+def test_loads_and_stores_are_of_sixteen_bytes() -> None:
+    """Where tensors allow it: dense or channels last, not with odd planes read by channel."""
+    for name in ("dense", "planes", "channels last", "half", "rows of a block", "along rows"):
+        lowered = STEPS[f"{name} 0"].lowered
+        assert "are_aligned<16>" in lowered.kernels[0].text, name
+    assert "are_aligned" not in STEPS["odd 0"].lowered.kernels[0].text
+
+
+def test_nothing_is_launched_for_nothing() -> None:
+    assert STEPS["nothing 0"].lowered.kernels == ()
+    assert STEPS["sums of no rows 0"].lowered.kernels == ()
+    (kernel,) = STEPS["sums of nothing 0"].lowered.kernels
+    assert kernel.writes == ("sum", "high")
+
+
+def test_sums_of_elements_share_the_pass_that_stores_them() -> None:
+    """The gradient of a chain and the sums of it over batch and planes: one pass over memory, then small ones."""
+    program = layouts.sums((64, 128, 53816), 1, (53816, 64 * 53816, 1), also_elements=True)
+    first, *rest = lower(program).kernels
+    assert {"out", "total_parts", "peak_parts"} == set(first.writes)
+    assert all("x" not in kernel.reads for kernel in rest)
+    assert first.grid[0] >= 4 * 132
+
+
+def test_an_element_is_read_once_where_rows_fit_into_registers() -> None:
+    for name in ("rows of a warp", "rows of a block", "along rows", "layer_norm"):
+        (kernel,) = STEPS[f"{name} 0"].lowered.kernels
+        assert len(re.findall(r"load<aligned, vector>\(x\w*|= x_row\[|= x\[", kernel.text)) == 1, name
+
+
+def test_a_tensor_may_be_called_as_anything() -> None:
+    (kernel,) = STEPS["hard names 0"].lowered.kernels
+    assert kernel.reads == ("row", "exp", "load")
+    assert "__restrict__ row_" in kernel.text
+    double = lower(layouts.retyped(layouts.hard_names(), "float64", "float64")).kernels[0].text
+    assert "exp(exp__value)" in double
+
+
+def test_types_are_those_of_the_kernels() -> None:
+    assert set(TORCH_TYPES) == {"float16", "bfloat16", "float32", "float64"}
+    mixed = Program(
+        "mixed",
+        (8,),
+        1,
+        (Operand("x", "bfloat16", (1,)),),
+        (),
+        (Result("out", "float16", (1,), tensor("x", "bfloat16")),),
+    )
+    text = lower(mixed).kernels[0].text
+    assert "__float2half_rn(x_value)" in text and "const float x_value = __bfloat162float(" in text
+
+
+def test_the_largest_of_a_row_is_no_result_of_fewer_passes() -> None:
+    """A maximum that is asked for stays, whatever its range."""
+    peak = Reduction("peak", "max", tensor("x").tanh())
+    asked = Program(
+        "amax", (4, 8), 1, (Operand("x", "float32", (8, 1)),), (peak,), (Result("out", "float32", (1,), peak.leaf),)
+    )
+    assert "max_over" in lower(asked).kernels[0].text
+    idle = replace(asked, reductions=(replace(peak, constant=True),))
+    assert "max_over" not in lower(idle).kernels[0].text
+
+
+@pytest.mark.slow
+def test_memory_is_asked_for_in_whole_sectors(run: Runner) -> None:
+    """Where rows begin at sectors, each that is touched is used, and no two lanes wait for one bank."""
+    for name in ("pointwise", "planes", "channels last", "half", "half softmax", "rows of a block", "along rows"):
+        (which,) = steps_of(name)
+        with emulator.trace() as seen:
+            run(which, random_storages(STEPS[which].program, 3))
+        lines = [line for line in seen.lines if line.space == "global"]
+        assert sum(line.sectors for line in lines) == sum(line.ideal_sectors for line in lines) > 0, name
+        assert all(line.wavefronts == line.ideal_wavefronts for line in seen.lines if line.space == "shared"), name
