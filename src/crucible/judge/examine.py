@@ -209,9 +209,9 @@ class Examination:
             outcome = ended.outcome if isinstance(outcome, Passed) else outcome
         outcome, accesses = self._traced(verifier, outcome)
         found = verifier.found
-        verdict = Verdict(name, outcome, found.forward_check, found.backward_check, found.variant, accesses=accesses)
+        verdict = Verdict(name, outcome, found.forward_check, found.backward_check, accesses=accesses)
         faults = tuple(verifier.faults.values())
-        return readings.fill(replace(verdict, findings=tuple(found.findings), faults=faults))
+        return readings.fill(replace(verdict, findings=tuple(found.findings), faults=faults, variant=found.variant))
 
     def _traced(self, verifier: Verifier, outcome: Outcome) -> tuple[Outcome, Trace | NotMeasured]:
         """What the kernels of a pass on the emulator ask of memory; a forged answer is no pass."""

@@ -21,7 +21,6 @@ from crucible.errors import TaskError
 from crucible.judge.recorded import Recording, record
 from crucible.judge.tree import Leaf, NotPlain, numbers_to_tensors, put_together, take_apart
 from crucible.roofline import Work
-from crucible.work import count
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ class Reference:
 
         Raises whatever the reference or PyTorch raises for tensors without values.
         """
-        from crucible.capture import trace  # brings Triton (0.1 s), and candidates' processes read this file too
+        from crucible.work import count  # brings Triton (0.1 s), and candidates' processes read this file too
 
         model = copy.deepcopy(self.model).to("meta")
         structure, leaves = take_apart(inputs, "input")

@@ -247,8 +247,6 @@ class Verdict:
     outcome: Outcome
     forward: Check = NOT_COMPARED
     backward: Check = NOT_COMPARED
-    variant: Variant | NoVariant = NO_VARIANT
-    """What it computes in place of the reference, where that is a variant of it."""
     timing: Timing = NOT_MEASURED
     """What the Runtime column says: forward, or forward+backward where the task asks for training."""
     further: tuple[Timing, ...] = ()
@@ -260,6 +258,8 @@ class Verdict:
     """Of the kernels that ran on the emulator, where nvcc could be asked."""
     faults: tuple[Fault, ...] = ()
     """What the emulator saw of its kernels, each once, kernels that never ran among them."""
+    variant: Variant | NoVariant = NO_VARIANT
+    """What it computes in place of the reference, where that is a variant of it."""
     findings: tuple[Finding, ...] = ()
     build_s: float = 0.0
     """Seconds from the start of its process until ModelNew could be constructed."""
