@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import crucible
+from crucible import fusing
+from crucible.task import Task
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -34,6 +36,11 @@ def test_the_python_example_uses_what_the_package_offers() -> None:
     assert len(example.strip().splitlines()) <= 10
     for name in ("ranked", "best"):
         assert f"run.{name}" in example and hasattr(crucible.Run, name)
+
+
+def test_the_plan_is_the_one_that_is_written() -> None:
+    task = Task.load(ROOT / "tasks/convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool")
+    assert fusing.plan_of(fusing.write(task)) in README
 
 
 def test_both_commands_are_make_targets() -> None:
