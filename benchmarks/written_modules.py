@@ -1,0 +1,283 @@
+"""Writes the fused module of each file in tests/modules and of the three tasks, checks it, and times it against
+eager and torch.compile, forward and forward+backward; one JSON file.
+
+    python benchmarks/written_modules.py FILE [--only WORD] [--scale full] [--minutes 9] [--processes 12]
+    python benchmarks/written_modules.py FILE --markdown      the table of a file that was written before
+
+Extensions are built first, side by side; then everybody takes turns in one process, by the judge's own race, clock
+and intervals. A module counts only after its outputs and gradients were held against float64. What FILE holds already
+is left as it is, so that a run cut short goes on. Without a GPU kernels run on the emulator: a dry run, whose times
+mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import math
+import multiprocessing
+import random
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from crucible import fusing, hardware
+from crucible.errors import MisuseError
+from crucible.judge.clock import Sampler, sampler
+from crucible.judge.reference import Reference
+from crucible.judge.timing import CPU_PACE, GPU_PACE, Race, Turn, measured
+from crucible.task import Task
+from crucible.work import count
+
+ROOT = Path(__file__).parents[1]
+COVERS = ("forward", "forward+backward")
+TOLERANCE = {torch.float32: 2e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+"""Of the largest value, beside four times eager's own error: TF32 products in eager and in the written module."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--scale", default="full")
+    parser.add_argument("--minutes", type=float, default=math.inf)
+    parser.add_argument("--processes", type=int, default=12)
+    parser.add_argument("--markdown", action="store_true")
+    args = parser.parse_args()
+    if args.markdown:
+        print(markdown(json.loads(args.file.read_text())))
+    else:
+        record(args)
+
+
+def record(args: argparse.Namespace) -> None:
+    """Builds, checks, times and writes, after each module."""
+    deadline = time.monotonic() + args.minutes * 60
+    device = hardware.find_device()
+    known = json.loads(args.file.read_text())["modules"] if args.file.exists() else {}
+    record = {"device": device.name, "driver": device.driver, "versions": hardware.versions(), "scale": args.scale}
+    files = [file for file in module_files() if args.only in file.stem and name_of(file) not in known]
+    with ProcessPoolExecutor(args.processes, multiprocessing.get_context("spawn")) as pool:
+        built = [pool.submit(build, file, args.scale) for file in files]
+        for file, made in zip(files, built, strict=True):
+            failed = made.result()
+            if time.monotonic() > deadline:
+                pool.shutdown(cancel_futures=True)
+                break
+            known[name_of(file)] = {"refused": failed} if failed else one(file, args.scale)
+            print(name_of(file), summary(known[name_of(file)]), flush=True)
+            args.file.write_text(json.dumps({**record, "modules": known}, indent=1) + "\n")
+
+
+def module_files() -> list[Path]:
+    return [*sorted((ROOT / "tasks").glob("*/reference.py")), *sorted((ROOT / "tests/modules").glob("*.py"))]
+
+
+def name_of(file: Path) -> str:
+    return file.parent.name if file.name == "reference.py" else file.stem
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A module with its inputs, where it is timed."""
+
+    module: torch.nn.Module
+    inputs: list[Any]
+
+    def to_exact(self) -> Subject:
+        """In float64."""
+        return Subject(copy.deepcopy(self.module).double(), [_as(each, torch.float64) for each in self.inputs])
+
+
+def loaded(file: Path, scale: str) -> Subject:
+    task = Task.load(file).at(scale=scale, training=True, mode="train", small_by_default=False)
+    place = torch.device(hardware.find_device().kind)
+    reference = Reference(task.source, str(file), task.sizes, mode="train", seed=0, device=place)
+    given = [each.to(place) if isinstance(each, torch.Tensor) else each for each in reference.inputs(0)]
+    return Subject(reference.model, given)
+
+
+def fused(subject: Subject) -> torch.nn.Module:
+    emulate = not torch.cuda.is_available()
+    return fusing.fuse(subject.module, *subject.inputs, emulate=emulate)
+
+
+def build(file: Path, scale: str) -> str:
+    """Compiles a module's kernels; words when it is refused."""
+    try:
+        fused(loaded(file, scale))
+    except MisuseError as error:
+        return str(error)
+    return ""
+
+
+def one(file: Path, scale: str) -> dict[str, Any]:
+    """One module, checked and timed."""
+    torch.manual_seed(0)
+    subject = loaded(file, scale)
+    ours = Subject(fused(subject), subject.inputs)
+    wrong = check(subject, ours)
+    if wrong:
+        return {"wrong": wrong}
+    compiled = Subject(torch.compile(subject.module), subject.inputs)
+    everyone = {"written": ours, "eager": subject, "compile": compiled}
+    found: dict[str, Any] = {}
+    for covers in COVERS:
+        found[covers] = race({name: step(each, covers) for name, each in everyone.items()}, covers)
+    return found | {"bytes_moved": work(subject)}
+
+
+def work(subject: Subject) -> dict[str, int]:
+    """Bytes that forward, and forward+backward, must move at least."""
+    meta = Subject(copy.deepcopy(subject.module).to("meta"), [_to_meta(each) for each in subject.inputs])
+    sources = [*(t for t in meta.inputs if isinstance(t, torch.Tensor)), *meta.module.parameters()]
+    done = count(lambda: leaves(meta.module(*meta.inputs)), sources)
+    return {each.covers: each.bytes_moved for each in done}
+
+
+def _to_meta(given: Any) -> Any:
+    return given.to("meta") if isinstance(given, torch.Tensor) else given
+
+
+# right
+
+
+def check(subject: Subject, ours: Subject) -> str:
+    """Words for the first output or gradient that is too far from float64; empty when none is."""
+    exact, eager, found = (values(each) for each in (subject.to_exact(), subject, ours))
+    tensors = [t for t in (*subject.inputs, *subject.module.parameters()) if isinstance(t, torch.Tensor)]
+    allowed = max(TOLERANCE.get(t.dtype, 0.0) for t in tensors)
+    for name in found:
+        error, theirs = (float((each[name].double() - exact[name]).abs().max()) for each in (found, eager))
+        if not error <= allowed * float(exact[name].abs().max()) + 4 * theirs:
+            return f"{name}: off by {error:.3g}, eager by {theirs:.3g}"
+    return ""
+
+
+def values(subject: Subject) -> dict[str, torch.Tensor]:
+    """Outputs and gradients by name."""
+    given = [_leaf(each) for each in subject.inputs]
+    outputs = leaves(subject.module(*given))
+    generator = torch.Generator().manual_seed(1)
+    cotangents = [torch.randn(o.shape, generator=generator).to(o.device, o.dtype) for o in outputs]
+    wanted = {f"input {i}": t for i, t in enumerate(given) if getattr(t, "requires_grad", False)}
+    wanted |= {name: p for name, p in subject.module.named_parameters() if p.requires_grad}
+    gradients = torch.autograd.grad(outputs, list(wanted.values()), cotangents)
+    found = {f"output {i}": each.detach() for i, each in enumerate(outputs)}
+    return found | dict(zip(wanted, gradients, strict=True))
+
+
+def leaves(outputs: Any) -> list[torch.Tensor]:
+    if isinstance(outputs, torch.Tensor):
+        return [outputs]
+    return [leaf for item in (outputs.values() if isinstance(outputs, dict) else outputs) for leaf in leaves(item)]
+
+
+def _as(given: Any, dtype: torch.dtype) -> Any:
+    floating = isinstance(given, torch.Tensor) and given.is_floating_point()
+    return given.to(dtype) if floating else given
+
+
+def _leaf(given: Any) -> Any:
+    floating = isinstance(given, torch.Tensor) and given.is_floating_point()
+    return given.detach().clone().requires_grad_() if floating else given
+
+
+# fast
+
+
+def step(subject: Subject, covers: str) -> Callable[[], Any]:
+    """One call of what is timed."""
+    if covers == "forward":
+
+        def forward() -> Any:
+            with torch.no_grad():
+                return subject.module(*subject.inputs)
+
+        return forward
+    given = [_leaf(each) for each in subject.inputs]
+    wanted = [t for t in given if getattr(t, "requires_grad", False)]
+    wanted += [p for p in subject.module.parameters() if p.requires_grad]
+    cotangents = [torch.randn_like(each) for each in leaves(subject.module(*given))]
+
+    def both() -> Any:
+        return torch.autograd.grad(leaves(subject.module(*given)), wanted, cotangents)
+
+    return both
+
+
+@dataclass(frozen=True)
+class Local:
+    """A contestant of this process."""
+
+    name: str
+    call: Callable[[], Any]
+    sample: Sampler
+    checks: int = 0
+
+    def turn(self, samples: int, checked: int) -> Turn:
+        self.call()
+        taken = list(self._samples(samples))
+        device, wall = tuple(s for s, _ in taken), tuple(w for _, w in taken)
+        return Turn(device, wall, wall)
+
+    def _samples(self, number: int) -> Iterator[tuple[float, float]]:
+        for _ in range(number):
+            found = self.sample(self.call)
+            yield found.device_ms, found.wall_ms
+
+
+def race(steps: dict[str, Callable[[], Any]], covers: str) -> dict[str, Any]:
+    """Median milliseconds of each, and the written module's speed-ups with their intervals."""
+    kind = hardware.find_device().kind
+    take = sampler(torch.device(kind))
+    pace = GPU_PACE if kind == "cuda" else replace(CPU_PACE, rounds=(2, 2))
+    runners = Race([Local(name, call, take) for name, call in steps.items()], pace, random.Random(0))
+    runners.run()
+    record, findings = measured("written", runners.turns, device=kind, covers=covers, how="as called")
+    medians = {
+        name: sorted(s for t in turns for s in t.device_ms)[sum(len(t.device_ms) for t in turns) // 2]
+        for name, turns in runners.turns.items()
+    }
+    speedups = {s.baseline: {"ratio": s.ratio, "interval": s.interval} for s in record.speedups}
+    return {"median_ms": medians, "over": speedups, "doubts": [f"{f.claim}: {f.evidence}" for f in findings]}
+
+
+# told
+
+
+def summary(found: dict[str, Any]) -> str:
+    if "refused" in found or "wrong" in found:
+        return json.dumps(found)
+    ratios = (f"{found[covers]['over']['compile']['ratio']:.3f}" for covers in COVERS)
+    return f"over compile: {', '.join(ratios)}"
+
+
+def markdown(record: dict[str, Any]) -> str:
+    """A table: milliseconds, and the speed-up over torch.compile with its interval."""
+    lines = ["| module | forward (ms) | over compile | forward+backward (ms) | over compile |", "|---|---|---|---|---|"]
+    ratios: dict[str, list[float]] = {covers: [] for covers in COVERS}
+    for name, found in sorted(record["modules"].items()):
+        if "refused" in found or "wrong" in found:
+            lines.append(f"| {name} | {found.get('refused') or found['wrong']} | | | |")
+            continue
+        cells = []
+        for covers in COVERS:
+            over = found[covers]["over"]["compile"]
+            ratios[covers].append(over["ratio"])
+            low, high = over["interval"]
+            cells += [f"{found[covers]['median_ms']['written']:.3g}", f"{over['ratio']:.3g} [{low:.3g}, {high:.3g}]"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    means = [math.exp(sum(map(math.log, each)) / len(each)) if each else math.nan for each in ratios.values()]
+    lines.append(f"| geometric mean | | {means[0]:.3g} | | {means[1]:.3g} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
