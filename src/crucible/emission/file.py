@@ -47,8 +47,8 @@ def emit(plan: Plan, name: str, source: str = "", loader: str = "torch.utils.cpp
         _CHECK,
         _class(plan) if source else _function(plan),
     ]
-    parts = [part for part in parts if part]
-    return folded(re.sub(r"\n{4,}", "\n\n\n", "\n\n".join(part.rstrip("\n") + "\n" for part in parts)))
+    head, *code = (part.rstrip("\n") + "\n" for part in parts if part)
+    return re.sub(r"\n{4,}", "\n\n\n", "\n\n".join([head, *map(folded, code)]))
 
 
 def _imports(source: str, loader: str) -> str:

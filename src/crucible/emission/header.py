@@ -34,6 +34,7 @@ def _of_kernel(step: Fused, op: Operator, plan: Plan) -> list[str]:
     kinds = [plan.graph.producers[name].kind for name in step.covers if name in plan.graph.producers]
     kinds = [f"bias of {kind}" if kind in BIASED else kind for kind in kinds]
     lines = _item(f"{step.name}: {' -> '.join(kinds)}; {_size(step.bytes_moved)}")
+    lines += [line for note in step.notes for line in _item(note, indent="    ")]
     for host in op.hosts:
         for each in host.lowered:
             lines += [line for note in each.notes for line in _item(note, indent="    ")]

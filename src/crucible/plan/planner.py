@@ -186,10 +186,11 @@ class _Planner:
             kept = useful(compute, wanted, f"grad_{name}")
             saved = {r.name: _flat(compute, r) for r in keepable(compute) if r.name in kept}
             return Fused(operator, covers, compute, made.tensors, name, type_, saved, None, wanted)
+        compute, notes = without_idle_maxima(compute)
         compute, backward = _with_backward(compute, wanted)
         saved = {r.name: _flat(compute, r) for r in compute.results[1:]}
         backward = replace(backward, name=f"{operator}_backward")
-        return Fused(operator, covers, compute, made.tensors, name, type_, saved, backward, wanted)
+        return Fused(operator, covers, compute, made.tensors, name, type_, saved, backward, wanted, notes)
 
     def _operator(self, covers: Sequence[str]) -> str:
         kinds = [self.graph.producers[name].kind for name in covers if name in self.graph.producers]
@@ -202,7 +203,6 @@ class _Planner:
 def _with_backward(program: Program, wanted: Sequence[str]) -> tuple[Program, Program]:
     """The program with the reductions as further results that its gradients read, a number a row against another
     pass; and the gradients."""
-    program, _ = without_idle_maxima(program)
     reductions = [reduction.name for reduction in program.reductions]
     result = program.results[0].name
     backward = adjoint(program, wanted, {result: f"grad_{result}"}, saved=reductions)

@@ -50,6 +50,8 @@ class Fused:
     """Gradients of the operands that take one; None where there are none, and of a pool, which has its own."""
     wanted: tuple[str, ...]
     """Operands that take a gradient."""
+    notes: tuple[str, ...] = ()
+    """What was found out about it, in words."""
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -1,5 +1,4 @@
-"""avgpool3d_convtranspose3d_clamp_softmax_scale, fused by Crucible for x [2, 32, 2, 6,
-    10] float32. Other inputs
+"""avgpool3d_convtranspose3d_clamp_softmax_scale, fused by Crucible for x [2, 32, 2, 6, 10] float32. Other inputs
 go through PyTorch.
 
 - avg_pool3d: avg_pool3d; 34.6 KB
@@ -8,6 +7,7 @@ go through PyTorch.
     - backward keeps nothing; nothing is computed again
 - conv_transpose_without_bias = conv_transpose3d by PyTorch: a matrix product
 - bias_clamp_softmax_mul: bias of conv_transpose3d -> clamp -> flatten -> softmax -> reshape -> mul; 124 KB
+    - no maximum is needed: the values lie in [0, 1], so nothing overflows
     - bias_clamp_softmax_mul_kernel: 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in
       registers from pass to pass
     - exp(clamp(conv_transpose_without_bias + conv_transpose_bias, 0, 1)) is a polynomial, right to 5e-07
@@ -21,6 +21,7 @@ go through PyTorch.
 
 Forward moves 445 KB in 3 steps; operation by operation it would be 690 KB in 7.
 """
+
 
 import torch
 import torch.nn as nn
@@ -81,17 +82,29 @@ KERNELS = r"""
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-template <typename T, int N, bool aligned>
-struct alignas(!aligned ? sizeof(T) : sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
-    T at[N];  // neighbours in memory; if aligned, as few accesses as their size allows
+template <typename T, int N>
+struct alignas(sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
+    T at[N];  // neighbours in memory
 };
 template <int N, bool aligned, typename T>
-__device__ __forceinline__ const Row<T, N, aligned>& row_at(const T* place) {
-    return *reinterpret_cast<const Row<T, N, aligned>*>(place);
+__device__ __forceinline__ Row<T, N> read_row(const T* from) {  // if aligned, by as few accesses as its size allows
+    if constexpr (aligned) {
+        return *reinterpret_cast<const Row<T, N>*>(from);
+    } else {
+        Row<T, N> row;
+#pragma unroll
+        for (int k = 0; k < N; ++k) row.at[k] = from[k];
+        return row;
+    }
 }
-template <int N, bool aligned, typename T>
-__device__ __forceinline__ Row<T, N, aligned>& row_at(T* place) {
-    return *reinterpret_cast<Row<T, N, aligned>*>(place);
+template <bool aligned, typename T, int N>
+__device__ __forceinline__ void write_row(T* to, const Row<T, N>& row) {
+    if constexpr (aligned) {
+        *reinterpret_cast<Row<T, N>*>(to) = row;
+    } else {
+#pragma unroll
+        for (int k = 0; k < N; ++k) to[k] = row.at[k];
+    }
 }
 
 template <typename... T>
@@ -185,7 +198,7 @@ __device__ __forceinline__ void avg_pool3d_kernel_body(
 #pragma unroll
         for (int kh = 0; kh < 2; ++kh) {
             const int in_h = h * 2 + kh;
-            const auto x_row = row_at<2, aligned>(x + x_at + in_d * 60 + in_h * 10 + in_w);
+            const auto x_row = read_row<2, aligned>(x + x_at + in_d * 60 + in_h * 10 + in_w);
 #pragma unroll
             for (int k = 0; k < 2; ++k) {
                 const float x_value = x_row.at[k];
@@ -223,13 +236,13 @@ __device__ __forceinline__ void avg_pool3d_kernel_backward_body(
 #pragma unroll
         for (int kh = 0; kh < 2; ++kh) {
             const int in_h = h * 2 + kh;
-            Row<float, 2, aligned> grad_x_row;
+            Row<float, 2> grad_x_row;
 #pragma unroll
             for (int k = 0; k < 2; ++k) {
                 const float element_share = share;
                 grad_x_row.at[k] = element_share;
             }
-            row_at<2, aligned>(grad_x + grad_x_at + in_d * 60 + in_h * 10 + in_w) = grad_x_row;
+            write_row<aligned>(grad_x + grad_x_at + in_d * 60 + in_h * 10 + in_w, grad_x_row);
         }
     }
 }
@@ -593,15 +606,11 @@ std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tens
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_93d80fdc",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_ecc4d651",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
-    functions=[
-        "run_avg_pool3d",
-        "run_avg_pool3d_backward",
-        "run_bias_clamp_softmax_mul",
-        "run_bias_clamp_softmax_mul_backward",
-    ],
+    functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_bias_clamp_softmax_mul",
+        "run_bias_clamp_softmax_mul_backward"],
     extra_cuda_cflags=["-O3"],
 )
 library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")
@@ -650,9 +659,7 @@ torch.library.register_autograd(
 )
 
 
-library.define(
-    "bias_clamp_softmax_mul(Tensor conv_transpose_without_bias, Tensor conv_transpose_bias, Tensor scale) -> (Tensor, Tensor)"
-)
+library.define("bias_clamp_softmax_mul(Tensor conv_transpose_without_bias, Tensor conv_transpose_bias, Tensor scale) -> (Tensor, Tensor)")
 
 
 @torch.library.impl(library, "bias_clamp_softmax_mul", "CompositeExplicitAutograd")
@@ -663,29 +670,25 @@ def run_bias_clamp_softmax_mul(conv_transpose_without_bias, conv_transpose_bias,
 @torch.library.register_fake(f"{library.ns}::bias_clamp_softmax_mul", lib=library)
 def run_bias_clamp_softmax_mul_shapes(conv_transpose_without_bias, conv_transpose_bias, scale):
     return (
-        conv_transpose_without_bias.new_empty_strided((2, 64, 2, 6, 10), (7680, 120, 60, 10, 1), dtype=torch.float32),
+        conv_transpose_without_bias.new_empty_strided((2, 64, 2, 6, 10), (7680, 120, 60, 10, 1),
+            dtype=torch.float32),
         conv_transpose_without_bias.new_empty_strided((128,), (1,), dtype=torch.float32),
     )
 
 
-library.define(
-    "bias_clamp_softmax_mul_backward(Tensor grad_mul, Tensor conv_transpose_without_bias, Tensor conv_transpose_bias, Tensor scale, Tensor saved_total) -> (Tensor, Tensor, Tensor)"
-)
+library.define("bias_clamp_softmax_mul_backward(Tensor grad_mul, Tensor conv_transpose_without_bias, Tensor conv_transpose_bias, Tensor scale, Tensor saved_total) -> (Tensor, Tensor, Tensor)")
 
 
 @torch.library.impl(library, "bias_clamp_softmax_mul_backward", "CompositeExplicitAutograd")
-def run_bias_clamp_softmax_mul_backward(grad_mul, conv_transpose_without_bias, conv_transpose_bias, scale, saved_total):
-    return tuple(
-        kernels.run_bias_clamp_softmax_mul_backward(
-            grad_mul, conv_transpose_without_bias, conv_transpose_bias, scale, saved_total
-        )
-    )
+def run_bias_clamp_softmax_mul_backward(grad_mul, conv_transpose_without_bias, conv_transpose_bias, scale,
+        saved_total):
+    return tuple(kernels.run_bias_clamp_softmax_mul_backward(grad_mul, conv_transpose_without_bias,
+        conv_transpose_bias, scale, saved_total))
 
 
 @torch.library.register_fake(f"{library.ns}::bias_clamp_softmax_mul_backward", lib=library)
-def run_bias_clamp_softmax_mul_backward_shapes(
-    grad_mul, conv_transpose_without_bias, conv_transpose_bias, scale, saved_total
-):
+def run_bias_clamp_softmax_mul_backward_shapes(grad_mul, conv_transpose_without_bias, conv_transpose_bias,
+        scale, saved_total):
     return (
         grad_mul.new_empty_strided((2, 64, 2, 6, 10), (7680, 120, 60, 10, 1), dtype=torch.float32),
         grad_mul.new_empty_strided((64,), (1,), dtype=torch.float32),
@@ -726,15 +729,9 @@ class ModelNew(Model):
         if not (_fits(x, (2, 32, 2, 6, 10), torch.float32)):
             return super().forward(x)
         avg_pool = operators.avg_pool3d(x)
-        conv_transpose_without_bias = torch.ops.aten.conv_transpose3d.input(
-            input=avg_pool,
-            weight=self.conv_transpose.weight,
-            bias=None,
-            stride=[2, 2, 2],
-            padding=[1, 1, 1],
-            output_padding=[1, 1, 1],
-            groups=1,
-            dilation=[1, 1, 1],
-        )
-        mul = operators.bias_clamp_softmax_mul(conv_transpose_without_bias, self.conv_transpose.bias, self.scale)[0]
+        conv_transpose_without_bias = torch.ops.aten.conv_transpose3d.input(input=avg_pool,
+            weight=self.conv_transpose.weight, bias=None, stride=[2, 2, 2], padding=[1, 1, 1],
+            output_padding=[1, 1, 1], groups=1, dilation=[1, 1, 1])
+        mul = operators.bias_clamp_softmax_mul(conv_transpose_without_bias, self.conv_transpose.bias,
+            self.scale)[0]
         return mul
