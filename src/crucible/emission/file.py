@@ -14,11 +14,11 @@ from crucible.emission.reference import definitions
 from crucible.plan.steps import Fused, Plan
 
 _INCLUDES = """\
-#include <torch/extension.h>
+#include <torch/types.h>
 
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 """

@@ -65,7 +65,7 @@ class Host:
         first = _variable(next(iter(self.takes)))
         lines = [f"{self.declaration} {{"]
         lines.append(f"  const c10::cuda::CUDAGuard guard({first}_given.device());")
-        lines.append("  const cudaStream_t stream = at::cuda::getCurrentCUDAStream();")
+        lines.append("  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();")
         lines += [_take(name, type_) for name, type_ in self.takes.items()]
         lines += [_allocate(name, type_, first) for name, type_ in (*self.makes.items(), *self.on_the_way.items())]
         types = {**self.takes, **self.makes, **self.on_the_way}

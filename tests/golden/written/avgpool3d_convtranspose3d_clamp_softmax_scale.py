@@ -74,11 +74,11 @@ std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tens
 
 
 KERNELS = r"""
-#include <torch/extension.h>
+#include <torch/types.h>
 
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -531,7 +531,7 @@ static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at:
 
 std::vector<torch::Tensor> run_avg_pool3d(const torch::Tensor& x_given) {
   const c10::cuda::CUDAGuard guard(x_given.device());
-  const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor x = laid(x_given, {2, 32, 2, 6, 10}, {3840, 120, 60, 10, 1}, torch::kFloat32);
   torch::Tensor avg_pool = torch::empty_strided({2, 32, 1, 3, 5}, {480, 15, 15, 5, 1},
       x.options().dtype(torch::kFloat32));
@@ -542,7 +542,7 @@ std::vector<torch::Tensor> run_avg_pool3d(const torch::Tensor& x_given) {
 
 std::vector<torch::Tensor> run_avg_pool3d_backward(const torch::Tensor& grad_avg_pool_given) {
   const c10::cuda::CUDAGuard guard(grad_avg_pool_given.device());
-  const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor grad_avg_pool = laid(grad_avg_pool_given, {2, 32, 1, 3, 5}, {480, 15, 15, 5, 1},
       torch::kFloat32);
   torch::Tensor grad_x = torch::empty_strided({2, 32, 2, 6, 10}, {3840, 120, 60, 10, 1},
@@ -556,7 +556,7 @@ std::vector<torch::Tensor> run_avg_pool3d_backward(const torch::Tensor& grad_avg
 std::vector<torch::Tensor> run_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_without_bias_given,
         const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given) {
   const c10::cuda::CUDAGuard guard(conv_transpose_without_bias_given.device());
-  const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor conv_transpose_without_bias = laid(conv_transpose_without_bias_given, {2, 64, 2, 6,
       10}, {7680, 120, 60, 10, 1}, torch::kFloat32);
   const torch::Tensor conv_transpose_bias = laid(conv_transpose_bias_given, {64}, {1}, torch::kFloat32);
@@ -575,7 +575,7 @@ std::vector<torch::Tensor> run_bias_clamp_softmax_mul(const torch::Tensor& conv_
 std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tensor& grad_mul_given,
         const torch::Tensor& conv_transpose_without_bias_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given, const torch::Tensor& saved_total_given) {
   const c10::cuda::CUDAGuard guard(grad_mul_given.device());
-  const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor grad_mul = laid(grad_mul_given, {2, 64, 2, 6, 10}, {7680, 120, 60, 10, 1},
       torch::kFloat32);
   const torch::Tensor conv_transpose_without_bias = laid(conv_transpose_without_bias_given, {2, 64, 2, 6,
@@ -606,7 +606,7 @@ std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tens
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_ecc4d651",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_72ad7aee",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_bias_clamp_softmax_mul",

@@ -47,11 +47,11 @@ std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu_backward(const tor
 
 
 KERNELS = r"""
-#include <torch/extension.h>
+#include <torch/types.h>
 
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -260,7 +260,7 @@ static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at:
 std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu(const torch::Tensor& conv_without_bias_given,
         const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given) {
   const c10::cuda::CUDAGuard guard(conv_without_bias_given.device());
-  const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor conv_without_bias = laid(conv_without_bias_given, {2, 64, 2, 4, 5}, {2560, 40, 20, 5,
       1}, torch::kFloat32);
   const torch::Tensor conv_bias = laid(conv_bias_given, {64}, {1}, torch::kFloat32);
@@ -276,7 +276,7 @@ std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu(const torch::Tenso
 std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu_backward(const torch::Tensor& grad_gelu_given,
         const torch::Tensor& conv_without_bias_given, const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given) {
   const c10::cuda::CUDAGuard guard(grad_gelu_given.device());
-  const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor grad_gelu = laid(grad_gelu_given, {2, 64, 2, 4, 5}, {2560, 40, 20, 5, 1},
       torch::kFloat32);
   const torch::Tensor conv_without_bias = laid(conv_without_bias_given, {2, 64, 2, 4, 5}, {2560, 40, 20, 5,
@@ -299,7 +299,7 @@ std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu_backward(const tor
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_404450e7",
+    name="conv3d_leakyrelu_sum_clamp_gelu_afa5d4ce",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_bias_leaky_relu_add_clamp_gelu", "run_bias_leaky_relu_add_clamp_gelu_backward"],

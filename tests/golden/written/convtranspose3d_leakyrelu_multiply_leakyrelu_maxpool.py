@@ -51,11 +51,11 @@ std::vector<torch::Tensor> run_bias_leaky_relu_mul_max_pool3d_backward(const tor
 
 
 KERNELS = r"""
-#include <torch/extension.h>
+#include <torch/types.h>
 
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -413,7 +413,7 @@ static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at:
 
 std::vector<torch::Tensor> run_bias_leaky_relu_mul_max_pool3d(const torch::Tensor& conv_transpose_without_bias_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given) {
   const c10::cuda::CUDAGuard guard(conv_transpose_without_bias_given.device());
-  const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor conv_transpose_without_bias = laid(conv_transpose_without_bias_given, {2, 32, 4, 6,
       10}, {7680, 240, 60, 10, 1}, torch::kFloat32);
   const torch::Tensor conv_transpose_bias = laid(conv_transpose_bias_given, {32}, {1}, torch::kFloat32);
@@ -428,7 +428,7 @@ std::vector<torch::Tensor> run_bias_leaky_relu_mul_max_pool3d(const torch::Tenso
 
 std::vector<torch::Tensor> run_bias_leaky_relu_mul_max_pool3d_backward(const torch::Tensor& grad_max_pool3d_given, const torch::Tensor& conv_transpose_without_bias_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given) {
   const c10::cuda::CUDAGuard guard(grad_max_pool3d_given.device());
-  const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor grad_max_pool3d = laid(grad_max_pool3d_given, {2, 32, 2, 3, 5}, {960, 30, 15, 5, 1},
       torch::kFloat32);
   const torch::Tensor conv_transpose_without_bias = laid(conv_transpose_without_bias_given, {2, 32, 4, 6,
@@ -457,7 +457,7 @@ std::vector<torch::Tensor> run_bias_leaky_relu_mul_max_pool3d_backward(const tor
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_13f88f43",
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_dca0a396",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_bias_leaky_relu_mul_max_pool3d", "run_bias_leaky_relu_mul_max_pool3d_backward"],
