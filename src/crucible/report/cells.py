@@ -78,3 +78,8 @@ def size(count: int) -> str:
             break
         amount, unit = amount / 1024, larger
     return f"{amount:.3g} {unit}"
+
+
+def case(check: Compared, number: int) -> str:
+    """What one of the judge's cases was; its number in records that say no more."""
+    return check.cases[number] if 0 <= number < len(check.cases) else f"case {number}"
