@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from crucible.explain.words import dimension, indices
+from crucible.explain.words import dimension, indices, listed
 from crucible.judge.error_map import Along, ErrorMap
 from crucible.judge.evidence import Compared, TensorError
 from crucible.judge.verdict import Verdict
 from crucible.report import cells
+
+
+EVEN = 5.0
+"""Percentage points by which bars may differ and still say nothing."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class MapOfTensor:
     map: ErrorMap
     case: str
     strips: tuple[Strip, ...]
+    even: str
+    """Dimensions along which wrong elements are spread evenly, in words; empty without any."""
 
     @property
     def choices(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -51,15 +57,17 @@ def maps_of(verdict: Verdict, name: str) -> tuple[MapOfTensor, ...]:
         if tensor.map is not None
     ]
     return tuple(
-        MapOfTensor(f"{name}m{i}", tensor, seen, case, _strips(seen)) for i, (tensor, seen, case) in enumerate(found, 1)
+        MapOfTensor(f"{name}m{i}", tensor, seen, case, _strips(seen), _evenly(seen)) for i, (tensor, seen, case) in enumerate(found, 1)
     )
 
 
 def drawn(one: MapOfTensor) -> dict[str, Any]:
     """For the script: planes by their indices, a character of `LEVELS` for each cell."""
+    places = [picture.index for picture in one.map.pictures]
+    worst = tuple(one.tensor.worst_index[:-2])
     return {
         "shape": one.map.shape,
-        "dims": [dim for dim, _ in one.choices],
+        "start": places.index(worst) if worst in places else 0,
         "pictures": [{"index": picture.index, "rows": picture.rows} for picture in one.map.pictures],
     }
 
@@ -69,8 +77,20 @@ def _strips(seen: ErrorMap) -> tuple[Strip, ...]:
     return tuple(
         Strip(dimension(along.dim, dims), _bars(along), indices(along) if along.stands_out else "no pattern")
         for along in seen.along
-        if along.size > 1 and (along.profile or along.stands_out)
+        if along.stands_out or _varies(along)
     )
+
+
+def _evenly(seen: ErrorMap) -> str:
+    even = [along.dim for along in seen.along if along.dim >= 0 and not along.stands_out and not _varies(along)]
+    if not even:
+        return ""
+    return "evenly spread" if len(even) == len(seen.shape) else f"evenly spread along dimension {listed(even)}"
+
+
+def _varies(along: Along) -> bool:
+    bars = _bars(along)
+    return len(bars) > 1 and max(bars) - min(bars) > EVEN
 
 
 def _bars(along: Along) -> tuple[float, ...]:

@@ -93,6 +93,13 @@ class Section:
     def best(self) -> Entry | None:
         return next((entry for entry in self.candidates if entry.name == self.run.best), None)
 
+    @property
+    def rival(self) -> int:
+        """Which entry the first candidate is compared with until the reader chooses: the fastest baseline, or else
+        the second entry."""
+        names = [entry.name for entry in self.entries]
+        return names.index(self.rivals[-1]) if self.rivals and self.rivals[-1] in names else min(1, len(names) - 1)
+
 
 @dataclass(frozen=True)
 class Page:

@@ -11,6 +11,9 @@ HUES = 6
 """Colours in the style sheet; later kernels are grey."""
 _WORDS = re.compile(r"[A-Za-z_~]\w*")
 _LONGEST = 60
+_GENERAL = re.compile(r"elementwise_kernel|reduce_kernel")
+_INNER = re.compile(r"\w*(?:[Ff]unctor|[Kk]ernel|launch_clamp)\w*")
+_WRAPPERS = re.compile(r"gpu_kernel_impl|elementwise_kernel|reduce_kernel|^[ABU]+naryFunctor|BinaryFunctor")
 
 
 @dataclass(frozen=True)
@@ -67,11 +70,10 @@ def short(name: str) -> str:
     """
     outer = _without_brackets(name.replace("(anonymous namespace)::", ""))
     words = _WORDS.findall(outer)
-    if not words:
-        return name[:_LONGEST]
-    last = words[-1]
-    inner = re.findall(r"(\w+_kernel_(?:cuda|impl)|\w+Functor\w*)", name) if "elementwise" in last else []
-    return (f"{last}: {inner[0]}" if inner else last)[:_LONGEST]
+    last = words[-1] if words else name
+    inner = [word for word in _INNER.findall(name) if not _WRAPPERS.search(word)] if _GENERAL.search(last) else []
+    text = f"{last}: {inner[0]}" if inner else last
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _without_brackets(text: str) -> str:

@@ -60,7 +60,9 @@
     });
     return found;
   };
-  const cellSize = (size, cells) => (size > cells ? `about ${(size / cells).toPrecision(2)}` : "1");
+  const cellWords = (down, height, across, width) => (down === height && across === width
+    ? "a cell for each"
+    : `a cell is the worst of about ${(down / height).toPrecision(2)} × ${(across / width).toPrecision(2)}`);
   const draw = (figure, one, number) => {
     const { index, rows } = one.pictures[number];
     const [height, width] = [rows.length, rows[0].length];
@@ -78,8 +80,8 @@
     });
     const shape = one.shape;
     const [across, down] = [shape[shape.length - 1], shape.length > 1 ? shape[shape.length - 2] : 1];
-    const words = `Plane [${[...index, ":", ":"].join(", ")}], ${down} × ${across} elements; ` +
-      `a cell is ${cellSize(down, height)} × ${cellSize(across, width)}`;
+    const words = `Plane [${[...index, ":", ":"].join(", ")}], ${down} × ${across} elements, ` +
+      cellWords(down, height, across, width);
     svg.setAttribute("aria-label", `${words}. ${[...legend.children].map((item) => item.textContent).join(", ")}`);
     svg.setAttribute("height", Math.min(352, Math.max(96, 352 * height / width)));
     figure.querySelector(".cells").replaceChildren(svg);
@@ -105,13 +107,14 @@
         turn((number + Number(step.dataset.step) + one.pictures.length) % one.pictures.length);
       });
     });
-    turn(0);
+    turn(one.start);
   });
 
   // Two candidates side by side.
   const ratio = (a, b) => {
     if (a === null || b === null || !(a > 0) || !(b > 0)) return "";
-    return a === b ? "equal" : `${(Math.max(a, b) / Math.min(a, b)).toPrecision(3)} times`;
+    const times = Math.max(a, b) / Math.min(a, b);
+    return times < 1.1 ? `${(100 * (times - 1)).toPrecision(2)} %` : `${times.toPrecision(3)} times`;
   };
   const compare = (box) => {
     const { labels, entries } = data.comparisons[box.dataset.compare];

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from crucible.report.page.comparison import compared
 from crucible.report.page.error_maps import drawn
@@ -65,7 +65,7 @@ def _cleaned(data: Any) -> Any:
 
 
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
         undefined=StrictUndefined,
@@ -74,10 +74,20 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["ticked"] = _ticked
+    return environment
 
 
 def _finalize(value: Any) -> Any:
     return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _ticked(text: str) -> Markup:
+    """Escaped, with what stands between backticks as code."""
+    parts = clean(text).split("`")
+    if len(parts) % 2 == 0:
+        return escape("`".join(parts))
+    return Markup("").join(Markup("<code>{}</code>").format(part) if i % 2 else part for i, part in enumerate(parts))
 
 
 def _asset(name: str) -> str:

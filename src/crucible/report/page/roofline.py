@@ -182,7 +182,8 @@ def _from_bottom(ends: Sequence[float], work: Work, up: _Scale) -> list[float]:
 def _dots(found: Sequence[tuple[str, float, str]], rates: Sequence[float], up: _Scale) -> tuple[Dot, ...]:
     """The floor first, then down."""
     places = [up(rate) for rate in rates]
-    labels = _spread(places[:MOST_LABELS])
+    wanted = [places[0] - TEXT * 0.8, *places[1:]]  # the floor's label stands above the roof, not on it
+    labels = _spread(wanted[:MOST_LABELS])
     dots = []
     for i, (name, ms, style) in enumerate(found):
         label, place = (f"{_cut(name)}  {ms:.3g} ms", labels[i]) if i < len(labels) else ("", places[i])
