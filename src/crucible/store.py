@@ -114,7 +114,7 @@ def _shared(record: dict[str, Any]) -> dict[str, Any]:
 
 def _run_file(which: str) -> Path:
     path = Path(which)
-    if path.is_dir():
+    if which and path.is_dir():
         return path / "run.json"
     if path.is_file():
         return path

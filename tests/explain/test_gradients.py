@@ -14,6 +14,7 @@ from crucible.judge.verdict import Wrong
 from support import SMALL_TASK, write
 
 CANDIDATE = """
+import torch
 import torch.nn.functional as F
 from torch import nn
 
@@ -92,7 +93,7 @@ def test_a_gradient_of_zeros_is_told(found: dict[str, tuple[Finding, ...]]) -> N
 def test_a_backward_that_stops_is_told_with_what_it_cuts_off(found: dict[str, tuple[Finding, ...]]) -> None:
     first = found["stops"][0]
     assert first.claim == ("no gradient reaches input[0], linear.bias, linear.weight: its own backward stops before")
-    assert "reached: gradient of bias, gradient of scale" in first.evidence
+    assert "3 missing; reached: gradient of scale, gradient of bias" in first.evidence
     source = CANDIDATE.format(backward="", linear="").split("\n")
     assert "def backward" in source[first.line - 1]
 

@@ -137,8 +137,8 @@ def _cut(source: str, partly: bool) -> tuple[str, str, int]:
         (i for i, line in enumerate(lines, 1) if _DETACHES.search(line) and not line.lstrip().startswith("#")), 0
     )
     own = re.search(r"autograd\.Function\b", source)
-    if own and partly:
-        backward = source[: source.index("def backward")].count("\n") + 1 if "def backward" in source else 0
+    if own and partly and (not hit or re.search(r"return\b.*\bNone\b", source)):
+        backward = next((i for i, line in enumerate(lines, 1) if "def backward" in line), 0)
         return "its own backward stops before", "return a gradient for each input of the autograd.Function", backward
     if hit:
         return "the graph is cut", "take the detaching call out of forward", hit
