@@ -18,9 +18,7 @@ def compared(section: Section) -> dict[str, Any]:
     rows = [_row(section, entry) for entry in section.entries]
     labels = list(dict.fromkeys(label for row in rows for label in row))
     cells_of = [[row.get(label, NONE) for label in labels] for row in rows]
-    entries = [
-        {"name": entry.name, "cells": found} for entry, found in zip(section.entries, cells_of, strict=True)
-    ]
+    entries = [{"name": entry.name, "cells": found} for entry, found in zip(section.entries, cells_of, strict=True)]
     return {"labels": labels, "entries": entries}
 
 

@@ -11,7 +11,6 @@ from crucible.judge.evidence import Compared, TensorError
 from crucible.judge.verdict import Verdict
 from crucible.report import cells
 
-
 EVEN = 5.0
 """Percentage points by which bars may differ and still say nothing."""
 
@@ -57,7 +56,8 @@ def maps_of(verdict: Verdict, name: str) -> tuple[MapOfTensor, ...]:
         if tensor.map is not None
     ]
     return tuple(
-        MapOfTensor(f"{name}m{i}", tensor, seen, case, _strips(seen), _evenly(seen)) for i, (tensor, seen, case) in enumerate(found, 1)
+        MapOfTensor(f"{name}m{i}", tensor, seen, case, _strips(seen), _evenly(seen))
+        for i, (tensor, seen, case) in enumerate(found, 1)
     )
 
 

@@ -28,13 +28,17 @@ def render(runs: Sequence[Run]) -> str:
     """The page of these runs: self-contained HTML."""
     page = page_of(runs)
     style, script = _asset("page.css"), _asset("page.js")
-    return _environment().get_template("page.html").render(
-        page=page,
-        style=Markup(style),
-        script=Markup(script),
-        policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
-        "base-uri 'none'; form-action 'none'",
-        data=Markup(embedded(_data(page))),
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            page=page,
+            style=Markup(style),
+            script=Markup(script),
+            policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
+            "base-uri 'none'; form-action 'none'",
+            data=Markup(embedded(_data(page))),
+        )
     )
 
 
