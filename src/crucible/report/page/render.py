@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import re
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def embedded(data: Any) -> str:
 
 def clean(text: str) -> str:
     """With every character that cannot be seen, or that turns what follows around, as its code in brackets."""
-    return _UNSEEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", unicodedata.normalize("NFC", text))
+    return _UNSEEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text)
 
 
 def _data(page: Page) -> Any:
@@ -68,6 +68,7 @@ def _cleaned(data: Any) -> Any:
     return [_cleaned(item) for item in data] if isinstance(data, list | tuple) else data
 
 
+@functools.cache
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(HERE),

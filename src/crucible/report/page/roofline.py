@@ -120,8 +120,8 @@ def plot(run: Run, floor: Floor) -> Plot | None:
     across = _across(work)
     rates = [work.flops / (ms * 1e-3) for _, ms, _ in timed]
     top = work.roof(10**across.high)
-    up = _Scale(math.log10(min(rates) / 3), math.log10(max(top, *rates) * 1.6), BOTTOM, TOP)
     best_possible = work.roof(work.intensity)
+    up = _Scale(math.log10(min(best_possible, *rates) / 3), math.log10(max(top, *rates) * 1.6), BOTTOM, TOP)
     found = [("floor", floor.time_ms, "floor"), *timed]
     ends = [10**across.low, min(max(work.ridge, 10**across.low), 10**across.high), 10**across.high]
     return Plot(
@@ -182,8 +182,7 @@ def _from_bottom(ends: Sequence[float], work: Work, up: _Scale) -> list[float]:
 def _dots(found: Sequence[tuple[str, float, str]], rates: Sequence[float], up: _Scale) -> tuple[Dot, ...]:
     """The floor first, then down."""
     places = [up(rate) for rate in rates]
-    wanted = [places[0] - TEXT * 0.8, *places[1:]]  # the floor's label stands above the roof, not on it
-    labels = _spread(wanted[:MOST_LABELS])
+    labels = [places[0], *_spread(places[1:MOST_LABELS])]
     dots = []
     for i, (name, ms, style) in enumerate(found):
         label, place = (f"{_cut(name)}  {ms:.3g} ms", labels[i]) if i < len(labels) else ("", places[i])
