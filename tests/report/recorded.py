@@ -95,7 +95,7 @@ def whole_run(text: str = "plain", training: bool = False) -> Run:
         sources={
             best: f"import torch\n{text}\nx = 1\n",
             broken: f"a\n{text}\nb\n",
-            written: f'{SAID + text!r}\nx = 1\n',
+            written: f"{SAID + text!r}\nx = 1\n",
         },
         explanations={name: (finding, Finding("second", "seen")) for name in (best, wrong, broken)},
     )
