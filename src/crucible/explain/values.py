@@ -100,7 +100,7 @@ def place_words(found: ErrorMap) -> str:
             if edges
             else ""
         )
-    if found.count <= FEW:
+    if found.count <= FEW and found.count < found.looked_at:
         return "only at " + listed([list(index) for index in found.first])
     return ""
 
@@ -109,7 +109,7 @@ def place_words(found: ErrorMap) -> str:
 
 
 def _constant(tensor: TensorError, found: ErrorMap) -> Finding | None:
-    if found.got.least != found.got.greatest or found.want.least == found.want.greatest:
+    if found.what != "wrong" or found.got.least != found.got.greatest or found.want.least == found.want.greatest:
         return None
     zeros = found.got.least == 0
     what = "zero everywhere" if zeros else f"{found.got.least:.4g} everywhere"

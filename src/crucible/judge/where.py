@@ -10,13 +10,15 @@ from crucible.judge.error_map import MOST_RANGES, MOST_VALUES, Along
 
 PERIODS = (*range(2, 65), 96, 128, 160, 192, 224, 256, 320, 384, 512, 768, 1024)
 """Of the flattened index: vector widths, warps, blocks, and what else is common."""
-COUNTED = 1 << 20
+COUNTED = 1 << 18
 """Wrong elements that the flattened index is looked at for."""
 NEARLY_ALL = 0.98
 CLEARLY = 3.0
 """Times as many wrong elements at an index that stands out as at others."""
 SURPRISE = 12.0
 """Nats: how unlikely wrong elements at random places would keep to so few indices, those being free to choose."""
+MOSTLY = 0.95
+"""Share of elements from which on those that are right, not those that are wrong, would have to repeat."""
 DENSE = 0.9
 """Share of a tail that is wrong: some values come out right by chance."""
 
@@ -37,7 +39,7 @@ def along_flat(bad: torch.Tensor) -> Along:
     places = flat.nonzero()[:COUNTED, 0]
     seen = int(places[-1]) + 1 if places.numel() == COUNTED else flat.numel()
     best: tuple[float, int, torch.Tensor] | None = None
-    for period in PERIODS:
+    for period in PERIODS if places.numel() < MOSTLY * seen else ():
         if period * 4 > seen or places.numel() < 8:
             break
         counts = torch.bincount(places % period, minlength=period)
