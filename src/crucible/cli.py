@@ -27,7 +27,6 @@ from crucible.judge.baselines import BASELINES
 from crucible.judge.kept import Limits
 from crucible.report import table, why
 from crucible.report.markdown import markdown
-from crucible.report.page.render import render
 from crucible.roofline import from_datasheet, here
 from crucible.run import Run, run_from_json
 from crucible.task import Task, find_tasks
@@ -90,7 +89,7 @@ def judge(
         data = [run.to_json() for run in runs]
         store.write_text(json_file, json.dumps(data[0] if len(data) == 1 else data, indent=1, allow_nan=False) + "\n")
     if page is not None:
-        store.write_text(page, render(runs))
+        _write_page(page, runs)
     cut_short = {run.cut_short for run in runs}
     if "interrupted" in cut_short:
         raise typer.Exit(130)
@@ -125,7 +124,7 @@ def page(
     file: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")],
 ) -> None:
     """Write a judged run, or several of one JSON file, as one self-contained HTML page: nothing is run."""
-    store.write_text(file, render([run_from_json(data) for data in store.read_run(run)]))
+    _write_page(file, [run_from_json(data) for data in store.read_run(run)])
 
 
 @app.command()
@@ -171,6 +170,12 @@ def _judged(path: Path, candidates: list[Path], say: Callable[[str], None], opti
     if len(tasks) == 1:
         return [pipeline.judge(Task.load(tasks[0]), candidates, say=say, **options)]
     return pipeline.judge_folder(tasks, find_candidates(candidates), say=say, **options)
+
+
+def _write_page(file: Path, runs: list[Run]) -> None:
+    from crucible.report.page.render import render  # loads jinja2: 0.1 s that only a page is worth
+
+    store.write_text(file, render(runs))
 
 
 class _progress:

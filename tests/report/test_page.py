@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import fnmatch
 import functools
 import hashlib
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,8 @@ from crucible.report.page import render as room
 from crucible.report.page.render import clean, embedded, render
 from crucible.run import Ground, run_from_json
 
-RESULTS = Path(__file__).parents[2] / "benchmarks/results"
+ROOT = Path(__file__).parents[2]
+RESULTS, PYPROJECT = ROOT / "benchmarks/results", ROOT / "pyproject.toml"
 CSS = (Path(room.__file__).parent / "page.css").read_text()
 HOSTILE = (
     "</script><script>alert(1)</script>",
@@ -149,7 +152,7 @@ def test_a_run_with_nothing_to_show_says_so() -> None:
     text = Reader(render([run])).by_id("t1").text
     assert "None passed." in text and "0 of 1 passed" in text
     assert "No roofline: the record has no floor" in text
-    assert "The record holds no source" in text
+    assert "The record holds no sources" in text
     assert "Compare two" not in text
 
 
@@ -167,6 +170,13 @@ def test_records_of_before_are_rendered_and_the_committed_page_says_what_they_sa
         for run in runs:
             for verdict in run.passed:
                 assert sum(f"{verdict.runtime_ms:.4g} ms" in row and verdict.candidate in row for row in rows) == 1
+
+
+def test_an_installed_package_carries_all_that_a_page_is_made_from() -> None:
+    patterns = tomllib.loads(PYPROJECT.read_text())["tool"]["setuptools"]["package-data"]["crucible.report.page"]
+    beside = [file.name for file in Path(room.__file__).parent.iterdir() if file.is_file() and file.suffix != ".py"]
+    assert {"page.html", "page.css", "page.js"} <= set(beside)
+    assert all(any(fnmatch.fnmatch(name, pattern) for pattern in patterns) for name in beside)
 
 
 def palette() -> dict[str, tuple[str, str]]:
