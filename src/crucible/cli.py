@@ -26,6 +26,7 @@ from crucible.judge import sandbox
 from crucible.judge.baselines import BASELINES
 from crucible.judge.kept import Limits
 from crucible.report import table, why
+from crucible.report.markdown import markdown
 from crucible.roofline import from_datasheet, here
 from crucible.run import Run, run_from_json
 from crucible.task import Task, find_tasks
@@ -67,6 +68,7 @@ def judge(
         float, typer.Option(help="Seconds for one timed race; 0: as the device needs.", min=0.0)
     ] = 0.0,
     memory_limit: Annotated[float, typer.Option(help="GiB for a candidate; 0: 3/4 of the machine's.")] = 0.0,
+    page: Annotated[Path | None, typer.Option("--page", help="Also write the run as one HTML file.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what an earlier run has judged.")] = False,
 ) -> None:
     """Say of each candidate whether it is right (Evaluation) and how fast (Runtime, -1 when not right)."""
@@ -86,6 +88,8 @@ def judge(
     if json_file is not None:
         data = [run.to_json() for run in runs]
         store.write_text(json_file, json.dumps(data[0] if len(data) == 1 else data, indent=1, allow_nan=False) + "\n")
+    if page is not None:
+        _write_page(page, runs)
     cut_short = {run.cut_short for run in runs}
     if "interrupted" in cut_short:
         raise typer.Exit(130)
@@ -98,11 +102,29 @@ def judge(
 def explain(
     run: Annotated[str, typer.Argument(help="A run's folder, its JSON file, its id (or how that begins), or latest.")],
     candidate: Annotated[str | None, typer.Argument(help="One candidate's name; without, the causes of all.")] = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Table, causes and the why of the best as Markdown, for a pull request.")
+    ] = False,
 ) -> None:
     """Say why candidates of a judged run are wrong or slow, from its record: nothing is run."""
+    if as_markdown and candidate is not None:
+        raise MisuseError("--markdown tells of a whole run: leave out the candidate's name")
     out = Console(width=None if sys.stdout.isatty() else table.PLAIN_WIDTH)
-    for data in store.read_run(run):
-        why.show(run_from_json(data), candidate, out)
+    runs = [run_from_json(data) for data in store.read_run(run)]
+    if as_markdown:
+        print("\n".join(markdown(one) for one in runs), end="")
+        return
+    for one in runs:
+        why.show(one, candidate, out)
+
+
+@app.command()
+def page(
+    run: Annotated[str, typer.Argument(help="A run's folder, its JSON file, its id (or how that begins), or latest.")],
+    file: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")],
+) -> None:
+    """Write a judged run, or several of one JSON file, as one self-contained HTML page: nothing is run."""
+    _write_page(file, [run_from_json(data) for data in store.read_run(run)])
 
 
 @app.command()
@@ -166,6 +188,12 @@ def _judged(path: Path, candidates: list[Path], say: Callable[[str], None], opti
     if len(tasks) == 1:
         return [pipeline.judge(Task.load(tasks[0]), candidates, say=say, **options)]
     return pipeline.judge_folder(tasks, find_candidates(candidates), say=say, **options)
+
+
+def _write_page(file: Path, runs: list[Run]) -> None:
+    from crucible.report.page.render import render  # loads jinja2: 0.1 s that only a page is worth
+
+    store.write_text(file, render(runs))
 
 
 class _progress:

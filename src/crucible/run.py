@@ -221,7 +221,7 @@ def _run(data: dict[str, Any]) -> Run:
         data["seed"],
         tuple(_verdict(entry) for entry in entries),
         Ground(from_json(data["findings"]), baselines, from_json(data["floors"])),
-        data["gpu"],
+        data.get("gpu", ""),
         trouble=data["trouble"],
         cut_short=data["cut_short"],
         sources={entry["name"]: entry.get("source", "") for entry in entries},
@@ -229,16 +229,20 @@ def _run(data: dict[str, Any]) -> Run:
     )
 
 
+_LATER: dict[str, Any] = {"accesses": to_json(NotMeasured("not kept")), "resources": [], "faults": [], "log": ""}
+"""Fields that records of this schema have not always had."""
+
+
 def _verdict(entry: dict[str, Any]) -> Verdict:
-    """What `candidate_json` wrote."""
+    """What `candidate_json` wrote, or wrote before it kept all that it keeps now."""
+    entry = {**_LATER, **entry}
     outcome = {name: value for name, value in entry["verdict"].items() if name != "words"}
-    same = ("forward", "backward", "timing", "costs", "accesses", "resources", "findings")
+    same = ("forward", "backward", "timing", "costs", "accesses", "resources", "faults", "findings")
     return Verdict(
         entry["name"],
         from_json(outcome),
         **{name: from_json(entry[name]) for name in same},
         further=from_json(entry["further_timings"]),
-        faults=from_json(entry.get("faults", [])),
         **{name: entry[name] for name in ("build_s", "total_s", "log", "cached")},
         stages_s=tuple(entry["stages_s"].items()),
     )

@@ -90,8 +90,8 @@ class RunFolder:
 
 
 def read_run(which: str) -> list[Any]:
-    """The JSON of a run: a folder of `runs/`, a JSON file (of one run or of several), an id or its beginning, or
-    `latest`. Raises RecordError."""
+    """The JSON of a run: a folder of `runs/`, a JSON file (of one run, of several, or what
+    `benchmarks/record_verdicts.py` wrote), an id or its beginning, or `latest`. Raises RecordError."""
     file = _run_file(which)
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
@@ -99,7 +99,17 @@ def read_run(which: str) -> list[Any]:
         raise RecordError(f"cannot read {file}: {error.strerror or error}") from error
     except ValueError as error:
         raise RecordError(f"{file} holds no JSON ({error}): give a run's folder or its JSON file") from error
+    if isinstance(data, dict) and isinstance(data.get("runs"), list):
+        return [{**_shared(data), **run} if isinstance(run, dict) else run for run in data["runs"]]
     return data if isinstance(data, list) else [data]
+
+
+def _shared(record: dict[str, Any]) -> dict[str, Any]:
+    """What a record of several runs says once for all of them, as each run says it."""
+    name = str(record.get("device", ""))
+    kind = "cpu" if name.startswith("CPU") else "cuda"
+    device = {"kind": kind, "name": name, "driver": str(record.get("driver", ""))}
+    return {"device": device, "versions": record.get("versions", {})}
 
 
 def _run_file(which: str) -> Path:

@@ -20,6 +20,9 @@ MOST_ELEMENTS = 1 << 30
 SAMPLE_ELEMENTS = 1 << 20
 """Whose values are kept: a second of a core's work for all relations together."""
 MOST_PICTURES = 16
+"""Along the channels."""
+MOST_SLICES = 6
+"""Along each other dimension."""
 CELLS = 64
 FIRST = 8
 _KINDS = ((UNWRITTEN, "unwritten"), (NAN, "nan"), (INFINITE, "infinite"), (RIGHT + 1, "wrong"))
@@ -116,21 +119,19 @@ class Mapper:
         return e.peak_allowed if self.peak > e.peak_allowed else min(e.peak_allowed, e.relative_l2_allowed)
 
     def _pictures(self) -> tuple[Picture, ...]:
-        """Planes around the worst element: for up to 16 channels of its batch item, those with most errors."""
+        """Planes through the worst element's: along its channels, and along each other leading dimension, those with
+        most errors."""
         shape = self.expected.shape
         if self.levels.numel() != math.prod(shape) or not shape:
             return ()
         levels = self.levels.view(shape if len(shape) > 1 else (1, *shape))
-        leading = [*self.worst[:-2]]
-        if not leading:
-            return (Picture((), _drawn(levels)),)
-        channel = min(1, len(leading) - 1)
-        planes = []
-        for c in range(shape[channel]):
-            index = (*leading[:channel], c, *leading[channel + 1 :])
-            planes.append((int((levels[index] > RIGHT).sum()), index))
-        chosen = sorted(sorted(planes, reverse=True)[:MOST_PICTURES], key=lambda plane: plane[1])
-        return tuple(Picture(index, _drawn(levels[index])) for _, index in chosen)
+        leading = tuple(self.worst[:-2])
+        chosen = {leading}
+        for dim in range(len(leading)):
+            planes = [(*leading[:dim], i, *leading[dim + 1 :]) for i in range(shape[dim])]
+            planes.sort(key=lambda index: int((levels[index] > RIGHT).sum()), reverse=True)
+            chosen |= set(planes[: MOST_PICTURES if dim == min(1, len(leading) - 1) else MOST_SLICES])
+        return tuple(Picture(index, _drawn(levels[index])) for index in sorted(chosen))
 
 
 def sample_of(shape: tuple[int, ...], worst: tuple[int, ...], most: int) -> tuple[int, tuple[int, ...]]:
