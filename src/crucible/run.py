@@ -12,7 +12,7 @@ from crucible.contract import Contract, find_contract
 from crucible.errors import RecordError
 from crucible.hardware import Device
 from crucible.judge.baselines import ANCHOR
-from crucible.judge.evidence import Finding, Measured, NotMeasured, Timing
+from crucible.judge.evidence import Finding, Measured, NotMeasured, NoVariant, Timing
 from crucible.judge.verdict import NotJudged, Verdict, from_json, to_json
 from crucible.roofline import Floor
 from crucible.spread import quotient
@@ -229,7 +229,10 @@ def _run(data: dict[str, Any]) -> Run:
     )
 
 
-_LATER: dict[str, Any] = {"accesses": to_json(NotMeasured("not kept")), "resources": [], "faults": [], "log": ""}
+_LATER: dict[str, Any] = {
+    "accesses": to_json(NotMeasured("not kept")), "resources": [], "faults": [], "log": "",
+    "variant": to_json(NoVariant("not kept")),
+}  # fmt: skip
 """Fields that records of this schema have not always had."""
 
 
@@ -237,7 +240,7 @@ def _verdict(entry: dict[str, Any]) -> Verdict:
     """What `candidate_json` wrote, or wrote before it kept all that it keeps now."""
     entry = {**_LATER, **entry}
     outcome = {name: value for name, value in entry["verdict"].items() if name != "words"}
-    same = ("forward", "backward", "timing", "costs", "accesses", "resources", "faults", "findings")
+    same = ("forward", "backward", "timing", "costs", "accesses", "resources", "faults", "variant", "findings")
     return Verdict(
         entry["name"],
         from_json(outcome),

@@ -11,6 +11,8 @@ CUDA_TYPES = {
 _FROM = {
     ("float16", "float32"): "__half2float({})",
     ("bfloat16", "float32"): "__bfloat162float({})",
+    ("bool", "float32"): "{}",  # conditions read it as it is, and nothing else does
+    ("bool", "float64"): "{}",
     ("float32", "float64"): "static_cast<double>({})",
     ("float16", "float64"): "static_cast<double>(__half2float({}))",
     ("bfloat16", "float64"): "static_cast<double>(__bfloat162float({}))",

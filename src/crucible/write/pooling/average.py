@@ -27,9 +27,9 @@ def count(frame: Frame) -> list[str]:
 def _counted(frame: Frame, window: Window, dim: str) -> str:
     if len({frame.pool.counted(window, output) for output in range(window.outputs)}) == 1:
         return str(frame.pool.counted(window, 0))
-    first = f"({start(window, dim)})"
+    first = start(window, dim)
     if window.adaptive:
-        return f"({end(window, dim)} - {first})"
+        return f"({end(window, dim)} - ({first}))"
     limit = window.extent + (window.padding if frame.pool.count_include_pad else 0)
     last = f"min({first} + {window.size}, {limit})"
-    return f"({last} - {first})" if frame.pool.count_include_pad else f"({last} - max({first}, 0))"
+    return f"({last} - ({first}))" if frame.pool.count_include_pad else f"({last} - max({first}, 0))"
