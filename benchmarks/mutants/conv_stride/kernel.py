@@ -1,6 +1,5 @@
 """A block for each image and output channel, whose weights stand in shared memory."""
 
-import torch
 from torch import nn
 from torch.utils.cpp_extension import load_inline
 

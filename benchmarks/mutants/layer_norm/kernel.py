@@ -1,6 +1,5 @@
 """A block of 64 threads for each row; both sums by halving in shared memory."""
 
-import torch
 from torch import nn
 from torch.utils.cpp_extension import load_inline
 

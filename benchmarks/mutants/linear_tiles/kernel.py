@@ -1,6 +1,5 @@
 """The product by tiles of 16 by 16 in shared memory, one output a thread."""
 
-import torch
 from torch import nn
 from torch.utils.cpp_extension import load_inline
 

@@ -1,6 +1,5 @@
 """Two kernels: the pool, a thread for each output, and a copy through tiles of 16 by 16 that transposes."""
 
-import torch
 from torch import nn
 from torch.utils.cpp_extension import load_inline
 

@@ -40,9 +40,9 @@ _KINDS = {
     "illegal-instruction": ("comes to a trap", "look at what leads there"),
 }
 _FIRST = ("launch-limits", "race-shared", "race-global", "missing-syncwarp", "divergent-barrier", "index-overflow")
-_NEXT_TO_IT = ": just "
-"""Just past the end of a tensor or just before it: a loop or a guard leads there. An index that was itself computed from
-what nobody wrote leads far off; then that read, which comes first, is the cause."""
+_NEXT_TO_IT = "just "
+"""Just past the end of a tensor or just before it: a loop or a guard leads there. An index that was itself computed
+from what nobody wrote leads far off; then that read, which comes first, is the cause."""
 _BESIDE = ("never-ran", "never-reached", "unchecked-launch")
 
 
@@ -53,7 +53,7 @@ def faults_that_end_it(verdict: Verdict, run: Run) -> Iterator[Finding]:
         return
     named = [f for f in verdict.faults if f.words in outcome.message]
     fatal = [f for f in verdict.faults if f.fatal]
-    beside = [f for f in fatal if _NEXT_TO_IT in f.words]
+    beside = [f for f in fatal if f.memory.startswith(_NEXT_TO_IT)]
     fault = next(iter([*beside, *named, *fatal]), None)
     if fault is not None:
         yield _finding(fault, "certain")
