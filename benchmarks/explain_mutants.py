@@ -4,7 +4,7 @@ nice python benchmarks/explain_mutants.py [--only KERNEL ...]   # 3 minutes of p
 
 Judges every mutant on the emulator and holds the claim and the evidence of its first finding against words that were
 written down before it was judged. Fails when fewer than 80 % are named rightly, or when a kernel without a mistake does
-not pass or is given a cause. `--only` judges those kernels and writes nothing.
+not pass or is given a cause. `--only` judges those kernels anew and keeps the other rows.
 """
 
 from __future__ import annotations
@@ -391,26 +391,38 @@ def unmutated(kernel: str, run: crucible.Run) -> dict[str, Any]:
     return {"kernel": kernel, "verdict": verdict.outcome.kind, "causes": causes}
 
 
-def table(kernels: Sequence[str]) -> dict[str, Any]:
-    """Judges these kernels and their mutants, and prints a line for each as it comes."""
-    rows, controls = [], []
-    for kernel in kernels:
-        mutants = [mutant for mutant in MUTANTS if mutant.kernel == kernel]
-        run = judged(kernel, mutants, right(kernel))
-        rows += [row(mutant, run) for mutant in mutants]
-        controls.append(unmutated(kernel, run))
-        for of in rows[-len(mutants) :]:
-            print(f"{'right' if of['right'] else 'WRONG'}  {kernel:14}  {of['mutation']:66}  {of['claim']}", flush=True)
-        print(f"unmutated {kernel}: {controls[-1]['verdict']}, causes {controls[-1]['causes']}", flush=True)
+def judge_kernel(kernel: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The rows of a kernel's mutants, and that of the kernel itself; prints a line for each."""
+    mutants = [mutant for mutant in MUTANTS if mutant.kernel == kernel]
+    run = judged(kernel, mutants, right(kernel))
+    rows, control = [row(mutant, run) for mutant in mutants], unmutated(kernel, run)
+    for of in rows:
+        print(f"{'right' if of['right'] else 'WRONG'}  {kernel:14}  {of['mutation']:66}  {of['claim']}", flush=True)
+    print(f"unmutated {kernel}: {control['verdict']}, causes {control['causes']}", flush=True)
+    return rows, control
+
+
+def table(only: Sequence[str]) -> dict[str, Any]:
+    """All rows: of these kernels, or of all where none is named, judged now; of the others as they were."""
+    kernels = list(dict.fromkeys(mutant.kernel for mutant in MUTANTS))
+    old = json.loads(RESULTS.read_text()) if only else {"rows": [], "unmutated": []}
+    kept = [of for of in old["rows"] if of["kernel"] not in only]
+    controls = [of for of in old["unmutated"] if of["kernel"] not in only]
+    for kernel in only or kernels:
+        rows, control = judge_kernel(kernel)
+        kept += rows
+        controls.append(control)
+    kept.sort(key=lambda of: kernels.index(of["kernel"]))
+    controls.sort(key=lambda of: kernels.index(of["kernel"]))
     return {
         "date": datetime.date.today().isoformat(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "contract": CONTRACT,
-        "right": sum(of["right"] for of in rows),
-        "mutants": len(rows),
+        "right": sum(of["right"] for of in kept),
+        "mutants": len(kept),
         "unmutated": controls,
-        "rows": rows,
+        "rows": kept,
     }
 
 
@@ -425,10 +437,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], metavar="KERNEL")
     asked = parser.parse_args()
-    found = table(asked.only or list(dict.fromkeys(mutant.kernel for mutant in MUTANTS)))
+    found = table(asked.only)
     print(f"{found['right']} of {found['mutants']} causes named first")
-    if not asked.only:
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
     sys.exit("\n".join(problems(found)) or 0)
 
 

@@ -139,7 +139,7 @@ PLANTED: list[tuple[str, Function, Function]] = [
         lambda t: F.conv_transpose2d(t.x[:, :3], t.up[:3], t.b, stride=2),
     ),
     (
-        "the last 2 of 6 terms of each sum of mm left out",
+        "the last 2 of 6 terms of each sum of matmul left out",
         lambda t: t.square @ t.matrix,
         lambda t: t.square[:, :4] @ t.matrix[:4],
     ),

@@ -40,3 +40,22 @@ def test_a_near_miss_and_a_choice_are_not_certain(change: dict[str, object]) -> 
 
 def test_without_a_match_nothing_is_said() -> None:
     assert not [f for f in why(WRONG, variant=NoVariant("none of 400 matched")) if "the reference with" in f.claim]
+
+
+ROUNDED = "the reference with the operands of linear rounded to {} (reference.py:18)"
+
+
+@pytest.mark.parametrize(
+    ("source", "alike", "said"),
+    [
+        ("__half2float(__float2half(x))", ("float16", "bfloat16"), "float16"),
+        ("x * w", ("float16",), "TF32"),
+        ("half x; wmma::__float_to_tf32(y)", ("float16",), "TF32"),
+        ("__half2float(__float2half(x))", ("bfloat16",), "TF32"),
+    ],
+)
+def test_of_two_roundings_to_the_same_bits_the_source_tells(source: str, alike: tuple[str, ...], said: str) -> None:
+    words = tuple(ROUNDED.format(name) for name in alike)
+    first = why(WRONG, source, variant=Variant(**{**vars(TANH), "words": ROUNDED.format("TF32"), "alike": words}))[0]
+    assert first.claim == f"it computes {ROUNDED.format(said)}"
+    assert ROUNDED.format(said) in first.evidence and first.confidence == "likely"
