@@ -12,7 +12,7 @@ from crucible.contract import Contract, find_contract
 from crucible.errors import RecordError
 from crucible.hardware import Device
 from crucible.judge.baselines import ANCHOR
-from crucible.judge.evidence import Finding, Measured, NotMeasured, Timing
+from crucible.judge.evidence import NO_VARIANT, Finding, Measured, NotMeasured, Timing
 from crucible.judge.verdict import NotJudged, Verdict, from_json, to_json
 from crucible.roofline import Floor
 from crucible.spread import quotient
@@ -239,6 +239,7 @@ def _verdict(entry: dict[str, Any]) -> Verdict:
         **{name: from_json(entry[name]) for name in same},
         further=from_json(entry["further_timings"]),
         faults=from_json(entry.get("faults", [])),
+        variant=from_json(entry["variant"]) if "variant" in entry else NO_VARIANT,
         **{name: entry[name] for name in ("build_s", "total_s", "log", "cached")},
         stages_s=tuple(entry["stages_s"].items()),
     )

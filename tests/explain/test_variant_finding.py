@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from explaining import why
+import json
 
+import pytest
+from explaining import a_run, why
+
+from crucible.explain.findings import findings
 from crucible.judge.evidence import Finding, NoVariant, Variant
-from crucible.judge.verdict import Wrong
+from crucible.judge.verdict import Verdict, Wrong
+from crucible.run import run_from_json
 
 TANH = Variant(
     "the reference with gelu(approximate='tanh') in place of 'none' (reference.py:27)",
@@ -59,3 +63,10 @@ def test_of_two_roundings_to_the_same_bits_the_source_tells(source: str, alike: 
     first = why(WRONG, source, variant=Variant(**{**vars(TANH), "words": ROUNDED.format("TF32"), "alike": words}))[0]
     assert first.claim == f"it computes {ROUNDED.format(said)}"
     assert ROUNDED.format(said) in first.evidence and first.confidence == "likely"
+
+
+def test_a_record_explains_it_as_the_run_did() -> None:
+    run = a_run(Verdict("candidate", WRONG, variant=TANH))
+    again = run_from_json(json.loads(json.dumps(run.to_json())))
+    assert again.verdict("candidate").variant == TANH
+    assert findings(again) == findings(run)
