@@ -124,6 +124,26 @@ PLANTED: list[tuple[str, Function, Function]] = [
     ("the kernel of conv flipped", lambda t: F.conv2d(t.x, t.w), lambda t: F.conv2d(t.x, t.w.flip(2, 3))),
     ("the bias of conv left out", lambda t: F.conv2d(t.x, t.w, t.b), lambda t: F.conv2d(t.x, t.w)),
     (
+        "the bias of conv read at its first element only",
+        lambda t: F.conv2d(t.x, t.w, t.b),
+        lambda t: F.conv2d(t.x, t.w, t.b[0].expand(3)),
+    ),
+    (
+        "the last of 4 input channels of conv left out",
+        lambda t: F.conv2d(t.x, t.w, t.b),
+        lambda t: F.conv2d(t.x[:, :3], t.w[:, :3], t.b),
+    ),
+    (
+        "the last of 4 input channels of conv_transpose left out",
+        lambda t: conv_up(t, t.up),
+        lambda t: F.conv_transpose2d(t.x[:, :3], t.up[:3], t.b, stride=2),
+    ),
+    (
+        "the last 2 of 6 terms of each sum of matmul left out",
+        lambda t: t.square @ t.matrix,
+        lambda t: t.square[:, :4] @ t.matrix[:4],
+    ),
+    (
         "the padding of conv ignored",
         lambda t: F.conv2d(t.x, t.w, padding=1),
         lambda t: F.conv2d(F.pad(t.x, (0, 2, 0, 2)), t.w),

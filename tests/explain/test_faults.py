@@ -155,6 +155,23 @@ def test_a_race_is_certain_only_where_runs_differ() -> None:
     assert passed.claim.endswith("the answer is right all the same") and passed.confidence == "possible"
 
 
+@pytest.mark.parametrize(
+    ("where", "first", "then"),
+    [
+        ("just past the end of `out` (float[9])", "goes outside of its tensor", "nobody wrote"),
+        ("8123 bytes past the end of `out` (float[9])", "nobody wrote", ""),
+    ],
+)
+def test_what_ends_a_kernel_comes_before_a_read_beside_it_unless_that_leads_far_off(
+    where: str, first: str, then: str
+) -> None:
+    read = replace(FAULT, kind="uninitialised-shared", detail="read of memory that nobody wrote")
+    write = replace(FAULT, kind="out-of-bounds-global", detail="write of 4 bytes", memory=where, fatal=True)
+    found = why(IllegalAccess(f"{read.words} [illegal memory access]"), faults=(read, write))
+    assert first in found[0].claim and found[0].confidence == "certain"
+    assert [then in finding.claim for finding in found[1:]] == [True] * bool(then)
+
+
 def test_without_a_record_of_the_fault_the_devices_words_stand_and_the_emulator_is_named() -> None:
     found = why(IllegalAccess("line 9: CUDA error: an illegal memory access was encountered"))[0]
     assert found.claim == "a kernel accesses memory that it may not"

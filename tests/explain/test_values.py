@@ -143,6 +143,15 @@ def test_tile_edges_are_told_by_their_period() -> None:
     assert "only at every 32nd index (from 31) of dimension 1 (of 2)" in why_wrong(got, want)[0].claim
 
 
+def test_indices_without_a_pattern_are_not_said_to_repeat() -> None:
+    want = oracle(40, 150)
+    columns = torch.randperm(150, generator=torch.Generator().manual_seed(5))[:60].sort().values
+    first = why_wrong(changed(lambda t: t.index_add_(1, columns, oracle(40, 60, seed=4)), want), want)[0]
+    among = ", ".join(map(str, columns[:6].tolist()))
+    assert f"only at scattered indices, among them {among}, of dimension 1 (of 2)" in first.claim
+    assert "repeats" not in first.remedy
+
+
 def test_a_right_answer_has_no_cause() -> None:
     assert why_wrong(WANT + noise(1e-6), WANT) == ()
 

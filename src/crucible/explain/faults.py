@@ -40,6 +40,9 @@ _KINDS = {
     "illegal-instruction": ("comes to a trap", "look at what leads there"),
 }
 _FIRST = ("launch-limits", "race-shared", "race-global", "missing-syncwarp", "divergent-barrier", "index-overflow")
+_NEXT_TO_IT = "just "
+"""Just past the end of a tensor or just before it: a loop or a guard leads there. An index that was itself computed
+from what nobody wrote leads far off; then that read, which comes first, is the cause."""
 _BESIDE = ("never-ran", "never-reached", "unchecked-launch")
 
 
@@ -49,9 +52,12 @@ def faults_that_end_it(verdict: Verdict, run: Run) -> Iterator[Finding]:
     if not isinstance(outcome, IllegalAccess | LaunchError):
         return
     named = [f for f in verdict.faults if f.words in outcome.message]
-    fault = next(iter([*named, *(f for f in verdict.faults if f.fatal)]), None)
+    fatal = [f for f in verdict.faults if f.fatal]
+    beside = [f for f in fatal if f.memory.startswith(_NEXT_TO_IT)]
+    fault = next(iter([*beside, *named, *fatal]), None)
     if fault is not None:
         yield _finding(fault, "certain")
+        yield from (_finding(other, "likely") for other in named if other != fault)
         return
     yield Finding(
         "a kernel accesses memory that it may not" if isinstance(outcome, IllegalAccess) else "a launch is refused",

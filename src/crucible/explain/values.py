@@ -280,10 +280,8 @@ def _placed(tensor: TensorError, found: ErrorMap) -> Finding | None:
         remedy = "look at the end of the work: the grid's rounding up, the rest after a vector width, the loop's bound"
     elif any(_is_border(along) for along in kinds):
         remedy = "look at the border: padding, the window's clipping, the count that an average divides by"
-    elif any(along.period for along in kinds):
-        remedy = (
-            f"look at what repeats every {next(a.period for a in kinds if a.period)}: a tile's edge, a vector's lane"
-        )
+    elif periods := [along.period for along in kinds if 0 < along.period < along.size]:
+        remedy = f"look at what repeats every {periods[0]}: a tile's edge, a vector's lane"
     return Finding(
         claim,
         f"{found.count} of {found.looked_at} elements; {_size(tensor)}",

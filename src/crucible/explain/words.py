@@ -30,6 +30,8 @@ def indices(along: Along) -> str:
 
 
 def _periodic(along: Along) -> str:
+    if along.period >= along.size:  # more ranges than the map keeps
+        return f"scattered indices, among them {', '.join(map(str, along.residues[:SHOWN]))},"
     if (along.period, along.residues) in ((2, (0,)), (2, (1,))):
         return f"the {'odd' if along.residues[0] else 'even'} indices"
     if len(along.residues) == 1:

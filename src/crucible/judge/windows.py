@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -23,6 +23,9 @@ from crucible.judge.edits import (
 )
 from crucible.judge.recorded import Call, Recording, Run, Slot, Step
 
+_TILES = (4, 8, 16, 32, 64, 128)
+"""Usual lengths of a tile of a product's sum: what they do not divide is often left out."""
+
 
 def convolution(recording: Recording, index: int, step: Step) -> Iterator[Edit]:
     """The weight's layout, a flipped kernel, bias, padding, roundings."""
@@ -33,6 +36,13 @@ def convolution(recording: Recording, index: int, step: Step) -> Iterator[Edit]:
         yield around(index, f"the kernel of {name} flipped", through(_flipped, "weight"))
     if step.args["bias"] is not None:
         yield around(index, f"the bias of {name} left out", lambda call, run: run({**call, "bias": None}))
+        words = f"the bias of {name} read at its first element only"
+        yield around(index, words, through(lambda bias: bias[:1].expand_as(bias), "bias"), POSSIBLE)
+    ins = 0 if step.args["transposed"] else 1
+    channels = operands(recording, step)["weight"].shape[ins]
+    if channels > 1 and (ins or step.args["groups"] == 1):
+        words = f"the last of {channels} input channels of {name} left out"
+        yield around(index, words, through(_without_last(ins, 1), "weight"), POSSIBLE)
     if any(step.args["padding"]):
         ignored = _transposed_padding_ignored if step.args["transposed"] else _padding_ignored
         yield around(index, f"the padding of {name} ignored", ignored)
@@ -46,6 +56,16 @@ def _relaid(weight: torch.Tensor) -> torch.Tensor:
     """The same memory with its leading two dimensions in the other order."""
     one, two, *rest = weight.shape
     return weight.reshape(two, one, *rest).transpose(0, 1)
+
+
+def _without_last(dim: int, count: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Zeros at the last `count` indices of a dimension: a sum over it ends before them."""
+
+    def change(x: torch.Tensor) -> torch.Tensor:
+        kept = x.narrow(dim, 0, x.shape[dim] - count)
+        return torch.cat([kept, torch.zeros_like(x.narrow(dim, 0, count))], dim)
+
+    return change
 
 
 def _flipped(weight: torch.Tensor) -> torch.Tensor:
@@ -118,6 +138,10 @@ def product(recording: Recording, index: int, step: Step) -> Iterator[Edit]:
     matrix = operand(recording, step, right)
     words = f"{matrix} read with rows and columns exchanged in {step.name}"
     yield around(index, words, through(_columns_first, right))
+    terms = operands(recording, step)[left].shape[-1]
+    for rest in sorted({1, *(terms % tile for tile in _TILES)} - {0, terms}):
+        words = f"the last {rest} of {terms} terms of each sum of {step.name} left out"
+        yield around(index, words, through(_without_last(-1, rest), left), POSSIBLE)
 
 
 def _columns_first(matrix: torch.Tensor) -> torch.Tensor:
