@@ -16,8 +16,6 @@ from crucible.task import Task
 
 Tensors = dict[str, torch.Tensor]
 FILES = sorted((Path(__file__).parents[1] / "modules").glob("*.py"))
-REFUSED: dict[str, str] = {}
-"""Modules that cannot be written, and the operation that their refusal names."""
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """Of the largest value; what PyTorch's own kernels leave in these dtypes, with a margin."""
 

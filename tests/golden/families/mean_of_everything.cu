@@ -14,11 +14,14 @@ __device__ __forceinline__ bool are_aligned(const T*... pointers) {
 }
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) return *reinterpret_cast<const Pack<T, count>*>(from);
-    Pack<T, count> pack;
+    if constexpr (aligned) {
+        return *reinterpret_cast<const Pack<T, count>*>(from);
+    } else {
+        Pack<T, count> pack;
 #pragma unroll
-    for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-    return pack;
+        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
+        return pack;
+    }
 }
 template <int team, typename T>
 __device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring lanes, the same for each of them

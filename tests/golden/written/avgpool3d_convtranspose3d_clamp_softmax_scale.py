@@ -136,11 +136,14 @@ __device__ __forceinline__ bool are_aligned(const T*... pointers) {
 
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) return *reinterpret_cast<const Pack<T, count>*>(from);
-    Pack<T, count> pack;
+    if constexpr (aligned) {
+        return *reinterpret_cast<const Pack<T, count>*>(from);
+    } else {
+        Pack<T, count> pack;
 #pragma unroll
-    for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-    return pack;
+        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
+        return pack;
+    }
 }
 
 template <bool aligned, int count, typename T>
@@ -606,7 +609,7 @@ std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tens
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_72ad7aee",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_8ecf3181",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_bias_clamp_softmax_mul",

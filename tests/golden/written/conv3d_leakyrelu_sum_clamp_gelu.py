@@ -79,11 +79,14 @@ __device__ __forceinline__ bool are_aligned(const T*... pointers) {
 
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) return *reinterpret_cast<const Pack<T, count>*>(from);
-    Pack<T, count> pack;
+    if constexpr (aligned) {
+        return *reinterpret_cast<const Pack<T, count>*>(from);
+    } else {
+        Pack<T, count> pack;
 #pragma unroll
-    for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-    return pack;
+        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
+        return pack;
+    }
 }
 
 template <bool aligned, int count, typename T>
@@ -299,7 +302,7 @@ std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu_backward(const tor
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_afa5d4ce",
+    name="conv3d_leakyrelu_sum_clamp_gelu_f2b7feac",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_bias_leaky_relu_add_clamp_gelu", "run_bias_leaky_relu_add_clamp_gelu_backward"],

@@ -126,11 +126,14 @@ __device__ __forceinline__ bool are_aligned(const T*... pointers) {
 
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) return *reinterpret_cast<const Pack<T, count>*>(from);
-    Pack<T, count> pack;
+    if constexpr (aligned) {
+        return *reinterpret_cast<const Pack<T, count>*>(from);
+    } else {
+        Pack<T, count> pack;
 #pragma unroll
-    for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-    return pack;
+        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
+        return pack;
+    }
 }
 
 template <int groups, int lanes, int vector, typename T>
@@ -457,7 +460,7 @@ std::vector<torch::Tensor> run_bias_leaky_relu_mul_max_pool3d_backward(const tor
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_dca0a396",
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_446ec6bf",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_bias_leaky_relu_mul_max_pool3d", "run_bias_leaky_relu_mul_max_pool3d_backward"],

@@ -37,11 +37,14 @@ __device__ __forceinline__ bool are_aligned(const T*... pointers) {
 LOAD = """\
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) return *reinterpret_cast<const Pack<T, count>*>(from);
-    Pack<T, count> pack;
+    if constexpr (aligned) {
+        return *reinterpret_cast<const Pack<T, count>*>(from);
+    } else {
+        Pack<T, count> pack;
 #pragma unroll
-    for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-    return pack;
+        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
+        return pack;
+    }
 }"""
 STORE = """\
 template <bool aligned, int count, typename T>
