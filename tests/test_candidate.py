@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -64,6 +67,29 @@ def test_what_cannot_be_imported_is_said_in_words(source: str, words: str) -> No
 @pytest.mark.parametrize("source", [PLAIN, "raise SystemExit", "import nothing_there"])
 def test_nothing_is_held_against_what_parses_and_nothing_is_run(source: str) -> None:
     assert candidate(source).fault() is None
+
+
+class Garbage:
+    """What the collector finds in the middle of things, and whose end lets other threads go on."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+    def __del__(self) -> None:
+        time.sleep(1e-4)
+
+
+def test_threads_may_look_for_faults_at_once() -> None:
+    """Python 3.11 counts the depth of a syntax tree for all threads together; seen as SystemError in a run of CI."""
+    text = PLAIN + "".join(f"def f{i}(x):\n    return [x, [x, [x + {i}]]]\n" for i in range(40))
+    before = gc.get_threshold()
+    gc.set_threshold(50)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            done = pool.map(lambda i: (Garbage(), candidate(text).fault())[1], range(40))
+            assert set(done) == {None}
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ from pathlib import Path
 from crucible.errors import CandidateError
 from crucible.task import Task
 
+_PARSING = threading.Lock()
+"""Python 3.11 counts the depth of a syntax tree for all threads together: where two parse at once, and a finaliser lets
+the other go on, they end with SystemError (depth mismatch)."""
 _IMPORTS_TRITON = re.compile(
     r"^\s*(?:from\s+triton\b|import\s+(?:[\w.]+(?:\s+as\s+\w+)?\s*,\s*)*triton\b)", re.MULTILINE
 )
@@ -65,7 +69,8 @@ class Candidate:
         if not self.source.strip():
             return "the file is empty"
         try:
-            tree = ast.parse(self.source)
+            with _PARSING:
+                tree = ast.parse(self.source)
         except SyntaxError as error:
             return f"syntax error, line {error.lineno}: {error.msg}"
         except (ValueError, RecursionError, MemoryError) as error:
