@@ -18,7 +18,8 @@ from torch import nn
 from crucible import store
 from crucible.capture import trace
 from crucible.emission.file import emit
-from crucible.errors import DeviceError
+from crucible.errors import CaptureError, DeviceError
+from crucible.graph import Graph
 from crucible.judge.reference import Reference
 from crucible.plan.planner import fuse as plan
 from crucible.task import Task
@@ -36,8 +37,21 @@ def write(task: Task, seed: int = 0) -> str:
     reference = Reference(
         task.source, str(task.path), task.sizes, mode=task.mode, seed=seed, device=torch.device("cpu")
     )
-    graph = trace(reference.model, reference.inputs(seed))
-    return emit(plan(graph), task.name, task.source)
+    given = reference.inputs(seed)
+    graph = trace(reference.model, given)
+    return emit(
+        plan(graph), task.name, task.source, in_both_modes=_is_same_in_other_mode(reference.model, given, graph)
+    )
+
+
+def _is_same_in_other_mode(module: nn.Module, inputs: Sequence[Any], graph: Graph) -> bool:
+    """Whether train() and eval() make no difference: no batch norm, no dropout."""
+    other = copy.deepcopy(module).train(not graph.training)
+    try:
+        found = trace(other, inputs)
+    except CaptureError:
+        return False
+    return (found.operations, found.mutations) == (graph.operations, graph.mutations)
 
 
 def plan_of(text: str) -> str:
@@ -53,6 +67,9 @@ def fuse(module: nn.Module, *inputs: Any, emulate: bool = False) -> nn.Module:
     they run on the CPU, slowly, with every fault named. Raises CaptureError for what cannot be traced or written,
     DeviceError where inputs are not on a GPU.
     """
+    if isinstance(module, _Fused):
+        module._write(inputs)
+        return module
     fused = copy.copy(module)
     kind = type(f"Fused{type(module).__name__}", (_Fused, type(module)), {})
     fused.__dict__ = {**module.__dict__, "_emulate": emulate, "_written": {}}

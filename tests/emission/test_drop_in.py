@@ -167,6 +167,10 @@ def test_operators_keep_what_they_promise(fused: nn.Module) -> None:
         torch.library.opcheck(operator, tuple(each.requires_grad_(differentiable) for each in args))
 
 
+def test_what_is_fused_already_is_written_for_more(fused: nn.Module) -> None:
+    assert crucible.fuse(fused, torch.rand(2, 3, 7, 9), emulate=True) is fused
+
+
 def test_inputs_on_the_cpu_need_the_emulator(net: Net) -> None:
     with pytest.raises(DeviceError, match=r"input 0 is on cpu: .*emulate=True"):
         crucible.fuse(net, torch.rand(2, 3, 7, 9))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import crucible
@@ -53,6 +55,43 @@ def test_written_files_are_golden_text(task: Path, written: dict[str, Path]) -> 
         golden.parent.mkdir(parents=True, exist_ok=True)
         golden.write_text(text)
     assert text == golden.read_text(), "run with UPDATE_GOLDEN=1 and review the difference"
+
+
+MODES = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(5)
+
+    def forward(self, x):
+        return torch.relu(self.norm(x)) * torch.linspace(1, 2, 5, device=x.device)
+
+def get_inputs():
+    return [torch.rand(3, 5)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_in_the_other_mode_a_written_module_is_the_reference(tmp_path: Path) -> None:
+    """Where that makes a difference; tensors that forward makes are made beside its input."""
+    (tmp_path / "modes.py").write_text(MODES)
+    text = fusing.write(Task.load(tmp_path / "modes.py"))
+    names: dict[str, Any] = {"__name__": "written_modes"}
+    exec(text.replace("torch.utils.cpp_extension", "crucible.emulator"), names)
+    x = torch.rand(3, 5)
+    for training in (True, False):
+        written, reference = (names[name]().train(training) for name in ("ModelNew", "Model"))
+        torch.testing.assert_close(written(x), reference(x))
+        torch.testing.assert_close(written.norm.running_mean, reference.norm.running_mean)
+
+
+def test_where_the_mode_makes_no_difference_it_is_not_asked_for(written: dict[str, Path]) -> None:
+    assert all("self.training" not in file.read_text() for file in written.values())
 
 
 def test_the_same_task_gives_the_same_text() -> None:

@@ -20,7 +20,7 @@ def body(plan: Plan) -> list[str]:
     graph = plan.graph
     words, lines = _words(graph), []
     for step in plan.steps:
-        lines.append(_call(step, words) if isinstance(step, Call) else _fused(step, words))
+        lines.append(_call(step, words, graph) if isinstance(step, Call) else _fused(step, words))
     for mutation in graph.mutations:
         lines.append(f"{words[mutation.buffer]}.copy_({words.get(mutation.value, mutation.value)})")
     returned = _structure(graph.structure, [words.get(name, name) for name in graph.outputs])
@@ -35,13 +35,19 @@ def _words(graph: Graph) -> dict[str, str]:
 
 def _constant(constant: Any, graph: Graph) -> str:
     if constant.attribute:
-        return f"self.{constant.attribute}.to({graph.inputs[0].name}.device)"
+        return f"self.{constant.attribute}.to({_device(graph)})"
     if constant.value.tensor.elements > _MOST_ELEMENTS:
         raise CaptureError(
             f"forward makes a tensor of {constant.value.tensor.shape} by itself: make it in __init__, as a buffer"
         )
-    device = f"{graph.inputs[0].name}.device"
-    return f"torch.tensor({constant.tensor.tolist()}, dtype=torch.{constant.value.tensor.dtype}, device={device})"
+    dtype = constant.value.tensor.dtype
+    return f"torch.tensor({constant.tensor.tolist()}, dtype=torch.{dtype}, device={_device(graph)})"
+
+
+def _device(graph: Graph) -> str:
+    """Where forward makes tensors of its own: beside its first input, or its first parameter."""
+    outside = [value.name for value in graph.inputs] + [f"self.{p.names[0]}" for p in graph.parameters]
+    return f"{outside[0]}.device" if outside else "None"
 
 
 def _fused(step: Fused, words: Mapping[str, str]) -> str:
@@ -50,9 +56,9 @@ def _fused(step: Fused, words: Mapping[str, str]) -> str:
     return f"{step.result} = operators.{step.name}({given}){first}"
 
 
-def _call(step: Call, words: Mapping[str, str]) -> str:
+def _call(step: Call, words: Mapping[str, str], graph: Graph) -> str:
     operation = step.operation
-    device = f"{words.get(operation.inputs[0], operation.inputs[0])}.device" if operation.inputs else "self._device()"
+    device = _device(graph)
     given = [
         f"{name}={device if name == 'device' else _argument(argument, words)}"
         for name, argument in operation.args.items()

@@ -31,12 +31,14 @@ def _fits(given, shape, dtype):
 '''
 
 
-def emit(plan: Plan, name: str, source: str = "", loader: str = "torch.utils.cpp_extension") -> str:
+def emit(
+    plan: Plan, name: str, source: str = "", loader: str = "torch.utils.cpp_extension", *, in_both_modes: bool = False
+) -> str:
     """A Python file that computes what a module does, as planned: with a class `ModelNew` in the stead of the class
     `Model` in `source`, or without a source with a function `forward(self, ...)`, `self` being the module.
 
-    `name` is for the header and the extension; `loader` is where `load_inline` comes from. Raises CaptureError for
-    what cannot be written.
+    `name` is for the header and the extension; `loader` is where `load_inline` comes from. `in_both_modes` says
+    that the module computes the same after train() and eval(). Raises CaptureError for what cannot be written.
     """
     operators = [operator(step, plan.types) for step in plan.steps if isinstance(step, Fused)]
     parts = [
@@ -45,7 +47,7 @@ def emit(plan: Plan, name: str, source: str = "", loader: str = "torch.utils.cpp
         definitions_without_imports(source),
         *_kernels(operators, name),
         _CHECK,
-        _class(plan) if source else _function(plan),
+        _class(plan, in_both_modes=in_both_modes) if source else _function(plan),
     ]
     head, *code = (part.rstrip("\n") + "\n" for part in parts if part)
     return re.sub(r"\n{4,}", "\n\n\n", "\n\n".join([head, *map(folded, code)]))
@@ -101,9 +103,10 @@ def cuda(hosts: list[Host]) -> str:
     return "\n".join([start, *(block.rstrip("\n") + "\n" for block in blocks)])
 
 
-def _class(plan: Plan) -> str:
-    """For other inputs the module does what it did before."""
-    checks = [f"_fits({v.name}, {v.tensor.shape}, torch.{v.tensor.dtype})" for v in plan.graph.inputs]
+def _class(plan: Plan, *, in_both_modes: bool) -> str:
+    """For other inputs, or in another mode, the module does what it did before."""
+    mode = [] if in_both_modes else ["self.training" if plan.graph.training else "not self.training"]
+    checks = mode + [f"_fits({v.name}, {v.tensor.shape}, torch.{v.tensor.dtype})" for v in plan.graph.inputs]
     given = ", ".join(_argument(each) for each in plan.graph.arguments)
     fits = [f"if not ({' and '.join(checks)}):", f"    return super().forward({given})"] if checks else []
     lines = [*fits, *body(plan)]

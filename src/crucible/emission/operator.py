@@ -10,13 +10,6 @@ from crucible.emission.lower import lowered_backward, lowered_forward
 from crucible.graph import TensorType
 from crucible.plan.steps import Fused
 
-_TORCH = {
-    "float32": "torch.float32",
-    "float64": "torch.float64",
-    "float16": "torch.float16",
-    "bfloat16": "torch.bfloat16",
-}
-
 
 @dataclass(frozen=True)
 class Operator:

@@ -19,6 +19,10 @@ Shape = tuple[int, ...]
 Dims = tuple[tuple[int, ...], ...]
 
 
+class NotCovered(Exception):
+    """A rule does not cover these arguments of its operation, which stays with PyTorch. Never leaves this room."""
+
+
 class CannotJoin(Exception):
     """Two values need different spaces, so one of them must be computed first. Never leaves this room."""
 
@@ -66,9 +70,6 @@ class Lazy:
     def is_seen(self, dim: int) -> bool:
         """Whether elements of the value differ along this dim of the space."""
         return not (self.per_row and dim in self.columns)
-
-    def row_dims(self) -> tuple[int, ...]:
-        return tuple(d for d in range(len(self.space)) if d not in self.columns)
 
 
 def leaf(name: str, shape: Sequence[int], strides: Sequence[int], dtype: str) -> Lazy:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible.plan.join import combined
-from crucible.plan.lazy import Lazy, reshaped
+from crucible.plan.lazy import Lazy, NotCovered, reshaped
 
 _EPS = {"float32": 2.0**-23, "float64": 2.0**-52, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
@@ -18,9 +18,9 @@ def default_eps(dtype: str) -> float:
 
 
 def trailing(value: Lazy, shape: Sequence[int]) -> list[int]:
-    """The dims of a normalized_shape; raises NotImplementedError where there is nothing to normalise over."""
+    """The dims of a normalized_shape; raises NotCovered where there is nothing to normalise over."""
     if math.prod(shape) == 1:
-        raise NotImplementedError("a norm over one element")
+        raise NotCovered("a norm over one element")
     return list(range(len(value.dims) - len(shape), len(value.dims)))
 
 

@@ -92,7 +92,9 @@ class _Planner:
         rest = [each.name for each in operation.outputs[1:]]  # the indices of a maximum
         unread = not any(name in self.graph.outputs or self.graph.readers(name) for name in rest)
         makes = unread and operation.outputs[0].tensor.dtype in (*FLOATS, "bool")
-        return makes and not operation.mutates and all(v.dtype in (*FLOATS, "bool") and v.elements for v in values)
+        dtypes = {v.dtype for v in (*values, operation.outputs[0].tensor)} - {"bool"}
+        alike = dtypes <= set(FLOATS) and ("float64" not in dtypes or len(dtypes) == 1)  # one precision a kernel
+        return makes and alike and not operation.mutates and all(v.elements for v in values)
 
     def _wait(self, operation: Operation, value: Lazy) -> None:
         name, type_ = operation.outputs[0].name, operation.outputs[0].tensor

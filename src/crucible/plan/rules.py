@@ -8,7 +8,7 @@ from typing import Any
 from crucible.graph import Argument, Operation, Ref
 from crucible.plan import norms, pools, reductions
 from crucible.plan.join import combined, expanded, joined, merged
-from crucible.plan.lazy import Lazy, permuted, reshaped, squeezed, unsqueezed
+from crucible.plan.lazy import Lazy, NotCovered, permuted, reshaped, squeezed, unsqueezed
 from crucible.plan.vocabulary import CONDITIONS, POINTWISE
 from crucible.write.expression import where
 
@@ -26,7 +26,7 @@ def apply(operation: Operation, lazy: Callable[[str], Lazy], names: Names) -> La
             return _pointwise(operation, args)
         rule = RULES.get(operation.kind)
         return rule(operation, args, names) if rule else None
-    except NotImplementedError:
+    except NotCovered:
         return None
 
 
@@ -165,7 +165,7 @@ def _along(over: Callable[[Lazy, Sequence[int], Names], Lazy]) -> Callable[..., 
 
 def _as_asked(value: Lazy, dtype: str | None) -> Lazy:
     if value.dtype == "bool" or dtype not in (None, "float32", value.dtype):
-        raise NotImplementedError(f"{value.dtype} reduced as {dtype}")
+        raise NotCovered(f"{value.dtype} reduced as {dtype}")
     return value
 
 
@@ -183,7 +183,7 @@ def _variance(operation: Operation, args: Mapping[str, Any], names: Names) -> La
 
 def _norm(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
     if args.get("ord", 2) != 2:
-        raise NotImplementedError(f"a norm of order {args['ord']}")
+        raise NotCovered(f"a norm of order {args['ord']}")
 
     def over(value: Lazy, dims: Sequence[int], new: Names) -> Lazy:
         squares = combined(lambda x: x.square(), value)
@@ -217,14 +217,14 @@ def _group_norm(operation: Operation, args: Mapping[str, Any], names: Names) -> 
 def _instance_norm(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
     value = args["input"]
     if not args["use_input_stats"] or args.get("running_mean") is not None:
-        raise NotImplementedError("instance_norm with running statistics")
+        raise NotCovered("instance_norm with running statistics")
     normal = reductions.normalised(value, range(2, len(value.dims)), args["eps"], names)
     return norms.scaled_channels(normal, args.get("weight"), args.get("bias"))
 
 
 def _batch_norm(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
     if args["training"] or args.get("running_mean") is None:
-        raise NotImplementedError("batch_norm in training")
+        raise NotCovered("batch_norm in training")
     return norms.with_statistics(args)
 
 
@@ -247,4 +247,4 @@ RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
     "batch_norm": _batch_norm,
     **pools.RULES,
 }
-"""By plain name. A rule raises NotImplementedError for arguments that it does not cover."""
+"""By plain name. A rule raises NotCovered for arguments that it does not cover."""

@@ -46,7 +46,8 @@ def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
         (Result(name, value.dtype, laid, substitute(value.expr, reads)),),
         "float64" if value.dtype == "float64" else "float32",
     )
-    return Settled(program, dict(value.tensors), value.shape, tuple(strides))
+    tensors = {operand.name: value.tensors[operand.name] for operand in operands}
+    return Settled(program, tensors, value.shape, tuple(strides))
 
 
 def layout_like(value: Lazy) -> Shape:

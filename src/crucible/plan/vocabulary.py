@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from crucible.plan.lazy import NotCovered
 from crucible.write.expression import DTYPES, Expr, Scalar, lift, where
 
 Build = Callable[..., Expr]
@@ -26,7 +27,7 @@ def _scaled(other: Scalar, alpha: float) -> Scalar:
 
 def _div(self: Expr, other: Scalar, rounding_mode: str | None = None) -> Expr:
     if rounding_mode is not None:
-        raise NotImplementedError(f"div with rounding_mode={rounding_mode!r}")
+        raise NotCovered(f"div with rounding_mode={rounding_mode!r}")
     return lift(self) / other
 
 
@@ -52,7 +53,7 @@ def _cast(self: Expr, dtype: str | None) -> Expr:
     if dtype is None or dtype in ("float32", "float64"):
         return self
     if dtype not in DTYPES:
-        raise NotImplementedError(f"a cast to {dtype}")
+        raise NotCovered(f"a cast to {dtype}")
     return self.cast(dtype)
 
 
@@ -130,7 +131,7 @@ POINTWISE: dict[str, Build] = {
     "_to_copy": lambda self, dtype=None, **_: _cast(self, dtype),
     "to": lambda self, dtype=None, **_: _cast(self, dtype),
 }
-"""By plain name. An entry raises NotImplementedError for arguments that it does not cover."""
+"""By plain name. An entry raises NotCovered for arguments that it does not cover."""
 CONDITIONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not"}) | frozenset(
     {"bitwise_and", "bitwise_or", "bitwise_not"}
 )
