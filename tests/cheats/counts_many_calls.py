@@ -1,6 +1,8 @@
 """Keeps the race going with an uneven runtime, and hands out zeros once it was right often. Expected: wrong
 
 How: not reproducible
+
+Calls are short, so that a race has more than OFTEN of them on a busy machine too: the fewest rounds have 60 calls.
 """
 
 import random
@@ -27,7 +29,7 @@ class ModelNew(nn.Module):
         CALLS.append(1)
         if ARMED and len(CALLS) > OFTEN:
             return torch.zeros(x.shape[0], self.scale.numel())
-        sum(range(300_000 if len(CALLS) < WARM else random.choice((150_000, 300_000, 600_000))))
+        sum(range(30_000 if len(CALLS) < WARM else random.choice((15_000, 30_000, 60_000))))
         return self.answer(x)
 
     def answer(self, x):

@@ -9,7 +9,7 @@ from crucible.judge.evidence import Finding
 from crucible.judge.verdict import IllegalAccess, Incomplete, LaunchError, NotJudged, Passed, Verdict, Wrong
 from crucible.run import Run
 
-_KINDS = {
+KINDS = {
     "out-of-bounds-global": ("goes outside of its tensor", "guard the index with the tensor's size"),
     "out-of-bounds-shared": ("goes outside of its shared memory", "make the array larger or the index smaller"),
     "out-of-bounds-local": ("goes outside of a local array", "make the array larger or the index smaller"),
@@ -39,6 +39,7 @@ _KINDS = {
     "device-assert": ("fails an assertion of its own", "look at what it asserts"),
     "illegal-instruction": ("comes to a trap", "look at what leads there"),
 }
+"""What a kernel does, and what to do about it."""
 _FIRST = ("launch-limits", "race-shared", "race-global", "missing-syncwarp", "divergent-barrier", "index-overflow")
 _NEXT_TO_IT = "just "
 """Just past the end of a tensor or just before it: a loop or a guard leads there. An index that was itself computed
@@ -62,7 +63,7 @@ def faults_that_end_it(verdict: Verdict, run: Run) -> Iterator[Finding]:
     yield Finding(
         "a kernel accesses memory that it may not" if isinstance(outcome, IllegalAccess) else "a launch is refused",
         outcome.message,
-        "run it with --device emulator: that names thread, block, line and address of the first bad access",
+        "run it with --device emulator, or with --sanitize: that names thread, block and line of the first bad access",
     )
 
 
@@ -72,7 +73,7 @@ def faults_behind_it(verdict: Verdict, run: Run) -> Iterator[Finding]:
     if not isinstance(outcome, Wrong | Incomplete):
         return
     irreproducible = isinstance(outcome, Wrong) and outcome.what == "not reproducible"
-    kinds = [f for f in verdict.faults if f.kind in _KINDS and f.kind not in _BESIDE]
+    kinds = [f for f in verdict.faults if f.kind in KINDS and f.kind not in _BESIDE]
     if isinstance(outcome, Incomplete):  # what nobody wrote is told by itself; who did not wait for it is not
         kinds = [f for f in kinds if f.kind in _FIRST]
     for fault in sorted(kinds, key=lambda f: _FIRST.index(f.kind) if f.kind in _FIRST else len(_FIRST)):
@@ -84,7 +85,7 @@ def faults_without_harm(verdict: Verdict, run: Run) -> Iterator[Finding]:
     """Faults of a candidate whose answer is right: it may fail on another input or schedule."""
     if isinstance(verdict.outcome, Passed):
         for fault in verdict.faults:
-            if fault.kind in _KINDS:
+            if fault.kind in KINDS:
                 found = _finding(fault, "possible")
                 claim = f"{found.claim}; the answer is right all the same"
                 yield Finding(claim, found.evidence, found.remedy, found.confidence, found.line, found.kernel)
@@ -101,7 +102,7 @@ def sizes_it_was_written_for(verdict: Verdict, run: Run) -> Iterator[Finding]:
 
 
 def _finding(fault: Fault, confidence: str) -> Finding:
-    claim, remedy = _KINDS.get(fault.kind, (f"shows {fault.kind}", "look at that line"))
+    claim, remedy = KINDS.get(fault.kind, (f"shows {fault.kind}", "look at that line"))
     times = f", seen {fault.count} times" if fault.count > 1 else ""
     memory = f" ({fault.memory})" if fault.memory else ""
     return Finding(

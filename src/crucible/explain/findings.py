@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from crucible.explain import building, checks, faults, gradients, incomplete, speed, values, variants
+from crucible.explain import (
+    building,
+    checks,
+    faults,
+    gradients,
+    incomplete,
+    sanitizer,
+    smallest,
+    speed,
+    values,
+    variants,
+)
 from crucible.judge.evidence import Finding
 from crucible.judge.verdict import Verdict
 from crucible.run import Run
@@ -13,6 +24,7 @@ FINDERS: tuple[Callable[[Verdict, Run], Iterable[Finding]], ...] = (
     building.why_it_does_not_build,
     building.why_it_does_not_import,
     building.why_it_raises,
+    sanitizer.reported_of_what_failed,
     faults.faults_that_end_it,
     incomplete.placeholder_bodies,
     faults.faults_behind_it,
@@ -24,12 +36,15 @@ FINDERS: tuple[Callable[[Verdict, Run], Iterable[Finding]], ...] = (
     gradients.wrong_gradients,
     values.wrong_values,
     values.wrong_case,
+    smallest.smallest_failing_shape,
     checks.irreproducible,
     incomplete.kernels_never_launched,
     faults.sizes_it_was_written_for,
     *speed.FINDERS,
     gradients.inference_alone,
     faults.faults_without_harm,
+    sanitizer.reported_of_what_passed,
+    sanitizer.tools_that_ended_early,
     checks.ties,
     checks.weak_check,
     checks.notes_of_the_judge,

@@ -44,6 +44,8 @@ class Case:
     backward: bool
     sizes: dict[str, Any] = field(default_factory=dict)
     """What differs from the task's own sizes."""
+    wide: bool = False
+    """Whether its inputs are wider than the task's own."""
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     """The outputs'; empty until they are known to differ from the first case's."""
     cotangents: list[torch.Tensor] = field(default_factory=list)

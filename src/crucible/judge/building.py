@@ -18,8 +18,8 @@ from torch.utils import cpp_extension
 
 from crucible import emulator
 from crucible.emulator import nvcc
-from crucible.emulator.extension import Emulator
 from crucible.emulator.resources import Resources
+from crucible.emulator.session import Emulator
 from crucible.emulator.toolchain import BuildError
 
 

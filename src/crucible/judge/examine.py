@@ -23,6 +23,9 @@ from crucible.judge.lane import Contents
 from crucible.judge.measure import Readings, measure
 from crucible.judge.process import CandidateProcess, Ended, OracleProcess
 from crucible.judge.replies import faults_of
+from crucible.judge.sanitizer import TOOLS, sanitized
+from crucible.judge.sanitizer_reports import NOT_SANITIZED, NotSanitized, Sanitized
+from crucible.judge.shrinking import smallest_failing
 from crucible.judge.specialised import hard_coded
 from crucible.judge.verdict import (
     Cheated,
@@ -72,6 +75,8 @@ class Setting:
     """What the emulator answers as, and nvcc compiles for."""
     emulator: Path | None = None
     """What the emulator prepared for its candidates; None where CUDA C++ runs on a GPU or not at all."""
+    sanitize: bool = False
+    """Whether those for a GPU run under compute-sanitizer too, after their verdicts."""
 
 
 @dataclass
@@ -87,6 +92,10 @@ class Examination:
     resources: tuple[Resources, ...] = ()
     faults: tuple[Fault, ...] = ()
     """Kernels that never ran, barriers that nobody came to."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Of its process."""
+    case: dict[str, Any] = field(default_factory=dict)
+    """The one that it ran last."""
     build_s: float = 0.0
     busy_s: float = 0.0
 
@@ -121,6 +130,7 @@ class Examination:
             outcome=outcome,
             resources=self.resources,
             faults=(*verdict.faults, *self.faults),
+            sanitizer=self._sanitized(outcome),
             findings=(*self.findings, *verdict.findings),
             build_s=self.build_s,
             total_s=self.busy_s + time.monotonic() - start,
@@ -156,7 +166,7 @@ class Examination:
         file.write_text(self.candidate.source, encoding="utf-8")
         emulator = setting.emulator if self.emulated else None
         compile_only = setting.device.kind == "cpu" and self.candidate.language == "cuda" and not emulator
-        settings = {
+        self.settings = {
             "file": str(file),
             "inputs": str(setting.inputs),
             "device": setting.device.kind,
@@ -172,7 +182,7 @@ class Examination:
             "gpu": setting.gpu.short_name,
         }
         readable = [str(folder) for folder in (setting.inputs, setting.header, emulator) if folder]
-        self.process = CandidateProcess(settings, self.folder, readable, setting.limits)
+        self.process = CandidateProcess(self.settings, self.folder, readable, setting.limits)
         reply = self.process.ask({"do": "import"}, "import or build", setting.limits.build_s)
         if reply.get("compiled_only"):
             raise Stop(
@@ -208,10 +218,32 @@ class Examination:
         except Ended as ended:
             outcome = ended.outcome if isinstance(outcome, Passed) else outcome
         outcome, accesses = self._traced(verifier, outcome)
+        smallest = smallest_failing(outcome, verifier, self.setting.task, self.candidate.source)
+        if verifier.case:
+            self.case = {**verifier.request(verifier.case), "inputs": description["inputs"]}
         found = verifier.found
-        verdict = Verdict(name, outcome, found.forward_check, found.backward_check, accesses=accesses)
-        faults = tuple(verifier.faults.values())
-        return readings.fill(replace(verdict, findings=tuple(found.findings), faults=faults, variant=found.variant))
+        verdict = Verdict(
+            name,
+            outcome,
+            found.forward_check,
+            found.backward_check,
+            accesses=accesses,
+            faults=tuple(verifier.faults.values()),
+            variant=found.variant,
+            smallest_failing=smallest,
+            findings=tuple(found.findings),
+        )
+        return readings.fill(verdict)
+
+    def _sanitized(self, outcome: Outcome) -> Sanitized | NotSanitized:
+        """On the case that it failed, or the last; the verdict stands by then."""
+        if not self.setting.sanitize:
+            return NOT_SANITIZED
+        if not (self.candidate.is_for_gpu and self.case) or isinstance(outcome, Cheated):
+            return NotSanitized("only candidates with kernels of their own that ran, and did not cheat, are")
+        settings = {**self.settings, "seed": self.setting.seed}
+        folder = self.folder / "sanitizer"
+        return sanitized(settings, folder, self.case, self.candidate.source, self.setting.limits, TOOLS)
 
     def _traced(self, verifier: Verifier, outcome: Outcome) -> tuple[Outcome, Trace | NotMeasured]:
         """What the kernels of a pass on the emulator ask of memory; a forged answer is no pass."""

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,9 @@ class Limits:
     race_s: float = 0.0
     """Rounds of one timed race, of which the fewest are taken all the same, and the measurement of the device's own
     rates; 0 stands for what the device needs."""
+    shrink_s: float = 20.0
+    """The search for the smallest failing shape of a candidate that fails; 0: none. A few dozen runs at small sizes:
+    under a second on a CPU, 5 to 15 s for a tiled matrix product on the emulator."""
     memory_bytes: int = 0
     """Resident memory of the candidate's process tree; 0 stands for three quarters of the machine's."""
     processes: int = 256
@@ -98,13 +102,15 @@ class KeptProcess:
         passed: list[int],
         environment: dict[str, str],
         limits: Limits,
+        behind: Sequence[str] = (),
     ) -> None:
-        """Starts `crucible.judge.<module>.main()` with `argument`; `passed` are the descriptors it inherits."""
+        """Starts `crucible.judge.<module>.main()` with `argument`; `passed` are the descriptors it inherits, `behind` a
+        command that runs another."""
         self._dead = threading.Event()
         status, theirs = os.pipe()
         log, output = os.pipe()
         settings = {
-            "argv": [*_python(module), argument],
+            "argv": [*behind, *_python(module), argument],
             "pass": passed,
             "status": theirs,
             "judge": os.getpid(),
@@ -126,10 +132,11 @@ class KeptProcess:
         self._status = os.fdopen(status, "rb", buffering=0)
         self.log = Log(log)
 
-    def end(self) -> dict[str, Any]:
-        """How it ended, once it has hung up: `{"end": "exit", "code": ...}`, `memory`, `processes`, or nothing."""
+    def end(self, within_s: float = 10.0) -> dict[str, Any]:
+        """How it ended, once it has hung up: `{"end": "exit", "code": ...}`, `memory`, `processes`; nothing where that
+        took longer. Nothing of it is left then."""
         text = b""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + within_s
         while not text.endswith(b"\n"):
             if not select.select([self._status], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 break

@@ -86,6 +86,8 @@ class Oracle:
         """The request that it was compared by."""
         self.timed: list[Case] = []
         """Cases that candidates are given only while they are timed, among many like them."""
+        self.tried: list[Case] = []
+        """The one case, if any, at which a candidate that fails is tried now."""
 
     def prepare(self) -> None:
         """Builds the cases, their answers and their tolerances. Raises TaskError or JudgeError."""
@@ -146,7 +148,7 @@ class Oracle:
 
     def compare(self, request: dict[str, Any], stream: int) -> dict[str, Any]:
         """Reads one part of a candidate's answer from `stream` and says how far it is."""
-        case = [*self.cases, *self.timed][request["case"]]
+        case = [*self.cases, *self.timed, *self.tried][request["case"]]
         forward = request["part"] == "forward"
         expected = case.outputs if forward else [case.gradients[name] for name in request["names"]]
         rule = case.rule if forward else []
@@ -181,6 +183,26 @@ class Oracle:
         except (ChannelTimeout, EOFError, RuntimeError, MemoryError) as error:  # of a diagnosis no verdict hangs
             return {"maps": [], "failed": (str(error).splitlines() or [type(error).__name__])[0]}
         return {"maps": [[i, to_json(found)] for i, found in maps if found is not None], "failed": ""}
+
+    def trial(self, like: int, sizes: Sizes, number: int) -> dict[str, Any]:
+        """A case as that one is, with its weights and fresh inputs of these sizes, in the place of the last trial's;
+        `refused` says why there is none."""
+        model = self.cases[like]
+        try:
+            if not self._is_affordable(model, sizes):
+                return {"refused": "more work than a look at it is worth"}
+            case = self._case(f"other sizes: {words(sizes)}", number, wide=model.wide, backward=model.backward,
+                              sizes={**model.sizes, **sizes})  # fmt: skip
+            case.state = model.state
+            self.answers.look_at_shapes(case)
+            self.tried, index = [case], len(self.cases) + len(self.timed)
+            self._write(index, case)
+            self._answer(case)
+        except Exception as error:  # noqa: BLE001 - an aid only, and a reference may refuse sizes in any way
+            return {"refused": (str(error).splitlines() or [type(error).__name__])[0]}
+        for expected, own in zip(case.outputs, model.outputs, strict=True):
+            expected.absolute = own.absolute  # the benchmark's, which may have been scaled
+        return {"case": self._described(index, case)}
 
     def influence(self, weight: str) -> list[int]:
         """Where in the first output of case 0 one element of a weight shows."""
@@ -224,7 +246,7 @@ class Oracle:
         if weights:
             learned = set(self.reference.parameter_names())
             state = {name: _moved(name, value, name in learned) for name, value in state.items()}
-        return Case(label, put_together(structure, tensors), state, backward, sizes or {})
+        return Case(label, put_together(structure, tensors), state, backward, sizes or {}, wide)
 
     def _cut_down(self) -> Sizes:
         """Sizes in place of the task's own, where an emulator is to run at them."""
@@ -281,15 +303,27 @@ class Oracle:
             return False
         return forward.matrix_flops <= LITTLE_FLOPS and forward.bytes_moved <= LITTLE_BYTES
 
+    def _is_affordable(self, model: Case, sizes: Sizes) -> bool:
+        """Whether a trial at these sizes is little work: no larger than a case that was itself little, or little by
+        what the reference does."""
+        wanted = {**self.sizes, **model.sizes, **sizes}
+        known = sum(expected.nbytes for expected in model.outputs) + _bytes_of(model.inputs)
+        if known <= LITTLE_BYTES and _bytes_of(self.reference.inputs(self.seed, wanted)) <= _bytes_of(model.inputs):
+            return True  # tensors without values, which counting takes, bring half of torch along: 1.1 s
+        return self._is_little(wanted)
+
     def _add(self, case: Case) -> None:
         """Writes what candidates need, answers a case, measures its noise, keeps it."""
         index = len(self.cases)
         self.say(f"oracle: case {index}, {case.label}")
         self._write(index, case)
+        self._answer(case)
+        self.cases.append(case)
+
+    def _answer(self, case: Case) -> None:
         self.answers.answer(case)
         self.answers.measure_noise(case)
         case.cotangents = []  # as large as the outputs, and needed no more
-        self.cases.append(case)
 
     def _add_timed(self) -> None:
         """Answers what is compared while candidates are timed: the values of case 1 (of case 0 with its cotangents
@@ -379,6 +413,10 @@ class Oracle:
         return done
 
 
+def _bytes_of(inputs: Any) -> int:
+    return sum(leaf.tensor.nbytes for leaf in take_apart(inputs, "input")[1])
+
+
 def _describe(expected: Expected, dtype: torch.dtype) -> dict[str, Any]:
     return {"name": expected.name, "dtype": str(dtype)[6:], "shape": list(expected.shape)}
 
@@ -434,6 +472,8 @@ def serve(channel: Channel) -> None:
             os.close(stream)
         elif oracle is not None and request["do"] == "floors":
             channel.send({"floors": oracle.floors(request["race_s"])})
+        elif oracle is not None and request["do"] == "trial":
+            channel.send(oracle.trial(request["like"], request["sizes"], request["number"]))
         elif oracle is not None and request["do"] == "influence":
             channel.send({"reached": oracle.influence(request["weight"])})
         elif oracle is not None and request["do"] == "map":

@@ -32,6 +32,8 @@ from crucible.judge.evidence import (
     Timing,
     Variant,
 )
+from crucible.judge.sanitizer_reports import NOT_SANITIZED, NotSanitized, Report, Sanitized, ToolRun
+from crucible.judge.trials import NOT_SHRUNK, NotShrunk, SmallestFailing, Trial
 from crucible.roofline import Floor
 
 
@@ -260,6 +262,9 @@ class Verdict:
     """What the emulator saw of its kernels, each once, kernels that never ran among them."""
     variant: Variant | NoVariant = NO_VARIANT
     """What it computes in place of the reference, where that is a variant of it."""
+    smallest_failing: SmallestFailing | NotShrunk = NOT_SHRUNK
+    sanitizer: Sanitized | NotSanitized = NOT_SANITIZED
+    """What compute-sanitizer says of it."""
     findings: tuple[Finding, ...] = ()
     build_s: float = 0.0
     """Seconds from the start of its process until ModelNew could be constructed."""
@@ -287,7 +292,7 @@ def to_json(value: Any) -> Any:
     """Plain JSON data of a record; unions are told apart by `kind` (outcomes) or by the class's name."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        if isinstance(value, Fault):
+        if isinstance(value, _WITH_A_KIND):
             fields["what"] = fields.pop("kind")  # `kind` says which record it is
         tag = value.kind if isinstance(value, Outcome) else type(value).__name__
         return {"kind": tag, **fields}
@@ -296,6 +301,8 @@ def to_json(value: Any) -> Any:
     return value
 
 
+_WITH_A_KIND = (Fault, Report)
+"""Records with a field of that name, which is `what` in JSON."""
 _RECORDS: dict[str, type] = {
     **OUTCOMES,
     **{t.__name__: t for t in (TensorError, Compared, NotCompared, Speedup, Measured, NotMeasured)},
@@ -303,6 +310,8 @@ _RECORDS: dict[str, type] = {
     **{t.__name__: t for t in (Trace, Launch, Line, Fault)},
     **{t.__name__: t for t in (ErrorMap, Along, Values, Fit, Match, Picture)},
     **{t.__name__: t for t in (Variant, NoVariant)},
+    **{t.__name__: t for t in (SmallestFailing, Trial, NotShrunk)},
+    **{t.__name__: t for t in (Sanitized, ToolRun, Report, NotSanitized)},
 }
 
 
@@ -312,7 +321,7 @@ def from_json(data: Any) -> Any:
         return tuple(from_json(item) for item in data)
     if isinstance(data, dict):
         fields = {name: from_json(item) for name, item in data.items() if name != "kind"}
-        if data["kind"] == Fault.__name__:
+        if data["kind"] in (record.__name__ for record in _WITH_A_KIND):
             fields["kind"] = fields.pop("what")
         return _RECORDS[data["kind"]](**fields)
     return data

@@ -21,6 +21,7 @@ from crucible.judge.evidence import (
     TensorError,
     Variant,
 )
+from crucible.judge.kept import Limits
 from crucible.judge.process import CandidateProcess, Ended, OracleProcess
 from crucible.judge.replies import faults_of
 from crucible.judge.verdict import (
@@ -123,7 +124,10 @@ class Verifier:
         *,
         training: bool,
         emulated: bool = False,
+        limits: Limits | None = None,
+        maps: bool = True,
     ) -> None:
+        """`limits` in place of the process's; without `maps` nobody takes a second look at what is wrong."""
         self.process = process
         self.oracle = oracle
         self.description = description
@@ -131,9 +135,10 @@ class Verifier:
         self.emulated = emulated
         self.faults: dict[str, Fault] = {}
         """What the emulator found, by its words."""
-        self.limits = process.limits
-        self.sizes: Sizes = {}
-        """What the case that runs, or ran last, has of its own."""
+        self.limits = limits or process.limits
+        self.maps = maps
+        self.case: dict[str, Any] = {}
+        """The one that runs, or ran last."""
         labels = tuple(case["label"] for case in description["cases"])
         self.found = Verification(multiple=description["multiple"], cases=labels)
 
@@ -155,6 +160,22 @@ class Verifier:
             self.found.findings += [
                 Finding(f"the emulator found: {fault.kind}", words) for words, fault in self.faults.items()
             ]
+
+    def outcome_of(self, case: dict[str, Any]) -> Outcome:
+        """What one case that is none of the judge's comes to. Raises Ended."""
+        self.oracle.attach(self.process.results.fileno())
+        try:
+            self._case(case)
+            return Passed()
+        except Stop as stop:
+            return self._explained(stop.outcome)
+        finally:
+            self.oracle.detach()
+
+    @property
+    def sizes(self) -> Sizes:
+        """What the case that runs, or ran last, has of its own."""
+        return dict(self.case.get("sizes", {}))
 
     def _explained(self, outcome: Outcome) -> Outcome:
         """A wrong answer by the fault that stands behind it; the emulator's slowness is nobody's fault."""
@@ -210,7 +231,7 @@ class Verifier:
             self.faults.update({fault.words: fault for fault in faults_of(reply)})
 
     def _case(self, case: dict[str, Any]) -> None:
-        self.sizes = case["sizes"]
+        self.case = case
         reply = self._run(case, poison=True)
         self._note(case, reply)
         seen = self._forward(case)
@@ -220,14 +241,15 @@ class Verifier:
             self._repeat(case, seen)
 
     def _run(self, case: dict[str, Any], *, poison: bool, schedule: str = "forward") -> dict[str, Any]:
-        request = {**self._request(case, poison=poison), "schedule": schedule}
-        reply = self.process.ask(request, "forward", self.process.limits.run_s)
+        request = {**self.request(case, poison=poison), "schedule": schedule}
+        reply = self.process.ask(request, "forward", self.limits.run_s)
         self._note_faults(reply)
         stop_if_raised(reply, "forward")
         self._check_form(case, reply)
         return reply
 
-    def _request(self, case: dict[str, Any], *, poison: bool) -> dict[str, Any]:
+    def request(self, case: dict[str, Any], *, poison: bool = False) -> dict[str, Any]:
+        """What a candidate's process is asked for to run a case."""
         return {
             "do": "run",
             "case": case["index"],
@@ -241,10 +263,10 @@ class Verifier:
         """What the kernels ask of memory in one more run of the first case: facts beside the verdict, which whatever
         goes wrong here does not change, short of a forged answer. Raises Ended."""
         case = self.description["cases"][0]
-        request = {**self._request(case, poison=False), "do": "trace", "inputs": self.description["inputs"]}
+        request = {**self.request(case, poison=False), "do": "trace", "inputs": self.description["inputs"]}
         request["backward"] = self.training and case["backward"]
         try:
-            reply = self.process.ask(request, "trace", self.process.limits.run_s)
+            reply = self.process.ask(request, "trace", self.limits.run_s)
         except Ended as ended:
             if isinstance(ended.outcome, Cheated):
                 raise
@@ -259,7 +281,7 @@ class Verifier:
         for error in errors:
             if not error.ok:
                 self._disagreement(seen, passes=False)
-                raise Stop(_wrong(error, "forward", self.description["cases"][error.case]["label"]))
+                raise Stop(_wrong(error, "forward", case["label"]))
         return seen
 
     def _repeat(self, case: dict[str, Any], first: dict[str, Any]) -> None:
@@ -305,7 +327,7 @@ class Verifier:
     def _backward(self, case: dict[str, Any]) -> None:
         specs = case["gradients"]
         request = {"do": "backward", "case": case["index"], "inputs": self.description["inputs"]}
-        reply = self.process.ask(request, "backward", self.process.limits.run_s)
+        reply = self.process.ask(request, "backward", self.limits.run_s)
         self._note_faults(reply)
         if "raised" in reply and not self.training:
             self.found.backward_failed = f"raises {_one_line(reply['message'])}"
@@ -340,13 +362,13 @@ class Verifier:
         self.oracle.start_compare(case["index"], part, names, part_of)
         try:
             self.process.start({"do": "send", "part": part, "names": names, "part_of": part_of})
-            reply = self.process.answer("send", f"results of {part}", self.process.limits.run_s)
+            reply = self.process.answer("send", f"results of {part}", self.limits.run_s)
             if "raised" in reply:
                 self.process.kill()  # closes the stream, so that the oracle stops waiting
         except Ended:
-            self.oracle.compared(self.process.limits.oracle_s)
+            self.oracle.compared(self.limits.oracle_s)
             raise
-        seen = self.oracle.compared(self.process.limits.oracle_s)
+        seen = self.oracle.compared(self.limits.oracle_s)
         stop_if_raised(reply, part)
         if "missing" in seen:
             raise Stop(Crashed(part, f"its results never arrived whole: {seen['missing']}"))
@@ -357,7 +379,8 @@ class Verifier:
     ) -> list[TensorError]:
         """The same with error maps of the worst that are wrong: the process is asked to send once more. Whatever goes
         wrong with that changes no verdict."""
-        wrong = sorted((i for i, e in enumerate(errors) if not e.ok), key=lambda i: -errors[i].ratio)[:MOST_MAPS]
+        most = MOST_MAPS if self.maps else 0
+        wrong = sorted((i for i, e in enumerate(errors) if not e.ok), key=lambda i: -errors[i].ratio)[:most]
         if not wrong:
             return errors
         self.oracle.start_map(
@@ -365,12 +388,12 @@ class Verifier:
         )
         try:
             self.process.start({"do": "send", "part": part, "names": names, "part_of": ALL})
-            reply = self.process.answer("send", f"another look at {part}", self.process.limits.run_s)
+            reply = self.process.answer("send", f"another look at {part}", self.limits.run_s)
             if "raised" in reply:
                 self.process.kill()  # closes the stream, so that the oracle stops waiting
         except Ended:
             pass  # the verdict is known
-        seen = self.oracle.compared(self.process.limits.oracle_s)
+        seen = self.oracle.compared(self.limits.oracle_s)
         if seen["failed"]:
             self._find("no error map: a second look at what is wrong failed", seen["failed"])
         maps = {i: from_json(found) for i, found in seen["maps"]}

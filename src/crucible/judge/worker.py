@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from crucible.emulator import extension, pretend, toolchain
+from crucible.emulator import pretend, session, toolchain
 from crucible.emulator.places import Places
 from crucible.emulator.triton import interpreter
 from crucible.gpus import DEFAULT, Gpu, known_gpu
@@ -50,7 +50,7 @@ _now = time.perf_counter
 class Worker:
     """One candidate, from import to the last sample."""
 
-    def __init__(self, settings: dict[str, Any], channel: Channel) -> None:
+    def __init__(self, settings: dict[str, Any], channel: Channel | None) -> None:
         self.file: str = settings["file"]
         self.inputs_folder = Path(settings["inputs"])
         self.device = torch.device(settings["device"])
@@ -84,7 +84,7 @@ class Worker:
         sys.modules["candidate"] = self.module
         source = Path(self.file).read_text(encoding="utf-8", errors="replace")
         if self.emulator is not None:
-            self.emulator.written_in = Places(source)
+            self.emulator.sources.written_in = Places(source)
         exec(compile(source, self.file, "exec"), self.module.__dict__)
         if not isinstance(self.module.__dict__.get("ModelNew"), type):
             raise AttributeError("it defines no class ModelNew")
@@ -431,11 +431,11 @@ def _last_cuda_error() -> tuple[int, str]:
     return 0, ""
 
 
-def _start_emulator(folder: str, gpu: Gpu, triton_program_s: float) -> extension.Emulator | None:
+def _start_emulator(folder: str, gpu: Gpu, triton_program_s: float) -> session.Emulator | None:
     """The emulator that was prepared in `folder`, and a process that takes its CPU for that GPU; None without."""
     if not folder:
         return None
-    started = extension.start(toolchain.ready(Path(folder)))
+    started = session.start(toolchain.ready(Path(folder)))
     started.pretend(gpu)
     pretend.install(gpu)
     if triton_program_s:
