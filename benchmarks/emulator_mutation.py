@@ -35,12 +35,12 @@ sys.path.insert(0, str(ROOT / "tests/emulator"))
 import corpus  # noqa: E402
 import mutants  # noqa: E402
 
-from crucible.emulator import extension, toolchain  # noqa: E402
+from crucible.emulator import session, toolchain  # noqa: E402
 
 
 def run_kernel(kernel: corpus.Kernel) -> dict[str, Any]:
     """Builds and runs all mutants of one kernel in this process; what caught each."""
-    extension.start().thread_limit(1.0)
+    session.start().thread_limit(1.0)
     every = [mutants.unchanged(kernel), *mutants.mutants(kernel)]
     built = corpus.build(every, f"mutants_of_{kernel.name}")
     caught = {mutant.what: mutants.caught_by(built, mutant) for mutant in every}
@@ -96,7 +96,7 @@ def summary(record: dict[str, Any]) -> dict[str, Any]:
 
 def _in_processes(wanted: list[corpus.Kernel], processes: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """A process for each kernel: what a mutant breaks in the runtime ends with it. Forked: torch takes 3 s to load."""
-    extension.start()
+    session.start()
     fork = multiprocessing.get_context("fork")
     waiting, running = list(reversed(wanted)), {}
     while waiting or running:

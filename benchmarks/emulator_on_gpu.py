@@ -5,8 +5,9 @@ python benchmarks/emulator_on_gpu.py [--part 1/2] [--minutes 7] [--results FILE]
 python benchmarks/emulator_on_gpu.py --self-check                                   # what needs no GPU, on one batch
 python benchmarks/emulator_on_gpu.py --table FILE                                   # a record as Markdown
 
-What the results file holds already is not run again, and what time did not suffice for is run by the next call. Kernels
-are compiled twenty to a file, since PyTorch's headers cost each file a minute of processor time.
+What the results file holds already is not run again (but for `--again PREFIX`, whose names begin so), and what time did
+not suffice for is run by the next call. Kernels are compiled twenty to a file, since PyTorch's headers cost each file a
+minute of processor time.
 """
 
 from __future__ import annotations
@@ -36,13 +37,16 @@ SELF_CHECK = 6
 """Kernels that the self-check builds."""
 BUILD_S, RUN_S, TOOL_S, HANG_S = 420, 180, 150, 45
 """Limits of one process: compiler, plain run, run under a tool, run of a kernel that is meant to hang."""
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests/emulator")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests/emulator"), str(ROOT / "benchmarks")]
 
 import corpus  # noqa: E402
 import sanitizer  # noqa: E402
 import torch  # noqa: E402
+from emulator_record import Json, judged, summary, table  # noqa: E402
 
-Json = dict[str, Any]
+from crucible.hardware import compute_sanitizer  # noqa: E402
+from crucible.judge.sanitizer_reports import reports  # noqa: E402
+
 Item = TypeVar("Item")
 Ended = Iterator[tuple[Item, "Done"]]
 FIRST_PORT, PORTS = 49152, 12000
@@ -96,13 +100,15 @@ def job_build(sort: str, here: Path, chosen: list[corpus.Kernel]) -> Json:
     here.mkdir(parents=True, exist_ok=True)
     os.environ["TORCH_EXTENSIONS_DIR"] = str(here)
     text = ("#define REPAIRED\n" if sort == "twins" else "") + corpus.source(chosen)
-    if not torch.cuda.is_available():
-        from crucible.judge import building
-
-        building.compile_cuda(text)
-        return {}
     from torch.utils import cpp_extension
 
+    if not torch.cuda.is_available():
+        from crucible.emulator import nvcc
+
+        compiler = nvcc.find("sm_90", cpp_extension.COMMON_NVCC_FLAGS)
+        assert compiler, "there is no nvcc here"
+        compiler.unit(text, [], here.name)
+        return {}
     file = here / "batch.cu"
     file.write_text(text)
     os.environ.update({"TORCH_CUDA_ARCH_LIST": "9.0", "MAX_JOBS": "1"})
@@ -112,9 +118,9 @@ def job_build(sort: str, here: Path, chosen: list[corpus.Kernel]) -> Json:
 
 def job_emulate(sort: str, here: Path, chosen: list[corpus.Kernel]) -> Json:
     """The emulator's answers, kept in a file, and its faults."""
-    from crucible.emulator import extension
+    from crucible.emulator import session
 
-    extension.start().thread_limit(1.0)
+    session.start().thread_limit(1.0)
     built = corpus.build(chosen, f"emulated_{here.name}")
     outcomes = {k.path.stem: [corpus.run(built, k, which) for which in range(k.input_sets)] for k in chosen}
     here.mkdir(parents=True, exist_ok=True)
@@ -205,6 +211,11 @@ class Done:
         return self.status is None
 
     @property
+    def died(self) -> bool:
+        """Of a GPU's error that PyTorch met where it could not raise: it aborts."""
+        return self.status is not None and self.status < 0 and "CUDA error" in self.output
+
+    @property
     def answer(self) -> Json | None:
         """The JSON of a job; None where it did not come so far."""
         last = self.output.strip().splitlines()[-1:] or [""]
@@ -252,9 +263,8 @@ def tool_command(batch: Batch, tool: str, chosen: Iterable[corpus.Kernel]) -> li
 
 def find_sanitizer() -> str:
     """Its path. Raises FileNotFoundError with what to install."""
-    for name in ("compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer"):
-        if found := shutil.which(name):
-            return found
+    if found := compute_sanitizer():
+        return found
     raise FileNotFoundError("no compute-sanitizer on PATH or in /usr/local/cuda/bin: it is part of the CUDA toolkit")
 
 
@@ -349,25 +359,32 @@ def plant(campaign: Campaign, built: list[Batch], said: dict[str, list[str]]) ->
     jobs = [(batch, kernel) for batch in built if batch.sort == "faults" for kernel in batch.kernels]
     jobs.sort(key=lambda job: job[1].kind in sanitizer.HANGS)
     for (_, kernel), done in campaign.each(start, jobs):
-        found = sanitizer.reports(done.output)
-        ran = "SUMMARY" in done.output if _tool(kernel) else done.answer is not None
-        broken = not found and not done.hung and not ran
-        campaign.record["faults"][kernel.path.stem] = {
+        name, tool = kernel.path.stem, _tool(kernel)
+        found = reports(done.output)
+        same = sanitizer.seen(found, kernel.kind)
+        ran = bool(found) or ("SUMMARY" in done.output if tool else done.answer is not None)
+        ended = "hung" if done.hung else "" if ran else "died" if done.died else "failed"
+        told = {report.heading: report.kind for report in [*same, *found]}
+        of = campaign.record["faults"][name] = {
             "kind": kernel.kind,
-            "emulator": said.get(kernel.path.stem),
-            "tool": _tool(kernel) or "none",
-            "reports": list(dict.fromkeys(report.heading for report in found))[:5],
-            "verdict": "DID NOT RUN" if broken else _verdict(kernel, found, done),
-            "output": done.output[-800:] if broken else "",
+            "emulator": said.get(name),
+            "tool": tool or "none",
+            "reports": [{"kind": kind, "heading": heading} for heading, kind in told.items()][:5],
+            "same line": bool(kernel.lines & {line for report in same for line in report.lines}),
+            "ended": ended,
+            "output": _last_words(done.output) if ended in ("died", "failed") else "",
         }
+        of["verdict"] = judged(name, of)
+
+
+def _last_words(output: str) -> str:
+    """The first lines that tell of an error, which long stacks push out of sight, and the end."""
+    errors = [line for line in output.splitlines() if "error" in line.lower()]
+    return "\n".join([*errors[:3], output[-800:]])
 
 
 def _tool(kernel: corpus.Kernel) -> str:
     return sanitizer.TOOLS.get(kernel.kind, "")
-
-
-def _verdict(kernel: corpus.Kernel, found: list[sanitizer.Report], done: Done) -> str:
-    return sanitizer.verdict(kernel.kind, found, kernel.lines, hung=done.hung)
 
 
 def repaired(campaign: Campaign, built: list[Batch]) -> None:
@@ -395,60 +412,15 @@ def compare(campaign: Campaign, built: list[Batch], said: dict[str, list[str]]) 
 def _clean(campaign: Campaign, jobs: list[tuple[Batch, str, tuple[corpus.Kernel, ...]]]) -> None:
     """Kernels in which a tool must find nothing, many in a process; a report is put down to the kernel it names."""
     for (batch, tool, chosen), done in campaign.each(lambda job: run(tool_command(*job), TOOL_S), jobs):
-        found = sanitizer.reports(done.output)
+        found = reports(done.output)
         broken = "hung" if done.hung else "" if "SUMMARY" in done.output else done.output[-800:] or "no output"
         for kernel in chosen:
-            own = [report.heading for report in found if report.kernel == kernel.name]
-            own += [f"some kernel of these: {report.heading}" for report in found if not report.kernel]
+            own = [report.heading for report in found if sanitizer.corpus_kernel(report) == kernel.name]
+            own += [
+                f"some kernel of these: {report.heading}" for report in found if not sanitizer.corpus_kernel(report)
+            ]
             of = campaign.record[batch.sort].setdefault(kernel.path.stem, {})
             of.setdefault("tools", {})[tool] = broken or "; ".join(dict.fromkeys(own)) or "clean"
-
-
-def emulator_found(of: Json) -> str:
-    """Whether the emulator named a planted fault."""
-    said = of.get("emulator")
-    return "not run" if said is None else "found" if any(w.startswith(of["kind"]) for w in said) else "SILENT"
-
-
-def summary(record: Json) -> Json:
-    """Counts of what came out."""
-    verdicts = [of.get("verdict", "does not build") for of in record["faults"].values()]
-    tools = [
-        said for sort in ("right", "twins") for of in record[sort].values() for said in of.get("tools", {}).values()
-    ]
-    near = {name: of for name, of in record["right"].items() if "reference" in of}
-    return {
-        "right kernels": len(record["right"]),
-        "right as the reference": sum(of["reference"] <= 1 for of in near.values()),
-        "right as the emulator": sum(of["emulator"] is not None and of["emulator"] <= 1 for of in near.values()),
-        "faults": len(verdicts),
-        "found by the emulator": [emulator_found(of) for of in record["faults"].values()].count("found"),
-        "found by the GPU or a tool": sum(verdict.startswith("agrees") for verdict in verdicts),
-        "no tool can see": sum(verdict.startswith("cannot see it") for verdict in verdicts),
-        "differ": sum(not verdict.startswith(("agrees", "cannot")) for verdict in verdicts),
-        "twins": len(record["twins"]),
-        "runs of right kernels and twins under a tool": len(tools),
-        "of them clean": tools.count("clean"),
-    }
-
-
-def table(record: Json) -> str:
-    """Markdown: each planted fault by emulator and tool, then what was not as it should be of the right ones."""
-    rows = ["| kind | file | emulator | tool | reports | verdict | twin |", "|---|---|---|---|---|---|---|"]
-    for name, of in sorted(record["faults"].items()):
-        twin = (
-            "; ".join(f"{t}: {said}" for t, said in record["twins"].get(name, {}).get("tools", {}).items()) or "not run"
-        )
-        reports = "; ".join(of.get("reports", [])) or "-"
-        verdict = of.get("verdict", "does not build")
-        rows.append(
-            f"| {of.get('kind')} | {name} | {emulator_found(of)} | {of.get('tool')} | {reports} | {verdict} | {twin} |"
-        )
-    for name, of in sorted(record["right"].items()):
-        unclean = {tool: said for tool, said in of.get("tools", {}).items() if said != "clean"}
-        if unclean or of.get("reference", 2) > 1 or (of.get("emulator") or 0) > 1:
-            rows.append(f"\nright kernel {name}: {json.dumps({**of, 'tools': unclean})}")
-    return "\n".join([*rows, "", json.dumps(record["summary"], indent=1)])
 
 
 def versions() -> Json:
@@ -468,12 +440,14 @@ def versions() -> Json:
     }
 
 
-def whole(part: int, parts: int, minutes: float, results: Path) -> Json:
-    """Everything that is pending, in the time there is."""
+def whole(part: int, parts: int, minutes: float, results: Path, again: str = "") -> Json:
+    """Everything that is pending, in the time there is; faults and twins whose names begin with `again` too."""
     sorts = ("faults", "twins", "right")
     record: Json = {**{sort: {} for sort in sorts}, "emulator's failures": {}, **versions()}
     if results.exists():
         record = {**record, **json.loads(results.read_text())}
+    for sort in ("faults", "twins"):
+        record[sort] = {name: of for name, of in record[sort].items() if not again or not name.startswith(again)}
     with tempfile.TemporaryDirectory(prefix="crucible-on-gpu-") as folder:
         campaign = Campaign(Path(folder), time.monotonic() + 60 * minutes, results, record)
         pending = {sort: campaign.pending(sort, part, parts) for sort in sorts}
@@ -508,6 +482,7 @@ def main() -> None:
     parser.add_argument("--part", default="1/1", metavar="I/N")
     parser.add_argument("--minutes", type=float, default=7.0, help="no process is started after as many")
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--again", default="", metavar="PREFIX", help="runs faults and twins named so once more")
     parser.add_argument("--self-check", action="store_true")
     parser.add_argument("--table", type=Path)
     parser.add_argument("--job", nargs="+", help=argparse.SUPPRESS)
@@ -523,7 +498,7 @@ def main() -> None:
         sys.exit("there is no GPU here: --self-check runs what needs none")
     else:
         part, parts = map(int, asked.part.split("/"))
-        print(table(whole(part, parts, asked.minutes, asked.results)))
+        print(table(whole(part, parts, asked.minutes, asked.results, asked.again)))
 
 
 if __name__ == "__main__":

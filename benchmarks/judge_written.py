@@ -1,4 +1,5 @@
-"""Writes the fused module of each file in tests/modules and has the judge judge it with gradients; one JSON file.
+"""Writes the fused module of each file in tests/modules and of the three tasks and has the judge judge it with
+gradients; one JSON file.
 
     python benchmarks/judge_written.py FILE [--scale small] [--device auto] [--contract tf32] [--only WORD]
 
@@ -18,7 +19,7 @@ from crucible import fusing, hardware
 from crucible.errors import CaptureError
 from crucible.task import Task
 
-MODULES = Path(__file__).parents[1] / "tests/modules"
+ROOT = Path(__file__).parents[1]
 
 
 def main() -> None:
@@ -32,10 +33,11 @@ def main() -> None:
     known = json.loads(args.file.read_text())["modules"] if args.file.exists() else {}
     device = hardware.find_device(args.device)
     record = {"device": device.name, "versions": hardware.versions(), "contract": args.contract, "scale": args.scale}
-    for file in sorted(MODULES.glob("*.py")):
-        if args.only in file.stem and file.stem not in known:
-            known[file.stem] = judged(file, args)
-            print(file.stem, known[file.stem]["words"], flush=True)
+    for file in [*sorted((ROOT / "tasks").glob("*/reference.py")), *sorted((ROOT / "tests/modules").glob("*.py"))]:
+        name = file.parent.name if file.name == "reference.py" else file.stem
+        if args.only in str(file.relative_to(ROOT)) and name not in known:
+            known[name] = judged(file, args)
+            print(name, known[name]["words"], flush=True)
             args.file.write_text(json.dumps({**record, "modules": dict(sorted(known.items()))}, indent=1) + "\n")
 
 

@@ -4,10 +4,10 @@ eager and torch.compile, forward and forward+backward; one JSON file.
     python benchmarks/written_modules.py FILE [--only WORD] [--scale full] [--minutes 9] [--processes 12]
     python benchmarks/written_modules.py FILE --markdown      the table of a file that was written before
 
-Extensions are built first, side by side; then everybody takes turns in one process, by the judge's own race, clock
-and intervals. A module counts only after its outputs and gradients were held against float64. What FILE holds already
-is left as it is, so that a run cut short goes on. Without a GPU kernels run on the emulator: a dry run, whose times
-mean nothing.
+Extensions are built and torch.compile's caches filled first, side by side; then everybody takes turns in one process,
+by the judge's own race, clock and intervals. A module counts only after its outputs and gradients were held against
+float64. What FILE holds already is left as it is, so that a run cut short goes on. Without a GPU kernels run on the
+emulator: a dry run, whose times mean nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import multiprocessing
 import random
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,17 +62,32 @@ def record(args: argparse.Namespace) -> None:
     device = hardware.find_device()
     known = json.loads(args.file.read_text())["modules"] if args.file.exists() else {}
     record = {"device": device.name, "driver": device.driver, "versions": hardware.versions(), "scale": args.scale}
-    files = [file for file in module_files() if args.only in file.stem and name_of(file) not in known]
-    with ProcessPoolExecutor(args.processes, multiprocessing.get_context("spawn")) as pool:
-        built = [pool.submit(build, file, args.scale) for file in files]
-        for file, made in zip(files, built, strict=True):
-            failed = made.result()
-            if time.monotonic() > deadline:
-                pool.shutdown(cancel_futures=True)
-                break
-            known[name_of(file)] = {"refused": failed} if failed else one(file, args.scale)
-            print(name_of(file), summary(known[name_of(file)]), flush=True)
-            args.file.write_text(json.dumps({**record, "modules": known}, indent=1) + "\n")
+    files = [file for file in module_files() if args.only in name_of(file) and name_of(file) not in known]
+    for file, failed in built(files, args).items():
+        if time.monotonic() > deadline:
+            break
+        known[name_of(file)] = {"refused": failed} if failed else one(file, args.scale)
+        print(name_of(file), summary(known[name_of(file)]), flush=True)
+        args.file.write_text(json.dumps({**record, "modules": known}, indent=1) + "\n")
+
+
+def built(files: list[Path], args: argparse.Namespace) -> dict[Path, str]:
+    """Builds side by side, before anything is timed: words for each that is ready after half of the time, empty unless
+    it was refused. What is not ready is left to the next call."""
+    start = time.monotonic()
+    pool = ProcessPoolExecutor(args.processes, multiprocessing.get_context("spawn"))
+    jobs = {pool.submit(build, file, args.scale): file for file in files}
+    ready: dict[Path, str] = {}
+    try:
+        for job in as_completed(jobs, None if math.isinf(args.minutes) else args.minutes * 30):
+            ready[jobs[job]] = job.result()
+            print(f"{time.monotonic() - start:.0f} s: {name_of(jobs[job])} is built", flush=True)
+    except TimeoutError:
+        print(f"not built: {', '.join(name_of(file) for file in files if file not in ready)}", flush=True)
+        for process in pool._processes.values():  # there is no public way before Python 3.14
+            process.kill()
+    pool.shutdown(wait=False, cancel_futures=True)
+    return {file: ready[file] for file in files if file in ready}
 
 
 def module_files() -> list[Path]:
@@ -109,11 +124,15 @@ def fused(subject: Subject) -> torch.nn.Module:
 
 
 def build(file: Path, scale: str) -> str:
-    """Compiles a module's kernels; words when it is refused."""
+    """Compiles a module's kernels and what torch.compile makes of it; words when it is refused."""
+    subject = loaded(file, scale)
     try:
-        fused(loaded(file, scale))
+        fused(subject)
     except MisuseError as error:
         return str(error)
+    compiled = Subject(torch.compile(subject.module), subject.inputs)
+    for covers in COVERS:
+        step(compiled, covers)()
     return ""
 
 

@@ -8,25 +8,40 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import crucible
+from crucible import emulator
 from support import SMALL_TASK, TESTS, Judge, write
 
-QUICK: dict[str, Any] = {"device": "cpu", "baselines": "none", "limits": crucible.Limits(race_s=0.3)}
-"""A race of the fewest rounds: most tests are about verdicts."""
+QUICK: dict[str, Any] = {"device": "cpu", "baselines": "none", "limits": crucible.Limits(race_s=0.3, shrink_s=0)}
+"""A race of the fewest rounds, no search for smaller shapes: most tests are about verdicts."""
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """For all that judge and candidates start: threads of two processes on two cores wait for each other (a plain pass
 takes 4.3 s of processor time with one, 5.3 with two)."""
 LONGEST = (
     "test_tasks",
     "test_cheats",
+    "test_loading",
     "test_corpus",
     "test_bad_input",
     "test_baselines",
-    "test_loading",
     "test_emulated",
+    "test_written_modules",
+    "test_oracle",
+    "test_isolation",
+    "test_emulator",
+    "test_fuse_command",
+    "test_resources",
 )
-"""Files of over a minute: they start first, so that the end of a run with `-n` is not one of them alone."""
+"""Files of about a minute and more: they start first, so that the end of a run with `-n` is not one of them alone."""
+
+
+OTHER_ROOMS = ("emission", "emulator", "modules", "plan", "report", "write")
+WHOLE = ("test_bad_input", "test_capture", "test_cheats", "test_emulated", "test_layers", "test_modules", "test_readme")
+WHOLE += ("test_resources", "test_roofline", "test_spread", "test_tasks", "test_tree", "test_work")
+"""Folders and files whose tests are of other rooms than the judge, or of it as a whole. That its own tests run 90 % of
+it is measured in those alone: a tracer makes 2.4 times the time of plain Python, 1.7 times of a process with torch."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -43,12 +58,43 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Without a tracer, here and in what is started, where coverage is not asked for."""
+    plugin = item.config.pluginmanager.get_plugin("_cov")
+    controller = getattr(plugin, "cov_controller", None)
+    if controller is None or not (item.path.stem in WHOLE or item.path.parent.name in OTHER_ROOMS):
+        return (yield)
+    settings = os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+    controller.cov.stop()
+    try:
+        return (yield)
+    finally:
+        controller.cov.start()
+        if settings is not None:
+            os.environ["COVERAGE_PROCESS_CONFIG"] = settings
+
+
 @pytest.fixture(autouse=True)
 def crucible_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of its own for each test: nothing is answered from an earlier run."""
     home = tmp_path / "crucible-home"
     monkeypatch.setenv("CRUCIBLE_HOME", str(home))
     return home
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """The same random numbers whatever ran before."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def no_faults() -> Iterator[None]:
+    """Nothing that the emulator finds fault with may happen in the test; what earlier tests planted is forgotten."""
+    emulator.forget()
+    yield
+    assert [fault.words for fault in emulator.faults() if fault.kind != "never-ran"] == []  # others run later
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,27 @@ def test_every_recorded_verdict_is_the_one_its_candidate_states() -> None:
     record = json.loads((RESULTS / "verdicts_h200.json").read_text())
     assert record["device"] == "NVIDIA H200"
     assert all(candidate["as_stated"] for run in record["runs"] for candidate in run["candidates"])
+
+
+def test_the_convolutions_table_is_the_recorded_one() -> None:
+    script = ROOT / "benchmarks/convolutions.py"
+    command = [sys.executable, str(script), str(RESULTS / "convolutions_h200.json"), "--markdown"]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert len(table.splitlines()) == 2 + 9
+    assert table in README
+
+
+def test_the_written_modules_ratios_are_the_recorded_ones() -> None:
+    modules = json.loads((RESULTS / "written_modules_h200.json").read_text())["modules"].values()
+    words = []
+    for covers in ("forward", "forward+backward"):
+        ratios = [found[covers]["over"]["compile"]["ratio"] for found in modules]
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        words.append((f"{mean:.2f} {covers}", sum(ratio < 0.8 for ratio in ratios)))
+    assert f"All {len(modules)} modules" in README
+    assert (
+        f"geometric mean {words[0][0]} and {words[1][0]},\n{words[0][1]} and {words[1][1]} of them below 0.8" in README
+    )
 
 
 def test_the_python_example_uses_what_the_package_offers() -> None:

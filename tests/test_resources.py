@@ -15,9 +15,9 @@ import torch
 import crucible
 from crucible import emulator, hardware
 from crucible.emulator.device_code import device_code
-from crucible.emulator.extension import start
 from crucible.emulator.nvcc import Compiled, find, lacks_header, name_and_parameters, read_ptxas
 from crucible.emulator.pretend import properties_of
+from crucible.emulator.session import start
 from crucible.emulator.toolchain import BuildError
 from crucible.errors import DeviceError
 from crucible.gpus import GPUS, SHARED_RESERVED_BYTES, Gpu, known_gpu

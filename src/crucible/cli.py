@@ -21,7 +21,7 @@ from crucible import hardware, pipeline, store
 from crucible.candidate import find_candidates
 from crucible.contract import CONTRACTS
 from crucible.errors import CrucibleError, JudgeError, MisuseError
-from crucible.gpus import find_gpu
+from crucible.gpus import H200, Gpu, closest_gpu, find_gpu, known_gpu
 from crucible.judge import sandbox
 from crucible.judge.baselines import BASELINES
 from crucible.judge.kept import Limits
@@ -67,15 +67,24 @@ def judge(
     race_limit: Annotated[
         float, typer.Option(help="Seconds for one timed race; 0: as the device needs.", min=0.0)
     ] = 0.0,
+    shrink_limit: Annotated[
+        float, typer.Option(help="Seconds to look for the smallest shape at which a candidate fails; 0: none.", min=0.0)
+    ] = Limits.shrink_s,
     memory_limit: Annotated[float, typer.Option(help="GiB for a candidate; 0: 3/4 of the machine's.")] = 0.0,
+    sanitize: Annotated[
+        bool,
+        typer.Option(
+            "--sanitize", help="Then run kernels under NVIDIA's compute-sanitizer, outside of the sandbox; needs a GPU."
+        ),
+    ] = False,
     page: Annotated[Path | None, typer.Option("--page", help="Also write the run as one HTML file.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what an earlier run has judged.")] = False,
 ) -> None:
     """Say of each candidate whether it is right (Evaluation) and how fast (Runtime, -1 when not right)."""
-    limits = Limits(build_limit, run_limit, oracle_limit, race_limit, int(memory_limit * 2**30))
+    limits = Limits(build_limit, run_limit, oracle_limit, race_limit, shrink_limit, int(memory_limit * 2**30))
     console = Console(stderr=True)
     options = {"contract": contract, "training": training, "mode": mode, "scale": scale, "device": device}
-    options |= {"baselines": baselines, "shapes": shape or (), "gpu": gpu}
+    options |= {"baselines": baselines, "shapes": shape or (), "gpu": gpu, "sanitize": sanitize}
     with _progress(console) as say:
         runs = _judged(task, candidates or [], say, {**options, "seed": seed, "limits": limits, "fresh": fresh})
     out = Console(width=None if sys.stdout.isatty() else table.PLAIN_WIDTH)
@@ -134,15 +143,31 @@ def fuse(
     mode: Annotated[str, typer.Option(help="The module's mode: train (as constructed) or eval.")] = "train",
     scale: Annotated[str, typer.Option(help="full or small: the sizes that the kernels are written for.")] = "full",
     shape: Annotated[list[str] | None, typer.Option(help="Sizes to write for, NAME=NUMBER,...")] = None,
+    contract: Annotated[
+        str, typer.Option(help="tf32: convolutions may round operands to TF32; fp32: they may not.")
+    ] = "tf32",
+    gpu: Annotated[
+        str, typer.Option(help="What kernels are laid out for: h200, h100, a100, l40s, b200; auto: this machine's.")
+    ] = "auto",
 ) -> None:
     """Write the fused module of a task: CUDA C++ with its backward, in one readable file; the plan goes to stdout."""
     from crucible import fusing  # it loads torch, seconds
 
     loaded = Task.load(task).at(scale=scale, training=False, mode=mode, small_by_default=False).shaped(shape or ())
-    text = fusing.write(loaded)
+    if contract not in ("tf32", "fp32"):
+        raise MisuseError(f"fuse --contract is tf32 or fp32, not {contract!r}")
+    text = fusing.write(loaded, tf32=contract == "tf32", gpu=_laid_out_for(gpu))
     store.write_text(output, text)
     print(fusing.plan_of(text))
     Console(stderr=True).print(Text(f"written to {output}"), soft_wrap=True)
+
+
+def _laid_out_for(name: str) -> Gpu:
+    """Of `auto` this machine's GPU, or without one an H200. Raises DeviceError for a name that is not known."""
+    if name != "auto":
+        return known_gpu(name)
+    device = hardware.find_device()
+    return closest_gpu(device.name) if device.kind == "cuda" else H200
 
 
 @app.command()
@@ -158,6 +183,7 @@ def doctor(
         "cores": str(hardware.cores()),
         "memory": f"{hardware.memory_bytes() >> 30} GiB",
         "sandbox": f"Landlock version {abi}" if abi else "none: this kernel has no Landlock",
+        "sanitizer": hardware.compute_sanitizer() or "none: no compute-sanitizer for --sanitize",
         "records": str(store.home()),
         **hardware.versions(),
     }

@@ -19,6 +19,7 @@ from crucible import store
 from crucible.capture import trace
 from crucible.emission.file import emit
 from crucible.errors import CaptureError, DeviceError
+from crucible.gpus import H200, Gpu, closest_gpu
 from crucible.graph import Graph
 from crucible.judge.reference import Reference
 from crucible.plan.planner import fuse as plan
@@ -28,11 +29,13 @@ _LOADERS = {False: "torch.utils.cpp_extension", True: "crucible.emulator"}
 _Key = tuple[Any, ...]
 
 
-def write(task: Task, seed: int = 0) -> str:
+def write(task: Task, seed: int = 0, *, tf32: bool = True, gpu: Gpu = H200) -> str:
     """A Python file with `ModelNew` for a task, at its sizes and in its mode: CUDA C++ and operators of PyTorch.
 
-    Runs the reference's text in this process to trace its module. Raises CaptureError for what cannot be traced or
-    written, TaskError for a reference that fails.
+    With tf32=False convolutions of float32 tensors keep float32's precision: where kernels of ours compute them, by
+    three products of TF32 for each, else as `torch.backends.cudnn.allow_tf32` says. Kernels are laid out for `gpu`; on
+    one of less shared memory some may not start. Runs the reference's text in this process to trace its module. Raises
+    CaptureError for what cannot be traced or written, TaskError for a reference that fails.
     """
     reference = Reference(
         task.source, str(task.path), task.sizes, mode=task.mode, seed=seed, device=torch.device("cpu")
@@ -40,7 +43,10 @@ def write(task: Task, seed: int = 0) -> str:
     given = reference.inputs(seed)
     graph = trace(reference.model, given)
     return emit(
-        plan(graph), task.name, task.source, in_both_modes=_is_same_in_other_mode(reference.model, given, graph)
+        plan(graph, tf32=tf32, gpu=gpu),
+        task.name,
+        task.source,
+        in_both_modes=_is_same_in_other_mode(reference.model, given, graph),
     )
 
 
@@ -64,15 +70,16 @@ def fuse(module: nn.Module, *inputs: Any, emulate: bool = False) -> nn.Module:
 
     It is written for these inputs (their shapes, dtypes and layouts) and the module's mode at once; for other shapes,
     dtypes or modes when they come. Inputs of another layout are copied. Kernels need a GPU, or `emulate=True`: then
-    they run on the CPU, slowly, with every fault named. Raises CaptureError for what cannot be traced or written,
-    DeviceError where inputs are not on a GPU.
+    they run on the CPU, slowly, with every fault named. Convolutions of float32 tensors round their operands to TF32
+    if `torch.backends.cudnn.allow_tf32` says so now, else they keep float32's precision. Raises CaptureError
+    for what cannot be traced or written, DeviceError where inputs are not on a GPU.
     """
     if isinstance(module, _Fused):
         module._write(inputs)
         return module
     fused = copy.copy(module)
     kind = type(f"Fused{type(module).__name__}", (_Fused, type(module)), {})
-    fused.__dict__ = {**module.__dict__, "_emulate": emulate, "_written": {}}
+    fused.__dict__ = {**module.__dict__, "_emulate": emulate, "_tf32": torch.backends.cudnn.allow_tf32, "_written": {}}
     fused.__class__ = kind
     fused._write(inputs)  # type: ignore[operator]
     return fused
@@ -82,6 +89,7 @@ class _Fused(nn.Module):
     """What a fused module is beside its own class."""
 
     _emulate: bool
+    _tf32: bool
     _written: dict[_Key, Callable[..., Any]]
 
     def forward(self, *inputs: Any) -> Any:
@@ -97,7 +105,9 @@ class _Fused(nn.Module):
         plain.__class__ = type(self).__mro__[2]
         with torch.enable_grad():
             graph = trace(plain, inputs)
-        text = emit(plan(graph), type(plain).__name__.lower(), loader=_LOADERS[self._emulate])
+        gpu = H200 if self._emulate else closest_gpu(torch.cuda.get_device_name(_device(inputs)))
+        planned = plan(graph, tf32=self._tf32, gpu=gpu)
+        text = emit(planned, type(plain).__name__.lower(), loader=_LOADERS[self._emulate])
         written: Callable[..., Any] = _imported(text).forward
         self._written[_key(self.training, inputs)] = written
         return written
@@ -122,6 +132,11 @@ def _check_device(inputs: Sequence[Any], emulate: bool) -> None:
         if isinstance(given, torch.Tensor) and given.device.type != wanted:
             how = "is for tensors on the CPU" if emulate else "on the CPU needs emulate=True; else move it to a GPU"
             raise DeviceError(f"fuse: input {place} is on {given.device}: emulate={emulate} {how}")
+
+
+def _device(inputs: Sequence[Any]) -> torch.device | None:
+    """The first input's; None where there is none."""
+    return next((given.device for given in inputs if isinstance(given, torch.Tensor)), None)
 
 
 def _imported(text: str) -> types.ModuleType:

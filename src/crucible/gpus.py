@@ -314,3 +314,11 @@ def known_gpu(name: str) -> Gpu:
         names = ", ".join(sorted({*(gpu.short_name for gpu in GPUS), *_OTHER_NAMES}))
         raise DeviceError(f"no GPU {name!r} in the table: choose one of {names}")
     return gpu
+
+
+def closest_gpu(name: str) -> Gpu:
+    """`find_gpu`; for a product that is not in the table the one of least shared memory, whose kernels run on all."""
+    return find_gpu(name) or min(GPUS, key=lambda gpu: gpu.shared_memory_per_block_bytes)
+
+
+H200 = known_gpu(DEFAULT)

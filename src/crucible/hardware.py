@@ -71,6 +71,13 @@ def nvcc() -> str:
     return next((found for place in places if (found := shutil.which("nvcc", path=place))), "")
 
 
+def compute_sanitizer() -> str:
+    """NVIDIA's compute-sanitizer on this machine, empty when there is none."""
+    homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
+    places = [None, *(f"{home}/bin" for home in homes if home)]
+    return next((found for place in places if (found := shutil.which("compute-sanitizer", path=place))), "")
+
+
 _CLANGS = ("clang++", *(f"clang++-{version}" for version in range(22, 15, -1)))
 _OLDEST_CLANG = 16
 """The first whose thread sanitizer calls a function for each memcpy."""

@@ -29,6 +29,7 @@ from crucible.judge.kept import SOURCE, Limits
 from crucible.judge.lane import secret_contents
 from crucible.judge.process import OracleProcess
 from crucible.judge.rivals import Rivals
+from crucible.judge.sanitizer import demand
 from crucible.judge.timing import CPU_PACE, GPU_PACE
 from crucible.judge.verdict import Crashed, OutOfMemory, TimedOut, Verdict, from_json, to_json
 from crucible.roofline import Floor
@@ -59,6 +60,7 @@ def judge(
     limits: Limits | None = None,
     fresh: bool = False,
     baselines: str | None = None,
+    sanitize: bool = False,
     say: Say = lambda text: None,
 ) -> Run:
     """Judges candidates of one task.
@@ -79,11 +81,15 @@ def judge(
         limits: time, memory and process limits of a candidate.
         fresh: judge again what an earlier run has judged.
         baselines: what to take turns with, comma-separated (see docs/timing.md); None for the device's usual ones.
+        sanitize: run candidates with kernels of their own under NVIDIA's compute-sanitizer too, after their verdicts
+            and outside of the sandbox; needs a GPU and the tool.
         say: called with a line of progress now and then.
 
     Returns the Run. Raises MisuseError for a bad task or argument, JudgeError when the judge itself failed.
     """
     place = hardware.find_device(device)
+    if sanitize:
+        demand(place)
     rule = find_contract(contract)
     loaded = task if isinstance(task, Task) else Task.load(task)
     loaded = loaded.at(scale=scale, training=training, mode=mode, small_by_default=place.kind == "cpu")
@@ -95,7 +101,7 @@ def judge(
     if any(runs_on_emulator(candidate, place) for candidate in chosen):
         loaded = loaded.cut_down(own=scale is not None)
     rivals = choose_baselines(baselines, loaded, place.kind)
-    bench = _Bench(loaded, rule, place, pretended, seed, limits or Limits(), fresh, rivals, say)
+    bench = _Bench(loaded, rule, place, pretended, seed, limits or Limits(), fresh, rivals, say, sanitize)
     return bench.judge(chosen)
 
 
@@ -160,6 +166,7 @@ class _Bench:
     fresh: bool
     baselines: tuple[Baseline, ...]
     say: Say
+    sanitize: bool = False
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     ground: Ground = field(default_factory=Ground)
     floors_measured: bool = False
@@ -186,7 +193,7 @@ class _Bench:
             names,
         ]
         self.key = store.key_of(*settings)
-        keys = {c.name: store.key_of(self.key, c.digest, vars(self.limits)) for c in candidates}
+        keys = {c.name: store.key_of(self.key, c.digest, vars(self.limits), self.sanitize) for c in candidates}
         new = [c for c in candidates if not self._known(c, keys[c.name])]
         if not new:
             self.ground = self._known_ground()
@@ -277,6 +284,7 @@ class _Bench:
             self._header(candidates),
             self.gpu or known_gpu(DEFAULT),
             self._emulator(candidates),
+            self.sanitize,
         )
 
     def _unconfined(self) -> tuple[Finding, ...]:
@@ -346,7 +354,7 @@ class _Bench:
             return None
         self.say("preparing the emulator (once for all later runs: half a minute)")
         try:
-            return toolchain.prepare().folder
+            return toolchain.prepare(whole=True).folder
         except toolchain.BuildError as error:
             self.say(f"no emulator: {(str(error).strip().splitlines() or ['?'])[-1]}")
             return None

@@ -13,6 +13,8 @@ from crucible.errors import RecordError
 from crucible.hardware import Device
 from crucible.judge.baselines import ANCHOR
 from crucible.judge.evidence import Finding, Measured, NotMeasured, NoVariant, Timing
+from crucible.judge.sanitizer_reports import NotSanitized
+from crucible.judge.trials import NotShrunk
 from crucible.judge.verdict import NotJudged, Verdict, from_json, to_json
 from crucible.roofline import Floor
 from crucible.spread import quotient
@@ -166,6 +168,8 @@ def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
         "resources": [to_json(one) for one in verdict.resources],
         "faults": [to_json(fault) for fault in verdict.faults],
         "variant": to_json(verdict.variant),
+        "smallest_failing": to_json(verdict.smallest_failing),
+        "sanitizer": to_json(verdict.sanitizer),
         "findings": [to_json(finding) for finding in verdict.findings],
         "build_s": verdict.build_s,
         "total_s": verdict.total_s,
@@ -231,7 +235,8 @@ def _run(data: dict[str, Any]) -> Run:
 
 _LATER: dict[str, Any] = {
     "accesses": to_json(NotMeasured("not kept")), "resources": [], "faults": [], "log": "",
-    "variant": to_json(NoVariant("not kept")),
+    "variant": to_json(NoVariant("not kept")), "smallest_failing": to_json(NotShrunk("not kept")),
+    "sanitizer": to_json(NotSanitized("not kept")),
 }  # fmt: skip
 """Fields that records of this schema have not always had."""
 
@@ -240,7 +245,8 @@ def _verdict(entry: dict[str, Any]) -> Verdict:
     """What `candidate_json` wrote, or wrote before it kept all that it keeps now."""
     entry = {**_LATER, **entry}
     outcome = {name: value for name, value in entry["verdict"].items() if name != "words"}
-    same = ("forward", "backward", "timing", "costs", "accesses", "resources", "faults", "variant", "findings")
+    same = ("forward", "backward", "timing", "costs", "accesses", "resources", "faults", "variant", "findings",
+            "smallest_failing", "sanitizer")  # fmt: skip
     return Verdict(
         entry["name"],
         from_json(outcome),

@@ -69,6 +69,12 @@ def ragged(free: Sizes, other_than: Sizes) -> tuple[Sizes, ...]:
     return _different([_odd_below(sizes, free) for sizes in tries if sizes], other_than)
 
 
+def batch_first(names: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of free sizes, those of a batch before those of space."""
+    batch, space = _divided(dict(names))
+    return (*batch, *space)
+
+
 def parse(text: str, source: str) -> Sizes:
     """The sizes of `--shape batch_size=2,height=33`. Raises TaskError."""
     known = own_numbers(source)

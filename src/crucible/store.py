@@ -21,7 +21,7 @@ from crucible.errors import RecordError, StoreError
 
 def home() -> Path:
     """`$CRUCIBLE_HOME`, or `~/.crucible`."""
-    return Path(os.environ.get("CRUCIBLE_HOME") or Path.home() / ".crucible")
+    return Path(os.environ.get("CRUCIBLE_HOME") or Path.home() / ".crucible").absolute()
 
 
 def key_of(*parts: Any) -> str:

@@ -48,6 +48,18 @@ def test_the_judge_passes_what_is_written_with_gradients(task: Path, written: di
     assert run.verdict("written").evaluation, run.verdict("written").outcome.words
 
 
+def test_the_judge_passes_what_keeps_the_precision_of_float32(tmp_path: Path) -> None:
+    """Of the task whose plan is all convolution: three products each take their time on the emulator."""
+    (task,) = (task for task in TASKS if task.name.startswith("conv3d"))
+    file, shape = tmp_path / "exact.py", SHAPES[task.name]
+    done = CliRunner().invoke(app, ["fuse", str(task), "-o", str(file), "--shape", shape, "--contract", "fp32"])
+    assert done.exit_code == 0, done.output
+    assert "Tf32::multiply(sum, a_high, b_low)" in file.read_text()
+    options = {"shapes": [shape], "baselines": "none", "limits": Limits(race_s=0.3), "contract": "fp32"}
+    run = crucible.judge(task, [file], device="emulator", training=True, **options)
+    assert run.verdict("exact").evaluation, run.verdict("exact").outcome.words
+
+
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_written_files_are_golden_text(task: Path, written: dict[str, Path]) -> None:
     text, golden = written[task.name].read_text(), GOLDEN / f"{task.name}.py"

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from crucible.emulator import extension, pretend
+from crucible.emulator import pretend, session
 from crucible.emulator.triton import interpreter
 from crucible.emulator.triton.watch import NotInterpreted
 from crucible.gpus import DEFAULT, known_gpu
@@ -21,7 +21,7 @@ TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 2e-2}
 
 
 def main() -> None:
-    emulator = extension.start()
+    emulator = session.start()
     pretend.install(known_gpu(DEFAULT))
     emulator.triton = interpreter.install(emulator.is_of_the_gpu, program_s=1.0, gpu=known_gpu(DEFAULT))
     right = functions("right", "case_")
@@ -49,7 +49,7 @@ ran: set[str] = set()
 """Kernels that any call launched."""
 
 
-def outcome(emulator: extension.Emulator, run: Callable[[], Any]) -> dict[str, Any]:
+def outcome(emulator: session.Emulator, run: Callable[[], Any]) -> dict[str, Any]:
     """What came of one call: an error's words, and the faults that it left."""
     torch.manual_seed(0)
     emulator.forget()

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from crucible import emulator, hardware
-from crucible.emulator import extension, toolchain
+from crucible.emulator import session, toolchain
 
 BATCH = 13
 """Kernels in one translation unit: the more, the fewer times 1.4 s of headers; g++ holds 1 GB for as many."""
@@ -30,9 +30,9 @@ ALL = os.environ.get("CRUCIBLE_CORPUS") == "all"
 @pytest.fixture(scope="module", autouse=True)
 def one_second_a_thread() -> Iterator[None]:
     """Loops without end are planted: no need to wait for them long."""
-    extension.start().thread_limit(1.0)
+    session.start().thread_limit(1.0)
     yield
-    extension.start().thread_limit(10.0)
+    session.start().thread_limit(10.0)
 
 
 def everywhere(which: str) -> pytest.MarkDecorator:
@@ -47,7 +47,7 @@ def everywhere(which: str) -> pytest.MarkDecorator:
 def built(which: str, batch: int, compiler: str) -> types.ModuleType:
     """The extension that holds a batch of the corpus."""
     chosen = CORPUS[which][batch * BATCH : (batch + 1) * BATCH]
-    running = extension.start()
+    running = session.start()
     usual, running.tools = running.tools, toolchain.prepare(compiler)
     try:
         return corpus.build(chosen, f"{which}_{batch}", repaired=which == "twins")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from crucible import emulator
-from crucible.emulator import extension
+from crucible.emulator import session
 from crucible.judge.profile import profile_call
 
 DECLARED = "torch::Tensor run(torch::Tensor x);"
@@ -149,12 +150,12 @@ def test_the_example_of_the_documentation_says_what_it_prints(capsys: pytest.Cap
 
 
 def test_a_thread_that_runs_for_ever_is_ended() -> None:
-    extension.start().thread_limit(0.5)
+    session.start().thread_limit(0.5)
     endless = NEGATE.replace("out[i] = -x[i]", "{ while (x[i] > 0) out[i] += 1; }").replace("empty_like", "zeros_like")
     built = emulator.load_inline("negate_endless", DECLARED, endless, ["run"])
     with pytest.raises(RuntimeError, match="the launch timed out"):
         built.run(torch.ones(3))
-    extension.start().thread_limit(10.0)
+    session.start().thread_limit(10.0)
     assert emulator.faults()[0].kind == "runaway-loop"
 
 
@@ -164,3 +165,57 @@ def test_the_profiler_still_counts_what_pytorch_allocates() -> None:
     x = torch.ones(1 << 18)
     costs = profile_call(lambda: built.run(x), torch.device("cpu"))
     assert (costs["allocations"], costs["peak_bytes"]) == (1, 1 << 20)
+
+
+def is_lean(built: types.ModuleType) -> bool:
+    return str(built.__file__).endswith("_lean.so")
+
+
+def test_headers_are_pytorchs_tensors_alone_where_that_will_do() -> None:
+    lean = not session.start().tools.is_clang
+    assert is_lean(emulator.load_inline("lean_negate", DECLARED, NEGATE, ["run"])) is lean
+    x = torch.randn(1001)
+    more = emulator.load_inline("lean_relu", DECLARED, NEGATE.replace("return out", "return torch::relu(out)"), ["run"])
+    assert not is_lean(more)
+    assert torch.equal(more.run(x), (-x).relu())
+
+
+FACTORIES = """
+std::vector<torch::Tensor> run(torch::Tensor x) {
+    auto given = x.options().dtype(torch::kFloat64).requires_grad(true);
+    auto last = at::MemoryFormat::ChannelsLast;
+    return {torch::empty({2, 3, 4, 5}, given, last),
+            torch::empty_like(x, last),
+            torch::empty_strided({2, 3}, {1, 2}, given),
+            torch::full({2}, 1.5, given),
+            torch::full_like(x, 2.5, torch::kFloat64),
+            torch::ones({3}, given),
+            torch::ones_like(x),
+            torch::zeros({3, 1}, torch::kInt32),
+            torch::zeros_like(x, torch::kHalf),
+            x * 2 - 1 / x};
+}
+"""
+
+
+def test_what_makes_tensors_is_pytorchs_own() -> None:
+    built = emulator.load_inline("factories", "std::vector<torch::Tensor> run(torch::Tensor x);", FACTORIES, ["run"])
+    assert is_lean(built) is not session.start().tools.is_clang
+    x, double = torch.rand(2, 3, 4, 5) + 1, {"dtype": torch.float64, "requires_grad": True}
+    last = {"memory_format": torch.channels_last}
+    expected = [
+        torch.empty((2, 3, 4, 5), **double, **last),  # type: ignore[call-overload]
+        torch.empty_like(x, **last),  # type: ignore[call-overload]
+        torch.empty_strided((2, 3), (1, 2), **double),  # type: ignore[call-overload]
+        torch.full((2,), 1.5, **double),  # type: ignore[call-overload]
+        torch.full_like(x, 2.5, dtype=torch.float64),
+        torch.ones(3, **double),  # type: ignore[call-overload]
+        torch.ones_like(x),
+        torch.zeros(3, 1, dtype=torch.int32),
+        torch.zeros_like(x, dtype=torch.float16),
+        x * 2 - 1 / x,
+    ]
+    for place, (got, want) in enumerate(zip(built.run(x), expected, strict=True)):
+        form = [(each.shape, each.stride(), each.dtype, each.requires_grad) for each in (got, want)]
+        assert form[0] == form[1], place
+        assert place < 3 or torch.equal(got, want), place

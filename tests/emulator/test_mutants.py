@@ -14,7 +14,7 @@ import corpus
 import mutants
 import pytest
 
-from crucible.emulator import extension
+from crucible.emulator import session
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/emulator_mutation.py"
 SAMPLE = 48
@@ -88,12 +88,12 @@ def test_a_record_that_does_not_fit_is_refused(script: types.ModuleType, record:
 def test_a_sample_is_caught_as_the_record_says(record: dict[str, Any]) -> None:
     every = [mutant for kernel in mutants.kernels() for mutant in mutants.mutants(kernel)]
     sample = every[::SAMPLE]
-    extension.start().thread_limit(1.0)
+    session.start().thread_limit(1.0)
     built = corpus.build(sample, "sample_of_mutants")
     for mutant in sample:
         recorded = record["kernels"][mutant.path.stem]["caught_by"][mutant.what]
         assert bool(mutants.caught_by(built, mutant)) == bool(recorded), (mutant.path.stem, mutant.what, recorded)
-    extension.start().thread_limit(10.0)
+    session.start().thread_limit(10.0)
 
 
 @pytest.fixture(scope="module")

@@ -4,83 +4,27 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 import time
 import types
 from pathlib import Path
+from typing import Any
 
+import corpus
 import pytest
 import sanitizer
 import torch
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from crucible import hardware
+from crucible.emulator import nvcc
+from crucible.judge.sanitizer_reports import reports
+from sanitizer_texts import BARRIER, CLEAN, COPIED, MISALIGNED, OUT_OF_BOUNDS, RACE, REFUSED, UNINITIALISED
 
-MISALIGNED = """
-========= COMPUTE-SANITIZER
-========= Invalid __global__ read of size 16 bytes
-=========     at in_misaligned_float4_odd_offset::add_rows(const float *, float *, int)+0x90 in misaligned_float4.cu:14
-=========     by thread (1,0,0) in block (0,0,0)
-=========     Access to 0x7f3e2fa00004 is misaligned
-=========     and is inside the nearest allocation at 0x7f3e2fa00000 of size 4000 bytes
-=========
-========= Program hit cudaErrorLaunchFailure (error 719) due to "unspecified launch failure" on CUDA API call to \
-cudaDeviceSynchronize.
-=========
-{"misaligned_float4_odd_offset": "CUDA error: misaligned address"}
-========= ERROR SUMMARY: 2 errors
-"""
-OUT_OF_BOUNDS = """
-========= Invalid __shared__ write of size 4 bytes
-=========     at void in_bins::histogram<(int)4>(const int *, int)+0x1f0 in bins.cu:12
-=========     by thread (3,0,0) in block (1,0,0)
-=========     Access to 0x400 is out of bounds
-=========
-========= Invalid __local__ read of size 4 bytes
-=========     at in_table::look_up(float *)+0x20 in table.cu:9
-=========     by thread (0,0,0) in block (0,0,0)
-=========     Access to 0xfffcd4 is out of bounds
-=========
-========= ERROR SUMMARY: 2 errors
-"""
-RACE = """
-========= Error: Race reported between Write access at in_tiles::matmul16(const float *, int)+0x310 in tiles.cu:15
-=========     and Read access at in_tiles::matmul16(const float *, int)+0x450 in tiles.cu:19 [3584 hazards]
-=========     and Read access at in_tiles::matmul16(const float *, int)+0x460 in tiles.cu:20 [1024 hazards]
-=========
-========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
-"""
-BARRIER = """
-========= Barrier error detected. Divergent thread(s) in block
-=========     at __syncthreads()+0x30 in sm_30_intrinsics.hpp:110
-=========     by thread (0,0,0) in block (0,0,0)
-=========         Device Frame: in_guarded::reduce(const float *, float *, int)+0x120 in guarded.cu:13
-=========
-========= ERROR SUMMARY: 1 error
-"""
-UNINITIALISED = """
-========= Uninitialized __global__ memory read of size 4 bytes
-=========     at in_plus::accumulate(float *)+0x60 in plus.cu:10
-=========     by thread (0,0,0) in block (0,0,0)
-=========     Address 0x7fd3f8400000
-=========
-========= Host API uninitialized memory access
-=========     at 0x7fd3f8400200 in cudaMemcpyAsync source
-=========
-========= ERROR SUMMARY: 2 errors
-"""
-REFUSED = """
-========= Program hit cudaErrorInvalidConfiguration (error 9) due to "invalid configuration argument" \
-on CUDA API call to cudaLaunchKernel.
-=========     Saved host backtrace up to driver entry point at error
-=========         Host Frame: in_big::run(at::Tensor) in big.cu:20 [0x1234]
-=========
-========= ERROR SUMMARY: 1 error
-"""
-CLEAN = """
-========= COMPUTE-SANITIZER
-{}
-========= ERROR SUMMARY: 0 errors
-"""
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path.append(str(BENCHMARKS))
+
+import emulator_record  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -90,44 +34,79 @@ CLEAN = """
         (OUT_OF_BOUNDS, [("out-of-bounds-shared", "bins", (12,)), ("out-of-bounds-local", "table", (9,))]),
         (RACE, [("race-shared", "tiles", (15, 19, 20))]),
         (BARRIER, [("divergent-barrier", "guarded", (13,))]),
-        (UNINITIALISED, [("uninitialised-global", "plus", (10,)), ("uninitialised-global", "", ())]),
+        (UNINITIALISED, [("uninitialised-global", "plus", (10,))]),
+        (COPIED, [("uninitialised-global", "", ())]),
+        (COPIED.replace("Uninitialized", "Invalid"), [("out-of-bounds-global", "", ())]),
         (REFUSED, [("launch-limits", "", ())]),
         (CLEAN, []),
     ],
 )
 def test_reports_of_the_sanitizer_are_read(output: str, expected: list[tuple[str, str, tuple[int, ...]]]) -> None:
-    assert [(report.kind, report.kernel, report.lines) for report in sanitizer.reports(output)] == expected
+    assert [(r.kind, sanitizer.corpus_kernel(r), r.lines) for r in reports(output)] == expected
 
 
-def test_an_error_of_the_tool_itself_is_not_clean() -> None:
-    (report,) = sanitizer.reports("========= Internal Sanitizer Error: out of memory\n=========\n")
-    assert (report.kind, report.heading) == ("", "Internal Sanitizer Error: out of memory")
+@pytest.mark.parametrize("heading", ["Internal Sanitizer Error: out of memory", "Out-of-range shared or local address"])
+def test_what_nobody_has_a_name_for_is_a_report_too(heading: str) -> None:
+    (report,) = reports(f"========= COMPUTE-SANITIZER\n========= {heading}\n=========     at k\n=========\n")
+    assert (report.kind, report.heading) == ("", heading)
+
+
+def test_calls_that_pytorch_itself_handles_are_no_report() -> None:
+    assert reports(REFUSED.replace("cudaLaunchKernel", "cudaPointerGetAttributes")) == []
 
 
 @pytest.mark.parametrize(
-    ("kind", "output", "lines", "hung", "words"),
+    ("kind", "output", "run", "words"),
     [
-        ("race-shared", RACE, {19}, False, "agrees, same line"),
-        ("missing-syncwarp", RACE, {7}, False, "agrees"),
-        ("unchecked-launch", REFUSED, {7}, False, "agrees"),
-        ("race-shared", CLEAN, {19}, False, "DIFFERS: silent"),
-        ("race-shared", UNINITIALISED, {19}, False, "DIFFERS: Uninitialized __global__ memory read of size 4 bytes"),
-        ("race-global", CLEAN, {19}, False, "cannot see it: racecheck watches shared memory only"),
-        ("deadlock", "", {19}, True, "agrees: it hangs"),
-        ("runaway-loop", "", {19}, False, "DIFFERS: it ends"),
-        ("race-shared", "", {19}, True, "hung under the tool"),
+        ("race-shared", RACE, {"same_line": True}, "agrees, same line"),
+        ("missing-syncwarp", RACE, {}, "agrees"),
+        ("unchecked-launch", REFUSED, {}, "agrees"),
+        ("race-shared", RACE, {"ended": "hung"}, "agrees, then it hangs"),
+        ("race-shared", CLEAN, {}, "DIFFERS: silent"),
+        ("race-shared", UNINITIALISED, {}, "DIFFERS: Uninitialized __global__ memory read of size 4 bytes"),
+        ("race-shared", "", {"ended": "hung"}, "DIFFERS: it hangs under racecheck"),
+        ("race-shared", "", {"ended": "died"}, "DID NOT RUN"),
+        ("race-global", "", {}, "cannot see it: racecheck watches shared memory only"),
+        ("race-global", "", {"ended": "hung"}, "DIFFERS: it hangs"),
+        ("divergent-barrier", "", {"ended": "hung"}, "agrees: it hangs under synccheck"),
+        ("divergent-barrier", CLEAN, {}, "DIFFERS: silent"),
+        ("deadlock", "", {"ended": "hung"}, "agrees: it hangs"),
+        ("runaway-loop", "", {}, "DIFFERS: it ends"),
+        ("index-overflow", "", {"ended": "died"}, "agrees: it dies"),
+        ("index-overflow", "", {"ended": "failed"}, "DID NOT RUN"),
+        ("index-overflow", "", {}, "cannot see it: no tool watches arithmetic"),
+        ("absent-lanes", BARRIER, {}, "agrees"),
+        ("out-of-bounds-shared", CLEAN, {}, "DIFFERS: silent"),
+        ("out-of-bounds-shared", CLEAN, {"name": "out-of-bounds-shared_negative"}, "cannot see it: it reads the 1 KB"),
+        ("out-of-bounds-shared", OUT_OF_BOUNDS, {"name": "out-of-bounds-shared_negative"}, "agrees"),
     ],
 )
-def test_a_verdict_says_how_tool_and_emulator_compare(
-    kind: str, output: str, lines: set[int], hung: bool, words: str
-) -> None:
-    assert sanitizer.verdict(kind, sanitizer.reports(output), lines, hung=hung) == words
+def test_a_verdict_says_how_gpu_and_emulator_compare(kind: str, output: str, run: dict[str, Any], words: str) -> None:
+    said = sanitizer.verdict(kind, reports(output), **run)
+    assert said == words or (words.endswith("KB") and said.startswith(words))
 
 
 def test_every_planted_kind_has_a_tool_or_a_reason(script: types.ModuleType) -> None:
     kinds = {kernel.kind for kernel in script.kernels("faults")}
-    assert kinds <= sanitizer.TOOLS.keys() | sanitizer.CANNOT_SEE.keys()
-    assert not sanitizer.TOOLS.keys() & sanitizer.CANNOT_SEE.keys()
+    assert kinds <= {*sanitizer.TOOLS, *sanitizer.CANNOT_SEE, *sanitizer.HANGS}
+    assert not set(sanitizer.HANGS) & {*sanitizer.TOOLS, *sanitizer.CANNOT_SEE}
+
+
+def test_absent_lanes_of_the_corpus_are_those_that_synccheck_does_not_check(script: types.ModuleType) -> None:
+    for kernel in (kernel for kernel in script.kernels("faults") if kernel.kind == "absent-lanes"):
+        faulty = [line for line in kernel.text.splitlines() if "// FAULT" in line]
+        assert all(re.search(r"__(shfl|ballot|any|all|match|reduce)\w*_sync\(", line) for line in faulty), kernel.name
+        assert "__syncwarp" not in kernel.text
+
+
+@pytest.mark.skipif(not hardware.nvcc(), reason="there is no nvcc here")
+def test_local_arrays_that_memcheck_is_silent_about_are_in_registers(script: types.ModuleType) -> None:
+    compiler = nvcc.find("sm_90", [])
+    assert compiler
+    for kernel in (kernel for kernel in script.kernels("faults") if kernel.kind == "out-of-bounds-local"):
+        (compiled,) = compiler.kernels(kernel.text, [], []) or [None]
+        assert compiled and compiled.stack_bytes == 0, kernel.name
+        assert kernel.path.stem in sanitizer.UNSEEN
 
 
 def test_a_process_that_hangs_is_ended_with_all_that_it_started(script: types.ModuleType) -> None:
@@ -138,6 +117,20 @@ def test_a_process_that_hangs_is_ended_with_all_that_it_started(script: types.Mo
     while _is_alive(int(done.output)) and time.monotonic() < until:
         time.sleep(0.05)
     assert not _is_alive(int(done.output))
+
+
+@pytest.mark.parametrize(
+    ("end", "died"),
+    [
+        ("print('CUDA error: an illegal memory access', flush=True); os.abort()", True),
+        ("os.abort()", False),
+        ("raise RuntimeError('CUDA error: an illegal memory access')", False),
+    ],
+)
+def test_a_process_dies_of_the_gpu_where_it_aborts_with_its_error(
+    script: types.ModuleType, end: str, died: bool
+) -> None:
+    assert script.run([sys.executable, "-c", f"import os; {end}"], 10).died == died
 
 
 def _is_alive(process: int) -> bool:
@@ -171,7 +164,8 @@ def test_distances_are_in_units_of_the_tolerance(script: types.ModuleType) -> No
 
 
 def test_a_record_becomes_a_table(script: types.ModuleType) -> None:
-    said = {"kind": "race-shared", "emulator": ["race-shared: ..."], "tool": "racecheck", "reports": ["Error: Race"]}
+    said = {"kind": "race-shared", "emulator": ["race-shared: ..."], "tool": "racecheck"}
+    said["reports"] = [{"kind": "race-shared", "heading": "Error: Race"}]
     record = {
         "faults": {"race-shared_tiles": {**said, "verdict": "agrees, same line"}},
         "twins": {"race-shared_tiles": {"tools": {"racecheck": "clean"}}},
@@ -183,8 +177,51 @@ def test_a_record_becomes_a_table(script: types.ModuleType) -> None:
         "| race-shared | race-shared_tiles | found | racecheck | Error: Race | agrees, same line | racecheck: clean |"
         in text
     )
+    assert "| race-shared | 1 | 1 | 1 agrees, same line | 1 |" in text
     assert "right kernel softmax" in text
     assert json.loads(text[text.rindex("{") :])["found by the emulator"] == 1
+
+
+def test_the_committed_record_has_the_whole_corpus(committed: dict[str, Any], script: types.ModuleType) -> None:
+    planted = {kernel.path.stem for kernel in script.kernels("faults")}
+    assert committed["faults"].keys() == committed["twins"].keys() == planted
+    assert committed["right"].keys() == {kernel.path.stem for kernel in script.kernels("right")}
+
+
+def test_the_committed_verdicts_are_what_the_rules_say(committed: dict[str, Any], script: types.ModuleType) -> None:
+    assert {name: of["verdict"] for name, of in committed["faults"].items()} == {
+        name: script.judged(name, of) for name, of in committed["faults"].items()
+    }
+    assert committed["summary"] == script.summary(committed)
+
+
+def test_on_the_gpu_no_planted_fault_differs_and_no_twin_has_one(committed: dict[str, Any]) -> None:
+    known = ("agrees", "cannot see it: ", "not known: ")
+    assert {of["verdict"] for of in committed["faults"].values() if not of["verdict"].startswith(known)} == set()
+    assert [name for name, of in committed["faults"].items() if emulator_record.emulator_found(of) != "found"] == []
+    assert [name for name, of in committed["twins"].items() if not emulator_record.is_clean(of)] == []
+
+
+def test_every_file_with_a_reason_of_its_own_needs_it(committed: dict[str, Any]) -> None:
+    assert all(committed["faults"][name]["verdict"] == words for name, words in sanitizer.UNSEEN.items())
+
+
+def test_kernels_of_the_field_are_on_the_gpu_what_they_are_here(committed: dict[str, Any]) -> None:
+    field = [committed["right"][path.stem] for path in (corpus.KERNELS / "field").glob("*.cu")]
+    assert len(field) >= 30
+    assert max(of[side] for of in field for side in ("reference", "emulator")) <= 1
+    assert all(of["emulator's faults"] == [] for of in field)
+
+
+def test_the_documentation_shows_the_committed_record(committed: dict[str, Any]) -> None:
+    assert emulator_record.by_kind(committed) in (BENCHMARKS.parent / "docs/emulator.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def committed(script: types.ModuleType) -> dict[str, Any]:
+    """What a run on an H200 left."""
+    record: dict[str, Any] = json.loads(script.RESULTS.read_text())
+    return record
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,9 @@ folder = Path(sys.argv[2])
 for name in ("inputs", "vault"):
     (folder / name).mkdir()
 oracle = Oracle(
-    dict(source=task.source, path=str(task.path), sizes={}, mode="train", training=False, contract="tf32",
-         device="cuda", seed=0, secrets=[[12345, 67890]], folder=str(folder / "inputs"), vault=str(folder / "vault")),
+    dict(source=task.source, path=str(task.path), sizes={}, first=[], further=[], asked=False, mode="train",
+         training=False, contract="tf32", device="cuda", seed=0, secrets=[[12345, 67890]],
+         folder=str(folder / "inputs"), vault=str(folder / "vault")),
     print,
 )
 oracle.prepare()
@@ -30,8 +31,8 @@ print(torch.cuda.max_memory_allocated(), largest)
 def oracle_peak_copies(folder: Path) -> tuple[float, int]:
     """Peak device bytes over the bytes of the task's largest tensor, and the peak."""
     task = Path(__file__).parents[2] / "tasks/conv3d_leakyrelu_sum_clamp_gelu"
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(task), str(folder)], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(task), str(folder)], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"the oracle failed:\n{done.stderr}")
     peak, largest = map(int, done.stdout.strip().splitlines()[-1].split())
     return peak / largest, peak

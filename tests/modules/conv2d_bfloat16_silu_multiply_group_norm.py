@@ -11,7 +11,7 @@ height, width = 96, 96
 kernel_size = 3
 num_groups = 8
 
-SMALL = {"batch_size": 3, "in_channels": 3, "out_channels": 6, "height": 11, "width": 13, "num_groups": 3}
+SMALL = {"batch_size": 3, "in_channels": 8, "out_channels": 16, "height": 11, "width": 13, "num_groups": 2}
 
 
 class Model(nn.Module):

@@ -11,7 +11,7 @@ height, width = 96, 96
 kernel_size = 3
 pooled_size = (7, 5)
 
-SMALL = {"batch_size": 3, "in_channels": 3, "out_channels": 6, "height": 11, "width": 13, "pooled_size": (4, 3)}
+SMALL = {"batch_size": 3, "in_channels": 4, "out_channels": 8, "height": 11, "width": 13, "pooled_size": (5, 3)}
 
 
 class Model(nn.Module):

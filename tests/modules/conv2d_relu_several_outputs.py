@@ -9,7 +9,7 @@ out_channels = 64
 height, width = 96, 96
 kernel_size = 3
 
-SMALL = {"batch_size": 3, "in_channels": 3, "out_channels": 6, "height": 11, "width": 13}
+SMALL = {"batch_size": 3, "in_channels": 4, "out_channels": 8, "height": 11, "width": 13}
 
 
 class Model(nn.Module):

@@ -12,7 +12,7 @@ kernel_size = 3
 subtract_value = 0.5
 pool_size = 2
 
-SMALL = {"batch_size": 3, "in_channels": 3, "out_channels": 6, "height": 11, "width": 13}
+SMALL = {"batch_size": 3, "in_channels": 4, "out_channels": 8, "height": 13, "width": 13}
 
 
 class Model(nn.Module):

@@ -12,7 +12,7 @@ height, width = 64, 64
 kernel_size = 3
 stride = 2
 
-SMALL = {"batch_size": 2, "in_channels": 3, "out_channels": 5, "height": 6, "width": 7}
+SMALL = {"batch_size": 2, "in_channels": 4, "out_channels": 12, "height": 6, "width": 7}
 
 
 class Model(nn.Module):

@@ -11,7 +11,7 @@ kernel_size = 3
 stride = 2
 scaling_factor = 2.0
 
-SMALL = {"batch_size": 2, "in_channels": 3, "out_channels": 5, "height": 6, "width": 7}
+SMALL = {"batch_size": 2, "in_channels": 4, "out_channels": 12, "height": 6, "width": 7}
 
 
 class Model(nn.Module):

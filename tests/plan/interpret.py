@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import torch.nn.functional as F
 
 from crucible.graph import Argument, Ref
 from crucible.plan.steps import Call, Fused, Plan
+from crucible.write.convolution.correlation import Correlation
+from crucible.write.convolution.fused import PRODUCT, Convolution
 from crucible.write.evaluate import evaluate, evaluate_program
 from crucible.write.pool import POOLED, Pool
 from crucible.write.program import Operand, Program
@@ -18,12 +21,15 @@ Tensors = dict[str, torch.Tensor]
 
 
 def run(plan: Plan, tensors: Tensors) -> list[torch.Tensor]:
-    """The outputs, from inputs, parameters and constants by name. Gradients flow, but not through pools."""
+    """The outputs, from inputs, parameters, buffers and constants by name; `tensors` has the new values of buffers
+    then. Gradients flow through programs alone."""
     known = dict(tensors)
     for step in plan.steps:
-        made = _call(step, known) if isinstance(step, Call) else [_fused(step, known)]
-        names = step.results if isinstance(step, Call) else (step.result,)
-        known.update(zip(names, made, strict=True))
+        made = _call(step, known) if isinstance(step, Call) else _fused(step, known)
+        names = step.results if isinstance(step, Call) else (step.result, *step.updates.values())
+        laid = [_laid(each, plan.types[name].strides) for name, each in zip(names, made, strict=True)]
+        known.update(zip(names, laid, strict=True))
+    tensors |= {name: known[name] for name in tensors} | {m.buffer: known[m.value] for m in plan.graph.mutations}
     return [known[name] for name in plan.graph.outputs]
 
 
@@ -50,44 +56,91 @@ class _Step(torch.autograd.Function):
     """A program with the gradient that the plan gives it."""
 
     @staticmethod
-    def forward(ctx: Any, step: Fused, *given: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, step: Fused, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         compute = step.compute
         assert isinstance(compute, Program)
         storages = {name: _storage(given[step.reads.index(held)]) for name, held in step.operands.items()}
         results = evaluate_program(compute, storages)
         ctx.step, ctx.storages, ctx.shapes = step, {**storages, **results}, [(t.shape, t.stride()) for t in given]
-        return torch.from_numpy(results[step.result]).as_strided(step.type.shape, step.type.strides)
+        updates = [torch.from_numpy(results[name]) for name in step.updates]
+        ctx.mark_non_differentiable(*updates)
+        return torch.from_numpy(results[step.result]).as_strided(step.type.shape, step.type.strides), *updates
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+    def backward(ctx: Any, gradient: torch.Tensor, *_: Any) -> Any:
         step: Fused = ctx.step
+        if step.is_copy:
+            return None, gradient
         laid = torch.empty_strided(step.type.shape, step.type.strides, dtype=gradient.dtype).copy_(gradient)
         assert step.backward is not None
         results = evaluate_program(step.backward, {**ctx.storages, f"grad_{step.result}": _storage(laid)})
         sums: list[torch.Tensor | None] = [None] * len(step.reads)
         for name in step.wanted:
+            place = step.reads.index(step.operands[name])
+            found = torch.zeros(ctx.shapes[place][0], dtype=torch.float64)
             if f"grad_{name}" in results:
-                place = step.reads.index(step.operands[name])
                 found = torch.from_numpy(results[f"grad_{name}"]).as_strided(*ctx.shapes[place])
-                before = sums[place]
-                sums[place] = found if before is None else before + found
+            before = sums[place]
+            sums[place] = found if before is None else before + found
         return None, *sums
 
 
-def _fused(step: Fused, known: Tensors) -> torch.Tensor:
-    if isinstance(step.compute, Pool):
-        return _pool(step, step.compute, known)
-    given = [_laid(known[name], step.operands, name) for name in step.reads]
-    return _Step.apply(step, *given)  # type: ignore[no-any-return]
+def _fused(step: Fused, known: Tensors) -> list[torch.Tensor]:
+    """The step's result, then its updates."""
+    if isinstance(step.compute, Convolution):
+        return [_convolution(step, step.compute, known)]
+    if not isinstance(step.compute, Pool):
+        return list(_Step.apply(step, *(known[name] for name in step.reads)))
+    storages = {name: _storage(known[held]) for name, held in step.operands.items()}
+    if step.statistics is not None:
+        storages |= evaluate_program(step.statistics, storages)
+    return [_pool(step.compute, storages), *(torch.from_numpy(storages[name]) for name in step.updates)]
 
 
-def _laid(tensor: torch.Tensor, operands: Any, name: str) -> torch.Tensor:
-    return tensor
-
-
-def _pool(step: Fused, pool: Pool, known: Tensors) -> torch.Tensor:
-    def seen(operand: Operand, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def _convolution(step: Fused, conv: Convolution, known: Tensors) -> torch.Tensor:
+    def seen(operand: Operand) -> np.ndarray[Any, Any]:
         storage = _storage(known[step.operands[operand.name]])
+        strides = tuple(stride * storage.itemsize for stride in operand.strides)
+        return np.lib.stride_tricks.as_strided(storage, conv.space(operand), strides)
+
+    x, weight = (torch.from_numpy(seen(each).copy()) for each in (conv.source, conv.weight))
+    product = correlated(conv.correlation, x, weight).numpy()
+    (result,) = conv.results
+    value = evaluate(result.expr, {PRODUCT: product, **{o.name: seen(o) for o in conv.operands}})
+    made = torch.empty(step.type.elements, dtype=torch.float64)
+    made.as_strided(conv.correlation.out_shape, result.strides).copy_(torch.from_numpy(np.asarray(value)))
+    return made.as_strided(step.type.shape, step.type.strides)
+
+
+def correlated(of: Correlation, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """A correlation, position by position."""
+    out = torch.zeros(of.out_shape, dtype=x.dtype)
+    group, made, read = of.weight_strides
+    for g, product in itertools.product(range(of.groups), of.products):
+        taps = weight.reshape(-1).as_strided(
+            (of.out_channels, of.in_channels), (made, read), g * group + product.weight
+        )
+        phase = np.unravel_index(product.phase, of.phases)
+        for q in itertools.product(*(range(axis.steps) for axis in of.axes)):
+            to = [n * s + int(p) for n, s, p in zip(q, of.phases, phase, strict=True)]
+            at = [n * axis.in_stride + s for n, axis, s in zip(q, of.axes, product.shift, strict=True)]
+            inside = all(0 <= n < axis.extent for n, axis in zip(at, of.axes, strict=True))
+            if inside and all(n < axis.outputs for n, axis in zip(to, of.axes, strict=True)):
+                given = x[(slice(None), slice(g * of.in_channels, (g + 1) * of.in_channels), *at)]
+                channels = slice(g * of.out_channels, (g + 1) * of.out_channels)
+                out[(slice(None), channels, *to)] += given @ taps.T
+    return out
+
+
+def _laid(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """In the order that the plan expects, which PyTorch's convolutions in double precision on the CPU do not keep."""
+    last = tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+    return last if last.stride() == strides else tensor
+
+
+def _pool(pool: Pool, storages: dict[str, np.ndarray[Any, Any]]) -> torch.Tensor:
+    def seen(operand: Operand, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        storage = storages[operand.name]
         strides = tuple(stride * storage.itemsize for stride in operand.strides)
         return np.lib.stride_tricks.as_strided(storage, shape, strides)
 

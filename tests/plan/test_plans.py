@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from interpret import run
 from torch import nn
 
 from crucible.capture import trace
+from crucible.gpus import GPUS, H200, SHARED_RESERVED_BYTES, Gpu
 from crucible.plan.planner import fuse
 from crucible.plan.steps import Call, Fused, Plan
+from crucible.write.convolution.correlation import convolution, input_gradient
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.tiling import STATIC_SHARED, tile
+from crucible.write.convolution.weight_gradient import divide
+from crucible.write.families.passes import passes
+from crucible.write.program import Program, reads
 
 
 class Module(nn.Module):
@@ -39,15 +49,18 @@ def check(module: nn.Module, *inputs: torch.Tensor, gradients: bool = True) -> P
     """The plan, after it was found to compute what the module does, in float64, gradients included."""
     plan = planned(module.float(), *(t.float() for t in inputs))
     module, inputs = module.double(), tuple(t.double().requires_grad_(gradients) for t in inputs)
+    state = {**dict(module.named_parameters()), **{name: each.clone() for name, each in module.named_buffers()}}
     expected = module(*inputs)
     outputs = expected if isinstance(expected, tuple) else (expected,)
-    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     tensors = {value.name: t for value, t in zip(plan.graph.inputs, inputs, strict=True)}
     tensors |= {p.value.name: state[p.names[0]] for p in plan.graph.parameters}
     tensors |= {c.value.name: c.tensor.double() for c in plan.graph.constants}
     found = run(plan, tensors)
     for one, other in zip(found, outputs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    for parameter in plan.graph.parameters:
+        after = module.get_buffer(parameter.names[0]) if parameter.is_buffer else state[parameter.names[0]]
+        torch.testing.assert_close(tensors[parameter.value.name], after, rtol=1e-12, atol=1e-12)
     if gradients:
         cotangents = [torch.randn_like(each) for each in outputs]
         wanted = [t for t in (*inputs, *module.parameters()) if t.requires_grad]
@@ -71,10 +84,45 @@ def test_a_chain_behind_a_convolution_is_one_kernel_and_takes_its_bias() -> None
         y = F.leaky_relu(self.conv(x), 0.2) + self.sum
         return F.gelu(torch.clamp(y, min=-1, max=1))
 
-    module = Module(forward, conv=nn.Conv3d(2, 4, 3), sum=torch.randn(4, 1, 1, 1))
-    plan = check(module, torch.rand(2, 2, 4, 5, 6))
-    assert calls(plan) == ["conv3d"]
+    module = Module(forward, conv=nn.Conv2d(2, 4, 3), sum=torch.randn(4, 1, 1))
+    plan = check(module, torch.rand(2, 2, 5, 6))
+    assert calls(plan) == ["conv2d"]
     assert kernels(plan) == ["bias_leaky_relu_add_clamp_gelu"]
+
+
+def test_a_convolution_takes_the_chain_behind_it() -> None:
+    def forward(self: Module, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        y = F.leaky_relu(self.conv(x), 0.2) + self.sum
+        return F.gelu(torch.clamp(y, min=-1, max=1)) * other
+
+    module = Module(forward, conv=nn.Conv3d(3, 4, 3, 2, 1), sum=torch.randn(4, 1, 1, 1))
+    plan = check(module, torch.rand(2, 3, 4, 5, 6), torch.rand(2, 4, 2, 3, 3), gradients=False)
+    assert calls(plan) == []
+    assert kernels(plan) == ["conv3d_leaky_relu_add_clamp_gelu_mul"]
+
+
+def test_convolutions_that_were_not_measured_stay_with_pytorch() -> None:
+    for conv in (nn.Conv3d(2, 65, 1), nn.Conv3d(4, 4, 1, groups=2), nn.Conv2d(2, 4, 3)):
+        shape = (2, conv.in_channels, *[4] * len(conv.kernel_size))
+        assert calls(fuse(trace(nn.Sequential(conv, nn.ReLU()), [torch.rand(shape)])))
+
+
+def test_where_tf32_is_not_allowed_convolutions_are_exact() -> None:
+    module = nn.Sequential(nn.Conv3d(3, 4, 3), nn.ReLU())
+    graph = trace(module, [torch.rand(2, 3, 4, 5, 6)])
+    for tf32 in (False, True):
+        (step,) = fuse(graph, tf32=tf32).steps
+        assert isinstance(step, Fused) and isinstance(step.compute, Convolution) and step.compute.exact is not tf32
+
+
+def test_a_convolution_reads_what_is_computed_before_it() -> None:
+    def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
+        y = self.second(torch.relu(self.first(x)).tanh())
+        return y.reshape(y.shape[0], 2, -1).amax(2)
+
+    module = Module(forward, first=nn.Conv3d(2, 3, 2), second=nn.ConvTranspose3d(3, 4, 2, 2, bias=False))
+    plan = check(module, torch.rand(2, 2, 3, 4, 3), gradients=False)
+    assert kernels(plan) == ["conv3d_relu_tanh", "conv_transpose3d", "amax"]
 
 
 def test_softmax_of_a_flattened_volume_and_a_scale() -> None:
@@ -82,19 +130,33 @@ def test_softmax_of_a_flattened_volume_and_a_scale() -> None:
         y = torch.clamp(self.conv(x), 0, 1)
         return F.softmax(y.flatten(2), dim=2).reshape(y.shape) * self.scale
 
+    module = Module(forward, conv=nn.ConvTranspose2d(2, 4, 3, 2, 1, 1), scale=torch.randn(1, 4, 1, 1))
+    assert len(kernels(check(module, torch.rand(2, 2, 3, 4)))) == 1
+
     module = Module(forward, conv=nn.ConvTranspose3d(2, 4, 3, 2, 1, 1), scale=torch.randn(1, 4, 1, 1, 1))
-    plan = check(module, torch.rand(2, 2, 2, 3, 4))
-    assert len(kernels(plan)) == 1
+    plan = check(module, torch.rand(2, 2, 2, 3, 4), gradients=False)
+    assert len(kernels(plan)) == 2
+    assert any("no maximum is needed" in note for step in plan.steps for note in step.notes)  # known to be clamped
 
 
 def test_a_pool_takes_the_chain_before_it() -> None:
+    def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
+        y = F.leaky_relu(self.conv(x), 0.2) * self.multiplier
+        return F.max_pool2d(F.leaky_relu(y, 0.2), 2) + self.multiplier
+
+    module = Module(forward, conv=nn.ConvTranspose2d(2, 4, 3, 2, 1, 1), multiplier=torch.randn(4, 1, 1))
+    plan = check(module, torch.rand(2, 2, 3, 4), gradients=False)
+    assert len(kernels(plan)) == 1
+
+
+def test_a_convolution_takes_the_chain_before_a_pool() -> None:
     def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
         y = F.leaky_relu(self.conv(x), 0.2) * self.multiplier
         return F.max_pool3d(F.leaky_relu(y, 0.2), 2) + self.multiplier
 
     module = Module(forward, conv=nn.ConvTranspose3d(2, 4, 3, 2, 1, 1), multiplier=torch.randn(4, 1, 1, 1))
     plan = check(module, torch.rand(2, 2, 2, 3, 4), gradients=False)
-    assert len(kernels(plan)) == 1
+    assert kernels(plan) == ["conv_transpose3d_leaky_relu_mul", "max_pool3d_add"]
 
 
 NORMS: dict[str, tuple[Callable[..., torch.Tensor], dict[str, object], tuple[int, ...]]] = {
@@ -120,6 +182,108 @@ def test_norms_are_one_kernel(name: str) -> None:
     plan = check(Module(function, **parameters), torch.randn(shape))
     assert len(kernels(plan)) == 1
     assert not calls(plan)
+
+
+BATCH_NORMS: dict[str, tuple[Callable[..., torch.Tensor], nn.Module, tuple[int, ...]]] = {
+    "chain": (lambda m, x: F.relu(m.norm(x)) * 2, nn.BatchNorm2d(4), (3, 4, 5, 7)),
+    "rows": (lambda m, x: F.gelu(m.norm(x)), nn.BatchNorm1d(6), (5, 6)),
+    "lines": (lambda m, x: m.norm(x.sigmoid()), nn.BatchNorm1d(6, momentum=0.3), (2, 6, 5)),
+    "volumes": (lambda m, x: m.norm(x).tanh() + x, nn.BatchNorm3d(3), (2, 3, 3, 2, 5)),
+    "not_affine": (lambda m, x: m.norm(x), nn.BatchNorm2d(4, affine=False), (3, 4, 5, 7)),
+    "without_buffers": (lambda m, x: m.norm(x + 1), nn.BatchNorm2d(4, track_running_stats=False), (3, 4, 5, 7)),
+    "one_channel": (lambda m, x: m.norm(x), nn.BatchNorm2d(1), (3, 1, 5, 7)),
+    "one_sample": (lambda m, x: m.norm(x), nn.BatchNorm2d(4), (1, 4, 5, 7)),
+    "flattened": (lambda m, x: m.norm(x).flatten(1).exp(), nn.BatchNorm2d(4), (3, 4, 5, 7)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(BATCH_NORMS))
+def test_batch_norm_in_training_is_one_kernel_that_reads_the_batch_twice(name: str) -> None:
+    function, norm, shape = BATCH_NORMS[name]
+    plan = check(Module(function, norm=norm.train()), torch.randn(shape) * 3 + 2)
+    assert len(kernels(plan)) == 1
+    assert set(calls(plan)) <= {"add"}  # of num_batches_tracked
+    (step,) = (step for step in plan.steps if isinstance(step, Fused))
+    assert isinstance(step.compute, Program)
+    assert len(passes(step.compute)) == 2
+    assert len(step.updates) == (0 if name == "without_buffers" else 2)
+
+
+def test_a_pool_reads_what_batch_norm_reads_and_its_statistics() -> None:
+    def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
+        return F.max_pool2d(F.elu(self.norm(self.conv(x))), 3, 2, 1).exp()
+
+    module = Module(forward, conv=nn.Conv2d(2, 4, 3), norm=nn.BatchNorm2d(4))
+    plan = check(module, torch.randn(3, 2, 7, 9), gradients=False)
+    assert kernels(plan) == ["bias_batch_norm_elu_max_pool2d_exp"]
+    (step,) = (step for step in plan.steps if isinstance(step, Fused))
+    assert step.statistics is not None
+    of_rows = [o.name for o in step.all_operands] + [o.name for o in step.compute.operands if o.name in step.saved]
+    assert of_rows[-2:] == ["row_product", "row_inverse_root"]
+    assert len(passes(step.statistics)) == 1
+
+
+def test_the_bias_before_batch_norm_moves_the_running_mean_alone() -> None:
+    module = Module(lambda m, x: m.norm(m.conv(x)), conv=nn.Conv2d(2, 4, 3), norm=nn.BatchNorm2d(4))
+    plan = check(module, torch.randn(3, 2, 7, 9))
+    (step,) = (step for step in plan.steps if isinstance(step, Fused))
+    assert isinstance(step.compute, Program)
+    readers = [r.name for r in step.compute.results if "conv_bias" in reads(r.expr)]
+    assert readers == ["new_norm_running_mean"]
+    assert not [r.name for r in step.compute.reductions if "conv_bias" in reads(r.expr)]
+
+
+def test_running_statistics_are_updated_once_and_in_order() -> None:
+    """By two kernels that compute the same norm, by a norm that is called twice, by one whose value nobody reads."""
+
+    def twice(self: Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = self.norm(x)
+        return F.softmax(y.relu(), 1), y.exp()
+
+    def again(self: Module, x: torch.Tensor) -> torch.Tensor:
+        one, other = self.norm(x).relu(), self.norm(x * 3 + 1)
+        return one + other
+
+    def unread(self: Module, x: torch.Tensor) -> torch.Tensor:
+        self.norm(x)
+        return x * 2
+
+    for function in (twice, again, unread):
+        norm = nn.BatchNorm2d(4, momentum=0.3)
+        check(Module(function, norm=norm), torch.randn(3, 4, 5, 7), gradients=function is not unread)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(2, 6), st.floats(-1e4, 1e4))
+def test_what_is_added_to_a_channel_moves_the_running_mean_alone(n: int, c: int, s: int, shift: float) -> None:
+    norm, x = nn.BatchNorm1d(c), torch.randn(n, c, s, generator=torch.Generator().manual_seed(n + 8 * c + 64 * s))
+    plan = planned(norm, x)
+
+    def found(x: torch.Tensor) -> list[torch.Tensor]:
+        state = {name: each.double() for name, each in norm.state_dict().items()}
+        tensors = {plan.graph.inputs[0].name: x, **{p.value.name: state[p.names[0]] for p in plan.graph.parameters}}
+        return [*run(plan, tensors), tensors["running_mean"], tensors["running_var"]]
+
+    (one, mean, variance), (other, moved, same) = found(x.double()), found(x.double() + shift)
+    torch.testing.assert_close(other, one, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(same, variance, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(moved, mean + 0.1 * shift, rtol=1e-6, atol=1e-9)
+
+
+def test_batch_norm_of_reductions_and_of_pools() -> None:
+    def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.norm(F.softmax(x, 1)).mean((2, 3)))
+
+    check(Module(forward, norm=nn.BatchNorm2d(4), second=nn.BatchNorm1d(4)), torch.randn(3, 4, 5, 7))
+    pooled = Module(lambda m, x: m.norm(F.avg_pool2d(x, 2)), norm=nn.BatchNorm2d(4))
+    check(pooled, torch.randn(3, 4, 6, 8), gradients=False)
+
+
+def test_the_shift_of_a_norm_takes_no_gradient() -> None:
+    module = Module(lambda m, x: m.norm(x * m.scale), norm=nn.BatchNorm2d(4), scale=torch.randn(4, 1, 1))
+    plan = check(module, torch.randn(3, 4, 5, 7))
+    (step,) = (step for step in plan.steps if isinstance(step, Fused))
+    assert sorted(step.wanted) == ["inputs_0", "norm_bias", "norm_weight", "scale"]
 
 
 REDUCTIONS: dict[str, Callable[..., torch.Tensor]] = {
@@ -177,3 +341,19 @@ def test_channels_last_stays_channels_last() -> None:
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     plan = planned(Module(lambda m, x: x.relu() + 1), x)
     assert plan.types[plan.graph.outputs[0]].strides == x.stride()
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.short_name)
+def test_convolutions_fit_in_the_shared_memory_of_every_gpu(gpu: Gpu) -> None:
+    of = convolution((2, 8, 16, 64, 64), (64, 8, 3, 3, 3), [1] * 3, [0] * 3, [1] * 3, 1)
+    for each in (tile(of, 4, gpu), tile(input_gradient(of), 4, gpu), divide(of, 4, gpu)):
+        assert each is not None
+        taken = each.shared_bytes + STATIC_SHARED
+        assert taken <= gpu.shared_memory_per_block_bytes
+        assert each.blocks * (taken + SHARED_RESERVED_BYTES) <= gpu.shared_memory_per_sm_bytes
+
+
+def test_a_convolution_that_fits_nowhere_stays_with_pytorch() -> None:
+    graph = trace(nn.Sequential(nn.Conv3d(3, 4, 3), nn.ReLU()), [torch.rand(2, 3, 4, 5, 6)])
+    tiny = replace(H200, shared_memory_per_block_bytes=8 * 1024)
+    assert calls(fuse(graph, gpu=tiny)) == ["conv3d"] and calls(fuse(graph)) == []

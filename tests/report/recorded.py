@@ -18,6 +18,7 @@ from crucible.judge.evidence import (
     Speedup,
     TensorError,
 )
+from crucible.judge.trials import SmallestFailing, Trial
 from crucible.judge.verdict import DoesNotBuild, NotJudged, Passed, Verdict, Wrong
 from crucible.roofline import Floor
 from crucible.run import Ground, Run
@@ -29,6 +30,7 @@ FLOOR = Floor(
     "memory",
     "0.378 ms: 1.61 GB at 4.26 TB/s (55.6 GFLOP of matrix products at 415 TFLOP/s take 0.134 ms)",
 )
+SHAPE = (("batch_size", 1), ("width", 33))
 PLANES = (("012345678", "9abcdefgh"), ("ijklmnopq", "rstuvINUU"))
 
 
@@ -72,7 +74,8 @@ def whole_run(text: str = "plain", training: bool = False) -> Run:
     verdicts = (
         Verdict(best, Passed(), right(), timing=timed(2.0, *speedups), costs=kernels(text), log=text, build_s=31.0,
                 resources=(Resources(text, 256, 40, 0, 0, 0, 0, 0, 8, 64, 1.0, "threads"),)),
-        Verdict(wrong, Wrong("forward", text), Compared((mapped(text),), 4.0, cases=(text,))),
+        Verdict(wrong, Wrong("forward", text), Compared((mapped(text),), 4.0, cases=(text,)),
+                smallest_failing=SmallestFailing(SHAPE, text, SHAPE, (Trial(SHAPE, "wrong"),), text)),
         Verdict(broken, DoesNotBuild(text, 2), log=text),
         Verdict(absent, NotJudged(text)),
         Verdict(written, Passed(), right(), NotCompared(text), timed(2.5, *speedups), costs=kernels("k")),

@@ -123,7 +123,8 @@ def test_each_candidate_has_its_card_with_cause_lines_kernels_and_log(page: str)
     assert "plain best" in best and "2 ms ±0.02" in best and "second(int)" in best and "Build log" in best
     assert "wrong forward: plain" in wrong
     assert "36 of 144 elements wrong" in wrong and "dimension 1 (of 5): index 1 (the last)" in wrong
-    assert "does not build" in broken
+    assert "Shapes at which it was tried" in wrong and "batch_size = 1, width = 33: wrong" in wrong
+    assert "does not build" in broken and "Shapes at which" not in best + broken
     marked = reader.by_id("t1c5l2")
     assert marked.text == "plain\n" and marked.attributes["class"] == "l bad"
 

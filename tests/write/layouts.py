@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -65,6 +66,34 @@ def sums(shape: tuple[int, ...], rows: int, strides: tuple[int, ...], also_eleme
     if also_elements:
         results.append(Result("out", "float32", strides, value))
     return Program("sums", shape, rows, operands, (total, peak), tuple(results))
+
+
+def relaid(program: Program, dims: Sequence[int], *names: str) -> Program:
+    """With some tensors dense in another order of dims, given from the slowest to the fastest."""
+    strides = dict(zip(dims, contiguous([program.shape[dim] for dim in dims]), strict=True))
+    laid = tuple(strides[dim] for dim in range(len(program.shape)))
+    return replace(
+        program,
+        operands=tuple(replace(o, strides=laid) if o.name in names else o for o in program.operands),
+        results=tuple(replace(r, strides=laid) if r.name in names else r for r in program.results),
+    )
+
+
+def normalised(shape: Sequence[int], rows: int) -> Program:
+    """Mean 0 and variance 1 of each row."""
+    share = 1 / math.prod(shape[rows:])
+    mean = Reduction("mean", "sum", X * share)
+    squares = Reduction("squares", "sum", (X - mean.leaf).square())
+    value = (X - mean.leaf) * (squares.leaf * share + 1e-5).rsqrt()
+    laid = contiguous(shape)
+    return Program(
+        "norm",
+        tuple(shape),
+        rows,
+        (Operand("x", "float32", laid),),
+        (mean, squares),
+        (Result("out", "float32", laid, value),),
+    )
 
 
 def one_of_each(rows: int, columns: int) -> Program:
@@ -151,6 +180,23 @@ LAYOUTS: dict[str, Callable[[], Program]] = {
     "odd planes": lambda: chain((2, 6, 49), (294, 49, 1), (294, 49, 1), (0, 1, 0)),
     "channels last": lambda: chain((2, 8, 15), (120, 1, 8), (120, 1, 8), (0, 1, 0), out=(120, 1, 8)),
     "one channels last": lambda: chain((2, 8, 15), (120, 1, 8), (120, 15, 1), (0, 1, 0)),
+    "from channels last": lambda: relaid(
+        chain((2, 16, 264), (4224, 264, 1), (4224, 264, 1), (0, 1, 0)), (0, 2, 1), "x"
+    ),
+    "to channels last": lambda: relaid(
+        chain((2, 16, 264), (4224, 264, 1), (4224, 264, 1), (0, 1, 0)), (0, 2, 1), "out"
+    ),
+    "half from channels last": lambda: retyped(relaid(chain((2, 32, 272), (8704, 272, 1)), (0, 2, 1), "x"), "float16"),
+    "odd from channels last": lambda: relaid(chain((3, 5, 301), (1505, 301, 1), (0, 1, 0)), (0, 2, 1), "x"),
+    "even from channels last": lambda: relaid(chain((2, 12, 49), (588, 49, 1), (0, 1, 0)), (0, 2, 1), "x"),
+    "sums in both orders": lambda: relaid(sums((16, 3, 304), 1, (304, 4864, 1), True), (1, 2, 0), "x"),
+    "long sums in both orders": lambda: relaid(sums((24, 6, 9000), 1, (9000, 216000, 1), True), (1, 2, 0), "out"),
+    "norm of planes, both orders": lambda: relaid(normalised((2, 16, 600), 2), (0, 2, 1), "x"),
+    "norm of long planes, both orders": lambda: relaid(normalised((2, 8, 9001), 2), (0, 2, 1), "x"),
+    "norm of groups, both orders": lambda: relaid(normalised((2, 3, 8, 264), 2), (0, 3, 1, 2), "x"),
+    "norm of wide groups, both orders": lambda: relaid(normalised((2, 3, 40, 1264), 2), (0, 3, 1, 2), "x"),
+    "softmax of channels, both orders": lambda: relaid(softmax(640, 32), (1, 0), "out"),
+    "softmax of many channels, both orders": lambda: relaid(softmax(300, 3000), (1, 0), "x"),
     "every second": lambda: chain((16, 12), (24, 2), (24, 1)),
     "expanded": lambda: chain((6, 40), (1, 0), (0, 1)),
     "many blocks": lambda: chain((2, 70001), (70001, 1), (70001, 1), (0, 1)),

@@ -17,8 +17,8 @@ from crucible.write.pool import POOLED, Pool, Window
 from crucible.write.pool import adaptive as own_size
 from crucible.write.pooling.forward import saved
 from crucible.write.pooling.frame import TYPES, extent
-from crucible.write.pooling.targets import Steps
 from crucible.write.program import Operand, Program, Result, contiguous
+from crucible.write.steps import Steps
 
 Tensors = dict[str, torch.Tensor]
 POOLED_LEAF = tensor(POOLED)

@@ -39,7 +39,7 @@ PROGRAMS = {
     **{f"{name} backward": backward(case) for name, case in FORWARD.items()},
     **{name: make() for name, make in LAYOUTS.items()},
 }
-MULTIPROCESSORS = {"long rows": 1}
+MULTIPROCESSORS = {"long rows": 1, "softmax of channels, both orders": 1}
 """Fewer than the H200 has, for layouts that need many rows otherwise."""
 STEPS = {
     f"{name} {place}": Step(step, lower(step, MULTIPROCESSORS.get(name, 132)))
@@ -56,14 +56,6 @@ def steps_of(name: str) -> dict[str, Step]:
 def run() -> Runner:
     """One extension for all: a build takes seconds."""
     return built("families", STEPS)
-
-
-@pytest.fixture
-def no_faults() -> object:
-    """Nothing that the emulator finds fault with may happen in the test."""
-    emulator.forget()
-    yield
-    assert [fault.words for fault in emulator.faults() if fault.kind != "never-ran"] == []
 
 
 def compute(name: str, known: dict[str, torch.Tensor], run: Runner) -> dict[str, torch.Tensor]:
@@ -282,7 +274,10 @@ def test_the_largest_of_a_row_is_no_result_of_fewer_passes() -> None:
 @pytest.mark.slow
 def test_memory_is_asked_for_in_whole_sectors(run: Runner) -> None:
     """Where rows begin at sectors, each that is touched is used, and no two lanes wait for one bank."""
-    for name in ("pointwise", "planes", "channels last", "half", "half softmax", "rows of a block", "along rows"):
+    dense = ("pointwise", "planes", "channels last", "half", "half softmax", "rows of a block", "along rows")
+    orders = ("from channels last", "to channels last", "half from channels last", "sums in both orders")
+    more = ("norm of planes, both orders", "norm of groups, both orders", "softmax of channels, both orders")
+    for name in (*dense, *orders, *more):
         (which,) = steps_of(name)
         with emulator.trace() as seen:
             run(which, random_storages(STEPS[which].program, 3))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -14,9 +13,10 @@ from crucible.write.kernel import Lowered
 from crucible.write.pooling.backward import lower_pool_backward, useful
 from crucible.write.pooling.forward import lower_pool, saved
 from crucible.write.pooling.frame import extent
-from crucible.write.pooling.targets import Steps
 from crucible.write.program import Operand
+from crucible.write.steps import Steps
 
+pytestmark = pytest.mark.usefixtures("no_faults")
 APART = [
     case("leaky3d", "max", (2, 3, 4, 8, 16), (2, 2, 2), before="leaky"),
     case("mean3d", "avg", (2, 3, 4, 4, 8), (2, 2, 2)),
@@ -84,13 +84,6 @@ def kernels() -> Kernels:
     known = {name: dtypes(CASES[name].pool, backward[name]) for name in CASES}
     types = {kernel.name: known[kernel.name.removesuffix("_backward").removesuffix("_again")] for kernel in kernels}
     return Kernels(build("pools", kernels, types), forward, backward)
-
-
-@pytest.fixture(autouse=True)
-def no_faults() -> Iterator[None]:
-    emulator.forget()
-    yield
-    assert [fault.words for fault in emulator.faults() if fault.kind != "never-ran"] == []
 
 
 def filled(of: Case, how: str) -> Tensors:

@@ -20,7 +20,7 @@ def body(plan: Plan) -> list[str]:
     graph = plan.graph
     words, lines = _words(graph), []
     for step in plan.steps:
-        lines.append(_call(step, words, graph) if isinstance(step, Call) else _fused(step, words))
+        lines += [_call(step, words, graph)] if isinstance(step, Call) else _fused(step, words)
     for mutation in graph.mutations:
         lines.append(f"{words[mutation.buffer]}.copy_({words.get(mutation.value, mutation.value)})")
     returned = _structure(graph.structure, [words.get(name, name) for name in graph.outputs])
@@ -50,10 +50,13 @@ def _device(graph: Graph) -> str:
     return f"{outside[0]}.device" if outside else "None"
 
 
-def _fused(step: Fused, words: Mapping[str, str]) -> str:
+def _fused(step: Fused, words: Mapping[str, str]) -> list[str]:
     given = ", ".join(words.get(name, name) for name in step.reads)
-    first = "[0]" if step.saved else ""
-    return f"{step.result} = operators.{step.name}({given}){first}"
+    call = f"operators.{step.name}({given})"
+    if not step.updates:
+        return [f"{step.result} = {call}{'[0]' if step.saved else ''}"]
+    made = ", ".join([step.result, *(["*_"] if step.saved else []), *step.updates])
+    return [f"{made} = {call}", *(f"{words[buffer]}.copy_({name})" for name, buffer in step.updates.items())]
 
 
 def _call(step: Call, words: Mapping[str, str], graph: Graph) -> str:

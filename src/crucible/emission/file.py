@@ -40,7 +40,7 @@ def emit(
     `name` is for the header and the extension; `loader` is where `load_inline` comes from. `in_both_modes` says
     that the module computes the same after train() and eval(). Raises CaptureError for what cannot be written.
     """
-    operators = [operator(step, plan.types) for step in plan.steps if isinstance(step, Fused)]
+    operators = [operator(step, plan.types, plan.gpu) for step in plan.steps if isinstance(step, Fused)]
     parts = [
         f'"""{header(plan, name, operators)}"""',
         _imports(source, loader if operators else ""),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from crucible.emission.operator import Operator
 from crucible.plan.rules import BIASED
 from crucible.plan.steps import Call, Fused, Plan
+from crucible.write.convolution.fused import Convolution
 
 _WIDTH = 110
 
@@ -16,7 +17,8 @@ def header(plan: Plan, name: str, operators: Sequence[Operator]) -> str:
     """What shares a kernel, what it moves, what is kept for backward, and what stays with PyTorch."""
     by_step = {op.step.name: op for op in operators}
     inputs = ", ".join(f"{v.name} {list(v.tensor.shape)} {v.tensor.dtype}" for v in plan.graph.inputs)
-    lines = [*textwrap.wrap(f"{name}, fused by Crucible for {inputs}. Other inputs go through PyTorch.", _WIDTH), ""]
+    title = f"{name}, fused by Crucible for {inputs} on {plan.gpu.name}. Other inputs go through PyTorch."
+    lines = [*textwrap.wrap(title, _WIDTH), ""]
     for step in plan.steps:
         lines += _of_call(step) if isinstance(step, Call) else _of_kernel(step, by_step[step.name], plan)
     eager, ours = plan.graph.bytes_moved, sum(step.bytes_moved for step in plan.steps)
@@ -32,12 +34,13 @@ def _of_call(step: Call) -> list[str]:
 
 def _of_kernel(step: Fused, op: Operator, plan: Plan) -> list[str]:
     kinds = [plan.graph.producers[name].kind for name in step.covers if name in plan.graph.producers]
-    kinds = [f"bias of {kind}" if kind in BIASED else kind for kind in kinds]
-    lines = _item(f"{step.name}: {' -> '.join(kinds)}; {_size(step.bytes_moved)}")
+    if not isinstance(step.compute, Convolution):
+        kinds = [f"bias of {kind}" if kind in BIASED else kind for kind in kinds]
+    what = f"{step.reads[0]}, laid anew; its gradient is taken as it lies" if step.is_copy else " -> ".join(kinds)
+    lines = _item(f"{step.name}: {what}; {_size(step.bytes_moved)}")
     lines += [line for note in step.notes for line in _item(note, indent="    ")]
-    for host in op.hosts:
-        for each in host.lowered:
-            lines += [line for note in each.notes for line in _item(note, indent="    ")]
+    notes = dict.fromkeys(note for host in op.hosts for each in host.lowered for note in each.notes)
+    lines += [line for note in notes for line in _item(note, indent="    ")]
     if op.backward is not None:
         kept = [name for name in op.backward.takes if name != f"grad_{step.result}"]
         again = "the chain is" if any(name in step.reads for name in kept) else "nothing is"

@@ -18,6 +18,8 @@ _SCALAR = {
     "float32": "kFloat32", "float64": "kFloat64", "float16": "kFloat16", "bfloat16": "kBFloat16", "bool": "kBool",
     "uint8": "kUInt8", "int32": "kInt32",
 }  # fmt: skip
+FREE_SHARED_BYTES = 48 * 1024
+"""Dynamic shared memory that a kernel may have without asking."""
 RESERVED = frozenset({"stream", "guard", "laid", "torch", "at", "c10", "std"})
 """Words of the functions below, which no tensor's variable may be."""
 
@@ -86,7 +88,11 @@ class Host:
         pointers += [self._pointer(name, types, "") for name in kernel.writes]
         words = str(kernel.grid[0]) if kernel.grid[1:] == (1, 1) else f"dim3({', '.join(map(str, kernel.grid))})"
         how = f"{words}, {kernel.threads}, {kernel.shared_bytes}, stream"
-        return [f"  {kernel.name}<<<{how}>>>({', '.join(pointers)});", "  C10_CUDA_KERNEL_LAUNCH_CHECK();"]
+        launch = [f"  {kernel.name}<<<{how}>>>({', '.join(pointers)});", "  C10_CUDA_KERNEL_LAUNCH_CHECK();"]
+        if kernel.shared_bytes <= FREE_SHARED_BYTES:
+            return launch
+        most = "cudaFuncAttributeMaxDynamicSharedMemorySize"
+        return [f"  C10_CUDA_CHECK(cudaFuncSetAttribute({kernel.name}, {most}, {kernel.shared_bytes}));", *launch]
 
     def _pointer(self, name: str, types: Mapping[str, TensorType], const: str) -> str:
         variable = self.variables.get(name, name)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from crucible.gpus import Gpu
 from crucible.graph import TensorType
 from crucible.plan.steps import Fused
+from crucible.write.adjoint import adjoint
+from crucible.write.convolution.backward import lower_convolution_backward
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.lower import lower_convolution
 from crucible.write.families.lower import lower
-from crucible.write.kernel import Lowered
-from crucible.write.pool import Pool
+from crucible.write.kernel import Buffer, Lowered
 from crucible.write.pooling.backward import lower_pool_backward
 from crucible.write.pooling.forward import lower_pool
-from crucible.write.program import Program, Result
-from crucible.write.stages import stages
+from crucible.write.program import Operand, Program, Result
+from crucible.write.stages import partials, stages
 
 
 @dataclass(frozen=True)
@@ -27,29 +32,81 @@ class Backward:
     """Tensors that one stage writes for a later one."""
 
 
-def lowered_forward(step: Fused) -> tuple[Lowered, ...]:
+def lowered_forward(step: Fused, gpu: Gpu) -> tuple[Lowered, ...]:
     if isinstance(step.compute, Program):
-        return (lower(step.compute),)
-    return (lower_pool(step.compute, save=tuple(step.saved)),)
+        return (lower(step.compute, gpu.sms),)
+    if isinstance(step.compute, Convolution):
+        return (lower_convolution(step.compute, gpu=gpu),)
+    before = (lower(step.statistics, gpu.sms),) if step.statistics else ()
+    return (*before, lower_pool(step.compute, save=tuple(step.saved)))
 
 
-def lowered_backward(step: Fused) -> Backward:
+def lowered_backward(step: Fused, gpu: Gpu) -> Backward:
     """The kernels of a step that takes a gradient."""
     if step.backward is None:
-        assert isinstance(step.compute, Pool)
-        return _of_pool(step, step.compute)
-    programs = stages(step.backward)
-    made = {result.name: (program, result) for program in programs for result in program.results}
-    partials = {name: _flat(*each) for name, each in made.items() if name.startswith("partial_")}
-    gradients = tuple(name for name in step.wanted if f"grad_{name}" in made)
-    return Backward(tuple(lower(program) for program in programs), gradients, partials)
+        return _in_steps(step, gpu)
+    return _of_program(step.backward, step.wanted, gpu)
 
 
-def _of_pool(step: Fused, pool: Pool) -> Backward:
-    found = lower_pool_backward(pool, step.wanted, f"grad_{step.result}", tuple(step.saved))
-    lowered = tuple(lower(each) if isinstance(each, Program) else each for each in found.steps)
-    partials = {buffer.name: TensorType((buffer.elements,), (1,), buffer.dtype) for buffer in found.buffers}
-    return Backward(lowered, tuple(name for name in step.wanted if f"grad_{name}" in found.results), partials)
+def _of_program(backward: Program, wanted: Sequence[str], gpu: Gpu) -> Backward:
+    programs = stages(backward)
+    made = {result.name for program in programs for result in program.results}
+    gradients = tuple(name for name in wanted if f"grad_{name}" in made)
+    return Backward(tuple(lower(program, gpu.sms) for program in programs), gradients, _flat_types(partials(programs)))
+
+
+def _in_steps(step: Fused, gpu: Gpu) -> Backward:
+    """Of pools and convolutions."""
+    compute, upstream = step.compute, f"grad_{step.result}"
+    assert not isinstance(compute, Program)
+    if isinstance(compute, Convolution):
+        found = lower_convolution_backward(compute, step.wanted, upstream, gpu)
+    else:
+        of_rows = [operand.name for operand in compute.operands if operand.name in step.saved]
+        found = lower_pool_backward(compute, (*step.wanted, *of_rows), upstream, tuple(step.saved))
+    lowered = tuple(lower(each, gpu.sms) if isinstance(each, Program) else each for each in found.steps)
+    gradients = tuple(name.removeprefix("grad_") for name in found.results)
+    direct = Backward(lowered, gradients, _flat_types(found.buffers))
+    return _with_statistics(step, step.statistics, direct, gpu) if step.statistics else direct
+
+
+def _with_statistics(step: Fused, rows: Program, direct: Backward, gpu: Gpu) -> Backward:
+    """What reaches operands through the statistics before a pool, added to what reaches them directly: that becomes a
+    tensor on the way, `direct_grad_<operand>`."""
+    ends = {r.name: f"grad_{r.name}" for r in rows.results if r.name in direct.gradients}
+    wanted = [operand.name for operand in rows.operands if operand.name in step.wanted]
+    backward = adjoint(rows, wanted, ends, saved=[reduction.name for reduction in rows.reductions])
+    both = [r.name for r in backward.results if r.name.removeprefix("grad_") in direct.gradients]
+    summed = [_with_direct(backward, r) if r.name in both else (r, None) for r in backward.results]
+    operands = (*backward.operands, *(operand for _, operand in summed if operand))
+    through = _of_program(replace(backward, operands=operands, results=tuple(r for r, _ in summed)), wanted, gpu)
+    made = {r.name: r for r in rows.results}
+    on_the_way = {ends[name]: _flat(rows, made[name]) for name in ends}
+    on_the_way |= {f"direct_{r.name}": _flat(backward, r) for r in backward.results if r.name in both}
+    lowered = tuple(_renamed(each, {name: f"direct_{name}" for name in both}) for each in direct.lowered)
+    gradients = tuple(name for name in step.wanted if name in direct.gradients + through.gradients)
+    between = {**direct.partials, **on_the_way, **through.partials}
+    return Backward(lowered + through.lowered, gradients, between)
+
+
+def _with_direct(program: Program, result: Result) -> tuple[Result, Operand]:
+    """A gradient with a further term, laid like it; where it is a sum, each of its elements gets a share of that."""
+    strides = result.strides + (0,) * (len(program.shape) - len(result.strides))
+    shared = any(size > 1 and not stride for size, stride in zip(program.shape, strides, strict=True))
+    operand = Operand(f"direct_{result.name}", result.dtype, strides, shared)
+    times = math.prod(n for n, stride in zip(program.shape, result.strides, strict=False) if not stride)
+    term = operand.leaf * (1 / times) if result.sums else operand.leaf
+    return replace(result, expr=result.expr + term), operand
+
+
+def _renamed(lowered: Lowered, names: Mapping[str, str]) -> Lowered:
+    """Writing to tensors of other names."""
+    kernels = [replace(each, writes=tuple(names.get(n, n) for n in each.writes)) for each in lowered.kernels]
+    return replace(lowered, kernels=tuple(kernels))
+
+
+def _flat_types(buffers: Sequence[Buffer]) -> dict[str, TensorType]:
+    return {buffer.name: TensorType((buffer.elements,), (1,), buffer.dtype) for buffer in buffers}
 
 
 def _flat(program: Program, result: Result) -> TensorType:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from crucible.emission.host import Host
 from crucible.emission.lower import lowered_backward, lowered_forward
+from crucible.gpus import Gpu
 from crucible.graph import TensorType
 from crucible.plan.steps import Fused
 
@@ -18,23 +19,27 @@ class Operator:
     step: Fused
     forward: Host
     backward: Host | None
+    """None where nothing takes a gradient, or all gradients are 0."""
 
     @property
     def hosts(self) -> tuple[Host, ...]:
         return (self.forward,) if self.backward is None else (self.forward, self.backward)
 
 
-def operator(step: Fused, types: Mapping[str, TensorType]) -> Operator:
+def operator(step: Fused, types: Mapping[str, TensorType], gpu: Gpu) -> Operator:
     """The operator of a step; `types` are those of the tensors in memory."""
     takes = {name: types[name] for name in step.reads}
-    makes = {step.result: step.type, **step.saved}
-    forward = Host(f"run_{step.name}", takes, makes, {}, dict(step.operands), lowered_forward(step))
-    return Operator(step, forward, _backward(step, takes) if step.wanted else None)
+    buffers = {name: types[buffer] for name, buffer in step.updates.items()}
+    makes = {step.result: step.type, **step.saved, **buffers}
+    forward = Host(f"run_{step.name}", takes, makes, {}, dict(step.operands), lowered_forward(step, gpu))
+    return Operator(step, forward, _backward(step, takes, gpu) if step.wanted and not step.is_copy else None)
 
 
-def _backward(step: Fused, takes: Mapping[str, TensorType]) -> Host:
+def _backward(step: Fused, takes: Mapping[str, TensorType], gpu: Gpu) -> Host | None:
     """Takes the gradient, then of the tensors and of what was saved those that it reads."""
-    found = lowered_backward(step)
+    found = lowered_backward(step, gpu)
+    if not found.gradients:
+        return None
     read = {step.operands.get(name, name) for each in found.lowered for kernel in each.kernels for name in kernel.reads}
     gradient = f"grad_{step.result}"
     given = {gradient: step.type} | {name: type_ for name, type_ in {**takes, **step.saved}.items() if name in read}
@@ -45,9 +50,12 @@ def _backward(step: Fused, takes: Mapping[str, TensorType]) -> Host:
 def registration(op: Operator) -> list[str]:
     """Python: the operator's schema, its implementation, its shapes, its gradient."""
     lines = _defined(op.forward, op.step.name)
-    if op.backward is None:
+    if op.step.wanted and op.step.is_copy:
+        return [*lines, *_passed_on(op.step)]
+    if not op.step.wanted:
         return lines
-    return [*lines, *_defined(op.backward, f"{op.step.name}_backward"), *_autograd(op.step, op.backward)]
+    backward = _defined(op.backward, f"{op.step.name}_backward") if op.backward else []
+    return [*lines, *backward, *_autograd(op)]
 
 
 def _defined(host: Host, name: str) -> list[str]:
@@ -84,30 +92,44 @@ def _returned(values: list[str]) -> list[str]:
     return ["    return (", *(f"        {value}," for value in values), "    )"]
 
 
-def _autograd(step: Fused, backward: Host) -> list[str]:
-    kept = [name for name in backward.takes if name != f"grad_{step.result}"]
+def _passed_on(step: Fused) -> list[str]:
+    """The gradient of a copy is taken as it lies, as with PyTorch's own `contiguous`."""
+    return [
+        f"def {step.name}_gradients(ctx, grad_{step.result}):",
+        f"    return grad_{step.result}",
+        "",
+        "",
+        f'torch.library.register_autograd(f"{{library.ns}}::{step.name}", {step.name}_gradients, lib=library)',
+        "",
+        "",
+    ]
+
+
+def _autograd(op: Operator) -> list[str]:
+    step, made = op.step, list(op.backward.makes) if op.backward else []
+    kept = [name for name in op.backward.takes if name != f"grad_{step.result}"] if op.backward else []
     inputs = [name for name in kept if name in step.reads]
     saved = [name for name in kept if name in step.saved]
-    outputs = (step.result, *step.saved)
+    outputs = (step.result, *step.saved, *step.updates)
     lines = [f"def {step.name}_keeps(ctx, inputs, output):"]
     if inputs:
         lines.append(f"    {_unpacked(step.reads, inputs)} = inputs")
     if saved:
         lines.append(f"    {_unpacked(outputs, saved)} = output")
-    if step.saved:
-        first = len(outputs) - len(step.saved)
-        lines.append(f"    ctx.mark_non_differentiable(*output[{first}:])")
+    if outputs[1:]:
+        lines.append("    ctx.mark_non_differentiable(*output[1:])")
     lines.append(f"    ctx.save_for_backward({', '.join((*inputs, *saved))})")
     gradient = f"grad_{step.result}"
-    rest = ", *_" if step.saved else ""
+    rest = ", *_" if outputs[1:] else ""
     lines += ["", "", f"def {step.name}_gradients(ctx, {gradient}{rest}):"]
     given = f"{gradient}, *ctx.saved_tensors" if kept else gradient
     call = f"operators.{step.name}_backward({given})"
-    gradients = [_gradient(step, name) for name in step.reads]
-    if gradients == list(backward.makes):
+    gradients = [_gradient(op, name) for name in step.reads]
+    if gradients == made:
         lines.append(f"    return {call}")
     else:
-        lines += [f"    {', '.join(backward.makes)} = {call}", f"    return {', '.join(gradients)}"]
+        lines += [f"    {', '.join(made)} = {call}"] if made else []
+        lines.append(f"    return {', '.join(gradients)}")
     lines += [
         "",
         "",
@@ -128,10 +150,15 @@ def _unpacked(all_: tuple[str, ...], wanted: list[str]) -> str:
     return ", ".join(names) + ("," if len(names) == 1 else "")
 
 
-def _gradient(step: Fused, tensor: str) -> str:
-    """The gradient of a tensor: of all operands that read it."""
+def _gradient(op: Operator, tensor: str) -> str:
+    """The gradient of a tensor: of all operands that read it. That it is 0 everywhere takes no kernel."""
+    step, made = op.step, op.backward.makes if op.backward else {}
     names = [f"grad_{name}" for name in step.wanted if step.operands[name] == tensor]
-    return " + ".join(names) or "None"
+    if not names:
+        return "None"
+    type_ = op.forward.takes[tensor]
+    zero = f"grad_{step.result}.new_zeros({_tuple(type_.shape)}, dtype=torch.{type_.dtype})"
+    return " + ".join(name for name in names if name in made) or zero
 
 
 def _tuple(numbers: tuple[int, ...]) -> str:

@@ -82,16 +82,16 @@ def load(
 
 def faults() -> tuple[Fault, ...]:
     """What kernels did wrong since the last `forget()`, each fault once; kernels that never ran are among them."""
-    from crucible.emulator import extension
+    from crucible.emulator import session
 
-    return extension.start().faults()
+    return session.start().faults()
 
 
 def forget() -> None:
     """Starts a new count of faults."""
-    from crucible.emulator import extension
+    from crucible.emulator import session
 
-    extension.start().forget()
+    session.start().forget()
 
 
 def gpu(name: str) -> None:
@@ -99,10 +99,10 @@ def gpu(name: str) -> None:
 
     Raises DeviceError for a name that `crucible.gpus` does not have.
     """
-    from crucible.emulator import extension
+    from crucible.emulator import session
     from crucible.gpus import known_gpu
 
-    extension.start().pretend(known_gpu(name))
+    session.start().pretend(known_gpu(name))
 
 
 @contextmanager
@@ -111,9 +111,9 @@ def schedule(order: str, seed: int = 1) -> Iterator[None]:
 
     A race matters where an order changes the output.
     """
-    from crucible.emulator import extension
+    from crucible.emulator import session
 
-    emulator = extension.start()
+    emulator = session.start()
     emulator.schedule(order, seed)
     try:
         yield
@@ -128,7 +128,7 @@ def trace() -> Iterator[Seen]:
     `seen.launches` and `seen.lines` are there when the block is left. Not for extensions with `checked=False`,
     and not one trace inside of another.
     """
-    from crucible.emulator import extension
+    from crucible.emulator import session
 
-    with extension.start().trace() as seen:
+    with session.start().trace() as seen:
         yield seen

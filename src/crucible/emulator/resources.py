@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from crucible.emulator import toolchain
-from crucible.emulator.extension import Configuration, Emulator
 from crucible.emulator.nvcc import Compiled, Nvcc, demangled, name_and_parameters
+from crucible.emulator.session import Configuration, Emulator
 from crucible.emulator.tokens import split, tokenize
 
 # What the emulator's headers call these types, and CUDA's names for them.
@@ -54,7 +54,7 @@ class Resources:
 
         Afterwards the runtime's attribute and occupancy calls know them, and launches are held to their registers.
         """
-        loaded = self.emulator.loaded[extension]
+        loaded = self.emulator.sources.loaded[extension]
         symbols = _kernel_symbols(extension, {kernel.name for kernel in loaded.kernels})
         templates = {kernel.name for kernel in loaded.kernels if kernel.template >= 0}
         instances = [name for name in symbols if _last(name) in templates and not _NOT_IN_SOURCE.search(name)]

@@ -16,6 +16,19 @@ def expanded(value: Lazy, shape: Sequence[int]) -> Lazy:
     return joined((value, extent))[0]
 
 
+def plain(value: Lazy) -> Lazy:
+    """The value over a space that is its own shape. Raises CannotJoin where a dim is made up of several."""
+    common = expanded(value, value.shape)
+    if any(len(group) > 1 for group in common.dims):
+        raise CannotJoin
+    at = [group[0] if group else None for group in common.dims]
+    if not common.columns <= set(at):
+        raise CannotJoin
+    columns = frozenset(place for place, d in enumerate(at) if d in common.columns)
+    operands = tuple(replace(o, strides=tuple(0 if d is None else o.strides[d] for d in at)) for o in common.operands)
+    return replace(common, space=value.shape, dims=whole(value.shape), operands=operands, columns=columns)
+
+
 def joined(values: Sequence[Lazy]) -> tuple[Lazy, ...]:
     """The values over one space and of one shape. Raises CannotJoin where one of them must be computed first: two
     different reductions or pools, or dims that were made up in other ways."""
@@ -37,10 +50,12 @@ def merged(values: Sequence[Lazy], expr: Expr, dtype: str) -> Lazy:
     """A value computed from joined ones."""
     operands = {operand.name: operand for value in values for operand in value.operands}
     reductions = {reduction.name: reduction for value in values for reduction in value.reductions}
+    updates = {update.name: update for value in values for update in value.updates}
     return replace(
-        next((value for value in values if value.pooling is not None), values[0]),
+        next((value for value in values if value.base is not None), values[0]),
         operands=tuple(operands.values()),
         reductions=tuple(reductions.values()),
+        updates=tuple(updates.values()),
         tensors={name: held for value in values for name, held in value.tensors.items()},
         expr=expr,
         dtype=dtype,
@@ -99,7 +114,7 @@ def _along(strides: Shape, rank: int, places: Mapping[int, int]) -> Shape:
 def _in_one_context(found: Sequence[Lazy], before: Sequence[Lazy], places: Sequence[Mapping[int, int]]) -> list[Lazy]:
     """All with the columns of those that have any, and one pool at most."""
     columns = {value.columns for value in found if value.reductions}
-    pools = {id(value.pooling) for value in found if value.pooling is not None}
+    pools = {id(value.base) for value in found if value.base is not None}
     if len(columns) > 1 or len(pools) > 1 or (columns and pools):
         raise CannotJoin
     common = columns.pop() if columns else frozenset[int]()
@@ -135,5 +150,9 @@ def _with_name(value: Lazy, operand: Operand, name: str) -> Lazy:
         operands=tuple(replace(o, name=name) if o is operand else o for o in value.operands),
         tensors=tensors,
         reductions=tuple(replace(r, expr=substitute(r.expr, new)) for r in value.reductions),
+        updates=tuple(
+            replace(u, buffer=name if u.buffer == operand.name else u.buffer, expr=substitute(u.expr, new))
+            for u in value.updates
+        ),
         expr=substitute(value.expr, new),
     )

@@ -11,7 +11,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from crucible.write.convolution.correlation import Correlation
 from crucible.write.expression import Expr, tensor
+from crucible.write.interval import Interval
 from crucible.write.pool import Window
 from crucible.write.program import Operand, Reduction
 
@@ -41,6 +43,44 @@ class Pooling:
     count_include_pad: bool
     divisor: int | None
 
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """For each operand the tensor in memory that it reads."""
+        return self.before.tensors
+
+
+@dataclass(frozen=True)
+class Convolving:
+    """A convolution that a lazy value is computed from."""
+
+    name: str
+    """Of the operand that stands for its product."""
+    correlation: Correlation
+    source: Lazy
+    """A tensor in memory."""
+    weight: Lazy
+    """A tensor in memory, contiguous."""
+    exact: bool = False
+    """As in `Convolution`."""
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """For each operand the tensor in memory that it reads."""
+        return {**self.source.tensors, **self.weight.tensors}
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a buffer is to hold after the call: a number for each row, which the kernel gives that computes the value
+    first."""
+
+    name: str
+    """Of the tensor that is copied into the buffer."""
+    buffer: str
+    """The operand that reads what the buffer held; the new value is laid like it."""
+    expr: Expr
+    """Of reductions and of operands that a row shares."""
+
 
 @dataclass(frozen=True)
 class Lazy:
@@ -61,7 +101,10 @@ class Lazy:
     reductions: tuple[Reduction, ...] = ()
     per_row: bool = False
     """Whether it has one element for each row: columns then count as dims of size 1."""
-    pooling: Pooling | None = None
+    base: Pooling | Convolving | None = None
+    """What it starts from, where that is not a tensor in memory."""
+    updates: tuple[Update, ...] = ()
+    """Of buffers, which come with its reductions."""
 
     @property
     def shape(self) -> Shape:
@@ -72,10 +115,10 @@ class Lazy:
         return not (self.per_row and dim in self.columns)
 
 
-def leaf(name: str, shape: Sequence[int], strides: Sequence[int], dtype: str) -> Lazy:
-    """A tensor in memory."""
+def leaf(name: str, shape: Sequence[int], strides: Sequence[int], dtype: str, bounds: Interval | None = None) -> Lazy:
+    """A tensor in memory, whose elements are known to lie within `bounds`."""
     laid = tuple(0 if n == 1 else s for n, s in zip(shape, strides, strict=True))
-    operand = Operand(name, dtype, laid)
+    operand = Operand(name, dtype, laid, bounds=bounds)
     dims = whole(shape)
     return Lazy(tuple(shape), dims, (operand,), tensor(name, dtype), dtype, {name: name})
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
+from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType
-from crucible.plan import pools, rules
+from crucible.plan import bases, convolutions, layouts, rules
 from crucible.plan.join import combined
-from crucible.plan.lazy import CannotJoin, Lazy, leaf, reshaped
+from crucible.plan.lazy import CannotJoin, Lazy, Pooling, leaf, reshaped
 from crucible.plan.settle import Settled, layout_like, settled
 from crucible.plan.steps import Call, Fused, Plan, Step
 from crucible.write.adjoint import adjoint, saving
+from crucible.write.convolution.fused import Convolution
+from crucible.write.interval import Interval
 from crucible.write.pool import Pool
 from crucible.write.pooling.backward import useful
 from crucible.write.pooling.forward import saved as keepable
 from crucible.write.program import Program, Result, contiguous
+from crucible.write.ranges import interval
 from crucible.write.tidy import without_idle_maxima
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
@@ -27,29 +31,42 @@ LONGEST_NAME = 60
 """Of an operator, in characters."""
 
 
-def fuse(graph: Graph) -> Plan:
-    """Chooses what shares a kernel. An operation that nothing here covers stays a call of PyTorch."""
-    work = _Planner(graph)
+def fuse(graph: Graph, *, tf32: bool = True, gpu: Gpu = H200) -> Plan:
+    """Chooses what shares a kernel. An operation that nothing here covers stays a call of PyTorch. Convolutions of
+    float32 tensors whose operands may not be rounded to TF32 take three products of TF32 for each. Shared memory and
+    multiprocessors are those of `gpu`."""
+    work = _Planner(graph, tf32, gpu)
     for operation in graph.operations:
         work.add(operation)
     for name in (*graph.outputs, *(mutation.value for mutation in graph.mutations)):
         work.in_memory(name)
-    return Plan(graph, tuple(work.steps), work.types)
+    work.update(graph.operations)
+    return Plan(graph, tuple(work.steps), work.types, gpu)
 
 
 class _Planner:
     """Steps so far, and what is still waiting."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, tf32: bool, gpu: Gpu) -> None:
         self.graph = graph
+        self.tf32 = tf32
+        self.gpu = gpu
         self.steps: list[Step] = []
         outside = [*graph.inputs, *(p.value for p in graph.parameters), *(c.value for c in graph.constants)]
-        self.types: dict[str, TensorType] = {value.name: _dense(value.tensor) for value in outside}
+        self.types: dict[str, TensorType] = {value.name: layouts.dense(value.tensor) for value in outside}
         self.waiting: dict[str, Lazy] = {}
         self.covers: dict[str, tuple[str, ...]] = {}
         self.differentiable = {value.name for value in graph.inputs if value.tensor.is_floating}
         self.differentiable |= {p.value.name for p in graph.parameters if p.trainable}
         self.taken = set(graph.values)
+        self.bounds: dict[str, Interval] = {}
+        """Where elements of tensors in memory are known to lie."""
+        self.channels_last = layouts.channels_last_convolutions(graph, self._joins_kernels)
+        self.relaid: set[str] = set()
+        """Tensors in memory that lie otherwise than PyTorch would lay them, since a convolution runs channels-last."""
+        self.copies: dict[tuple[str, tuple[int, ...]], str] = {}
+        self.updated: set[str] = set()
+        """Updates of buffers that a step gives."""
 
     # what the rules ask for
 
@@ -57,7 +74,7 @@ class _Planner:
         """A value as it waits, or as it lies in memory."""
         if name not in self.waiting:
             type_ = self.types[name]
-            self.waiting[name] = leaf(name, type_.shape, type_.strides, type_.dtype)
+            self.waiting[name] = leaf(name, type_.shape, type_.strides, type_.dtype, self.bounds.get(name))
         return self.waiting[name]
 
     def new_name(self, wanted: str) -> str:
@@ -73,6 +90,7 @@ class _Planner:
 
     def add(self, operation: Operation) -> None:
         """Takes an operation in: as a lazy value where a rule covers it, else as a call."""
+        self.update(each for each in self.graph.operations if {*each.mutates} & {*operation.mutates})
         if self._is_for_kernels(operation):
             for attempt in (operation.inputs, ()):
                 try:
@@ -81,8 +99,8 @@ class _Planner:
                     for name in attempt:  # what does not join is computed first, then they are plain tensors
                         self.in_memory(name)
                     continue
-                if found is not None:
-                    self._wait(operation, found)
+                if found is not None and convolutions.is_feasible(found, self.gpu):
+                    self._wait(operation, found if self.tf32 else convolutions.exact(found))
                     return
                 break
         self._call(operation)
@@ -94,7 +112,7 @@ class _Planner:
         makes = unread and operation.outputs[0].tensor.dtype in (*FLOATS, "bool")
         dtypes = {v.dtype for v in (*values, operation.outputs[0].tensor)} - {"bool"}
         alike = dtypes <= set(FLOATS) and ("float64" not in dtypes or len(dtypes) == 1)  # one precision a kernel
-        return makes and alike and not operation.mutates and all(v.elements for v in values)
+        return makes and alike and all(v.elements for v in values)
 
     def _wait(self, operation: Operation, value: Lazy) -> None:
         name, type_ = operation.outputs[0].name, operation.outputs[0].tensor
@@ -106,14 +124,37 @@ class _Planner:
 
     def _call(self, operation: Operation) -> None:
         call, bias = self._without_bias(operation)
-        for name in call.inputs:
-            self.in_memory(name)
+        turned = operation.name in self.channels_last
+        call = self._channels_last(call) if turned else self._as_in_eager(call)
         if any(name in self.differentiable for name in call.inputs) and call.kind != "detach":
             self.differentiable |= {output.name for output in call.outputs if output.tensor.is_floating}
-        self.types |= {output.name: _dense(output.tensor) for output in call.outputs}
-        self.steps.append(Call(call, tuple(output.name for output in call.outputs), rules.why_called(operation)))
+        self.types |= {output.name: layouts.dense(output.tensor) for output in call.outputs}
+        self.steps.append(
+            Call(call, tuple(output.name for output in call.outputs), rules.why_called(operation, turned))
+        )
         if bias is not None:
             self._wait(operation, self._biased(operation, call.output.name, bias))
+
+    def _channels_last(self, call: Operation) -> Operation:
+        """A convolution over tensors in that order. Its weight follows its input: PyTorch sees to that."""
+        given, *rest = call.inputs
+        for name in rest:
+            self.in_memory(name)
+        laid = self.in_layout(given, layouts.channels_last(self.graph.values[given].tensor.shape))
+        made = call.output
+        type_ = replace(made.tensor, strides=layouts.channels_last(made.tensor.shape))
+        self.relaid.add(made.name)
+        return replace(layouts.renamed(call, {given: laid}), outputs=(replace(made, tensor=type_),))
+
+    def _as_in_eager(self, call: Operation) -> Operation:
+        """A call over tensors that lie as PyTorch would lay them, so that what it makes does too."""
+        names = {}
+        for name in call.inputs:
+            if self._is_relaid(name):
+                names[name] = self.in_layout(name, self._eager_strides(name))
+            else:
+                self.in_memory(name)
+        return layouts.renamed(call, names)
 
     def _biased(self, operation: Operation, product: str, bias: str) -> Lazy:
         shape = operation.output.tensor.shape
@@ -134,23 +175,77 @@ class _Planner:
     def _is_followed(self, operation: Operation) -> bool:
         name = operation.output.name
         readers = self.graph.readers(name)
-        fits = all(rules.is_fusable(reader.kind) and self._is_for_kernels(reader) for reader in readers)
-        return bool(readers) and fits and name not in self.graph.outputs
+        return bool(readers) and all(map(self._joins_kernels, readers)) and name not in self.graph.outputs
+
+    def _joins_kernels(self, operation: Operation) -> bool:
+        return rules.is_fusable(operation.kind) and self._is_for_kernels(operation)
 
     # tensors
 
-    def in_memory(self, name: str) -> None:
-        """Computes a value, if it waits."""
+    def update(self, operations: Iterable[Operation]) -> None:
+        """Computes what still waits to change a buffer."""
+        for operation in operations:
+            value = self.waiting.get(operation.outputs[0].name)
+            if operation.mutates and value is not None and not {u.name for u in value.updates} <= self.updated:
+                self.in_memory(operation.outputs[0].name)
+
+    def in_memory(self, name: str, strides: Sequence[int] | None = None) -> None:
+        """Computes a value, if it waits; laid like what it reads, unless other strides are given."""
         value = self.waiting.get(name)
         if name in self.types or value is None:
             return
         producer = self.graph.producers[name]
-        if value.dtype not in FLOATS or _is_view(value):
+        if value.dtype not in FLOATS or (_is_view(value) and strides is None):
             self._recall(producer)
             return
-        if value.pooling is not None and not pools.fits(value):
-            value = self._without_pool(name, value)
-        self._settle(name, value)
+        if strides is None and name in self.graph.outputs and self._is_relaid(name):
+            strides = self._eager_strides(name)
+        if value.base is not None and not bases.fits(value):
+            if self._restarted(name, value):
+                self.in_memory(name, strides)
+                return
+            value = self._without_base(name, value)
+        self._settle(name, value, strides)
+
+    def in_layout(self, name: str, strides: tuple[int, ...]) -> str:
+        """A tensor in memory that holds a value in this layout: the value's own, or else a copy."""
+        as_it_is = name in self.graph.outputs or layouts.same(
+            self.lazy(name).shape, layout_like(self.lazy(name)), strides
+        )
+        self.in_memory(name, None if as_it_is else strides)
+        type_ = self.types[name]
+        if layouts.same(type_.shape, type_.strides, strides):
+            return name
+        if (name, strides) not in self.copies:
+            self.copies[name, strides] = self._copied(name, strides)
+        return self.copies[name, strides]
+
+    def _copied(self, name: str, strides: tuple[int, ...]) -> str:
+        """Lays a tensor in another way. Its gradient is that of the copy, laid as it comes, as with `contiguous`."""
+        order = "contiguous" if strides == contiguous(self.types[name].shape) else "channels_last"
+        made = self.new_name(f"{name}_{order}")
+        found = settled(self.lazy(name), made, strides)
+        type_ = replace(self.types[name], strides=strides)
+        compute = replace(found.compute, name=f"{made}_kernel")
+        wanted = (name,) if name in self.differentiable else ()
+        self.differentiable |= {made for _ in wanted}
+        self.types[made] = type_
+        self.steps.append(Fused(made, (), compute, found.tensors, made, type_, {}, None, wanted))
+        return made
+
+    def _is_relaid(self, name: str) -> bool:
+        """Whether a value lies, or would lie, in another order than in eager PyTorch."""
+        if name in self.types:
+            return name in self.relaid
+        value = self.waiting.get(name)
+        return value is not None and self._reads_relaid(value)
+
+    def _reads_relaid(self, value: Lazy) -> bool:
+        before = () if value.base is None else value.base.tensors.values()
+        return not self.relaid.isdisjoint((*value.tensors.values(), *before))
+
+    def _eager_strides(self, name: str) -> tuple[int, ...]:
+        return layouts.dense(self.graph.values[name].tensor).strides
 
     def _recall(self, operation: Operation) -> None:
         """Leaves to PyTorch what was to join a kernel: views of tensors in memory, conditions."""
@@ -159,44 +254,72 @@ class _Planner:
         del self.waiting[operation.outputs[0].name]
         self._call(operation)
 
-    def _without_pool(self, name: str, value: Lazy) -> Lazy:
-        """Computes the pool, where what follows goes over its value in another way."""
-        assert value.pooling is not None
-        pooled = value.pooling.name
-        self.covers[pooled] = self.covers[name]
-        self.waiting[pooled] = pools.alone(value)
-        self._settle(pooled, self.waiting[pooled])
-        return replace(value, pooling=None)
+    def _restarted(self, name: str, value: Lazy) -> bool:
+        """Where what follows goes over the value in another way, as a reshape that splits channels does: computes what
+        it follows, and takes the operation in anew. Whether that is possible."""
+        producer = self.graph.producers.get(name)
+        before = [n for n in producer.inputs if n in self.waiting and n not in self.types] if producer else []
+        before = [n for n in before if self.waiting[n].base is value.base and bases.fits(self.waiting[n])]
+        if producer is None or not before:
+            return False
+        for each in before:
+            self.in_memory(each)
+        del self.waiting[name]
+        self.covers[name] = ()
+        self.add(producer)
+        return True
 
-    def _settle(self, name: str, value: Lazy) -> None:
-        strides = layout_like(value)
-        made = pools.settled(value, name) if value.pooling is not None else settled(value, name, strides)
+    def _without_base(self, name: str, value: Lazy) -> Lazy:
+        """Computes the pool or convolution, where what follows goes over its value in another way."""
+        assert value.base is not None
+        base = value.base.name
+        self.covers[base] = self.covers[name]
+        self.waiting[base] = bases.alone(value)
+        self._settle(base, self.waiting[base], None)
+        return replace(value, base=None)
+
+    def _settle(self, name: str, value: Lazy, strides: Sequence[int] | None) -> None:
+        value = _without_updates(value, self.updated)
+        write = bases.settled if value.base is not None else settled
+        made = write(value, name, strides or layout_like(value))
+        if value.dtype == "float32" and not value.reductions:
+            known = {o.name: o.bounds for o in value.operands if o.bounds is not None}
+            self.bounds[name] = interval(value.expr, known)
         self.types[name] = TensorType(made.shape, made.strides, value.dtype)
+        if self._reads_relaid(value):
+            self.relaid.add(name)
+        self.updated |= made.updates.keys()
         self.steps.append(self._fused(name, made))
         del self.waiting[name]
         self.covers[name] = ()  # what follows starts from memory
 
     def _fused(self, name: str, made: Settled) -> Fused:
-        wanted = tuple(o for o, held in made.tensors.items() if held in self.differentiable)
-        covers, type_ = self.covers[name], self.types[name]
-        operator = self._operator(covers)
-        compute = replace(made.compute, name=f"{operator}_kernel")
+        wanted = tuple(o for o, held in made.tensors.items() if held in self.differentiable and o not in made.constant)
+        covers = self.covers[name]
+        operator = self._operator(covers, isinstance(made.compute, Convolution))
+        compute, rows = replace(made.compute, name=f"{operator}_kernel"), made.statistics
+        rows = rows and replace(rows, name=f"{operator}_statistics")
+        saved = {r.name: _flat(rows, r) for r in rows.results if r.name not in made.updates} if rows else {}
+        step = Fused(operator, covers, compute, made.tensors, name, self.types[name], saved, None, wanted,
+                     statistics=rows, updates=made.updates)  # fmt: skip
         if not wanted:
-            return Fused(operator, covers, compute, made.tensors, name, type_, {}, None, ())
+            return step
         self.differentiable.add(name)
+        if isinstance(compute, Convolution):
+            return step
         if isinstance(compute, Pool):
             kept = useful(compute, wanted, f"grad_{name}")
-            saved = {r.name: _flat(compute, r) for r in keepable(compute) if r.name in kept}
-            return Fused(operator, covers, compute, made.tensors, name, type_, saved, None, wanted)
+            saved |= {r.name: _flat(compute, r) for r in keepable(compute) if r.name in kept}
+            return replace(step, saved=saved)
         compute, notes = without_idle_maxima(compute)
         compute, backward = _with_backward(compute, wanted)
-        saved = {r.name: _flat(compute, r) for r in compute.results[1:]}
+        saved = {r.name: _flat(compute, r) for r in compute.results[1:] if r.name not in made.updates}
         backward = replace(backward, name=f"{operator}_backward")
-        return Fused(operator, covers, compute, made.tensors, name, type_, saved, backward, wanted, notes)
+        return replace(step, compute=compute, saved=saved, backward=backward, notes=notes)
 
-    def _operator(self, covers: Sequence[str]) -> str:
+    def _operator(self, covers: Sequence[str], convolves: bool) -> str:
         kinds = [self.graph.producers[name].kind for name in covers if name in self.graph.producers]
-        words = "_".join(dict.fromkeys(rules.noun(kind) for kind in kinds if not rules.is_view(kind)))
+        words = "_".join(dict.fromkeys(rules.noun(kind, convolves) for kind in kinds if not rules.is_view(kind)))
         wanted = re.sub(r"_+", "_", words)[:LONGEST_NAME].strip("_") or "copy"
         taken = [step.name for step in self.steps if isinstance(step, Fused)]
         return next(name for n in count(1) if (name := wanted if n == 1 else f"{wanted}_{n}") not in taken)
@@ -218,17 +341,14 @@ def _flat(compute: Program | Pool, result: Result) -> TensorType:
     return TensorType((math.prod(shape),), (1,), result.dtype)
 
 
+def _without_updates(value: Lazy, done: Container[str]) -> Lazy:
+    """Each update is made once, however many kernels compute the value."""
+    base = value.base
+    if isinstance(base, Pooling):
+        base = replace(base, before=_without_updates(base.before, done))
+    return replace(value, base=base, updates=tuple(u for u in value.updates if u.name not in done))
+
+
 def _is_view(value: Lazy) -> bool:
     """Whether the value is a tensor in memory, seen in another way."""
-    return value.expr.kind == "tensor" and not value.reductions and value.pooling is None
-
-
-def _dense(type_: TensorType) -> TensorType:
-    """The layout in which kernels read it: its own where elements lie side by side, else PyTorch's usual one."""
-    order = sorted((d for d, n in enumerate(type_.shape) if n > 1), key=lambda d: -type_.strides[d])
-    step = 1
-    for d in reversed(order):
-        if type_.strides[d] != step:
-            return replace(type_, strides=contiguous(type_.shape))
-        step *= type_.shape[d]
-    return type_
+    return value.expr.kind == "tensor" and not value.reductions and value.base is None

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crucible.graph import Operation
-from crucible.plan.join import expanded
+from crucible.plan.join import plain
 from crucible.plan.lazy import CannotJoin, Lazy, Pooling, whole
 from crucible.plan.reductions import Names, mean
-from crucible.plan.settle import Settled, is_shared, layout_like
-from crucible.write.expression import substitute, tensor
+from crucible.plan.settle import Settled, read, updated
+from crucible.plan.statistics import apart
+from crucible.write.expression import tensor
 from crucible.write.pool import POOLED, Pool, Window
 from crucible.write.program import Operand, Result, contiguous
 
@@ -66,49 +66,32 @@ def _pooled(
     include: bool,
     divisor: int | None,
 ) -> Lazy:
-    """The pool's value, with the operand `<name>` that stands for it."""
-    if value.reductions or value.pooling is not None:
+    """The pool's value, with the operand `<name>` that stands for it. Reductions before it are taken along where all
+    elements of a window share them."""
+    if value.per_row or value.base is not None:
         raise CannotJoin
-    before = _plain(value)
+    before = plain(value)
+    spatial = range(len(before.space) - len(windows), len(before.space))
+    if before.reductions and not before.columns >= {d for d in spatial if before.space[d] > 1}:
+        raise CannotJoin
     name, shape = names(f"{operation.name}_{POOLED}"), operation.outputs[0].tensor.shape
     operand = Operand(name, value.dtype, contiguous(shape))
     pooling = Pooling(name, kind, before, windows, include, divisor)
     expr = tensor(name, value.dtype)
-    return Lazy(tuple(shape), whole(shape), (operand,), expr, value.dtype, {name: name}, pooling=pooling)
+    return Lazy(tuple(shape), whole(shape), (operand,), expr, value.dtype, {name: name}, base=pooling)
 
 
-def _plain(value: Lazy) -> Lazy:
-    """The value over a space that is its own shape. Raises CannotJoin where a dim is made up of several."""
-    common = expanded(value, value.shape)
-    if any(len(group) > 1 for group in common.dims):
-        raise CannotJoin
-    at = [group[0] if group else None for group in common.dims]
-    operands = tuple(replace(o, strides=tuple(0 if d is None else o.strides[d] for d in at)) for o in common.operands)
-    return replace(common, space=value.shape, dims=whole(value.shape), operands=operands)
-
-
-def fits(value: Lazy) -> bool:
-    """Whether the chain after a pool goes over the pool's own output."""
-    try:
-        return value.pooling is not None and _plain(value).shape == _output_shape(value.pooling)
-    except CannotJoin:
-        return False
-
-
-def _output_shape(pooling: Pooling) -> tuple[int, ...]:
+def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
+    """The pool with its chains that writes the value to a tensor `name` laid as `strides` say."""
+    pooling, after = value.base, plain(value)
+    assert isinstance(pooling, Pooling)
     outer = pooling.before.shape[: -len(pooling.windows)]
-    return (*outer, *(window.outputs for window in pooling.windows))
-
-
-def settled(value: Lazy, name: str) -> Settled:
-    """The pool with its chains that writes the value to a tensor `name`."""
-    pooling, after = value.pooling, _plain(value)
-    assert pooling is not None
-    outer = pooling.before.shape[: -len(pooling.windows)]
-    strides = layout_like(value)
-    before, operands = _read(pooling.before)
-    expr, rest = _read(after, {pooling.name: tensor(POOLED)})
-    operands_after = tuple(o for o in rest if o.name != pooling.name)
+    precision = "float64" if value.dtype == "float64" else "float32"
+    inner, program = pooling.before, None
+    if inner.reductions:
+        inner, program = apart(inner, name, precision)
+    before, operands = read(inner, {})
+    expr, rest = read(after, {o.leaf: tensor(POOLED) for o in after.operands if o.name == pooling.name})
     pool = Pool(
         name,
         pooling.kind,
@@ -116,31 +99,17 @@ def settled(value: Lazy, name: str) -> Settled:
         pooling.windows,
         operands,
         before,
-        operands_after,
-        Result(name, value.dtype, strides, expr),
+        rest,
+        Result(name, value.dtype, tuple(strides), expr),
         pooling.count_include_pad,
         pooling.divisor,
-        "float64" if value.dtype == "float64" else "float32",
+        precision,
     )
-    tensors = {**pooling.before.tensors, **{n: held for n, held in after.tensors.items() if n != pooling.name}}
-    return Settled(pool, tensors, value.shape, strides)
-
-
-def _read(value: Lazy, also: Mapping[str, Any] | None = None) -> tuple[Any, tuple[Operand, ...]]:
-    """The expression and its operands, those of fewer elements marked as shared."""
-    operands = tuple(replace(o, shared=is_shared(o, value.space)) for o in value.operands)
-    reads = {old.leaf: new.leaf for old, new in zip(value.operands, operands, strict=True)}
-    reads |= {o.leaf: (also or {})[o.name] for o in value.operands if o.name in (also or {})}
-    return substitute(value.expr, reads), operands
-
-
-def alone(value: Lazy) -> Lazy:
-    """The pool without the chain after it."""
-    assert value.pooling is not None
-    shape = _output_shape(value.pooling)
-    operand = next(o for o in value.operands if o.name == value.pooling.name)
-    laid = Operand(operand.name, operand.dtype, contiguous(shape))
-    return Lazy(shape, whole(shape), (laid,), laid.leaf, operand.dtype, {laid.name: laid.name}, pooling=value.pooling)
+    found = [*pool.operands, *pool.after_operands, *(program.operands if program else ())]
+    held = {**pooling.before.tensors, **after.tensors}
+    tensors = {operand.name: held[operand.name] for operand in found if operand.name in held}
+    constants = frozenset(operand.name for operand in found if operand.constant)
+    return Settled(pool, tensors, value.shape, tuple(strides), program, updated(pooling.before), constants)
 
 
 RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {

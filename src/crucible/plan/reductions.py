@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from crucible.plan.join import combined
 from crucible.plan.lazy import CannotJoin, Lazy
-from crucible.write.program import Reduction
+from crucible.write.expression import inputs, substitute, tensor
+from crucible.write.program import Operand, Reduction
 
 Names = Callable[[str], str]
 """Gives a name that no value has, from the one that is wanted."""
@@ -26,7 +27,7 @@ def reduced(
     """A sum or maximum over dims, which stay as dims of size 1. Raises CannotJoin where the value was reduced over
     others before."""
     columns = frozenset(d for dim in dims for d in value.dims[dim])
-    if value.pooling is not None or value.per_row or (value.reductions and value.columns != columns) or not columns:
+    if value.base is not None or value.per_row or (value.reductions and value.columns != columns) or not columns:
         raise CannotJoin
     reduction = Reduction(name, kind, value.expr, frozenset(still), constant)
     return replace(value, columns=columns, reductions=(*value.reductions, reduction), expr=reduction.leaf, per_row=True)
@@ -90,6 +91,49 @@ def centered(value: Lazy, dims: Sequence[int], names: Names) -> tuple[Lazy, Lazy
     squares = combined(lambda x: x.square(), less)
     still = [reduction.name for reduction in average.reductions]
     return less, reduced(squares, dims, "sum", names("squares"), still=still)
+
+
+def first(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
+    """The first element over dims, in the stead of all of them, and without a gradient. Raises CannotJoin where the
+    value has reductions, which another element cannot be read of."""
+    if value.reductions or value.base is not None:
+        raise CannotJoin
+    over = {d for dim in dims for d in value.dims[dim]}
+    found = [(o, Operand(names(f"{o.name}_first"), o.dtype, _without(o.strides, over), constant=True))
+             for o in value.operands]  # fmt: skip
+    expr = substitute(value.expr, {o.leaf: tensor(new.name, new.dtype) for o, new in found})
+    tensors = {new.name: value.tensors[o.name] for o, new in found}
+    return replace(value, operands=tuple(new for _, new in found), expr=expr, tensors=tensors)
+
+
+def without_shifts(value: Lazy, dims: Sequence[int]) -> tuple[Lazy, list[Lazy]]:
+    """The value without the terms that are the same all over dims, and those terms."""
+    over = {d for dim in dims for d in value.dims[dim]}
+    known = {o.leaf for o in value.operands if not any(o.strides[d] for d in over)}
+    expr, shifts = value.expr, []
+    while expr.kind == "add":
+        same = [each for each in expr.args if known.issuperset(inputs(each))]
+        if len(same) != 1:
+            break
+        shifts += same
+        (expr,) = (each for each in expr.args if each not in same)
+    return replace(value, expr=expr), [replace(value, expr=shift) for shift in shifts]
+
+
+def _without(strides: Sequence[int], over: set[int]) -> tuple[int, ...]:
+    return tuple(0 if d in over else stride for d, stride in enumerate(strides))
+
+
+def moments(value: Lazy, dims: Sequence[int], names: Names) -> tuple[Lazy, Lazy, Lazy]:
+    """The value less its mean, the mean and the variance (without correction), from sums that one pass takes: of
+    differences to the first element of each row, and of their squares. So a mean that is large against the deviation
+    costs no digits; a first element `t` deviations off the mean costs the variance t^2 roundings."""
+    start, share = first(value, dims, names), 1 / count(value, dims)
+    less = combined(lambda x, s: x - s, value, start)
+    off = combined(lambda t: t * share, reduced(less, dims, "sum", names("total")))
+    squares = reduced(combined(lambda x: x.square(), less), dims, "sum", names("squares"))
+    spread = combined(lambda s, m: (s * share - m.square()).clamp(0.0), squares, off)
+    return combined(lambda x, m: x - m, less, off), combined(lambda s, m: s + m, start, off), spread
 
 
 def variance(value: Lazy, dims: Sequence[int], names: Names, correction: float = 1.0) -> Lazy:

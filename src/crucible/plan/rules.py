@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crucible.graph import Argument, Operation, Ref
-from crucible.plan import norms, pools, reductions
+from crucible.plan import convolutions, norms, pools, reductions
 from crucible.plan.join import combined, expanded, joined, merged
 from crucible.plan.lazy import Lazy, NotCovered, permuted, reshaped, squeezed, unsqueezed
 from crucible.plan.vocabulary import CONDITIONS, POINTWISE
@@ -32,16 +32,16 @@ def apply(operation: Operation, lazy: Callable[[str], Lazy], names: Names) -> La
 
 def is_fusable(kind: str) -> bool:
     """Whether a rule exists; it may still refuse some arguments."""
-    return kind in POINTWISE or kind in RULES
+    return kind in POINTWISE or (kind in RULES and kind not in BIASED)
 
 
 def is_view(kind: str) -> bool:
     return kind in VIEWS
 
 
-def noun(kind: str) -> str:
-    """What an operator's name says for an operation: of a convolution it has the bias."""
-    return "bias" if kind in BIASED else kind.strip("_")
+def noun(kind: str, convolves: bool) -> str:
+    """What an operator's name says for an operation; of a convolution that PyTorch does it has the bias."""
+    return "bias" if kind in BIASED and not convolves else kind.strip("_")
 
 
 def channel_dim(operation: Operation) -> int:
@@ -51,8 +51,10 @@ def channel_dim(operation: Operation) -> int:
     return rank - 1 - spatial
 
 
-def why_called(operation: Operation) -> str:
+def why_called(operation: Operation, channels_last: bool = False) -> str:
     """Words for the plan."""
+    if channels_last:
+        return "a matrix product, channels-last, since cuDNN's tensor-core kernels would convert to that and back"
     if operation.kind in BIASED or operation.kind in MATRIX_PRODUCTS:
         return "a matrix product"
     return "a view" if operation.kind in VIEWS else "not covered"
@@ -223,9 +225,7 @@ def _instance_norm(operation: Operation, args: Mapping[str, Any], names: Names) 
 
 
 def _batch_norm(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-    if args["training"] or args.get("running_mean") is None:
-        raise NotCovered("batch_norm in training")
-    return norms.with_statistics(args)
+    return norms.with_own_statistics(args, names) if args["training"] else norms.with_statistics(args)
 
 
 RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
@@ -246,5 +246,6 @@ RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
     "instance_norm": _instance_norm,
     "batch_norm": _batch_norm,
     **pools.RULES,
+    **convolutions.RULES,
 }
 """By plain name. A rule raises NotCovered for arguments that it does not cover."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from crucible.plan.lazy import Lazy, Shape
-from crucible.write.expression import substitute
+from crucible.write.convolution.fused import Convolution
+from crucible.write.expression import Expr, substitute
 from crucible.write.pool import Pool
 from crucible.write.program import Operand, Program, Result, contiguous, reads
 
@@ -15,39 +16,60 @@ from crucible.write.program import Operand, Program, Result, contiguous, reads
 class Settled:
     """A program or pool, and the tensor that it makes."""
 
-    compute: Program | Pool
+    compute: Program | Pool | Convolution
     tensors: dict[str, str]
     """For each operand the tensor in memory that it reads."""
     shape: Shape
     strides: Shape
     """Of the result, in PyTorch's sense."""
+    statistics: Program | None = None
+    """What comes before a pool: numbers that rows share, as results that its chain reads."""
+    updates: dict[str, str] = field(default_factory=dict)
+    """For each further result the tensor in memory, a buffer, that it is copied into."""
+    constant: frozenset[str] = frozenset()
+    """Operands that take no gradient."""
 
 
 def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     """The program that writes the value to a tensor `name` of its own, laid as `strides` say (for each dim of its
     shape; dense)."""
-    value = _without_idle(value)
+    value = _without_idle(value, value.expr)
     seen = _laid(value, strides)
     order = sorted(range(len(value.space)), key=lambda d: (d in value.columns, -_weight(value, seen, d)))
-    shape = tuple(value.space[d] for d in order)
+    rows = len(order) - len(value.columns)
+    columns = () if value.per_row else tuple(seen[d] for d in order[rows:])
+    laid = (*(seen[d] for d in order[:rows]), *columns)
+    program = programmed(value, name, order, [Result(name, value.dtype, laid, value.expr)])
+    tensors = {operand.name: value.tensors[operand.name] for operand in program.operands}
+    constants = frozenset(operand.name for operand in program.operands if operand.constant)
+    return Settled(program, tensors, value.shape, tuple(strides), None, updated(value), constants)
+
+
+def updated(value: Lazy) -> dict[str, str]:
+    """The results for its updates, and the buffers that get them."""
+    return {update.name: value.tensors[update.buffer] for update in value.updates}
+
+
+def programmed(value: Lazy, name: str, order: Sequence[int], results: Sequence[Result]) -> Program:
+    """The program over the dims of a value's space in an order that begins with rows, for results that read what the
+    value reads; its updates are further ones."""
+    value = _without_idle(value, *(result.expr for result in results))
     rows = len(order) - len(value.columns)
     operands = tuple(
         replace(o, strides=tuple(o.strides[d] for d in order), shared=is_shared(o, value.space)) for o in value.operands
     )
-    reads = {old.leaf: new.leaf for old, new in zip(value.operands, operands, strict=True)}
-    columns = () if value.per_row else tuple(seen[d] for d in order[rows:])
-    laid = (*(seen[d] for d in order[:rows]), *columns)
-    program = Program(
+    laid = {operand.name: operand for operand in operands}
+    updates = [Result(u.name, laid[u.buffer].dtype, laid[u.buffer].strides[:rows], u.expr) for u in value.updates]
+    leaves = {old.leaf: new.leaf for old, new in zip(value.operands, operands, strict=True)}
+    return Program(
         name,
-        shape,
+        tuple(value.space[d] for d in order),
         rows,
         operands,
-        tuple(replace(r, expr=substitute(r.expr, reads)) for r in value.reductions),
-        (Result(name, value.dtype, laid, substitute(value.expr, reads)),),
+        tuple(replace(r, expr=substitute(r.expr, leaves)) for r in value.reductions),
+        tuple(replace(r, expr=substitute(r.expr, leaves)) for r in (*results, *updates)),
         "float64" if value.dtype == "float64" else "float32",
     )
-    tensors = {operand.name: value.tensors[operand.name] for operand in operands}
-    return Settled(program, tensors, value.shape, tuple(strides))
 
 
 def layout_like(value: Lazy) -> Shape:
@@ -74,9 +96,10 @@ def _real(value: Lazy) -> list[int]:
     return [d for group in value.dims for d in group if value.space[d] != 1]
 
 
-def _without_idle(value: Lazy) -> Lazy:
-    """Without operands that nothing reads any more."""
-    wanted = reads(value.expr).union(*(reads(r.expr) for r in value.reductions))
+def _without_idle(value: Lazy, *exprs: Expr) -> Lazy:
+    """Without operands that neither these nor reductions and updates read any more."""
+    inner = [*(reduction.expr for reduction in value.reductions), *(update.expr for update in value.updates)]
+    wanted = frozenset[str]().union(*map(reads, (*exprs, *inner)))
     return replace(value, operands=tuple(o for o in value.operands if o.name in wanted))
 
 
@@ -97,6 +120,15 @@ def _weight(value: Lazy, seen: dict[int, int], dim: int) -> int:
     if value.is_seen(dim) and seen[dim]:
         return seen[dim]
     return max((o.strides[dim] for o in value.operands), default=0)
+
+
+def read(value: Lazy, also: Mapping[Expr, Expr]) -> tuple[Expr, tuple[Operand, ...]]:
+    """The expression and the operands it reads, those of fewer elements marked as shared; `also` says what else to
+    put in the stead of what."""
+    shared = {o.leaf: replace(o, shared=is_shared(o, value.space)) for o in value.operands}
+    expr = substitute(value.expr, {**{leaf: o.leaf for leaf, o in shared.items()}, **also})
+    wanted = reads(expr)
+    return expr, tuple(operand for operand in shared.values() if operand.name in wanted)
 
 
 def is_shared(operand: Operand, space: Shape) -> bool:

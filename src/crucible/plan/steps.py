@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES, Graph, Operation, TensorType
+from crucible.write.convolution.fused import Convolution
 from crucible.write.pool import Pool
 from crucible.write.program import Operand, Program
 
@@ -35,8 +37,8 @@ class Fused:
     name: str
     """Of the operator."""
     covers: tuple[str, ...]
-    """The operations that it stands for, by their names in the graph."""
-    compute: Program | Pool
+    """The operations that it stands for, by their names in the graph; none for a copy in another layout."""
+    compute: Program | Pool | Convolution
     """Forward; of a program, `saved` are results of it too."""
     operands: Mapping[str, str]
     """For each operand the tensor in memory that it reads."""
@@ -47,11 +49,21 @@ class Fused:
     saved: Mapping[str, TensorType]
     """Further tensors that it makes, for backward alone."""
     backward: Program | None
-    """Gradients of the operands that take one; None where there are none, and of a pool, which has its own."""
+    """Gradients of the operands that take one; None where there are none, of pools and convolutions, which have their
+    own, and of a copy, whose gradient is that of what it copies."""
     wanted: tuple[str, ...]
     """Operands that take a gradient."""
     notes: tuple[str, ...] = ()
     """What was found out about it, in words."""
+    statistics: Program | None = None
+    """What is computed before a pool: reductions, as results that its chain reads."""
+    updates: Mapping[str, str] = field(default_factory=dict)
+    """Further results that are copied into buffers, by the names of both."""
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it only lays a tensor in another way."""
+        return not self.covers
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -60,26 +72,32 @@ class Fused:
 
     @property
     def all_operands(self) -> tuple[Operand, ...]:
-        if isinstance(self.compute, Program):
-            return self.compute.operands
-        return (*self.compute.operands, *self.compute.after_operands)
+        return tuple(operand for operand, _ in self._laid)
 
     @property
     def bytes_moved(self) -> int:
         """Each tensor that it takes read once, and what it makes written once."""
-        first = {self.operands[operand.name]: operand for operand in reversed(self.all_operands)}
+        read: dict[str, int] = {}
+        for operand, space in self._laid:
+            held = self.operands[operand.name]
+            distinct = math.prod(size for size, stride in zip(space, operand.strides, strict=True) if stride)
+            read[held] = max(distinct * ITEM_BYTES[operand.dtype], read.get(held, 0))
         made = self.type.bytes + sum(type_.bytes for type_ in self.saved.values())
-        return sum(map(self._bytes, first.values())) + made
+        return sum(read.values()) + made
 
-    def _bytes(self, operand: Operand) -> int:
-        space = self._space(operand)
-        distinct = math.prod(size for size, stride in zip(space, operand.strides, strict=True) if stride)
-        return distinct * ITEM_BYTES[operand.dtype]
-
-    def _space(self, operand: Operand) -> tuple[int, ...]:
-        if isinstance(self.compute, Program):
-            return self.compute.shape
-        return self.compute.input_shape if operand in self.compute.operands else self.compute.output_shape
+    @property
+    def _laid(self) -> list[tuple[Operand, tuple[int, ...]]]:
+        """The operands that are tensors outside, with the space that each is laid over."""
+        compute = self.compute
+        if isinstance(compute, Program):
+            return [(operand, compute.shape) for operand in compute.operands]
+        if isinstance(compute, Convolution):
+            return [(each, compute.space(each)) for each in (compute.source, compute.weight, *compute.operands)]
+        pairs = [(operand, compute.input_shape) for operand in compute.operands]
+        pairs += [(operand, compute.output_shape) for operand in compute.after_operands]
+        if self.statistics is not None:
+            pairs += [(operand, self.statistics.shape) for operand in self.statistics.operands]
+        return [(operand, space) for operand, space in pairs if operand.name in self.operands]
 
 
 Step: TypeAlias = Call | Fused
@@ -94,3 +112,5 @@ class Plan:
     """In the order of execution."""
     types: Mapping[str, TensorType]
     """Of all tensors in memory, inputs and parameters included, as the steps expect them."""
+    gpu: Gpu
+    """What kernels are laid out for."""

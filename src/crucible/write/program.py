@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from crucible.write.expression import Expr, inputs, name_of, parameter, tensor
+from crucible.write.interval import Interval
 
 KINDS = ("sum", "max")
 
@@ -32,6 +33,10 @@ class Operand:
     """In elements, one for each dim of the space; 0 where elements share."""
     shared: bool = False
     """Whether expressions read it as a `parameter`, not as a `tensor`: many elements share one of its own."""
+    bounds: Interval | None = None
+    """Where its elements are known to lie, by what computed them."""
+    constant: bool = False
+    """Has no gradient: results depend on it by rounding alone, as on the number around which squares are summed."""
 
     @property
     def leaf(self) -> Expr:

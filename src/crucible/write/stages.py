@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from crucible.write.expression import substitute
+from crucible.write.kernel import Buffer
 from crucible.write.program import Operand, Program, Reduction, Result, contiguous, reads, trimmed
 
 
@@ -36,6 +37,17 @@ def stages(program: Program) -> tuple[Program, ...]:
         space = per_row, result.kept(program.row_shape if per_row else program.shape)
         after[space] = _both(after[space], step) if space in after else step
     return (*((trimmed(main),) if main.results else ()), *after.values())
+
+
+def partials(steps: Sequence[Program]) -> tuple[Buffer, ...]:
+    """The tensors that one of the steps writes for a later one."""
+    found = []
+    for step in steps:
+        for result in step.results:
+            if result.name.startswith("partial_"):
+                sizes = zip(step.shape, result.strides, strict=False)  # results of rows have no strides for columns
+                found.append(Buffer(result.name, result.dtype, 1 + sum((n - 1) * stride for n, stride in sizes)))
+    return tuple(found)
 
 
 def _both(one: Program, other: Program) -> Program:

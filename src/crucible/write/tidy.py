@@ -49,12 +49,17 @@ def without_idle_maxima(program: Program) -> tuple[Program, tuple[str, ...]]:
     """
     notes = []
     for reduction in program.reductions:
-        range_ = interval(reduction.expr)
+        range_ = interval(reduction.expr, known_bounds(program))
         if reduction.constant and reduction.kind == "max" and range_.magnitude <= LARGEST_EXPONENT:
             program = _settled(program, reduction, constant(0.0))
             bounds = f"[{range_.low:.3g}, {range_.high:.3g}]"
             notes.append(f"no maximum is needed: the values lie in {bounds}, so nothing overflows")
     return program, tuple(notes)
+
+
+def known_bounds(program: Program) -> dict[str, Interval]:
+    """Of the operands of which something is known."""
+    return {each.name: each.bounds for each in program.operands if each.bounds is not None}
 
 
 def _settled(program: Program, known: Reduction, value: Expr) -> Program:
@@ -166,8 +171,8 @@ def _stored(result: Result, expr: Expr) -> Result:
 
 
 def _bounds(program: Program) -> dict[str, Interval]:
-    """Where reductions lie."""
-    bounds: dict[str, Interval] = {}
+    """Where reductions and operands lie."""
+    bounds = known_bounds(program)
     for reduction in program.reductions:
         each = interval(reduction.expr, bounds)
         bounds[reduction.name] = each if reduction.kind == "max" else _sum(each, program.column_count)

@@ -258,7 +258,7 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_block(
     float* __restrict__ grad_bias_total_parts) {
     constexpr unsigned rows = 768;
     constexpr unsigned columns = 8192;
-    constexpr unsigned chunks = 32;  // blocks that share a row
+    constexpr unsigned row_blocks = 6;  // blocks that share a part of the columns
     constexpr unsigned chunk_columns = 256;  // of a block
     constexpr unsigned step = 16;  // columns that a block takes at once
     constexpr unsigned grad_out_stride_1 = 768;
@@ -267,8 +267,8 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_block(
     constexpr int groups = 8;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
     constexpr int packs = 2;  // of a thread
-    const unsigned chunk = blockIdx.x % chunks;
-    const unsigned row = (blockIdx.x / chunks * lanes + threadIdx.x % lanes) * vector;
+    const unsigned chunk = blockIdx.x / row_blocks;
+    const unsigned row = (blockIdx.x % row_blocks * lanes + threadIdx.x % lanes) * vector;
     const unsigned group = threadIdx.x / lanes;
     const unsigned begin = chunk * chunk_columns;
     const unsigned end = begin + chunk_columns < columns ? begin + chunk_columns : columns;

@@ -1,23 +1,32 @@
-"""avgpool3d_convtranspose3d_clamp_softmax_scale, fused by Crucible for x [2, 32, 2, 6, 10] float32. Other inputs
-go through PyTorch.
+"""avgpool3d_convtranspose3d_clamp_softmax_scale, fused by Crucible for x [2, 32, 2, 6, 10] float32 on NVIDIA
+H200. Other inputs go through PyTorch.
 
 - avg_pool3d: avg_pool3d; 34.6 KB
     - A thread takes one window; neighbouring threads read neighbouring memory.
     - A thread writes the gradients of all elements of its window, in one pass.
     - backward keeps nothing; nothing is computed again
-- conv_transpose_without_bias = conv_transpose3d by PyTorch: a matrix product
-- bias_clamp_softmax_mul: bias of conv_transpose3d -> clamp -> flatten -> softmax -> reshape -> mul; 124 KB
+- conv_transpose3d_clamp: conv_transpose3d -> clamp -> flatten; 287 KB
+    - [2, 32, 1, 3, 5] to [2, 64, 2, 6, 10] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
+      fp32.
+    - A block makes 16 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
+      halo, its weights stay there (71 KiB). The next inputs are loaded beside the multiplication.
+    - conv_transpose3d_clamp_kernel_grad_conv_transpose_bias: 64 rows of 2: neighbours in memory are rows, so
+      a block takes 16 rows, 4 a thread, and 2 groups of threads share the columns
+    - [2, 64, 2, 6, 10] to [2, 32, 1, 3, 5] by 27 products of 64 channels, TF32 (rounded to nearest), sums in
+      fp32.
+    - A block makes 32 channels at 1x3x5 positions; its inputs are in shared memory with their halo, its
+      weights come 2 of 8 steps at a time there (69 KiB).
+    - backward keeps avg_pool, conv_transpose_weight, conv_transpose_bias; the chain is computed again
+- softmax_mul: softmax -> reshape -> mul; 124 KB
     - no maximum is needed: the values lie in [0, 1], so nothing overflows
-    - bias_clamp_softmax_mul_kernel: 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in
-      registers from pass to pass
-    - exp(clamp(conv_transpose_without_bias + conv_transpose_bias, 0, 1)) is a polynomial, right to 5e-07
-    - bias_clamp_softmax_mul_backward: 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in
-      registers from pass to pass
-    - exp(clamp(conv_transpose_without_bias + conv_transpose_bias, 0, 1)) is a polynomial, right to 5e-07
-    - bias_clamp_softmax_mul_backward_grad_conv_transpose_bias: 64 rows of 2: neighbours in memory are rows,
-      so a block takes 16 rows, 4 a thread, and 2 groups of threads share the columns
-    - backward keeps conv_transpose_without_bias, conv_transpose_bias, scale, saved_total; the chain is
-      computed again
+    - softmax_mul_kernel: 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in registers from
+      pass to pass
+    - exp(flatten) is a polynomial, right to 5e-07
+    - softmax_mul_backward: 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in registers from
+      pass to pass
+    - softmax_mul_backward_grad_scale: 64 rows of 2: neighbours in memory are rows, so a block takes 16 rows,
+      4 a thread, and 2 groups of threads share the columns
+    - backward keeps flatten, scale, saved_total; the chain is computed again
 
 Forward moves 445 KB in 3 steps; operation by operation it would be 690 KB in 7.
 """
@@ -65,11 +74,16 @@ DECLARATIONS = """
 
 std::vector<torch::Tensor> run_avg_pool3d(const torch::Tensor& x_given);
 std::vector<torch::Tensor> run_avg_pool3d_backward(const torch::Tensor& grad_avg_pool_given);
-std::vector<torch::Tensor> run_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_without_bias_given,
-    const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given);
-std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tensor& grad_mul_given,
-    const torch::Tensor& conv_transpose_without_bias_given, const torch::Tensor& conv_transpose_bias_given,
-    const torch::Tensor& scale_given, const torch::Tensor& saved_total_given);
+std::vector<torch::Tensor> run_conv_transpose3d_clamp(const torch::Tensor& avg_pool_given,
+    const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given);
+std::vector<torch::Tensor> run_conv_transpose3d_clamp_backward(const torch::Tensor& grad_flatten_given,
+    const torch::Tensor& avg_pool_given, const torch::Tensor& conv_transpose_weight_given,
+    const torch::Tensor& conv_transpose_bias_given);
+std::vector<torch::Tensor> run_softmax_mul(const torch::Tensor& flatten_given,
+    const torch::Tensor& scale_given);
+std::vector<torch::Tensor> run_softmax_mul_backward(const torch::Tensor& grad_mul_given,
+    const torch::Tensor& flatten_given, const torch::Tensor& scale_given,
+    const torch::Tensor& saved_total_given);
 """
 
 
@@ -112,6 +126,81 @@ __device__ __forceinline__ bool begin_at_16_bytes(const T*... tensors) {
     return (... && (reinterpret_cast<size_t>(tensors) % 16 == 0));
 }
 
+__device__ __forceinline__ unsigned rounded(float value) {  // to TF32, to nearest: tensor cores would cut it off
+    unsigned word;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
+    return word;
+}
+
+struct Tf32 {  // what a word holds
+    // sum += a b: 16 channels x 8 of the input, times those x 8 positions
+    static __device__ __forceinline__ void multiply(float (&sum)[4], const uint4& a, const unsigned (&b)[2]) {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]));
+    }
+};
+
+__device__ __forceinline__ void copy_ahead(unsigned* to, const float* from,
+    bool inside) {  // 0 where it is not
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_ahead(uint4* to, const uint4* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
+                 : "memory");
+}
+__device__ __forceinline__ void wait_for_copies() {  // of this thread
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+__device__ __forceinline__ uint4 load_matrix(const unsigned* row) {  // four times 8 rows of 16 bytes
+    uint4 a;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+                 : "memory");
+    return a;
+}
+
+template <int tiles>
+__device__ __forceinline__ void read(const unsigned* halo, const int (&place)[(tiles + 1) / 2],
+                                     unsigned (&b)[tiles][2]) {
+#pragma unroll
+    for (int j = 0; j + 1 < tiles; j += 2) {
+        const uint4 two = load_matrix(halo + place[j / 2]);  // both units of channels, of two tiles
+        b[j][0] = two.x, b[j][1] = two.y, b[j + 1][0] = two.z, b[j + 1][1] = two.w;
+    }
+    if constexpr (tiles % 2) {
+        const uint4 one = load_matrix(halo + place[tiles / 2]);
+        b[tiles - 1][0] = one.x, b[tiles - 1][1] = one.y;
+    }
+}
+
+template <typename Words, int m_tiles, int n_tiles>
+__device__ __forceinline__ void accumulate(const unsigned* weights, const unsigned (&b)[n_tiles][2],
+                                           float (&sums)[m_tiles][n_tiles][4]) {
+#pragma unroll
+    for (int i = 0; i < m_tiles; ++i) {
+        const uint4 a = *reinterpret_cast<const uint4*>(weights + i * 128);
+#pragma unroll
+        for (int j = 0; j < n_tiles; ++j) Words::multiply(sums[i][j], a, b[j]);
+    }
+}
+
+template <int bytes, typename... T>
+__device__ __forceinline__ bool are_aligned(const T*... pointers) {
+    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
+}
+
+template <typename T, int count>
+struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
+    T at[count];
+};
+
 __device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
     float larger;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
@@ -124,14 +213,14 @@ __device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; Na
     return smaller;
 }
 
-template <typename T, int count>
-struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
-    T at[count];
-};
-
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
+template <bool aligned, int count, typename T>
+__device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
+    if constexpr (aligned) {
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
+    } else {
+#pragma unroll
+        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+    }
 }
 
 template <bool aligned, int count, typename T>
@@ -143,16 +232,6 @@ __device__ __forceinline__ Pack<T, count> load(const T* from) {
 #pragma unroll
         for (int j = 0; j < count; ++j) pack.at[j] = from[j];
         return pack;
-    }
-}
-
-template <bool aligned, int count, typename T>
-__device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
-    } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
     }
 }
 
@@ -258,27 +337,906 @@ __global__ void __launch_bounds__(256) avg_pool3d_kernel_backward(
         avg_pool3d_kernel_backward_body<false>(grad_avg_pool, grad_x);
 }
 
+// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
+__global__ void __launch_bounds__(256) conv_transpose3d_clamp_kernel_pack(
+        const float* __restrict__ weight, int* __restrict__ packed) {
+    constexpr int taps[27] = {13, 12, 14, 10, 16, 9, 11, 15, 17, 4, 22, 3, 5, 21, 23, 1, 7, 19, 25, 0, 2, 6,
+        8, 18, 20, 24, 26};
+    const int word = blockIdx.x * 256 + threadIdx.x;
+    if (word >= 55296) return;
+    const int corner = word % 4, lane = word / 4 % 32;
+    const int tile = word / 128 % 1, rest = word / 128;
+    const int tap = taps[rest % 27], step = rest / 27 % 4;
+    const int part = rest / 108;  // a tile of channels of a group
+    const int group = part / 4;
+    const int channel = part % 4 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
+    const auto at = [&](int made, int read) {
+        const bool inside = made < 64 && read < 32;
+        return inside ? weight[group * 55296LL + made * 27LL + read * 1728LL + tap] : float(0.0f);
+    };
+    packed[word] = static_cast<int>(rounded(at(channel, input)));
+}
+
+// [2, 32, 1, 3, 5] to [2, 64, 2, 6, 10] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
+// fp32.
+// A block makes 16 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
+// halo, its weights stay there (71 KiB). The next inputs are loaded beside the multiplication.
+__global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_kernel(
+        const float* __restrict__ avg_pool,
+        const int* __restrict__ conv_transpose3d_clamp_kernel_packed,
+        const float* __restrict__ conv_transpose_bias,
+        float* __restrict__ flatten) {
+    extern __shared__ uint4 memory[];
+    unsigned* weights = reinterpret_cast<unsigned*>(memory);
+    unsigned* halo = weights + 13824;
+    unsigned* coming = halo + 2176;  // the next halo
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int column = warp % 1, row = warp / 1 % 1;
+    const int team = warp / 1;  // takes some of the phases
+    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+#pragma unroll
+    for (int j = 0; j < 1; ++j) {
+        const int position = min((column * 2 + j * 2 + lane / 16) * 8 + lane % 8, 14);
+        place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 192;
+    }
+    int spot[2];  // in the tile of products
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+        const int position = (column * 2 + j) * 8 + lane % 4 * 2;
+        spot[j] = (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2;
+    }
+    const bool aligned = are_aligned<16>(flatten);
+    const int part = blockIdx.x % 4;
+    const int first_channel = part % 4 * 16;
+    for (int p = threadIdx.x; p < 3456; p += 256) {
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_clamp_kernel_packed + part * 13824)[p];
+    }
+    {
+        const int n = static_cast<int>(blockIdx.x) / 4;
+        const int box_d = 0;
+        const int box_h = 0;
+        const int box_w = 0;
+        const auto* origin = avg_pool + n * 480LL;
+        for (int p = threadIdx.x; p < 48; p += 256) {
+            const int d = box_d + p / 24;
+            const int h = box_h + p / 6 % 4;
+            const int w = box_w + p % 6;
+            const bool inside = static_cast<unsigned>(d) < 1 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+            const auto* from = origin + h * 5 + w;
+#pragma unroll
+            for (int u = 0; u < 8; ++u) {
+                copy_ahead(coming + (u * 48 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 15 : origin, inside);
+                copy_ahead(coming + (u * 48 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 15 : origin, inside);
+                copy_ahead(coming + (u * 48 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 15 : origin, inside);
+                copy_ahead(coming + (u * 48 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 15 : origin, inside);
+            }
+        }
+    }
+    for (int item = static_cast<int>(blockIdx.x) / 4; item < 2; item += 2) {
+        const int n = item;
+        const int box_d = 0;
+        const int box_h = 0;
+        const int box_w = 0;
+        float sums[1][1][2][4] = {};
+        {  // what was coming is there
+            unsigned* const before = halo;
+            halo = coming, coming = before;
+        }
+        wait_for_copies();
+        for (int p = threadIdx.x; p < 48; p += 256) {
+#pragma unroll
+            for (int u = 0; u < 8; ++u) {
+                uint4& word = reinterpret_cast<uint4*>(halo)[u * 48 + p];
+                word = {rounded(__uint_as_float(word.x)), rounded(__uint_as_float(word.y)),
+                    rounded(__uint_as_float(word.z)), rounded(__uint_as_float(word.w))};
+            }
+        }
+        __syncthreads();
+        const int next = item + 2;
+        if (next < 2) {
+            const int n = next;
+            const int box_d = 0;
+            const int box_h = 0;
+            const int box_w = 0;
+            const auto* origin = avg_pool + n * 480LL;
+            for (int p = threadIdx.x; p < 48; p += 256) {
+                const int d = box_d + p / 24;
+                const int h = box_h + p / 6 % 4;
+                const int w = box_w + p % 6;
+                const bool inside = static_cast<unsigned>(d) < 1 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+                const auto* from = origin + h * 5 + w;
+#pragma unroll
+                for (int u = 0; u < 8; ++u) {
+                    copy_ahead(coming + (u * 48 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 15 : origin,
+                        inside);
+                    copy_ahead(coming + (u * 48 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 15 : origin,
+                        inside);
+                    copy_ahead(coming + (u * 48 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 15 : origin,
+                        inside);
+                    copy_ahead(coming + (u * 48 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 15 : origin,
+                        inside);
+                }
+            }
+        }
+#pragma unroll 1
+        for (int s = 0; s < 4; ++s) {
+            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
+            const unsigned* at = halo + s * 384;
+            unsigned b[2][2];
+            if (team == 0) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 3328, b, sums[0]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 3200, b, sums[0]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 3072, b, sums[0]);
+                read(at + 28, place, b);
+                accumulate<Tf32>(own + 2944, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 2816, b, sums[0]);
+                read(at + 100, place, b);
+                accumulate<Tf32>(own + 2688, b, sums[0]);
+                read(at + 120, place, b);
+                accumulate<Tf32>(own + 2560, b, sums[0]);
+                read(at + 124, place, b);
+                accumulate<Tf32>(own + 2432, b, sums[0]);
+            }
+            else if (team == 1) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 1024, b, sums[0]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 896, b, sums[0]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 768, b, sums[0]);
+                read(at + 28, place, b);
+                accumulate<Tf32>(own + 640, b, sums[0]);
+            }
+            else if (team == 2) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 1792, b, sums[0]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 1664, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 1536, b, sums[0]);
+                read(at + 100, place, b);
+                accumulate<Tf32>(own + 1408, b, sums[0]);
+            }
+            else if (team == 3) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 2304, b, sums[0]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 2176, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 2048, b, sums[0]);
+                read(at + 120, place, b);
+                accumulate<Tf32>(own + 1920, b, sums[0]);
+            }
+            else if (team == 4) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 256, b, sums[0]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 128, b, sums[0]);
+            }
+            else if (team == 5) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 512, b, sums[0]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 384, b, sums[0]);
+            }
+            else if (team == 6) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 1280, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 1152, b, sums[0]);
+            }
+            else if (team == 7) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 0, b, sums[0]);
+            }
+        }
+        float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+            if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
+            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 1 : team == 5 ? 10 : team == 6 ? 60 : 0);
+            const auto& own = sums[0][0][j];
+            into[0] = own[0];
+            into[1088] = own[2];
+            const int position = (column * 2 + j) * 8 + lane % 4 * 2 + 1;
+            if (position >= 15) continue;
+            into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
+            into[0] = own[1];
+            into[1088] = own[3];
+        }
+        __syncthreads();
+        for (int r = warp; r < 16; r += 8) {
+            const int channel = first_channel + r;
+            const int c = channel;
+            const float conv_transpose_bias_value = conv_transpose_bias[c];
+#pragma unroll 4
+            for (int v = lane; v < 30; v += 32) {
+                const int i = v * 4;
+                const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 136 + v * 4);
+                Pack<float, 4> flatten_pack;
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    const float product = products.at[k];
+                    const float flatten_is = min_nan(max_nan(product + conv_transpose_bias_value, 0.0f),
+                        1.0f);
+                    flatten_pack.at[k] = flatten_is;
+                }
+                if (aligned) store<true>(flatten + n * 7680LL + c * 120 + i, flatten_pack);
+                else store<false>(flatten + n * 7680LL + c * 120 + i, flatten_pack);
+            }
+        }
+    }
+}
+
+// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
+__global__ void __launch_bounds__(256) conv_transpose3d_clamp_kernel_again_pack(
+        const float* __restrict__ weight, int* __restrict__ packed) {
+    constexpr int taps[27] = {13, 12, 14, 10, 16, 9, 11, 15, 17, 4, 22, 3, 5, 21, 23, 1, 7, 19, 25, 0, 2, 6,
+        8, 18, 20, 24, 26};
+    const int word = blockIdx.x * 256 + threadIdx.x;
+    if (word >= 55296) return;
+    const int corner = word % 4, lane = word / 4 % 32;
+    const int tile = word / 128 % 1, rest = word / 128;
+    const int tap = taps[rest % 27], step = rest / 27 % 4;
+    const int part = rest / 108;  // a tile of channels of a group
+    const int group = part / 4;
+    const int channel = part % 4 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
+    const auto at = [&](int made, int read) {
+        const bool inside = made < 64 && read < 32;
+        return inside ? weight[group * 55296LL + made * 27LL + read * 1728LL + tap] : float(0.0f);
+    };
+    packed[word] = static_cast<int>(rounded(at(channel, input)));
+}
+
+// [2, 32, 1, 3, 5] to [2, 64, 2, 6, 10] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
+// fp32.
+// A block makes 16 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
+// halo, its weights stay there (71 KiB). The next inputs are loaded beside the multiplication.
+__global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_kernel_again(
+        const float* __restrict__ avg_pool,
+        const int* __restrict__ conv_transpose3d_clamp_kernel_again_packed,
+        const float* __restrict__ conv_transpose_bias,
+        const float* __restrict__ grad_flatten,
+        float* __restrict__ grad_product,
+        float* __restrict__ grad_conv_transpose_bias_parts) {
+    extern __shared__ uint4 memory[];
+    unsigned* weights = reinterpret_cast<unsigned*>(memory);
+    unsigned* halo = weights + 13824;
+    unsigned* coming = halo + 2176;  // the next halo
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int column = warp % 1, row = warp / 1 % 1;
+    const int team = warp / 1;  // takes some of the phases
+    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+#pragma unroll
+    for (int j = 0; j < 1; ++j) {
+        const int position = min((column * 2 + j * 2 + lane / 16) * 8 + lane % 8, 14);
+        place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 192;
+    }
+    int spot[2];  // in the tile of products
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+        const int position = (column * 2 + j) * 8 + lane % 4 * 2;
+        spot[j] = (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2;
+    }
+    const bool aligned = are_aligned<16>(grad_flatten, grad_product);
+    const int part = blockIdx.x % 4;
+    const int first_channel = part % 4 * 16;
+    __shared__ float totals[16];  // of this block, for each channel
+    for (int p = threadIdx.x; p < 16; p += 256) totals[p] = 0;
+    __syncthreads();
+    for (int p = threadIdx.x; p < 3456; p += 256) {
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_clamp_kernel_again_packed + part * 13824)[p];
+    }
+    {
+        const int n = static_cast<int>(blockIdx.x) / 4;
+        const int box_d = 0;
+        const int box_h = 0;
+        const int box_w = 0;
+        const auto* origin = avg_pool + n * 480LL;
+        for (int p = threadIdx.x; p < 48; p += 256) {
+            const int d = box_d + p / 24;
+            const int h = box_h + p / 6 % 4;
+            const int w = box_w + p % 6;
+            const bool inside = static_cast<unsigned>(d) < 1 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+            const auto* from = origin + h * 5 + w;
+#pragma unroll
+            for (int u = 0; u < 8; ++u) {
+                copy_ahead(coming + (u * 48 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 15 : origin, inside);
+                copy_ahead(coming + (u * 48 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 15 : origin, inside);
+                copy_ahead(coming + (u * 48 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 15 : origin, inside);
+                copy_ahead(coming + (u * 48 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 15 : origin, inside);
+            }
+        }
+    }
+    for (int item = static_cast<int>(blockIdx.x) / 4; item < 2; item += 2) {
+        const int n = item;
+        const int box_d = 0;
+        const int box_h = 0;
+        const int box_w = 0;
+        float sums[1][1][2][4] = {};
+        {  // what was coming is there
+            unsigned* const before = halo;
+            halo = coming, coming = before;
+        }
+        wait_for_copies();
+        for (int p = threadIdx.x; p < 48; p += 256) {
+#pragma unroll
+            for (int u = 0; u < 8; ++u) {
+                uint4& word = reinterpret_cast<uint4*>(halo)[u * 48 + p];
+                word = {rounded(__uint_as_float(word.x)), rounded(__uint_as_float(word.y)),
+                    rounded(__uint_as_float(word.z)), rounded(__uint_as_float(word.w))};
+            }
+        }
+        __syncthreads();
+        const int next = item + 2;
+        if (next < 2) {
+            const int n = next;
+            const int box_d = 0;
+            const int box_h = 0;
+            const int box_w = 0;
+            const auto* origin = avg_pool + n * 480LL;
+            for (int p = threadIdx.x; p < 48; p += 256) {
+                const int d = box_d + p / 24;
+                const int h = box_h + p / 6 % 4;
+                const int w = box_w + p % 6;
+                const bool inside = static_cast<unsigned>(d) < 1 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+                const auto* from = origin + h * 5 + w;
+#pragma unroll
+                for (int u = 0; u < 8; ++u) {
+                    copy_ahead(coming + (u * 48 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 15 : origin,
+                        inside);
+                    copy_ahead(coming + (u * 48 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 15 : origin,
+                        inside);
+                    copy_ahead(coming + (u * 48 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 15 : origin,
+                        inside);
+                    copy_ahead(coming + (u * 48 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 15 : origin,
+                        inside);
+                }
+            }
+        }
+#pragma unroll 1
+        for (int s = 0; s < 4; ++s) {
+            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
+            const unsigned* at = halo + s * 384;
+            unsigned b[2][2];
+            if (team == 0) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 3328, b, sums[0]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 3200, b, sums[0]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 3072, b, sums[0]);
+                read(at + 28, place, b);
+                accumulate<Tf32>(own + 2944, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 2816, b, sums[0]);
+                read(at + 100, place, b);
+                accumulate<Tf32>(own + 2688, b, sums[0]);
+                read(at + 120, place, b);
+                accumulate<Tf32>(own + 2560, b, sums[0]);
+                read(at + 124, place, b);
+                accumulate<Tf32>(own + 2432, b, sums[0]);
+            }
+            else if (team == 1) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 1024, b, sums[0]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 896, b, sums[0]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 768, b, sums[0]);
+                read(at + 28, place, b);
+                accumulate<Tf32>(own + 640, b, sums[0]);
+            }
+            else if (team == 2) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 1792, b, sums[0]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 1664, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 1536, b, sums[0]);
+                read(at + 100, place, b);
+                accumulate<Tf32>(own + 1408, b, sums[0]);
+            }
+            else if (team == 3) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 2304, b, sums[0]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 2176, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 2048, b, sums[0]);
+                read(at + 120, place, b);
+                accumulate<Tf32>(own + 1920, b, sums[0]);
+            }
+            else if (team == 4) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 256, b, sums[0]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 128, b, sums[0]);
+            }
+            else if (team == 5) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 512, b, sums[0]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 384, b, sums[0]);
+            }
+            else if (team == 6) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 1280, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 1152, b, sums[0]);
+            }
+            else if (team == 7) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 0, b, sums[0]);
+            }
+        }
+        float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+            if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
+            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 1 : team == 5 ? 10 : team == 6 ? 60 : 0);
+            const auto& own = sums[0][0][j];
+            into[0] = own[0];
+            into[1088] = own[2];
+            const int position = (column * 2 + j) * 8 + lane % 4 * 2 + 1;
+            if (position >= 15) continue;
+            into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
+            into[0] = own[1];
+            into[1088] = own[3];
+        }
+        __syncthreads();
+        for (int r = warp; r < 16; r += 8) {
+            const int channel = first_channel + r;
+            const int c = channel;
+            const float conv_transpose_bias_value = conv_transpose_bias[c];
+            float grad_conv_transpose_bias_total = 0;
+#pragma unroll 4
+            for (int v = lane; v < 30; v += 32) {
+                const int i = v * 4;
+                const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 136 + v * 4);
+                const auto grad_flatten_pack = aligned ? load<true, 4>(grad_flatten + n * 7680LL + c * 120 + i) : load<false, 4>(grad_flatten + n * 7680LL + c * 120 + i);
+                Pack<float, 4> grad_product_pack;
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    const float product = products.at[k];
+                    const float grad_flatten_value = grad_flatten_pack.at[k];
+                    const float sum = product + conv_transpose_bias_value;
+                    const float grad_product_is = sum >= 0.0f && sum <= 1.0f ? grad_flatten_value : 0.0f;
+                    const float grad_conv_transpose_bias_is = grad_product_is;
+                    grad_product_pack.at[k] = grad_product_is;
+                    grad_conv_transpose_bias_total += grad_conv_transpose_bias_is;
+                }
+                if (aligned) store<true>(grad_product + n * 7680LL + c * 120 + i, grad_product_pack);
+                else store<false>(grad_product + n * 7680LL + c * 120 + i, grad_product_pack);
+            }
+            grad_conv_transpose_bias_total = sum_over_team<32>(grad_conv_transpose_bias_total);
+            if (lane == 0) totals[0 + channel - first_channel] += grad_conv_transpose_bias_total;
+        }
+    }
+    __syncthreads();
+    for (int p = threadIdx.x; p < 16; p += 256) grad_conv_transpose_bias_parts[blockIdx.x / 4 * 64 + part * 16 + p] = totals[0 + p];
+}
+
+// 64 rows of 2: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads
+// share the columns
+// total = sum of grad_conv_transpose_bias_parts
+// grad_conv_transpose_bias = total
+template <bool aligned>
+__device__ __forceinline__ void conv_transpose3d_clamp_kernel_grad_conv_transpose_bias_block(
+    const float* __restrict__ grad_conv_transpose_bias_parts,
+    float* __restrict__ grad_conv_transpose_bias) {
+    constexpr unsigned grad_conv_transpose_bias_parts_stride_1 = 64;
+    constexpr int lanes = 4;  // threads side by side
+    constexpr int groups = 2;  // of threads, which share the columns
+    constexpr int vector = 4;  // neighbours that a thread takes at once
+    const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
+    const unsigned group = threadIdx.x / lanes;
+    const float* grad_conv_transpose_bias_parts_row = grad_conv_transpose_bias_parts + row;
+
+    float total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
+    const unsigned column = group;
+    const Pack<float, vector> grad_conv_transpose_bias_parts_read = load<aligned, vector>(grad_conv_transpose_bias_parts_row + column * grad_conv_transpose_bias_parts_stride_1);
+#pragma unroll
+    for (int j = 0; j < vector; ++j) {
+        const float grad_conv_transpose_bias_parts_value = grad_conv_transpose_bias_parts_read.at[j];
+        total[j] += grad_conv_transpose_bias_parts_value;
+    }
+    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
+    sum_over_groups<groups, lanes>(total, parts);
+
+    if (group == 0) {
+#pragma unroll
+        for (int j = 0; j < vector; ++j) {
+            grad_conv_transpose_bias[row + j] = total[j];
+        }
+    }
+}
+
+__global__ void __launch_bounds__(8) conv_transpose3d_clamp_kernel_grad_conv_transpose_bias(
+    const float* __restrict__ grad_conv_transpose_bias_parts,
+    float* __restrict__ grad_conv_transpose_bias) {
+    if (are_aligned<16>(grad_conv_transpose_bias_parts)) {
+        conv_transpose3d_clamp_kernel_grad_conv_transpose_bias_block<true>(grad_conv_transpose_bias_parts,
+            grad_conv_transpose_bias);
+    } else {  // a tensor that begins in the middle of another
+        conv_transpose3d_clamp_kernel_grad_conv_transpose_bias_block<false>(grad_conv_transpose_bias_parts,
+            grad_conv_transpose_bias);
+    }
+}
+
+// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
+__global__ void __launch_bounds__(256) conv_transpose3d_clamp_kernel_input_pack(
+        const float* __restrict__ weight, int* __restrict__ packed) {
+    constexpr int taps[27] = {13, 12, 14, 10, 9, 11, 16, 15, 17, 4, 3, 5, 1, 0, 2, 7, 6, 8, 22, 21, 23, 19,
+        18, 20, 25, 24, 26};
+    const int word = blockIdx.x * 256 + threadIdx.x;
+    if (word >= 55296) return;
+    const int corner = word % 4, lane = word / 4 % 32;
+    const int tile = word / 128 % 2, rest = word / 256;
+    const int tap = taps[rest % 27], step = rest / 27 % 8;
+    const int part = rest / 216;  // a tile of channels of a group
+    const int group = part / 1;
+    const int channel = part % 1 * 32 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
+    const auto at = [&](int made, int read) {
+        const bool inside = made < 32 && read < 64;
+        return inside ? weight[group * 55296LL + made * 1728LL + read * 27LL + tap] : float(0.0f);
+    };
+    packed[word] = static_cast<int>(rounded(at(channel, input)));
+}
+
+// [2, 64, 2, 6, 10] to [2, 32, 1, 3, 5] by 27 products of 64 channels, TF32 (rounded to nearest), sums in
+// fp32.
+// A block makes 32 channels at 1x3x5 positions; its inputs are in shared memory with their halo, its
+// weights come 2 of 8 steps at a time there (69 KiB).
+__global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_kernel_input(
+        const float* __restrict__ grad_product,
+        const int* __restrict__ conv_transpose3d_clamp_kernel_input_packed,
+        float* __restrict__ grad_avg_pool) {
+    extern __shared__ uint4 memory[];
+    unsigned* weights = reinterpret_cast<unsigned*>(memory);
+    unsigned* halo = weights + 13824;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int column = warp % 4, row = warp / 4 % 2;
+    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+#pragma unroll
+    for (int j = 0; j < 1; ++j) {
+        const int position = min((column * 1 + j * 2 + lane / 16) * 8 + lane % 8, 14);
+        place[j] = ((position / 15) * 168 + (position / 5 % 3) * 24 + (position % 5)) * 4 + lane / 8 % 2 * 1008;
+    }
+    const int part = blockIdx.x % 1;
+    const int first_channel = part % 1 * 32;
+    for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
+        const int n = item;
+        const int box_d = 0;
+        const int box_h = 0;
+        const int box_w = 0;
+        float sums[1][1][1][4] = {};
+        for (int step = 0; step < 8; step += 2) {
+            __syncthreads();  // what was there before is done with
+            for (int p = threadIdx.x; p < 3456; p += 256) {
+                reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_clamp_kernel_input_packed + part * 55296 + step * 6912)[p];
+            }
+            {
+                const auto* origin = grad_product + n * 7680LL + step * 960LL;
+                for (int p = threadIdx.x; p < 231; p += 256) {
+                    const int d = box_d * 2 + p / 77 - 1;
+                    const int h = box_h * 2 + p / 11 % 7 - 1;
+                    const int w = box_w * 2 + p % 11 - 1;
+                    const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 6 && static_cast<unsigned>(w) < 10;
+                    const auto* from = origin + d * 60 + h * 10 + w;
+                    const int dealt = p / 11 * 12 + p % 11 % 2 * 6 + p % 11 / 2;  // so that strided reads are of neighbours
+#pragma unroll
+                    for (int u = 0; u < 4; ++u) {
+                        uint4 word;
+                        word.x = inside ? rounded(from[(u * 4 + 0) * 120]) : 0u;
+                        word.y = inside ? rounded(from[(u * 4 + 1) * 120]) : 0u;
+                        word.z = inside ? rounded(from[(u * 4 + 2) * 120]) : 0u;
+                        word.w = inside ? rounded(from[(u * 4 + 3) * 120]) : 0u;
+                        reinterpret_cast<uint4*>(halo)[u * 252 + dealt] = word;
+                    }
+                }
+            }
+            __syncthreads();
+#pragma unroll 1
+            for (int s = 0; s < 2; ++s) {
+                const unsigned* own = weights + s * 6912 + row * 128 + lane * 4;
+                const unsigned* at = halo + s * 2016;
+                unsigned b[1][2];
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 3328, b, sums[0]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 3072, b, sums[0]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 3584, b, sums[0]);
+                read(at + 48, place, b);
+                accumulate<Tf32>(own + 2560, b, sums[0]);
+                read(at + 72, place, b);
+                accumulate<Tf32>(own + 2304, b, sums[0]);
+                read(at + 52, place, b);
+                accumulate<Tf32>(own + 2816, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 4096, b, sums[0]);
+                read(at + 120, place, b);
+                accumulate<Tf32>(own + 3840, b, sums[0]);
+                read(at + 100, place, b);
+                accumulate<Tf32>(own + 4352, b, sums[0]);
+                read(at + 336, place, b);
+                accumulate<Tf32>(own + 1024, b, sums[0]);
+                read(at + 360, place, b);
+                accumulate<Tf32>(own + 768, b, sums[0]);
+                read(at + 340, place, b);
+                accumulate<Tf32>(own + 1280, b, sums[0]);
+                read(at + 384, place, b);
+                accumulate<Tf32>(own + 256, b, sums[0]);
+                read(at + 408, place, b);
+                accumulate<Tf32>(own + 0, b, sums[0]);
+                read(at + 388, place, b);
+                accumulate<Tf32>(own + 512, b, sums[0]);
+                read(at + 432, place, b);
+                accumulate<Tf32>(own + 1792, b, sums[0]);
+                read(at + 456, place, b);
+                accumulate<Tf32>(own + 1536, b, sums[0]);
+                read(at + 436, place, b);
+                accumulate<Tf32>(own + 2048, b, sums[0]);
+                read(at + 672, place, b);
+                accumulate<Tf32>(own + 5632, b, sums[0]);
+                read(at + 696, place, b);
+                accumulate<Tf32>(own + 5376, b, sums[0]);
+                read(at + 676, place, b);
+                accumulate<Tf32>(own + 5888, b, sums[0]);
+                read(at + 720, place, b);
+                accumulate<Tf32>(own + 4864, b, sums[0]);
+                read(at + 744, place, b);
+                accumulate<Tf32>(own + 4608, b, sums[0]);
+                read(at + 724, place, b);
+                accumulate<Tf32>(own + 5120, b, sums[0]);
+                read(at + 768, place, b);
+                accumulate<Tf32>(own + 6400, b, sums[0]);
+                read(at + 792, place, b);
+                accumulate<Tf32>(own + 6144, b, sums[0]);
+                read(at + 772, place, b);
+                accumulate<Tf32>(own + 6656, b, sums[0]);
+            }
+        }
+        float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < 1; ++j) {
+            float* into = tile + (row * 16 + lane / 4) * 40 + (column * 1 + j) * 8 + lane % 4 * 2;
+            const auto& own = sums[0][0][j];
+            *reinterpret_cast<float2*>(into) = make_float2(own[0], own[1]);
+            *reinterpret_cast<float2*>(into + 320) = make_float2(own[2], own[3]);
+        }
+        __syncthreads();
+        for (int r = threadIdx.x / 16; r < 32; r += 16) {
+            const int channel = first_channel + r / 16 * 16 + r % 16;
+            const int c = channel;
+#pragma unroll 4
+            for (int v = lane % 16; v < 15; v += 16) {
+                const int i = v;
+                const auto products = *reinterpret_cast<const Pack<float, 1>*>(tile + r * 40 + v * 1);
+                Pack<float, 1> grad_avg_pool_pack;
+                const float product = products.at[0];
+                const float grad_avg_pool_is = product;
+                grad_avg_pool_pack.at[0] = grad_avg_pool_is;
+                store<true>(grad_avg_pool + n * 480LL + c * 15 + i, grad_avg_pool_pack);
+            }
+        }
+    }
+}
+
+// The gradient of a weight of 27 taps: a block adds up 32 x 32 channels over boxes of 1x3x8 positions.
+__global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_kernel_weight(
+        const float* __restrict__ source, const float* __restrict__ grad,
+        float* __restrict__ partial) {
+    extern __shared__ uint4 memory[];
+    unsigned* halo = reinterpret_cast<unsigned*>(memory);  // of the input, and gradients behind it
+    unsigned* coming = halo + 13056;  // the next ones
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    constexpr int shifts[27] = {612, 576, 580, 540, 504, 508, 684, 648, 652, 108, 72, 76, 36, 0, 4, 180, 144,
+        148, 1116, 1080, 1084, 1044, 1008, 1012, 1188, 1152, 1156};  // in words of the halo
+    const int part = blockIdx.x % 2;
+    const int first_step = part % 2 * 4;
+    const int first_channel = part / 2 % 1 * 32;
+    int own[14];  // where a lane begins to read, of each tile of its warp
+#pragma unroll
+    for (int j = 0; j < 14; ++j) {
+        const int tile = min(warp + j * 8, 107);
+        own[j] = shifts[tile / 4] + ((tile % 4 * 2 + lane / 16) * 380 + lane % 4) * 4 + lane / 4 % 4;
+    }
+    float sums[14][2][4] = {};
+    {
+        const int n = static_cast<int>(blockIdx.x) / 2;
+        const int box_d = 0;
+        const int box_h = 0;
+        const int box_w = 0;
+        const auto* origin = source + n * 7680LL + first_step * 960LL;
+        for (int p = threadIdx.x; p < 357; p += 256) {
+            const int d = box_d * 2 + p / 119 - 1;
+            const int h = box_h * 2 + p / 17 % 7 - 1;
+            const int w = box_w * 2 + p % 17 - 1;
+            const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 6 && static_cast<unsigned>(w) < 10;
+            const auto* from = origin + d * 60 + h * 10 + w;
+            const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
+#pragma unroll
+            for (int u = 0; u < 8; ++u) {
+                copy_ahead(coming + (u * 380 + dealt) * 4 + 0, inside ? from + (u * 4 + 0) * 120 : origin,
+                    inside);
+                copy_ahead(coming + (u * 380 + dealt) * 4 + 1, inside ? from + (u * 4 + 1) * 120 : origin,
+                    inside);
+                copy_ahead(coming + (u * 380 + dealt) * 4 + 2, inside ? from + (u * 4 + 2) * 120 : origin,
+                    inside);
+                copy_ahead(coming + (u * 380 + dealt) * 4 + 3, inside ? from + (u * 4 + 3) * 120 : origin,
+                    inside);
+            }
+        }
+        unsigned* grads = coming + 12160;
+        for (int p = threadIdx.x; p < 24; p += 256) {
+            const int d = box_d + p / 24;
+            const int h = box_h + p / 8 % 3;
+            const int w = box_w + p % 8;
+            const bool inside = w < 5;
+            const int from = h * 5 + w;
+#pragma unroll 8
+            for (int c = 0; c < 32; ++c) {
+                const auto* of_channel = grad + n * 480LL + (first_channel + c) * 15LL;
+                copy_ahead(&grads[c * 28 + p], inside ? of_channel + from : grad, inside);
+            }
+        }
+    }
+    for (int item = static_cast<int>(blockIdx.x) / 2; item < 2; item += 2) {
+        {  // what was coming is there
+            unsigned* const before = halo;
+            halo = coming, coming = before;
+        }
+        unsigned* grads = halo + 12160;
+        wait_for_copies();
+        for (int p = threadIdx.x; p < 357; p += 256) {
+            const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
+#pragma unroll
+            for (int u = 0; u < 8; ++u) {
+                uint4& word = reinterpret_cast<uint4*>(halo)[u * 380 + dealt];
+                word = {rounded(__uint_as_float(word.x)), rounded(__uint_as_float(word.y)),
+                    rounded(__uint_as_float(word.z)), rounded(__uint_as_float(word.w))};
+            }
+        }
+        for (int p = threadIdx.x; p < 24; p += 256) {
+#pragma unroll
+            for (int c = 0; c < 32; ++c) {
+                grads[c * 28 + p] = rounded(__uint_as_float(grads[c * 28 + p]));
+            }
+        }
+        __syncthreads();
+        if (item + 2 < 2) {
+            const int n = (item + 2);
+            const int box_d = 0;
+            const int box_h = 0;
+            const int box_w = 0;
+            const auto* origin = source + n * 7680LL + first_step * 960LL;
+            for (int p = threadIdx.x; p < 357; p += 256) {
+                const int d = box_d * 2 + p / 119 - 1;
+                const int h = box_h * 2 + p / 17 % 7 - 1;
+                const int w = box_w * 2 + p % 17 - 1;
+                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 6 && static_cast<unsigned>(w) < 10;
+                const auto* from = origin + d * 60 + h * 10 + w;
+                const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
+#pragma unroll
+                for (int u = 0; u < 8; ++u) {
+                    copy_ahead(coming + (u * 380 + dealt) * 4 + 0,
+                        inside ? from + (u * 4 + 0) * 120 : origin, inside);
+                    copy_ahead(coming + (u * 380 + dealt) * 4 + 1,
+                        inside ? from + (u * 4 + 1) * 120 : origin, inside);
+                    copy_ahead(coming + (u * 380 + dealt) * 4 + 2,
+                        inside ? from + (u * 4 + 2) * 120 : origin, inside);
+                    copy_ahead(coming + (u * 380 + dealt) * 4 + 3,
+                        inside ? from + (u * 4 + 3) * 120 : origin, inside);
+                }
+            }
+            unsigned* grads = coming + 12160;
+            for (int p = threadIdx.x; p < 24; p += 256) {
+                const int d = box_d + p / 24;
+                const int h = box_h + p / 8 % 3;
+                const int w = box_w + p % 8;
+                const bool inside = w < 5;
+                const int from = h * 5 + w;
+#pragma unroll 8
+                for (int c = 0; c < 32; ++c) {
+                    const auto* of_channel = grad + n * 480LL + (first_channel + c) * 15LL;
+                    copy_ahead(&grads[c * 28 + p], inside ? of_channel + from : grad, inside);
+                }
+            }
+        }
+#pragma unroll 1
+        for (int row = 0; row < 3; ++row) {
+            const unsigned* at = halo + (row / 3) * 1008 + (row % 3) * 144;
+#pragma unroll 2
+            for (int k = 0; k < 1; ++k) {
+                uint4 a[2];
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    a[i] = load_matrix(grads + i * 448 + lane % 16 * 28 + lane / 16 * 4 + row * 8 + k * 8);
+                }
+#pragma unroll
+                for (int j = 0; j < 14; ++j) {
+                    unsigned b[2];
+                    b[0] = at[own[j] + k * 32];
+                    b[1] = at[own[j] + k * 32 + 16];
+#pragma unroll
+                    for (int i = 0; i < 2; ++i) {
+                        Tf32::multiply(sums[j][i], a[i], b);
+                    }
+                }
+            }
+        }
+    }
+    float* into = partial + blockIdx.x / 2 * 55296 + part * 27648;
+#pragma unroll
+    for (int j = 0; j < 14; ++j) {
+        const int tile = warp + j * 8;
+        if (tile < 108) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                float* to = into + (tile * 32 + i * 16 + lane / 4) * 8 + lane % 4 * 2;
+                *reinterpret_cast<float2*>(to) = make_float2(sums[j][i][0], sums[j][i][1]);
+                *reinterpret_cast<float2*>(to + 64) = make_float2(sums[j][i][2], sums[j][i][3]);
+            }
+        }
+    }
+}
+
+// Adds up what 2 blocks made of each element of the weight's gradient.
+__global__ void __launch_bounds__(256) conv_transpose3d_clamp_kernel_weight_finish(
+        const float* __restrict__ partial, float* __restrict__ result) {
+    __shared__ float totals[8][32];
+    constexpr int taps[27] = {13, 12, 14, 10, 9, 11, 16, 15, 17, 4, 3, 5, 1, 0, 2, 7, 6, 8, 22, 21, 23, 19,
+        18, 20, 25, 24, 26};
+    const int lane = threadIdx.x % 32, slice = threadIdx.x / 32, word = blockIdx.x * 32 + lane;
+    float total = 0;
+    for (int b = slice; b < 2; b += 8) total += partial[b * 55296LL + word];
+    totals[slice][lane] = total;
+    __syncthreads();
+    if (slice) return;
+#pragma unroll
+    for (int s = 1; s < 8; ++s) total += totals[s][lane];
+    const int place = word % 27648, part = word / 27648;
+    const int tile = place / 256;
+    const int channel = part / 2 % 1 * 32 + place / 8 % 32;
+    const int input = part % 2 * 32 + tile % 4 * 8 + place % 8;
+    const int group = part / 2;
+    if (channel < 32 && input < 64) {
+        const int tap = taps[tile / 4];
+        result[group * 55296LL + channel * 1728LL + input * 27LL + tap] = total;
+    }
+}
+
 // 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in registers from pass to pass
 // saved_total = total
 template <bool aligned>
-__device__ __forceinline__ void bias_clamp_softmax_mul_kernel_block(
-    const float* __restrict__ conv_transpose_without_bias,
-    const float* __restrict__ conv_transpose_bias,
+__device__ __forceinline__ void softmax_mul_kernel_block(
+    const float* __restrict__ flatten,
     const float* __restrict__ scale,
     float* __restrict__ mul,
     float* __restrict__ saved_total) {
     constexpr unsigned columns = 120;
     constexpr unsigned block_rows = 4;  // of a block
-    constexpr unsigned conv_transpose_without_bias_stride_1 = 120;
+    constexpr unsigned flatten_stride_1 = 120;
     constexpr unsigned mul_stride_1 = 120;
     constexpr unsigned size_1 = 64;
     constexpr int team = 32;  // threads that share a row
     constexpr int vector = 4;  // neighbours that a thread takes at once
     const unsigned thread = threadIdx.x % team;
     const unsigned row = blockIdx.x * block_rows + threadIdx.x / team;
-    const float* conv_transpose_without_bias_row = conv_transpose_without_bias + row * conv_transpose_without_bias_stride_1;
+    const float* flatten_row = flatten + row * flatten_stride_1;
     float* mul_row = mul + row * mul_stride_1;
-    const float conv_transpose_bias_value = conv_transpose_bias[row % size_1];
     const float scale_value = scale[row % size_1];
 
     // pass 1
@@ -287,21 +1245,18 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_kernel_block(
     {
         const unsigned column = thread * vector;
         if (column < columns) {
-            const Pack<float, vector> conv_transpose_without_bias_read = load<aligned, vector>(conv_transpose_without_bias_row + column);
+            const Pack<float, vector> flatten_read = load<aligned, vector>(flatten_row + column);
 #pragma unroll
             for (int j = 0; j < vector; ++j) {
-                const float conv_transpose_without_bias_value = conv_transpose_without_bias_read.at[j];
-                const float larger = max_nan(conv_transpose_without_bias_value + conv_transpose_bias_value,
-                    0.0f);
-                const float clamp = min_nan(larger, 1.0f);
+                const float flatten_value = flatten_read.at[j];
                 // exp on [0, 1]: off by at most 5e-07 (proven, rounding included)
                 float total_value = 0.0021505777f;
-                total_value = fmaf(total_value, clamp, 0.0074107633f);
-                total_value = fmaf(total_value, clamp, 0.04216171f);
-                total_value = fmaf(total_value, clamp, 0.16654855f);
-                total_value = fmaf(total_value, clamp, 0.5000102f);
-                total_value = fmaf(total_value, clamp, 0.9999999f);
-                total_value = fmaf(total_value, clamp, 1.0f);
+                total_value = fmaf(total_value, flatten_value, 0.0074107633f);
+                total_value = fmaf(total_value, flatten_value, 0.04216171f);
+                total_value = fmaf(total_value, flatten_value, 0.16654855f);
+                total_value = fmaf(total_value, flatten_value, 0.5000102f);
+                total_value = fmaf(total_value, flatten_value, 0.9999999f);
+                total_value = fmaf(total_value, flatten_value, 1.0f);
                 total += total_value;
                 kept_polynomial[j] = total_value;
             }
@@ -329,48 +1284,41 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_kernel_block(
     }
 }
 
-__global__ void __launch_bounds__(128) bias_clamp_softmax_mul_kernel(
-    const float* __restrict__ conv_transpose_without_bias,
-    const float* __restrict__ conv_transpose_bias,
+__global__ void __launch_bounds__(128) softmax_mul_kernel(
+    const float* __restrict__ flatten,
     const float* __restrict__ scale,
     float* __restrict__ mul,
     float* __restrict__ saved_total) {
-    if (are_aligned<16>(conv_transpose_without_bias, mul)) {
-        bias_clamp_softmax_mul_kernel_block<true>(conv_transpose_without_bias, conv_transpose_bias, scale,
-            mul, saved_total);
+    if (are_aligned<16>(flatten, mul)) {
+        softmax_mul_kernel_block<true>(flatten, scale, mul, saved_total);
     } else {  // a tensor that begins in the middle of another
-        bias_clamp_softmax_mul_kernel_block<false>(conv_transpose_without_bias, conv_transpose_bias, scale,
-            mul, saved_total);
+        softmax_mul_kernel_block<false>(flatten, scale, mul, saved_total);
     }
 }
 
 // 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in registers from pass to pass
-// partial_grad_conv_transpose_bias = grad_conv_transpose_bias_row
 // partial_grad_scale = grad_scale_row
 template <bool aligned>
-__device__ __forceinline__ void bias_clamp_softmax_mul_backward_block(
-    const float* __restrict__ conv_transpose_without_bias,
-    const float* __restrict__ conv_transpose_bias,
+__device__ __forceinline__ void softmax_mul_backward_block(
+    const float* __restrict__ flatten,
     const float* __restrict__ scale,
     const float* __restrict__ saved_total,
     const float* __restrict__ grad_mul,
-    float* __restrict__ grad_conv_transpose_without_bias,
-    float* __restrict__ partial_grad_conv_transpose_bias,
+    float* __restrict__ grad_flatten,
     float* __restrict__ partial_grad_scale) {
     constexpr unsigned columns = 120;
     constexpr unsigned block_rows = 4;  // of a block
-    constexpr unsigned conv_transpose_without_bias_stride_1 = 120;
-    constexpr unsigned grad_conv_transpose_without_bias_stride_1 = 120;
+    constexpr unsigned flatten_stride_1 = 120;
+    constexpr unsigned grad_flatten_stride_1 = 120;
     constexpr unsigned grad_mul_stride_1 = 120;
     constexpr unsigned size_1 = 64;
     constexpr int team = 32;  // threads that share a row
     constexpr int vector = 4;  // neighbours that a thread takes at once
     const unsigned thread = threadIdx.x % team;
     const unsigned row = blockIdx.x * block_rows + threadIdx.x / team;
-    const float* conv_transpose_without_bias_row = conv_transpose_without_bias + row * conv_transpose_without_bias_stride_1;
+    const float* flatten_row = flatten + row * flatten_stride_1;
     const float* grad_mul_row = grad_mul + row * grad_mul_stride_1;
-    float* grad_conv_transpose_without_bias_row = grad_conv_transpose_without_bias + row * grad_conv_transpose_without_bias_stride_1;
-    const float conv_transpose_bias_value = conv_transpose_bias[row % size_1];
+    float* grad_flatten_row = grad_flatten + row * grad_flatten_stride_1;
     const float scale_value = scale[row % size_1];
     const float saved_total_value = saved_total[row];
 
@@ -378,39 +1326,34 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_block(
     const float row_quotient = 1.0f / saved_total_value;
     const float row_quotient_2 = row_quotient / saved_total_value;
     float kept_polynomial[vector];
-    float kept_both[vector];
-    float kept_chosen[vector];
+    float kept_product[vector];
     float grad_total = 0.0f;
     float grad_scale_row = 0.0f;
     {
         const unsigned column = thread * vector;
         if (column < columns) {
-            const Pack<float, vector> conv_transpose_without_bias_read = load<aligned, vector>(conv_transpose_without_bias_row + column);
+            const Pack<float, vector> flatten_read = load<aligned, vector>(flatten_row + column);
             const Pack<float, vector> grad_mul_read = load<aligned, vector>(grad_mul_row + column);
 #pragma unroll
             for (int j = 0; j < vector; ++j) {
-                const float conv_transpose_without_bias_value = conv_transpose_without_bias_read.at[j];
+                const float flatten_value = flatten_read.at[j];
                 const float grad_mul_value = grad_mul_read.at[j];
                 const float product = grad_mul_value * scale_value;
-                const float sum = conv_transpose_without_bias_value + conv_transpose_bias_value;
-                const float clamp = min_nan(max_nan(sum, 0.0f), 1.0f);
                 // exp on [0, 1]: off by at most 5e-07 (proven, rounding included)
                 float kept_polynomial_value = 0.0021505777f;
-                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.0074107633f);
-                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.04216171f);
-                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.16654855f);
-                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.5000102f);
-                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.9999999f);
-                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 1.0f);
+                kept_polynomial_value = fmaf(kept_polynomial_value, flatten_value, 0.0074107633f);
+                kept_polynomial_value = fmaf(kept_polynomial_value, flatten_value, 0.04216171f);
+                kept_polynomial_value = fmaf(kept_polynomial_value, flatten_value, 0.16654855f);
+                kept_polynomial_value = fmaf(kept_polynomial_value, flatten_value, 0.5000102f);
+                kept_polynomial_value = fmaf(kept_polynomial_value, flatten_value, 0.9999999f);
+                kept_polynomial_value = fmaf(kept_polynomial_value, flatten_value, 1.0f);
                 const float grad_total_value = -(product * kept_polynomial_value) * row_quotient_2;
                 const float grad_scale_row_value = grad_mul_value * (kept_polynomial_value * row_quotient);
-                const bool kept_both_value = sum >= 0.0f && sum <= 1.0f;
-                const float kept_chosen_value = kept_both_value ? product * row_quotient * kept_polynomial_value : 0.0f;
+                const float kept_product_value = product * row_quotient * kept_polynomial_value;
                 grad_total += grad_total_value;
                 grad_scale_row += grad_scale_row_value;
                 kept_polynomial[j] = kept_polynomial_value;
-                kept_both[j] = kept_both_value;
-                kept_chosen[j] = kept_chosen_value;
+                kept_product[j] = kept_product_value;
             }
         }
     }
@@ -418,106 +1361,82 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_block(
     grad_scale_row = sum_over_team<team>(grad_scale_row);
 
     // pass 2
-    float grad_conv_transpose_bias_row = 0.0f;
     {
         const unsigned column = thread * vector;
         if (column < columns) {
-            Pack<float, vector> grad_conv_transpose_without_bias_pack;
+            Pack<float, vector> grad_flatten_pack;
 #pragma unroll
             for (int j = 0; j < vector; ++j) {
-                const float grad_conv_transpose_bias_row_value = kept_chosen[j] + (kept_both[j] ? grad_total * kept_polynomial[j] : 0.0f);
-                grad_conv_transpose_bias_row += grad_conv_transpose_bias_row_value;
-                grad_conv_transpose_without_bias_pack.at[j] = grad_conv_transpose_bias_row_value;
+                const float grad_flatten_value = fmaf(grad_total, kept_polynomial[j], kept_product[j]);
+                grad_flatten_pack.at[j] = grad_flatten_value;
             }
-            store<aligned>(grad_conv_transpose_without_bias_row + column,
-                grad_conv_transpose_without_bias_pack);
+            store<aligned>(grad_flatten_row + column, grad_flatten_pack);
         }
     }
-    grad_conv_transpose_bias_row = sum_over_team<team>(grad_conv_transpose_bias_row);
 
     if (thread == 0) {
-        partial_grad_conv_transpose_bias[row] = grad_conv_transpose_bias_row;
         partial_grad_scale[row] = grad_scale_row;
     }
 }
 
-__global__ void __launch_bounds__(128) bias_clamp_softmax_mul_backward(
-    const float* __restrict__ conv_transpose_without_bias,
-    const float* __restrict__ conv_transpose_bias,
+__global__ void __launch_bounds__(128) softmax_mul_backward(
+    const float* __restrict__ flatten,
     const float* __restrict__ scale,
     const float* __restrict__ saved_total,
     const float* __restrict__ grad_mul,
-    float* __restrict__ grad_conv_transpose_without_bias,
-    float* __restrict__ partial_grad_conv_transpose_bias,
+    float* __restrict__ grad_flatten,
     float* __restrict__ partial_grad_scale) {
-    if (are_aligned<16>(conv_transpose_without_bias, grad_mul, grad_conv_transpose_without_bias)) {
-        bias_clamp_softmax_mul_backward_block<true>(conv_transpose_without_bias, conv_transpose_bias, scale,
-            saved_total, grad_mul, grad_conv_transpose_without_bias, partial_grad_conv_transpose_bias,
+    if (are_aligned<16>(flatten, grad_mul, grad_flatten)) {
+        softmax_mul_backward_block<true>(flatten, scale, saved_total, grad_mul, grad_flatten,
             partial_grad_scale);
     } else {  // a tensor that begins in the middle of another
-        bias_clamp_softmax_mul_backward_block<false>(conv_transpose_without_bias, conv_transpose_bias, scale,
-            saved_total, grad_mul, grad_conv_transpose_without_bias, partial_grad_conv_transpose_bias,
+        softmax_mul_backward_block<false>(flatten, scale, saved_total, grad_mul, grad_flatten,
             partial_grad_scale);
     }
 }
 
 // 64 rows of 2: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads
 // share the columns
-// grad_conv_transpose_bias_total = sum of partial_grad_conv_transpose_bias
 // grad_scale_total = sum of partial_grad_scale
-// grad_conv_transpose_bias = grad_conv_transpose_bias_total
 // grad_scale = grad_scale_total
 template <bool aligned>
-__device__ __forceinline__ void bias_clamp_softmax_mul_backward_grad_conv_transpose_bias_block(
-    const float* __restrict__ partial_grad_conv_transpose_bias,
+__device__ __forceinline__ void softmax_mul_backward_grad_scale_block(
     const float* __restrict__ partial_grad_scale,
-    float* __restrict__ grad_conv_transpose_bias,
     float* __restrict__ grad_scale) {
-    constexpr unsigned partial_grad_conv_transpose_bias_stride_1 = 64;
     constexpr unsigned partial_grad_scale_stride_1 = 64;
     constexpr int lanes = 4;  // threads side by side
     constexpr int groups = 2;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
     const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
     const unsigned group = threadIdx.x / lanes;
-    const float* partial_grad_conv_transpose_bias_row = partial_grad_conv_transpose_bias + row;
     const float* partial_grad_scale_row = partial_grad_scale + row;
 
-    float grad_conv_transpose_bias_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     float grad_scale_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     const unsigned column = group;
-    const Pack<float, vector> partial_grad_conv_transpose_bias_read = load<aligned, vector>(partial_grad_conv_transpose_bias_row + column * partial_grad_conv_transpose_bias_stride_1);
     const Pack<float, vector> partial_grad_scale_read = load<aligned, vector>(partial_grad_scale_row + column * partial_grad_scale_stride_1);
 #pragma unroll
     for (int j = 0; j < vector; ++j) {
-        const float partial_grad_conv_transpose_bias_value = partial_grad_conv_transpose_bias_read.at[j];
         const float partial_grad_scale_value = partial_grad_scale_read.at[j];
-        grad_conv_transpose_bias_total[j] += partial_grad_conv_transpose_bias_value;
         grad_scale_total[j] += partial_grad_scale_value;
     }
     __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
-    sum_over_groups<groups, lanes>(grad_conv_transpose_bias_total, parts);
-    __syncthreads();  // others may still be reading the parts
     sum_over_groups<groups, lanes>(grad_scale_total, parts);
 
     if (group == 0) {
 #pragma unroll
         for (int j = 0; j < vector; ++j) {
-            grad_conv_transpose_bias[row + j] = grad_conv_transpose_bias_total[j];
             grad_scale[row + j] = grad_scale_total[j];
         }
     }
 }
 
-__global__ void __launch_bounds__(8) bias_clamp_softmax_mul_backward_grad_conv_transpose_bias(
-    const float* __restrict__ partial_grad_conv_transpose_bias,
+__global__ void __launch_bounds__(8) softmax_mul_backward_grad_scale(
     const float* __restrict__ partial_grad_scale,
-    float* __restrict__ grad_conv_transpose_bias,
     float* __restrict__ grad_scale) {
-    if (are_aligned<16>(partial_grad_conv_transpose_bias, partial_grad_scale)) {
-        bias_clamp_softmax_mul_backward_grad_conv_transpose_bias_block<true>(partial_grad_conv_transpose_bias, partial_grad_scale, grad_conv_transpose_bias, grad_scale);
+    if (are_aligned<16>(partial_grad_scale)) {
+        softmax_mul_backward_grad_scale_block<true>(partial_grad_scale, grad_scale);
     } else {  // a tensor that begins in the middle of another
-        bias_clamp_softmax_mul_backward_grad_conv_transpose_bias_block<false>(partial_grad_conv_transpose_bias, partial_grad_scale, grad_conv_transpose_bias, grad_scale);
+        softmax_mul_backward_grad_scale_block<false>(partial_grad_scale, grad_scale);
     }
 }
 
@@ -556,64 +1475,133 @@ std::vector<torch::Tensor> run_avg_pool3d_backward(const torch::Tensor& grad_avg
   return {grad_x};
 }
 
-std::vector<torch::Tensor> run_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_without_bias_given,
-        const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given) {
-  const c10::cuda::CUDAGuard guard(conv_transpose_without_bias_given.device());
+std::vector<torch::Tensor> run_conv_transpose3d_clamp(const torch::Tensor& avg_pool_given,
+        const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given) {
+  const c10::cuda::CUDAGuard guard(avg_pool_given.device());
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
-  const torch::Tensor conv_transpose_without_bias = laid(conv_transpose_without_bias_given, {2, 64, 2, 6,
-      10}, {7680, 120, 60, 10, 1}, torch::kFloat32);
+  const torch::Tensor avg_pool = laid(avg_pool_given, {2, 32, 1, 3, 5}, {480, 15, 15, 5, 1}, torch::kFloat32);
+  const torch::Tensor conv_transpose_weight = laid(conv_transpose_weight_given, {32, 64, 3, 3, 3}, {1728, 27,
+      9, 3, 1}, torch::kFloat32);
   const torch::Tensor conv_transpose_bias = laid(conv_transpose_bias_given, {64}, {1}, torch::kFloat32);
+  torch::Tensor flatten = torch::empty_strided({2, 64, 120}, {7680, 120, 1},
+      avg_pool.options().dtype(torch::kFloat32));
+  torch::Tensor conv_transpose3d_clamp_kernel_packed = torch::empty_strided({55296}, {1},
+      avg_pool.options().dtype(torch::kInt32));
+  conv_transpose3d_clamp_kernel_pack<<<216, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(),
+      conv_transpose3d_clamp_kernel_packed.data_ptr<int>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_clamp_kernel,
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 72704));
+  conv_transpose3d_clamp_kernel<<<8, 256, 72704, stream>>>(avg_pool.data_ptr<float>(),
+      conv_transpose3d_clamp_kernel_packed.data_ptr<int>(), conv_transpose_bias.data_ptr<float>(),
+      flatten.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return {flatten};
+}
+
+std::vector<torch::Tensor> run_conv_transpose3d_clamp_backward(const torch::Tensor& grad_flatten_given,
+        const torch::Tensor& avg_pool_given, const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given) {
+  const c10::cuda::CUDAGuard guard(grad_flatten_given.device());
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+  const torch::Tensor grad_flatten = laid(grad_flatten_given, {2, 64, 120}, {7680, 120, 1}, torch::kFloat32);
+  const torch::Tensor avg_pool = laid(avg_pool_given, {2, 32, 1, 3, 5}, {480, 15, 15, 5, 1}, torch::kFloat32);
+  const torch::Tensor conv_transpose_weight = laid(conv_transpose_weight_given, {32, 64, 3, 3, 3}, {1728, 27,
+      9, 3, 1}, torch::kFloat32);
+  const torch::Tensor conv_transpose_bias = laid(conv_transpose_bias_given, {64}, {1}, torch::kFloat32);
+  torch::Tensor grad_conv_transpose_bias = torch::empty_strided({64}, {1},
+      grad_flatten.options().dtype(torch::kFloat32));
+  torch::Tensor grad_avg_pool = torch::empty_strided({2, 32, 1, 3, 5}, {480, 15, 15, 5, 1},
+      grad_flatten.options().dtype(torch::kFloat32));
+  torch::Tensor grad_conv_transpose_weight = torch::empty_strided({32, 64, 3, 3, 3}, {1728, 27, 9, 3, 1},
+      grad_flatten.options().dtype(torch::kFloat32));
+  torch::Tensor grad_product = torch::empty_strided({15360}, {1},
+      grad_flatten.options().dtype(torch::kFloat32));
+  torch::Tensor conv_transpose3d_clamp_kernel_again_packed = torch::empty_strided({55296}, {1},
+      grad_flatten.options().dtype(torch::kInt32));
+  torch::Tensor grad_conv_transpose_bias_parts = torch::empty_strided({128}, {1},
+      grad_flatten.options().dtype(torch::kFloat32));
+  conv_transpose3d_clamp_kernel_again_pack<<<216, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(),
+      conv_transpose3d_clamp_kernel_again_packed.data_ptr<int>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_clamp_kernel_again,
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 72704));
+  conv_transpose3d_clamp_kernel_again<<<8, 256, 72704, stream>>>(avg_pool.data_ptr<float>(),
+      conv_transpose3d_clamp_kernel_again_packed.data_ptr<int>(), conv_transpose_bias.data_ptr<float>(),
+      grad_flatten.data_ptr<float>(), grad_product.data_ptr<float>(),
+      grad_conv_transpose_bias_parts.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  conv_transpose3d_clamp_kernel_grad_conv_transpose_bias<<<4, 8, 0, stream>>>(grad_conv_transpose_bias_parts.data_ptr<float>(), grad_conv_transpose_bias.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  torch::Tensor conv_transpose3d_clamp_kernel_input_packed = torch::empty_strided({55296}, {1},
+      grad_flatten.options().dtype(torch::kInt32));
+  conv_transpose3d_clamp_kernel_input_pack<<<216, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(),
+      conv_transpose3d_clamp_kernel_input_packed.data_ptr<int>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_clamp_kernel_input,
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 71424));
+  conv_transpose3d_clamp_kernel_input<<<2, 256, 71424, stream>>>(grad_product.data_ptr<float>(),
+      conv_transpose3d_clamp_kernel_input_packed.data_ptr<int>(), grad_avg_pool.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  torch::Tensor grad_conv_transpose_weight_parts = torch::empty_strided({110592}, {1},
+      grad_flatten.options().dtype(torch::kFloat32));
+  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_clamp_kernel_weight,
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 104448));
+  conv_transpose3d_clamp_kernel_weight<<<4, 256, 104448, stream>>>(grad_product.data_ptr<float>(),
+      avg_pool.data_ptr<float>(), grad_conv_transpose_weight_parts.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  conv_transpose3d_clamp_kernel_weight_finish<<<1728, 256, 0, stream>>>(grad_conv_transpose_weight_parts.data_ptr<float>(), grad_conv_transpose_weight.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return {grad_conv_transpose_bias, grad_avg_pool, grad_conv_transpose_weight};
+}
+
+std::vector<torch::Tensor> run_softmax_mul(const torch::Tensor& flatten_given,
+        const torch::Tensor& scale_given) {
+  const c10::cuda::CUDAGuard guard(flatten_given.device());
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+  const torch::Tensor flatten = laid(flatten_given, {2, 64, 120}, {7680, 120, 1}, torch::kFloat32);
   const torch::Tensor scale = laid(scale_given, {1, 64, 1, 1, 1}, {64, 1, 1, 1, 1}, torch::kFloat32);
   torch::Tensor mul = torch::empty_strided({2, 64, 2, 6, 10}, {7680, 120, 60, 10, 1},
-      conv_transpose_without_bias.options().dtype(torch::kFloat32));
-  torch::Tensor saved_total = torch::empty_strided({128}, {1},
-      conv_transpose_without_bias.options().dtype(torch::kFloat32));
-  bias_clamp_softmax_mul_kernel<<<32, 128, 0, stream>>>(conv_transpose_without_bias.data_ptr<float>(),
-      conv_transpose_bias.data_ptr<float>(), scale.data_ptr<float>(), mul.data_ptr<float>(),
-      saved_total.data_ptr<float>());
+      flatten.options().dtype(torch::kFloat32));
+  torch::Tensor saved_total = torch::empty_strided({128}, {1}, flatten.options().dtype(torch::kFloat32));
+  softmax_mul_kernel<<<32, 128, 0, stream>>>(flatten.data_ptr<float>(), scale.data_ptr<float>(),
+      mul.data_ptr<float>(), saved_total.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {mul, saved_total};
 }
 
-std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tensor& grad_mul_given,
-        const torch::Tensor& conv_transpose_without_bias_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given, const torch::Tensor& saved_total_given) {
+std::vector<torch::Tensor> run_softmax_mul_backward(const torch::Tensor& grad_mul_given,
+        const torch::Tensor& flatten_given, const torch::Tensor& scale_given, const torch::Tensor& saved_total_given) {
   const c10::cuda::CUDAGuard guard(grad_mul_given.device());
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor grad_mul = laid(grad_mul_given, {2, 64, 2, 6, 10}, {7680, 120, 60, 10, 1},
       torch::kFloat32);
-  const torch::Tensor conv_transpose_without_bias = laid(conv_transpose_without_bias_given, {2, 64, 2, 6,
-      10}, {7680, 120, 60, 10, 1}, torch::kFloat32);
-  const torch::Tensor conv_transpose_bias = laid(conv_transpose_bias_given, {64}, {1}, torch::kFloat32);
+  const torch::Tensor flatten = laid(flatten_given, {2, 64, 120}, {7680, 120, 1}, torch::kFloat32);
   const torch::Tensor scale = laid(scale_given, {1, 64, 1, 1, 1}, {64, 1, 1, 1, 1}, torch::kFloat32);
   const torch::Tensor saved_total = laid(saved_total_given, {128}, {1}, torch::kFloat32);
-  torch::Tensor grad_conv_transpose_without_bias = torch::empty_strided({2, 64, 2, 6, 10}, {7680, 120, 60,
-      10, 1}, grad_mul.options().dtype(torch::kFloat32));
-  torch::Tensor grad_conv_transpose_bias = torch::empty_strided({64}, {1},
+  torch::Tensor grad_flatten = torch::empty_strided({2, 64, 120}, {7680, 120, 1},
       grad_mul.options().dtype(torch::kFloat32));
   torch::Tensor grad_scale = torch::empty_strided({1, 64, 1, 1, 1}, {64, 1, 1, 1, 1},
       grad_mul.options().dtype(torch::kFloat32));
-  torch::Tensor partial_grad_conv_transpose_bias = torch::empty_strided({128}, {1},
-      grad_mul.options().dtype(torch::kFloat32));
   torch::Tensor partial_grad_scale = torch::empty_strided({128}, {1},
       grad_mul.options().dtype(torch::kFloat32));
-  bias_clamp_softmax_mul_backward<<<32, 128, 0, stream>>>(conv_transpose_without_bias.data_ptr<float>(),
-      conv_transpose_bias.data_ptr<float>(), scale.data_ptr<float>(), saved_total.data_ptr<float>(),
-      grad_mul.data_ptr<float>(), grad_conv_transpose_without_bias.data_ptr<float>(),
-      partial_grad_conv_transpose_bias.data_ptr<float>(), partial_grad_scale.data_ptr<float>());
+  softmax_mul_backward<<<32, 128, 0, stream>>>(flatten.data_ptr<float>(), scale.data_ptr<float>(),
+      saved_total.data_ptr<float>(), grad_mul.data_ptr<float>(), grad_flatten.data_ptr<float>(),
+      partial_grad_scale.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  bias_clamp_softmax_mul_backward_grad_conv_transpose_bias<<<4, 8, 0, stream>>>(partial_grad_conv_transpose_bias.data_ptr<float>(), partial_grad_scale.data_ptr<float>(), grad_conv_transpose_bias.data_ptr<float>(), grad_scale.data_ptr<float>());
+  softmax_mul_backward_grad_scale<<<4, 8, 0, stream>>>(partial_grad_scale.data_ptr<float>(),
+      grad_scale.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return {grad_conv_transpose_without_bias, grad_conv_transpose_bias, grad_scale};
+  return {grad_flatten, grad_scale};
 }
 """
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_8ecf3181",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_f9759e44",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
-    functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_bias_clamp_softmax_mul",
-        "run_bias_clamp_softmax_mul_backward"],
+    functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d_clamp",
+        "run_conv_transpose3d_clamp_backward", "run_softmax_mul", "run_softmax_mul_backward"],
     extra_cuda_cflags=["-O3"],
 )
 library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")
@@ -662,58 +1650,103 @@ torch.library.register_autograd(
 )
 
 
-library.define("bias_clamp_softmax_mul(Tensor conv_transpose_without_bias, Tensor conv_transpose_bias, Tensor scale) -> (Tensor, Tensor)")
+library.define("conv_transpose3d_clamp(Tensor avg_pool, Tensor conv_transpose_weight, Tensor conv_transpose_bias) -> Tensor")
 
 
-@torch.library.impl(library, "bias_clamp_softmax_mul", "CompositeExplicitAutograd")
-def run_bias_clamp_softmax_mul(conv_transpose_without_bias, conv_transpose_bias, scale):
-    return tuple(kernels.run_bias_clamp_softmax_mul(conv_transpose_without_bias, conv_transpose_bias, scale))
+@torch.library.impl(library, "conv_transpose3d_clamp", "CompositeExplicitAutograd")
+def run_conv_transpose3d_clamp(avg_pool, conv_transpose_weight, conv_transpose_bias):
+    return kernels.run_conv_transpose3d_clamp(avg_pool, conv_transpose_weight, conv_transpose_bias)[0]
 
 
-@torch.library.register_fake(f"{library.ns}::bias_clamp_softmax_mul", lib=library)
-def run_bias_clamp_softmax_mul_shapes(conv_transpose_without_bias, conv_transpose_bias, scale):
+@torch.library.register_fake(f"{library.ns}::conv_transpose3d_clamp", lib=library)
+def run_conv_transpose3d_clamp_shapes(avg_pool, conv_transpose_weight, conv_transpose_bias):
+    return avg_pool.new_empty_strided((2, 64, 120), (7680, 120, 1), dtype=torch.float32)
+
+
+library.define("conv_transpose3d_clamp_backward(Tensor grad_flatten, Tensor avg_pool, Tensor conv_transpose_weight, Tensor conv_transpose_bias) -> (Tensor, Tensor, Tensor)")
+
+
+@torch.library.impl(library, "conv_transpose3d_clamp_backward", "CompositeExplicitAutograd")
+def run_conv_transpose3d_clamp_backward(grad_flatten, avg_pool, conv_transpose_weight, conv_transpose_bias):
+    return tuple(kernels.run_conv_transpose3d_clamp_backward(grad_flatten, avg_pool, conv_transpose_weight,
+        conv_transpose_bias))
+
+
+@torch.library.register_fake(f"{library.ns}::conv_transpose3d_clamp_backward", lib=library)
+def run_conv_transpose3d_clamp_backward_shapes(grad_flatten, avg_pool, conv_transpose_weight,
+        conv_transpose_bias):
     return (
-        conv_transpose_without_bias.new_empty_strided((2, 64, 2, 6, 10), (7680, 120, 60, 10, 1),
-            dtype=torch.float32),
-        conv_transpose_without_bias.new_empty_strided((128,), (1,), dtype=torch.float32),
+        grad_flatten.new_empty_strided((64,), (1,), dtype=torch.float32),
+        grad_flatten.new_empty_strided((2, 32, 1, 3, 5), (480, 15, 15, 5, 1), dtype=torch.float32),
+        grad_flatten.new_empty_strided((32, 64, 3, 3, 3), (1728, 27, 9, 3, 1), dtype=torch.float32),
     )
 
 
-library.define("bias_clamp_softmax_mul_backward(Tensor grad_mul, Tensor conv_transpose_without_bias, Tensor conv_transpose_bias, Tensor scale, Tensor saved_total) -> (Tensor, Tensor, Tensor)")
+def conv_transpose3d_clamp_keeps(ctx, inputs, output):
+    avg_pool, conv_transpose_weight, conv_transpose_bias = inputs
+    ctx.save_for_backward(avg_pool, conv_transpose_weight, conv_transpose_bias)
 
 
-@torch.library.impl(library, "bias_clamp_softmax_mul_backward", "CompositeExplicitAutograd")
-def run_bias_clamp_softmax_mul_backward(grad_mul, conv_transpose_without_bias, conv_transpose_bias, scale,
-        saved_total):
-    return tuple(kernels.run_bias_clamp_softmax_mul_backward(grad_mul, conv_transpose_without_bias,
-        conv_transpose_bias, scale, saved_total))
+def conv_transpose3d_clamp_gradients(ctx, grad_flatten):
+    grad_conv_transpose_bias, grad_avg_pool, grad_conv_transpose_weight = operators.conv_transpose3d_clamp_backward(grad_flatten, *ctx.saved_tensors)
+    return grad_avg_pool, grad_conv_transpose_weight, grad_conv_transpose_bias
 
 
-@torch.library.register_fake(f"{library.ns}::bias_clamp_softmax_mul_backward", lib=library)
-def run_bias_clamp_softmax_mul_backward_shapes(grad_mul, conv_transpose_without_bias, conv_transpose_bias,
-        scale, saved_total):
+torch.library.register_autograd(
+    f"{library.ns}::conv_transpose3d_clamp",
+    conv_transpose3d_clamp_gradients,
+    setup_context=conv_transpose3d_clamp_keeps,
+    lib=library,
+)
+
+
+library.define("softmax_mul(Tensor flatten, Tensor scale) -> (Tensor, Tensor)")
+
+
+@torch.library.impl(library, "softmax_mul", "CompositeExplicitAutograd")
+def run_softmax_mul(flatten, scale):
+    return tuple(kernels.run_softmax_mul(flatten, scale))
+
+
+@torch.library.register_fake(f"{library.ns}::softmax_mul", lib=library)
+def run_softmax_mul_shapes(flatten, scale):
     return (
-        grad_mul.new_empty_strided((2, 64, 2, 6, 10), (7680, 120, 60, 10, 1), dtype=torch.float32),
-        grad_mul.new_empty_strided((64,), (1,), dtype=torch.float32),
+        flatten.new_empty_strided((2, 64, 2, 6, 10), (7680, 120, 60, 10, 1), dtype=torch.float32),
+        flatten.new_empty_strided((128,), (1,), dtype=torch.float32),
+    )
+
+
+library.define("softmax_mul_backward(Tensor grad_mul, Tensor flatten, Tensor scale, Tensor saved_total) -> (Tensor, Tensor)")
+
+
+@torch.library.impl(library, "softmax_mul_backward", "CompositeExplicitAutograd")
+def run_softmax_mul_backward(grad_mul, flatten, scale, saved_total):
+    return tuple(kernels.run_softmax_mul_backward(grad_mul, flatten, scale, saved_total))
+
+
+@torch.library.register_fake(f"{library.ns}::softmax_mul_backward", lib=library)
+def run_softmax_mul_backward_shapes(grad_mul, flatten, scale, saved_total):
+    return (
+        grad_mul.new_empty_strided((2, 64, 120), (7680, 120, 1), dtype=torch.float32),
         grad_mul.new_empty_strided((1, 64, 1, 1, 1), (64, 1, 1, 1, 1), dtype=torch.float32),
     )
 
 
-def bias_clamp_softmax_mul_keeps(ctx, inputs, output):
-    conv_transpose_without_bias, conv_transpose_bias, scale = inputs
+def softmax_mul_keeps(ctx, inputs, output):
+    flatten, scale = inputs
     _, saved_total = output
     ctx.mark_non_differentiable(*output[1:])
-    ctx.save_for_backward(conv_transpose_without_bias, conv_transpose_bias, scale, saved_total)
+    ctx.save_for_backward(flatten, scale, saved_total)
 
 
-def bias_clamp_softmax_mul_gradients(ctx, grad_mul, *_):
-    return operators.bias_clamp_softmax_mul_backward(grad_mul, *ctx.saved_tensors)
+def softmax_mul_gradients(ctx, grad_mul, *_):
+    return operators.softmax_mul_backward(grad_mul, *ctx.saved_tensors)
 
 
 torch.library.register_autograd(
-    f"{library.ns}::bias_clamp_softmax_mul",
-    bias_clamp_softmax_mul_gradients,
-    setup_context=bias_clamp_softmax_mul_keeps,
+    f"{library.ns}::softmax_mul",
+    softmax_mul_gradients,
+    setup_context=softmax_mul_keeps,
     lib=library,
 )
 
@@ -732,9 +1765,7 @@ class ModelNew(Model):
         if not (_fits(x, (2, 32, 2, 6, 10), torch.float32)):
             return super().forward(x)
         avg_pool = operators.avg_pool3d(x)
-        conv_transpose_without_bias = torch.ops.aten.conv_transpose3d.input(input=avg_pool,
-            weight=self.conv_transpose.weight, bias=None, stride=[2, 2, 2], padding=[1, 1, 1],
-            output_padding=[1, 1, 1], groups=1, dilation=[1, 1, 1])
-        mul = operators.bias_clamp_softmax_mul(conv_transpose_without_bias, self.conv_transpose.bias,
-            self.scale)[0]
+        flatten = operators.conv_transpose3d_clamp(avg_pool, self.conv_transpose.weight,
+            self.conv_transpose.bias)
+        mul = operators.softmax_mul(flatten, self.scale)[0]
         return mul

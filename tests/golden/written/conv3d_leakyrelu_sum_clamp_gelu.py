@@ -1,17 +1,23 @@
-"""conv3d_leakyrelu_sum_clamp_gelu, fused by Crucible for x [2, 8, 4, 6, 7] float32. Other inputs go through
-PyTorch.
+"""conv3d_leakyrelu_sum_clamp_gelu, fused by Crucible for x [2, 8, 4, 6, 7] float32 on NVIDIA H200. Other inputs
+go through PyTorch.
 
-- conv_without_bias = conv3d by PyTorch: a matrix product
-- bias_leaky_relu_add_clamp_gelu: bias of conv3d -> leaky_relu -> add -> clamp -> gelu; 41.5 KB
-    - bias_leaky_relu_add_clamp_gelu_kernel: 5120 elements, 4 a thread, 4 at once
-    - gelu(clamp(leaky_relu(conv_without_bias + conv_bias, 0.2) + sum_tensor, -1, 1)) is a polynomial, right
-      to 1.5e-07
-    - bias_leaky_relu_add_clamp_gelu_backward: 64 rows of 80: 32 threads a row, 4 rows a block
-    - gelu_slope(clamp(leaky_relu(conv_without_bias + conv_bias, 0.2) + sum_tensor, -1, 1)) is a polynomial,
-      right to 2.4e-07
-    - backward keeps conv_without_bias, conv_bias, sum_tensor; the chain is computed again
+- conv3d_leaky_relu_add_clamp_gelu: conv3d -> leaky_relu -> add -> clamp -> gelu; 87 KB
+    - [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
+      fp32.
+    - A block makes 64 channels at 2x4x5 positions; its inputs are in shared memory with their halo, its
+      weights stay there (90 KiB). The next inputs are loaded beside the multiplication.
+    - conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias: 64 rows of 2: neighbours in memory are rows, so
+      a block takes 16 rows, 4 a thread, and 2 groups of threads share the columns
+    - conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor: 64 rows of 2: neighbours in memory are rows, so
+      a block takes 16 rows, 4 a thread, and 2 groups of threads share the columns
+    - [2, 64, 2, 4, 5] to [2, 8, 4, 6, 7] by 9 products (of 3 taps at once, in the place of channels) of 64
+      channels, TF32 (rounded to nearest), sums in fp32.
+    - A block makes 32 channels at 4x6x5 positions; its inputs are in shared memory with their halo, its
+      weights come 2 of 8 steps at a time there (70 KiB). The next inputs are loaded beside the
+      multiplication.
+    - backward keeps x, conv_weight, conv_bias, sum_tensor; the chain is computed again
 
-Forward moves 128 KB in 2 steps; operation by operation it would be 251 KB in 5.
+Forward moves 87 KB in 1 steps; operation by operation it would be 251 KB in 5.
 """
 
 
@@ -38,11 +44,10 @@ class Model(nn.Module):
 DECLARATIONS = """
 #include <torch/extension.h>
 
-std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu(const torch::Tensor& conv_without_bias_given,
-    const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given);
-std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu_backward(const torch::Tensor& grad_gelu_given,
-    const torch::Tensor& conv_without_bias_given, const torch::Tensor& conv_bias_given,
+std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x_given,
+    const torch::Tensor& conv_weight_given, const torch::Tensor& conv_bias_given,
     const torch::Tensor& sum_tensor_given);
+std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(const torch::Tensor& grad_gelu_given, const torch::Tensor& x_given, const torch::Tensor& conv_weight_given, const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given);
 """
 
 
@@ -54,6 +59,81 @@ KERNELS = r"""
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+
+__device__ __forceinline__ unsigned rounded(float value) {  // to TF32, to nearest: tensor cores would cut it off
+    unsigned word;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
+    return word;
+}
+
+struct Tf32 {  // what a word holds
+    // sum += a b: 16 channels x 8 of the input, times those x 8 positions
+    static __device__ __forceinline__ void multiply(float (&sum)[4], const uint4& a, const unsigned (&b)[2]) {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]));
+    }
+};
+
+__device__ __forceinline__ void copy_ahead(unsigned* to, const float* from,
+    bool inside) {  // 0 where it is not
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_ahead(uint4* to, const uint4* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
+                 : "memory");
+}
+__device__ __forceinline__ void wait_for_copies() {  // of this thread
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+__device__ __forceinline__ uint4 load_matrix(const unsigned* row) {  // four times 8 rows of 16 bytes
+    uint4 a;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+                 : "memory");
+    return a;
+}
+
+template <int tiles>
+__device__ __forceinline__ void read(const unsigned* halo, const int (&place)[(tiles + 1) / 2],
+                                     unsigned (&b)[tiles][2]) {
+#pragma unroll
+    for (int j = 0; j + 1 < tiles; j += 2) {
+        const uint4 two = load_matrix(halo + place[j / 2]);  // both units of channels, of two tiles
+        b[j][0] = two.x, b[j][1] = two.y, b[j + 1][0] = two.z, b[j + 1][1] = two.w;
+    }
+    if constexpr (tiles % 2) {
+        const uint4 one = load_matrix(halo + place[tiles / 2]);
+        b[tiles - 1][0] = one.x, b[tiles - 1][1] = one.y;
+    }
+}
+
+template <typename Words, int m_tiles, int n_tiles>
+__device__ __forceinline__ void accumulate(const unsigned* weights, const unsigned (&b)[n_tiles][2],
+                                           float (&sums)[m_tiles][n_tiles][4]) {
+#pragma unroll
+    for (int i = 0; i < m_tiles; ++i) {
+        const uint4 a = *reinterpret_cast<const uint4*>(weights + i * 128);
+#pragma unroll
+        for (int j = 0; j < n_tiles; ++j) Words::multiply(sums[i][j], a, b[j]);
+    }
+}
+
+template <int bytes, typename... T>
+__device__ __forceinline__ bool are_aligned(const T*... pointers) {
+    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
+}
+
+template <typename T, int count>
+struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
+    T at[count];
+};
 
 __device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
     float larger;
@@ -67,14 +147,14 @@ __device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; Na
     return smaller;
 }
 
-template <typename T, int count>
-struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
-    T at[count];
-};
-
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
+template <bool aligned, int count, typename T>
+__device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
+    if constexpr (aligned) {
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
+    } else {
+#pragma unroll
+        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+    }
 }
 
 template <bool aligned, int count, typename T>
@@ -89,16 +169,6 @@ __device__ __forceinline__ Pack<T, count> load(const T* from) {
     }
 }
 
-template <bool aligned, int count, typename T>
-__device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
-    } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
-    }
-}
-
 template <int team, typename T>
 __device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring lanes, the same for each of them
 #pragma unroll
@@ -108,144 +178,949 @@ __device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring
     return value;
 }
 
-// 5120 elements, 4 a thread, 4 at once
-template <bool aligned>
-__device__ __forceinline__ void bias_leaky_relu_add_clamp_gelu_kernel_block(
-    const float* __restrict__ conv_without_bias,
-    const float* __restrict__ conv_bias,
-    const float* __restrict__ sum_tensor,
-    float* __restrict__ gelu) {
-    constexpr unsigned step = 1024;  // of a block
-    constexpr unsigned size_1 = 64;
-    constexpr unsigned size_2 = 40;
-    constexpr int vector = 4;  // neighbours that a thread takes at once
-    const unsigned chunk = blockIdx.x;
+template <int groups, int lanes, int vector, typename T>
+__device__ __forceinline__ void sum_over_groups(T (&values)[vector],
+        T (&parts)[groups][(vector | 1) * lanes]) {
+    const int lane = threadIdx.x % lanes, own = threadIdx.x / lanes;
+#pragma unroll
+    for (int j = 0; j < vector; ++j) parts[own][j * lanes + lane] = values[j];
+    __syncthreads();
+    for (int place = threadIdx.x; place < vector * lanes; place += groups * lanes) {  // each by one thread, in order
+        T value = parts[0][place];
+        for (int group = 1; group < groups; ++group) value += parts[group][place];
+        parts[0][place] = value;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < vector; ++j) values[j] = parts[0][j * lanes + lane];
+}
 
-    const unsigned i = chunk * step + threadIdx.x * vector;
-    const Pack<float, vector> conv_without_bias_read = load<aligned, vector>(conv_without_bias + i);
-    const float conv_bias_read = conv_bias[i / size_2 % size_1];
-    const float sum_tensor_read = sum_tensor[i / size_2 % size_1];
-    Pack<float, vector> gelu_pack;
+// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
+__global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_pack(
+        const float* __restrict__ weight, int* __restrict__ packed) {
+    constexpr int taps[27] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+        22, 23, 24, 25, 26};
+    const int word = blockIdx.x * 256 + threadIdx.x;
+    if (word >= 13824) return;
+    const int corner = word % 4, lane = word / 4 % 32;
+    const int tile = word / 128 % 4, rest = word / 512;
+    const int tap = taps[rest % 27], step = rest / 27 % 1;
+    const int part = rest / 27;  // a tile of channels of a group
+    const int group = part / 1;
+    const int channel = part % 1 * 64 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
+    const auto at = [&](int made, int read) {
+        const bool inside = made < 64 && read < 8;
+        return inside ? weight[group * 13824LL + made * 216LL + read * 27LL + tap] : float(0.0f);
+    };
+    packed[word] = static_cast<int>(rounded(at(channel, input)));
+}
+
+// [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
+// fp32.
+// A block makes 64 channels at 2x4x5 positions; its inputs are in shared memory with their halo, its
+// weights stay there (90 KiB). The next inputs are loaded beside the multiplication.
+__global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kernel(
+        const float* __restrict__ x,
+        const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_packed,
+        const float* __restrict__ conv_bias,
+        const float* __restrict__ sum_tensor,
+        float* __restrict__ gelu) {
+    extern __shared__ uint4 memory[];
+    unsigned* weights = reinterpret_cast<unsigned*>(memory);
+    unsigned* halo = weights + 13824;
+    unsigned* coming = halo + 4608;  // the next halo
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int column = warp % 2, row = warp / 2 % 4;
+    int place[2];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+        const int position = min((column * 3 + j * 2 + lane / 16) * 8 + lane % 8, 39);
+        place[j] = ((position / 20) * 42 + (position / 5 % 4) * 7 + (position % 5)) * 4 + lane / 8 % 2 * 672;
+    }
+    const bool aligned = are_aligned<16>(gelu);
+    const int part = blockIdx.x % 1;
+    const int first_channel = part % 1 * 64;
+    for (int p = threadIdx.x; p < 3456; p += 256) {
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv3d_leaky_relu_add_clamp_gelu_kernel_packed + part * 13824)[p];
+    }
+    {
+        const int n = static_cast<int>(blockIdx.x) / 1;
+        const int box_d = 0;
+        const int box_h = 0;
+        const int box_w = 0;
+        const auto* origin = x + n * 1344LL;
+        for (int p = threadIdx.x; p < 168; p += 256) {
+            const int d = box_d + p / 42;
+            const int h = box_h + p / 7 % 6;
+            const int w = box_w + p % 7;
+            const bool inside = true;
+            const auto* from = origin + d * 42 + h * 7 + w;
+#pragma unroll
+            for (int u = 0; u < 2; ++u) {
+                copy_ahead(coming + (u * 168 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 168 : origin,
+                    inside);
+                copy_ahead(coming + (u * 168 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 168 : origin,
+                    inside);
+                copy_ahead(coming + (u * 168 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 168 : origin,
+                    inside);
+                copy_ahead(coming + (u * 168 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 168 : origin,
+                    inside);
+            }
+        }
+    }
+    for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
+        const int n = item;
+        const int box_d = 0;
+        const int box_h = 0;
+        const int box_w = 0;
+        float sums[1][1][3][4] = {};
+        {  // what was coming is there
+            unsigned* const before = halo;
+            halo = coming, coming = before;
+        }
+        wait_for_copies();
+        for (int p = threadIdx.x; p < 168; p += 256) {
+#pragma unroll
+            for (int u = 0; u < 2; ++u) {
+                uint4& word = reinterpret_cast<uint4*>(halo)[u * 168 + p];
+                word = {rounded(__uint_as_float(word.x)), rounded(__uint_as_float(word.y)),
+                    rounded(__uint_as_float(word.z)), rounded(__uint_as_float(word.w))};
+            }
+        }
+        __syncthreads();
+        const int next = item + 2;
+        if (next < 2) {
+            const int n = next;
+            const int box_d = 0;
+            const int box_h = 0;
+            const int box_w = 0;
+            const auto* origin = x + n * 1344LL;
+            for (int p = threadIdx.x; p < 168; p += 256) {
+                const int d = box_d + p / 42;
+                const int h = box_h + p / 7 % 6;
+                const int w = box_w + p % 7;
+                const bool inside = true;
+                const auto* from = origin + d * 42 + h * 7 + w;
+#pragma unroll
+                for (int u = 0; u < 2; ++u) {
+                    copy_ahead(coming + (u * 168 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 168 : origin,
+                        inside);
+                    copy_ahead(coming + (u * 168 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 168 : origin,
+                        inside);
+                    copy_ahead(coming + (u * 168 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 168 : origin,
+                        inside);
+                    copy_ahead(coming + (u * 168 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 168 : origin,
+                        inside);
+                }
+            }
+        }
+#pragma unroll 1
+        for (int s = 0; s < 1; ++s) {
+            const unsigned* own = weights + s * 13824 + row * 128 + lane * 4;
+            const unsigned* at = halo + s * 1344;
+            unsigned b[3][2];
+            read(at + 0, place, b);
+            accumulate<Tf32>(own + 0, b, sums[0]);
+            read(at + 4, place, b);
+            accumulate<Tf32>(own + 512, b, sums[0]);
+            read(at + 8, place, b);
+            accumulate<Tf32>(own + 1024, b, sums[0]);
+            read(at + 28, place, b);
+            accumulate<Tf32>(own + 1536, b, sums[0]);
+            read(at + 32, place, b);
+            accumulate<Tf32>(own + 2048, b, sums[0]);
+            read(at + 36, place, b);
+            accumulate<Tf32>(own + 2560, b, sums[0]);
+            read(at + 56, place, b);
+            accumulate<Tf32>(own + 3072, b, sums[0]);
+            read(at + 60, place, b);
+            accumulate<Tf32>(own + 3584, b, sums[0]);
+            read(at + 64, place, b);
+            accumulate<Tf32>(own + 4096, b, sums[0]);
+            read(at + 168, place, b);
+            accumulate<Tf32>(own + 4608, b, sums[0]);
+            read(at + 172, place, b);
+            accumulate<Tf32>(own + 5120, b, sums[0]);
+            read(at + 176, place, b);
+            accumulate<Tf32>(own + 5632, b, sums[0]);
+            read(at + 196, place, b);
+            accumulate<Tf32>(own + 6144, b, sums[0]);
+            read(at + 200, place, b);
+            accumulate<Tf32>(own + 6656, b, sums[0]);
+            read(at + 204, place, b);
+            accumulate<Tf32>(own + 7168, b, sums[0]);
+            read(at + 224, place, b);
+            accumulate<Tf32>(own + 7680, b, sums[0]);
+            read(at + 228, place, b);
+            accumulate<Tf32>(own + 8192, b, sums[0]);
+            read(at + 232, place, b);
+            accumulate<Tf32>(own + 8704, b, sums[0]);
+            read(at + 336, place, b);
+            accumulate<Tf32>(own + 9216, b, sums[0]);
+            read(at + 340, place, b);
+            accumulate<Tf32>(own + 9728, b, sums[0]);
+            read(at + 344, place, b);
+            accumulate<Tf32>(own + 10240, b, sums[0]);
+            read(at + 364, place, b);
+            accumulate<Tf32>(own + 10752, b, sums[0]);
+            read(at + 368, place, b);
+            accumulate<Tf32>(own + 11264, b, sums[0]);
+            read(at + 372, place, b);
+            accumulate<Tf32>(own + 11776, b, sums[0]);
+            read(at + 392, place, b);
+            accumulate<Tf32>(own + 12288, b, sums[0]);
+            read(at + 396, place, b);
+            accumulate<Tf32>(own + 12800, b, sums[0]);
+            read(at + 400, place, b);
+            accumulate<Tf32>(own + 13312, b, sums[0]);
+        }
+        float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < 3; ++j) {
+            float* into = tile + (row * 16 + lane / 4) * 72 + (column * 3 + j) * 8 + lane % 4 * 2;
+            const auto& own = sums[0][0][j];
+            *reinterpret_cast<float2*>(into) = make_float2(own[0], own[1]);
+            *reinterpret_cast<float2*>(into + 576) = make_float2(own[2], own[3]);
+        }
+        __syncthreads();
+        for (int r = threadIdx.x / 16; r < 64; r += 16) {
+            const int channel = first_channel + r / 16 * 16 + r % 16;
+            const int c = channel;
+            const float conv_bias_value = conv_bias[c];
+            const float sum_tensor_value = sum_tensor[c];
+#pragma unroll 4
+            for (int v = lane % 16; v < 10; v += 16) {
+                const int i = v * 4;
+                const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 72 + v * 4);
+                Pack<float, 4> gelu_pack;
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    const float product = products.at[k];
+                    const float sum = product + conv_bias_value;
+                    const float leaky_relu = sum > 0.0f ? sum : sum * 0.2f;
+                    const float clamp = min_nan(max_nan(leaky_relu + sum_tensor_value, -1.0f), 1.0f);
+                    const float clamp_squared = clamp * clamp;
+                    // gelu on [-1, 1]: off by at most 1.5e-07 (proven, rounding included)
+                    float gelu_is = 9.431737e-05f;
+                    gelu_is = fmaf(gelu_is, clamp_squared, -0.0011695193f);
+                    gelu_is = fmaf(gelu_is, clamp_squared, 0.009967302f);
+                    gelu_is = fmaf(gelu_is, clamp_squared, -0.06648961f);
+                    gelu_is = fmaf(gelu_is, clamp_squared, 0.39894226f);
+                    gelu_is = fmaf(gelu_is, clamp_squared, 0.5f * clamp);
+                    gelu_pack.at[k] = gelu_is;
+                }
+                if (aligned) store<true>(gelu + n * 2560LL + c * 40 + i, gelu_pack);
+                else store<false>(gelu + n * 2560LL + c * 40 + i, gelu_pack);
+            }
+        }
+    }
+}
+
+// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
+__global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack(
+        const float* __restrict__ weight, int* __restrict__ packed) {
+    constexpr int taps[27] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+        22, 23, 24, 25, 26};
+    const int word = blockIdx.x * 256 + threadIdx.x;
+    if (word >= 13824) return;
+    const int corner = word % 4, lane = word / 4 % 32;
+    const int tile = word / 128 % 4, rest = word / 512;
+    const int tap = taps[rest % 27], step = rest / 27 % 1;
+    const int part = rest / 27;  // a tile of channels of a group
+    const int group = part / 1;
+    const int channel = part % 1 * 64 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
+    const auto at = [&](int made, int read) {
+        const bool inside = made < 64 && read < 8;
+        return inside ? weight[group * 13824LL + made * 216LL + read * 27LL + tap] : float(0.0f);
+    };
+    packed[word] = static_cast<int>(rounded(at(channel, input)));
+}
+
+// [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
+// fp32.
+// A block makes 64 channels at 2x4x5 positions; its inputs are in shared memory with their halo, its
+// weights stay there (90 KiB). The next inputs are loaded beside the multiplication.
+__global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kernel_again(
+        const float* __restrict__ x,
+        const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed,
+        const float* __restrict__ conv_bias,
+        const float* __restrict__ sum_tensor,
+        const float* __restrict__ grad_gelu,
+        float* __restrict__ grad_product,
+        float* __restrict__ grad_conv_bias_parts,
+        float* __restrict__ grad_sum_tensor_parts) {
+    extern __shared__ uint4 memory[];
+    unsigned* weights = reinterpret_cast<unsigned*>(memory);
+    unsigned* halo = weights + 13824;
+    unsigned* coming = halo + 4608;  // the next halo
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int column = warp % 2, row = warp / 2 % 4;
+    int place[2];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+        const int position = min((column * 3 + j * 2 + lane / 16) * 8 + lane % 8, 39);
+        place[j] = ((position / 20) * 42 + (position / 5 % 4) * 7 + (position % 5)) * 4 + lane / 8 % 2 * 672;
+    }
+    const bool aligned = are_aligned<16>(grad_gelu, grad_product);
+    const int part = blockIdx.x % 1;
+    const int first_channel = part % 1 * 64;
+    __shared__ float totals[128];  // of this block, for each channel
+    for (int p = threadIdx.x; p < 128; p += 256) totals[p] = 0;
+    __syncthreads();
+    for (int p = threadIdx.x; p < 3456; p += 256) {
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed + part * 13824)[p];
+    }
+    {
+        const int n = static_cast<int>(blockIdx.x) / 1;
+        const int box_d = 0;
+        const int box_h = 0;
+        const int box_w = 0;
+        const auto* origin = x + n * 1344LL;
+        for (int p = threadIdx.x; p < 168; p += 256) {
+            const int d = box_d + p / 42;
+            const int h = box_h + p / 7 % 6;
+            const int w = box_w + p % 7;
+            const bool inside = true;
+            const auto* from = origin + d * 42 + h * 7 + w;
+#pragma unroll
+            for (int u = 0; u < 2; ++u) {
+                copy_ahead(coming + (u * 168 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 168 : origin,
+                    inside);
+                copy_ahead(coming + (u * 168 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 168 : origin,
+                    inside);
+                copy_ahead(coming + (u * 168 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 168 : origin,
+                    inside);
+                copy_ahead(coming + (u * 168 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 168 : origin,
+                    inside);
+            }
+        }
+    }
+    for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
+        const int n = item;
+        const int box_d = 0;
+        const int box_h = 0;
+        const int box_w = 0;
+        float sums[1][1][3][4] = {};
+        {  // what was coming is there
+            unsigned* const before = halo;
+            halo = coming, coming = before;
+        }
+        wait_for_copies();
+        for (int p = threadIdx.x; p < 168; p += 256) {
+#pragma unroll
+            for (int u = 0; u < 2; ++u) {
+                uint4& word = reinterpret_cast<uint4*>(halo)[u * 168 + p];
+                word = {rounded(__uint_as_float(word.x)), rounded(__uint_as_float(word.y)),
+                    rounded(__uint_as_float(word.z)), rounded(__uint_as_float(word.w))};
+            }
+        }
+        __syncthreads();
+        const int next = item + 2;
+        if (next < 2) {
+            const int n = next;
+            const int box_d = 0;
+            const int box_h = 0;
+            const int box_w = 0;
+            const auto* origin = x + n * 1344LL;
+            for (int p = threadIdx.x; p < 168; p += 256) {
+                const int d = box_d + p / 42;
+                const int h = box_h + p / 7 % 6;
+                const int w = box_w + p % 7;
+                const bool inside = true;
+                const auto* from = origin + d * 42 + h * 7 + w;
+#pragma unroll
+                for (int u = 0; u < 2; ++u) {
+                    copy_ahead(coming + (u * 168 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 168 : origin,
+                        inside);
+                    copy_ahead(coming + (u * 168 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 168 : origin,
+                        inside);
+                    copy_ahead(coming + (u * 168 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 168 : origin,
+                        inside);
+                    copy_ahead(coming + (u * 168 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 168 : origin,
+                        inside);
+                }
+            }
+        }
+#pragma unroll 1
+        for (int s = 0; s < 1; ++s) {
+            const unsigned* own = weights + s * 13824 + row * 128 + lane * 4;
+            const unsigned* at = halo + s * 1344;
+            unsigned b[3][2];
+            read(at + 0, place, b);
+            accumulate<Tf32>(own + 0, b, sums[0]);
+            read(at + 4, place, b);
+            accumulate<Tf32>(own + 512, b, sums[0]);
+            read(at + 8, place, b);
+            accumulate<Tf32>(own + 1024, b, sums[0]);
+            read(at + 28, place, b);
+            accumulate<Tf32>(own + 1536, b, sums[0]);
+            read(at + 32, place, b);
+            accumulate<Tf32>(own + 2048, b, sums[0]);
+            read(at + 36, place, b);
+            accumulate<Tf32>(own + 2560, b, sums[0]);
+            read(at + 56, place, b);
+            accumulate<Tf32>(own + 3072, b, sums[0]);
+            read(at + 60, place, b);
+            accumulate<Tf32>(own + 3584, b, sums[0]);
+            read(at + 64, place, b);
+            accumulate<Tf32>(own + 4096, b, sums[0]);
+            read(at + 168, place, b);
+            accumulate<Tf32>(own + 4608, b, sums[0]);
+            read(at + 172, place, b);
+            accumulate<Tf32>(own + 5120, b, sums[0]);
+            read(at + 176, place, b);
+            accumulate<Tf32>(own + 5632, b, sums[0]);
+            read(at + 196, place, b);
+            accumulate<Tf32>(own + 6144, b, sums[0]);
+            read(at + 200, place, b);
+            accumulate<Tf32>(own + 6656, b, sums[0]);
+            read(at + 204, place, b);
+            accumulate<Tf32>(own + 7168, b, sums[0]);
+            read(at + 224, place, b);
+            accumulate<Tf32>(own + 7680, b, sums[0]);
+            read(at + 228, place, b);
+            accumulate<Tf32>(own + 8192, b, sums[0]);
+            read(at + 232, place, b);
+            accumulate<Tf32>(own + 8704, b, sums[0]);
+            read(at + 336, place, b);
+            accumulate<Tf32>(own + 9216, b, sums[0]);
+            read(at + 340, place, b);
+            accumulate<Tf32>(own + 9728, b, sums[0]);
+            read(at + 344, place, b);
+            accumulate<Tf32>(own + 10240, b, sums[0]);
+            read(at + 364, place, b);
+            accumulate<Tf32>(own + 10752, b, sums[0]);
+            read(at + 368, place, b);
+            accumulate<Tf32>(own + 11264, b, sums[0]);
+            read(at + 372, place, b);
+            accumulate<Tf32>(own + 11776, b, sums[0]);
+            read(at + 392, place, b);
+            accumulate<Tf32>(own + 12288, b, sums[0]);
+            read(at + 396, place, b);
+            accumulate<Tf32>(own + 12800, b, sums[0]);
+            read(at + 400, place, b);
+            accumulate<Tf32>(own + 13312, b, sums[0]);
+        }
+        float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < 3; ++j) {
+            float* into = tile + (row * 16 + lane / 4) * 72 + (column * 3 + j) * 8 + lane % 4 * 2;
+            const auto& own = sums[0][0][j];
+            *reinterpret_cast<float2*>(into) = make_float2(own[0], own[1]);
+            *reinterpret_cast<float2*>(into + 576) = make_float2(own[2], own[3]);
+        }
+        __syncthreads();
+        for (int r = warp; r < 64; r += 8) {
+            const int channel = first_channel + r / 16 * 16 + r % 16;
+            const int c = channel;
+            const float conv_bias_value = conv_bias[c];
+            const float sum_tensor_value = sum_tensor[c];
+            float grad_conv_bias_total = 0;
+            float grad_sum_tensor_total = 0;
+#pragma unroll 4
+            for (int v = lane; v < 10; v += 32) {
+                const int i = v * 4;
+                const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 72 + v * 4);
+                const auto grad_gelu_pack = aligned ? load<true, 4>(grad_gelu + n * 2560LL + c * 40 + i) : load<false, 4>(grad_gelu + n * 2560LL + c * 40 + i);
+                Pack<float, 4> grad_product_pack;
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    const float product = products.at[k];
+                    const float grad_gelu_value = grad_gelu_pack.at[k];
+                    const float sum = product + conv_bias_value;
+                    const bool above = sum > 0.0f;
+                    const float leaky_relu = above ? sum : sum * 0.2f;
+                    const float sum_2 = leaky_relu + sum_tensor_value;
+                    const float clamp = min_nan(max_nan(sum_2, -1.0f), 1.0f);
+                    const float clamp_squared = clamp * clamp;
+                    // gelu_slope on [-1, 1]: off by at most 2.4e-07 (proven, rounding included)
+                    float gelu_slope = -8.875188e-05f;
+                    gelu_slope = fmaf(gelu_slope, clamp_squared, 0.001127868f);
+                    gelu_slope = fmaf(gelu_slope, clamp_squared, -0.009485175f);
+                    gelu_slope = fmaf(gelu_slope, clamp_squared, 0.059838224f);
+                    gelu_slope = fmaf(gelu_slope, clamp_squared, -0.26596126f);
+                    gelu_slope = fmaf(gelu_slope, clamp_squared, 0.7978846f);
+                    gelu_slope = fmaf(gelu_slope, clamp, 0.5f);
+                    const float grad_sum_tensor_is = sum_2 >= -1.0f && sum_2 <= 1.0f ? grad_gelu_value * gelu_slope : 0.0f;
+                    const float grad_product_is = above ? grad_sum_tensor_is : grad_sum_tensor_is * 0.2f;
+                    const float grad_conv_bias_is = grad_product_is;
+                    grad_product_pack.at[k] = grad_product_is;
+                    grad_conv_bias_total += grad_conv_bias_is;
+                    grad_sum_tensor_total += grad_sum_tensor_is;
+                }
+                if (aligned) store<true>(grad_product + n * 2560LL + c * 40 + i, grad_product_pack);
+                else store<false>(grad_product + n * 2560LL + c * 40 + i, grad_product_pack);
+            }
+            grad_conv_bias_total = sum_over_team<32>(grad_conv_bias_total);
+            if (lane == 0) totals[0 + channel - first_channel] += grad_conv_bias_total;
+            grad_sum_tensor_total = sum_over_team<32>(grad_sum_tensor_total);
+            if (lane == 0) totals[64 + channel - first_channel] += grad_sum_tensor_total;
+        }
+    }
+    __syncthreads();
+    for (int p = threadIdx.x; p < 64; p += 256) grad_conv_bias_parts[blockIdx.x / 1 * 64 + part * 64 + p] = totals[0 + p];
+    for (int p = threadIdx.x; p < 64; p += 256) grad_sum_tensor_parts[blockIdx.x / 1 * 64 + part * 64 + p] = totals[64 + p];
+}
+
+// 64 rows of 2: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads
+// share the columns
+// total = sum of grad_conv_bias_parts
+// grad_conv_bias = total
+template <bool aligned>
+__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias_block(
+    const float* __restrict__ grad_conv_bias_parts,
+    float* __restrict__ grad_conv_bias) {
+    constexpr unsigned grad_conv_bias_parts_stride_1 = 64;
+    constexpr int lanes = 4;  // threads side by side
+    constexpr int groups = 2;  // of threads, which share the columns
+    constexpr int vector = 4;  // neighbours that a thread takes at once
+    const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
+    const unsigned group = threadIdx.x / lanes;
+    const float* grad_conv_bias_parts_row = grad_conv_bias_parts + row;
+
+    float total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
+    const unsigned column = group;
+    const Pack<float, vector> grad_conv_bias_parts_read = load<aligned, vector>(grad_conv_bias_parts_row + column * grad_conv_bias_parts_stride_1);
 #pragma unroll
     for (int j = 0; j < vector; ++j) {
-        const float conv_without_bias_value = conv_without_bias_read.at[j];
-        const float conv_bias_value = conv_bias_read;
-        const float sum_tensor_value = sum_tensor_read;
-        const float sum = conv_without_bias_value + conv_bias_value;
-        const float leaky_relu = sum > 0.0f ? sum : sum * 0.2f;
-        const float clamp = min_nan(max_nan(leaky_relu + sum_tensor_value, -1.0f), 1.0f);
-        const float clamp_squared = clamp * clamp;
-        // gelu on [-1, 1]: off by at most 1.5e-07 (proven, rounding included)
-        float gelu_value = 9.431737e-05f;
-        gelu_value = fmaf(gelu_value, clamp_squared, -0.0011695193f);
-        gelu_value = fmaf(gelu_value, clamp_squared, 0.009967302f);
-        gelu_value = fmaf(gelu_value, clamp_squared, -0.06648961f);
-        gelu_value = fmaf(gelu_value, clamp_squared, 0.39894226f);
-        gelu_value = fmaf(gelu_value, clamp_squared, 0.5f * clamp);
-        gelu_pack.at[j] = gelu_value;
+        const float grad_conv_bias_parts_value = grad_conv_bias_parts_read.at[j];
+        total[j] += grad_conv_bias_parts_value;
     }
-    store<aligned>(gelu + i, gelu_pack);
-}
+    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
+    sum_over_groups<groups, lanes>(total, parts);
 
-__global__ void __launch_bounds__(256) bias_leaky_relu_add_clamp_gelu_kernel(
-    const float* __restrict__ conv_without_bias,
-    const float* __restrict__ conv_bias,
-    const float* __restrict__ sum_tensor,
-    float* __restrict__ gelu) {
-    if (are_aligned<16>(conv_without_bias, gelu)) {
-        bias_leaky_relu_add_clamp_gelu_kernel_block<true>(conv_without_bias, conv_bias, sum_tensor, gelu);
-    } else {  // a tensor that begins in the middle of another
-        bias_leaky_relu_add_clamp_gelu_kernel_block<false>(conv_without_bias, conv_bias, sum_tensor, gelu);
-    }
-}
-
-// 64 rows of 80: 32 threads a row, 4 rows a block
-// grad_conv_bias = grad_conv_bias_row
-// grad_sum_tensor = grad_sum_tensor_row
-template <bool aligned>
-__device__ __forceinline__ void bias_leaky_relu_add_clamp_gelu_backward_block(
-    const float* __restrict__ conv_without_bias,
-    const float* __restrict__ conv_bias,
-    const float* __restrict__ sum_tensor,
-    const float* __restrict__ grad_gelu,
-    float* __restrict__ grad_conv_without_bias,
-    float* __restrict__ grad_conv_bias,
-    float* __restrict__ grad_sum_tensor) {
-    constexpr unsigned columns = 80;
-    constexpr unsigned block_rows = 4;  // of a block
-    constexpr unsigned conv_without_bias_stride_0 = 40;
-    constexpr unsigned conv_without_bias_stride_1 = 2560;
-    constexpr unsigned grad_conv_without_bias_stride_0 = 40;
-    constexpr unsigned grad_conv_without_bias_stride_1 = 2560;
-    constexpr unsigned grad_gelu_stride_0 = 40;
-    constexpr unsigned grad_gelu_stride_1 = 2560;
-    constexpr unsigned size_2 = 40;
-    constexpr int team = 32;  // threads that share a row
-    constexpr int vector = 4;  // neighbours that a thread takes at once
-    const unsigned thread = threadIdx.x % team;
-    const unsigned row = blockIdx.x * block_rows + threadIdx.x / team;
-    const float* conv_without_bias_row = conv_without_bias + row * conv_without_bias_stride_0;
-    const float* grad_gelu_row = grad_gelu + row * grad_gelu_stride_0;
-    float* grad_conv_without_bias_row = grad_conv_without_bias + row * grad_conv_without_bias_stride_0;
-    const float conv_bias_value = conv_bias[row];
-    const float sum_tensor_value = sum_tensor[row];
-
-    float grad_conv_bias_row = 0.0f;
-    float grad_sum_tensor_row = 0.0f;
-    const unsigned column = thread * vector;
-    if (column < columns) {
-        const Pack<float, vector> conv_without_bias_read = load<aligned, vector>(conv_without_bias_row + column / size_2 * conv_without_bias_stride_1 + column % size_2);
-        const Pack<float, vector> grad_gelu_read = load<aligned, vector>(grad_gelu_row + column / size_2 * grad_gelu_stride_1 + column % size_2);
-        Pack<float, vector> grad_conv_without_bias_pack;
+    if (group == 0) {
 #pragma unroll
         for (int j = 0; j < vector; ++j) {
-            const float conv_without_bias_value = conv_without_bias_read.at[j];
-            const float grad_gelu_value = grad_gelu_read.at[j];
-            const float sum = conv_without_bias_value + conv_bias_value;
-            const bool above = sum > 0.0f;
-            const float leaky_relu = above ? sum : sum * 0.2f;
-            const float sum_2 = leaky_relu + sum_tensor_value;
-            const float clamp = min_nan(max_nan(sum_2, -1.0f), 1.0f);
-            const float clamp_squared = clamp * clamp;
-            // gelu_slope on [-1, 1]: off by at most 2.4e-07 (proven, rounding included)
-            float gelu_slope = -8.875188e-05f;
-            gelu_slope = fmaf(gelu_slope, clamp_squared, 0.001127868f);
-            gelu_slope = fmaf(gelu_slope, clamp_squared, -0.009485175f);
-            gelu_slope = fmaf(gelu_slope, clamp_squared, 0.059838224f);
-            gelu_slope = fmaf(gelu_slope, clamp_squared, -0.26596126f);
-            gelu_slope = fmaf(gelu_slope, clamp_squared, 0.7978846f);
-            gelu_slope = fmaf(gelu_slope, clamp, 0.5f);
-            const float grad_sum_tensor_row_value = sum_2 >= -1.0f && sum_2 <= 1.0f ? grad_gelu_value * gelu_slope : 0.0f;
-            const float grad_conv_bias_row_value = above ? grad_sum_tensor_row_value : grad_sum_tensor_row_value * 0.2f;
-            grad_conv_bias_row += grad_conv_bias_row_value;
-            grad_sum_tensor_row += grad_sum_tensor_row_value;
-            grad_conv_without_bias_pack.at[j] = grad_conv_bias_row_value;
+            grad_conv_bias[row + j] = total[j];
         }
-        store<aligned>(grad_conv_without_bias_row + column / size_2 * grad_conv_without_bias_stride_1 + column % size_2, grad_conv_without_bias_pack);
-    }
-    grad_conv_bias_row = sum_over_team<team>(grad_conv_bias_row);
-    grad_sum_tensor_row = sum_over_team<team>(grad_sum_tensor_row);
-
-    if (thread == 0) {
-        grad_conv_bias[row] = grad_conv_bias_row;
-        grad_sum_tensor[row] = grad_sum_tensor_row;
     }
 }
 
-__global__ void __launch_bounds__(128) bias_leaky_relu_add_clamp_gelu_backward(
-    const float* __restrict__ conv_without_bias,
-    const float* __restrict__ conv_bias,
-    const float* __restrict__ sum_tensor,
-    const float* __restrict__ grad_gelu,
-    float* __restrict__ grad_conv_without_bias,
-    float* __restrict__ grad_conv_bias,
-    float* __restrict__ grad_sum_tensor) {
-    if (are_aligned<16>(conv_without_bias, grad_gelu, grad_conv_without_bias)) {
-        bias_leaky_relu_add_clamp_gelu_backward_block<true>(conv_without_bias, conv_bias, sum_tensor,
-            grad_gelu, grad_conv_without_bias, grad_conv_bias, grad_sum_tensor);
+__global__ void __launch_bounds__(8) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias(
+    const float* __restrict__ grad_conv_bias_parts,
+    float* __restrict__ grad_conv_bias) {
+    if (are_aligned<16>(grad_conv_bias_parts)) {
+        conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias_block<true>(grad_conv_bias_parts,
+            grad_conv_bias);
     } else {  // a tensor that begins in the middle of another
-        bias_leaky_relu_add_clamp_gelu_backward_block<false>(conv_without_bias, conv_bias, sum_tensor,
-            grad_gelu, grad_conv_without_bias, grad_conv_bias, grad_sum_tensor);
+        conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias_block<false>(grad_conv_bias_parts,
+            grad_conv_bias);
+    }
+}
+
+// 64 rows of 2: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads
+// share the columns
+// total = sum of grad_sum_tensor_parts
+// grad_sum_tensor = total
+template <bool aligned>
+__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor_block(
+    const float* __restrict__ grad_sum_tensor_parts,
+    float* __restrict__ grad_sum_tensor) {
+    constexpr unsigned grad_sum_tensor_parts_stride_1 = 64;
+    constexpr int lanes = 4;  // threads side by side
+    constexpr int groups = 2;  // of threads, which share the columns
+    constexpr int vector = 4;  // neighbours that a thread takes at once
+    const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
+    const unsigned group = threadIdx.x / lanes;
+    const float* grad_sum_tensor_parts_row = grad_sum_tensor_parts + row;
+
+    float total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
+    const unsigned column = group;
+    const Pack<float, vector> grad_sum_tensor_parts_read = load<aligned, vector>(grad_sum_tensor_parts_row + column * grad_sum_tensor_parts_stride_1);
+#pragma unroll
+    for (int j = 0; j < vector; ++j) {
+        const float grad_sum_tensor_parts_value = grad_sum_tensor_parts_read.at[j];
+        total[j] += grad_sum_tensor_parts_value;
+    }
+    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
+    sum_over_groups<groups, lanes>(total, parts);
+
+    if (group == 0) {
+#pragma unroll
+        for (int j = 0; j < vector; ++j) {
+            grad_sum_tensor[row + j] = total[j];
+        }
+    }
+}
+
+__global__ void __launch_bounds__(8) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor(
+    const float* __restrict__ grad_sum_tensor_parts,
+    float* __restrict__ grad_sum_tensor) {
+    if (are_aligned<16>(grad_sum_tensor_parts)) {
+        conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor_block<true>(grad_sum_tensor_parts,
+            grad_sum_tensor);
+    } else {  // a tensor that begins in the middle of another
+        conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor_block<false>(grad_sum_tensor_parts,
+            grad_sum_tensor);
+    }
+}
+
+// The weight in the order in which tensor cores take it: 9 taps, tiles of 16 channels.
+__global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack(
+        const float* __restrict__ weight, int* __restrict__ packed) {
+    constexpr int taps[9] = {0, 3, 6, 9, 12, 15, 18, 21, 24};
+    const int word = blockIdx.x * 256 + threadIdx.x;
+    if (word >= 18432) return;
+    const int corner = word % 4, lane = word / 4 % 32;
+    const int tile = word / 128 % 2, rest = word / 256;
+    const int tap = taps[rest % 9], step = rest / 9 % 8;
+    const int part = rest / 72;  // a tile of channels of a group
+    const int group = part / 1;
+    const int channel = part % 1 * 32 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
+    const auto at = [&](int made, int read) {
+        const bool inside = made < 24 && read < 64;
+        return inside ? weight[group * 13824LL + made % 8 * 27LL + made / 8 + read * 216LL + tap] : float(0.0f);
+    };
+    packed[word] = static_cast<int>(rounded(at(channel, input)));
+}
+
+// [2, 64, 2, 4, 5] to [2, 8, 4, 6, 7] by 9 products (of 3 taps at once, in the place of channels) of 64
+// channels, TF32 (rounded to nearest), sums in fp32.
+// A block makes 32 channels at 4x6x5 positions; its inputs are in shared memory with their halo, its
+// weights come 2 of 8 steps at a time there (70 KiB). The next inputs are loaded beside the
+// multiplication.
+__global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kernel_input(
+        const float* __restrict__ grad_product,
+        const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed,
+        float* __restrict__ grad_x) {
+    extern __shared__ uint4 memory[];
+    unsigned* weights = reinterpret_cast<unsigned*>(memory);
+    unsigned* halo = weights + 9216;
+    unsigned* coming = halo + 4352;  // the next halo
+    unsigned* coming_weights = weights + 4608;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int column = warp % 8, row = warp / 8 % 1;
+    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+#pragma unroll
+    for (int j = 0; j < 1; ++j) {
+        const int position = min((column * 2 + j * 2 + lane / 16) * 8 + lane % 8, 119);
+        place[j] = ((position / 30) * 40 + (position / 5 % 6) * 5 + (position % 5)) * 4 + lane / 8 % 2 * 960;
+    }
+    const int part = blockIdx.x % 1;
+    const int first_channel = part % 1 * 32;
+    {
+        const int n = static_cast<int>(blockIdx.x) / 1;
+        const int box_d = 0;
+        const int box_h = 0;
+        const int box_w = 0;
+        for (int p = threadIdx.x; p < 1152; p += 256) {
+            copy_ahead(reinterpret_cast<uint4*>(coming_weights) + p,
+                reinterpret_cast<const uint4*>(conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed + part * 18432) + p);
+        }
+        const auto* origin = grad_product + n * 2560LL;
+        for (int p = threadIdx.x; p < 240; p += 256) {
+            const int d = box_d + p / 40 - 2;
+            const int h = box_h + p / 5 % 8 - 2;
+            const int w = box_w + p % 5;
+            const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 4;
+            const auto* from = origin + d * 20 + h * 5 + w;
+#pragma unroll
+            for (int u = 0; u < 4; ++u) {
+                copy_ahead(coming + (u * 240 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 40 : origin, inside);
+                copy_ahead(coming + (u * 240 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 40 : origin, inside);
+                copy_ahead(coming + (u * 240 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 40 : origin, inside);
+                copy_ahead(coming + (u * 240 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 40 : origin, inside);
+            }
+        }
+    }
+    for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
+        const int n = item;
+        const int box_d = 0;
+        const int box_h = 0;
+        const int box_w = 0;
+        float sums[1][2][2][4] = {};
+        for (int step = 0; step < 8; step += 2) {
+            {  // what was coming is there
+                unsigned* const before = halo;
+                unsigned* const weights_before = weights;
+                halo = coming, coming = before;
+                weights = coming_weights, coming_weights = weights_before;
+            }
+            wait_for_copies();
+            for (int p = threadIdx.x; p < 240; p += 256) {
+#pragma unroll
+                for (int u = 0; u < 4; ++u) {
+                    uint4& word = reinterpret_cast<uint4*>(halo)[u * 240 + p];
+                    word = {rounded(__uint_as_float(word.x)), rounded(__uint_as_float(word.y)),
+                        rounded(__uint_as_float(word.z)), rounded(__uint_as_float(word.w))};
+                }
+            }
+            __syncthreads();
+            const int next = step + 2 < 8 ? item : item + 2;
+            const int next_step = step + 2 < 8 ? step + 2 : 0;
+            if (next < 2) {
+                const int n = next;
+                const int box_d = 0;
+                const int box_h = 0;
+                const int box_w = 0;
+                for (int p = threadIdx.x; p < 1152; p += 256) {
+                    copy_ahead(reinterpret_cast<uint4*>(coming_weights) + p,
+                        reinterpret_cast<const uint4*>(conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed + part * 18432 + next_step * 2304) + p);
+                }
+                const auto* origin = grad_product + n * 2560LL + next_step * 320LL;
+                for (int p = threadIdx.x; p < 240; p += 256) {
+                    const int d = box_d + p / 40 - 2;
+                    const int h = box_h + p / 5 % 8 - 2;
+                    const int w = box_w + p % 5;
+                    const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 4;
+                    const auto* from = origin + d * 20 + h * 5 + w;
+#pragma unroll
+                    for (int u = 0; u < 4; ++u) {
+                        copy_ahead(coming + (u * 240 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 40 : origin,
+                            inside);
+                        copy_ahead(coming + (u * 240 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 40 : origin,
+                            inside);
+                        copy_ahead(coming + (u * 240 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 40 : origin,
+                            inside);
+                        copy_ahead(coming + (u * 240 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 40 : origin,
+                            inside);
+                    }
+                }
+            }
+#pragma unroll 1
+            for (int s = 0; s < 2; ++s) {
+                const unsigned* own = weights + s * 2304 + row * 256 + lane * 4;
+                const unsigned* at = halo + s * 1920;
+                unsigned b[2][2];
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 2048, b, sums[0]);
+                read(at + 20, place, b);
+                accumulate<Tf32>(own + 1792, b, sums[0]);
+                read(at + 40, place, b);
+                accumulate<Tf32>(own + 1536, b, sums[0]);
+                read(at + 160, place, b);
+                accumulate<Tf32>(own + 1280, b, sums[0]);
+                read(at + 180, place, b);
+                accumulate<Tf32>(own + 1024, b, sums[0]);
+                read(at + 200, place, b);
+                accumulate<Tf32>(own + 768, b, sums[0]);
+                read(at + 320, place, b);
+                accumulate<Tf32>(own + 512, b, sums[0]);
+                read(at + 340, place, b);
+                accumulate<Tf32>(own + 256, b, sums[0]);
+                read(at + 360, place, b);
+                accumulate<Tf32>(own + 0, b, sums[0]);
+            }
+        }
+        float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                float* into = tile + ((row * 2 + i) * 16 + lane / 4) * 136 + (column * 2 + j) * 8 + lane % 4 * 2;
+                const auto& own = sums[0][i][j];
+                *reinterpret_cast<float2*>(into) = make_float2(own[0], own[1]);
+                *reinterpret_cast<float2*>(into + 1088) = make_float2(own[2], own[3]);
+            }
+        }
+        __syncthreads();
+        for (int r = warp; r < 8; r += 8) {
+            const int channel = first_channel + r;
+            const int c = channel;
+#pragma unroll 4
+            for (int v = lane; v < 168; v += 32) {
+                const int i = v;
+                Pack<float, 1> products = {};
+                const int w_in = v % 7;
+                const float* folded = tile + r * 136 + v / 7 * 5;
+                if (static_cast<unsigned>(w_in) < 5) products.at[0] += folded[0 + w_in];
+                if (static_cast<unsigned>(w_in - 1) < 5) products.at[0] += folded[1088 + w_in - 1];
+                if (static_cast<unsigned>(w_in - 2) < 5) products.at[0] += folded[2176 + w_in - 2];
+                Pack<float, 1> grad_x_pack;
+                const float product = products.at[0];
+                const float grad_x_is = product;
+                grad_x_pack.at[0] = grad_x_is;
+                store<true>(grad_x + n * 1344LL + c * 168 + i, grad_x_pack);
+            }
+        }
+    }
+}
+
+// The gradient of a weight of 27 taps: a block adds up 64 x 8 channels over boxes of 2x4x8 positions.
+__global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kernel_weight(
+        const float* __restrict__ source, const float* __restrict__ grad,
+        float* __restrict__ partial) {
+    extern __shared__ uint4 memory[];
+    unsigned* halo = reinterpret_cast<unsigned*>(memory);  // of the input, and gradients behind it
+    unsigned* coming = halo + 6304;  // the next ones
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    constexpr int shifts[27] = {0, 4, 8, 40, 44, 48, 80, 84, 88, 240, 244, 248, 280, 284, 288, 320, 324, 328,
+        480, 484, 488, 520, 524, 528, 560, 564, 568};  // in words of the halo
+    const int part = blockIdx.x % 1;
+    const int first_step = part % 1 * 1;
+    const int first_channel = part / 1 % 1 * 64;
+    int own[4];  // where a lane begins to read, of each tile of its warp
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        const int tile = min(warp + j * 8, 26);
+        own[j] = shifts[tile / 1] + ((tile % 1 * 2 + lane / 16) * 244 + lane % 4) * 4 + lane / 4 % 4;
+    }
+    float sums[4][4][4] = {};
+    {
+        const int n = static_cast<int>(blockIdx.x) / 1;
+        const int box_d = 0;
+        const int box_h = 0;
+        const int box_w = 0;
+        const auto* origin = source + n * 1344LL + first_step * 1344LL;
+        for (int p = threadIdx.x; p < 240; p += 256) {
+            const int d = box_d + p / 60;
+            const int h = box_h + p / 10 % 6;
+            const int w = box_w + p % 10;
+            const bool inside = static_cast<unsigned>(w) < 7;
+            const auto* from = origin + d * 42 + h * 7 + w;
+#pragma unroll
+            for (int u = 0; u < 2; ++u) {
+                copy_ahead(coming + (u * 244 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 168 : origin,
+                    inside);
+                copy_ahead(coming + (u * 244 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 168 : origin,
+                    inside);
+                copy_ahead(coming + (u * 244 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 168 : origin,
+                    inside);
+                copy_ahead(coming + (u * 244 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 168 : origin,
+                    inside);
+            }
+        }
+        unsigned* grads = coming + 1952;
+        for (int p = threadIdx.x; p < 64; p += 256) {
+            const int d = box_d + p / 32;
+            const int h = box_h + p / 8 % 4;
+            const int w = box_w + p % 8;
+            const bool inside = w < 5;
+            const int from = d * 20 + h * 5 + w;
+#pragma unroll 8
+            for (int c = 0; c < 64; ++c) {
+                const auto* of_channel = grad + n * 2560LL + (first_channel + c) * 40LL;
+                copy_ahead(&grads[c * 68 + p], inside ? of_channel + from : grad, inside);
+            }
+        }
+    }
+    for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
+        {  // what was coming is there
+            unsigned* const before = halo;
+            halo = coming, coming = before;
+        }
+        unsigned* grads = halo + 1952;
+        wait_for_copies();
+        for (int p = threadIdx.x; p < 240; p += 256) {
+#pragma unroll
+            for (int u = 0; u < 2; ++u) {
+                uint4& word = reinterpret_cast<uint4*>(halo)[u * 244 + p];
+                word = {rounded(__uint_as_float(word.x)), rounded(__uint_as_float(word.y)),
+                    rounded(__uint_as_float(word.z)), rounded(__uint_as_float(word.w))};
+            }
+        }
+        for (int p = threadIdx.x; p < 64; p += 256) {
+#pragma unroll
+            for (int c = 0; c < 64; ++c) {
+                grads[c * 68 + p] = rounded(__uint_as_float(grads[c * 68 + p]));
+            }
+        }
+        __syncthreads();
+        if (item + 2 < 2) {
+            const int n = (item + 2);
+            const int box_d = 0;
+            const int box_h = 0;
+            const int box_w = 0;
+            const auto* origin = source + n * 1344LL + first_step * 1344LL;
+            for (int p = threadIdx.x; p < 240; p += 256) {
+                const int d = box_d + p / 60;
+                const int h = box_h + p / 10 % 6;
+                const int w = box_w + p % 10;
+                const bool inside = static_cast<unsigned>(w) < 7;
+                const auto* from = origin + d * 42 + h * 7 + w;
+#pragma unroll
+                for (int u = 0; u < 2; ++u) {
+                    copy_ahead(coming + (u * 244 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 168 : origin,
+                        inside);
+                    copy_ahead(coming + (u * 244 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 168 : origin,
+                        inside);
+                    copy_ahead(coming + (u * 244 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 168 : origin,
+                        inside);
+                    copy_ahead(coming + (u * 244 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 168 : origin,
+                        inside);
+                }
+            }
+            unsigned* grads = coming + 1952;
+            for (int p = threadIdx.x; p < 64; p += 256) {
+                const int d = box_d + p / 32;
+                const int h = box_h + p / 8 % 4;
+                const int w = box_w + p % 8;
+                const bool inside = w < 5;
+                const int from = d * 20 + h * 5 + w;
+#pragma unroll 8
+                for (int c = 0; c < 64; ++c) {
+                    const auto* of_channel = grad + n * 2560LL + (first_channel + c) * 40LL;
+                    copy_ahead(&grads[c * 68 + p], inside ? of_channel + from : grad, inside);
+                }
+            }
+        }
+#pragma unroll 1
+        for (int row = 0; row < 8; ++row) {
+            const unsigned* at = halo + (row / 4) * 240 + (row % 4) * 40;
+#pragma unroll 2
+            for (int k = 0; k < 1; ++k) {
+                uint4 a[4];
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    a[i] = load_matrix(grads + i * 1088 + lane % 16 * 68 + lane / 16 * 4 + row * 8 + k * 8);
+                }
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    unsigned b[2];
+                    b[0] = at[own[j] + k * 32];
+                    b[1] = at[own[j] + k * 32 + 16];
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) {
+                        Tf32::multiply(sums[j][i], a[i], b);
+                    }
+                }
+            }
+        }
+    }
+    float* into = partial + blockIdx.x / 1 * 13824 + part * 13824;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        const int tile = warp + j * 8;
+        if (tile < 27) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                float* to = into + (tile * 64 + i * 16 + lane / 4) * 8 + lane % 4 * 2;
+                *reinterpret_cast<float2*>(to) = make_float2(sums[j][i][0], sums[j][i][1]);
+                *reinterpret_cast<float2*>(to + 64) = make_float2(sums[j][i][2], sums[j][i][3]);
+            }
+        }
+    }
+}
+
+// Adds up what 2 blocks made of each element of the weight's gradient.
+__global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_weight_finish(
+        const float* __restrict__ partial, float* __restrict__ result) {
+    __shared__ float totals[8][32];
+    constexpr int taps[27] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+        22, 23, 24, 25, 26};
+    const int lane = threadIdx.x % 32, slice = threadIdx.x / 32, word = blockIdx.x * 32 + lane;
+    float total = 0;
+    for (int b = slice; b < 2; b += 8) total += partial[b * 13824LL + word];
+    totals[slice][lane] = total;
+    __syncthreads();
+    if (slice) return;
+#pragma unroll
+    for (int s = 1; s < 8; ++s) total += totals[s][lane];
+    const int place = word % 13824, part = word / 13824;
+    const int tile = place / 512;
+    const int channel = part / 1 % 1 * 64 + place / 8 % 64;
+    const int input = part % 1 * 8 + tile % 1 * 8 + place % 8;
+    const int group = part / 1;
+    if (channel < 64 && input < 8) {
+        const int tap = taps[tile / 1];
+        result[group * 13824LL + channel * 216LL + input * 27LL + tap] = total;
     }
 }
 
@@ -260,102 +1135,150 @@ static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at:
   return fits ? given : torch::empty_strided(sizes, strides, given.options()).copy_(given);
 }
 
-std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu(const torch::Tensor& conv_without_bias_given,
-        const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given) {
-  const c10::cuda::CUDAGuard guard(conv_without_bias_given.device());
+std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x_given,
+        const torch::Tensor& conv_weight_given, const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given) {
+  const c10::cuda::CUDAGuard guard(x_given.device());
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
-  const torch::Tensor conv_without_bias = laid(conv_without_bias_given, {2, 64, 2, 4, 5}, {2560, 40, 20, 5,
-      1}, torch::kFloat32);
+  const torch::Tensor x = laid(x_given, {2, 8, 4, 6, 7}, {1344, 168, 42, 7, 1}, torch::kFloat32);
+  const torch::Tensor conv_weight = laid(conv_weight_given, {64, 8, 3, 3, 3}, {216, 27, 9, 3, 1},
+      torch::kFloat32);
   const torch::Tensor conv_bias = laid(conv_bias_given, {64}, {1}, torch::kFloat32);
   const torch::Tensor sum_tensor = laid(sum_tensor_given, {64, 1, 1, 1}, {1, 1, 1, 1}, torch::kFloat32);
   torch::Tensor gelu = torch::empty_strided({2, 64, 2, 4, 5}, {2560, 40, 20, 5, 1},
-      conv_without_bias.options().dtype(torch::kFloat32));
-  bias_leaky_relu_add_clamp_gelu_kernel<<<5, 256, 0, stream>>>(conv_without_bias.data_ptr<float>(),
-      conv_bias.data_ptr<float>(), sum_tensor.data_ptr<float>(), gelu.data_ptr<float>());
+      x.options().dtype(torch::kFloat32));
+  torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_packed = torch::empty_strided({13824}, {1},
+      x.options().dtype(torch::kInt32));
+  conv3d_leaky_relu_add_clamp_gelu_kernel_pack<<<54, 256, 0, stream>>>(conv_weight.data_ptr<float>(),
+      conv3d_leaky_relu_add_clamp_gelu_kernel_packed.data_ptr<int>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(cudaFuncSetAttribute(conv3d_leaky_relu_add_clamp_gelu_kernel,
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 92160));
+  conv3d_leaky_relu_add_clamp_gelu_kernel<<<2, 256, 92160, stream>>>(x.data_ptr<float>(),
+      conv3d_leaky_relu_add_clamp_gelu_kernel_packed.data_ptr<int>(), conv_bias.data_ptr<float>(),
+      sum_tensor.data_ptr<float>(), gelu.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {gelu};
 }
 
-std::vector<torch::Tensor> run_bias_leaky_relu_add_clamp_gelu_backward(const torch::Tensor& grad_gelu_given,
-        const torch::Tensor& conv_without_bias_given, const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given) {
+std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(const torch::Tensor& grad_gelu_given, const torch::Tensor& x_given, const torch::Tensor& conv_weight_given, const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given) {
   const c10::cuda::CUDAGuard guard(grad_gelu_given.device());
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor grad_gelu = laid(grad_gelu_given, {2, 64, 2, 4, 5}, {2560, 40, 20, 5, 1},
       torch::kFloat32);
-  const torch::Tensor conv_without_bias = laid(conv_without_bias_given, {2, 64, 2, 4, 5}, {2560, 40, 20, 5,
-      1}, torch::kFloat32);
+  const torch::Tensor x = laid(x_given, {2, 8, 4, 6, 7}, {1344, 168, 42, 7, 1}, torch::kFloat32);
+  const torch::Tensor conv_weight = laid(conv_weight_given, {64, 8, 3, 3, 3}, {216, 27, 9, 3, 1},
+      torch::kFloat32);
   const torch::Tensor conv_bias = laid(conv_bias_given, {64}, {1}, torch::kFloat32);
   const torch::Tensor sum_tensor = laid(sum_tensor_given, {64, 1, 1, 1}, {1, 1, 1, 1}, torch::kFloat32);
-  torch::Tensor grad_conv_without_bias = torch::empty_strided({2, 64, 2, 4, 5}, {2560, 40, 20, 5, 1},
-      grad_gelu.options().dtype(torch::kFloat32));
   torch::Tensor grad_conv_bias = torch::empty_strided({64}, {1}, grad_gelu.options().dtype(torch::kFloat32));
   torch::Tensor grad_sum_tensor = torch::empty_strided({64, 1, 1, 1}, {1, 1, 1, 1},
       grad_gelu.options().dtype(torch::kFloat32));
-  bias_leaky_relu_add_clamp_gelu_backward<<<16, 128, 0, stream>>>(conv_without_bias.data_ptr<float>(),
-      conv_bias.data_ptr<float>(), sum_tensor.data_ptr<float>(), grad_gelu.data_ptr<float>(),
-      grad_conv_without_bias.data_ptr<float>(), grad_conv_bias.data_ptr<float>(),
-      grad_sum_tensor.data_ptr<float>());
+  torch::Tensor grad_x = torch::empty_strided({2, 8, 4, 6, 7}, {1344, 168, 42, 7, 1},
+      grad_gelu.options().dtype(torch::kFloat32));
+  torch::Tensor grad_conv_weight = torch::empty_strided({64, 8, 3, 3, 3}, {216, 27, 9, 3, 1},
+      grad_gelu.options().dtype(torch::kFloat32));
+  torch::Tensor grad_product = torch::empty_strided({5120}, {1}, grad_gelu.options().dtype(torch::kFloat32));
+  torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed = torch::empty_strided({13824}, {1},
+      grad_gelu.options().dtype(torch::kInt32));
+  torch::Tensor grad_conv_bias_parts = torch::empty_strided({128}, {1},
+      grad_gelu.options().dtype(torch::kFloat32));
+  torch::Tensor grad_sum_tensor_parts = torch::empty_strided({128}, {1},
+      grad_gelu.options().dtype(torch::kFloat32));
+  conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack<<<54, 256, 0, stream>>>(conv_weight.data_ptr<float>(),
+      conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed.data_ptr<int>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return {grad_conv_without_bias, grad_conv_bias, grad_sum_tensor};
+  C10_CUDA_CHECK(cudaFuncSetAttribute(conv3d_leaky_relu_add_clamp_gelu_kernel_again,
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 92160));
+  conv3d_leaky_relu_add_clamp_gelu_kernel_again<<<2, 256, 92160, stream>>>(x.data_ptr<float>(),
+      conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed.data_ptr<int>(), conv_bias.data_ptr<float>(),
+      sum_tensor.data_ptr<float>(), grad_gelu.data_ptr<float>(), grad_product.data_ptr<float>(),
+      grad_conv_bias_parts.data_ptr<float>(), grad_sum_tensor_parts.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias<<<4, 8, 0, stream>>>(grad_conv_bias_parts.data_ptr<float>(), grad_conv_bias.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor<<<4, 8, 0, stream>>>(grad_sum_tensor_parts.data_ptr<float>(), grad_sum_tensor.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed = torch::empty_strided({18432}, {1},
+      grad_gelu.options().dtype(torch::kInt32));
+  conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack<<<72, 256, 0, stream>>>(conv_weight.data_ptr<float>(),
+      conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed.data_ptr<int>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(cudaFuncSetAttribute(conv3d_leaky_relu_add_clamp_gelu_kernel_input,
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 71680));
+  conv3d_leaky_relu_add_clamp_gelu_kernel_input<<<2, 256, 71680, stream>>>(grad_product.data_ptr<float>(),
+      conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed.data_ptr<int>(), grad_x.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  torch::Tensor grad_conv_weight_parts = torch::empty_strided({27648}, {1},
+      grad_gelu.options().dtype(torch::kFloat32));
+  C10_CUDA_CHECK(cudaFuncSetAttribute(conv3d_leaky_relu_add_clamp_gelu_kernel_weight,
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 50432));
+  conv3d_leaky_relu_add_clamp_gelu_kernel_weight<<<2, 256, 50432, stream>>>(x.data_ptr<float>(),
+      grad_product.data_ptr<float>(), grad_conv_weight_parts.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  conv3d_leaky_relu_add_clamp_gelu_kernel_weight_finish<<<432, 256, 0, stream>>>(grad_conv_weight_parts.data_ptr<float>(), grad_conv_weight.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return {grad_conv_bias, grad_sum_tensor, grad_x, grad_conv_weight};
 }
 """
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_f2b7feac",
+    name="conv3d_leakyrelu_sum_clamp_gelu_78ac261a",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
-    functions=["run_bias_leaky_relu_add_clamp_gelu", "run_bias_leaky_relu_add_clamp_gelu_backward"],
+    functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward"],
     extra_cuda_cflags=["-O3"],
 )
 library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")
 operators = getattr(torch.ops, library.ns)
 
 
-library.define("bias_leaky_relu_add_clamp_gelu(Tensor conv_without_bias, Tensor conv_bias, Tensor sum_tensor) -> Tensor")
+library.define("conv3d_leaky_relu_add_clamp_gelu(Tensor x, Tensor conv_weight, Tensor conv_bias, Tensor sum_tensor) -> Tensor")
 
 
-@torch.library.impl(library, "bias_leaky_relu_add_clamp_gelu", "CompositeExplicitAutograd")
-def run_bias_leaky_relu_add_clamp_gelu(conv_without_bias, conv_bias, sum_tensor):
-    return kernels.run_bias_leaky_relu_add_clamp_gelu(conv_without_bias, conv_bias, sum_tensor)[0]
+@torch.library.impl(library, "conv3d_leaky_relu_add_clamp_gelu", "CompositeExplicitAutograd")
+def run_conv3d_leaky_relu_add_clamp_gelu(x, conv_weight, conv_bias, sum_tensor):
+    return kernels.run_conv3d_leaky_relu_add_clamp_gelu(x, conv_weight, conv_bias, sum_tensor)[0]
 
 
-@torch.library.register_fake(f"{library.ns}::bias_leaky_relu_add_clamp_gelu", lib=library)
-def run_bias_leaky_relu_add_clamp_gelu_shapes(conv_without_bias, conv_bias, sum_tensor):
-    return conv_without_bias.new_empty_strided((2, 64, 2, 4, 5), (2560, 40, 20, 5, 1), dtype=torch.float32)
+@torch.library.register_fake(f"{library.ns}::conv3d_leaky_relu_add_clamp_gelu", lib=library)
+def run_conv3d_leaky_relu_add_clamp_gelu_shapes(x, conv_weight, conv_bias, sum_tensor):
+    return x.new_empty_strided((2, 64, 2, 4, 5), (2560, 40, 20, 5, 1), dtype=torch.float32)
 
 
-library.define("bias_leaky_relu_add_clamp_gelu_backward(Tensor grad_gelu, Tensor conv_without_bias, Tensor conv_bias, Tensor sum_tensor) -> (Tensor, Tensor, Tensor)")
+library.define("conv3d_leaky_relu_add_clamp_gelu_backward(Tensor grad_gelu, Tensor x, Tensor conv_weight, Tensor conv_bias, Tensor sum_tensor) -> (Tensor, Tensor, Tensor, Tensor)")
 
 
-@torch.library.impl(library, "bias_leaky_relu_add_clamp_gelu_backward", "CompositeExplicitAutograd")
-def run_bias_leaky_relu_add_clamp_gelu_backward(grad_gelu, conv_without_bias, conv_bias, sum_tensor):
-    return tuple(kernels.run_bias_leaky_relu_add_clamp_gelu_backward(grad_gelu, conv_without_bias, conv_bias,
+@torch.library.impl(library, "conv3d_leaky_relu_add_clamp_gelu_backward", "CompositeExplicitAutograd")
+def run_conv3d_leaky_relu_add_clamp_gelu_backward(grad_gelu, x, conv_weight, conv_bias, sum_tensor):
+    return tuple(kernels.run_conv3d_leaky_relu_add_clamp_gelu_backward(grad_gelu, x, conv_weight, conv_bias,
         sum_tensor))
 
 
-@torch.library.register_fake(f"{library.ns}::bias_leaky_relu_add_clamp_gelu_backward", lib=library)
-def run_bias_leaky_relu_add_clamp_gelu_backward_shapes(grad_gelu, conv_without_bias, conv_bias, sum_tensor):
+@torch.library.register_fake(f"{library.ns}::conv3d_leaky_relu_add_clamp_gelu_backward", lib=library)
+def run_conv3d_leaky_relu_add_clamp_gelu_backward_shapes(grad_gelu, x, conv_weight, conv_bias, sum_tensor):
     return (
-        grad_gelu.new_empty_strided((2, 64, 2, 4, 5), (2560, 40, 20, 5, 1), dtype=torch.float32),
         grad_gelu.new_empty_strided((64,), (1,), dtype=torch.float32),
         grad_gelu.new_empty_strided((64, 1, 1, 1), (1, 1, 1, 1), dtype=torch.float32),
+        grad_gelu.new_empty_strided((2, 8, 4, 6, 7), (1344, 168, 42, 7, 1), dtype=torch.float32),
+        grad_gelu.new_empty_strided((64, 8, 3, 3, 3), (216, 27, 9, 3, 1), dtype=torch.float32),
     )
 
 
-def bias_leaky_relu_add_clamp_gelu_keeps(ctx, inputs, output):
-    conv_without_bias, conv_bias, sum_tensor = inputs
-    ctx.save_for_backward(conv_without_bias, conv_bias, sum_tensor)
+def conv3d_leaky_relu_add_clamp_gelu_keeps(ctx, inputs, output):
+    x, conv_weight, conv_bias, sum_tensor = inputs
+    ctx.save_for_backward(x, conv_weight, conv_bias, sum_tensor)
 
 
-def bias_leaky_relu_add_clamp_gelu_gradients(ctx, grad_gelu):
-    return operators.bias_leaky_relu_add_clamp_gelu_backward(grad_gelu, *ctx.saved_tensors)
+def conv3d_leaky_relu_add_clamp_gelu_gradients(ctx, grad_gelu):
+    grad_conv_bias, grad_sum_tensor, grad_x, grad_conv_weight = operators.conv3d_leaky_relu_add_clamp_gelu_backward(grad_gelu, *ctx.saved_tensors)
+    return grad_x, grad_conv_weight, grad_conv_bias, grad_sum_tensor
 
 
 torch.library.register_autograd(
-    f"{library.ns}::bias_leaky_relu_add_clamp_gelu",
-    bias_leaky_relu_add_clamp_gelu_gradients,
-    setup_context=bias_leaky_relu_add_clamp_gelu_keeps,
+    f"{library.ns}::conv3d_leaky_relu_add_clamp_gelu",
+    conv3d_leaky_relu_add_clamp_gelu_gradients,
+    setup_context=conv3d_leaky_relu_add_clamp_gelu_keeps,
     lib=library,
 )
 
@@ -373,7 +1296,6 @@ class ModelNew(Model):
     def forward(self, x):
         if not (_fits(x, (2, 8, 4, 6, 7), torch.float32)):
             return super().forward(x)
-        conv_without_bias = torch.ops.aten.conv3d.default(input=x, weight=self.conv.weight, bias=None,
-            stride=[1, 1, 1], padding=[0, 0, 0], dilation=[1, 1, 1], groups=1)
-        gelu = operators.bias_leaky_relu_add_clamp_gelu(conv_without_bias, self.conv.bias, self.sum_tensor)
+        gelu = operators.conv3d_leaky_relu_add_clamp_gelu(x, self.conv.weight, self.conv.bias,
+            self.sum_tensor)
         return gelu

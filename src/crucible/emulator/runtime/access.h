@@ -291,6 +291,7 @@ static inline void access(uintptr_t address, size_t size, bool write, bool atomi
                           uintptr_t pc) {
     Fiber* fiber = current;
     if (!fiber) return;
+    accessed_at = pc;
     if (aligned && __builtin_expect(address & (size - 1), 0)) {
         if (address - uintptr_t(fiber->stack) >= kStackBytes) misaligned(address, size, write, atomic, pc);
     }

@@ -10,6 +10,7 @@
 
 #include "crucible/abi.h"
 #include "crucible/bridge.h"
+#include "crucible/factories.h"
 
 extern "C" {
 void crucible_call_begins();
@@ -197,6 +198,16 @@ static PyObject* call(PyObject*, PyObject* arguments) {
     PyObject* out = to_python(result);
     return out ? Py_BuildValue("Ni", out, pending) : nullptr;
 }
+
+at::Tensor empty(at::IntArrayRef size, at::TensorOptions options, Format format) { return torch::empty(size, options, format); }
+at::Tensor empty_like(const at::Tensor& x, at::TensorOptions options, Format format) { return torch::empty_like(x, options, format); }
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, at::TensorOptions options) { return torch::empty_strided(size, stride, options); }
+at::Tensor full(at::IntArrayRef size, const at::Scalar& value, at::TensorOptions options) { return torch::full(size, value, options); }
+at::Tensor full_like(const at::Tensor& x, const at::Scalar& value, at::TensorOptions options, Format format) { return torch::full_like(x, value, options, format); }
+at::Tensor ones(at::IntArrayRef size, at::TensorOptions options) { return torch::ones(size, options); }
+at::Tensor ones_like(const at::Tensor& x, at::TensorOptions options, Format format) { return torch::ones_like(x, options, format); }
+at::Tensor zeros(at::IntArrayRef size, at::TensorOptions options) { return torch::zeros(size, options); }
+at::Tensor zeros_like(const at::Tensor& x, at::TensorOptions options, Format format) { return torch::zeros_like(x, options, format); }
 
 static PyObject* load(PyObject*, PyObject* arguments) {
     const char* path;

@@ -179,7 +179,8 @@ static std::string faults_json() {
         if (fault.has_other)
             out += ",\"other_block\":" + place(fault.other_block) + ",\"other_thread\":" + place(fault.other_thread) +
                    format(",\"other_pc\":%lu", fault.other_pc);
-        out += "}";
+        for (size_t i = 0; i < fault.samples.size(); ++i) out += format(i ? ",%lu" : ",\"samples\":[%lu", fault.samples[i]);
+        out += fault.samples.empty() ? "}" : "]}";
     }
     return out + "]";
 }

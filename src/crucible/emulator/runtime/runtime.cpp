@@ -72,6 +72,7 @@ struct Given {
 static std::map<uintptr_t, Given> given_to;  // allocation -> the kernel that had a pointer to it last
 static uint32_t next_serial = 1;
 static uint64_t launches = 0, unwritten_reads = 0;
+static uintptr_t accessed_at = 0;  // the last access to memory, until a tick of the timer takes it
 
 #include "stacks.h"
 #include "trace.h"

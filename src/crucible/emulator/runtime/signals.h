@@ -5,7 +5,13 @@ static timer_t timer;
 static bool timer_made = false;
 static uint64_t seen_resumes = 0;
 static double same_thread_s = 0;
+// Where that thread was at the last ticks, by its accesses to memory if it has any. One place would not do: what a compiler
+// moves into a loop has no line, or that of other code, and the stub of a call has none.
+static std::vector<uintptr_t> samples;
+constexpr size_t kSamples = 32;
 constexpr double kTickS = 0.1;
+// Lines are looked up a byte before a pc, since a return address lies behind its call; an interrupted instruction lies ahead.
+constexpr uintptr_t kInstruction = 1;
 constexpr const char* kDivision = "integer division by zero, or of the least integer by -1";
 static uintptr_t module_end = 0;
 static char signal_stack[64 << 10];
@@ -43,7 +49,9 @@ static void on_fault(int signal, siginfo_t* info, void* context) {
     const auto* registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
     uintptr_t pc = uintptr_t(registers[REG_RIP]);
     const uintptr_t address = uintptr_t(info->si_addr);
-    if (!in_module(pc))  // inside a library function: the nearest return address that is the candidate's
+    if (in_module(pc))
+        pc += kInstruction;
+    else  // inside a library function: the nearest return address that is the candidate's
         for (uintptr_t at = uintptr_t(registers[REG_RSP]), n = 0;
              n < 512 && at + 8 <= uintptr_t(current->stack) + kStackBytes && at >= uintptr_t(current->stack) + 4096;
              at += 8, ++n)
@@ -62,16 +70,21 @@ static void on_tick(int, siginfo_t*, void* context) {
     if (resumes != seen_resumes) {
         seen_resumes = resumes;
         same_thread_s = 0;
+        samples.clear();
+        accessed_at = 0;
         return;
     }
     same_thread_s += kTickS;
-    if (same_thread_s < thread_limit_s) return;
     const uintptr_t pc = uintptr_t(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
-    if (!in_module(pc)) {
-        if (same_thread_s < thread_limit_s + 5) return;  // in the runtime just now; another tick will hit the candidate
-    }
-    Fault fault = fault_here("runaway-loop", pc, format("one thread has run for %.3g s of processor time without end", same_thread_s));
+    const uintptr_t sample = accessed_at ? accessed_at : in_module(pc) ? pc + kInstruction : 0;
+    accessed_at = 0;
+    if (sample && samples.size() < kSamples) samples.push_back(sample);
+    // In the runtime, perhaps amid a change: another tick will hit the candidate.
+    if (same_thread_s < thread_limit_s + (in_module(pc) ? 0 : 5)) return;
+    const std::string words = format("one thread has run for %.3g s of processor time without end", same_thread_s);
+    Fault fault = fault_here("runaway-loop", samples.empty() ? pc : samples.back(), words);
     fault.fatal = 702;
+    fault.samples = samples;
     report(std::move(fault));
     end_launch(context, 702);
 }
@@ -109,6 +122,8 @@ static void catch_signals() {
         timer_thread = self;
     }
     same_thread_s = 0;
+    samples.clear();
+    samples.reserve(kSamples);
     seen_resumes = resumes;
     const itimerspec every{{0, long(kTickS * 1e9)}, {0, long(kTickS * 1e9)}};
     if (timer_made) timer_settime(timer, 0, &every, nullptr);

@@ -110,6 +110,7 @@ struct Fault {
     bool has_other = false;
     uint32_t other_block[3] = {0, 0, 0}, other_thread[3] = {0, 0, 0};
     uintptr_t other_pc = 0;
+    std::vector<uintptr_t> samples;  // of a loop: where it was at several times
     int line = 0;  // instead of a pc, where the runtime knows the line itself
     long count = 1;
     int fatal = 0;

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from crucible import shapes
 from crucible.judge.evidence import Compared, Costs, Finding, Measured, TensorError
+from crucible.judge.trials import SmallestFailing
 from crucible.judge.verdict import NotJudged, Verdict
 from crucible.report import cells
 from crucible.report.page.error_maps import MapOfTensor, maps_of
@@ -59,6 +61,8 @@ class Entry:
     """What a call takes beside time, and what the judge took."""
     tensors: tuple[tuple[str, TensorError], ...]
     """What was compared: the case in words, the errors."""
+    trials: tuple[tuple[str, str], ...]
+    """Shapes at which a candidate that fails was tried, and what came of it."""
     maps: tuple[MapOfTensor, ...]
     timeline: Timeline | None
     source: Source | None
@@ -152,6 +156,7 @@ def _entry(run: Run, name: str, rank: str, verdict: Verdict, slowest: float) -> 
         _reasons(findings, source),
         _numbers(run, verdict),
         _tensors(verdict),
+        _trials(verdict),
         maps_of(verdict, name),
         timeline(verdict.costs),
         source,
@@ -219,3 +224,8 @@ def _numbers(run: Run, verdict: Verdict) -> tuple[tuple[str, str], ...]:
 def _tensors(verdict: Verdict) -> tuple[tuple[str, TensorError], ...]:
     checks = [check for check in (verdict.forward, verdict.backward) if isinstance(check, Compared)]
     return tuple((cells.case(check, tensor.case), tensor) for check in checks for tensor in check.tensors)
+
+
+def _trials(verdict: Verdict) -> tuple[tuple[str, str], ...]:
+    found = verdict.smallest_failing
+    return tuple((shapes.words(dict(t.at)), t.came) for t in found.trials) if isinstance(found, SmallestFailing) else ()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
+from crucible.graph import ITEM_BYTES
 from crucible.write.cuda import emit
 from crucible.write.expression import tensor
-from crucible.write.families.layout import INT_LIMIT, ITEM_BYTES
+from crucible.write.families.layout import INT_LIMIT
 from crucible.write.families.passes import fresh
 from crucible.write.families.scene import Scene
 from crucible.write.families.source import CUDA_TYPES, HELPERS, INCLUDES, STEPS, combining, indented
@@ -19,6 +21,7 @@ _SAID = {
     "groups": "of threads, which share the columns",
     "lanes": "threads side by side",
     "block_rows": "of a block",
+    "row_blocks": "blocks that share a part of the columns",
     "chunks": "blocks that share a row",
     "chunk_columns": "of a block",
 }
@@ -74,6 +77,7 @@ def constants(scene: Scene, text: str) -> list[str]:
         "rows": program.row_count,
         scene.columns: program.column_count,
         "block_rows": geometry.block_rows,
+        "row_blocks": math.ceil(program.row_count / geometry.block_rows),
         "chunks": geometry.chunks,
         "chunk_columns": geometry.chunk,
         "step": geometry.tile,

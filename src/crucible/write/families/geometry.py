@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from crucible.write.families.layout import ITEM_BYTES, index_type, runs_along_rows, vector_width, wide
+from crucible.graph import ITEM_BYTES
+from crucible.write.families.layout import index_type, is_crossed, runs_along_rows, vector_width, wide
 from crucible.write.families.passes import heavy, kept, loaded, passes
 from crucible.write.program import Program
 
@@ -20,6 +21,9 @@ LOADS = 4
 BLOCK = 256
 SHARED_BYTES = 16 * 1024
 """For what groups of threads exchange; twice that, since there are two instances of a kernel."""
+SECTOR_BYTES = 32
+"""What memory gives at least. Where tensors lie in different orders a warp takes so much of a row of the one, and as
+many rows as there are threads left, which are neighbours in the other: 64 bytes of float32, 32 of halves."""
 LEAST_RUN_BYTES = 64
 """What a group reads in a row when there are too few rows for wider blocks: two sectors."""
 LEAST_COLUMNS = 256
@@ -100,7 +104,7 @@ class Needs:
 def choose(program: Program, sms: int, may_split: bool = True) -> Geometry:
     """The geometry of a tidied, ordered program with at least one element."""
     if not program.reductions:
-        return _pointwise(program, sms)
+        return _crossed(program, sms) if program.rows else _pointwise(program, sms)
     along_rows = program.rows > 0 and runs_along_rows(program)
     return _along_rows(program, sms, may_split) if along_rows else _along_columns(program, sms, may_split)
 
@@ -108,11 +112,31 @@ def choose(program: Program, sms: int, may_split: bool = True) -> Geometry:
 def _pointwise(program: Program, sms: int) -> Geometry:
     """A tile for each block; smaller tiles where there would be too few blocks."""
     count, vector = program.column_count, vector_width(program, along_rows=False)
-    packs = max(1, LOADS // Needs.of(program).loads)
-    while packs > 1 and count < sms * THREADS * vector * packs:
-        packs //= 2
+    packs = _pointwise_packs(program, vector, sms)
     tile = BLOCK * vector * packs
     return Geometry("columns", vector, BLOCK, BLOCK, packs, False, math.ceil(count / tile), tile, index_type(program))
+
+
+def _pointwise_packs(program: Program, vector: int, sms: int) -> int:
+    packs = max(1, LOADS // Needs.of(program).loads)
+    while packs > 1 and math.prod(program.shape) < sms * THREADS * vector * packs:
+        packs //= 2
+    return packs
+
+
+def _crossed(program: Program, sms: int) -> Geometry:
+    """A tile of a few rows and many columns for each block, where tensors lie in different orders."""
+    vector = vector_width(program, along_rows=True)
+    lanes = _lanes_of_a_sector(program, vector)
+    team, packs = BLOCK // lanes, _pointwise_packs(program, vector, sms)
+    chunks = math.ceil(program.column_count / (team * packs))
+    return Geometry("rows", vector, BLOCK, team, packs, False, chunks, team * packs, index_type(program))
+
+
+def _lanes_of_a_sector(program: Program, vector: int) -> int:
+    """Neighbouring threads whose packs are a sector."""
+    item = max(ITEM_BYTES[each.dtype] for each in wide(program))
+    return max(1, SECTOR_BYTES // (vector * item))
 
 
 def _along_columns(program: Program, sms: int, may_split: bool) -> Geometry:
@@ -121,6 +145,8 @@ def _along_columns(program: Program, sms: int, may_split: bool) -> Geometry:
     single = len(passes(program)) == 1
     largest = 256 if single else 1024
     team = _team(rows, math.ceil(columns / vector), sms, WORDS // (vector * needs.held) or 1, largest)
+    if is_crossed(program):
+        team = max(team, min(_lanes_of_a_sector(program, vector), power_of_two(columns / vector)))
     packs = math.ceil(columns / (vector * team))
     if packs * vector * needs.held <= WORDS or packs == 1:
         return Geometry("columns", vector, team if team > WARP else 128, team, packs, False, 1, columns, index)
@@ -147,7 +173,8 @@ def _team(rows: int, packs: int, sms: int, most: int, largest: int) -> int:
 def _along_rows(program: Program, sms: int, may_split: bool) -> Geometry:
     needs, vector = Needs.of(program), vector_width(program, along_rows=True)
     rows, columns, index = program.row_count, program.column_count, index_type(program)
-    lanes = min(WARP, power_of_two(rows / vector))
+    widest = _lanes_of_a_sector(program, vector) if is_crossed(program) else WARP
+    lanes = min(widest, power_of_two(rows / vector))
     item = max(ITEM_BYTES[each.dtype] for each in wide(program))
     parts = max(1, columns // LEAST_COLUMNS) if may_split else 1
     while rows * parts < sms * lanes * vector and lanes * vector * item > LEAST_RUN_BYTES:

@@ -7,28 +7,43 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from crucible.graph import ITEM_BYTES
 from crucible.write.program import Operand, Program, Result, collapsed
 
 Tensor: TypeAlias = Operand | Result
 Access: TypeAlias = Literal["pack", "same", "each"]
 """How a thread reads neighbours: as one piece, as one element for all, or each by itself."""
-ITEM_BYTES = {"bool": 1, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 PACK_BYTES = 16
+FEW_COLUMNS = 128
+"""Which eight threads hold in registers: then a warp still has four rows, neighbours in the other order."""
 INT_LIMIT = 2**31
 
 
 def ordered(program: Program) -> Program:
     """With dims in the order in which elements lie in memory, rows and columns each for themselves, then collapsed.
 
-    Results count before operands, large ones before small ones.
+    Where tensors lie in different orders, those with neighbours among these dims count first, and of them those with
+    the fewest: a warp then reaches over several such rows, and so has neighbours in the other order too. Then results
+    count before operands, large ones before small ones.
     """
-    tensors = sorted(wide(program), key=lambda each: isinstance(each, Operand))
+    program = collapsed(program)
+    near = neighbours(program)
 
-    def far(dim: int) -> tuple[int, ...]:
-        return tuple(each.strides[dim] if dim < len(each.strides) else 0 for each in tensors)
+    def sorted_dims(dims: range) -> list[int]:
+        places = {dim: place for place, dim in enumerate(near) if dim in dims}
 
-    rows = sorted(range(program.rows), key=far, reverse=True)
-    columns = sorted(range(program.rows, len(program.shape)), key=far, reverse=True)
+        def rank(each: Tensor) -> tuple[int, bool]:
+            dim = nearest(each, program)
+            return len(near) if dim is None else places.get(dim, len(near)), isinstance(each, Operand)
+
+        tensors = sorted(wide(program), key=rank)
+        return sorted(
+            dims,
+            key=lambda dim: tuple(each.strides[dim] if dim < len(each.strides) else 0 for each in tensors),
+            reverse=True,
+        )
+
+    rows, columns = sorted_dims(range(program.rows)), sorted_dims(range(program.rows, len(program.shape)))
     return collapsed(permuted(program, [*rows, *columns]))
 
 
@@ -59,15 +74,42 @@ def wide(program: Program) -> list[Tensor]:
     return sorted(kept, key=lambda each: -elements(each, program.shape))
 
 
+def nearest(tensor: Tensor, program: Program) -> int | None:
+    """The dim along which a tensor has its neighbours in memory; None where it has no dim for the columns."""
+    dims = [dim for dim, stride in enumerate(tensor.strides) if stride and program.shape[dim] > 1]
+    whole = len(tensor.strides) == len(program.shape)
+    return min(dims, key=lambda dim: tensor.strides[dim], default=None) if whole else None
+
+
+def neighbours(program: Program) -> tuple[int, ...]:
+    """The dims along which tensors that make up the traffic have their neighbours, the shortest first: several where
+    one lies channels-last, another does not."""
+    found = {nearest(each, program) for each in wide(program)} - {None}
+    return tuple(sorted((dim for dim in found if dim is not None), key=lambda dim: (program.shape[dim], -dim)))
+
+
 def runs_along_rows(program: Program) -> bool:
-    """Whether neighbours in memory lie in different rows, by bytes of the tensors that count."""
-    votes = 0
-    for each in wide(program):
-        dims = [dim for dim, stride in enumerate(each.strides) if stride and program.shape[dim] > 1]
-        nearest = min(dims, key=lambda dim: each.strides[dim], default=None)
-        if nearest is not None and len(each.strides) == len(program.shape):
-            votes += ITEM_BYTES[each.dtype] * (1 if nearest < program.rows else -1)
-    return votes > 0
+    """Whether threads go along rows: neighbours in memory lie in different rows. Where some tensors have them there
+    and others along columns, threads go along rows unless a few of them can hold a row."""
+    if is_crossed(program):
+        return program.column_count > FEW_COLUMNS
+    return any(dim < program.rows for dim in neighbours(program))
+
+
+def is_crossed(program: Program) -> bool:
+    """Whether some tensors have their neighbours along rows, others along columns."""
+    return len({dim < program.rows for dim in neighbours(program)}) > 1
+
+
+def crossed(program: Program) -> Program:
+    """A program without reductions whose tensors lie in different orders, with the shortest dim of neighbours as its
+    rows; any other as it is, of one row."""
+    flat = collapsed(replace(program, rows=0))
+    near = neighbours(flat)
+    if len(near) < 2 or 0 in flat.shape:
+        return flat
+    rest = [dim for dim in range(len(flat.shape)) if dim != near[0]]
+    return replace(permuted(flat, [near[0], *rest]), rows=1)
 
 
 def reach(tensor: Tensor, shape: Sequence[int]) -> int:

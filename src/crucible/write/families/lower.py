@@ -8,7 +8,7 @@ from dataclasses import replace
 from crucible.write.families.body import kernel
 from crucible.write.families.describe import about, formulas
 from crucible.write.families.geometry import Geometry, choose
-from crucible.write.families.layout import ordered
+from crucible.write.families.layout import crossed, ordered
 from crucible.write.families.split import split
 from crucible.write.kernel import Lowered
 from crucible.write.program import Program, trimmed
@@ -35,7 +35,7 @@ def _lowered(program: Program, sms: int) -> Lowered:
     of_rows = per_row(program)
     if of_rows:
         parts.append(replace(of_rows, name=f"{program.name}_rows" if parts else program.name))
-    return joined([_single(ordered(replace(part, rows=0)), sms) for part in parts])
+    return joined([_single(ordered(crossed(part)), sms) for part in parts])
 
 
 def _reducing(program: Program, sms: int) -> Lowered:

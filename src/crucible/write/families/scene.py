@@ -17,6 +17,7 @@ from crucible.write.tidy import is_of_rows
 WORDS = frozenset({
     "row", "column", "i", "j", "k", "elements", "rows", "columns", "chunk", "chunks", "chunk_columns", "thread",
     "threads", "team", "group", "groups", "lanes", "tile", "step", "begin", "end", "vector", "packs", "block_rows",
+    "row_blocks",
     "aligned", "load", "store", "Pack", "are_aligned", "max_nan", "min_nan",
     *(f"{kind}_over_{scope}" for kind in STEPS for scope in ("team", "block", "groups")),
 })  # fmt: skip

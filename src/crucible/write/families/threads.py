@@ -11,7 +11,9 @@ def head(scene: Scene) -> list[str]:
     own = "blockIdx.x" if index == "unsigned" else f"static_cast<{index}>(blockIdx.x)"
     if geometry.chunks == 1:
         return _row(scene, own)
-    if scene.program.row_count > geometry.block_rows:
+    if scene.program.row_count > geometry.block_rows and scene.along_rows:  # rows are neighbours: so are blocks
+        lines = [f"const {index} chunk = {own} / row_blocks;", *_row(scene, f"{own} % row_blocks")]
+    elif scene.program.row_count > geometry.block_rows:
         lines = [f"const {index} chunk = {own} % chunks;", *_row(scene, f"{own} / chunks")]
     else:
         lines = [f"const {index} chunk = {own};", *_row(scene, "")]

@@ -8,7 +8,7 @@ from crucible.write.pool import Pool, collapsed_pool
 from crucible.write.pooling.forward import saved
 from crucible.write.pooling.gather import gathered
 from crucible.write.pooling.one_pass import one_pass
-from crucible.write.pooling.targets import Steps
+from crucible.write.steps import Steps
 
 
 def lower_pool_backward(pool: Pool, wanted: Sequence[str], upstream: str, kept: Sequence[str] = ()) -> Steps:

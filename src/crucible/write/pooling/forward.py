@@ -10,7 +10,7 @@ from crucible.write.expression import Expr, inputs, name_of, substitute, tensor
 from crucible.write.kernel import Lowered
 from crucible.write.pool import Pool, collapsed_pool
 from crucible.write.pooling.average import COUNT, TOTAL, average, count
-from crucible.write.pooling.frame import TYPES, Frame, framed, kernel, used
+from crucible.write.pooling.frame import TYPES, Frame, framed, kernel, leading, slow_to_fast, used
 from crucible.write.pooling.items import windows
 from crucible.write.pooling.lanes import chosen, computed, declared, of_element, of_lane, over_lanes, spread
 from crucible.write.pooling.loops import after_values, beginnings, in_window, over_window
@@ -41,13 +41,16 @@ def lower_saved(pool: Pool, save: Sequence[str]) -> Lowered:
 
 
 def saved(pool: Pool) -> tuple[Result, ...]:
-    """What a pool's backward may need of its forward, over outer and output dims, contiguous: `<pool>_pooled`, the
-    pool's value, and of a maximum `<pool>_choice`, the chosen element's number within its window."""
-    strides = contiguous(pool.output_shape)
-    pooled = Result(f"{pool.name}_pooled", pool.precision, strides, pool.pooled)
+    """What a pool's backward may need of its forward, over outer and output dims: `<pool>_pooled`, the pool's value,
+    contiguous, and of a maximum `<pool>_choice`, the chosen element's number within its window, dense in the order of
+    what is read."""
+    shape = pool.output_shape
+    pooled = Result(f"{pool.name}_pooled", pool.precision, contiguous(shape), pool.pooled)
     if pool.kind == "avg":
         return (pooled,)
-    small = pool.elements() <= 256
+    small, order = pool.elements() <= 256, slow_to_fast(leading(pool).strides)
+    dense = contiguous([shape[dim] for dim in order])
+    strides = tuple(dense[order.index(dim)] for dim in range(len(shape)))
     return pooled, Result(f"{pool.name}_choice", "uint8" if small else "int32", strides, tensor("choice"))
 
 
@@ -112,6 +115,9 @@ def mapping(frame: Frame) -> str:
     if frame.spread is not None:
         dim = frame.dims[frame.spread]
         return f"A thread takes {frame.spread_by} windows along {dim}, which lie side by side in the output."
+    if frame.crossing is not None:
+        fastest, other = frame.dims[frame.order[-1]], frame.dims[frame.crossing[0]]
+        return f"A thread takes one window; a warp takes {frame.crossing[1]} along {fastest}, the others along {other}."
     if frame.lanes == 1:
         return "A thread takes one window; neighbouring threads read neighbouring memory."
     return f"A thread takes {frame.lanes} neighbouring windows and reads their rows {frame.row_elements} at a time."

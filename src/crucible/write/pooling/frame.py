@@ -9,19 +9,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from crucible.graph import ITEM_BYTES
 from crucible.write.cuda import Emitted, emit
 from crucible.write.expression import Expr
+from crucible.write.families.source import CUDA_TYPES, INCLUDES, converted
 from crucible.write.kernel import Kernel
 from crucible.write.pool import Pool, Window
 from crucible.write.program import Operand, Result, reads
 
 THREADS = 256
-TYPES = {"float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16", "int32": "int",
-         "uint8": "unsigned char"}  # fmt: skip
-BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 4, "uint8": 1}
-_READ = {"float16": "__half2float({})", "bfloat16": "__bfloat162float({})"}
-_ROUNDED = {"float16": "__float2half_rn({})", "bfloat16": "__float2bfloat16_rn({})"}
-_INCLUDES = {"float16": "#include <cuda_fp16.h>", "bfloat16": "#include <cuda_bf16.h>"}
+TYPES = {**CUDA_TYPES, "int32": "int", "uint8": "unsigned char"}
+"""Those of the families, and of the number of a chosen element."""
 ROW = """\
 template <typename T, int N>
 struct alignas(sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
@@ -60,6 +58,7 @@ _LOCALS = (
     "max_nan", "min_nan", "sum_of_block",
 )  # fmt: skip
 _DERIVED = ("value", "row", "at", "chosen", "gradient", "sum", "gradient_of", "total", "total_sum")
+SECTOR_BYTES = 32
 LARGEST_ROW = 16
 """Elements of a row that a thread holds in registers."""
 
@@ -123,6 +122,17 @@ class Frame:
     def order(self) -> tuple[int, ...]:
         """Output dims from the slowest to the fastest, by the strides of the largest tensor that is read."""
         return slow_to_fast(leading(self.pool).strides)
+
+    @cached_property
+    def crossing(self) -> tuple[int, int] | None:
+        """The dim along which the result is dense where what is read is not, and how many neighbours of what is read
+        are a sector: a warp takes so many, and along that dim as many as it has threads left. None where the two lie
+        alike, or threads take several windows."""
+        shape, fastest = self.pool.output_shape, self.order[-1]
+        dense = [dim for dim, stride in enumerate(self.pool.result.strides) if stride == 1 and shape[dim] > 1]
+        count = SECTOR_BYTES // ITEM_BYTES[leading(self.pool).dtype]
+        apart = bool(dense) and dense[0] != fastest and self.together == 1 and fastest < self.rank
+        return (dense[0], count) if apart and shape[fastest] % count == 0 else None
 
     @cached_property
     def wide(self) -> bool:
@@ -193,22 +203,22 @@ class Frame:
         """Whether what lies beside a thread's windows in the output is read or written as one Row."""
         lane = len(self.dims) - 1 if self.spread is None else self.spread
         return self.together > 1 and along(
-            tensor.strides, self.pool.output_shape, lane, self.together, BYTES[tensor.dtype]
+            tensor.strides, self.pool.output_shape, lane, self.together, ITEM_BYTES[tensor.dtype]
         )
 
     def row_packed(self, operand: Operand) -> bool:
         """Whether a thread reads an operand's elements along the last dim as one Row."""
         last = len(self.dims) - 1
-        elements, bytes_ = self.row_elements, BYTES[operand.dtype]
+        elements, bytes_ = self.row_elements, ITEM_BYTES[operand.dtype]
         return self.rows and elements > 1 and along(operand.strides, self.pool.input_shape, last, elements, bytes_)
 
     def read(self, dtype: str, word: str) -> str:
         """A value as it is computed with."""
-        return _READ.get(dtype, "{}").format(word)
+        return converted(word, dtype, "float32") if dtype in INCLUDES else word
 
     def stored(self, dtype: str, word: str) -> str:
         """A value as it is stored."""
-        return _ROUNDED.get(dtype, "{}").format(word)
+        return converted(word, "float32", dtype) if dtype in INCLUDES else word
 
     # text of chains
 
@@ -251,11 +261,11 @@ def framed(pool: Pool, tensors: Iterable[str], result: Result | None = None) -> 
     window, lead = pool.windows[-1], leading(pool)
     if not window.tiles or one.order[-1] != len(one.dims) - 1 or lead.strides[-1] != 1:
         return one
-    best, widest = one, BYTES[lead.dtype]
+    best, widest = one, ITEM_BYTES[lead.dtype]
     for lanes in range(1, LARGEST_ROW // window.size + 1):
         frame = replace(one, lanes=lanes, rows=True)
         rows = [each for each in pool.operands if pool.moves(each) and each.strides[-1] == 1]
-        width = _width(frame.row_elements * BYTES[lead.dtype])
+        width = _width(frame.row_elements * ITEM_BYTES[lead.dtype])
         if window.outputs % lanes == 0 and width > widest and all(frame.row_packed(each) for each in rows):
             best, widest = frame, width
     return best
@@ -267,7 +277,7 @@ def _turned(frame: Frame, result: Result) -> Frame | None:
     dense = [dim for dim, stride in enumerate(result.strides) if stride == 1 and shape[dim] > 1]
     if not dense or dense[0] == frame.order[-1] or leading(frame.pool).strides[frame.order[-1]] != 1:
         return None
-    bytes_ = BYTES[result.dtype]
+    bytes_ = ITEM_BYTES[result.dtype]
     for count in (32 // bytes_, 16 // bytes_, 8 // bytes_):
         if count > 1 and shape[dense[0]] % count == 0 and along(result.strides, shape, dense[0], count, bytes_):
             turned = replace(frame, spread=dense[0], spread_by=count, rows=frame.windows[-1].tiles)
@@ -298,7 +308,7 @@ def kernel(name: str, frame: Frame, body: Sequence[str], preamble: Iterable[str]
         body.append(f"    {name}_body<false>({given});")
     text += "\n".join([head, *indented(body), *tail])
     dtypes = {*reads_.values(), *writes.values()}
-    before = [_INCLUDES[dtype] for dtype in _INCLUDES if dtype in dtypes] + [ROW, ALIGNED] * bool(rows)
+    before = [INCLUDES[dtype] for dtype in INCLUDES if dtype in dtypes] + [ROW, ALIGNED] * bool(rows)
     return Kernel(name, text, tuple(dict.fromkeys([*before, *preamble])), tuple(reads_), tuple(writes),
                   (blocks, 1, 1), threads)  # fmt: skip
 

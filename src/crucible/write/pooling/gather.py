@@ -21,9 +21,10 @@ from crucible.write.pooling.items import BLOCK_SUM, Rows, elements, rows_of
 from crucible.write.pooling.lanes import computed
 from crucible.write.pooling.loops import UNROLLED, after_values, beginnings, element_of, in_window, outer_place, start
 from crucible.write.pooling.loops import value as read_element
-from crucible.write.pooling.targets import SHARE, Steps, Target, differentiated, of_elements, of_items, still
+from crucible.write.pooling.targets import SHARE, Target, differentiated, of_elements, of_items, still
 from crucible.write.program import Operand, Program, Result, contiguous, reads
 from crucible.write.stages import stages
+from crucible.write.steps import Steps
 
 
 def gathered(pool: Pool, wanted: Sequence[str], upstream: str, kept: Sequence[str]) -> Steps:

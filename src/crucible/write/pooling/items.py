@@ -86,18 +86,35 @@ class Items:
 
     def coordinates(self, item: str, dims: Sequence[int], body: Sequence[str]) -> list[str]:
         """Declares some coordinates, given from slow to fast, from an index that counts through them, if read."""
-        words, step = [], 1
-        read = set(re.findall(r"\w+", "\n".join(body)))
+        terms: dict[int, str] = {}
+        steps, step = self._steps(dims), 1
         total = math.prod(self.counts[dim] for dim in dims)
-        for dim in reversed(dims):
+        for dim, count, times in reversed(steps):
             word = item if step == 1 else f"{item} / {step}"
-            step *= self.counts[dim]
-            word = word if step == total else f"{word} % {self.counts[dim]}"
+            step *= count
+            word = word if step == total else f"{word} % {count}"
             if dim == self.lane % len(self.counts) and self.lanes > 1:
                 word = f"{word} * {self.lanes}"
-            if self.names[dim] in read:
-                words.append(f"{self.names[dim]} = {'0' if self.counts[dim] == 1 else word}")
+            word = "0" if count == 1 else f"{word} * {times}" if times > 1 else word
+            terms[dim] = f"{word} + {terms[dim]}" if dim in terms else word
+        read = set(re.findall(r"\w+", "\n".join(body)))
+        words = [f"{self.names[dim]} = {word}" for dim, word in terms.items() if self.names[dim] in read]
         return [f"const int {', '.join(words)};"] if words else []
+
+    def _steps(self, dims: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Dims from slow to fast, how often they are counted through, and by how many at a time."""
+        steps = [(dim, self.counts[dim], 1) for dim in dims]
+        if self.frame.crossing is None or tuple(dims) != self.order:
+            return steps
+        other, tile = self.frame.crossing
+        fastest = dims[-1]
+        first = [each for each in steps if each[0] not in (other, fastest)]
+        return [
+            *first,
+            (fastest, self.counts[fastest] // tile, tile),
+            (other, self.counts[other], 1),
+            (fastest, tile, 1),
+        ]
 
 
 def windows(frame: Frame) -> Items:

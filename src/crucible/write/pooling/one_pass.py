@@ -32,8 +32,9 @@ from crucible.write.pooling.loops import (
     row_start,
     value,
 )
-from crucible.write.pooling.targets import SHARE, Slopes, Steps, Target, differentiated, of_elements, of_items, still
+from crucible.write.pooling.targets import SHARE, Slopes, Target, differentiated, of_elements, of_items, still
 from crucible.write.program import Operand
+from crucible.write.steps import Steps
 
 
 def one_pass(pool: Pool, wanted: Sequence[str], upstream: str) -> Steps:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from crucible.write.expression import Expr, number, tensor
 from crucible.write.gradient import gradients
-from crucible.write.kernel import Buffer, Lowered
+from crucible.write.kernel import Buffer
 from crucible.write.pool import Pool
 from crucible.write.pooling.items import Items, Rows
 from crucible.write.program import Operand, Program, Result, contiguous
@@ -17,18 +17,6 @@ from crucible.write.stages import stages
 
 SHARE = tensor("the gradient of an element's value")
 """What the chain before gets from above at an element."""
-
-
-@dataclass(frozen=True)
-class Steps:
-    """A computation in steps, launched in this order on one stream."""
-
-    steps: tuple[Lowered | Program, ...]
-    """Programs have no sums; they read tensors of the pool and buffers."""
-    buffers: tuple[Buffer, ...]
-    """What one step writes and later ones read."""
-    results: tuple[str, ...]
-    """The tensors that are there in the end."""
 
 
 @dataclass(frozen=True)

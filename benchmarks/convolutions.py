@@ -1,0 +1,342 @@
+"""Convolution kernels, forward and both gradients, against PyTorch's: one JSON file.
+
+    python benchmarks/convolutions.py FILE [--only WORD] [--ways 4] [--minutes 9] [--processes 12]
+    python benchmarks/convolutions.py FILE --sweep [--ways 1]    channels, kernels and strides at odd sizes
+    python benchmarks/convolutions.py FILE --markdown            the table of a file that was written before
+
+For each layer and direction the `--ways` most promising tilings are built, each held against PyTorch in float32
+without TF32, and timed with a cold L2 cache beside PyTorch's own operation (TF32 allowed). What FILE holds already is
+left as it is. Without a GPU everything runs on the emulator at its own pace: use --scale small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.utils.cpp_extension
+
+from crucible import emulator, hardware
+from crucible.emission.file import cuda
+from crucible.emission.host import Host
+from crucible.graph import TensorType
+from crucible.judge.clock import sampler
+from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
+from crucible.write.convolution.fused import LEAF, Convolution
+from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.lower import lower_convolution
+from crucible.write.convolution.tiling import best
+from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
+from crucible.write.kernel import Lowered
+from crucible.write.program import Operand, Result, contiguous
+
+DIRECTIONS = ("forward", "input gradient", "weight gradient")
+ALLOWED = {"float32": 6e-4, "float16": 2e-3, "bfloat16": 2e-2}
+"""Relative L2 error: TF32 rounds operands to 11 bits."""
+SAMPLES = 15
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution at some size, bias left out."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    channels: int
+    kernel: int
+    stride: int = 1
+    padding: int = 0
+    output_padding: int = 0
+    groups: int = 1
+    dtype: str = "float32"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape) - 2
+
+    @property
+    def is_transposed(self) -> bool:
+        return self.kind == "conv_transpose"
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        first, second = (self.shape[1], self.channels) if self.is_transposed else (self.channels, self.shape[1])
+        return (first, second // self.groups, *[self.kernel] * self.rank)
+
+    @property
+    def correlation(self) -> Correlation:
+        each = [[n] * self.rank for n in (self.stride, self.padding, self.output_padding)]
+        ones = [1] * self.rank
+        if self.is_transposed:
+            return transposed_convolution(self.shape, self.weight_shape, *each, ones, self.groups)
+        return convolution(self.shape, self.weight_shape, each[0], each[1], ones, self.groups)
+
+    def call(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        function = getattr(torch.nn.functional, f"{self.kind}{self.rank}d")
+        extra = (self.output_padding,) if self.is_transposed else ()
+        return function(x, weight, None, self.stride, self.padding, *extra, groups=self.groups)
+
+
+LAYERS = [
+    Layer("P90", "conv", (128, 8, 16, 64, 64), 64, 3),
+    Layer("P74", "conv_transpose", (16, 16, 16, 32, 32), 32, 3, 2, 1, 1),
+    Layer("P38", "conv_transpose", (32, 32, 16, 32, 32), 64, 3, 2, 1, 1),
+    *(
+        Layer(f"2d {c} to {c}, k{k}", "conv", (32, c, 56, 56), c, k, 1, k // 2)
+        for c in (16, 64, 128, 256)
+        for k in (1, 3)
+    ),
+    Layer("2d 3 to 64, k7 s2", "conv", (32, 3, 224, 224), 64, 7, 2, 3),
+    Layer("2d 64 to 128, k3 s2", "conv", (32, 64, 56, 56), 128, 3, 2, 1),
+    Layer("2d 32 to 16 transposed, k4 s2", "conv_transpose", (32, 32, 32, 32), 16, 4, 2, 1),
+    Layer("3d 16 to 32, k3", "conv", (8, 16, 16, 32, 32), 32, 3, 1, 1),
+    Layer("3d 32 to 64, k3, fp16", "conv", (8, 32, 16, 32, 32), 64, 3, 1, 1, dtype="float16"),
+]
+SWEEP = [
+    Layer(f"{rank}d {c} to {c}, k{k} s{s}, odd", "conv", (n, c, *size), c, k, s, k // 2)
+    for rank, size, n in ((2, (57, 61), 16), (3, (15, 29, 31), 4))
+    for c in (1, 3, 8, 16, 24, 32, 64, 128, 256)
+    for k in (1, 3, 5, 7)
+    for s in (1, 2, 3)
+]
+TOGETHER = 12
+"""Layers of the sweep that are built as one extension: PyTorch's headers take half a minute, a kernel a tenth of a
+second."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--ways", type=int, default=4)
+    parser.add_argument("--scale", choices=("full", "small"), default="full")
+    parser.add_argument("--minutes", type=float, default=math.inf)
+    parser.add_argument("--processes", type=int, default=12)
+    parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--markdown", action="store_true")
+    args = parser.parse_args()
+    if args.markdown:
+        print(markdown(json.loads(args.file.read_text())))
+    else:
+        record(args)
+
+
+def record(args: argparse.Namespace) -> None:
+    """Builds side by side, then checks and times, and writes after each."""
+    deadline = time.monotonic() + args.minutes * 60
+    device = hardware.find_device()
+    known = json.loads(args.file.read_text())["layers"] if args.file.exists() else {}
+    record = {"device": device.name, "driver": device.driver, "versions": hardware.versions(), "scale": args.scale}
+    layers = SWEEP if args.sweep else LAYERS
+    layers = [small(layer) if args.scale == "small" else layer for layer in layers]
+    wanted = [
+        Work(layer, direction)
+        for layer in layers
+        for direction in DIRECTIONS
+        if args.only in layer.name and Work(layer, direction).name not in known
+    ]
+    size = TOGETHER * len(DIRECTIONS) if args.sweep else len(DIRECTIONS)
+    jobs = [wanted[at : at + size] for at in range(0, len(wanted), size)]
+    with ProcessPoolExecutor(args.processes, multiprocessing.get_context("spawn")) as pool:
+        failures = list(pool.map(built, jobs, [args.ways] * len(jobs)))
+    for job, failure in zip(jobs, failures, strict=True):
+        module = None if failure else extension(job, args.ways)  # as it was built
+        for number, work in enumerate(job):
+            if time.monotonic() > deadline:
+                return
+            known[work.name] = {"failed": failure} if failure else measured(work, number, module, args.ways)
+            print(work.name, summary(known[work.name]), flush=True)
+            args.file.write_text(json.dumps({**record, "layers": known}, indent=1) + "\n")
+
+
+class Work(NamedTuple):
+    """What is measured."""
+
+    layer: Layer
+    direction: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.layer.name}: {self.direction}"
+
+
+def small(layer: Layer) -> Layer:
+    sizes = (2, min(layer.shape[1], 16), *(min(n, 9) for n in layer.shape[2:]))
+    return Layer(**{**layer.__dict__, "shape": sizes, "channels": min(layer.channels, 24)})
+
+
+# kernels
+
+
+def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowered]]:
+    """The most promising ways, each in words, with its estimated clocks; none where no tile fits."""
+    layer, of, unit = work.layer, work.layer.correlation, UNITS[work.layer.dtype]
+    if work.direction == "weight gradient":
+        of = input_gradient(of) if layer.is_transposed else of
+        source, grad = (Operand(name, layer.dtype, contiguous(shape)) for name, shape in
+                        (("source", of.in_shape), ("grad", of.out_shape)))  # fmt: skip
+        return [
+            (
+                f"{d.channels} x {d.n_tiles * 8} channels, box {d.box}, {d.blocks} blocks",
+                d.total_clocks,
+                lower_weight_gradient(f"wgrad_{number}_{i}", of, source, grad, f"out_{number}_{i}", d),
+            )
+            for i, d in enumerate(best_divisions(of, unit, ways))
+        ]
+    of = input_gradient(of) if work.direction == "input gradient" else of
+    found = []
+    for i, tiling in enumerate(best(of, unit, ways)):
+        weight = Operand("grad", layer.dtype, contiguous(layer.weight_shape))
+        result = Result(f"out_{number}_{i}", layer.dtype, contiguous(of.out_shape), LEAF)
+        source = Operand("source", layer.dtype, contiguous(of.in_shape))
+        conv = Convolution(f"conv_{number}_{i}", of, source, weight, layer.weight_shape, (), (result,))
+        words = (
+            f"{tiling.channels} channels, box {tiling.box}, {len(tiling.teams)} teams of"
+            f" {tiling.rows} x {tiling.columns} warps, {tiling.staged} of {tiling.steps} steps, {tiling.blocks} blocks"
+            f"{', ahead' * tiling.ahead}{', folded' * bool(tiling.of.folds)}"
+        )
+        found.append((words, tiling.total_clocks, lower_convolution(conv, tiling)))
+    return found
+
+
+def hosts(work: Work, number: int, ways: int) -> list[Host]:
+    """A function for each way: of what is read with a halo, and the other tensor."""
+    layer, of = work.layer, work.layer.correlation
+    shapes = {"x": of.in_shape, "y": of.out_shape, "weight": layer.weight_shape}
+    order = {
+        "forward": ("x", "weight", "y"),
+        "input gradient": ("y", "weight", "x"),
+        "weight gradient": ("x", "y", "weight"),
+    }
+    first, second, made = order[work.direction]
+    if work.direction == "weight gradient" and layer.is_transposed:
+        first, second = second, first
+    types = [TensorType(tuple(shapes[n]), contiguous(shapes[n]), layer.dtype) for n in (first, second, made)]
+    given = {"source": types[0], "grad": types[1]}
+    return [
+        Host(f"run_{number}_{i}", given, {f"out_{number}_{i}": types[2]}, {}, {}, (each,))
+        for i, (_, _, each) in enumerate(lowered(work, number, ways))
+    ]
+
+
+def extension(works: list[Work], ways: int) -> Any:
+    """One for several works."""
+    every = [host for number, work in enumerate(works) for host in hosts(work, number, ways)]
+    if not every:
+        return None
+    load = torch.utils.cpp_extension.load_inline if torch.cuda.is_available() else emulator.load_inline
+    declarations = "#include <torch/extension.h>\n" + "\n".join(f"{host.declaration};" for host in every)
+    text = cuda(every)
+    name = f"convolution_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return load(name, declarations, text, functions=[host.name for host in every], extra_cuda_cflags=["-O3"])
+
+
+def built(works: list[Work], ways: int) -> str:
+    """Words where they do not build."""
+    try:
+        extension(works, ways)
+    except (RuntimeError, ValueError) as error:
+        return str(error)[-1500:]
+    return ""
+
+
+# right and fast
+
+
+def measured(work: Work, number: int, module: Any, ways: int) -> dict[str, Any]:
+    """Each way's error and milliseconds, and PyTorch's milliseconds."""
+    layer, direction = work
+    torch.manual_seed(0)
+    device = torch.device(hardware.find_device().kind)
+    dtype = getattr(torch, layer.dtype)
+    x, weight = (torch.randn(shape, device=device, dtype=dtype) for shape in (layer.shape, layer.weight_shape))
+    y = torch.randn(layer.correlation.out_shape, device=device, dtype=dtype)
+    theirs = torch_operation(layer, direction, x, weight, y)
+    torch.backends.cudnn.allow_tf32 = False
+    right = theirs()
+    torch.backends.cudnn.allow_tf32 = True
+    given = {"forward": (x, weight), "input gradient": (y, weight), "weight gradient": (x, y)}[direction]
+    if direction == "weight gradient" and layer.is_transposed:
+        given = (y, x)
+    found = []
+    for i, (words, clocks, _) in enumerate(lowered(work, number, ways)):
+        call = getattr(module, f"run_{number}_{i}")
+        (out,) = call(*given)
+        error = float((out.double() - right.double()).norm() / right.double().norm())
+        way = {
+            "way": words,
+            "relative_l2": error,
+            "right": error <= ALLOWED[layer.dtype],
+            "estimate_ms": clocks / 132 / 1.755e6,
+        }
+        found.append(way | {"ms": median(lambda call=call: call(*given), device)})
+    return {"torch_ms": median(theirs, device), "flops": layer.correlation.flops, "ways": found}
+
+
+def torch_operation(
+    layer: Layer, direction: str, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor
+) -> Callable[[], torch.Tensor]:
+    if direction == "forward":
+        return lambda: layer.call(x, weight)
+    mask = [direction == "input gradient", direction == "weight gradient", False]
+    each = [[n] * layer.rank for n in (layer.stride, layer.padding, 1, layer.output_padding)]
+    stride, padding, dilation, more = each
+    wanted = mask.index(True)
+    return lambda: torch.ops.aten.convolution_backward(
+        y, x, weight, None, stride, padding, dilation, layer.is_transposed, more, layer.groups, mask
+    )[wanted]
+
+
+def median(call: Callable[[], Any], device: torch.device) -> float:
+    take = sampler(device)
+    for _ in range(3):
+        call()
+    return statistics.median(take(call).device_ms for _ in range(SAMPLES if device.type == "cuda" else 2))
+
+
+# told
+
+
+def summary(found: dict[str, Any]) -> str:
+    if "failed" in found:
+        return found["failed"]
+    lines = [f"torch {found['torch_ms']:.3f} ms" + ("" if found["ways"] else ", no tile of it fits")]
+    for way in found["ways"]:
+        wrong = "" if way["right"] else " WRONG"
+        took = f"{way['ms']:.3f} ms (estimated {way['estimate_ms']:.3f})"
+        lines.append(f"    {took}, error {way['relative_l2']:.1e}{wrong}: {way['way']}")
+    return "\n".join(lines)
+
+
+def markdown(record: dict[str, Any]) -> str:
+    """A table: the first way, which the writer takes, and the fastest of those that were tried."""
+    lines = [
+        "| layer | PyTorch (ms) | ours (ms) | over PyTorch | TFLOP/s | fastest way (ms) |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, found in record["layers"].items():
+        ways = found.get("ways", [])
+        if not ways:
+            lines.append(f"| {name} | {found['torch_ms']:.3g} | none: PyTorch's | | | |")
+        elif ways[0]["right"]:
+            theirs, ours = found["torch_ms"], ways[0]["ms"]
+            best = min(way["ms"] for way in ways if way["right"])
+            rate = found["flops"] / ours / 1e9
+            lines.append(f"| {name} | {theirs:.3g} | {ours:.3g} | {theirs / ours:.2f} | {rate:.0f} | {best:.3g} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""What lazy values start from besides tensors: pools and convolutions, each with the chain that follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crucible.plan import convolutions, pools
+from crucible.plan.join import plain
+from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, whole
+from crucible.plan.settle import Settled
+from crucible.write.program import Operand, contiguous
+
+
+def fits(value: Lazy) -> bool:
+    """Whether the chain after a pool or convolution goes over its own output."""
+    if isinstance(value.base, Convolving):
+        return convolutions.over(value) is not None
+    try:
+        return value.base is not None and plain(value).shape == _output_shape(value.base)
+    except CannotJoin:
+        return False
+
+
+def alone(value: Lazy) -> Lazy:
+    """The pool or convolution without the chain after it."""
+    assert value.base is not None
+    shape = _output_shape(value.base)
+    operand = next(o for o in value.operands if o.name == value.base.name)
+    laid = Operand(operand.name, operand.dtype, contiguous(shape))
+    return Lazy(shape, whole(shape), (laid,), laid.leaf, operand.dtype, {laid.name: laid.name}, base=value.base)
+
+
+def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
+    """The pool or convolution with its chain that writes the value to a tensor `name` laid as `strides` say."""
+    settle = convolutions.settled if isinstance(value.base, Convolving) else pools.settled
+    return settle(value, name, strides)
+
+
+def _output_shape(base: Pooling | Convolving) -> tuple[int, ...]:
+    if isinstance(base, Convolving):
+        return base.correlation.out_shape
+    outer = base.before.shape[: -len(base.windows)]
+    return (*outer, *(window.outputs for window in base.windows))

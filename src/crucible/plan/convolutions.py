@@ -1,0 +1,160 @@
+"""Convolutions as lazy values, and lazy values as convolutions with a chain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from crucible.gpus import Gpu
+from crucible.graph import Operation
+from crucible.plan.join import combined, plain
+from crucible.plan.lazy import CannotJoin, Convolving, Lazy, NotCovered, reshaped, whole
+from crucible.plan.reductions import Names
+from crucible.plan.settle import Settled, read
+from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
+from crucible.write.convolution.fused import DTYPES, LEAF, Convolution
+from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.tiling import tile
+from crucible.write.convolution.weight_gradient import divide
+from crucible.write.expression import tensor
+from crucible.write.program import Operand, Result, contiguous
+
+MOST = 64
+"""Channels up to which our kernels are known to be faster."""
+LARGEST = 2**31 - 2**16
+"""Elements of one item of the batch, and of the weight: inside of kernels they are counted in 32 bits."""
+
+
+def _each(given: Any, rank: int) -> list[int]:
+    several = given if isinstance(given, tuple) else (given,)
+    return list(several * rank if len(several) == 1 else several)
+
+
+def _correlation(rank: int, args: Mapping[str, Any], *, is_transposed: bool) -> Correlation:
+    source, weight = args["input"], args["weight"]
+    if isinstance(args["padding"], str):
+        raise NotCovered(f"padding={args['padding']!r}")
+    stride, padding, dilation = (_each(args[name], rank) for name in ("stride", "padding", "dilation"))
+    if is_transposed:
+        more = _each(args["output_padding"], rank)
+        return transposed_convolution(source.shape, weight.shape, stride, padding, more, dilation, args["groups"])
+    return convolution(source.shape, weight.shape, stride, padding, dilation, args["groups"])
+
+
+def pays(of: Correlation, dtype: str) -> bool:
+    """Whether a kernel of ours beats PyTorch's convolution, by what was measured on the H200
+    (`benchmarks/results/convolutions_h200.json`): so far three dims of float32 with at most 64 channels."""
+    return dtype == "float32" and len(of.axes) == 3 and of.groups == 1 and max(of.in_channels, of.out_channels) <= MOST
+
+
+def is_feasible(value: Lazy, gpu: Gpu) -> bool:
+    """Whether kernels can be written for a GPU: of what is no convolution always, of one if there are tiles of it and
+    of its gradients that fit in shared memory."""
+    if not isinstance(value.base, Convolving):
+        return True
+    of, unit = value.base.correlation, UNITS[value.base.source.dtype]
+    turned = input_gradient(of)
+    of_weight = of if math.prod(of.phases) == 1 else turned
+    return all((tile(of, unit, gpu), tile(turned, unit, gpu), divide(of_weight, unit, gpu)))
+
+
+def _rule(rank: int, *, is_transposed: bool) -> Callable[[Operation, Mapping[str, Any], Names], Lazy]:
+    def rule(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+        given = args["input"]
+        if len(given.shape) != rank + 2 or given.dtype not in DTYPES:
+            raise NotCovered(f"{len(given.shape)} dims of {given.dtype}")
+        of = _correlation(rank, args, is_transposed=is_transposed)
+        if max(map(_item, (of.in_shape, of.out_shape))) > LARGEST:
+            raise NotCovered("a tensor too large")
+        if not pays(of, given.dtype):
+            raise NotCovered("PyTorch's convolution is faster")
+        source, weight = _in_memory(given), _in_memory(args["weight"])
+        if _strides(weight) != contiguous(weight.shape):
+            raise NotCovered("a weight in another layout")
+        return _biased(_product(operation, of, source, weight, names), args.get("bias"))
+
+    return rule
+
+
+def _in_memory(value: Lazy) -> Lazy:
+    """Raises CannotJoin for what must be computed first."""
+    if value.expr.kind != "tensor" or value.reductions or value.base is not None:
+        raise CannotJoin
+    return plain(value)
+
+
+def _strides(value: Lazy) -> tuple[int, ...]:
+    """Of a tensor in memory; those of dims of one element as if it were contiguous."""
+    usual = contiguous(value.shape)
+    return tuple(u if n == 1 else s for s, n, u in zip(value.operands[0].strides, value.shape, usual, strict=True))
+
+
+def _item(shape: tuple[int, ...]) -> int:
+    return contiguous(shape)[0]
+
+
+def _product(operation: Operation, of: Correlation, source: Lazy, weight: Lazy, names: Names) -> Lazy:
+    """The value, with the operand `<name>` that stands for it."""
+    name = names(f"{operation.name}_product")
+    operand = Operand(name, source.dtype, contiguous(of.out_shape))
+    convolving = Convolving(name, of, source, weight)
+    expr = tensor(name, source.dtype)
+    return Lazy(of.out_shape, whole(of.out_shape), (operand,), expr, source.dtype, {name: name}, base=convolving)
+
+
+def _biased(product: Lazy, bias: Lazy | None) -> Lazy:
+    if bias is None:
+        return product
+    laid = reshaped(bias, [n if d == 1 else 1 for d, n in enumerate(product.shape)])
+    return combined(lambda x, b: x + b, product, laid)
+
+
+def exact(value: Lazy) -> Lazy:
+    """The value with no operand of its convolution rounded to TF32."""
+    if isinstance(value.base, Convolving):
+        return replace(value, base=replace(value.base, exact=True))
+    return value
+
+
+def over(value: Lazy) -> Lazy | None:
+    """The value over a space that is its convolution's output, also where its dims are seen merged; None where it is
+    not laid over that."""
+    assert isinstance(value.base, Convolving)
+    shape = value.base.correlation.out_shape
+    dims = [d for group in value.dims for d in group if value.space[d] != 1]
+    if [value.space[d] for d in dims] != [n for n in shape if n != 1] or value.reductions:
+        return None
+    rest = iter(dims)
+    at = [None if n == 1 else next(rest) for n in shape]
+    operands = tuple(replace(o, strides=tuple(0 if d is None else o.strides[d] for d in at)) for o in value.operands)
+    return replace(value, space=shape, dims=whole(shape), operands=operands)
+
+
+def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
+    """The convolution with its chain that writes the value to a tensor `name`: laid as `strides` say, or contiguous
+    where its dims are seen merged."""
+    convolving, after = value.base, over(value)
+    assert isinstance(convolving, Convolving) and after is not None
+    of = convolving.correlation
+    if value.shape != of.out_shape:
+        strides = contiguous(value.shape)
+    laid = tuple(strides) if value.shape == of.out_shape else contiguous(of.out_shape)
+    expr, rest = read(after, {o.leaf: LEAF for o in after.operands if o.name == convolving.name})
+    source, weight = (_own(each) for each in (convolving.source, convolving.weight))
+    weight = Operand(weight.name, weight.dtype, contiguous(convolving.weight.shape))
+    result = Result(name, value.dtype, laid, expr)
+    tensors = {**convolving.source.tensors, **convolving.weight.tensors}
+    tensors |= {operand.name: after.tensors[operand.name] for operand in rest}
+    made = Convolution(name, of, source, weight, convolving.weight.shape, rest, (result,), convolving.exact)
+    return Settled(made, tensors, value.shape, tuple(strides))
+
+
+def _own(value: Lazy) -> Operand:
+    return value.operands[0]
+
+
+RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
+    f"conv{word}{rank}d": _rule(rank, is_transposed=bool(word)) for word in ("", "_transpose") for rank in (1, 2, 3)
+}

@@ -1,0 +1,85 @@
+"""Which convolutions run channels-last, and what the layouts of tensors have to do with it.
+
+cuDNN's tensor-core kernels take and give (batch, height, width, channels). Given tensors laid the other way it converts
+them before and after each product, forward and twice backward: 2-d convolutions of the size of tests/modules take
+0.25 ms so, 0.12 ms else (H200; TF32; torch.compile, which lays them channels-last in inference, against eager).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from crucible.graph import ITEM_BYTES, Argument, Graph, Operation, Ref, TensorType
+from crucible.write.program import contiguous
+
+CONVOLUTIONS = frozenset({"conv2d", "conv_transpose2d"})
+DTYPES = frozenset({"float32", "float16", "bfloat16"})
+"""For which there are tensor cores; float32 as TF32."""
+CHANNEL_BYTES = 16
+"""What the channels of one place must be a multiple of: the kernels read them so, and cuDNN would pad others."""
+Fits = Callable[[Operation], bool]
+
+
+def channels_last_convolutions(graph: Graph, joins_kernels: Fits) -> frozenset[str]:
+    """The names of the convolutions that run channels-last: those whose output is only read by kernels of ours
+    (`joins_kernels`), which write what follows in any order, and by other such convolutions."""
+    found: set[str] = set()
+    for operation in reversed(graph.operations):
+        if _suits_tensor_cores(operation, graph):
+            name = operation.output.name
+            readers = graph.readers(name)
+            fits = all(reader.name in found or joins_kernels(reader) for reader in readers)
+            if fits and readers and name not in graph.outputs:
+                found.add(operation.name)
+    return frozenset(found)
+
+
+def _suits_tensor_cores(operation: Operation, graph: Graph) -> bool:
+    if operation.kind not in CONVOLUTIONS or operation.args.get("groups", 1) != 1:
+        return False
+    given, made = graph.values[_input(operation)].tensor, operation.output.tensor
+    if given.dtype not in DTYPES or len(given.shape) != 4 or not given.elements:
+        return False
+    one_place = all(tensor.shape[2:] == (1, 1) for tensor in (given, made))
+    whole = all(tensor.shape[1] * ITEM_BYTES[tensor.dtype] % CHANNEL_BYTES == 0 for tensor in (given, made))
+    return whole and not one_place
+
+
+def _input(operation: Operation) -> str:
+    given = operation.args["input"]
+    assert isinstance(given, Ref)
+    return given.name
+
+
+def channels_last(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a tensor (batch, channels, height, width) whose channels are neighbours."""
+    batch, height, width, channels = contiguous([shape[0], *shape[2:], shape[1]])
+    return batch, channels, height, width
+
+
+def dense(type_: TensorType) -> TensorType:
+    """The layout in which kernels read it: its own where elements lie side by side, else PyTorch's usual one."""
+    order = sorted((d for d, n in enumerate(type_.shape) if n > 1), key=lambda d: -type_.strides[d])
+    step = 1
+    for d in reversed(order):
+        if type_.strides[d] != step:
+            return replace(type_, strides=contiguous(type_.shape))
+        step *= type_.shape[d]
+    return type_
+
+
+def same(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether both strides say the same of a tensor: those of dims of one element say nothing."""
+    return all(size < 2 or a == b for size, a, b in zip(shape, one, other, strict=True))
+
+
+def renamed(operation: Operation, names: dict[str, str]) -> Operation:
+    """Reading other tensors."""
+
+    def new(argument: Argument) -> Argument:
+        if isinstance(argument, Ref):
+            return Ref(names.get(argument.name, argument.name))
+        return tuple(map(new, argument)) if isinstance(argument, tuple) else argument
+
+    return replace(operation, args={name: new(argument) for name, argument in operation.args.items()})

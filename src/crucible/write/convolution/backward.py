@@ -1,0 +1,195 @@
+"""The gradients of a convolution with its chain.
+
+The product is computed again rather than kept: the chain's gradient runs where the chain ran, in the same kernel, and
+writes the gradient of the product. From that come those of input and weight. What the chain shares among a channel's
+elements (a bias) is added up in the same pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from crucible.errors import MisuseError
+from crucible.gpus import H200, Gpu
+from crucible.write.adjoint import adjoint
+from crucible.write.convolution.correlation import input_gradient
+from crucible.write.convolution.fused import LEAF, PRODUCT, Convolution
+from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.lower import lower_convolution
+from crucible.write.convolution.tiling import tile
+from crucible.write.convolution.weight_gradient import divide, lower_weight_gradient
+from crucible.write.expression import tensor
+from crucible.write.kernel import Buffer, Lowered
+from crucible.write.program import Operand, Program, Reduction, Result, contiguous, reads
+from crucible.write.stages import partials, stages
+from crucible.write.steps import Steps
+
+
+def lower_convolution_backward(conv: Convolution, wanted: Sequence[str], upstream: str, gpu: Gpu = H200) -> Steps:
+    """The steps that write `grad_<operand>` for the operands `wanted` on which the result depends, source and weight
+    among them, laid like them. `upstream` holds the gradient of the convolution's one result."""
+    work = _Work(conv, tuple(wanted), upstream, gpu)
+    work.chain()
+    if work.of_product:
+        work.source()
+        work.weight()
+    return Steps(tuple(work.steps), tuple(work.buffers), tuple(work.results))
+
+
+@dataclass
+class _Work:
+    conv: Convolution
+    wanted: tuple[str, ...]
+    upstream: str
+    gpu: Gpu
+    steps: list[Lowered | Program] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+    of_product: str = ""
+    """The tensor that holds the gradient of the product."""
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return contiguous(self.conv.correlation.out_shape)
+
+    # the chain
+
+    def chain(self) -> None:
+        """Gradients of what the chain reads."""
+        back = self._adjoint()
+        if any(PRODUCT in reads(each.expr) for each in back.results):
+            self._with_product(back)
+            return
+        by_name = {each.name: each for each in back.results}
+        product = by_name.pop(f"grad_{PRODUCT}", None)
+        if product is not None and self._is_upstream(product):
+            self.of_product = self.upstream
+            back = replace(back, results=tuple(by_name.values()))
+        if back.results:
+            self._by_programs(back)
+
+    def _adjoint(self) -> Program:
+        conv, shape = self.conv, self.conv.correlation.out_shape
+        (result,) = conv.results
+        operands = (Operand(PRODUCT, "float32", self.strides), *conv.operands)
+        program = Program(f"{conv.name}_chain", shape, len(shape), operands, (), (result,))
+        deep = [PRODUCT] if {conv.source.name, conv.weight.name} & set(self.wanted) else []
+        own = [each.name for each in conv.operands if each.name in self.wanted]
+        return adjoint(program, [*deep, *own], {result.name: self.upstream})
+
+    def _is_upstream(self, product: Result) -> bool:
+        (result,) = self.conv.results
+        same = product.expr is tensor(self.upstream, result.dtype)
+        return same and result.strides == self.strides and result.dtype == self.conv.source.dtype
+
+    def _by_programs(self, back: Program) -> None:
+        """What depends on the upstream gradient alone needs no product."""
+        for result in back.results:
+            if result.name == f"grad_{PRODUCT}":
+                self._keep_product()
+            else:
+                self.results.append(result.name)
+        self.steps += self._staged(back)
+
+    def _keep_product(self) -> None:
+        of = self.conv.correlation
+        self.of_product = f"grad_{PRODUCT}"
+        self.buffers.append(Buffer(self.of_product, self.conv.source.dtype, math.prod(of.out_shape)))
+
+    def _with_product(self, back: Program) -> None:
+        """One pass of the convolution with the gradients as its chains; then sums of what it left."""
+        results, after = [], []
+        for each in back.results:
+            if each.name == f"grad_{PRODUCT}":
+                self._keep_product()
+                results.append(Result(self.of_product, self.conv.source.dtype, self.strides, each.expr))
+            elif not each.sums:
+                results.append(each)
+                self.results.append(each.name)
+            elif not any(stride for dim, stride in enumerate(each.strides) if dim != 1):
+                results.append(each)
+                after.append(each)
+            else:
+                results.append(self._each(each))
+                after.append(each)
+        again = self._again(back, results)
+        self.steps.append(again)
+        for each in after:
+            self.steps += self._summed(each, again)
+            self.results.append(each.name)
+
+    def _again(self, back: Program, results: list[Result]) -> Lowered:
+        wanted = frozenset[str]().union(*(reads(each.expr) for each in results))
+        operands = tuple(each for each in back.operands if each.name in wanted and each.name != PRODUCT)
+        conv = replace(self.conv, name=f"{self.conv.name}_again", operands=operands, results=tuple(results))
+        return lower_convolution(conv, gpu=self.gpu)
+
+    def _each(self, result: Result) -> Result:
+        """A sum over other dims than batch and space: its elements, to be added up later."""
+        name = f"{result.name}_each"
+        self.buffers.append(Buffer(name, "float32", math.prod(self.conv.correlation.out_shape)))
+        return Result(name, "float32", self.strides, result.expr)
+
+    def _summed(self, result: Result, again: Lowered) -> tuple[Program, ...]:
+        of = self.conv.correlation
+        each = f"{result.name}_each"
+        if any(buffer.name == each for buffer in self.buffers):
+            operand = Operand(each, "float32", self.strides)
+            total = replace(result, expr=operand.leaf)
+            return self._staged(Program(f"{each}_total", of.out_shape, len(of.out_shape), (operand,), (), (total,)))
+        return (self._of_parts(result, again),)
+
+    def _staged(self, program: Program) -> tuple[Program, ...]:
+        found = stages(program)
+        self.buffers += partials(found)
+        return found
+
+    def _of_parts(self, result: Result, again: Lowered) -> Program:
+        """What each block added up for each channel, added up over the blocks."""
+        of, (buffer,) = self.conv.correlation, [b for b in again.buffers if b.name == f"{result.name}_parts"]
+        tiling = tile(of, UNITS[self.conv.source.dtype], self.gpu)
+        assert tiling is not None
+        channels = tiling.channel_tiles * tiling.channels  # of a group, those that fill its last tile included
+        blocks = buffer.elements // (of.groups * channels)
+        operand = Operand(buffer.name, "float32", (0, channels, 1, of.groups * channels))
+        shape = (1, of.groups, of.out_channels, blocks)
+        stride = result.strides[1]
+        rows, strides = (3, (0, of.out_channels * stride, stride)) if stride else (1, (0,))
+        total = Reduction("total", "sum", operand.leaf)
+        made = Result(result.name, result.dtype, strides, total.leaf)
+        return Program(f"{self.conv.name}_{result.name}", shape, rows, (operand,), (total,), (made,))
+
+    # input and weight
+
+    def source(self) -> None:
+        """The gradient of what is convolved."""
+        conv = self.conv
+        if conv.source.name not in self.wanted:
+            return
+        grad = Operand(self.of_product, conv.source.dtype, self.strides)
+        result = Result(f"grad_{conv.source.name}", conv.source.dtype, conv.source.strides, LEAF)
+        of = input_gradient(conv.correlation)
+        turned = replace(conv, name=f"{conv.name}_input", correlation=of, source=grad, operands=(), results=(result,))
+        self.steps.append(lower_convolution(turned, gpu=self.gpu))
+        self.results.append(result.name)
+
+    def weight(self) -> None:
+        """The gradient of the weight."""
+        conv, of = self.conv, self.conv.correlation
+        if conv.weight.name not in self.wanted:
+            return
+        source, grad = conv.source, Operand(self.of_product, conv.source.dtype, self.strides)
+        if math.prod(of.phases) > 1:
+            of, source, grad = input_gradient(of), grad, source
+        division = divide(of, UNITS[conv.source.dtype], self.gpu)
+        if division is None:
+            raise MisuseError(f"{conv.name}: no division of its weight's gradient fits in shared memory")
+        name = f"grad_{conv.weight.name}"
+        self.steps.append(
+            lower_weight_gradient(
+                f"{conv.name}_weight", of, source, grad, name, division, exact=conv.exact, gpu=self.gpu
+            )
+        )
+        self.results.append(name)

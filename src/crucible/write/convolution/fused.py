@@ -1,0 +1,60 @@
+"""Convolution: a correlation with the chains that follow it, as one computation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crucible.errors import MisuseError
+from crucible.write.convolution.correlation import Correlation
+from crucible.write.expression import tensor
+from crucible.write.program import Operand, Result
+
+PRODUCT = "product"
+"""The name by which chains read the correlation's value."""
+LEAF = tensor(PRODUCT)
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """Names are unique among source, weight, operands and results."""
+
+    name: str
+    """A C++ identifier."""
+    correlation: Correlation
+    source: Operand
+    """What is read; laid over the correlation's `in_shape`."""
+    weight: Operand
+    """Of the source's dtype; laid over its own shape, as the correlation's `weight_strides` say."""
+    weight_shape: tuple[int, ...]
+    operands: tuple[Operand, ...]
+    """Of the chains; laid over `out_shape`."""
+    results: tuple[Result, ...]
+    """Chains of `LEAF` and operands. Those with `sums` have strides along the channels alone, if along any dim."""
+
+    exact: bool = False
+    """Whether float32 stays float32, by three products of TF32 each, where it is rounded to TF32 otherwise."""
+
+    @property
+    def math(self) -> str:
+        """How it multiplies: a key of `pieces.WORDS`."""
+        return arithmetic(self.source.dtype, exact=self.exact)
+
+    def space(self, operand: Operand) -> tuple[int, ...]:
+        """What an operand is laid over."""
+        if operand.name == self.weight.name:
+            return self.weight_shape
+        return self.correlation.in_shape if operand.name == self.source.name else self.correlation.out_shape
+
+    def __post_init__(self) -> None:
+        """Raises MisuseError for what no kernel is written for."""
+        if self.source.dtype not in DTYPES:
+            raise MisuseError(f"{self.name}: tensor cores multiply {', '.join(DTYPES)}, not {self.source.dtype}")
+        for result in self.results:
+            if result.sums and any(stride for dim, stride in enumerate(result.strides) if dim != 1):
+                raise MisuseError(f"{self.name}: {result.name} is a sum over other dims than batch and space")
+
+
+def arithmetic(dtype: str, *, exact: bool) -> str:
+    """How tensors of a dtype are multiplied: a key of `pieces.WORDS`."""
+    return {"float16": "fp16", "bfloat16": "bf16"}.get(dtype, "fp32" if exact else "tf32")

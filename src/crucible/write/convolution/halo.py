@@ -1,0 +1,220 @@
+"""Inputs in shared memory: a box of positions with its halo, channels in units of 16 bytes.
+
+    halo[unit of channels][position][word of 4 bytes]
+
+A tap is a constant distance in positions, and the eight positions of a tensor-core tile are 128 bytes in a row, so no
+tap has bank conflicts. Where the last dim is read with a stride, every stride-th position lies in a row, and behind
+them those from the second on, and so forth: outputs that are neighbours read neighbours there too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from crucible.write.convolution.correlation import Correlation
+from crucible.write.families.source import block, unrolled
+from crucible.write.program import Operand, contiguous
+
+THREADS = 256
+DIMS = ("d", "h", "w")
+UNITS = {"float32": 4, "float16": 8, "bfloat16": 8}
+"""Channels of a unit."""
+STEP_UNITS = 2
+"""Units that one tensor-core instruction takes."""
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """A correlation cut into boxes of positions, one a block."""
+
+    of: Correlation
+    unit: int
+    """Channels of a unit."""
+    staged: int
+    """Tensor-core steps whose input channels are in shared memory at once."""
+    box: tuple[int, ...]
+    """Positions q of a block along each dim."""
+
+    @cached_property
+    def halo(self) -> tuple[int, ...]:
+        """Positions of the input along each dim."""
+        axes = zip(self.box, self.of.axes, strict=True)
+        return tuple((n - 1) * axis.in_stride + len(axis.shifts) for n, axis in axes)
+
+    @property
+    def lane_stride(self) -> int:
+        """Of the last dim: into so many rows each row of positions is dealt."""
+        return self.of.axes[-1].in_stride
+
+    @property
+    def lane_row(self) -> int:
+        """Positions of one of them."""
+        return -(-self.halo[-1] // self.lane_stride)
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """Places for the halo along each dim."""
+        return (*self.halo[:-1], self.lane_stride * self.lane_row)
+
+    @property
+    def steps_of_outputs(self) -> tuple[int, ...]:
+        """Places from what one output reads to what the next does, along each dim."""
+        strides = contiguous(self.stored)
+        return (*(s * axis.in_stride for s, axis in zip(strides[:-1], self.of.axes, strict=False)), 1)
+
+    @property
+    def points(self) -> int:
+        """From one unit of channels to the next in the halo."""
+        return math.prod(self.stored)
+
+    @property
+    def steps(self) -> int:
+        """Tensor-core steps over all input channels of a group."""
+        return -(-self.of.in_channels // (self.unit * STEP_UNITS))
+
+    @property
+    def halo_words(self) -> int:
+        return self.staged * STEP_UNITS * self.points * 4
+
+    @property
+    def boxes(self) -> tuple[int, ...]:
+        """Along each dim."""
+        return tuple(-(-axis.steps // n) for axis, n in zip(self.of.axes, self.box, strict=True))
+
+    @property
+    def items(self) -> int:
+        """Boxes of the whole batch."""
+        return self.of.batch * math.prod(self.boxes)
+
+    def shift_words(self, shift: Sequence[int]) -> int:
+        """How far a tap is from the first position of the halo that any tap reads."""
+        *outer, last = (given - axis.shifts[0] for given, axis in zip(shift, self.of.axes, strict=True))
+        row, place = last % self.lane_stride, last // self.lane_stride
+        at = row * self.lane_row + place
+        return 4 * (at + sum(n * s for n, s in zip(outer, contiguous(self.stored)[:-1], strict=True)))
+
+
+@dataclass(frozen=True)
+class Halo:
+    """Text that fills it."""
+
+    of: Correlation
+    source: Operand
+    tiling: Boxes
+    convert: str
+    """The function from an element to what is kept of it: see `pieces.Words`."""
+
+    @property
+    def unit(self) -> int:
+        return UNITS[self.source.dtype]
+
+    def fill(self, word: str, step: str) -> list[str]:
+        """From tensor `word`, the channels from those of `step` on, of item `n` at `box_*` of `group`; a thread takes a
+        position. What lies outside of the tensor is 0."""
+        return self._staged(word, step, self._unit(step))
+
+    def ask(self, word: str, step: str) -> list[str]:
+        """The same by copies that go on beside what follows, each a float32 as it is; `settled` must follow, by the
+        same threads, when they have come."""
+        return self._staged(word, step, [self._copy(step, k) for k in range(4)])
+
+    def settled(self) -> list[str]:
+        """What has come, as tensor cores take it."""
+        if self.convert == "bits":
+            return []
+        parts = ", ".join(f"{self.convert}(__uint_as_float(word.{part}))" for part in "xyzw")
+        at = f"reinterpret_cast<uint4*>(halo)[u * {self.tiling.points} + {self._at}]"
+        inner = unrolled("u", str(self.tiling.staged * STEP_UNITS), [f"uint4& word = {at};", f"word = {{{parts}}};"])
+        return self._positions([*self._dealt(), *inner])
+
+    @property
+    def _at(self) -> str:
+        """Where position p lies."""
+        return "p" if self.tiling.lane_stride == 1 else "dealt"
+
+    def _dealt(self) -> list[str]:
+        tiling, width = self.tiling, self.tiling.halo[-1]
+        if tiling.lane_stride == 1:
+            return []
+        row = f"p / {width} * {tiling.stored[-1]} + " if len(tiling.halo) > 1 else ""
+        in_row = f"p % {width}" if row else "p"
+        words = f"{row}{in_row} % {tiling.lane_stride} * {tiling.lane_row} + {in_row} / {tiling.lane_stride}"
+        return [f"const int dealt = {words};  // so that strided reads are of neighbours"]
+
+    def _positions(self, lines: Sequence[str]) -> list[str]:
+        return block(f"for (int p = threadIdx.x; p < {math.prod(self.tiling.halo)}; p += {THREADS})", lines)
+
+    def _staged(self, word: str, step: str, unit: Sequence[str]) -> list[str]:
+        of, source = self.of, self.source
+        origin = f"{word} + n * {source.strides[0]}LL"
+        if of.groups > 1:
+            origin += f" + group * {of.in_channels * source.strides[1]}LL"
+        if step != "0":
+            origin += f" + {step} * {self.unit * STEP_UNITS * source.strides[1]}LL"
+        lines = [*self._place(), *self._dealt(), *unrolled("u", str(self.tiling.staged * STEP_UNITS), unit)]
+        return [f"const auto* origin = {origin};", *self._positions(lines)]
+
+    def _place(self) -> list[str]:
+        """Where a position is in the tensor, and whether it is inside."""
+        lines, terms, tests = [], [], []
+        names = DIMS[-len(self.of.axes) :]
+        for dim, word in enumerate(decoded("p", self.tiling.halo)):
+            axis, name, first = self.of.axes[dim], names[dim], self.of.axes[dim].shifts[0]
+            start = times(f"box_{name}", axis.in_stride)
+            moved = f" {'-' if first < 0 else '+'} {abs(first)}" if first else ""
+            lines.append(f"const int {name} = {start} + {word}{moved};")
+            reached = (self.tiling.boxes[dim] * self.tiling.box[dim] - 1) * axis.in_stride + axis.shifts[-1]
+            if first < 0 or reached >= axis.extent:
+                tests.append(f"static_cast<unsigned>({name}) < {axis.extent}")
+            terms.append(times(name, self.source.strides[2 + dim]))
+        lines.append(f"const bool inside = {' && '.join(tests) or 'true'};")
+        return [*lines, f"const auto* from = origin + {' + '.join(filter(None, terms)) or '0'};"]
+
+    def _unit(self, step: str) -> list[str]:
+        """16 bytes of channels at one position."""
+        lines = ["uint4 word;"]
+        for k, part in enumerate("xyzw"):
+            text = self._value(step, k)
+            if self.unit == 8:
+                text = f"{self._value(step, 2 * k)} | {self._value(step, 2 * k + 1)} << 16"
+            lines.append(f"word.{part} = {text};")
+        return [*lines, f"reinterpret_cast<uint4*>(halo)[u * {self.tiling.points} + {self._at}] = word;"]
+
+    def _copy(self, step: str, k: int) -> str:
+        to = f"coming + (u * {self.tiling.points} + {self._at}) * 4 + {k}"
+        test = self._test(step, k)
+        place = f"from + (u * {self.unit} + {k}) * {self.source.strides[1]}"
+        return f"copy_ahead({to}, {place if test == 'true' else f'{test} ? {place} : origin'}, {test});"
+
+    def _test(self, step: str, k: int) -> str:
+        """Whether a channel and the position are inside of the tensor."""
+        channels = self.unit * STEP_UNITS
+        if self.of.in_channels % channels or self.tiling.steps % self.tiling.staged:
+            start = "" if step == "0" else f"{step} * {channels} + "
+            return f"inside && {start}u * {self.unit} + {k} < {self.of.in_channels}"
+        return "inside"
+
+    def _value(self, step: str, k: int) -> str:
+        test = self._test(step, k)
+        read = f"from[(u * {self.unit} + {k}) * {self.source.strides[1]}]"
+        if self.unit == 8:
+            return f"({test} ? static_cast<unsigned>({self.convert}({read})) : 0u)"
+        return f"{test} ? {self.convert}({read}) : 0u"
+
+
+def decoded(word: str, sizes: Sequence[int]) -> list[str]:
+    """Coordinates of a number in a box."""
+    found, step = [], 1
+    for dim in reversed(range(len(sizes))):
+        quotient = word if step == 1 else f"{word} / {step}"
+        found.append(quotient if dim == 0 else "0" if sizes[dim] == 1 else f"{quotient} % {sizes[dim]}")
+        step *= sizes[dim]
+    return found[::-1]
+
+
+def times(word: str, factor: int) -> str:
+    """Empty for 0."""
+    return "" if factor == 0 else word if factor == 1 else f"{word} * {factor}"

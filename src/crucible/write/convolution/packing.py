@@ -1,0 +1,58 @@
+"""Weights in the order in which tensor cores take them."""
+
+from __future__ import annotations
+
+from crucible.write.convolution.pieces import WORDS
+from crucible.write.convolution.tiling import Tiling
+from crucible.write.families.source import CUDA_TYPES
+from crucible.write.kernel import Buffer, Kernel
+
+THREADS = 256
+
+
+def packed(name: str, tiling: Tiling) -> Buffer:
+    """[group][tile of channels][step][product][16 channels][lane][4 words]; what lies outside of the weight is 0."""
+    of = tiling.of
+    words = of.groups * tiling.channel_tiles * tiling.steps * tiling.step_weight_words
+    return Buffer(name, "int32", words)
+
+
+def pack(name: str, tiling: Tiling, weight: str, dtype: str, math: str, buffer: Buffer) -> Kernel:
+    """The kernel that writes them, multiplied as `pieces.WORDS` says: a thread a word."""
+    of, half = tiling.of, dtype != "float32"
+    group, made, read = of.weight_strides
+    offsets = ", ".join(str(product.weight) for product in of.products)
+    word = (
+        "raw(at(channel, input)) | static_cast<unsigned>(raw(at(channel, input + 1))) << 16"
+        if half
+        else f"{WORDS[math].convert}(at(channel, input))"
+    )
+    of_made = f"made * {made}LL"
+    if of.folds:
+        channels = of.out_channels // len(of.folds)
+        of_made = f"made % {channels} * {made}LL + made / {channels}"
+    lines = [
+        f"// The weight in the order in which tensor cores take it: {len(of.products)} taps, tiles of 16 channels.",
+        f"__global__ void __launch_bounds__({THREADS}) {name}(",
+        f"        const {CUDA_TYPES[dtype]}* __restrict__ weight, int* __restrict__ packed) {{",
+        f"    constexpr int taps[{len(of.products)}] = {{{offsets}}};",
+        f"    const int word = blockIdx.x * {THREADS} + threadIdx.x;",
+        f"    if (word >= {buffer.elements}) return;",
+        "    const int corner = word % 4, lane = word / 4 % 32;",
+        f"    const int tile = word / 128 % {tiling.channels // 16}, rest = word / {tiling.channels * 8};",
+        f"    const int tap = taps[rest % {len(of.products)}], step = rest / {len(of.products)} % {tiling.steps};",
+        f"    const int part = rest / {len(of.products) * tiling.steps};  // a tile of channels of a group",
+        f"    const int group = part / {tiling.channel_tiles};",
+        f"    const int channel = part % {tiling.channel_tiles} * {tiling.channels} + tile * 16 + lane / 4"
+        " + corner % 2 * 8;",
+        f"    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * {tiling.unit // 4};",
+        "    const auto at = [&](int made, int read) {",
+        f"        const bool inside = made < {of.out_channels} && read < {of.in_channels};",
+        f"        return inside ? weight[group * {group}LL + {of_made} + read * {read}LL + tap]"
+        f" : {CUDA_TYPES[dtype]}(0.0f);",
+        "    };",
+        f"    packed[word] = static_cast<int>({word});",
+        "}",
+    ]
+    blocks = -(-buffer.elements // THREADS)
+    return Kernel(name, "\n".join(lines), WORDS[math].preamble, (weight,), (buffer.name,), (blocks, 1, 1), THREADS)

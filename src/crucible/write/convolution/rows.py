@@ -1,0 +1,132 @@
+"""How the outputs of a box lie in memory: runs of neighbours, which a thread takes some at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from crucible.write.convolution.halo import decoded, times
+from crucible.write.convolution.tiling import Tiling
+from crucible.write.program import contiguous
+
+MOST = 4
+"""Neighbours of a thread: 16 bytes of float32."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The outputs of a box of one channel, cut into runs that lie without gaps in every tensor."""
+
+    tiling: Tiling
+    tensors: tuple[tuple[int, ...], ...]
+    """`plain` strides over [N, C, *spatial] of all that is read or written for each output."""
+    dims: tuple[str, ...]
+    most: int
+    """Neighbours that a thread may take."""
+
+    @cached_property
+    def box(self) -> tuple[int, ...]:
+        return self.tiling.output_box
+
+    @cached_property
+    def outputs(self) -> tuple[int, ...]:
+        return tuple(axis.outputs for axis in self.tiling.made.axes)
+
+    @cached_property
+    def first(self) -> int:
+        """The dim that runs begin with; they reach over all behind it."""
+        first = len(self.box) - 1
+        while first > 0 and self.box[first] == self.outputs[first] and self._go_on(first):
+            first -= 1
+        return first
+
+    def _go_on(self, dim: int) -> bool:
+        """Whether a step along the dim before this one is as far as all of this one, in every tensor."""
+        return all(s[2 + dim - 1] == s[2 + dim] * self.outputs[dim] for s in self.tensors)
+
+    @property
+    def inner(self) -> int:
+        """Outputs of a run at one place of its first dim."""
+        return math.prod(self.box[self.first + 1 :])
+
+    @property
+    def run(self) -> int:
+        return self.box[self.first] * self.inner
+
+    @property
+    def runs(self) -> int:
+        return math.prod(self.box[: self.first])
+
+    @cached_property
+    def vector(self) -> int:
+        """Neighbours that a thread takes: as many as divide every run and every distance between their begins."""
+        box, last = self.box[self.first], self.outputs[self.first] % self.box[self.first]
+        sizes = [self.run, last * self.inner]
+        for strides in self.tensors:
+            if strides[-1] not in (0, 1):
+                return 1
+            begins = [*strides[: 2 + self.first], box * strides[2 + self.first]]
+            sizes += [step for step, n in zip(begins, self._begins, strict=True) if n > 1]
+        return math.gcd(self.most, *sizes)
+
+    @property
+    def _begins(self) -> tuple[int, ...]:
+        """How many places a run can begin at, along each dim up to its first."""
+        boxes = self.tiling.boxes
+        return (*self.tiling.made.out_shape[: 2 + self.first], boxes[self.first])
+
+    @property
+    def vectors(self) -> int:
+        """Of a row."""
+        return self.runs * self.run // self.vector
+
+    # text
+
+    def left(self) -> list[str]:
+        """For the item: how much of a run is inside of the output."""
+        if not self._is_cut(self.first):
+            return []
+        start = self._start(self.first)
+        of = f"min({self.box[self.first]}, {self.outputs[self.first]} - {start})"
+        return [f"const int left = {times(of, self.inner)};  // of a run, inside of the output"]
+
+    def place(self) -> tuple[list[str], list[str]]:
+        """For vector `v`: where it is, and the tests that it is inside."""
+        lines, tests = [], []
+        steps = self.run // self.vector
+        run, i = ("0", "v") if self.runs == 1 else (f"v / {steps}", f"v % {steps}")
+        lines.append(f"const int i = {times(i, self.vector)};")
+        if self.runs > 1:
+            lines.append(f"const int run = {run};")
+        for dim, word in enumerate(decoded("run", self.box[: self.first])):
+            lines.append(f"const int {self.dims[dim]} = {self._start(dim)}{'' if word == '0' else f' + {word}'};")
+            if self._is_cut(dim):
+                tests.append(f"{self.dims[dim]} < {self.outputs[dim]}")
+        if self._is_cut(self.first):
+            tests.append("i < left")
+        return lines, tests
+
+    def offset(self, strides: Sequence[int]) -> str:
+        """Of the vector's first output, in a tensor of these strides."""
+        terms = [f"n * {strides[0]}LL" if strides[0] else "", times("c", strides[1])]
+        terms += [times(self.dims[dim], strides[2 + dim]) for dim in range(self.first)]
+        if self.tiling.boxes[self.first] > 1:
+            terms.append(times(self._start(self.first), strides[2 + self.first]))
+        terms.append(times("i", strides[-1]))
+        return " + ".join(filter(None, terms)) or "0"
+
+    def _start(self, dim: int) -> str:
+        phases = self.tiling.made.phases[dim]
+        return f"box_{self.dims[dim]}" + (f" * {phases}" if phases > 1 else "")
+
+    def _is_cut(self, dim: int) -> bool:
+        return self.tiling.boxes[dim] * self.box[dim] > self.outputs[dim]
+
+
+def plain(strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides that say nothing of dims of one element: as if the tensor were contiguous."""
+    if not any(s for s, n in zip(strides, shape, strict=True) if n > 1):
+        return (0,) * len(shape)
+    return tuple(s if n > 1 else u for s, n, u in zip(strides, shape, contiguous(shape), strict=True))

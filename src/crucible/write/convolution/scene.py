@@ -1,0 +1,88 @@
+"""What a convolution kernel is made of: its tensors, what they are called in it, and how many blocks share the work."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from crucible.gpus import Gpu
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.halo import DIMS
+from crucible.write.convolution.tiling import Tiling
+from crucible.write.kernel import Buffer
+from crucible.write.program import Operand, Result, reads
+
+LOCALS = frozenset(
+    re.findall(
+        r"\w+",
+        "memory packed weights halo tile lane warp row column team place part group first_channel item sums origin own"
+        " b slice r channel c n at box_d box_h box_w d h w p u s j word inside from position product into totals step"
+        " spot aligned left run v i k products coming coming_weights before weights_before next next_step"
+        " folded w_in dealt",
+    )
+)
+"""Words of the kernel, which no tensor may be called there."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A convolution, how it is divided, and the buffer of its packed weight."""
+
+    conv: Convolution
+    tiling: Tiling
+    packed: Buffer
+    gpu: Gpu
+
+    @cached_property
+    def rank(self) -> int:
+        return len(self.conv.correlation.axes)
+
+    @cached_property
+    def dims(self) -> tuple[str, ...]:
+        return DIMS[-self.rank :]
+
+    @cached_property
+    def half(self) -> bool:
+        return self.conv.source.dtype != "float32"
+
+    @cached_property
+    def elementwise(self) -> list[Result]:
+        return [each for each in self.conv.results if not each.sums]
+
+    @cached_property
+    def sums(self) -> list[Result]:
+        return [each for each in self.conv.results if each.sums]
+
+    @cached_property
+    def operands(self) -> list[Operand]:
+        read = frozenset[str]().union(*(reads(each.expr) for each in self.conv.results))
+        return [each for each in self.conv.operands if each.name in read]
+
+    @cached_property
+    def parts(self) -> int:
+        """Blocks of one part have the same weights: a tile of output channels of a group."""
+        return self.tiling.channel_tiles * self.conv.correlation.groups
+
+    @cached_property
+    def blocks_a_part(self) -> int:
+        return max(1, min(self.tiling.items, self.gpu.sms * self.tiling.blocks // self.parts))
+
+    @cached_property
+    def partials(self) -> list[Buffer]:
+        """A sum's parts: [blocks of a part][channels]."""
+        channels = self.parts * self.tiling.channels
+        return [Buffer(f"{each.name}_parts", "float32", self.blocks_a_part * channels) for each in self.sums]
+
+    @cached_property
+    def word(self) -> dict[str, str]:
+        """What each tensor is called inside."""
+        names = [self.conv.source.name, self.packed.name, *(each.name for each in self.operands)]
+        names += [each.name for each in self.elementwise] + [each.name for each in self.partials]
+        found: dict[str, str] = {}
+        for name in names:
+            word = name
+            while word in LOCALS or word in found.values():
+                word += "_"
+            found[name] = word
+        return found

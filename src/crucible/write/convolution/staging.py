@@ -1,0 +1,119 @@
+"""How weights and inputs come into shared memory: when they are needed, or beside the multiplication before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crucible.write.convolution.halo import THREADS, Halo, decoded
+from crucible.write.convolution.pieces import COPY_AHEAD, WORDS
+from crucible.write.convolution.scene import Scene
+from crucible.write.families.source import block, indented
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Text before the multiplication."""
+
+    scene: Scene
+
+    @property
+    def preamble(self) -> list[str]:
+        return [COPY_AHEAD] if self.scene.tiling.ahead else []
+
+    def memory(self) -> list[str]:
+        """What lies where."""
+        tiling = self.scene.tiling
+        lines = [
+            "extern __shared__ uint4 memory[];",
+            "unsigned* weights = reinterpret_cast<unsigned*>(memory);",
+            f"unsigned* halo = weights + {tiling.weight_turns * tiling.weight_words};",
+        ]
+        if tiling.ahead:
+            lines.append(f"unsigned* coming = halo + {tiling.turn_words};  // the next halo")
+            if not tiling.is_resident:
+                lines.append(f"unsigned* coming_weights = weights + {tiling.weight_words};")
+        return lines
+
+    def first(self) -> list[str]:
+        """Before the first item."""
+        tiling = self.scene.tiling
+        lines = self._weights("0") if tiling.is_resident else []
+        if tiling.ahead:
+            lines += ["{", *indented([*self.place(self.first_item), *self._ask("0")]), "}"]
+        return lines
+
+    @property
+    def first_item(self) -> str:
+        return f"static_cast<int>(blockIdx.x) / {self.scene.parts}"
+
+    def place(self, item: str) -> list[str]:
+        """Where an item is."""
+        tiling = self.scene.tiling
+        words = decoded(item, (self.scene.conv.correlation.batch, *tiling.boxes))
+        lines = [f"const int n = {words[0]};"]
+        for name, word, size in zip(self.scene.dims, words[1:], tiling.box, strict=True):
+            lines.append(f"const int box_{name} = {word if size == 1 or word == '0' else f'({word}) * {size}'};")
+        return lines
+
+    def ready(self) -> list[str]:
+        """What an item needs from channels `step` on (all there are, where weights are resident) is there."""
+        tiling = self.scene.tiling
+        step = "0" if tiling.is_resident else "step"
+        if tiling.ahead:
+            return [*self._turned(), *self._asked_next()]
+        lines = ["__syncthreads();  // what was there before is done with"]
+        if not tiling.is_resident:
+            lines += self._weights(step)
+        return [*lines, "{", *indented(self._halo.fill(self._source, step)), "}", "__syncthreads();"]
+
+    # ahead
+
+    def _turned(self) -> list[str]:
+        lines = ["{  // what was coming is there", "    unsigned* const before = halo;"]
+        lines += ["    halo = coming, coming = before;", "}"]
+        if not self.scene.tiling.is_resident:
+            lines[2:2] = ["    unsigned* const weights_before = weights;"]
+            lines[-1:] = ["    weights = coming_weights, coming_weights = weights_before;", "}"]
+        return [*lines, "wait_for_copies();", *self._halo.settled(), "__syncthreads();"]
+
+    def _asked_next(self) -> list[str]:
+        """The next steps of the item, or the next item."""
+        tiling = self.scene.tiling
+        after = f"item + {self.scene.blocks_a_part}"
+        if tiling.is_resident:
+            lines, step = [f"const int next = {after};"], "0"
+        else:
+            more = f"step + {tiling.staged} < {tiling.steps}"
+            lines = [f"const int next = {more} ? item : {after};"]
+            lines.append(f"const int next_step = {more} ? step + {tiling.staged} : 0;")
+            step = "next_step"
+        return [*lines, *block(f"if (next < {tiling.items})", [*self.place("next"), *self._ask(step)])]
+
+    def _ask(self, step: str) -> list[str]:
+        lines = [] if self.scene.tiling.is_resident else self._weights(step, ahead=True)
+        return [*lines, *self._halo.ask(self._source, step)]
+
+    # weights and inputs
+
+    def _weights(self, step: str, *, ahead: bool = False) -> list[str]:
+        tiling = self.scene.tiling
+        begin = f"{self.scene.word[self.scene.packed.name]} + part * {tiling.steps * tiling.step_weight_words}"
+        if step != "0":
+            begin += f" + {step} * {tiling.step_weight_words}"
+        guard = ""
+        if not tiling.is_resident and tiling.steps % tiling.staged:
+            guard = f" && {step} * {tiling.step_weight_words // 4} + p < {tiling.steps * tiling.step_weight_words // 4}"
+        into = f"reinterpret_cast<uint4*>({'coming_weights' if ahead else 'weights'})"
+        begin = f"reinterpret_cast<const uint4*>({begin})"
+        copy = f"copy_ahead({into} + p, {begin} + p);" if ahead else f"{into}[p] = {begin}[p];"
+        count = tiling.weight_words // 4
+        return block(f"for (int p = threadIdx.x; p < {count}{guard}; p += {THREADS})", [copy])
+
+    @property
+    def _halo(self) -> Halo:
+        conv = self.scene.conv
+        return Halo(self.scene.tiling.of, conv.source, self.scene.tiling, WORDS[conv.math].convert)
+
+    @property
+    def _source(self) -> str:
+        return self.scene.word[self.scene.conv.source.name]

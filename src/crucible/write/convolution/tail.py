@@ -1,0 +1,217 @@
+"""What becomes of the products: through shared memory the chain runs over them in the order of the output's memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from crucible.graph import ITEM_BYTES
+from crucible.write.convolution.fused import PRODUCT
+from crucible.write.convolution.halo import THREADS, times
+from crucible.write.convolution.placing import Placing
+from crucible.write.convolution.rows import MOST, Rows, plain
+from crucible.write.convolution.scene import LOCALS, Scene
+from crucible.write.cuda import emit
+from crucible.write.families.source import (
+    ALIGNED,
+    CUDA_TYPES,
+    LOAD,
+    PACK,
+    STORE,
+    block,
+    combining,
+    converted,
+    unrolled,
+)
+from crucible.write.program import Operand, Result
+
+
+@dataclass
+class Tail:
+    """Text behind the multiplication."""
+
+    scene: Scene
+    preamble: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """16 channels of each warp at a time go through shared memory, so that the chain runs in the order of the
+        output's memory."""
+        tiling, placing = self.scene.tiling, Placing(self.scene)
+        if tiling.of.folds:
+            lines = ["__syncthreads();", *placing.all_slices(), "__syncthreads();", *self._rows()]
+            return [*self._laid.left(), *lines]
+        lines = ["__syncthreads();", *placing.slice(), "__syncthreads();", *self._rows()]
+        if tiling.m_tiles == 1:
+            return [*self._laid.left(), *(line.replace("[slice]", "[0]") for line in lines)]
+        return [*self._laid.left(), *unrolled("slice", str(tiling.m_tiles), lines)]
+
+    @cached_property
+    def _laid(self) -> Rows:
+        scene = self.scene
+        shape = scene.conv.correlation.out_shape
+        tensors = [each.strides for each in scene.elementwise]
+        tensors += [each.strides for each in scene.operands if not self._is_of_channel(each)]
+        laid = tuple(dict.fromkeys(plain(each, shape) for each in tensors))
+        return Rows(scene.tiling, laid, scene.dims, 1 if scene.tiling.of.folds else MOST)
+
+    # rows of the tile to memory
+
+    def _rows(self) -> list[str]:
+        tiling, of, scene = self.scene.tiling, self.scene.conv.correlation, self.scene
+        lanes = 32 if scene.sums else min(32, 1 << (self._laid.vectors - 1).bit_length())
+        self.preamble.append(PACK)
+        lines = [f"const int channel = first_channel + {self._local_channel};"]
+        if of.out_channels % tiling.channels and not tiling.of.folds:
+            lines.append(f"if (channel >= {of.out_channels}) continue;")
+        group = f"group * {of.out_channels} + " if of.groups > 1 else ""
+        lines += [f"const int c = {group}channel;", *self._channel_values()]
+        lines += [f"float {each.name}_total = 0;" for each in scene.sums]
+        first = "lane" if lanes == 32 else f"lane % {lanes}"
+        loop = f"for (int v = {first}; v < {self._laid.vectors}; v += {lanes})"
+        lines += ["#pragma unroll 4", *block(loop, self._vector())]
+        for each in scene.sums:
+            lines.append(f"{each.name}_total = sum_over_team<32>({each.name}_total);")
+            self.preamble.append(combining("sum")["sum_over_team"])
+            lines.append(
+                f"if (lane == 0) totals[{self._total_at(each)} + channel - first_channel] += {each.name}_total;"
+            )
+        start = "warp" if lanes == 32 else f"threadIdx.x / {lanes}"
+        rows = of.out_channels if tiling.of.folds else tiling.tile_rows
+        return block(f"for (int r = {start}; r < {rows}; r += {THREADS // lanes})", lines)
+
+    @property
+    def _local_channel(self) -> str:
+        """Of row r of the tile."""
+        tiling = self.scene.tiling
+        slice_ = " + slice * 16" if tiling.m_tiles > 1 and not tiling.of.folds else ""
+        if tiling.rows == 1 or tiling.of.folds:
+            return f"r{slice_}"
+        return f"r / 16 * {tiling.m_tiles * 16}{slice_} + r % 16"
+
+    def _channel_values(self) -> list[str]:
+        """Operands of which all outputs of a channel read one element."""
+        lines = []
+        for operand in self.scene.operands:
+            if self._is_of_channel(operand):
+                at = times("c", operand.strides[1]) or "0"
+                read = converted(f"{self.scene.word[operand.name]}[{at}]", operand.dtype, "float32")
+                lines.append(f"const float {operand.name}_value = {read};")
+        return lines
+
+    @staticmethod
+    def _is_of_channel(operand: Operand) -> bool:
+        return not any(stride for dim, stride in enumerate(operand.strides) if dim != 1)
+
+    def _vector(self) -> list[str]:
+        """Neighbouring outputs: their place, their products, their chain."""
+        vector = self._laid.vector
+        lines, tests = self._laid.place()
+        at = f"tile + r * {self.scene.tiling.pitch} + v * {vector}"
+        body = [f"const auto products = *reinterpret_cast<const Pack<float, {vector}>*>({at});"]
+        if self.scene.tiling.of.folds:
+            body = ["Pack<float, 1> products = {};", *self._unfolded()]
+        body += self._operand_packs()
+        body += [f"Pack<{CUDA_TYPES[each.dtype]}, {vector}> {each.name}_pack;" for each in self.scene.elementwise]
+        chain = self._chain()
+        body += [line.replace("[k]", "[0]") for line in chain] if vector == 1 else unrolled("k", str(vector), chain)
+        for each in self.scene.elementwise:
+            into = f"{self.scene.word[each.name]} + {self._offset(each)}"
+            body += self._stored(each.name, into)
+        return [*lines, *(block(f"if ({' && '.join(tests)})", body) if tests else body)]
+
+    def _unfolded(self) -> list[str]:
+        """The sum over the taps that were multiplied as if they were channels, each of its own place in the row."""
+        tiling = self.scene.tiling
+        source, width = tiling.of.axes[-1].extent, tiling.output_box[-1]
+        made = self.scene.conv.correlation.out_channels
+        lines = [
+            f"const int w_in = v % {width};",
+            f"const float* folded = tile + r * {tiling.pitch} + v / {width} * {source};",
+        ]
+        for number, shift in enumerate(tiling.of.folds):
+            at = f"w_in {'-' if shift < 0 else '+'} {abs(shift)}" if shift else "w_in"
+            word = f"folded[{number * made * tiling.pitch} + {at}]"
+            lines.append(f"if (static_cast<unsigned>({at}) < {source}) products.at[0] += {word};")
+        return lines
+
+    def _offset(self, tensor: Operand | Result) -> str:
+        return self._laid.offset(plain(tensor.strides, self.scene.conv.correlation.out_shape))
+
+    def _operand_packs(self) -> list[str]:
+        lines: list[str] = []
+        for operand in self.scene.operands:
+            if self._is_of_channel(operand):
+                continue
+            word, offset = self.scene.word[operand.name], self._offset(operand)
+            if plain(operand.strides, self.scene.conv.correlation.out_shape)[-1] == 0:
+                read = converted(f"{word}[{offset}]", operand.dtype, "float32")
+                lines.append(f"const float {operand.name}_value = {read};")
+            else:
+                lines.append(f"const auto {operand.name}_pack = {self._loaded(f'{word} + {offset}')};")
+        return lines
+
+    def _loaded(self, place: str) -> str:
+        vector = self._laid.vector
+        self.preamble.append(LOAD)
+        if vector == 1:
+            return f"load<true, 1>({place})"
+        return f"aligned ? load<true, {vector}>({place}) : load<false, {vector}>({place})"
+
+    def _stored(self, name: str, into: str) -> list[str]:
+        self.preamble.append(STORE)
+        if self._laid.vector == 1:
+            return [f"store<true>({into}, {name}_pack);"]
+        return [f"if (aligned) store<true>({into}, {name}_pack);", f"else store<false>({into}, {name}_pack);"]
+
+    def alignment(self) -> list[str]:
+        """Whether tensors begin where whole vectors can be read and written."""
+        scene, vector = self.scene, self._laid.vector
+        packed = [each for each in scene.operands if not self._is_of_channel(each)] + scene.elementwise
+        if vector == 1 or not packed:
+            return []
+        self.preamble.append(ALIGNED)
+        size = max(ITEM_BYTES[each.dtype] for each in packed) * vector
+        words = ", ".join(scene.word[each.name] for each in packed)
+        return [f"const bool aligned = are_aligned<{size}>({words});"]
+
+    def _chain(self) -> list[str]:
+        names = {each.name: f"{each.name}_value" for each in self.scene.operands} | {PRODUCT: "product"}
+        found = emit({f"{each.name}_is": each.expr for each in self.scene.conv.results}, names,
+                     reserved=[*LOCALS, *self.scene.word.values(), *names.values(), *(f"{each.name}_total" for each in self.scene.sums)])  # fmt: skip # noqa: E501
+        self.preamble += found.preamble
+        lines = ["const float product = products.at[k];", *self._values_of_packs(), *found.statements]
+        for each in self.scene.elementwise:
+            lines.append(f"{each.name}_pack.at[k] = {converted(f'{each.name}_is', 'float32', each.dtype)};")
+        return lines + [f"{each.name}_total += {each.name}_is;" for each in self.scene.sums]
+
+    def _values_of_packs(self) -> list[str]:
+        lines = []
+        for operand in self.scene.operands:
+            strides = plain(operand.strides, self.scene.conv.correlation.out_shape)
+            if not self._is_of_channel(operand) and strides[-1] != 0:
+                read = converted(f"{operand.name}_pack.at[k]", operand.dtype, "float32")
+                lines.append(f"const float {operand.name}_value = {read};")
+        return lines
+
+    # sums over batch and space
+
+    def _total_at(self, each: Result) -> int:
+        return self.scene.sums.index(each) * self.scene.tiling.channels
+
+    def totals(self) -> list[str]:
+        size = len(self.scene.sums) * self.scene.tiling.channels
+        return [
+            f"__shared__ float totals[{size}];  // of this block, for each channel",
+            f"for (int p = threadIdx.x; p < {size}; p += {THREADS}) totals[p] = 0;",
+            "__syncthreads();",
+        ]
+
+    def store_totals(self) -> list[str]:
+        channels, parts = self.scene.tiling.channels, self.scene.parts
+        lines = ["__syncthreads();"]
+        for each, buffer in zip(self.scene.sums, self.scene.partials, strict=True):
+            place = f"blockIdx.x / {parts} * {parts * channels} + part * {channels} + p"
+            into = f"{self.scene.word[buffer.name]}[{place}]"
+            loop = f"for (int p = threadIdx.x; p < {channels}; p += {THREADS})"
+            lines.append(f"{loop} {into} = totals[{self._total_at(each)} + p];")
+        return lines

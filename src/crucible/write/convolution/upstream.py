@@ -1,0 +1,87 @@
+"""Gradients of an output in shared memory: for each channel the positions of a box, in a row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crucible.write.convolution.correlation import Correlation
+from crucible.write.convolution.halo import DIMS, THREADS, Boxes, decoded, times
+from crucible.write.convolution.pieces import Words
+from crucible.write.families.source import block, unrolled
+from crucible.write.program import Operand
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """Text that fills `grads` from the tensor `grad`, from `first_channel` of `group` on, of item `n` at `box_*`. What
+    lies outside of the tensor is 0."""
+
+    of: Correlation
+    grad: Operand
+    boxes: Boxes
+    channels: int
+    pitch: int
+    """Words from one channel to the next."""
+    words: Words
+
+    def fill(self) -> list[str]:
+        """A thread takes a position (two of a half type) of all channels."""
+        if not self._is_half:
+            value = f"{self._inside('')} ? {self.words.convert}(of_channel[from]) : 0u"
+            return self._positions([*self._place("p", ""), *self._channels([f"{self._to} = {value};"])])
+        words = [f"static_cast<unsigned>({self.words.convert}(of_channel[from_{k}]))" for k in (0, 1)]
+        low, high = (f"({self._inside(f'_{k}')} ? {word} : 0u)" for k, word in enumerate(words))
+        places = [*self._place("(p * 2)", "_0"), *self._place("(p * 2 + 1)", "_1")]
+        return self._positions([*places, *self._channels([f"{self._to} = {low} | {high} << 16;"])])
+
+    def ask(self) -> list[str]:
+        """The same by copies that go on beside what follows, each a float32 as it is; `settled` must follow, by the
+        same threads, when they have come."""
+        test = self._inside("")
+        copy = f"copy_ahead(&{self._to}, {test} ? of_channel + from : grad, {test});"
+        return self._positions([*self._place("p", ""), *self._channels([copy])])
+
+    def settled(self) -> list[str]:
+        """What has come, as tensor cores take it."""
+        if self.words.convert == "bits":
+            return []
+        turned = [f"{self._to} = {self.words.convert}(__uint_as_float({self._to}));"]
+        return self._positions(unrolled("c", str(self.channels), turned))
+
+    @property
+    def _is_half(self) -> bool:
+        return self.grad.dtype != "float32"
+
+    @property
+    def _to(self) -> str:
+        return f"grads[c * {self.pitch} + p]"
+
+    def _positions(self, lines: Sequence[str]) -> list[str]:
+        count = math.prod(self.boxes.box) // (2 if self._is_half else 1)
+        return block(f"for (int p = threadIdx.x; p < {count}; p += {THREADS})", lines)
+
+    def _channels(self, lines: Sequence[str]) -> list[str]:
+        grad, of = self.grad, self.of
+        start = f"group * {of.out_channels} + first_channel" if of.groups > 1 else "first_channel"
+        at = f"grad + n * {grad.strides[0]}LL + ({start} + c) * {grad.strides[1]}LL"
+        inner = [f"const auto* of_channel = {at};", *lines]
+        return ["#pragma unroll 8", *block(f"for (int c = 0; c < {self.channels}; ++c)", inner)]
+
+    def _inside(self, suffix: str) -> str:
+        guard = f" && first_channel + c < {self.of.out_channels}" if self.of.out_channels % self.channels else ""
+        return f"inside{suffix}{guard}"
+
+    def _place(self, number: str, suffix: str) -> list[str]:
+        """Of a position: whether it is inside of the tensor, and where."""
+        lines, tests, terms = [], [], []
+        names = DIMS[-len(self.of.axes) :]
+        for dim, word in enumerate(decoded(number, self.boxes.box)):
+            name = f"{names[dim]}{suffix}"
+            lines.append(f"const int {name} = box_{names[dim]} + {word};")
+            if self.boxes.boxes[dim] * self.boxes.box[dim] > self.of.axes[dim].outputs:
+                tests.append(f"{name} < {self.of.axes[dim].outputs}")
+            terms.append(times(name, self.grad.strides[2 + dim]))
+        lines.append(f"const bool inside{suffix} = {' && '.join(tests) or 'true'};")
+        return [*lines, f"const int from{suffix} = {' + '.join(filter(None, terms)) or '0'};"]

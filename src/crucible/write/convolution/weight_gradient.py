@@ -1,0 +1,360 @@
+"""The gradient of a convolution's weight: channels of the output's gradient times shifted channels of the input, added
+up over batch and space.
+
+    grad_weight[o, i, tap] = sum over n and q of grad[n, o, q] * in[n, i, q * in_stride + shift]
+
+Of a transposed convolution it is the same with input and gradient in each other's place, so one form is enough. Blocks
+share the positions among them, each keeps its part of the weight in registers to the end, and a second kernel adds the
+parts up in a fixed order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from crucible.errors import MisuseError
+from crucible.gpus import H200, Gpu
+from crucible.write.convolution.correlation import Correlation
+from crucible.write.convolution.fused import arithmetic
+from crucible.write.convolution.halo import DIMS, STEP_UNITS, THREADS, UNITS, Boxes, Halo, decoded
+from crucible.write.convolution.pieces import COPY_AHEAD, LOAD_MATRIX, LOAD_TURNED, WORDS, Words
+from crucible.write.convolution.tiling import LOAD_CLOCKS, WARPS, blocks_that_fit
+from crucible.write.convolution.upstream import Upstream
+from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, converted, indented, unrolled
+from crucible.write.kernel import Buffer, Kernel, Lowered
+from crucible.write.program import Operand
+
+
+@dataclass(frozen=True)
+class Division(Boxes):
+    """What a block takes; the last dim of the box is a multiple of `depth`."""
+
+    channels: int
+    """Of the gradient, a multiple of 16."""
+    ahead: bool = False
+    """Whether the next box is loaded beside the multiplication (of float32 alone)."""
+    blocks: int = 1
+    """That share a multiprocessor."""
+
+    @property
+    def depth(self) -> int:
+        """Positions that one tensor-core instruction adds up."""
+        return self.unit * 2
+
+    @property
+    def n_tiles(self) -> int:
+        """Tiles of eight input channels."""
+        return self.staged * self.unit * STEP_UNITS // 8
+
+    @property
+    def m_tiles(self) -> int:
+        return self.channels // 16
+
+    @property
+    def tiles(self) -> int:
+        """Of taps and input channels, dealt to the warps."""
+        return len(self.of.products) * self.n_tiles
+
+    @property
+    def tiles_a_warp(self) -> int:
+        return -(-self.tiles // WARPS)
+
+    @property
+    def sums(self) -> int:
+        return self.tiles_a_warp * self.m_tiles * 4
+
+    @property
+    def points(self) -> int:
+        """From one unit to the next: 16 words beyond a turn of the banks, as two units are read at once."""
+        points = math.prod(self.stored)
+        return points + (4 - points) % 8
+
+    @property
+    def pitch(self) -> int:
+        """Words of a channel of the gradient: 4 beyond a multiple of 8, for loads of eight rows without conflicts."""
+        words = math.prod(self.box) * 4 // self.unit
+        return words + (4 - words) % 8
+
+    @property
+    def turn_words(self) -> int:
+        """Of a box: its halo, and the gradients behind it."""
+        return self.halo_words + self.channels * self.pitch
+
+    @property
+    def shared_bytes(self) -> int:
+        return 4 * self.turn_words * (2 if self.ahead else 1)
+
+    @property
+    def in_tiles(self) -> int:
+        return -(-self.steps // self.staged)
+
+    @property
+    def out_tiles(self) -> int:
+        return -(-self.of.out_channels // self.channels)
+
+    @property
+    def parts(self) -> int:
+        """Of the weight, each made by blocks of its own."""
+        return self.of.groups * self.out_tiles * self.in_tiles
+
+    @property
+    def part_words(self) -> int:
+        return self.tiles * self.channels * 8
+
+    @property
+    def total_clocks(self) -> float:
+        """Estimate; see `Tiling.clocks`."""
+        rounds = math.prod(self.box) / self.depth
+        tensor_cores = 1.6 * WARPS * self.tiles_a_warp * self.m_tiles
+        reads = WARPS * (4 * self.m_tiles + 2 * self.tiles_a_warp)
+        multiplied = rounds * max(tensor_cores, reads)
+        loads = self.staged * STEP_UNITS * self.points * 14 + self.channels * math.prod(self.box) * 8 / (self.unit / 4)
+        staged = loads / 32 / 4 + LOAD_CLOCKS * -(-math.prod(self.halo) // THREADS)
+        together = multiplied + staged
+        if self.ahead:
+            together = max(multiplied, staged) + staged / 4  # which is left to do when they have come
+        clocks = max(multiplied, staged) if self.blocks == 2 else together
+        return (0.75 * clocks + 0.25 * together) * self.items * self.parts
+
+
+@lru_cache(maxsize=256)
+def divide(of: Correlation, unit: int, gpu: Gpu = H200) -> Division | None:
+    """The division of least estimated time on a GPU; None where none fits. Raises MisuseError for several phases: the
+    gradient of a transposed convolution's weight is that of `input_gradient`, with input and gradient exchanged."""
+    if math.prod(of.phases) != 1:
+        raise MisuseError("a weight's gradient is taken of a correlation of one phase: exchange input and gradient")
+    return min(_divisions(of, unit, gpu), key=lambda each: each.total_clocks, default=None)
+
+
+def best_divisions(of: Correlation, unit: int, count: int, gpu: Gpu = H200) -> list[Division]:
+    """So many of least estimated time, no two alike but for their boxes."""
+    found: dict[tuple[object, ...], Division] = {}
+    for each in sorted(_divisions(of, unit, gpu), key=lambda each: each.total_clocks):
+        found.setdefault((each.channels, each.staged, each.blocks, each.ahead, math.prod(each.box) // 96), each)
+    return list(found.values())[:count]
+
+
+def _divisions(of: Correlation, unit: int, gpu: Gpu) -> Iterator[Division]:
+    steps = -(-of.in_channels // (unit * STEP_UNITS))
+    depth = unit * 2
+    widths = sorted({min(-(-of.axes[-1].steps // depth) * depth, width) for width in (16, 32, 64, 128, 256)})
+    outer = [sorted({min(axis.steps, n) for n in (1, 2, 4, 8)}) for axis in of.axes[:-1]]
+    for channels, staged, *rest, width in itertools.product((16, 32, 64), (1, 2, 4, 8), *outer, widths):
+        if staged <= steps and not (channels > 16 and channels >= 2 * of.out_channels):
+            for ahead in (False, True) if unit == UNITS["float32"] else (False,):
+                found = Division(of, unit, staged, (*rest, width), channels, ahead)
+                blocks = blocks_that_fit(found.shared_bytes, found.sums, gpu)
+                if blocks and math.prod(found.box) <= 512:
+                    yield replace(found, blocks=blocks)
+
+
+def lower_weight_gradient(
+    name: str,
+    of: Correlation,
+    source: Operand,
+    grad: Operand,
+    result: str,
+    division: Division,
+    *,
+    exact: bool = False,
+    gpu: Gpu = H200,
+) -> Lowered:
+    """The kernels that write the gradient of the weight, of the source's dtype, to a tensor `result` laid out like it;
+    `grad` is laid over the correlation's `out_shape`. `exact` as in `Convolution`."""
+    words = WORDS[arithmetic(source.dtype, exact=exact)]
+    body = _Body(name, of, source, grad, result, division, words, gpu)
+    return Lowered((body.kernel(), body.finish()), (body.partial,))
+
+
+@dataclass(frozen=True)
+class _Body:
+    name: str
+    of: Correlation
+    source: Operand
+    grad: Operand
+    result: str
+    division: Division
+    words: Words
+    gpu: Gpu
+
+    @property
+    def half(self) -> bool:
+        return self.source.dtype != "float32"
+
+    @property
+    def blocks_a_part(self) -> int:
+        return max(1, min(self.division.items, self.gpu.sms * self.division.blocks // self.division.parts))
+
+    @property
+    def partial(self) -> Buffer:
+        """[block of a part][part][tap and eight input channels][channel][8]"""
+        words = self.blocks_a_part * self.division.parts * self.division.part_words
+        return Buffer(f"{self.result}_parts", "float32", words)
+
+    def kernel(self) -> Kernel:
+        division, type_ = self.division, CUDA_TYPES[self.source.dtype]
+        head = [
+            f"// The gradient of a weight of {len(self.of.products)} taps: a block adds up {division.channels} x"
+            f" {division.n_tiles * 8} channels over boxes of {'x'.join(map(str, division.box))} positions.",
+            f"__global__ void __launch_bounds__({THREADS}, {division.blocks}) {self.name}(",
+            f"        const {type_}* __restrict__ source, const {type_}* __restrict__ grad,",
+            "        float* __restrict__ partial) {",
+        ]
+        text = "\n".join([*head, *indented(self._lines()), "}"])
+        preamble = [*self.words.preamble, LOAD_MATRIX] + [LOAD_TURNED] * self.half + [COPY_AHEAD] * division.ahead
+        return Kernel(self.name, text, tuple(preamble), (self.source.name, self.grad.name), (self.partial.name,),
+                      (division.parts * self.blocks_a_part, 1, 1), THREADS, division.shared_bytes)  # fmt: skip
+
+    def _lines(self) -> list[str]:
+        division, taps = self.division, self.of.products
+        shifts = ", ".join(str(self.division.shift_words(product.shift)) for product in taps)
+        lines = [
+            "extern __shared__ uint4 memory[];",
+            "unsigned* halo = reinterpret_cast<unsigned*>(memory);  // of the input, and gradients behind it",
+            *([f"unsigned* coming = halo + {division.turn_words};  // the next ones"] * division.ahead),
+            "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
+            f"constexpr int shifts[{len(taps)}] = {{{shifts}}};  // in words of the halo",
+            f"const int part = blockIdx.x % {division.parts};",
+            f"const int first_step = part % {division.in_tiles} * {division.staged};",
+            f"const int first_channel = part / {division.in_tiles} % {division.out_tiles} * {division.channels};",
+            *([f"const int group = part / {division.in_tiles * division.out_tiles};"] * (self.of.groups > 1)),
+            f"int own[{division.tiles_a_warp}];  // where a lane begins to read, of each tile of its warp",
+            *unrolled("j", str(division.tiles_a_warp), self._own()),
+            f"float sums[{division.tiles_a_warp}][{division.m_tiles}][4] = {{}};",
+        ]
+        first = f"static_cast<int>(blockIdx.x) / {division.parts}"
+        if division.ahead:
+            lines += ["{", *indented(self._ask(first)), "}"]
+        each = f"for (int item = {first}; item < {division.items}; item += {self.blocks_a_part})"
+        lines += block(each, self._item())
+        return [*lines, *self._store()]
+
+    def _own(self) -> list[str]:
+        division = self.division
+        position = "lane % 16" if self.half else "lane % 4"
+        unit = f"tile % {division.n_tiles}" if self.half else f"tile % {division.n_tiles} * 2 + lane / 16"
+        word = "" if self.half else " + lane / 4 % 4"
+        return [
+            f"const int tile = min(warp + j * {WARPS}, {division.tiles - 1});",
+            f"own[j] = shifts[tile / {division.n_tiles}] + (({unit}) * {division.points} + {position}) * 4{word};",
+        ]
+
+    def _place(self, item: str) -> list[str]:
+        division = self.division
+        words = decoded(item, (self.of.batch, *division.boxes))
+        lines = [f"const int n = {words[0]};"]
+        for name, word, size in zip(DIMS[-len(self.of.axes) :], words[1:], division.box, strict=True):
+            lines.append(f"const int box_{name} = {word if word == '0' else f'({word}) * {size}'};")
+        return lines
+
+    @property
+    def _halo(self) -> Halo:
+        return Halo(self.of, self.source, self.division, self.words.convert)
+
+    @property
+    def _upstream(self) -> Upstream:
+        return Upstream(self.of, self.grad, self.division, self.division.channels, self.division.pitch, self.words)
+
+    def _ask(self, item: str) -> list[str]:
+        lines = [*self._place(item), *self._halo.ask("source", "first_step")]
+        return [*lines, f"unsigned* grads = coming + {self.division.halo_words};", *self._upstream.ask()]
+
+    def _ready(self) -> list[str]:
+        """The item's box is there."""
+        grads = f"unsigned* grads = halo + {self.division.halo_words};"
+        if not self.division.ahead:
+            lines = [*self._place("item"), "__syncthreads();  // the item before is done with"]
+            lines += [*self._halo.fill("source", "first_step"), grads, *self._upstream.fill()]
+            return [*lines, "__syncthreads();"]
+        lines = ["{  // what was coming is there", "    unsigned* const before = halo;"]
+        lines += ["    halo = coming, coming = before;", "}", grads, "wait_for_copies();"]
+        lines += [*self._halo.settled(), *self._upstream.settled(), "__syncthreads();"]
+        after = f"item + {self.blocks_a_part}"
+        return [*lines, *block(f"if ({after} < {self.division.items})", self._ask(f"({after})"))]
+
+    def _item(self) -> list[str]:
+        division, lines = self.division, self._ready()
+        rows = math.prod(division.box[:-1])
+        steps = zip(decoded("row", division.box[:-1]), division.steps_of_outputs, strict=False)
+        at = [f"({word}) * {step * 4}" for word, step in steps if word != "0"]
+        inner = [f"const unsigned* at = halo + {' + '.join(at) or '0'};", *self._row()]
+        return [*lines, "#pragma unroll 1", *block(f"for (int row = 0; row < {rows}; ++row)", inner)]
+
+    def _row(self) -> list[str]:
+        """One row of positions, as many at a time as a tensor-core instruction adds up."""
+        division = self.division
+        words_a_row = division.box[-1] * 4 // division.unit
+        a_at = f"lane % 16 * {division.pitch} + lane / 16 * 4 + row * {words_a_row} + k * 8"
+        positions = division.depth
+        moved = f"k * {positions * 4}"
+        if self.half:
+            read = [f"load_turned(b, at + own[j] + {moved});"]
+        else:
+            read = [f"b[0] = at[own[j] + {moved}];", f"b[1] = at[own[j] + {moved} + 16];"]
+        name = self.words.name
+        lines = [
+            f"uint4 a[{division.m_tiles}];",
+            *unrolled("i", str(division.m_tiles), [f"a[i] = load_matrix(grads + i * {16 * division.pitch} + {a_at});"]),
+            *unrolled("j", str(division.tiles_a_warp), [
+                "unsigned b[2];", *read,
+                *unrolled("i", str(division.m_tiles), [f"{name}::multiply(sums[j][i], a[i], b);"]),
+            ]),
+        ]  # fmt: skip
+        return ["#pragma unroll 2", *block(f"for (int k = 0; k < {division.box[-1] // positions}; ++k)", lines)]
+
+    def _store(self) -> list[str]:
+        division = self.division
+        into = f"blockIdx.x / {division.parts} * {division.parts * division.part_words} + part * {division.part_words}"
+        corner = f"(tile * {division.channels} + i * 16 + lane / 4) * 8 + lane % 4 * 2"
+        inner = [
+            f"float* to = into + {corner};",
+            "*reinterpret_cast<float2*>(to) = make_float2(sums[j][i][0], sums[j][i][1]);",
+            "*reinterpret_cast<float2*>(to + 64) = make_float2(sums[j][i][2], sums[j][i][3]);",
+        ]
+        tile = [f"const int tile = warp + j * {WARPS};"]
+        loop = unrolled("i", str(division.m_tiles), inner)
+        tile += block(f"if (tile < {division.tiles})", loop)
+        return [f"float* into = partial + {into};", *unrolled("j", str(division.tiles_a_warp), tile)]
+
+    def finish(self) -> Kernel:
+        """Adds the blocks' parts up: 32 elements a block, each by eight threads that take every eighth part."""
+        division, of = self.division, self.of
+        group, made, read = of.weight_strides
+        words = division.parts * division.part_words
+        dtype = self.source.dtype
+        offsets = ", ".join(str(product.weight) for product in of.products)
+        lines = [
+            f"// Adds up what {self.blocks_a_part} blocks made of each element of the weight's gradient.",
+            f"__global__ void __launch_bounds__({THREADS}) {self.name}_finish(",
+            f"        const float* __restrict__ partial, {CUDA_TYPES[dtype]}* __restrict__ result) {{",
+            "    __shared__ float totals[8][32];",
+            f"    constexpr int taps[{len(of.products)}] = {{{offsets}}};",
+            "    const int lane = threadIdx.x % 32, slice = threadIdx.x / 32, word = blockIdx.x * 32 + lane;",
+            "    float total = 0;",
+            f"    for (int b = slice; b < {self.blocks_a_part}; b += 8) total += partial[b * {words}LL + word];",
+            "    totals[slice][lane] = total;",
+            "    __syncthreads();",
+            "    if (slice) return;",
+            "#pragma unroll",
+            "    for (int s = 1; s < 8; ++s) total += totals[s][lane];",
+            f"    const int place = word % {division.part_words}, part = word / {division.part_words};",
+            f"    const int tile = place / {division.channels * 8};",
+            f"    const int channel = part / {division.in_tiles} % {division.out_tiles} * {division.channels}"
+            f" + place / 8 % {division.channels};",
+            f"    const int input = part % {division.in_tiles} * {division.staged * division.unit * STEP_UNITS}"
+            f" + tile % {division.n_tiles} * 8 + place % 8;",
+            f"    const int group = part / {division.in_tiles * division.out_tiles};",
+            f"    if (channel < {of.out_channels} && input < {of.in_channels}) {{",
+            f"        const int tap = taps[tile / {division.n_tiles}];",
+            f"        result[group * {group}LL + channel * {made}LL + input * {read}LL + tap]"
+            f" = {converted('total', 'float32', dtype)};",
+            "    }",
+            "}",
+        ]
+        preamble = (INCLUDES[dtype],) if dtype in INCLUDES else ()
+        return Kernel(f"{self.name}_finish", "\n".join(lines), preamble, (self.partial.name,), (self.result,),
+                      (words // 32, 1, 1), THREADS)  # fmt: skip

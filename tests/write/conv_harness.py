@@ -1,0 +1,273 @@
+"""Convolutions beside PyTorch's, and their kernels on the emulator."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from crucible import emulator
+from crucible.gpus import known_gpu
+from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
+from crucible.write.convolution.fused import LEAF, Convolution
+from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.lower import lower_convolution
+from crucible.write.convolution.tiling import Tiling, tile
+from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
+from crucible.write.expression import Expr, parameter, tensor
+from crucible.write.kernel import Lowered
+from crucible.write.program import Operand, Result, contiguous
+
+Tensors = dict[str, torch.Tensor]
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int32": torch.int32}
+POINTERS = {"float32": "float", "float16": "__half", "bfloat16": "__nv_bfloat16", "int32": "int"}
+TWO = replace(known_gpu("h200"), sms=2)
+"""So that blocks take several items each."""
+DECLARED = "void run(int64_t number, std::vector<torch::Tensor> t);"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A correlation, the same in PyTorch (of x and weight), and how its kernel is divided."""
+
+    name: str
+    correlation: Correlation
+    weight_shape: tuple[int, ...]
+    torchs: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    dtype: str = "float32"
+    chain: str = "none"
+    tiling: Callable[[Tiling], Tiling] = lambda tiling: tiling
+    exact: bool = False
+
+    @property
+    def fused(self) -> Convolution:
+        of = self.correlation
+        expr, operands = CHAINS[self.chain](of, self.dtype)
+        results = [Result("out", self.dtype, contiguous(of.out_shape), expr)]
+        if self.chain == "sums":
+            results.append(Result("total", "float32", channel_strides(of), expr, sums=True))
+        x = Operand("x", self.dtype, contiguous(of.in_shape))
+        weight = Operand("weight", self.dtype, contiguous(self.weight_shape))
+        return Convolution(self.name, of, x, weight, self.weight_shape, operands, tuple(results), self.exact)
+
+    def lowered(self) -> Lowered:
+        found = tile(self.correlation, UNITS[self.dtype])
+        assert found is not None
+        return lower_convolution(self.fused, self.tiling(found), gpu=TWO)
+
+
+def channel_strides(of: Correlation) -> tuple[int, ...]:
+    return tuple(1 if dim == 1 else 0 for dim in range(len(of.out_shape)))
+
+
+def _biased(of: Correlation, dtype: str) -> tuple[Expr, tuple[Operand, ...]]:
+    bias, other = parameter("bias", dtype), tensor("other", dtype)
+    expr = ((LEAF + bias).leaky_relu(0.2) + other).clamp(-3, 3)
+    strides = contiguous(of.out_shape)
+    return expr, (Operand("bias", dtype, channel_strides(of), shared=True), Operand("other", dtype, strides))
+
+
+CHAINS: dict[str, Callable[[Correlation, str], tuple[Expr, tuple[Operand, ...]]]] = {
+    "none": lambda of, dtype: (LEAF, ()),
+    "sums": lambda of, dtype: (LEAF, ()),
+    "biased": _biased,
+}
+
+
+def forward(name: str, shape: Sequence[int], made: int, kernel: Sequence[int], stride: int = 1, padding: int = 0,
+            dilation: int = 1, groups: int = 1, **rest: object) -> Case:  # fmt: skip
+    """A convolution."""
+    rank, weight = len(kernel), (made, shape[1] // groups, *kernel)
+    each = ([stride] * rank, [padding] * rank, [dilation] * rank)
+    conv = getattr(F, f"conv{rank}d")
+    of = convolution(shape, weight, *each, groups)
+    return Case(name, of, weight, lambda x, w: conv(x, w, None, *each, groups), **rest)  # type: ignore[arg-type]
+
+
+def transposed(name: str, shape: Sequence[int], made: int, kernel: Sequence[int], stride: int = 1, padding: int = 0,
+               output_padding: int = 0, dilation: int = 1, groups: int = 1, **rest: object) -> Case:  # fmt: skip
+    """A transposed convolution."""
+    rank, weight = len(kernel), (shape[1], made // groups, *kernel)
+    conv = getattr(F, f"conv_transpose{rank}d")
+    lists = [[each] * rank for each in (stride, padding, output_padding, dilation)]
+    of = transposed_convolution(shape, weight, *lists, groups)
+    given = (stride, padding, output_padding, groups, dilation)
+    return Case(name, of, weight, lambda x, w: conv(x, w, None, *given), **rest)  # type: ignore[arg-type]
+
+
+def backward(case: Case) -> Case:
+    """The gradient of a case's input, from that of its output."""
+    shape = case.correlation.in_shape
+
+    def gradient(grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        x = torch.zeros(shape, dtype=grad.dtype, requires_grad=True)
+        return torch.autograd.grad(case.torchs(x, weight), x, grad)[0]
+
+    of = input_gradient(case.correlation)
+    return Case(f"{case.name}_grad", of, case.weight_shape, gradient, case.dtype, tiling=case.tiling, exact=case.exact)
+
+
+@dataclass(frozen=True)
+class WeightCase:
+    """The gradient of a case's weight, divided in one of the most promising ways; of a transposed convolution input and
+    gradient change places."""
+
+    case: Case
+    way: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.case.name}_weight{self.way or ''}"
+
+    @property
+    def correlation(self) -> Correlation:
+        of = self.case.correlation
+        return input_gradient(of) if self.is_turned else of
+
+    @property
+    def is_turned(self) -> bool:
+        return math.prod(self.case.correlation.phases) > 1
+
+    def lowered(self) -> Lowered:
+        of, dtype = self.correlation, self.case.dtype
+        divisions = best_divisions(of, UNITS[dtype], 8)
+        division = divisions[self.way % len(divisions)]
+        source = Operand("source", dtype, contiguous(of.in_shape))
+        grad = Operand("grad", dtype, contiguous(of.out_shape))
+        return lower_weight_gradient(self.name, of, source, grad, "result", division, exact=self.case.exact, gpu=TWO)
+
+
+def source(lowered: Sequence[Lowered], types: Sequence[dict[str, str]]) -> str:
+    """One function that runs the kernel of a number."""
+    kernels = [(kernel, known) for each, known in zip(lowered, types, strict=True) for kernel in each.kernels]
+    preamble = dict.fromkeys(part for kernel, _ in kernels for part in kernel.preamble)
+    cases = []
+    for number, (kernel, known) in enumerate(kernels):
+        names = [(name, "const ") for name in kernel.reads] + [(name, "") for name in kernel.writes]
+        given = ", ".join(f"({c}{POINTERS[known[n]]}*)t[{i}].data_ptr()" for i, (n, c) in enumerate(names))
+        cases.append(
+            f"        case {number}:\n"
+            f"            cudaFuncSetAttribute({kernel.name}, cudaFuncAttributeMaxDynamicSharedMemorySize,"
+            f" {kernel.shared_bytes});\n"
+            f"            {kernel.name}<<<dim3{kernel.grid}, {kernel.threads}, {kernel.shared_bytes}>>>({given});"
+            " break;"
+        )
+    run = "void run(int64_t number, std::vector<torch::Tensor> t) {\n    switch (number) {\n"
+    return "\n\n".join([*preamble, *(k.text for k, _ in kernels), run + "\n".join(cases) + "\n    }\n}\n"])
+
+
+@dataclass(frozen=True)
+class Built:
+    """All kernels of some cases."""
+
+    run: Callable[[int, list[torch.Tensor]], None]
+    lowered: dict[str, Lowered]
+    first: dict[str, int]
+    device: str
+
+    def __call__(self, case: Case | WeightCase, known: Tensors) -> Tensors:
+        """Runs a case; what it writes is full of 7 before."""
+        lowered = self.lowered[case.name]
+        known = {name: tensor.to(self.device) for name, tensor in known.items()}
+        known |= {b.name: self._full((b.elements,), b.dtype) for b in lowered.buffers}
+        if isinstance(case, WeightCase):
+            known["result"] = torch.full_like(known["weight"], 7)
+        else:
+            known["out"] = self._full(case.correlation.out_shape, case.dtype)
+        for number, kernel in enumerate(lowered.kernels, self.first[case.name]):
+            self.run(number, [known[name] for name in (*kernel.reads, *kernel.writes)])
+        return {name: tensor.cpu() for name, tensor in known.items()}
+
+    def _full(self, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+        return torch.full(shape, 7, dtype=DTYPES[dtype], device=self.device)
+
+
+def build(cases: Sequence[Case | WeightCase], load: Callable[..., Any] = emulator.load_inline,
+          device: str = "cpu") -> Built:  # fmt: skip
+    """Kernels of all cases in one extension, which `load` loads as `load_inline` does."""
+    lowered = {case.name: case.lowered() for case in cases}
+    names = ("x", "weight", "out", "bias", "other", "source", "grad", "result")
+    types = [
+        dict.fromkeys(names, case.case.dtype if isinstance(case, WeightCase) else case.dtype)
+        | {b.name: b.dtype for b in lowered[case.name].buffers}
+        for case in cases
+    ]
+    text = source(list(lowered.values()), types)
+    name = f"convolutions_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    extension = load(name, DECLARED, text, ["run"])
+    first, number = {}, 0
+    for name, each in lowered.items():
+        first[name] = number
+        number += len(each.kernels)
+    return Built(extension.run, lowered, first, device)
+
+
+def operands(case: Case, seed: int = 0) -> Tensors:
+    generator = torch.Generator().manual_seed(seed)
+    of = case.correlation
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).to(DTYPES[case.dtype])
+
+    return {
+        "x": drawn(*of.in_shape),
+        "weight": drawn(*case.weight_shape),
+        "bias": drawn(of.out_shape[1]),
+        "other": drawn(*of.out_shape),
+    }
+
+
+def wanted(case: Case, known: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a case should compute in float64, of operands rounded as tensor cores round them; and the size of what is
+    added up in each product."""
+    x, weight = (rounded(known[name], case).double() for name in ("x", "weight"))
+    product = case.torchs(x, weight)
+    size = case.torchs(x.abs(), weight.abs())
+    if case.chain == "biased":
+        shaped = known["bias"].double().reshape(-1, *[1] * (product.dim() - 2))
+        product = (F.leaky_relu(product + shaped, 0.2) + known["other"].double()).clamp(-3, 3)
+    return product, size
+
+
+def wanted_of_weight(case: Case, known: Tensors, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradient of the weight in float64 and the size of what is added up."""
+    found = []
+    for x, upstream in ((rounded(known["x"], case), rounded(grad, case)), (known["x"].abs(), grad.abs())):
+        weight = torch.zeros(case.weight_shape, dtype=torch.float64, requires_grad=True)
+        found.append(torch.autograd.grad(case.torchs(x.double(), weight), weight, upstream.double())[0])
+    return found[0], found[1]
+
+
+def rounded(value: torch.Tensor, case: Case) -> torch.Tensor:
+    """To TF32, to nearest, ties away from zero; half types are what they are, and so is float32 where it is exact."""
+    if value.dtype != torch.float32 or case.exact:
+        return value
+    return ((value.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+NEAR = {"float32": 2e-6, "float16": 1e-3, "bfloat16": 8e-3}
+"""Of the size of what is added up: operands are compared as tensor cores round them."""
+EXACT = 5e-7
+
+
+def is_right(built: Built, case: Case | WeightCase) -> str:
+    """Runs a case beside PyTorch; words where it is wrong."""
+    of = case.case if isinstance(case, WeightCase) else case
+    known = operands(of)
+    if isinstance(case, WeightCase):
+        x, grad = known["x"], torch.randn(of.correlation.out_shape).to(known["x"].dtype)
+        known |= {"source": grad, "grad": x} if case.is_turned else {"source": x, "grad": grad}
+        (right, size), found = wanted_of_weight(of, known, grad), built(case, known)["result"]
+    else:
+        (right, size), found = wanted(of, known), built(case, known)["out"]
+        size = size + right.abs()
+    if found.shape != right.shape:
+        return f"{tuple(found.shape)} instead of {tuple(right.shape)}"
+    error = ((found.double() - right).abs() / (size + 0.05)).max().item()
+    allowed = EXACT if of.exact else NEAR[of.dtype]
+    return "" if error <= allowed else f"error {error:.2g} of the size of what is added up, {allowed} allowed: {case}"
