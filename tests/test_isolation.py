@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from crucible.judge import sandbox
 from support import PLAIN, SMALL_TASK
 
 TOKEN = "CRUCIBLE_TEST_TOKEN"
+SECRET = f"hush-{uuid.uuid4().hex}"
 GUARD = """
 import os
 
@@ -23,6 +25,21 @@ check()
 """
 CHECKS = {
     "no_secret": f"assert {TOKEN!r} not in os.environ, 'a secret of the judge is in the environment'",
+    "no_secret_at_start": (
+        f"assert {TOKEN!r}.encode() not in open('/proc/self/environ', 'rb').read(), 'it was started with a secret'"
+    ),
+    "no_trace_of_a_secret": (
+        "import re; maps = [line.split() for line in open('/proc/self/maps') if ' rw' in line]; "
+        "memory = open('/proc/self/mem', 'rb', buffering=0); "
+        "sizes = [[int(n, 16) for n in line[0].split('-')] for line in maps if line[-1] != '[vvar]']; "
+        "texts = [(memory.seek(start), memory.read(end - start))[1] or b'' for start, end in sizes]; "
+        "assert sum(map(len, texts)) > 10 << 20; "
+        "assert not any(re.search(b'hush-[0-9a-f]{20}', text) for text in texts), 'a secret is in memory'"
+    ),
+    "one_judge": (
+        "import gc; asked = [x for x in gc.get_objects() if type(x).__name__ == 'Channel' and x.sock.fileno() >= 0]; "
+        "assert len(asked) == 1, asked"
+    ),
     "own_home": "assert os.environ['HOME'].startswith(os.getcwd()), os.environ['HOME']",
     "own_descriptors": (
         "links = [os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd') "
@@ -71,7 +88,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, judge_batch: Callable[..., cru
     files[-1].write_text(EXTENSION)
     with pytest.MonkeyPatch.context() as patch, (folder / "a_file_of_the_judge").open("w") as held:
         os.set_inheritable(held.fileno(), True)
-        patch.setenv(TOKEN, "hush")
+        patch.setenv(TOKEN, SECRET)
         return judge_batch(SMALL_TASK, files)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from crucible.judge.keeper import descendants, watched
 
-MAIN = "from crucible.judge.keeper import main; main()"
+MAIN = "import json, sys; from crucible.judge.keeper import watch; watch(json.loads(sys.argv[1]))"
 SLEEP = "import time; time.sleep(60)"
 ORPHAN = """
 import os, sys, time

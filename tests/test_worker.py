@@ -19,7 +19,7 @@ import crucible
 from crucible import hardware
 from crucible.judge.channel import Channel, ChannelClosed, pair, read_exactly
 from crucible.judge.compare import POISON
-from crucible.judge.kept import package_folders
+from crucible.judge.launcher import package_folders
 from crucible.judge.replies import is_reply
 from crucible.judge.sandbox import landlock_abi
 from crucible.judge.tree import raw_bytes, write_bundle

@@ -25,8 +25,9 @@ from crucible.judge.baselines import Baseline, choose_baselines
 from crucible.judge.evidence import Finding, Measured
 from crucible.judge.examine import Examination, Setting, is_timed_here, known_without_running, runs_on_emulator
 from crucible.judge.field import Field
-from crucible.judge.kept import SOURCE, Limits
+from crucible.judge.kept import Limits
 from crucible.judge.lane import secret_contents
+from crucible.judge.launcher import SOURCE
 from crucible.judge.process import OracleProcess
 from crucible.judge.rivals import Rivals
 from crucible.judge.sanitizer import demand

@@ -15,6 +15,9 @@ from typing import Any
 LINE_LIMIT = 16 << 20
 """Bytes in one message at most: a shape list or a compiler log is far below it."""
 
+MOST_DESCRIPTORS = 8
+"""That come with one message."""
+
 
 class ChannelClosed(Exception):
     """The other end is gone."""
@@ -64,6 +67,11 @@ class Channel:
         """The oldest file descriptor that came with a message; the caller owns it."""
         return self._descriptors.pop(0)
 
+    def take_descriptors(self) -> list[int]:
+        """All file descriptors that have come; the caller owns them."""
+        taken, self._descriptors = self._descriptors, []
+        return taken
+
     def close(self) -> None:
         self.sock.close()
 
@@ -73,7 +81,7 @@ class Channel:
             if left <= 0 or not select.select([self.sock], [], [], left)[0]:
                 raise ChannelTimeout
         try:
-            data, descriptors, _, _ = socket.recv_fds(self.sock, 1 << 20, 4)
+            data, descriptors, _, _ = socket.recv_fds(self.sock, 1 << 20, MOST_DESCRIPTORS)
         except OSError as error:
             raise ChannelClosed(str(error)) from error
         self._descriptors += descriptors

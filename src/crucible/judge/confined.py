@@ -1,12 +1,11 @@
-"""The first thing that runs in a candidate's process: the sandbox, before torch and the threads it starts."""
+"""The first thing that runs in a candidate's process, a fork with one thread: the sandbox."""
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 
-from crucible.judge import sandbox
+from crucible.judge import sandbox, worker
 
 
 def main() -> None:
@@ -16,13 +15,4 @@ def main() -> None:
     if settings["confine"]:
         sandbox.confine(settings["readable"], settings["writable"])
 
-    gc.disable()  # as in kept.py
-    from crucible.judge import worker  # imports torch
-
-    gc.freeze()
-    gc.enable()
     worker.run(settings)
-
-
-if __name__ == "__main__":
-    main()

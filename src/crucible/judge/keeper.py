@@ -1,25 +1,28 @@
-"""Keeper: the small process between the judge and a candidate, which imports nothing of either.
+"""Keeper: the process between the fork server and a candidate, which runs nothing of the candidate's.
 
 It starts the candidate's process, adopts whatever that one leaves behind, watches the memory and the number
 of processes of the whole tree, and kills all of it when a limit is passed or the judge goes away.
-
-    python keeper.py '{"argv": [...], "memory_bytes": n, "processes": n, "pass": [fd, ...], "status": fd}'
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from typing import Any
+import traceback
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from crucible.judge import sandbox
 
 POLL_S = 0.05
+FIRST = 3
+"""The descriptors that are handed on have the numbers from this one on, in their order."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -67,13 +70,59 @@ def kill_tree() -> None:
         time.sleep(0.005)
 
 
-def keep(settings: dict[str, Any]) -> dict[str, Any]:
-    """Runs `argv` to its end or to a limit; returns how it ended."""
-    child = subprocess.Popen(settings["argv"], pass_fds=settings["pass"], close_fds=True)
+class Child(Protocol):
+    """A process that was started."""
+
+    def poll(self) -> int | None:
+        """Its exit code, minus the signal that killed it, or None while it runs."""
+
+
+class Fork:
+    """One of the judge's modules running in a fork of this process."""
+
+    def __init__(self, module: str, argument: str, status: int) -> None:
+        def run() -> None:
+            os.close(status)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            sys.argv = [module, argument]
+            importlib.import_module(f"crucible.judge.{module}").main()
+
+        self._pid = fork(run)
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            self._code = os.waitstatus_to_exitcode(status) if pid else None
+        return self._code
+
+
+def fork(run: Callable[[], None]) -> int:
+    """The process id of a fork that runs a function and ends as Python would."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        run()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 - whatever it is, it may not run on as its parent
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def keep(child: Child, settings: dict[str, Any]) -> dict[str, Any]:
+    """Watches a child to its end or to a limit; returns how it ended."""
     for descriptor in settings["pass"]:
         os.close(descriptor)
     look = watched if os.path.exists(f"/proc/self/task/{os.getpid()}/children") else descendants
-    while child.poll() is None:
+    while (code := child.poll()) is None:
         if os.getppid() != settings["judge"]:
             return {"end": "orphaned"}
         tree = look(os.getpid())
@@ -82,7 +131,7 @@ def keep(settings: dict[str, Any]) -> dict[str, Any]:
         if sum(tree.values()) > settings["memory_bytes"]:
             return {"end": "memory", "bytes": sum(tree.values())}
         time.sleep(POLL_S)
-    return {"end": "exit", "code": child.returncode}
+    return {"end": "exit", "code": code}
 
 
 def _children(pid: int, thread: str) -> list[int]:
@@ -97,13 +146,18 @@ def _read(file: str) -> str:
         return opened.read()
 
 
-def main() -> None:
-    settings = json.loads(sys.argv[1])
+def watch(settings: dict[str, Any]) -> None:
+    """Starts what the settings name, and leaves nothing of it when that is over or this process is told to end.
+
+    `argv`, a command, or else `module` and `argument`, which a fork runs; `pass`, descriptors it inherits; `status`,
+    where one line of JSON says how it ended; `judge`, whose child this process is; `memory_bytes` and `processes`, its
+    limits.
+    """
     sandbox.adopt_orphans()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the judge's to handle
     try:
-        end = keep(settings)
+        end = keep(_started(settings), settings)
         kill_tree()
         with contextlib.suppress(OSError):
             os.write(settings["status"], json.dumps(end).encode() + b"\n")
@@ -111,5 +165,7 @@ def main() -> None:
         kill_tree()
 
 
-if __name__ == "__main__":
-    main()
+def _started(settings: dict[str, Any]) -> Child:
+    if settings["argv"]:
+        return subprocess.Popen(settings["argv"], pass_fds=settings["pass"])
+    return Fork(settings["module"], settings["argument"], settings["status"])

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import json
 import os
 import select
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -18,22 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from crucible import hardware
+from crucible.judge.keeper import FIRST as FIRST
+from crucible.judge.launcher import launcher, python
+from crucible.judge.log import Log
 
-SOURCE = Path(__file__).resolve().parents[2]
-"""The folder that holds the package."""
-_BOOT = (
-    "import gc, sys, types; sys.path += {packages!r}; front = types.ModuleType('crucible'); "
-    "front.__path__ = [{package!r}]; sys.modules['crucible'] = front; "
-    "gc.disable(); from crucible.judge.{module} import main; gc.freeze(); gc.enable(); main()"
-)
-"""The package without its front door: behind that stands what these processes have no use for (0.1 s). What an import
-makes is no garbage: to look for some among it takes 0.2 s of torch's 1.1."""
 _KEPT_ENVIRONMENT = {"PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CC", "CXX", "MAX_JOBS", "OMP_NUM_THREADS"} | {
     f"CUDA_{name}" for name in ("HOME", "PATH", "VISIBLE_DEVICES")
 }
 _KEPT_PREFIXES = ("NVIDIA_", "TORCH_CUDA_ARCH_LIST")
-LOG_BYTES = 32 << 10
-"""Kept of what a candidate prints: as much from the beginning as from the end."""
 
 
 @dataclass(frozen=True)
@@ -64,32 +53,6 @@ class Limits:
         return self.memory_bytes or hardware.memory_bytes() * 3 // 4
 
 
-class Log:
-    """Drains a pipe so that a chatty process never blocks, and keeps both ends of what was said."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._head, self._tail, self._dropped = b"", b"", 0
-        self._thread = threading.Thread(target=self._drain, args=(descriptor,), daemon=True)
-        self._thread.start()
-
-    @property
-    def text(self) -> str:
-        gap = f"\n... {self._dropped} bytes left out ...\n".encode() if self._dropped else b""
-        return (self._head + gap + self._tail).decode(errors="replace")
-
-    def finish(self) -> None:
-        self._thread.join(timeout=5)
-
-    def _drain(self, descriptor: int) -> None:
-        with os.fdopen(descriptor, "rb", buffering=0) as pipe:
-            while data := pipe.read(1 << 16):
-                room = LOG_BYTES - len(self._head)
-                self._head += data[:room]
-                self._tail += data[room:]
-                self._dropped += max(0, len(self._tail) - LOG_BYTES)
-                self._tail = self._tail[-LOG_BYTES:]
-
-
 class KeptProcess:
     """One of the judge's modules running under a keeper, which ends it with all that it started."""
 
@@ -104,33 +67,28 @@ class KeptProcess:
         limits: Limits,
         behind: Sequence[str] = (),
     ) -> None:
-        """Starts `crucible.judge.<module>.main()` with `argument`; `passed` are the descriptors it inherits, `behind` a
-        command that runs another."""
+        """Starts `crucible.judge.<module>.main()` with `argument`; `passed` are the descriptors it inherits, there with
+        the numbers from `FIRST` on; `behind` is a command that runs another, which is then Python's."""
         self._dead = threading.Event()
         status, theirs = os.pipe()
         log, output = os.pipe()
         settings = {
-            "argv": [*behind, *_python(module), argument],
-            "pass": passed,
-            "status": theirs,
-            "judge": os.getpid(),
+            "module": module,
+            "argument": argument,
+            "argv": [*behind, *python(module), argument] if behind else [],
             "memory_bytes": limits.memory,
             "processes": limits.processes,
+            "folder": str(folder),
+            "environment": environment,
         }
-        self._keeper = subprocess.Popen(
-            [*_python("keeper"), json.dumps(settings)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(*passed, theirs),
-            cwd=folder,
-            env=environment,
-            start_new_session=True,
-        )
-        os.close(theirs)
-        os.close(output)
         self._status = os.fdopen(status, "rb", buffering=0)
         self.log = Log(log)
+        try:
+            self._launcher = launcher(environment)
+            self._keeper = self._launcher.start(settings, (theirs, output, *passed))
+        finally:
+            os.close(theirs)
+            os.close(output)
 
     def end(self, within_s: float = 10.0) -> dict[str, Any]:
         """How it ended, once it has hung up: `{"end": "exit", "code": ...}`, `memory`, `processes`; nothing where that
@@ -152,19 +110,22 @@ class KeptProcess:
         if self._dead.is_set():
             return
         self._dead.set()
-        self._keeper.terminate()  # the keeper kills everything below it, orphans included
-        try:
-            self._keeper.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._keeper.pid, signal.SIGKILL)
-            self._keeper.wait()
+        self._launcher.end(self._keeper, at_once=False)  # it kills everything below it, orphans included
+        if not self._is_gone(10.0):
+            self._launcher.end(self._keeper, at_once=True)
+            self._is_gone(10.0)
         self.log.finish()
+
+    def _is_gone(self, within_s: float) -> bool:
+        """Whether the keeper, which alone can write to the status, is no more."""
+        poll = select.poll()
+        poll.register(self._status.fileno(), 0)  # asks for nothing but the end
+        return bool(poll.poll(within_s * 1e3))
 
     @property
     def last_words(self) -> str:
         """The last line that it printed."""
-        return (self.log.text.strip().splitlines() or ["it said nothing"])[-1]
+        return self.log.last_words
 
 
 def exit_in_words(code: int | None) -> str:
@@ -195,17 +156,3 @@ def private_environment(folder: Path, header: str) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         **({"CPATH": header} if header else {}),
     }
-
-
-def package_folders() -> list[str]:
-    """Where torch, Triton and what they need are installed, also when that is the user's own or named in PYTHONPATH."""
-    folders = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-    found = [importlib.util.find_spec(package) for package in ("torch", "triton")]
-    folders += [str(Path(spec.origin).parents[1]) for spec in found if spec is not None and spec.origin is not None]
-    return list(dict.fromkeys(folders))
-
-
-def _python(module: str) -> list[str]:
-    """Isolated from the current folder and from PYTHON* variables, so that no file beside a task is imported."""
-    code = _BOOT.format(package=str(SOURCE / "crucible"), packages=package_folders(), module=module)
-    return [sys.executable, "-I", "-c", code]

@@ -496,7 +496,3 @@ def _as_error(error: BaseException) -> dict[str, str]:
 def main() -> None:
     with contextlib.suppress(ChannelClosed):
         serve(Channel.from_descriptor(int(sys.argv[1])))
-
-
-if __name__ == "__main__":
-    main()

@@ -17,13 +17,12 @@ from crucible import hardware
 from crucible.errors import JudgeError, TaskError
 from crucible.judge import sandbox
 from crucible.judge.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, pair
-from crucible.judge.kept import SOURCE, KeptProcess, Limits, exit_in_words, package_folders, private_environment
+from crucible.judge.kept import FIRST, KeptProcess, Limits, exit_in_words, private_environment
+from crucible.judge.launcher import SOURCE, START_S, package_folders
 from crucible.judge.replies import is_reply
 from crucible.judge.verdict import Cheated, Crashed, Outcome, OutOfMemory, TimedOut
 
 _SYSTEM = ["/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/var/lib"]
-START_S = 120.0
-"""For Python and torch to come up, also on a crowded machine; no candidate has a part in it."""
 PIPE_BYTES = 1 << 20
 """What Linux gives an unprivileged pipe at most; the default is a sixteenth."""
 
@@ -53,8 +52,8 @@ class CandidateProcess:
             (folder / name).mkdir(parents=True)
         settings = {
             **settings,
-            "channel": theirs.fileno(),
-            "stream": stream,
+            "channel": FIRST,
+            "stream": FIRST + 1,
             "confine": sandbox.landlock_abi() > 0,
             "readable": [*_SYSTEM, *_python_folders(), *readable],
             "writable": [str(folder), "/dev", "/proc/self"],  # cuInit names its threads through /proc/self
@@ -153,7 +152,7 @@ class OracleProcess:
         self._limits = limits
         self._process = KeptProcess(
             "oracle",
-            str(theirs.fileno()),
+            str(FIRST),
             folder=work,
             passed=[theirs.fileno()],
             environment=dict(os.environ),

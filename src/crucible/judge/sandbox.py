@@ -39,8 +39,8 @@ def landlock_abi() -> int:
 def confine(readable: list[str], writable: list[str]) -> bool:
     """Confines this process for good; False when the kernel cannot. Raises OSError when it should have worked.
 
-    Landlock holds for the calling thread and what it starts, so there must be no other thread yet: call this
-    before torch or numpy is imported (OpenBLAS starts threads).
+    Landlock holds for the calling thread and what it starts, so there must be no other thread yet: call this before
+    torch or numpy is imported (OpenBLAS starts threads), or in a fork, which has one.
     """
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:

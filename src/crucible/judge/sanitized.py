@@ -34,7 +34,3 @@ def run(settings: dict[str, Any]) -> None:
         if case["backward"]:
             one.backward(case)
             results += [tensor.cpu() for tensor in one.gradients.values()]
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,92 @@
+"""Fork servers: what they fork starts as a process of its own, and neither outlives the judge nor takes it along."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import crucible
+from crucible.errors import JudgeError
+from crucible.judge.kept import KeptProcess, Limits, private_environment
+from crucible.judge.launcher import Launcher, launcher
+from test_keeper import alive, gone
+
+RUN = """
+import crucible, os, sys
+from crucible.judge import launcher
+from support import PLAIN, SMALL_TASK
+crucible.judge(SMALL_TASK, [PLAIN], device="cpu", baselines="none", limits=crucible.Limits(race_s=0.1))
+print(*(each._process.pid for each in launcher._launchers.values()))
+"""
+
+
+def pid_of(server: Launcher) -> int:
+    return server._process.pid
+
+
+@pytest.fixture
+def server() -> Iterator[Launcher]:
+    made = Launcher({})
+    yield made
+    made.close()
+
+
+def test_processes_that_start_alike_share_a_server(tmp_path: Path) -> None:
+    one = {"OMP_NUM_THREADS": "1", "HOME": "/a", "PATH": "/usr/bin", "TORCH_EXTENSIONS_DIR": "/a/x"}
+    other = {"OMP_NUM_THREADS": "1", "HOME": "/b", "PATH": "/bin", "TORCH_EXTENSIONS_DIR": "/b/x"}
+    assert launcher(one) is launcher(other)
+    assert launcher(one) is not launcher({**one, "OMP_NUM_THREADS": "2"})
+
+
+def test_the_next_process_has_a_new_server_where_one_is_gone(tmp_path: Path) -> None:
+    environment = {"OMP_NUM_THREADS": "3"}
+    first = launcher(environment)
+    os.kill(pid_of(first), signal.SIGKILL)
+    assert gone(pid_of(first))
+    first._process.wait()
+    second = launcher(environment)
+    assert second is not first and second.is_up
+
+
+def test_a_server_that_cannot_start_says_why(server: Launcher, tmp_path: Path) -> None:
+    os.kill(pid_of(server), signal.SIGKILL)
+    reading, writing = os.pipe()
+    with pytest.raises(JudgeError, match=r"a process of the judge's could not start"):
+        server.start({}, (writing, writing))
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_server_ends_with_all_that_it_forked_when_the_judge_hangs_up(server: Launcher, tmp_path: Path) -> None:
+    status, theirs = os.pipe()
+    settings = {"argv": [sys.executable, "-S", "-c", "import time; time.sleep(60)"], "folder": str(tmp_path),
+                "environment": {}, "memory_bytes": 1 << 30, "processes": 9}  # fmt: skip
+    keeper = server.start(settings, (theirs, theirs))
+    os.close(theirs)
+    assert alive(keeper)
+    server.close()
+    assert gone(keeper) and gone(pid_of(server))
+    assert os.read(status, 100) in (b"", b'{"end": "orphaned"}\n')
+    os.close(status)
+
+
+def test_an_exception_in_a_fork_is_its_end_and_is_told(tmp_path: Path) -> None:
+    environment = private_environment(tmp_path, "")
+    kept = KeptProcess("confined", "not JSON", folder=tmp_path, passed=[], environment=environment, limits=Limits())
+    assert kept.end() == {"end": "exit", "code": 1}
+    assert "JSONDecodeError" in kept.last_words
+
+
+def test_no_server_outlives_its_judge(crucible_home: Path) -> None:
+    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(crucible.__file__).parents[1])])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", RUN], env=environment, capture_output=True, text=True, check=True)
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) == 1  # the oracle's and the candidate's
+    assert gone(pids[0])
