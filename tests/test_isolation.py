@@ -36,6 +36,10 @@ CHECKS = {
         "assert sum(map(len, texts)) > 10 << 20; "
         "assert not any(re.search(b'hush-[0-9a-f]{20}', text) for text in texts), 'a secret is in memory'"
     ),
+    "commands_have_an_input": (
+        "import subprocess; done = subprocess.run(['cat'], capture_output=True, text=True); "
+        "assert (done.returncode, done.stdout, done.stderr) == (0, '', ''), done"
+    ),
     "one_judge": (
         "import gc; asked = [x for x in gc.get_objects() if type(x).__name__ == 'Channel' and x.sock.fileno() >= 0]; "
         "assert len(asked) == 1, asked"

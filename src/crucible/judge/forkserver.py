@@ -69,7 +69,7 @@ def _arranged(descriptors: list[int]) -> tuple[int, int]:
             with contextlib.suppress(OSError):  # the listing's own
                 os.close(int(name))
     os.close(0)
-    os.open(os.devnull, os.O_RDONLY)  # takes the lowest number that is free
+    os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)  # takes the lowest number that is free: 0
     for source, number in [(output, 1), (output, 2), *zip(passed, _numbers(descriptors), strict=True)]:
         os.dup2(source, number)
     for each in (output, *passed):
