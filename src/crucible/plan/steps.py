@@ -66,6 +66,12 @@ class Fused:
         return not self.covers
 
     @property
+    def keeps_apart(self) -> bool:
+        """Whether what is kept for backward is made by kernels of their own, so that calls without gradients do not
+        pay for it."""
+        return isinstance(self.compute, Convolution) and bool(self.saved)
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """The tensors it takes, each once, in the order of its operands."""
         return tuple(dict.fromkeys(self.operands[operand.name] for operand in self.all_operands))

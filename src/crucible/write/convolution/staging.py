@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from crucible.write.convolution.halo import THREADS, Halo, decoded
 from crucible.write.convolution.pieces import COPY_AHEAD, WORDS
 from crucible.write.convolution.scene import Scene
+from crucible.write.convolution.spreading import SpreadHalo
 from crucible.write.families.source import block, indented
 
 
@@ -64,7 +65,7 @@ class Staging:
         lines = ["__syncthreads();  // what was there before is done with"]
         if not tiling.is_resident:
             lines += self._weights(step)
-        return [*lines, "{", *indented(self._halo.fill(self._source, step)), "}", "__syncthreads();"]
+        return [*lines, "{", *indented(self._filled(step)), "}", "__syncthreads();"]
 
     # ahead
 
@@ -108,6 +109,14 @@ class Staging:
         copy = f"copy_ahead({into} + p, {begin} + p);" if ahead else f"{into}[p] = {begin}[p];"
         count = tiling.weight_words // 4
         return block(f"for (int p = threadIdx.x; p < {count}{guard}; p += {THREADS})", [copy])
+
+    def _filled(self, step: str) -> list[str]:
+        scene, conv = self.scene, self.scene.conv
+        if conv.spread is None:
+            return self._halo.fill(self._source, step)
+        choices = scene.word[conv.spread.choices] if conv.spread.choices else ""
+        halo = SpreadHalo(scene.tiling.of, conv.source, scene.tiling, WORDS[conv.math], conv.spread, choices)
+        return halo.fill(self._source, step)
 
     @property
     def _halo(self) -> Halo:

@@ -22,8 +22,10 @@ from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.fused import arithmetic
 from crucible.write.convolution.halo import DIMS, STEP_UNITS, THREADS, UNITS, Boxes, Halo, decoded
 from crucible.write.convolution.pieces import COPY_AHEAD, LOAD_MATRIX, LOAD_TURNED, WORDS, Words
+from crucible.write.convolution.spreading import SpreadHalo
 from crucible.write.convolution.tiling import LOAD_CLOCKS, WARPS, blocks_that_fit
 from crucible.write.convolution.upstream import Upstream
+from crucible.write.convolution.windows import Spread
 from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, converted, indented, unrolled
 from crucible.write.kernel import Buffer, Kernel, Lowered
 from crucible.write.program import Operand
@@ -122,12 +124,14 @@ class Division(Boxes):
 
 
 @lru_cache(maxsize=256)
-def divide(of: Correlation, unit: int, gpu: Gpu = H200) -> Division | None:
+def divide(of: Correlation, unit: int, gpu: Gpu = H200, *, spread: bool = False) -> Division | None:
     """The division of least estimated time on a GPU; None where none fits. Raises MisuseError for several phases: the
-    gradient of a transposed convolution's weight is that of `input_gradient`, with input and gradient exchanged."""
+    gradient of a transposed convolution's weight is that of `input_gradient`, with input and gradient exchanged.
+    What is `spread` when it is staged cannot be loaded ahead."""
     if math.prod(of.phases) != 1:
         raise MisuseError("a weight's gradient is taken of a correlation of one phase: exchange input and gradient")
-    return min(_divisions(of, unit, gpu), key=lambda each: each.total_clocks, default=None)
+    ways = (each for each in _divisions(of, unit, gpu) if not (spread and each.ahead))
+    return min(ways, key=lambda each: each.total_clocks, default=None)
 
 
 def best_divisions(of: Correlation, unit: int, count: int, gpu: Gpu = H200) -> list[Division]:
@@ -159,14 +163,16 @@ def lower_weight_gradient(
     grad: Operand,
     result: str,
     division: Division,
+    source_spread: Spread | None = None,
+    grad_spread: Spread | None = None,
     *,
     exact: bool = False,
     gpu: Gpu = H200,
 ) -> Lowered:
     """The kernels that write the gradient of the weight, of the source's dtype, to a tensor `result` laid out like it;
-    `grad` is laid over the correlation's `out_shape`. `exact` as in `Convolution`."""
+    `grad` is laid over the correlation's `out_shape`. `exact` and the spreads, of one of both, as in `Convolution`."""
     words = WORDS[arithmetic(source.dtype, exact=exact)]
-    body = _Body(name, of, source, grad, result, division, words, gpu)
+    body = _Body(name, of, source, grad, result, division, words, gpu, source_spread, grad_spread)
     return Lowered((body.kernel(), body.finish()), (body.partial,))
 
 
@@ -180,6 +186,8 @@ class _Body:
     division: Division
     words: Words
     gpu: Gpu
+    source_spread: Spread | None
+    grad_spread: Spread | None
 
     @property
     def half(self) -> bool:
@@ -195,6 +203,11 @@ class _Body:
         words = self.blocks_a_part * self.division.parts * self.division.part_words
         return Buffer(f"{self.result}_parts", "float32", words)
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The tensor that says which element has a window's gradient, if there is one."""
+        return tuple(each.choices for each in (self.source_spread, self.grad_spread) if each and each.choices)
+
     def kernel(self) -> Kernel:
         division, type_ = self.division, CUDA_TYPES[self.source.dtype]
         head = [
@@ -202,12 +215,15 @@ class _Body:
             f" {division.n_tiles * 8} channels over boxes of {'x'.join(map(str, division.box))} positions.",
             f"__global__ void __launch_bounds__({THREADS}, {division.blocks}) {self.name}(",
             f"        const {type_}* __restrict__ source, const {type_}* __restrict__ grad,",
+            *(["        const unsigned char* __restrict__ choices,"] * len(self.choices)),
             "        float* __restrict__ partial) {",
         ]
         text = "\n".join([*head, *indented(self._lines()), "}"])
         preamble = [*self.words.preamble, LOAD_MATRIX] + [LOAD_TURNED] * self.half + [COPY_AHEAD] * division.ahead
-        return Kernel(self.name, text, tuple(preamble), (self.source.name, self.grad.name), (self.partial.name,),
-                      (division.parts * self.blocks_a_part, 1, 1), THREADS, division.shared_bytes)  # fmt: skip
+        reads, grid = (self.source.name, self.grad.name, *self.choices), (division.parts * self.blocks_a_part, 1, 1)
+        return Kernel(
+            self.name, text, tuple(preamble), reads, (self.partial.name,), grid, THREADS, division.shared_bytes
+        )
 
     def _lines(self) -> list[str]:
         division, taps = self.division, self.of.products
@@ -255,9 +271,16 @@ class _Body:
     def _halo(self) -> Halo:
         return Halo(self.of, self.source, self.division, self.words.convert)
 
+    def _filled(self) -> list[str]:
+        if self.source_spread is None:
+            return self._halo.fill("source", "first_step")
+        halo = SpreadHalo(self.of, self.source, self.division, self.words, self.source_spread, "choices")
+        return ["{", *indented(halo.fill("source", "first_step")), "}"]
+
     @property
     def _upstream(self) -> Upstream:
-        return Upstream(self.of, self.grad, self.division, self.division.channels, self.division.pitch, self.words)
+        division = self.division
+        return Upstream(self.of, self.grad, division, division.channels, division.pitch, self.words, self.grad_spread)
 
     def _ask(self, item: str) -> list[str]:
         lines = [*self._place(item), *self._halo.ask("source", "first_step")]
@@ -268,7 +291,7 @@ class _Body:
         grads = f"unsigned* grads = halo + {self.division.halo_words};"
         if not self.division.ahead:
             lines = [*self._place("item"), "__syncthreads();  // the item before is done with"]
-            lines += [*self._halo.fill("source", "first_step"), grads, *self._upstream.fill()]
+            lines += [*self._filled(), grads, *self._upstream.fill()]
             return [*lines, "__syncthreads();"]
         lines = ["{  // what was coming is there", "    unsigned* const before = halo;"]
         lines += ["    halo = coming, coming = before;", "}", grads, "wait_for_copies();"]
