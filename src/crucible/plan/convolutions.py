@@ -167,7 +167,7 @@ def _chains(convolving: Convolving, value: Lazy) -> tuple[tuple[Expr, Windows | 
     value, before = with_own_names((value, before))
     expr, operands = _read(convolving, value)
     compared, more = _read(convolving, before)
-    return (expr, Windows(pool.kind, pool.sizes, compared, pool.divisor)), tuple(dict.fromkeys((*operands, *more)))
+    return (expr, Windows(pool.kind, pool.sizes, compared)), tuple(dict.fromkeys((*operands, *more)))
 
 
 def _read(convolving: Convolving, value: Lazy) -> tuple[Expr, tuple[Operand, ...]]:
@@ -194,8 +194,9 @@ def pooled(value: Lazy, kind: str, windows: Sequence[Window], divisor: int | Non
     laid = replace(product, strides=contiguous(shape))
     operands = tuple(laid if operand is product else operand for operand in before.operands)
     chain = replace(before, space=shape, dims=whole(shape), operands=operands, base=None)
-    pool = Windowed(kind, sizes, divisor or math.prod(sizes), chain)
-    return replace(chain, base=replace(of, pool=pool))
+    scale = math.prod(sizes) / divisor if divisor else 1
+    expr = chain.expr * scale if kind == "avg" and scale != 1 else chain.expr
+    return replace(chain, expr=expr, base=replace(of, pool=Windowed(kind, sizes, chain)))
 
 
 def _own(value: Lazy) -> Operand:

@@ -57,8 +57,6 @@ class Windowed:
     """`max` or `avg`."""
     sizes: Shape
     """Of its windows."""
-    divisor: int
-    """Of an average."""
     before: Lazy
     """The chain that it pools, over the pool's output: what each window has in common, and the product for which the
     convolution's name stands."""

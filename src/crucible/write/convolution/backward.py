@@ -241,7 +241,7 @@ def _of_windows(back: Program, conv: Convolution, pool: Windows) -> Program:
     for each in back.results:
         expr = substitute(each.expr, {LEAF: product})
         if each.name == f"grad_{PRODUCT}":
-            expr = expr * (1 / pool.divisor) if pool.kind == "avg" else expr
+            expr = expr * (1 / pool.elements) if pool.kind == "avg" else expr
             each = replace(each, dtype=conv.source.dtype)
         results.append(replace(each, expr=expr))
     return replace(back, operands=operands, results=tuple(results))

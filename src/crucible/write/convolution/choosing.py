@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,10 +31,6 @@ class Choosing:
     conv: Convolution
     pool: Windows
     preamble: list[str] = field(default_factory=list)
-
-    @cached_property
-    def elements(self) -> int:
-        return math.prod(self.pool.sizes)
 
     @cached_property
     def keeps(self) -> bool:
@@ -77,7 +72,7 @@ class Choosing:
         if together in (2, 4) and tiling.output_box[-1] % together == 0:
             outer = _sum(decoded("e", sizes[:-1]), strides, [1] * len(sizes)) if len(sizes) > 1 else "0"
             read = f"rows[e] = *reinterpret_cast<const Pack<float, {together}>*>(window + {outer});"
-            count = str(self.elements // sizes[-1])
+            count = str(self.pool.elements // sizes[-1])
             lines += [f"Pack<float, {together}> rows[{count}];", *unrolled("e", count, [read])]
 
             def element(e: str) -> str:
@@ -109,12 +104,11 @@ class Choosing:
         return found if found.inner is LEAF else None
 
     def _loop(self, lines: list[str], first: int = 0) -> list[str]:
-        return ["#pragma unroll", *block(f"for (int e = {first}; e < {self.elements}; ++e)", lines)]
+        return ["#pragma unroll", *block(f"for (int e = {first}; e < {self.pool.elements}; ++e)", lines)]
 
     def _mean(self, element: Callable[[str], str], product: str) -> list[str]:
-        divisor = self.pool.divisor
-        exact = divisor > 0 and divisor & (divisor - 1) == 0
-        mean = f"total * {literal(1 / divisor)}" if exact else f"total / {literal(divisor)}"
+        count = self.pool.elements
+        mean = f"total / {literal(count)}" if count & (count - 1) else f"total * {literal(1 / count)}"
         return ["float total = 0;", *self._loop([f"total += {element('e')};"]), f"{product} = {mean};"]
 
     def _end(self, element: Callable[[str], str], product: str, way: Sunk, names: Mapping[str, str]) -> list[str]:

@@ -6,6 +6,7 @@ product alone, so the whole computation is still a convolution with a chain, ove
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,8 +28,11 @@ class Windows:
     """Of a window, along each spatial dim."""
     before: Expr
     """What is compared to find a maximum: a chain of the product and of operands that a window's elements share."""
-    divisor: int
-    """Of an average."""
+
+    @property
+    def elements(self) -> int:
+        """Of a window."""
+        return math.prod(self.sizes)
 
     def outputs(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of what remains of one of [N, C, *spatial]."""
