@@ -26,7 +26,7 @@ from crucible.write.kernel import Buffer, Lowered
 from crucible.write.program import Operand, Program, Result, contiguous
 
 WANTED = ("x", "weight", "bias", "scale", "other")
-WAYS = 12
+WAYS = 40
 Pair = tuple[Callable[..., Expr], Callable[..., Expr]]
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-import torch
 from conv_harness import Built, Case, Tensors, build, forward, transposed
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -18,7 +17,8 @@ from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.tiling import Tiling, best
 
 pytestmark = pytest.mark.usefixtures("no_faults")
-COUNT = 12
+COUNT, APART = 3, 7
+"""Random ones, and how many of those that hypothesis draws, each like the one before, there are to one."""
 
 
 def case(of: Case, sizes: tuple[int, ...], chain: str = "bent", kind: str = "max", way: int = 0) -> PooledCase:
@@ -27,46 +27,36 @@ def case(of: Case, sizes: tuple[int, ...], chain: str = "bent", kind: str = "max
 
 def phases(name: str, **rest: object) -> Case:
     """A window is the phases of a position."""
-    return transposed(name, (2, 9, 2, 3, 5), 20, (3, 3, 3), stride=2, padding=1, output_padding=1, **rest)
+    return transposed(name, (2, 9, 3, 5), 20, (3, 3), stride=2, padding=1, output_padding=1, **rest)
 
 
-def way_that(pools_registers: bool, of: Case, sizes: tuple[int, ...], fits: Callable[[Tiling], bool]) -> int:
+def way_that(fits: Callable[[Tiling], bool], of: Case, sizes: tuple[int, ...]) -> int:
     ways = best(of.correlation, UNITS[of.dtype], WAYS, pool=sizes)
-    found = [i for i, each in enumerate(ways) if each.pools_registers == pools_registers and fits(each)]
-    return found[0]
+    return next(number for number, each in enumerate(ways) if fits(each))
 
 
-REGISTERS = phases("in_registers")
-TILE = phases("in_the_tile")
+SLICES, TILE = phases("in_slices_of_registers"), phases("in_the_tile")
 CASES = [
-    case(REGISTERS, (2, 2, 2), way=way_that(True, REGISTERS, (2, 2, 2), lambda t: t.m_tiles == 1)),
-    case(replace(REGISTERS, name="rows_of_warps"), (2, 2, 2),
-         way=way_that(True, REGISTERS, (2, 2, 2), lambda t: t.rows == 2)),
-    case(TILE, (2, 2, 2), way=way_that(False, TILE, (2, 2, 2), lambda t: True)),
-    case(phases("mean_of_phases"), (2, 2, 2), "scaled", "avg"),
-    case(phases("absolute"), (2, 2, 2), "folded"),
-    case(phases("halves", dtype="float16"), (2, 2, 2)),
-    case(phases("exact", exact=True), (2, 2, 2), "clamped"),
-    case(phases("several_positions"), (4, 2, 1), "clamped"),
-    case(transposed("odd_outputs", (2, 5, 4, 7), 16, (3, 3), stride=2, padding=1), (2, 2)),
+    case(transposed("in_registers", (2, 9, 2, 3, 5), 20, (3, 3, 3), stride=2, padding=1, output_padding=1), (2, 2, 2)),
+    case(SLICES, (2, 2), way=way_that(lambda t: t.pools_registers and t.m_tiles == 2, SLICES, (2, 2))),
+    case(TILE, (2, 2), way=way_that(lambda t: not t.pools_registers, TILE, (2, 2))),
+    case(phases("mean_of_phases", dtype="float16"), (2, 2), "scaled", "avg"),
+    case(transposed("odd_outputs", (2, 6, 4, 7), 16, (3, 3), stride=2, padding=1, groups=2), (2, 2), "folded"),
     case(transposed("across_phases", (1, 8, 5, 8), 12, (3, 3), stride=2, padding=1, output_padding=1), (3, 5)),
-    case(transposed("grouped_phases", (2, 6, 9), 10, (4,), stride=2, padding=1, groups=2), (2,)),
-    case(forward("plain_3d", (2, 8, 5, 7, 9), 24, (3, 3, 3), padding=1), (2, 2, 2)),
-    case(forward("plain_1d", (2, 8, 40), 16, (3,)), (4,), "none"),
+    case(forward("plain", (2, 8, 5, 7, 9), 24, (2, 3, 1), padding=1, exact=True), (2, 2, 2), "clamped"),
     case(forward("left_over", (1, 5, 11, 13), 20, (3, 3), padding=1), (2, 3), "folded"),
-    case(forward("strided", (2, 5, 13, 13), 17, (3, 2), stride=2, padding=1), (2, 2)),
     case(forward("grouped_mean", (2, 12, 8, 8), 18, (3, 3), groups=3, padding=1), (2, 2), "scaled", "avg"),
     case(forward("bfloats", (2, 7, 30), 12, (5,), padding=2, dtype="bfloat16"), (3,)),
-    case(forward("two_slices", (1, 8, 6, 8), 64, (3, 3), padding=1), (2, 2)),
-]  # fmt: skip
+]
 
 
 @st.composite
 def pooled_layers(draw: st.DrawFn) -> PooledCase:
     layer = draw(layers())
-    of = layer.case("random").correlation
-    sizes = tuple(draw(st.integers(1, min(n, {1: 8, 2: 4, 3: 3}[len(of.axes)]))) for n in of.out_shape[2:])
-    kind = draw(st.sampled_from(("max", "max", "avg")))
+    of, kind = layer.case("random").correlation, draw(st.sampled_from(("max", "max", "avg")))
+    some = {1: (1, 2, 3, 5, 8), 2: (1, 2, 3, 4), 3: (1, 2, 3)}[len(of.axes)]
+    some = some if kind == "max" else (1, 2, 4)  # of others the mean is rounded to TF32
+    sizes = tuple(draw(st.sampled_from([n for n in some if n <= most])) for most in of.out_shape[2:])
     chain = draw(st.sampled_from([*BEFORE] if kind == "max" else ["none", "scaled"]))
     return PooledCase(layer.case("random"), kind, sizes, chain, draw(st.integers(0, WAYS - 1)))
 
@@ -75,14 +65,14 @@ def drawn(count: int) -> list[PooledCase]:
     """The same each time."""
     found: list[PooledCase] = []
 
-    @settings(max_examples=count, derandomize=True, database=None, phases=[Phase.generate],
+    @settings(max_examples=count * APART, derandomize=True, database=None, phases=[Phase.generate],
               suppress_health_check=[*HealthCheck], deadline=None)  # fmt: skip
     @given(pooled_layers())
     def collect(each: PooledCase) -> None:
         found.append(replace(each, case=replace(each.case, name=f"random_{len(found)}")))
 
     collect()
-    return found
+    return found[::APART]
 
 
 RANDOM = drawn(COUNT)
@@ -106,12 +96,3 @@ def test_nan_and_infinity_come_out_where_they_do_in_pytorch(built: Built, name: 
         x[1 :: math.ceil(x.numel() / 2)] = math.inf
 
     assert is_right(built, next(case for case in CASES if case.name == name), change) == ""
-
-
-def test_the_tile_and_the_registers_are_both_pooled() -> None:
-    ways = {
-        best(case.case.correlation, UNITS[case.dtype], WAYS, pool=case.sizes)[case.way].pools_registers
-        for case in CASES
-        if case.name in ("in_registers", "in_the_tile")
-    }
-    assert ways == {True, False} and torch.tensor(COUNT) > 0

@@ -59,10 +59,10 @@ def is_feasible(value: Lazy, gpu: Gpu) -> bool:
     if not isinstance(value.base, Convolving):
         return True
     of, unit, pool = value.base.correlation, UNITS[value.base.source.dtype], value.base.pool
-    turned, spread = input_gradient(of), pool is not None
-    of_weight = of if math.prod(of.phases) == 1 else turned
-    ways = (tile(of, unit, gpu, pool.sizes if pool else ()), tile(turned, unit, gpu, spread=spread))
-    return all((*ways, divide(of_weight, unit, gpu, spread=spread)))
+    turned, sizes = input_gradient(of), pool.sizes if pool else ()
+    spread = (turned, sizes, ()) if math.prod(of.phases) > 1 else (of, (), sizes)
+    weight = divide(spread[0], unit, gpu, *spread[1:])
+    return all((tile(of, unit, gpu, sizes), tile(turned, unit, gpu, (), sizes), weight))
 
 
 def _rule(rank: int, *, is_transposed: bool) -> Callable[[Operation, Mapping[str, Any], Names], Lazy]:

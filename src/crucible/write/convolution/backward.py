@@ -220,7 +220,8 @@ class _Work:
         if math.prod(of.phases) > 1:
             of, source, grad = input_gradient(of), grad, source
             spreads = (self.spread, None)
-        division = divide(of, UNITS[conv.source.dtype], self.gpu, spread=self.spread is not None)
+        sizes = [each.sizes if each else () for each in spreads]
+        division = divide(of, UNITS[conv.source.dtype], self.gpu, *sizes)
         if division is None:
             raise MisuseError(f"{conv.name}: no division of its weight's gradient fits in shared memory")
         name = f"grad_{conv.weight.name}"

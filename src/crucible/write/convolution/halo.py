@@ -89,6 +89,15 @@ class Boxes:
         """Boxes of the whole batch."""
         return self.of.batch * math.prod(self.boxes)
 
+    def windows(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """Windows that lie in the halo at most, or partly, along each dim."""
+        return tuple((n + size - 2) // size + 1 for n, size in zip(self.halo, sizes, strict=True))
+
+    def spread_clocks(self, sizes: Sequence[int], steps: int) -> float:
+        """Estimate, without waiting for memory, of a multiprocessor's clocks for so many steps of channels that are
+        spread over windows: 14 instructions an element, 25 a window."""
+        return steps * STEP_UNITS * math.prod(self.windows(sizes)) * (25 + 14 * math.prod(sizes)) / 128
+
     def shift_words(self, shift: Sequence[int]) -> int:
         """How far a tap is from the first position of the halo that any tap reads."""
         *outer, last = (given - axis.shifts[0] for given, axis in zip(shift, self.of.axes, strict=True))

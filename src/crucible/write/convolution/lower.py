@@ -47,7 +47,7 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
 def tile_of(conv: Convolution, gpu: Gpu) -> Tiling | None:
     """How it is divided, where nobody says."""
     pool = conv.pool.sizes if conv.pool else ()
-    return tile(conv.correlation, UNITS[conv.source.dtype], gpu, pool, spread=conv.spread is not None)
+    return tile(conv.correlation, UNITS[conv.source.dtype], gpu, pool, conv.spread.sizes if conv.spread else ())
 
 
 def _check_shared_memory(scene: Scene) -> None:

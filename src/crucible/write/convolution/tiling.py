@@ -52,6 +52,8 @@ class Tiling(Boxes):
     """What is made, where `of` is it with its taps folded."""
     pool: tuple[int, ...] = ()
     """The windows of which one value is left, along each dim; none where all outputs are written."""
+    spread: tuple[int, ...] = ()
+    """The windows over whose elements inputs are spread when they are staged, along each dim."""
 
     @property
     def made(self) -> Correlation:
@@ -179,8 +181,12 @@ class Tiling(Boxes):
         tensor_cores = 1.6 * WARPS * max(products) * self.m_tiles * self.n_tiles
         reads = sum(s * 2 * self.n_tiles + p * 4 * self.m_tiles for s, p in zip(shifts, products, strict=True)) * warps
         multiplied = self.steps * max(tensor_cores, reads)
-        rounds = -(-self.steps // self.staged) * -(-math.prod(self.halo) // THREADS)
-        staged = self.steps * STEP_UNITS * math.prod(self.halo) / 32 * 14 / 4 + rounds * LOAD_CLOCKS
+        turns, threads = -(-self.steps // self.staged), math.prod(self.halo)
+        staged = self.steps * STEP_UNITS * math.prod(self.halo) / 32 * 14 / 4
+        if self.spread:
+            threads = math.prod(self.windows(self.spread)) * min(self.staged, self.steps) * STEP_UNITS
+            staged = self.spread_clocks(self.spread, self.steps)
+        staged += turns * -(-threads // THREADS) * LOAD_CLOCKS
         if not self.is_resident:
             staged += self.steps * self.step_weight_words / 32
         elements = math.prod(self.of.phases) * self.channels * math.prod(self.box)
@@ -205,6 +211,9 @@ class Tiling(Boxes):
         written = _sectors(self.made_box, self.made_shape[2:], item)
         written *= min(self.channels, self.made.out_channels)
         read = _sectors(self.halo, [axis.extent for axis in self.of.axes], item) * self.of.in_channels
+        if self.spread:  # and their choices
+            whole = [axis.extent // size for axis, size in zip(self.of.axes, self.spread, strict=True)]
+            read = sum(_sectors(self.windows(self.spread), whole, bytes_) for bytes_ in (item, 1)) * self.of.in_channels
         weights = 0 if self.is_resident else self.steps * self.step_weight_words / 8
         return (written + (read + weights) / 2) * 32 / BYTES_A_CLOCK
 
@@ -235,18 +244,25 @@ def blocks_that_fit(shared_bytes: int, sums: int, gpu: Gpu) -> int:
 
 @lru_cache(maxsize=256)
 def tile(
-    of: Correlation, unit: int, gpu: Gpu = H200, pool: tuple[int, ...] = (), *, spread: bool = False
+    of: Correlation, unit: int, gpu: Gpu = H200, pool: tuple[int, ...] = (), spread: tuple[int, ...] = ()
 ) -> Tiling | None:
     """The tiling of least estimated time on a GPU; None where there is none: too many taps, or a halo too large. Boxes
-    are made of whole windows of `pool`; what is `spread` when it is staged cannot be loaded ahead."""
-    ways = (each for each in _tilings(of, unit, gpu, pool) if not (spread and each.ahead))
-    return min(ways, key=lambda each: each.total_clocks, default=None)
+    are made of whole windows of `pool`; inputs that are `spread` over windows when they are staged are not loaded
+    ahead."""
+    return min(_tilings(of, unit, gpu, pool, spread), key=lambda each: each.total_clocks, default=None)
 
 
-def best(of: Correlation, unit: int, count: int, gpu: Gpu = H200, pool: tuple[int, ...] = ()) -> list[Tiling]:
+def best(
+    of: Correlation,
+    unit: int,
+    count: int,
+    gpu: Gpu = H200,
+    pool: tuple[int, ...] = (),
+    spread: tuple[int, ...] = (),
+) -> list[Tiling]:
     """So many tilings of least estimated time, no two alike but for their boxes."""
     found: dict[tuple[object, ...], Tiling] = {}
-    for each in sorted(_tilings(of, unit, gpu, pool), key=lambda each: each.total_clocks):
+    for each in sorted(_tilings(of, unit, gpu, pool, spread), key=lambda each: each.total_clocks):
         key = (
             each.channels,
             len(each.teams),
@@ -260,19 +276,19 @@ def best(of: Correlation, unit: int, count: int, gpu: Gpu = H200, pool: tuple[in
     return list(found.values())[:count]
 
 
-def _tilings(of: Correlation, unit: int, gpu: Gpu, pool: tuple[int, ...]) -> Iterator[Tiling]:
-    yield from _plain_tilings(of, unit, gpu, pool)
+def _tilings(of: Correlation, unit: int, gpu: Gpu, pool: tuple[int, ...], spread: tuple[int, ...]) -> Iterator[Tiling]:
+    for plain in _plain_tilings(of, unit, pool, spread):
+        yield from _fitting(plain, gpu)
     folds = None if pool else folded(of)
     if folds is not None and folds.out_channels <= MOST_CHANNELS and of.out_channels < 16:
         whole = folds.axes[-1].steps
-        for each in _plain_tilings(folds, unit, gpu, (), made_from=of):
-            if each.box[-1] == whole and each.channels >= folds.out_channels:
-                yield each
+        for plain in _plain_tilings(folds, unit, (), spread):
+            if plain.box[-1] == whole and plain.channels >= folds.out_channels:
+                yield from _fitting(replace(plain, made_from=of), gpu)
 
 
-def _plain_tilings(
-    of: Correlation, unit: int, gpu: Gpu, pool: tuple[int, ...], made_from: Correlation | None = None
-) -> Iterator[Tiling]:
+def _plain_tilings(of: Correlation, unit: int, pool: tuple[int, ...], spread: tuple[int, ...]) -> Iterator[Tiling]:
+    """With all steps staged, whether that fits or not."""
     if not 0 < len(of.products) <= MOST_PRODUCTS:
         return
     steps = -(-of.in_channels // (unit * STEP_UNITS))
@@ -282,14 +298,13 @@ def _plain_tilings(
         for box in dict.fromkeys(_of_windows(of, box, pool) for box in _boxes(of, positions)):
             for rows in (1, 2, 4):
                 if rows * len(teams) <= WARPS and channels % (16 * rows) == 0:
-                    wanted = Tiling(of, unit, steps, box, channels, teams, rows, made_from=made_from, pool=pool)
-                    yield from _fitting(wanted, gpu)
+                    yield Tiling(of, unit, steps, box, channels, teams, rows, pool=pool, spread=spread)
 
 
 def _fitting(wanted: Tiling, gpu: Gpu) -> Iterator[Tiling]:
     """With as many steps in shared memory as fit, of one block a multiprocessor and of two, with and without loading
     ahead."""
-    for ahead in (False, True) if wanted.unit == UNITS["float32"] else (False,):
+    for ahead in (False, True) if wanted.unit == UNITS["float32"] and not wanted.spread else (False,):
         most = 0
         for staged in sorted({wanted.steps, min(wanted.steps, 4), min(wanted.steps, 2), 1}, reverse=True):
             found = replace(wanted, staged=staged, ahead=ahead)

@@ -41,6 +41,8 @@ class Division(Boxes):
     """Whether the next box is loaded beside the multiplication (of float32 alone)."""
     blocks: int = 1
     """That share a multiprocessor."""
+    spread: tuple[int, ...] = ()
+    """The windows over whose elements the input is spread when it is staged, along each dim."""
 
     @property
     def depth(self) -> int:
@@ -114,8 +116,12 @@ class Division(Boxes):
         tensor_cores = 1.6 * WARPS * self.tiles_a_warp * self.m_tiles
         reads = WARPS * (4 * self.m_tiles + 2 * self.tiles_a_warp)
         multiplied = rounds * max(tensor_cores, reads)
-        loads = self.staged * STEP_UNITS * self.points * 14 + self.channels * math.prod(self.box) * 8 / (self.unit / 4)
-        staged = loads / 32 / 4 + LOAD_CLOCKS * -(-math.prod(self.halo) // THREADS)
+        threads, halo = math.prod(self.halo), self.staged * STEP_UNITS * self.points * 14 / 32 / 4
+        if self.spread:
+            threads = math.prod(self.windows(self.spread)) * self.staged * STEP_UNITS
+            halo = self.spread_clocks(self.spread, self.staged)
+        grads = self.channels * math.prod(self.box) * 8 / (self.unit / 4) / 32 / 4
+        staged = halo + grads + LOAD_CLOCKS * -(-threads // THREADS)
         together = multiplied + staged
         if self.ahead:
             together = max(multiplied, staged) + staged / 4  # which is left to do when they have come
@@ -124,33 +130,43 @@ class Division(Boxes):
 
 
 @lru_cache(maxsize=256)
-def divide(of: Correlation, unit: int, gpu: Gpu = H200, *, spread: bool = False) -> Division | None:
+def divide(
+    of: Correlation, unit: int, gpu: Gpu = H200, source: tuple[int, ...] = (), grad: tuple[int, ...] = ()
+) -> Division | None:
     """The division of least estimated time on a GPU; None where none fits. Raises MisuseError for several phases: the
     gradient of a transposed convolution's weight is that of `input_gradient`, with input and gradient exchanged.
-    What is `spread` when it is staged cannot be loaded ahead."""
+    Where `source` or `grad` is spread over windows of such sizes when it is staged, nothing is loaded ahead."""
     if math.prod(of.phases) != 1:
         raise MisuseError("a weight's gradient is taken of a correlation of one phase: exchange input and gradient")
-    ways = (each for each in _divisions(of, unit, gpu) if not (spread and each.ahead))
-    return min(ways, key=lambda each: each.total_clocks, default=None)
+    return min(_divisions(of, unit, gpu, source, grad), key=lambda each: each.total_clocks, default=None)
 
 
-def best_divisions(of: Correlation, unit: int, count: int, gpu: Gpu = H200) -> list[Division]:
+def best_divisions(
+    of: Correlation,
+    unit: int,
+    count: int,
+    gpu: Gpu = H200,
+    source: tuple[int, ...] = (),
+    grad: tuple[int, ...] = (),
+) -> list[Division]:
     """So many of least estimated time, no two alike but for their boxes."""
     found: dict[tuple[object, ...], Division] = {}
-    for each in sorted(_divisions(of, unit, gpu), key=lambda each: each.total_clocks):
+    for each in sorted(_divisions(of, unit, gpu, source, grad), key=lambda each: each.total_clocks):
         found.setdefault((each.channels, each.staged, each.blocks, each.ahead, math.prod(each.box) // 96), each)
     return list(found.values())[:count]
 
 
-def _divisions(of: Correlation, unit: int, gpu: Gpu) -> Iterator[Division]:
+def _divisions(
+    of: Correlation, unit: int, gpu: Gpu, source: tuple[int, ...], grad: tuple[int, ...]
+) -> Iterator[Division]:
     steps = -(-of.in_channels // (unit * STEP_UNITS))
     depth = unit * 2
     widths = sorted({min(-(-of.axes[-1].steps // depth) * depth, width) for width in (16, 32, 64, 128, 256)})
     outer = [sorted({min(axis.steps, n) for n in (1, 2, 4, 8)}) for axis in of.axes[:-1]]
     for channels, staged, *rest, width in itertools.product((16, 32, 64), (1, 2, 4, 8), *outer, widths):
         if staged <= steps and not (channels > 16 and channels >= 2 * of.out_channels):
-            for ahead in (False, True) if unit == UNITS["float32"] else (False,):
-                found = Division(of, unit, staged, (*rest, width), channels, ahead)
+            for ahead in (False, True) if unit == UNITS["float32"] and not (source or grad) else (False,):
+                found = Division(of, unit, staged, (*rest, width), channels, ahead, spread=source)
                 blocks = blocks_that_fit(found.shared_bytes, found.sums, gpu)
                 if blocks and math.prod(found.box) <= 512:
                     yield replace(found, blocks=blocks)
