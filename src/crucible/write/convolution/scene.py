@@ -22,7 +22,8 @@ LOCALS = WINDOW_LOCALS | frozenset(
         "memory packed weights halo tile lane warp row column team place part group first_channel item sums origin own"
         " b slice r channel c n at box_d box_h box_w d h w p u s j word inside from position product into totals step"
         " spot aligned left run v i k products coming coming_weights before weights_before next next_step"
-        " folded w_in dealt window rows choice choices half",
+        " folded w_in dealt window rows choice choices half"
+        " chosen value there begin first_d first_h first_w to_d to_h to_w",
     )
 )
 """Words of the kernel, which no tensor may be called there."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.halo import DIMS, STEP_UNITS, THREADS, Boxes, decoded, times
+from crucible.write.convolution.halo import DIMS, HELD, STEP_UNITS, THREADS, Boxes, decoded, times
 from crucible.write.convolution.pieces import Words
 from crucible.write.convolution.windows import Spread
-from crucible.write.families.source import block, unrolled
+from crucible.write.families.source import CUDA_TYPES, block, indented, unrolled
 from crucible.write.program import Operand, contiguous
 
 
@@ -65,22 +66,50 @@ class Spreading:
     outer: int
     """How many of each window there are: channels, or units of them."""
 
-    def fill(self, values: Sequence[str], stored: Sequence[str]) -> list[str]:
+    @property
+    def count(self) -> int:
+        """Of windows, each as often as there are."""
+        return math.prod(side.windows for side in self.sides) * self.outer
+
+    def rounds(self, held: int) -> int:
+        """In which a thread takes a window each, of at most `held` at once."""
+        return min(held, -(-self.count // THREADS))
+
+    def fill(self, held: int, values: Sequence[str], stored: Sequence[str]) -> list[str]:
+        """What `load` reads is stored at once."""
+        rounds, all_ = self.rounds(held), -(-self.count // THREADS)
+        if rounds == all_:
+            return [*self.load(held, values), *self.store(held, stored)]
+        lines = [*self.load(held, values, "begin"), *self.store(held, stored, "begin")]
+        return block(f"for (int begin = 0; begin < {all_}; begin += {rounds})", lines)
+
+    def load(self, held: int, values: Sequence[str], begin: str = "") -> list[str]:
         """`values` reads what lies `from` the tensor's first window, where `inside` says that it is there, of number
-        `u` of the outer ones; `stored` writes element `e` to `to_*`, its place in the region."""
-        counts = [side.windows for side in self.sides]
+        `u` of the outer ones, in round `r`."""
         first = [f"const int first_{side.name} = {side.first_window};  // of windows" for side in self.sides]
-        words = decoded("p", (self.outer, *counts))
-        lines, tests, terms = [f"const int u = {words[0]};"], [], []
+        tests = [f"p < {self.count}"] if self.count % (THREADS * self.rounds(held)) else []
+        tests += [f"static_cast<unsigned>({side.name}) < {side.outputs}" for side in self.sides]
+        terms = [times(side.name, side.stride) for side in self.sides]
+        lines = [*self._window(begin), f"const bool inside = {' && '.join(tests)};"]
+        lines += [f"const int from = {' + '.join(filter(None, terms)) or '0'};", *values]
+        return [*first, *unrolled("r", str(self.rounds(held)), lines)]
+
+    def store(self, held: int, stored: Sequence[str], begin: str = "") -> list[str]:
+        """`stored` writes element `e` of what was read in round `r` to `to_*`, its place in the region."""
+        first = [f"const int first_{side.name} = {side.first_window};" for side in self.sides]
+        guard = [f"if (p >= {self.count}) continue;"] if self.count % (THREADS * self.rounds(held)) else []
+        elements = unrolled("e", str(math.prod(self.spread.sizes)), self._element(stored))
+        lines = unrolled("r", str(self.rounds(held)), [*self._window(begin, guard), *elements])
+        return ["{", *indented([*first, *lines]), "}"]
+
+    def _window(self, begin: str, guard: Sequence[str] = ()) -> list[str]:
+        """Which one a thread takes."""
+        words = decoded("p", (self.outer, *(side.windows for side in self.sides)))
+        round_ = f"({begin} + r)" if begin else "r"
+        lines = [f"const int p = threadIdx.x + {round_} * {THREADS};", *guard, f"const int u = {words[0]};"]
         for side, word in zip(self.sides, words[1:], strict=True):
             lines.append(f"const int {side.name} = first_{side.name}{'' if word == '0' else f' + {word}'};")
-            tests.append(f"static_cast<unsigned>({side.name}) < {side.outputs}")
-            terms.append(times(side.name, side.stride))
-        lines.append(f"const bool inside = {' && '.join(tests)};")
-        lines += [f"const int from = {' + '.join(filter(None, terms)) or '0'};", *values]
-        lines += unrolled("e", str(math.prod(self.spread.sizes)), self._element(stored))
-        loop = f"for (int p = threadIdx.x; p < {math.prod(counts) * self.outer}; p += {THREADS})"
-        return [*first, *block(loop, lines)]
+        return lines
 
     def _element(self, stored: Sequence[str]) -> list[str]:
         lines, tests = [], []
@@ -107,19 +136,49 @@ class SpreadHalo:
     choices: str
     """What the tensor of choices is called in the kernel."""
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a thread can hold what it reads beside the multiplication before."""
+        return self._work.count <= THREADS * self._most
+
+    def held(self) -> list[str]:
+        """Declares what it holds."""
+        rounds, unit = self._work.rounds(self._most), self.tiling.unit
+        lines = [f"{CUDA_TYPES[self.source.dtype]} value[{rounds}][{unit}];  // of windows"]
+        if self.spread.choices:
+            lines.append(f"unsigned char choice[{rounds}][{unit}];  // the element that has it")
+        return lines
+
     def fill(self, word: str, step: str) -> list[str]:
         """As `Halo.fill`; a thread takes a window of a unit of channels."""
-        tiling, source, unit = self.tiling, self.source, self.tiling.unit
+        filled = self._work.fill(self._most, self._values(step), self._stored())
+        return [*self._origins(word, step), *self.held(), *filled]
+
+    def load(self, word: str, step: str) -> list[str]:
+        """The same into what is held; `store` must follow, by the same threads, at the same `box_*`."""
+        return [*self._origins(word, step), *self._work.load(self._most, self._values(step))]
+
+    def store(self) -> list[str]:
+        """What is held, to the halo."""
+        return self._work.store(self._most, self._stored())
+
+    @property
+    def _most(self) -> int:
+        return HELD // self.tiling.unit
+
+    @cached_property
+    def _work(self) -> Spreading:
+        return Spreading(self.spread, self._sides(), self.tiling.staged * STEP_UNITS)
+
+    def _origins(self, word: str, step: str) -> list[str]:
+        source = self.source
         base = f"n * {source.strides[0]}LL"
         if self.of.groups > 1:
             base += f" + group * {self.of.in_channels * source.strides[1]}LL"
         if step != "0":
-            base += f" + {step} * {unit * STEP_UNITS * source.strides[1]}LL"
+            base += f" + {step} * {self.tiling.unit * STEP_UNITS * source.strides[1]}LL"
         lines = [f"const auto* origin = {word} + {base};"]
-        if self.spread.choices:
-            lines.append(f"const auto* chosen = {self.choices} + {base};")
-        work = Spreading(self.spread, self._sides(), tiling.staged * STEP_UNITS)
-        return [*lines, *work.fill(self._values(step), self._stored(work))]
+        return lines + [f"const auto* chosen = {self.choices} + {base};"] * bool(self.spread.choices)
 
     def _sides(self) -> tuple[Side, ...]:
         tiling, names = self.tiling, DIMS[-len(self.of.axes) :]
@@ -141,17 +200,17 @@ class SpreadHalo:
             start = "" if step == "0" else f"{step} * {channels} + "
             test = f"inside && {start}u * {unit} + k < {self.of.in_channels}"
         at = f"from + (u * {unit} + k) * {stride}"
-        value = f"static_cast<unsigned>({self.words.convert}(origin[{at}]))"
-        inner = [f"const bool there = {test};", f"value[k] = there ? {value} : 0u;"]
-        lines = [f"unsigned value[{unit}];"]
+        zero = f"{CUDA_TYPES[self.source.dtype]}(0.0f)"
+        inner = [f"const bool there = {test};", f"value[r][k] = there ? origin[{at}] : {zero};"]
         if self.spread.choices:
-            lines.append(f"int choice[{unit}];  // the element that has it")
-            inner.append(f"choice[k] = there ? chosen[{at}] : 0;")
-        return [*lines, *unrolled("k", str(unit), inner)]
+            inner.append(f"choice[r][k] = there ? chosen[{at}] : 0;")
+        return unrolled("k", str(unit), inner)
 
-    def _stored(self, work: Spreading) -> list[str]:
+    def _stored(self) -> list[str]:
+        work = self._work
+
         def of(k: int) -> str:
-            return work.of_element(f"value[{k}]", f"choice[{k}]")
+            return work.of_element(f"static_cast<unsigned>({self.words.convert}(value[r][{k}]))", f"choice[r][{k}]")
 
         words = [of(k) for k in range(4)]
         if self.tiling.unit == 8:

@@ -181,12 +181,12 @@ class Tiling(Boxes):
         tensor_cores = 1.6 * WARPS * max(products) * self.m_tiles * self.n_tiles
         reads = sum(s * 2 * self.n_tiles + p * 4 * self.m_tiles for s, p in zip(shifts, products, strict=True)) * warps
         multiplied = self.steps * max(tensor_cores, reads)
-        turns, threads = -(-self.steps // self.staged), math.prod(self.halo)
+        rounds = -(-math.prod(self.halo) // THREADS)
         staged = self.steps * STEP_UNITS * math.prod(self.halo) / 32 * 14 / 4
         if self.spread:
-            threads = math.prod(self.windows(self.spread)) * min(self.staged, self.steps) * STEP_UNITS
+            rounds = max(self.spread_rounds(self.spread), 0 if self.is_resident else 1)  # weights wait as well
             staged = self.spread_clocks(self.spread, self.steps)
-        staged += turns * -(-threads // THREADS) * LOAD_CLOCKS
+        staged += -(-self.steps // self.staged) * rounds * LOAD_CLOCKS
         if not self.is_resident:
             staged += self.steps * self.step_weight_words / 32
         elements = math.prod(self.of.phases) * self.channels * math.prod(self.box)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.halo import DIMS, THREADS, Boxes, decoded, times
+from crucible.write.convolution.halo import DIMS, HELD, THREADS, Boxes, decoded, times
 from crucible.write.convolution.pieces import Words
 from crucible.write.convolution.spreading import Side, Spreading
 from crucible.write.convolution.windows import Spread
-from crucible.write.families.source import block, indented, unrolled
+from crucible.write.families.source import CUDA_TYPES, block, indented, unrolled
 from crucible.write.program import Operand, contiguous
 
 
@@ -67,18 +67,20 @@ class Upstream:
         start = f"group * {self.of.out_channels} + first_channel" if self.of.groups > 1 else "first_channel"
         at = f"n * {self.grad.strides[0]}LL + ({start} + u) * {self.grad.strides[1]}LL + from"
         guard = f" && first_channel + u < {self.of.out_channels}" if self.of.out_channels % self.channels else ""
-        word, type_ = ("0u", "unsigned") if not self._is_half else ("0", "unsigned short")
-        values = [f"const bool there = inside{guard};"]
-        values.append(f"const {type_} value = there ? {self.words.convert}(grad[{at}]) : {word};")
+        work = Spreading(spread, sides, self.channels)
+        held, type_ = work.rounds(HELD), CUDA_TYPES[self.grad.dtype]
+        lines = [f"{type_} value[{held}];  // of windows"]
+        values = [f"const bool there = inside{guard};", f"value[r] = there ? grad[{at}] : {type_}(0.0f);"]
         if spread.choices:
-            values.append(f"const int choice = there ? choices[{at}] : 0;  // the element that has it")
+            lines.append(f"unsigned char choice[{held}];  // the element that has it")
+            values.append(f"choice[r] = there ? choices[{at}] : 0;")
         terms = zip([f"to_{name}" for name in names], contiguous(boxes.box), strict=True)
         place = " + ".join(times(name, stride) for name, stride in terms)
         row = f"grads + u * {self.pitch}"
         row = f"reinterpret_cast<unsigned short*>({row})" if self._is_half else f"({row})"
-        work = Spreading(spread, sides, self.channels)
-        filled = work.fill(values, [f"{row}[{place}] = {work.of_element('value', 'choice')};"])
-        return ["{", *indented(filled), "}"]
+        kept = work.of_element(f"static_cast<unsigned>({self.words.convert}(value[r]))", "choice[r]")
+        kept = f"static_cast<unsigned short>({kept})" if self._is_half else kept
+        return ["{", *indented([*lines, *work.fill(HELD, values, [f"{row}[{place}] = {kept};"])]), "}"]
 
     @property
     def _is_half(self) -> bool:

@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
@@ -116,12 +116,12 @@ class Division(Boxes):
         tensor_cores = 1.6 * WARPS * self.tiles_a_warp * self.m_tiles
         reads = WARPS * (4 * self.m_tiles + 2 * self.tiles_a_warp)
         multiplied = rounds * max(tensor_cores, reads)
-        threads, halo = math.prod(self.halo), self.staged * STEP_UNITS * self.points * 14 / 32 / 4
+        rounds, halo = -(-math.prod(self.halo) // THREADS), self.staged * STEP_UNITS * self.points * 14 / 32 / 4
         if self.spread:
-            threads = math.prod(self.windows(self.spread)) * self.staged * STEP_UNITS
+            rounds = max(self.spread_rounds(self.spread), 1)  # gradients wait as well
             halo = self.spread_clocks(self.spread, self.staged)
         grads = self.channels * math.prod(self.box) * 8 / (self.unit / 4) / 32 / 4
-        staged = halo + grads + LOAD_CLOCKS * -(-threads // THREADS)
+        staged = halo + grads + LOAD_CLOCKS * rounds
         together = multiplied + staged
         if self.ahead:
             together = max(multiplied, staged) + staged / 4  # which is left to do when they have come
@@ -259,6 +259,8 @@ class _Body:
             f"float sums[{division.tiles_a_warp}][{division.m_tiles}][4] = {{}};",
         ]
         first = f"static_cast<int>(blockIdx.x) / {division.parts}"
+        if self._spread and self._spread.is_held:
+            lines += [*self._spread.held(), "{", *indented(self._loaded(first)), "}"]
         if division.ahead:
             lines += ["{", *indented(self._ask(first)), "}"]
         each = f"for (int item = {first}; item < {division.items}; item += {self.blocks_a_part})"
@@ -287,11 +289,15 @@ class _Body:
     def _halo(self) -> Halo:
         return Halo(self.of, self.source, self.division, self.words.convert)
 
-    def _filled(self) -> list[str]:
-        if self.source_spread is None:
-            return self._halo.fill("source", "first_step")
-        halo = SpreadHalo(self.of, self.source, self.division, self.words, self.source_spread, "choices")
-        return ["{", *indented(halo.fill("source", "first_step")), "}"]
+    @cached_property
+    def _spread(self) -> SpreadHalo | None:
+        """What fills the halo where the source is one of windows."""
+        spread = self.source_spread
+        return SpreadHalo(self.of, self.source, self.division, self.words, spread, "choices") if spread else None
+
+    def _loaded(self, item: str) -> list[str]:
+        assert self._spread is not None
+        return [*self._place(item), *self._spread.load("source", "first_step")]
 
     @property
     def _upstream(self) -> Upstream:
@@ -307,13 +313,23 @@ class _Body:
         grads = f"unsigned* grads = halo + {self.division.halo_words};"
         if not self.division.ahead:
             lines = [*self._place("item"), "__syncthreads();  // the item before is done with"]
-            lines += [*self._filled(), grads, *self._upstream.fill()]
-            return [*lines, "__syncthreads();"]
+            return [*lines, grads, *self._filled()]
         lines = ["{  // what was coming is there", "    unsigned* const before = halo;"]
         lines += ["    halo = coming, coming = before;", "}", grads, "wait_for_copies();"]
         lines += [*self._halo.settled(), *self._upstream.settled(), "__syncthreads();"]
         after = f"item + {self.blocks_a_part}"
         return [*lines, *block(f"if ({after} < {self.division.items})", self._ask(f"({after})"))]
+
+    def _filled(self) -> list[str]:
+        """Halo and gradients; what is spread was loaded before, if threads can hold it, and they load the next."""
+        spread, upstream = self._spread, self._upstream.fill()
+        if spread is None:
+            return [*self._halo.fill("source", "first_step"), *upstream, "__syncthreads();"]
+        if not spread.is_held:
+            return ["{", *indented(spread.fill("source", "first_step")), "}", *upstream, "__syncthreads();"]
+        after = f"item + {self.blocks_a_part}"
+        following = block(f"if ({after} < {self.division.items})", self._loaded(f"({after})"))
+        return [*upstream, *spread.store(), "__syncthreads();", *following]
 
     def _item(self) -> list[str]:
         division, lines = self.division, self._ready()
