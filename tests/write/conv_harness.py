@@ -202,7 +202,7 @@ class Built:
         """Runs a case; what it writes is full of 7 before."""
         lowered = self.lowered[case.name]
         known = {name: tensor.to(self.device) for name, tensor in known.items()}
-        known |= {b.name: self._full((b.elements,), b.dtype) for b in lowered.buffers}
+        known = {b.name: self._full((b.elements,), b.dtype) for b in lowered.buffers} | known
         if isinstance(case, WeightCase):
             known["result"] = torch.full_like(known["weight"], 7)
         elif isinstance(case, Case):

@@ -7,19 +7,22 @@ of ties.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from conv_harness import DTYPES, TWO, Built, Case, Tensors, channel_strides
 
 from crucible.write.convolution.backward import kept, lower_convolution_backward
+from crucible.write.convolution.correlation import input_gradient
 from crucible.write.convolution.fused import LEAF, Convolution
-from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.halo import UNITS, Boxes
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.tiling import best
-from crucible.write.convolution.windows import Windows
+from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
+from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.expression import Expr, parameter, tensor
 from crucible.write.families.lower import lower
 from crucible.write.kernel import Buffer, Lowered
@@ -27,7 +30,7 @@ from crucible.write.program import Operand, Program, Result, contiguous
 
 WANTED = ("x", "weight", "bias", "scale", "other")
 WAYS = 40
-Pair = tuple[Callable[..., Expr], Callable[..., Expr]]
+Way = TypeVar("Way", bound=Boxes)
 
 
 def _torch_bent(u: torch.Tensor, bias: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -156,3 +159,89 @@ def is_right(built: Built, case: PooledCase, change: Callable[[Tensors], None] =
             error = (value - right).abs().max().item()
             return f"{name}: error {error:.2g}, the largest value is {size:.2g}: {case}"
     return ""
+
+
+@dataclass(frozen=True)
+class SpreadCase:
+    """Gradients of a case's input and weight from those of its windows; whether threads hold what they spread."""
+
+    case: Case
+    sizes: tuple[int, ...]
+    is_held: bool
+
+    @property
+    def name(self) -> str:
+        return self.case.name
+
+    @property
+    def dtype(self) -> str:
+        return self.case.dtype
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        return Windows("max", self.sizes, LEAF).outputs(self.case.correlation.out_shape)
+
+    def _way(self, ways: Sequence[Way]) -> Way:
+        """One in which threads hold what they spread, or one in which they are furthest from that."""
+        pick = min if self.is_held else max
+        return pick(ways, key=lambda each: each.spread_rounds(self.sizes))
+
+    def lowered(self) -> Lowered:
+        of, dtype, spread = self.case.correlation, self.dtype, Spread(self.sizes, "choice")
+        x, weight, grad = (
+            Operand(name, dtype, contiguous(shape))
+            for name, shape in (("x", of.in_shape), ("weight", self.case.weight_shape), ("upstream", self.windows))
+        )
+        turned, unit = input_gradient(of), UNITS[dtype]
+        result = Result("grad_x", dtype, x.strides, LEAF)
+        conv = Convolution(f"{self.name}_input", turned, grad, weight, self.case.weight_shape, (), (result,),
+                           self.case.exact, spread=spread)  # fmt: skip
+        ways = best(turned, unit, 1000, TWO, (), self.sizes)
+        tiling = self._way(ways)
+        rest = {"exact": self.case.exact, "gpu": TWO}
+        if math.prod(of.phases) > 1:
+            divisions = best_divisions(turned, unit, 1000, TWO, source=self.sizes)
+            division = self._way(divisions)
+            of_weight = lower_weight_gradient(f"{self.name}_weight", turned, grad, x, "grad_weight", division, spread,
+                                              **rest)  # fmt: skip
+        else:
+            divisions = best_divisions(of, unit, 1000, TWO, grad=self.sizes)
+            division = max(divisions, key=lambda each: (math.prod(each.box) * each.channels) * (1 - 2 * self.is_held))
+            of_weight = lower_weight_gradient(f"{self.name}_weight", of, x, grad, "grad_weight", division, None,
+                                              spread, **rest)  # fmt: skip
+        both = [lower_convolution(conv, tiling, TWO), of_weight]
+        made = [Buffer("grad_x", dtype, math.prod(of.in_shape))]
+        made += [Buffer("grad_weight", dtype, math.prod(self.case.weight_shape))]
+        made.append(Buffer("choice", "uint8", 1))  # only its dtype counts here: it is given
+        return Lowered(tuple(k for each in both for k in each.kernels), (*made, *(b for e in both for b in e.buffers)))
+
+
+def is_spread_right(built: Built, case: SpreadCase) -> str:
+    """Runs a case beside PyTorch, which is given each element's gradient; words where it is wrong."""
+    generator, of = torch.Generator().manual_seed(0), case.case.correlation
+
+    def drawn(shape: tuple[int, ...], most: int) -> torch.Tensor:
+        return torch.randint(-most, most + 1, shape, generator=generator).to(DTYPES[case.dtype])
+
+    known = {"x": drawn(of.in_shape, 1), "weight": drawn(case.case.weight_shape, 1)}
+    known["upstream"] = drawn(case.windows, 2)
+    choice = torch.randint(0, math.prod(case.sizes), case.windows, generator=generator)
+    found = built(case, {**known, "choice": choice.to(torch.uint8)})
+    given = [known[name].double().requires_grad_() for name in ("x", "weight")]
+    product = case.case.torchs(*given)
+    right = torch.autograd.grad(product, given, _spread(known["upstream"].double(), choice, case.sizes, product.shape))
+    for name, each in zip(("grad_x", "grad_weight"), right, strict=True):
+        error = (found[name].double().reshape(each.shape) - each).abs().max().item()
+        if not error <= NEAR[case.dtype] * float(each.abs().max()):
+            return f"{name}: error {error:.2g}, the largest value is {each.abs().max():.2g}: {case}"
+    return ""
+
+
+def _spread(grad: torch.Tensor, choice: torch.Tensor, sizes: tuple[int, ...], shape: torch.Size) -> torch.Tensor:
+    """Each window's gradient at its chosen element; zeros elsewhere, and where no window is."""
+    place = torch.arange(math.prod(sizes)).reshape(sizes).repeat(grad.shape[2:])
+    for dim, size in enumerate(sizes):
+        grad, choice = (each.repeat_interleave(size, 2 + dim) for each in (grad, choice))
+    whole = torch.zeros(shape, dtype=grad.dtype)
+    whole[tuple(slice(n) for n in grad.shape)] = torch.where(choice == place, grad, 0)
+    return whole

@@ -10,7 +10,7 @@ import pytest
 from conv_harness import Built, Case, Tensors, build, forward, transposed
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from pooled_harness import BEFORE, WAYS, PooledCase, is_right
+from pooled_harness import BEFORE, WAYS, PooledCase, SpreadCase, is_right, is_spread_right
 from random_convolutions import layers
 
 from crucible.write.convolution.halo import UNITS
@@ -50,6 +50,14 @@ CASES = [
 ]
 
 
+SPREAD = [
+    SpreadCase(transposed("spread_1d", (1, 9, 200), 72, (3,), stride=2, padding=1, output_padding=1), (2,), False),
+    SpreadCase(transposed("spread_2d", (2, 9, 7, 9), 20, (3, 2), stride=2, padding=1), (2, 3), True),
+    SpreadCase(forward("spread_over_outputs", (1, 8, 607), 64, (3,), padding=1), (2,), False),
+    SpreadCase(forward("spread_halves", (2, 12, 7, 70), 20, (3, 3), dtype="float16"), (2, 3), True),
+]
+
+
 @st.composite
 def pooled_layers(draw: st.DrawFn) -> PooledCase:
     layer = draw(layers())
@@ -80,12 +88,17 @@ RANDOM = drawn(COUNT)
 
 @pytest.fixture(scope="module")
 def built() -> Built:
-    return build([*CASES, *RANDOM])
+    return build([*CASES, *RANDOM, *SPREAD])
 
 
 @pytest.mark.parametrize("case", [*CASES, *RANDOM], ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: PooledCase) -> None:
     assert is_right(built, case) == ""
+
+
+@pytest.mark.parametrize("case", SPREAD, ids=lambda case: case.name)
+def test_gradients_of_windows_are_those_of_their_elements(built: Built, case: SpreadCase) -> None:
+    assert is_spread_right(built, case) == ""
 
 
 @pytest.mark.parametrize("name", ["in_registers", "in_the_tile", "mean_of_phases", "left_over"])
