@@ -30,6 +30,7 @@ import torch.utils.cpp_extension
 from crucible import emulator, hardware
 from crucible.emission.file import cuda
 from crucible.emission.host import Host
+from crucible.gpus import H200
 from crucible.graph import TensorType
 from crucible.judge.clock import sampler
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
@@ -38,6 +39,7 @@ from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.tiling import best
 from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
+from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, Result, contiguous
 
@@ -61,6 +63,8 @@ class Layer:
     output_padding: int = 0
     groups: int = 1
     dtype: str = "float32"
+    pool: int = 0
+    """Of a maximum pool behind it, inside of its kernels: the size of its windows; 0 for none."""
 
     @property
     def rank(self) -> int:
@@ -83,15 +87,29 @@ class Layer:
             return transposed_convolution(self.shape, self.weight_shape, *each, ones, self.groups)
         return convolution(self.shape, self.weight_shape, each[0], each[1], ones, self.groups)
 
+    @property
+    def windows(self) -> tuple[int, ...]:
+        return (self.pool,) * self.rank if self.pool else ()
+
+    @property
+    def made_shape(self) -> tuple[int, ...]:
+        """Of the pool's value, if there is a pool."""
+        shape = self.correlation.out_shape
+        return (*shape[:2], *(n // (self.pool or 1) for n in shape[2:]))
+
     def call(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         function = getattr(torch.nn.functional, f"{self.kind}{self.rank}d")
         extra = (self.output_padding,) if self.is_transposed else ()
         return function(x, weight, None, self.stride, self.padding, *extra, groups=self.groups)
 
+    def pooled(self, product: torch.Tensor) -> torch.Tensor:
+        return getattr(torch.nn.functional, f"max_pool{self.rank}d")(product, self.pool) if self.pool else product
+
 
 LAYERS = [
     Layer("P90", "conv", (128, 8, 16, 64, 64), 64, 3),
     Layer("P74", "conv_transpose", (16, 16, 16, 32, 32), 32, 3, 2, 1, 1),
+    Layer("P74 pooled", "conv_transpose", (16, 16, 16, 32, 32), 32, 3, 2, 1, 1, pool=2),
     Layer("P38", "conv_transpose", (32, 32, 16, 32, 32), 64, 3, 2, 1, 1),
     *(
         Layer(f"2d {c} to {c}, k{k}", "conv", (32, c, 56, 56), c, k, 1, k // 2)
@@ -185,23 +203,33 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
     layer, of, unit = work.layer, work.layer.correlation, UNITS[work.layer.dtype]
     if work.direction == "weight gradient":
         of = input_gradient(of) if layer.is_transposed else of
-        source, grad = (Operand(name, layer.dtype, contiguous(shape)) for name, shape in
-                        (("source", of.in_shape), ("grad", of.out_shape)))  # fmt: skip
+        shapes = (layer.made_shape, of.out_shape) if layer.is_transposed else (of.in_shape, layer.made_shape)
+        source, grad = (
+            Operand(name, layer.dtype, contiguous(shape))
+            for name, shape in zip(("source", "grad"), shapes, strict=True)
+        )
+        spreads = (spread(layer), None) if layer.is_transposed else (None, spread(layer))
+        sizes = [each.sizes if each else () for each in spreads]
         return [
             (
                 f"{d.channels} x {d.n_tiles * 8} channels, box {d.box}, {d.blocks} blocks",
                 d.total_clocks,
-                lower_weight_gradient(f"wgrad_{number}_{i}", of, source, grad, f"out_{number}_{i}", d),
+                lower_weight_gradient(f"wgrad_{number}_{i}", of, source, grad, f"out_{number}_{i}", d, *spreads),
             )
-            for i, d in enumerate(best_divisions(of, unit, ways))
+            for i, d in enumerate(best_divisions(of, unit, ways, H200, *sizes))
         ]
-    of = input_gradient(of) if work.direction == "input gradient" else of
+    turned = work.direction == "input gradient"
+    of = input_gradient(of) if turned else of
+    read, made = (layer.made_shape, layer.shape) if turned else (layer.shape, layer.made_shape)
+    pool = Windows("max", layer.windows, LEAF) if layer.pool and not turned else None
+    given = ((), layer.windows) if turned else (layer.windows, ())
     found = []
-    for i, tiling in enumerate(best(of, unit, ways)):
+    for i, tiling in enumerate(best(of, unit, ways, H200, *given)):
         weight = Operand("grad", layer.dtype, contiguous(layer.weight_shape))
-        result = Result(f"out_{number}_{i}", layer.dtype, contiguous(of.out_shape), LEAF)
-        source = Operand("source", layer.dtype, contiguous(of.in_shape))
-        conv = Convolution(f"conv_{number}_{i}", of, source, weight, layer.weight_shape, (), (result,))
+        result = Result(f"out_{number}_{i}", layer.dtype, contiguous(made), LEAF)
+        source = Operand("source", layer.dtype, contiguous(read))
+        conv = Convolution(f"conv_{number}_{i}", of, source, weight, layer.weight_shape, (), (result,), pool=pool,
+                           spread=spread(layer) if turned else None)  # fmt: skip
         words = (
             f"{tiling.channels} channels, box {tiling.box}, {len(tiling.teams)} teams of"
             f" {tiling.rows} x {tiling.columns} warps, {tiling.staged} of {tiling.steps} steps, {tiling.blocks} blocks"
@@ -211,10 +239,15 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
     return found
 
 
+def spread(layer: Layer) -> Spread | None:
+    """How the gradient of what it makes is laid."""
+    return Spread(layer.windows, "choice") if layer.pool else None
+
+
 def hosts(work: Work, number: int, ways: int) -> list[Host]:
     """A function for each way: of what is read with a halo, and the other tensor."""
     layer, of = work.layer, work.layer.correlation
-    shapes = {"x": of.in_shape, "y": of.out_shape, "weight": layer.weight_shape}
+    shapes = {"x": of.in_shape, "y": layer.made_shape, "weight": layer.weight_shape}
     order = {
         "forward": ("x", "weight", "y"),
         "input gradient": ("y", "weight", "x"),
@@ -225,6 +258,8 @@ def hosts(work: Work, number: int, ways: int) -> list[Host]:
         first, second = second, first
     types = [TensorType(tuple(shapes[n]), contiguous(shapes[n]), layer.dtype) for n in (first, second, made)]
     given = {"source": types[0], "grad": types[1]}
+    if layer.pool and work.direction != "forward":
+        given["choice"] = TensorType(layer.made_shape, contiguous(layer.made_shape), "uint8")
     return [
         Host(f"run_{number}_{i}", given, {f"out_{number}_{i}": types[2]}, {}, {}, (each,))
         for i, (_, _, each) in enumerate(lowered(work, number, ways))
@@ -262,14 +297,16 @@ def measured(work: Work, number: int, module: Any, ways: int) -> dict[str, Any]:
     device = torch.device(hardware.find_device().kind)
     dtype = getattr(torch, layer.dtype)
     x, weight = (torch.randn(shape, device=device, dtype=dtype) for shape in (layer.shape, layer.weight_shape))
-    y = torch.randn(layer.correlation.out_shape, device=device, dtype=dtype)
-    theirs = torch_operation(layer, direction, x, weight, y)
+    y = torch.randn(layer.made_shape, device=device, dtype=dtype)
+    choice = torch.randint(0, math.prod(layer.windows), layer.made_shape, device=device, dtype=torch.uint8)
+    theirs = torch_operation(layer, direction, x, weight, spread_out(layer, y, choice) if layer.pool else y)
     torch.backends.cudnn.allow_tf32 = False
     right = theirs()
     torch.backends.cudnn.allow_tf32 = True
     given = {"forward": (x, weight), "input gradient": (y, weight), "weight gradient": (x, y)}[direction]
     if direction == "weight gradient" and layer.is_transposed:
         given = (y, x)
+    given = (*given, choice) if layer.pool and direction != "forward" else given
     found = []
     for i, (words, clocks, _) in enumerate(lowered(work, number, ways)):
         call = getattr(module, f"run_{number}_{i}")
@@ -285,11 +322,19 @@ def measured(work: Work, number: int, module: Any, ways: int) -> dict[str, Any]:
     return {"torch_ms": median(theirs, device), "flops": layer.correlation.flops, "ways": found}
 
 
+def spread_out(layer: Layer, y: torch.Tensor, choice: torch.Tensor) -> torch.Tensor:
+    """Each window's gradient at its chosen element, as the pool's backward leaves it."""
+    place = torch.arange(math.prod(layer.windows), device=y.device).reshape(layer.windows).repeat(y.shape[2:])
+    for dim, size in enumerate(layer.windows):
+        y, choice = (each.repeat_interleave(size, 2 + dim) for each in (y, choice))
+    return torch.where(choice == place, y, torch.zeros((), dtype=y.dtype, device=y.device))
+
+
 def torch_operation(
     layer: Layer, direction: str, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor
 ) -> Callable[[], torch.Tensor]:
     if direction == "forward":
-        return lambda: layer.call(x, weight)
+        return lambda: layer.pooled(layer.call(x, weight))
     mask = [direction == "input gradient", direction == "weight gradient", False]
     each = [[n] * layer.rank for n in (layer.stride, layer.padding, 1, layer.output_padding)]
     stride, padding, dilation, more = each

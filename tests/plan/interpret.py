@@ -13,11 +13,13 @@ from crucible.graph import Argument, Ref
 from crucible.plan.steps import Call, Fused, Plan
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.fused import PRODUCT, Convolution
+from crucible.write.convolution.windows import Windows
 from crucible.write.evaluate import evaluate, evaluate_program
 from crucible.write.pool import POOLED, Pool
 from crucible.write.program import Operand, Program
 
 Tensors = dict[str, torch.Tensor]
+Array = np.ndarray[Any, Any]
 
 
 def run(plan: Plan, tensors: Tensors) -> list[torch.Tensor]:
@@ -98,7 +100,7 @@ def _fused(step: Fused, known: Tensors) -> list[torch.Tensor]:
 
 
 def _convolution(step: Fused, conv: Convolution, known: Tensors) -> torch.Tensor:
-    def seen(operand: Operand) -> np.ndarray[Any, Any]:
+    def seen(operand: Operand) -> Array:
         storage = _storage(known[step.operands[operand.name]])
         strides = tuple(stride * storage.itemsize for stride in operand.strides)
         return np.lib.stride_tricks.as_strided(storage, conv.space(operand), strides)
@@ -106,10 +108,26 @@ def _convolution(step: Fused, conv: Convolution, known: Tensors) -> torch.Tensor
     x, weight = (torch.from_numpy(seen(each).copy()) for each in (conv.source, conv.weight))
     product = correlated(conv.correlation, x, weight).numpy()
     (result,) = conv.results
-    value = evaluate(result.expr, {PRODUCT: product, **{o.name: seen(o) for o in conv.operands}})
+    values = {o.name: seen(o) for o in conv.operands}
+    left = product if conv.pool is None else _left(conv.pool, product, values)
+    value = evaluate(result.expr, {PRODUCT: left, **values})
     made = torch.empty(step.type.elements, dtype=torch.float64)
-    made.as_strided(conv.correlation.out_shape, result.strides).copy_(torch.from_numpy(np.asarray(value)))
+    made.as_strided(conv.made_shape, result.strides).copy_(torch.from_numpy(np.asarray(value)))
     return made.as_strided(step.type.shape, step.type.strides)
+
+
+def _left(pool: Windows, product: Array, values: dict[str, Array]) -> Array:
+    """What a pool leaves of each window of a product."""
+    shape = pool.outputs(product.shape)
+    inside = product[tuple(slice(0, n * size) for n, size in zip(shape, (1, 1, *pool.sizes), strict=True))]
+    split = inside.reshape(*shape[:2], *itertools.chain(*zip(shape[2:], pool.sizes, strict=True)))
+    rank = len(pool.sizes)
+    order = [0, 1, *(2 + 2 * d for d in range(rank)), *(3 + 2 * d for d in range(rank))]
+    elements = split.transpose(order).reshape(*shape, -1)
+    if pool.kind == "avg":
+        return np.asarray(elements.mean(-1))
+    compared = evaluate(pool.before, {PRODUCT: elements, **{name: each[..., None] for name, each in values.items()}})
+    return np.take_along_axis(elements, np.asarray(compared).argmax(-1)[..., None], -1)[..., 0]
 
 
 def correlated(of: Correlation, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -149,14 +149,52 @@ def test_a_pool_takes_the_chain_before_it() -> None:
     assert len(kernels(plan)) == 1
 
 
-def test_a_convolution_takes_the_chain_before_a_pool() -> None:
+def pooled(pool: Callable[[torch.Tensor], torch.Tensor], chain: Callable[..., torch.Tensor]) -> list[str]:
     def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
-        y = F.leaky_relu(self.conv(x), 0.2) * self.multiplier
-        return F.max_pool3d(F.leaky_relu(y, 0.2), 2) + self.multiplier
+        return pool(chain(self.conv(x), self.multiplier)) + self.multiplier
 
     module = Module(forward, conv=nn.ConvTranspose3d(2, 4, 3, 2, 1, 1), multiplier=torch.randn(4, 1, 1, 1))
-    plan = check(module, torch.rand(2, 2, 2, 3, 4), gradients=False)
-    assert kernels(plan) == ["conv_transpose3d_leaky_relu_mul", "max_pool3d_add"]
+    return kernels(check(module, torch.rand(2, 2, 2, 3, 5), gradients=False))
+
+
+def test_a_convolution_takes_a_pool_with_its_chains() -> None:
+    def bent(x: torch.Tensor, multiplier: torch.Tensor) -> torch.Tensor:
+        return F.leaky_relu(F.leaky_relu(x, 0.2) * multiplier, 0.2)
+
+    def scaled(x: torch.Tensor, multiplier: torch.Tensor) -> torch.Tensor:
+        return x * multiplier - 1
+
+    one = "conv_transpose3d_leaky_relu_mul_max_pool3d_add"
+    assert pooled(lambda x: F.max_pool3d(x, 2), bent) == [one]
+    assert pooled(lambda x: F.max_pool3d(x, (1, 3, 4)), bent) == [one]  # a rest of each row is in no window
+    assert pooled(lambda x: F.avg_pool3d(x, 2), scaled) == ["conv_transpose3d_mul_sub_avg_pool3d_add"]
+    assert pooled(lambda x: F.avg_pool3d(x, 2, divisor_override=3), scaled) == [
+        "conv_transpose3d_mul_sub_avg_pool3d_add"
+    ]
+    two = ["conv_transpose3d_leaky_relu_mul", "max_pool3d_add"]
+    assert pooled(lambda x: F.max_pool3d(x, 2, 1), bent) == two
+    assert pooled(lambda x: F.max_pool3d(x, 2, padding=1), bent) == two
+    assert pooled(lambda x: F.max_pool3d(x, (3, 1, 1), ceil_mode=True), bent) == two
+    assert pooled(lambda x: F.max_pool3d(x, (4, 6, 5)), bent) == two  # of more elements than are written out
+    assert pooled(lambda x: F.avg_pool3d(x, 2), bent) == ["conv_transpose3d_leaky_relu_mul", "avg_pool3d_add"]
+
+
+def test_what_is_read_beside_its_pool_is_convolved_once() -> None:
+    def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x).relu()
+        return F.max_pool3d(y, 2).sum() + y.mean()
+
+    plan = check(Module(forward, conv=nn.Conv3d(2, 4, 3)), torch.rand(2, 2, 6, 6, 6), gradients=False)
+    assert sum(isinstance(step, Fused) and isinstance(step.compute, Convolution) for step in plan.steps) == 1
+    assert "max_pool3d" in kernels(plan)
+
+
+def test_a_pool_inside_of_a_convolution_reads_what_its_windows_share() -> None:
+    def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
+        return F.max_pool3d(self.conv(x) + self.other, 2)
+
+    module = Module(forward, conv=nn.Conv3d(2, 4, 3), other=torch.randn(1, 4, 1, 1, 4))
+    assert kernels(check(module, torch.rand(2, 2, 6, 6, 6), gradients=False)) == ["conv3d_add", "max_pool3d"]
 
 
 NORMS: dict[str, tuple[Callable[..., torch.Tensor], dict[str, object], tuple[int, ...]]] = {

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -24,8 +24,20 @@ from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, Result, contiguous
 
 Tensors = dict[str, torch.Tensor]
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int32": torch.int32}
-POINTERS = {"float32": "float", "float16": "__half", "bfloat16": "__nv_bfloat16", "int32": "int"}
+DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int32": torch.int32,
+    "uint8": torch.uint8,
+}
+POINTERS = {
+    "float32": "float",
+    "float16": "__half",
+    "bfloat16": "__nv_bfloat16",
+    "int32": "int",
+    "uint8": "unsigned char",
+}
 TWO = replace(known_gpu("h200"), sms=2)
 """So that blocks take several items each."""
 DECLARED = "void run(int64_t number, std::vector<torch::Tensor> t);"
@@ -125,6 +137,10 @@ class WeightCase:
         return f"{self.case.name}_weight{self.way or ''}"
 
     @property
+    def dtype(self) -> str:
+        return self.case.dtype
+
+    @property
     def correlation(self) -> Correlation:
         of = self.case.correlation
         return input_gradient(of) if self.is_turned else of
@@ -140,6 +156,18 @@ class WeightCase:
         source = Operand("source", dtype, contiguous(of.in_shape))
         grad = Operand("grad", dtype, contiguous(of.out_shape))
         return lower_weight_gradient(self.name, of, source, grad, "result", division, exact=self.case.exact, gpu=TWO)
+
+
+class Buildable(Protocol):
+    """What has kernels over tensors of known names; the results of all but the cases above are among its buffers."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    def lowered(self) -> Lowered: ...
 
 
 def source(lowered: Sequence[Lowered], types: Sequence[dict[str, str]]) -> str:
@@ -170,14 +198,14 @@ class Built:
     first: dict[str, int]
     device: str
 
-    def __call__(self, case: Case | WeightCase, known: Tensors) -> Tensors:
+    def __call__(self, case: Buildable, known: Tensors) -> Tensors:
         """Runs a case; what it writes is full of 7 before."""
         lowered = self.lowered[case.name]
         known = {name: tensor.to(self.device) for name, tensor in known.items()}
-        known |= {b.name: self._full((b.elements,), b.dtype) for b in lowered.buffers}
+        known = {b.name: self._full((b.elements,), b.dtype) for b in lowered.buffers} | known
         if isinstance(case, WeightCase):
             known["result"] = torch.full_like(known["weight"], 7)
-        else:
+        elif isinstance(case, Case):
             known["out"] = self._full(case.correlation.out_shape, case.dtype)
         for number, kernel in enumerate(lowered.kernels, self.first[case.name]):
             self.run(number, [known[name] for name in (*kernel.reads, *kernel.writes)])
@@ -187,16 +215,12 @@ class Built:
         return torch.full(shape, 7, dtype=DTYPES[dtype], device=self.device)
 
 
-def build(cases: Sequence[Case | WeightCase], load: Callable[..., Any] = emulator.load_inline,
+def build(cases: Sequence[Buildable], load: Callable[..., Any] = emulator.load_inline,
           device: str = "cpu") -> Built:  # fmt: skip
     """Kernels of all cases in one extension, which `load` loads as `load_inline` does."""
     lowered = {case.name: case.lowered() for case in cases}
-    names = ("x", "weight", "out", "bias", "other", "source", "grad", "result")
-    types = [
-        dict.fromkeys(names, case.case.dtype if isinstance(case, WeightCase) else case.dtype)
-        | {b.name: b.dtype for b in lowered[case.name].buffers}
-        for case in cases
-    ]
+    names = ("x", "weight", "out", "bias", "other", "source", "grad", "result", "scale", "upstream")
+    types = [dict.fromkeys(names, case.dtype) | {b.name: b.dtype for b in lowered[case.name].buffers} for case in cases]
     text = source(list(lowered.values()), types)
     name = f"convolutions_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     extension = load(name, DECLARED, text, ["run"])

@@ -29,6 +29,11 @@ def _fits(given, shape, dtype):
         raise RuntimeError("this module was written for fixed dtypes: call it outside of torch.autocast")
     return given.shape == shape and given.dtype == dtype
 '''
+_LEARNS = '''\
+def _takes_gradient(*given):
+    """Whether forward is to keep what backward will need."""
+    return torch.is_grad_enabled() and any(each.requires_grad for each in given)
+'''
 
 
 def emit(
@@ -47,6 +52,7 @@ def emit(
         definitions_without_imports(source),
         *_kernels(operators, name),
         _CHECK,
+        _LEARNS if any(op.keeping for op in operators) else "",
         _class(plan, in_both_modes=in_both_modes) if source else _function(plan),
     ]
     head, *code = (part.rstrip("\n") + "\n" for part in parts if part)

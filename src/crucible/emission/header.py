@@ -45,6 +45,8 @@ def _of_kernel(step: Fused, op: Operator, plan: Plan) -> list[str]:
         kept = [name for name in op.backward.takes if name != f"grad_{step.result}"]
         again = "the chain is" if any(name in step.reads for name in kept) else "nothing is"
         lines += _item(f"backward keeps {', '.join(kept) or 'nothing'}; {again} computed again", indent="    ")
+    if step.keeps_apart:
+        lines += _item(f"forward writes {_size(step.saved_bytes)} more where gradients are taken", indent="    ")
     return lines
 
 

@@ -10,7 +10,7 @@ from crucible.gpus import Gpu
 from crucible.graph import TensorType
 from crucible.plan.steps import Fused
 from crucible.write.adjoint import adjoint
-from crucible.write.convolution.backward import lower_convolution_backward
+from crucible.write.convolution.backward import kept, lower_convolution_backward
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.families.lower import lower
@@ -32,13 +32,19 @@ class Backward:
     """Tensors that one stage writes for a later one."""
 
 
-def lowered_forward(step: Fused, gpu: Gpu) -> tuple[Lowered, ...]:
+def lowered_forward(step: Fused, gpu: Gpu, *, keeping: bool = False) -> tuple[Lowered, ...]:
+    """The kernels of a step; where it keeps apart what backward needs, with that only if `keeping`."""
     if isinstance(step.compute, Program):
         return (lower(step.compute, gpu.sms),)
     if isinstance(step.compute, Convolution):
-        return (lower_convolution(step.compute, gpu=gpu),)
+        return (lower_convolution(_keeping(step, step.compute) if keeping else step.compute, gpu=gpu),)
     before = (lower(step.statistics, gpu.sms),) if step.statistics else ()
     return (*before, lower_pool(step.compute, save=tuple(step.saved)))
+
+
+def _keeping(step: Fused, conv: Convolution) -> Convolution:
+    further = kept(conv, step.wanted, f"grad_{step.result}")
+    return replace(conv, name=f"{conv.name}_keeping", results=(*conv.results, *further))
 
 
 def lowered_backward(step: Fused, gpu: Gpu) -> Backward:

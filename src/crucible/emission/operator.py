@@ -18,12 +18,20 @@ class Operator:
 
     step: Fused
     forward: Host
+    keeping: Host | None
+    """Forward where a gradient will be taken, if that makes tensors more."""
     backward: Host | None
     """None where nothing takes a gradient, or all gradients are 0."""
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        return (self.forward,) if self.backward is None else (self.forward, self.backward)
+        return tuple(host for host in (self.forward, self.keeping, self.backward) if host is not None)
+
+    @property
+    def learning(self) -> tuple[Host, str]:
+        """The function that gradients are taken of, and the operator's name."""
+        name = self.step.name
+        return (self.forward, name) if self.keeping is None else (self.keeping, f"{name}_keeping")
 
 
 def operator(step: Fused, types: Mapping[str, TensorType], gpu: Gpu) -> Operator:
@@ -31,8 +39,14 @@ def operator(step: Fused, types: Mapping[str, TensorType], gpu: Gpu) -> Operator
     takes = {name: types[name] for name in step.reads}
     buffers = {name: types[buffer] for name, buffer in step.updates.items()}
     makes = {step.result: step.type, **step.saved, **buffers}
-    forward = Host(f"run_{step.name}", takes, makes, {}, dict(step.operands), lowered_forward(step, gpu))
-    return Operator(step, forward, _backward(step, takes, gpu) if step.wanted and not step.is_copy else None)
+    held = dict(step.operands)
+    keeping = None
+    if step.keeps_apart:
+        keeping = Host(f"run_{step.name}_keeping", takes, makes, {}, held, lowered_forward(step, gpu, keeping=True))
+        makes = {step.result: step.type}
+    forward = Host(f"run_{step.name}", takes, makes, {}, held, lowered_forward(step, gpu))
+    backward = _backward(step, takes, gpu) if step.wanted and not step.is_copy else None
+    return Operator(step, forward, keeping, backward)
 
 
 def _backward(step: Fused, takes: Mapping[str, TensorType], gpu: Gpu) -> Host | None:
@@ -50,6 +64,7 @@ def _backward(step: Fused, takes: Mapping[str, TensorType], gpu: Gpu) -> Host | 
 def registration(op: Operator) -> list[str]:
     """Python: the operator's schema, its implementation, its shapes, its gradient."""
     lines = _defined(op.forward, op.step.name)
+    lines += _defined(*op.learning) if op.keeping else []
     if op.step.wanted and op.step.is_copy:
         return [*lines, *_passed_on(op.step)]
     if not op.step.wanted:
@@ -106,7 +121,7 @@ def _passed_on(step: Fused) -> list[str]:
 
 
 def _autograd(op: Operator) -> list[str]:
-    step, made = op.step, list(op.backward.makes) if op.backward else []
+    step, made, (_, name) = op.step, list(op.backward.makes) if op.backward else [], op.learning
     kept = [name for name in op.backward.takes if name != f"grad_{step.result}"] if op.backward else []
     inputs = [name for name in kept if name in step.reads]
     saved = [name for name in kept if name in step.saved]
@@ -134,7 +149,7 @@ def _autograd(op: Operator) -> list[str]:
         "",
         "",
         "torch.library.register_autograd(",
-        f'    f"{{library.ns}}::{step.name}",',
+        f'    f"{{library.ns}}::{name}",',
         f"    {step.name}_gradients,",
         f"    setup_context={step.name}_keeps,",
         "    lib=library,",

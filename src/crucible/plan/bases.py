@@ -38,6 +38,6 @@ def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
 
 def _output_shape(base: Pooling | Convolving) -> tuple[int, ...]:
     if isinstance(base, Convolving):
-        return base.correlation.out_shape
+        return base.shape
     outer = base.before.shape[: -len(base.windows)]
     return (*outer, *(window.outputs for window in base.windows))

@@ -9,8 +9,8 @@ from typing import Any
 
 from crucible.gpus import Gpu
 from crucible.graph import Operation
-from crucible.plan.join import combined, plain
-from crucible.plan.lazy import CannotJoin, Convolving, Lazy, NotCovered, reshaped, whole
+from crucible.plan.join import combined, plain, with_own_names
+from crucible.plan.lazy import CannotJoin, Convolving, Lazy, NotCovered, Windowed, reshaped, whole
 from crucible.plan.reductions import Names
 from crucible.plan.settle import Settled, read
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
@@ -18,7 +18,11 @@ from crucible.write.convolution.fused import DTYPES, LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.tiling import tile
 from crucible.write.convolution.weight_gradient import divide
-from crucible.write.expression import tensor
+from crucible.write.convolution.windows import MOST as MOST_OF_WINDOW
+from crucible.write.convolution.windows import Windows
+from crucible.write.expression import Expr, inputs, tensor
+from crucible.write.gradient import derivative
+from crucible.write.pool import Window
 from crucible.write.program import Operand, Result, contiguous
 
 MOST = 64
@@ -54,10 +58,11 @@ def is_feasible(value: Lazy, gpu: Gpu) -> bool:
     of its gradients that fit in shared memory."""
     if not isinstance(value.base, Convolving):
         return True
-    of, unit = value.base.correlation, UNITS[value.base.source.dtype]
-    turned = input_gradient(of)
-    of_weight = of if math.prod(of.phases) == 1 else turned
-    return all((tile(of, unit, gpu), tile(turned, unit, gpu), divide(of_weight, unit, gpu)))
+    of, unit, pool = value.base.correlation, UNITS[value.base.source.dtype], value.base.pool
+    turned, sizes = input_gradient(of), pool.sizes if pool else ()
+    spread = (turned, sizes, ()) if math.prod(of.phases) > 1 else (of, (), sizes)
+    weight = divide(spread[0], unit, gpu, *spread[1:])
+    return all((tile(of, unit, gpu, sizes), tile(turned, unit, gpu, (), sizes), weight))
 
 
 def _rule(rank: int, *, is_transposed: bool) -> Callable[[Operation, Mapping[str, Any], Names], Lazy]:
@@ -113,16 +118,16 @@ def _biased(product: Lazy, bias: Lazy | None) -> Lazy:
 
 def exact(value: Lazy) -> Lazy:
     """The value with no operand of its convolution rounded to TF32."""
-    if isinstance(value.base, Convolving):
+    if isinstance(value.base, Convolving) and not value.base.exact:
         return replace(value, base=replace(value.base, exact=True))
     return value
 
 
 def over(value: Lazy) -> Lazy | None:
-    """The value over a space that is its convolution's output, also where its dims are seen merged; None where it is
-    not laid over that."""
+    """The value over a space that is its convolution's output, or that of the pool in it, also where its dims are seen
+    merged; None where it is not laid over that."""
     assert isinstance(value.base, Convolving)
-    shape = value.base.correlation.out_shape
+    shape = value.base.shape
     dims = [d for group in value.dims for d in group if value.space[d] != 1]
     if [value.space[d] for d in dims] != [n for n in shape if n != 1] or value.reductions:
         return None
@@ -137,18 +142,61 @@ def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     where its dims are seen merged."""
     convolving, after = value.base, over(value)
     assert isinstance(convolving, Convolving) and after is not None
-    of = convolving.correlation
-    if value.shape != of.out_shape:
+    of, shape = convolving.correlation, convolving.shape
+    if value.shape != shape:
         strides = contiguous(value.shape)
-    laid = tuple(strides) if value.shape == of.out_shape else contiguous(of.out_shape)
-    expr, rest = read(after, {o.leaf: LEAF for o in after.operands if o.name == convolving.name})
+    laid = tuple(strides) if value.shape == shape else contiguous(shape)
+    (expr, pool), rest = _chains(convolving, after)
     source, weight = (_own(each) for each in (convolving.source, convolving.weight))
     weight = Operand(weight.name, weight.dtype, contiguous(convolving.weight.shape))
     result = Result(name, value.dtype, laid, expr)
     tensors = {**convolving.source.tensors, **convolving.weight.tensors}
     tensors |= {operand.name: after.tensors[operand.name] for operand in rest}
-    made = Convolution(name, of, source, weight, convolving.weight.shape, rest, (result,), convolving.exact)
+    made = Convolution(name, of, source, weight, convolving.weight.shape, rest, (result,), convolving.exact, pool)
     return Settled(made, tensors, value.shape, tuple(strides))
+
+
+def _chains(convolving: Convolving, value: Lazy) -> tuple[tuple[Expr, Windows | None], tuple[Operand, ...]]:
+    """The chain behind the product and the pool in front of it, and what they read."""
+    pool = convolving.pool
+    if pool is None:
+        expr, operands = _read(convolving, value)
+        return (expr, None), operands
+    before = over(replace(pool.before, base=convolving))
+    assert before is not None
+    value, before = with_own_names((value, before))
+    expr, operands = _read(convolving, value)
+    compared, more = _read(convolving, before)
+    return (expr, Windows(pool.kind, pool.sizes, compared)), tuple(dict.fromkeys((*operands, *more)))
+
+
+def _read(convolving: Convolving, value: Lazy) -> tuple[Expr, tuple[Operand, ...]]:
+    return read(value, {o.leaf: LEAF for o in value.operands if o.name == convolving.name})
+
+
+def pooled(value: Lazy, kind: str, windows: Sequence[Window], divisor: int | None) -> Lazy | None:
+    """The value of a pool over a convolution with its chain, as a convolution that pools. None where kernels do not:
+    for windows that overlap, that are padded or large, for chains that read more of a window than its products, and
+    for averages of chains that bend."""
+    assert isinstance(value.base, Convolving)
+    of, before, sizes = value.base, over(value), tuple(window.size for window in windows)
+    beside = all(window.apart and window.stride == window.size and not window.over_end for window in windows)
+    if of.pool or before is None or value.shape != of.shape or len(sizes) != len(of.shape) - 2:
+        return None
+    if not beside or math.prod(sizes) > MOST_OF_WINDOW:
+        return None
+    shape = (*of.shape[:2], *(window.outputs for window in windows))
+    product = next(operand for operand in before.operands if operand.name == of.name)
+    if any(any(o.strides[:1] + o.strides[2:]) for o in before.operands if o is not product):
+        return None
+    if kind == "avg" and product.leaf in inputs(derivative(before.expr, product.leaf)):
+        return None
+    laid = replace(product, strides=contiguous(shape))
+    operands = tuple(laid if operand is product else operand for operand in before.operands)
+    chain = replace(before, space=shape, dims=whole(shape), operands=operands, base=None)
+    scale = math.prod(sizes) / divisor if divisor else 1
+    expr = chain.expr * scale if kind == "avg" and scale != 1 else chain.expr
+    return replace(chain, expr=expr, base=replace(of, pool=Windowed(kind, sizes, chain)))
 
 
 def _own(value: Lazy) -> Operand:

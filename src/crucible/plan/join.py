@@ -43,7 +43,7 @@ def joined(values: Sequence[Lazy]) -> tuple[Lazy, ...]:
     space = (*(n for group in sizes for n in group), *hidden)
     places = [_places(value, dims, starts[-1]) for value in work]
     found = [_moved(value, space, dims, place) for value, place in zip(work, places, strict=True)]
-    return _with_own_names(_in_one_context(found, work, places))
+    return with_own_names(_in_one_context(found, work, places))
 
 
 def merged(values: Sequence[Lazy], expr: Expr, dtype: str) -> Lazy:
@@ -125,7 +125,7 @@ def _in_one_context(found: Sequence[Lazy], before: Sequence[Lazy], places: Seque
     return [replace(value, columns=common, per_row=per_row) for value in found]
 
 
-def _with_own_names(values: Sequence[Lazy]) -> tuple[Lazy, ...]:
+def with_own_names(values: Sequence[Lazy]) -> tuple[Lazy, ...]:
     """A tensor that is read in two ways (a matrix and its transpose) gets a second name."""
     taken: dict[str, Operand] = {}
     return tuple(_renamed(value, taken) for value in values)

@@ -50,6 +50,23 @@ class Pooling:
 
 
 @dataclass(frozen=True)
+class Windowed:
+    """A pool inside of a convolution's kernel."""
+
+    kind: str
+    """`max` or `avg`."""
+    sizes: Shape
+    """Of its windows."""
+    before: Lazy
+    """The chain that it pools, over the pool's output: what each window has in common, and the product for which the
+    convolution's name stands."""
+
+    def outputs(self, shape: Shape) -> Shape:
+        """What it makes of a shape [N, C, *spatial]."""
+        return (*shape[:2], *(n // size for n, size in zip(shape[2:], self.sizes, strict=True)))
+
+
+@dataclass(frozen=True)
 class Convolving:
     """A convolution that a lazy value is computed from."""
 
@@ -62,6 +79,13 @@ class Convolving:
     """A tensor in memory, contiguous."""
     exact: bool = False
     """As in `Convolution`."""
+    pool: Windowed | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """Of its value."""
+        shape = self.correlation.out_shape
+        return self.pool.outputs(shape) if self.pool else shape
 
     @property
     def tensors(self) -> Mapping[str, str]:

@@ -12,10 +12,11 @@ from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType
 from crucible.plan import bases, convolutions, layouts, rules
 from crucible.plan.join import combined
-from crucible.plan.lazy import CannotJoin, Lazy, Pooling, leaf, reshaped
+from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, leaf, reshaped
 from crucible.plan.settle import Settled, layout_like, settled
 from crucible.plan.steps import Call, Fused, Plan, Step
 from crucible.write.adjoint import adjoint, saving
+from crucible.write.convolution.backward import kept
 from crucible.write.convolution.fused import Convolution
 from crucible.write.interval import Interval
 from crucible.write.pool import Pool
@@ -94,7 +95,7 @@ class _Planner:
         if self._is_for_kernels(operation):
             for attempt in (operation.inputs, ()):
                 try:
-                    found = rules.apply(operation, self.lazy, self.new_name)
+                    found = self._within(operation, rules.apply(operation, self.lazy, self.new_name))
                 except CannotJoin:
                     for name in attempt:  # what does not join is computed first, then they are plain tensors
                         self.in_memory(name)
@@ -104,6 +105,21 @@ class _Planner:
                     return
                 break
         self._call(operation)
+
+    def _within(self, operation: Operation, found: Lazy | None) -> Lazy | None:
+        """What a rule found. Raises CannotJoin for a pool inside of a convolution's kernel where no tile of that fits,
+        or where something else reads what is pooled: it would be convolved twice."""
+        base = found.base if found else None
+        if found is None or not isinstance(base, Convolving) or base.pool is None:
+            return found
+        if any(self.lazy(name).base is base for name in operation.inputs):  # a chain behind such a pool
+            return found
+        inside = {*self.covers[operation.inputs[0]]}
+        readers = {each.name for name in inside for each in self.graph.readers(name)}
+        alone = readers <= {*inside, operation.name} and inside.isdisjoint(self.graph.outputs)
+        if not alone or not convolutions.is_feasible(found, self.gpu):
+            raise CannotJoin
+        return found
 
     def _is_for_kernels(self, operation: Operation) -> bool:
         values = [self.graph.values[name].tensor for name in operation.inputs]
@@ -306,10 +322,11 @@ class _Planner:
             return step
         self.differentiable.add(name)
         if isinstance(compute, Convolution):
-            return step
+            further = {r.name: _flat(compute, r) for r in kept(compute, wanted, f"grad_{name}")}
+            return replace(step, saved=further)
         if isinstance(compute, Pool):
-            kept = useful(compute, wanted, f"grad_{name}")
-            saved |= {r.name: _flat(compute, r) for r in keepable(compute) if r.name in kept}
+            wanting = useful(compute, wanted, f"grad_{name}")
+            saved |= {r.name: _flat(compute, r) for r in keepable(compute) if r.name in wanting}
             return replace(step, saved=saved)
         compute, notes = without_idle_maxima(compute)
         compute, backward = _with_backward(compute, wanted)
@@ -335,9 +352,12 @@ def _with_backward(program: Program, wanted: Sequence[str]) -> tuple[Program, Pr
     return saving(program, [name for name in reductions if f"saved_{name}" in read]), backward
 
 
-def _flat(compute: Program | Pool, result: Result) -> TensorType:
+def _flat(compute: Program | Pool | Convolution, result: Result) -> TensorType:
     """What is kept for backward lies in memory without gaps."""
-    shape = compute.row_shape if isinstance(compute, Program) else compute.output_shape
+    if isinstance(compute, Convolution):
+        shape = compute.made_shape
+    else:
+        shape = compute.row_shape if isinstance(compute, Program) else compute.output_shape
     return TensorType((math.prod(shape),), (1,), result.dtype)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crucible.graph import Operation
+from crucible.plan import convolutions
 from crucible.plan.join import plain
-from crucible.plan.lazy import CannotJoin, Lazy, Pooling, whole
+from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, whole
 from crucible.plan.reductions import Names, mean
 from crucible.plan.settle import Settled, read, updated
 from crucible.plan.statistics import apart
@@ -66,8 +67,12 @@ def _pooled(
     include: bool,
     divisor: int | None,
 ) -> Lazy:
-    """The pool's value, with the operand `<name>` that stands for it. Reductions before it are taken along where all
-    elements of a window share them."""
+    """The pool's value, with the operand `<name>` that stands for it, or as a convolution that pools. Reductions before
+    it are taken along where all elements of a window share them."""
+    if isinstance(value.base, Convolving):
+        inside = convolutions.pooled(value, kind, windows, divisor)
+        if inside is not None:
+            return inside
     if value.per_row or value.base is not None:
         raise CannotJoin
     before = plain(value)

@@ -66,6 +66,12 @@ class Fused:
         return not self.covers
 
     @property
+    def keeps_apart(self) -> bool:
+        """Whether what is kept for backward is made by kernels of their own, so that calls without gradients do not
+        pay for it."""
+        return isinstance(self.compute, Convolution) and bool(self.saved)
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """The tensors it takes, each once, in the order of its operands."""
         return tuple(dict.fromkeys(self.operands[operand.name] for operand in self.all_operands))
@@ -76,14 +82,18 @@ class Fused:
 
     @property
     def bytes_moved(self) -> int:
-        """Each tensor that it takes read once, and what it makes written once."""
+        """Each tensor that it takes read once, and what it makes written once; without what it keeps apart."""
         read: dict[str, int] = {}
         for operand, space in self._laid:
             held = self.operands[operand.name]
             distinct = math.prod(size for size, stride in zip(space, operand.strides, strict=True) if stride)
             read[held] = max(distinct * ITEM_BYTES[operand.dtype], read.get(held, 0))
-        made = self.type.bytes + sum(type_.bytes for type_ in self.saved.values())
-        return sum(read.values()) + made
+        return sum(read.values()) + self.type.bytes + (0 if self.keeps_apart else self.saved_bytes)
+
+    @property
+    def saved_bytes(self) -> int:
+        """What it writes for backward alone."""
+        return sum(type_.bytes for type_ in self.saved.values())
 
     @property
     def _laid(self) -> list[tuple[Operand, tuple[int, ...]]]:

@@ -1,27 +1,28 @@
 """convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool, fused by Crucible for x [2, 16, 2, 3, 5] float32 on
 NVIDIA H200. Other inputs go through PyTorch.
 
-- conv_transpose3d_leaky_relu_mul: conv_transpose3d -> leaky_relu -> mul -> leaky_relu; 121 KB
+- conv_transpose3d_leaky_relu_mul_max_pool3d: conv_transpose3d -> leaky_relu -> mul -> leaky_relu ->
+  max_pool3d; 76.7 KB
     - [2, 16, 2, 3, 5] to [2, 32, 4, 6, 10] by 27 products of 16 channels, TF32 (rounded to nearest), sums in
       fp32.
     - A block makes 32 channels of 8 phases at 2x3x5 positions; its inputs are in shared memory with their
-      halo, its weights stay there (87 KiB). The next inputs are loaded beside the multiplication.
-    - conv_transpose3d_leaky_relu_mul_kernel_grad_conv_transpose_bias: 32 rows of 2: neighbours in memory are
-      rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads share the columns
-    - conv_transpose3d_leaky_relu_mul_kernel_grad_multiplier: 32 rows of 2: neighbours in memory are rows, so
-      a block takes 16 rows, 4 a thread, and 2 groups of threads share the columns
+      halo, its weights stay there (74 KiB). The next inputs are loaded beside the multiplication.
+    - Of windows of 2x2x2 the product of the largest value is left. leaky_relu(leaky_relu(u +
+      conv_transpose_bias, 0.2) * multiplier, 0.2) only rises or only falls with u, by the sign of a
+      parameter: it is computed at both ends of a window.
+    - Of windows of 2x2x2 the product of the largest value is left and which it is.
+    - conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward: 32 rows of 60: 32 threads a row, 4
+      rows a block
     - [2, 32, 4, 6, 10] to [2, 16, 2, 3, 5] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
       fp32.
     - A block makes 16 channels at 2x3x5 positions; its inputs are in shared memory with their halo, its
       weights stay there (106 KiB).
-    - backward keeps x, conv_transpose_weight, conv_transpose_bias, multiplier; the chain is computed again
-- max_pool3d: max_pool3d; 69.1 KB
-    - The values are pooled as they are stored.
-    - A thread takes one window; neighbouring threads read neighbouring memory.
-    - A thread writes the gradients of all elements of its window, in one pass.
-    - backward keeps leaky_relu_2; the chain is computed again
+    - It reads gradients of windows, and spreads them over the windows' elements in shared memory.
+    - backward keeps x, conv_transpose_weight, conv_transpose_bias, multiplier,
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice; the chain is computed again
 
-Forward moves 190 KB in 2 steps; operation by operation it would be 559 KB in 5.
+Forward moves 76.7 KB in 1 steps; operation by operation it would be 559 KB in 5.
 """
 
 
@@ -51,13 +52,11 @@ class Model(nn.Module):
 DECLARATIONS = """
 #include <torch/extension.h>
 
-std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul(const torch::Tensor& x_given,
+std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d(const torch::Tensor& x_given,
     const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given,
     const torch::Tensor& multiplier_given);
-std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_backward(const torch::Tensor& grad_leaky_relu_2_given, const torch::Tensor& x_given, const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given);
-std::vector<torch::Tensor> run_max_pool3d(const torch::Tensor& leaky_relu_2_given);
-std::vector<torch::Tensor> run_max_pool3d_backward(const torch::Tensor& grad_max_pool3d_given,
-    const torch::Tensor& leaky_relu_2_given);
+std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(const torch::Tensor& x_given, const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given);
+std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(const torch::Tensor& grad_max_pool3d_given, const torch::Tensor& x_given, const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given, const torch::Tensor& conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_given, const torch::Tensor& conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_given);
 """
 
 
@@ -135,6 +134,18 @@ __device__ __forceinline__ void accumulate(const unsigned* weights, const unsign
     }
 }
 
+__device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+}
+
+__device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; NaN if either is, unlike fminf
+    float smaller;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+    return smaller;
+}
+
 template <int bytes, typename... T>
 __device__ __forceinline__ bool are_aligned(const T*... pointers) {
     return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
@@ -176,61 +187,8 @@ __device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring
     return value;
 }
 
-template <int groups, int lanes, int vector, typename T>
-__device__ __forceinline__ void sum_over_groups(T (&values)[vector],
-        T (&parts)[groups][(vector | 1) * lanes]) {
-    const int lane = threadIdx.x % lanes, own = threadIdx.x / lanes;
-#pragma unroll
-    for (int j = 0; j < vector; ++j) parts[own][j * lanes + lane] = values[j];
-    __syncthreads();
-    for (int place = threadIdx.x; place < vector * lanes; place += groups * lanes) {  // each by one thread, in order
-        T value = parts[0][place];
-        for (int group = 1; group < groups; ++group) value += parts[group][place];
-        parts[0][place] = value;
-    }
-    __syncthreads();
-#pragma unroll
-    for (int j = 0; j < vector; ++j) values[j] = parts[0][j * lanes + lane];
-}
-
-template <typename T, int N>
-struct alignas(sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
-    T at[N];  // neighbours in memory
-};
-template <int N, bool aligned, typename T>
-__device__ __forceinline__ Row<T, N> read_row(const T* from) {  // if aligned, by as few accesses as its size allows
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Row<T, N>*>(from);
-    } else {
-        Row<T, N> row;
-#pragma unroll
-        for (int k = 0; k < N; ++k) row.at[k] = from[k];
-        return row;
-    }
-}
-template <bool aligned, typename T, int N>
-__device__ __forceinline__ void write_row(T* to, const Row<T, N>& row) {
-    if constexpr (aligned) {
-        *reinterpret_cast<Row<T, N>*>(to) = row;
-    } else {
-#pragma unroll
-        for (int k = 0; k < N; ++k) to[k] = row.at[k];
-    }
-}
-
-template <typename... T>
-__device__ __forceinline__ bool begin_at_16_bytes(const T*... tensors) {
-    return (... && (reinterpret_cast<size_t>(tensors) % 16 == 0));
-}
-
-__device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
-    float larger;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
-    return larger;
-}
-
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
-__global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_kernel_pack(
+__global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_pack(
         const float* __restrict__ weight, int* __restrict__ packed) {
     constexpr int taps[27] = {13, 12, 14, 10, 16, 9, 11, 15, 17, 4, 22, 3, 5, 21, 23, 1, 7, 19, 25, 0, 2, 6,
         8, 18, 20, 24, 26};
@@ -253,37 +211,33 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_kernel_pa
 // [2, 16, 2, 3, 5] to [2, 32, 4, 6, 10] by 27 products of 16 channels, TF32 (rounded to nearest), sums in
 // fp32.
 // A block makes 32 channels of 8 phases at 2x3x5 positions; its inputs are in shared memory with their
-// halo, its weights stay there (87 KiB). The next inputs are loaded beside the multiplication.
-__global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel(
+// halo, its weights stay there (74 KiB). The next inputs are loaded beside the multiplication.
+// Of windows of 2x2x2 the product of the largest value is left. leaky_relu(leaky_relu(u +
+// conv_transpose_bias, 0.2) * multiplier, 0.2) only rises or only falls with u, by the sign of a
+// parameter: it is computed at both ends of a window.
+__global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel(
         const float* __restrict__ x,
-        const int* __restrict__ conv_transpose3d_leaky_relu_mul_kernel_packed,
+        const int* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed,
         const float* __restrict__ conv_transpose_bias,
         const float* __restrict__ multiplier,
-        float* __restrict__ leaky_relu_2) {
+        float* __restrict__ max_pool3d) {
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
     unsigned* halo = weights + 13824;
-    unsigned* coming = halo + 4224;  // the next halo
+    unsigned* coming = halo + 2560;  // the next halo
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 2, row = warp / 2 % 1;
-    const int team = warp / 2;  // takes some of the phases
+    const int column = warp % 4, row = warp / 4 % 2;
     int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
 #pragma unroll
     for (int j = 0; j < 1; ++j) {
-        const int position = min((column * 2 + j * 2 + lane / 16) * 8 + lane % 8, 29);
+        const int position = min((column * 1 + j * 2 + lane / 16) * 8 + lane % 8, 29);
         place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 288;
     }
-    int spot[2];  // in the tile of products
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-        const int position = (column * 2 + j) * 8 + lane % 4 * 2;
-        spot[j] = (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2;
-    }
-    const bool aligned = are_aligned<16>(leaky_relu_2);
+    const bool aligned = are_aligned<8>(max_pool3d);
     const int part = blockIdx.x % 1;
     const int first_channel = part % 1 * 32;
     for (int p = threadIdx.x; p < 3456; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_leaky_relu_mul_kernel_packed + part * 13824)[p];
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed + part * 13824)[p];
     }
     {
         const int n = static_cast<int>(blockIdx.x) / 1;
@@ -311,7 +265,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
         const int box_d = 0;
         const int box_h = 0;
         const int box_w = 0;
-        float sums[3][2][2][4] = {};
+        float sums[8][1][1][4] = {};
         {  // what was coming is there
             unsigned* const before = halo;
             halo = coming, coming = before;
@@ -354,144 +308,108 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
         }
 #pragma unroll 1
         for (int s = 0; s < 2; ++s) {
-            const unsigned* own = weights + s * 6912 + row * 256 + lane * 4;
+            const unsigned* own = weights + s * 6912 + row * 128 + lane * 4;
             const unsigned* at = halo + s * 576;
-            unsigned b[2][2];
-            if (team == 0) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 6656, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 6400, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 6144, b, sums[0]);
-                read(at + 28, place, b);
-                accumulate<Tf32>(own + 5888, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 5632, b, sums[0]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 5376, b, sums[0]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 5120, b, sums[0]);
-                read(at + 124, place, b);
-                accumulate<Tf32>(own + 4864, b, sums[0]);
-            }
-            else if (team == 1) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
-                accumulate<Tf32>(own + 512, b, sums[1]);
-                accumulate<Tf32>(own + 2048, b, sums[2]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 256, b, sums[1]);
-                accumulate<Tf32>(own + 1792, b, sums[2]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 1536, b, sums[2]);
-                read(at + 28, place, b);
-                accumulate<Tf32>(own + 1280, b, sums[2]);
-            }
-            else if (team == 2) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1024, b, sums[0]);
-                accumulate<Tf32>(own + 3584, b, sums[1]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 3328, b, sums[1]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 768, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 3072, b, sums[1]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 2816, b, sums[1]);
-            }
-            else if (team == 3) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 2560, b, sums[0]);
-                accumulate<Tf32>(own + 4608, b, sums[1]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 4352, b, sums[1]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2304, b, sums[0]);
-                accumulate<Tf32>(own + 4096, b, sums[1]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 3840, b, sums[1]);
-            }
+            unsigned b[1][2];
+            read(at + 0, place, b);
+            accumulate<Tf32>(own + 0, b, sums[0]);
+            accumulate<Tf32>(own + 512, b, sums[1]);
+            accumulate<Tf32>(own + 1024, b, sums[2]);
+            accumulate<Tf32>(own + 2048, b, sums[3]);
+            accumulate<Tf32>(own + 2560, b, sums[4]);
+            accumulate<Tf32>(own + 3584, b, sums[5]);
+            accumulate<Tf32>(own + 4608, b, sums[6]);
+            accumulate<Tf32>(own + 6656, b, sums[7]);
+            read(at + 4, place, b);
+            accumulate<Tf32>(own + 256, b, sums[1]);
+            accumulate<Tf32>(own + 1792, b, sums[3]);
+            accumulate<Tf32>(own + 3328, b, sums[5]);
+            accumulate<Tf32>(own + 6400, b, sums[7]);
+            read(at + 24, place, b);
+            accumulate<Tf32>(own + 768, b, sums[2]);
+            accumulate<Tf32>(own + 1536, b, sums[3]);
+            accumulate<Tf32>(own + 4352, b, sums[6]);
+            accumulate<Tf32>(own + 6144, b, sums[7]);
+            read(at + 28, place, b);
+            accumulate<Tf32>(own + 1280, b, sums[3]);
+            accumulate<Tf32>(own + 5888, b, sums[7]);
+            read(at + 96, place, b);
+            accumulate<Tf32>(own + 2304, b, sums[4]);
+            accumulate<Tf32>(own + 3072, b, sums[5]);
+            accumulate<Tf32>(own + 4096, b, sums[6]);
+            accumulate<Tf32>(own + 5632, b, sums[7]);
+            read(at + 100, place, b);
+            accumulate<Tf32>(own + 2816, b, sums[5]);
+            accumulate<Tf32>(own + 5376, b, sums[7]);
+            read(at + 120, place, b);
+            accumulate<Tf32>(own + 3840, b, sums[6]);
+            accumulate<Tf32>(own + 5120, b, sums[7]);
+            read(at + 124, place, b);
+            accumulate<Tf32>(own + 4864, b, sums[7]);
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
+        __syncthreads();
 #pragma unroll
-        for (int slice = 0; slice < 2; ++slice) {
-            __syncthreads();
+        for (int half = 0; half < 2; ++half) {
+            const int c = min(first_channel + row * 16 + lane / 4 + half * 8, 31);
+            const float conv_transpose_bias_own = conv_transpose_bias[c];
+            const float multiplier_own = multiplier[c];
 #pragma unroll
-            for (int j = 0; j < 2; ++j) {
-                if ((column * 2 + j) * 8 + lane % 4 * 2 >= 30) continue;
-                float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 0 ? 71 : team == 1 ? 0 : team == 2 ? 10 : 60);
-                const auto& own = sums[0][slice][j];
-                into[0] = own[0];
-                into[2112] = own[2];
-                const int position = (column * 2 + j) * 8 + lane % 4 * 2 + 1;
-                if (position >= 30) continue;
-                into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
-                into[0] = own[1];
-                into[2112] = own[3];
-            }
-            if (team != 0) {
+            for (int j = 0; j < 1; ++j) {
+                Pack<float, 2> products;
 #pragma unroll
-                for (int j = 0; j < 2; ++j) {
-                    if ((column * 2 + j) * 8 + lane % 4 * 2 >= 30) continue;
-                    float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 1 ? 1 : team == 2 ? 61 : 70);
-                    const auto& own = sums[1][slice][j];
-                    into[0] = own[0];
-                    into[2112] = own[2];
-                    const int position = (column * 2 + j) * 8 + lane % 4 * 2 + 1;
-                    if (position >= 30) continue;
-                    into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
-                    into[0] = own[1];
-                    into[2112] = own[3];
-                }
-            }
-            if (team != 0 && team != 2 && team != 3) {
+                for (int k = 0; k < 2; ++k) {
+                    float largest = sums[0][0][j][half * 2 + k];
+                    float smallest = sums[0][0][j][half * 2 + k];
 #pragma unroll
-                for (int j = 0; j < 2; ++j) {
-                    if ((column * 2 + j) * 8 + lane % 4 * 2 >= 30) continue;
-                    float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + 11;
-                    const auto& own = sums[2][slice][j];
-                    into[0] = own[0];
-                    into[2112] = own[2];
-                    const int position = (column * 2 + j) * 8 + lane % 4 * 2 + 1;
-                    if (position >= 30) continue;
-                    into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
-                    into[0] = own[1];
-                    into[2112] = own[3];
-                }
-            }
-            __syncthreads();
-            for (int r = warp; r < 16; r += 8) {
-                const int channel = first_channel + r + slice * 16;
-                const int c = channel;
-                const float conv_transpose_bias_value = conv_transpose_bias[c];
-                const float multiplier_value = multiplier[c];
-#pragma unroll 4
-                for (int v = lane; v < 60; v += 32) {
-                    const int i = v * 4;
-                    const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 264 + v * 4);
-                    Pack<float, 4> leaky_relu_2_pack;
-#pragma unroll
-                    for (int k = 0; k < 4; ++k) {
-                        const float product = products.at[k];
-                        const float sum = product + conv_transpose_bias_value;
-                        const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
-                        const float negative = -multiplier_value;
-                        const float leaky_relu_3 = negative > 0.0f ? negative : negative * 0.2f;
-                        const float leaky_relu_2_is = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_3 * 0.2f));
-                        leaky_relu_2_pack.at[k] = leaky_relu_2_is;
+                    for (int e = 1; e < 8; ++e) {
+                        largest = max_nan(largest, sums[e][0][j][half * 2 + k]);
+                        smallest = min_nan(smallest, sums[e][0][j][half * 2 + k]);
                     }
-                    if (aligned) store<true>(leaky_relu_2 + n * 7680LL + c * 240 + i, leaky_relu_2_pack);
-                    else store<false>(leaky_relu_2 + n * 7680LL + c * 240 + i, leaky_relu_2_pack);
+                    const float sum = largest + conv_transpose_bias_own;
+                    const float leaky_relu = multiplier_own > 0.0f ? multiplier_own : multiplier_own * 0.2f;
+                    const float negative = -multiplier_own;
+                    const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
+                    const float negative_2 = -(leaky_relu_2 * 0.2f);
+                    const float at_largest = sum * (sum > 0.0f ? leaky_relu : negative_2);
+                    const float sum_2 = smallest + conv_transpose_bias_own;
+                    const float at_smallest = sum_2 * (sum_2 > 0.0f ? leaky_relu : negative_2);
+                    products.at[k] = (at_smallest > at_largest) | isnan(at_smallest) ? smallest : largest;
                 }
+                float* into = tile + (row * 16 + lane / 4) * 40 + half * 320 + (column * 1 + j) * 8 + lane % 4 * 2;
+                *reinterpret_cast<Pack<float, 2>*>(into) = products;
+            }
+        }
+        __syncthreads();
+        for (int r = threadIdx.x / 16; r < 32; r += 16) {
+            const int channel = first_channel + r / 16 * 16 + r % 16;
+            const int c = channel;
+            const float conv_transpose_bias_value = conv_transpose_bias[c];
+            const float multiplier_value = multiplier[c];
+#pragma unroll 4
+            for (int v = lane % 16; v < 15; v += 16) {
+                const int i = v * 2;
+                const auto products = *reinterpret_cast<const Pack<float, 2>*>(tile + r * 40 + v * 2);
+                Pack<float, 2> max_pool3d_pack;
+#pragma unroll
+                for (int k = 0; k < 2; ++k) {
+                    const float product = products.at[k];
+                    const float sum = product + conv_transpose_bias_value;
+                    const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
+                    const float negative = -multiplier_value;
+                    const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
+                    const float max_pool3d_is = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
+                    max_pool3d_pack.at[k] = max_pool3d_is;
+                }
+                if (aligned) store<true>(max_pool3d + n * 960LL + c * 30 + i, max_pool3d_pack);
+                else store<false>(max_pool3d + n * 960LL + c * 30 + i, max_pool3d_pack);
             }
         }
     }
 }
 
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
-__global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_kernel_again_pack(
+__global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_pack(
         const float* __restrict__ weight, int* __restrict__ packed) {
     constexpr int taps[27] = {13, 12, 14, 10, 16, 9, 11, 15, 17, 4, 22, 3, 5, 21, 23, 1, 7, 19, 25, 0, 2, 6,
         8, 18, 20, 24, 26};
@@ -514,43 +432,35 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_kernel_ag
 // [2, 16, 2, 3, 5] to [2, 32, 4, 6, 10] by 27 products of 16 channels, TF32 (rounded to nearest), sums in
 // fp32.
 // A block makes 32 channels of 8 phases at 2x3x5 positions; its inputs are in shared memory with their
-// halo, its weights stay there (87 KiB). The next inputs are loaded beside the multiplication.
-__global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel_again(
+// halo, its weights stay there (74 KiB). The next inputs are loaded beside the multiplication.
+// Of windows of 2x2x2 the product of the largest value is left and which it is.
+__global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping(
         const float* __restrict__ x,
-        const int* __restrict__ conv_transpose3d_leaky_relu_mul_kernel_again_packed,
+        const int* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed,
         const float* __restrict__ conv_transpose_bias,
         const float* __restrict__ multiplier,
-        const float* __restrict__ grad_leaky_relu_2,
-        float* __restrict__ grad_product,
-        float* __restrict__ grad_conv_transpose_bias_parts,
-        float* __restrict__ grad_multiplier_parts) {
+        float* __restrict__ max_pool3d,
+        float* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+        unsigned char* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice) {
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
     unsigned* halo = weights + 13824;
-    unsigned* coming = halo + 4224;  // the next halo
+    unsigned* coming = halo + 2560;  // the next halo
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 2, row = warp / 2 % 1;
-    const int team = warp / 2;  // takes some of the phases
+    const int column = warp % 4, row = warp / 4 % 2;
     int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
 #pragma unroll
     for (int j = 0; j < 1; ++j) {
-        const int position = min((column * 2 + j * 2 + lane / 16) * 8 + lane % 8, 29);
+        const int position = min((column * 1 + j * 2 + lane / 16) * 8 + lane % 8, 29);
         place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 288;
     }
-    int spot[2];  // in the tile of products
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-        const int position = (column * 2 + j) * 8 + lane % 4 * 2;
-        spot[j] = (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2;
-    }
-    const bool aligned = are_aligned<16>(grad_leaky_relu_2, grad_product);
+    const bool aligned = are_aligned<8>(max_pool3d,
+        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice);
     const int part = blockIdx.x % 1;
     const int first_channel = part % 1 * 32;
-    __shared__ float totals[64];  // of this block, for each channel
-    for (int p = threadIdx.x; p < 64; p += 256) totals[p] = 0;
-    __syncthreads();
     for (int p = threadIdx.x; p < 3456; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_leaky_relu_mul_kernel_again_packed + part * 13824)[p];
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed + part * 13824)[p];
     }
     {
         const int n = static_cast<int>(blockIdx.x) / 1;
@@ -578,7 +488,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
         const int box_d = 0;
         const int box_h = 0;
         const int box_w = 0;
-        float sums[3][2][2][4] = {};
+        float sums[8][1][1][4] = {};
         {  // what was coming is there
             unsigned* const before = halo;
             halo = coming, coming = before;
@@ -621,252 +531,201 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
         }
 #pragma unroll 1
         for (int s = 0; s < 2; ++s) {
-            const unsigned* own = weights + s * 6912 + row * 256 + lane * 4;
+            const unsigned* own = weights + s * 6912 + row * 128 + lane * 4;
             const unsigned* at = halo + s * 576;
-            unsigned b[2][2];
-            if (team == 0) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 6656, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 6400, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 6144, b, sums[0]);
-                read(at + 28, place, b);
-                accumulate<Tf32>(own + 5888, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 5632, b, sums[0]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 5376, b, sums[0]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 5120, b, sums[0]);
-                read(at + 124, place, b);
-                accumulate<Tf32>(own + 4864, b, sums[0]);
-            }
-            else if (team == 1) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
-                accumulate<Tf32>(own + 512, b, sums[1]);
-                accumulate<Tf32>(own + 2048, b, sums[2]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 256, b, sums[1]);
-                accumulate<Tf32>(own + 1792, b, sums[2]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 1536, b, sums[2]);
-                read(at + 28, place, b);
-                accumulate<Tf32>(own + 1280, b, sums[2]);
-            }
-            else if (team == 2) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1024, b, sums[0]);
-                accumulate<Tf32>(own + 3584, b, sums[1]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 3328, b, sums[1]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 768, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 3072, b, sums[1]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 2816, b, sums[1]);
-            }
-            else if (team == 3) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 2560, b, sums[0]);
-                accumulate<Tf32>(own + 4608, b, sums[1]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 4352, b, sums[1]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2304, b, sums[0]);
-                accumulate<Tf32>(own + 4096, b, sums[1]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 3840, b, sums[1]);
-            }
+            unsigned b[1][2];
+            read(at + 0, place, b);
+            accumulate<Tf32>(own + 0, b, sums[0]);
+            accumulate<Tf32>(own + 512, b, sums[1]);
+            accumulate<Tf32>(own + 1024, b, sums[2]);
+            accumulate<Tf32>(own + 2048, b, sums[3]);
+            accumulate<Tf32>(own + 2560, b, sums[4]);
+            accumulate<Tf32>(own + 3584, b, sums[5]);
+            accumulate<Tf32>(own + 4608, b, sums[6]);
+            accumulate<Tf32>(own + 6656, b, sums[7]);
+            read(at + 4, place, b);
+            accumulate<Tf32>(own + 256, b, sums[1]);
+            accumulate<Tf32>(own + 1792, b, sums[3]);
+            accumulate<Tf32>(own + 3328, b, sums[5]);
+            accumulate<Tf32>(own + 6400, b, sums[7]);
+            read(at + 24, place, b);
+            accumulate<Tf32>(own + 768, b, sums[2]);
+            accumulate<Tf32>(own + 1536, b, sums[3]);
+            accumulate<Tf32>(own + 4352, b, sums[6]);
+            accumulate<Tf32>(own + 6144, b, sums[7]);
+            read(at + 28, place, b);
+            accumulate<Tf32>(own + 1280, b, sums[3]);
+            accumulate<Tf32>(own + 5888, b, sums[7]);
+            read(at + 96, place, b);
+            accumulate<Tf32>(own + 2304, b, sums[4]);
+            accumulate<Tf32>(own + 3072, b, sums[5]);
+            accumulate<Tf32>(own + 4096, b, sums[6]);
+            accumulate<Tf32>(own + 5632, b, sums[7]);
+            read(at + 100, place, b);
+            accumulate<Tf32>(own + 2816, b, sums[5]);
+            accumulate<Tf32>(own + 5376, b, sums[7]);
+            read(at + 120, place, b);
+            accumulate<Tf32>(own + 3840, b, sums[6]);
+            accumulate<Tf32>(own + 5120, b, sums[7]);
+            read(at + 124, place, b);
+            accumulate<Tf32>(own + 4864, b, sums[7]);
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
+        __syncthreads();
 #pragma unroll
-        for (int slice = 0; slice < 2; ++slice) {
-            __syncthreads();
+        for (int half = 0; half < 2; ++half) {
+            const int c = min(first_channel + row * 16 + lane / 4 + half * 8, 31);
+            const float conv_transpose_bias_own = conv_transpose_bias[c];
+            const float multiplier_own = multiplier[c];
 #pragma unroll
-            for (int j = 0; j < 2; ++j) {
-                if ((column * 2 + j) * 8 + lane % 4 * 2 >= 30) continue;
-                float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 0 ? 71 : team == 1 ? 0 : team == 2 ? 10 : 60);
-                const auto& own = sums[0][slice][j];
-                into[0] = own[0];
-                into[2112] = own[2];
-                const int position = (column * 2 + j) * 8 + lane % 4 * 2 + 1;
-                if (position >= 30) continue;
-                into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
-                into[0] = own[1];
-                into[2112] = own[3];
-            }
-            if (team != 0) {
+            for (int j = 0; j < 1; ++j) {
+                Pack<float, 2> products;
+                Pack<int, 2> choices;
 #pragma unroll
-                for (int j = 0; j < 2; ++j) {
-                    if ((column * 2 + j) * 8 + lane % 4 * 2 >= 30) continue;
-                    float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 1 ? 1 : team == 2 ? 61 : 70);
-                    const auto& own = sums[1][slice][j];
-                    into[0] = own[0];
-                    into[2112] = own[2];
-                    const int position = (column * 2 + j) * 8 + lane % 4 * 2 + 1;
-                    if (position >= 30) continue;
-                    into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
-                    into[0] = own[1];
-                    into[2112] = own[3];
-                }
-            }
-            if (team != 0 && team != 2 && team != 3) {
+                for (int k = 0; k < 2; ++k) {
+                    float best = 0;
+                    products.at[k] = 0;
+                    choices.at[k] = 0;
 #pragma unroll
-                for (int j = 0; j < 2; ++j) {
-                    if ((column * 2 + j) * 8 + lane % 4 * 2 >= 30) continue;
-                    float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + 11;
-                    const auto& own = sums[2][slice][j];
-                    into[0] = own[0];
-                    into[2112] = own[2];
-                    const int position = (column * 2 + j) * 8 + lane % 4 * 2 + 1;
-                    if (position >= 30) continue;
-                    into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
-                    into[0] = own[1];
-                    into[2112] = own[3];
-                }
-            }
-            __syncthreads();
-            for (int r = warp; r < 16; r += 8) {
-                const int channel = first_channel + r + slice * 16;
-                const int c = channel;
-                const float conv_transpose_bias_value = conv_transpose_bias[c];
-                const float multiplier_value = multiplier[c];
-                float grad_conv_transpose_bias_total = 0;
-                float grad_multiplier_total = 0;
-#pragma unroll 4
-                for (int v = lane; v < 60; v += 32) {
-                    const int i = v * 4;
-                    const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 264 + v * 4);
-                    const auto grad_leaky_relu_2_pack = aligned ? load<true, 4>(grad_leaky_relu_2 + n * 7680LL + c * 240 + i) : load<false, 4>(grad_leaky_relu_2 + n * 7680LL + c * 240 + i);
-                    Pack<float, 4> grad_product_pack;
-#pragma unroll
-                    for (int k = 0; k < 4; ++k) {
-                        const float product = products.at[k];
-                        const float grad_leaky_relu_2_value = grad_leaky_relu_2_pack.at[k];
-                        const float sum = product + conv_transpose_bias_value;
-                        const bool above = sum > 0.0f;
-                        const float leaky_relu = above ? sum : sum * 0.2f;
-                        const float chosen = leaky_relu * multiplier_value > 0.0f ? grad_leaky_relu_2_value : grad_leaky_relu_2_value * 0.2f;
-                        const float product_2 = chosen * multiplier_value;
-                        const float grad_product_is = above ? product_2 : product_2 * 0.2f;
-                        const float grad_multiplier_is = chosen * leaky_relu;
-                        const float grad_conv_transpose_bias_is = grad_product_is;
-                        grad_product_pack.at[k] = grad_product_is;
-                        grad_conv_transpose_bias_total += grad_conv_transpose_bias_is;
-                        grad_multiplier_total += grad_multiplier_is;
+                    for (int e = 0; e < 8; ++e) {
+                        const float product = sums[e][0][j][half * 2 + k];
+                        const float sum = product + conv_transpose_bias_own;
+                        const float leaky_relu = multiplier_own > 0.0f ? multiplier_own : multiplier_own * 0.2f;
+                        const float negative = -multiplier_own;
+                        const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
+                        const float value = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
+                        const bool taken = (e == 0) | (value > best) | isnan(value);  // selects: `||` would branch
+                        best = taken ? value : best;
+                        products.at[k] = taken ? product : products.at[k];
+                        choices.at[k] = taken ? e : choices.at[k];
                     }
-                    if (aligned) store<true>(grad_product + n * 7680LL + c * 240 + i, grad_product_pack);
-                    else store<false>(grad_product + n * 7680LL + c * 240 + i, grad_product_pack);
                 }
-                grad_conv_transpose_bias_total = sum_over_team<32>(grad_conv_transpose_bias_total);
-                if (lane == 0) totals[0 + channel - first_channel] += grad_conv_transpose_bias_total;
-                grad_multiplier_total = sum_over_team<32>(grad_multiplier_total);
-                if (lane == 0) totals[32 + channel - first_channel] += grad_multiplier_total;
+                float* into = tile + (row * 16 + lane / 4) * 40 + half * 320 + (column * 1 + j) * 8 + lane % 4 * 2;
+                *reinterpret_cast<Pack<float, 2>*>(into) = products;
+                *reinterpret_cast<Pack<int, 2>*>(into + 1280) = choices;
+            }
+        }
+        __syncthreads();
+        for (int r = threadIdx.x / 16; r < 32; r += 16) {
+            const int channel = first_channel + r / 16 * 16 + r % 16;
+            const int c = channel;
+            const float conv_transpose_bias_value = conv_transpose_bias[c];
+            const float multiplier_value = multiplier[c];
+#pragma unroll 4
+            for (int v = lane % 16; v < 15; v += 16) {
+                const int i = v * 2;
+                const auto products = *reinterpret_cast<const Pack<float, 2>*>(tile + r * 40 + v * 2);
+                const auto choices = *reinterpret_cast<const Pack<int, 2>*>(tile + r * 40 + v * 2 + 1280);
+                Pack<float, 2> max_pool3d_pack;
+                Pack<float, 2> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack;
+                Pack<unsigned char, 2> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack;
+#pragma unroll
+                for (int k = 0; k < 2; ++k) {
+                    const float product = products.at[k];
+                    const float sum = product + conv_transpose_bias_value;
+                    const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
+                    const float negative = -multiplier_value;
+                    const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
+                    const float max_pool3d_is = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
+                    const float conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is = product;
+                    max_pool3d_pack.at[k] = max_pool3d_is;
+                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack.at[k] = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is;
+                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack.at[k] = choices.at[k];
+                }
+                if (aligned) store<true>(max_pool3d + n * 960LL + c * 30 + i, max_pool3d_pack);
+                else store<false>(max_pool3d + n * 960LL + c * 30 + i, max_pool3d_pack);
+                if (aligned) store<true>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product + n * 960LL + c * 30 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack);
+                else store<false>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product + n * 960LL + c * 30 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack);
+                if (aligned) store<true>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL + c * 30 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack);
+                else store<false>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL + c * 30 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack);
             }
         }
     }
-    __syncthreads();
-    for (int p = threadIdx.x; p < 32; p += 256) grad_conv_transpose_bias_parts[blockIdx.x / 1 * 32 + part * 32 + p] = totals[0 + p];
-    for (int p = threadIdx.x; p < 32; p += 256) grad_multiplier_parts[blockIdx.x / 1 * 32 + part * 32 + p] = totals[32 + p];
 }
 
-// 32 rows of 2: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads
-// share the columns
-// total = sum of grad_conv_transpose_bias_parts
-// grad_conv_transpose_bias = total
+// 32 rows of 60: 32 threads a row, 4 rows a block
+// grad_conv_transpose_bias = grad_conv_transpose_bias_row
+// grad_multiplier = grad_multiplier_row
 template <bool aligned>
-__device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_kernel_grad_conv_transpose_bias_block(
-    const float* __restrict__ grad_conv_transpose_bias_parts,
-    float* __restrict__ grad_conv_transpose_bias) {
-    constexpr unsigned grad_conv_transpose_bias_parts_stride_1 = 32;
-    constexpr int lanes = 4;  // threads side by side
-    constexpr int groups = 2;  // of threads, which share the columns
-    constexpr int vector = 4;  // neighbours that a thread takes at once
-    const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
-    const unsigned group = threadIdx.x / lanes;
-    const float* grad_conv_transpose_bias_parts_row = grad_conv_transpose_bias_parts + row;
+__device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_block(
+    const float* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+    const float* __restrict__ conv_transpose_bias,
+    const float* __restrict__ multiplier,
+    const float* __restrict__ grad_max_pool3d,
+    float* __restrict__ grad_product,
+    float* __restrict__ grad_conv_transpose_bias,
+    float* __restrict__ grad_multiplier) {
+    constexpr unsigned columns = 60;
+    constexpr unsigned block_rows = 4;  // of a block
+    constexpr unsigned conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_stride_0 = 30;
+    constexpr unsigned conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_stride_1 = 960;
+    constexpr unsigned grad_max_pool3d_stride_0 = 30;
+    constexpr unsigned grad_max_pool3d_stride_1 = 960;
+    constexpr unsigned grad_product_stride_0 = 30;
+    constexpr unsigned grad_product_stride_1 = 960;
+    constexpr unsigned size_2 = 30;
+    constexpr int team = 32;  // threads that share a row
+    constexpr int vector = 2;  // neighbours that a thread takes at once
+    const unsigned thread = threadIdx.x % team;
+    const unsigned row = blockIdx.x * block_rows + threadIdx.x / team;
+    const float* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_row = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product + row * conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_stride_0;
+    const float* grad_max_pool3d_row = grad_max_pool3d + row * grad_max_pool3d_stride_0;
+    float* grad_product_row = grad_product + row * grad_product_stride_0;
+    const float conv_transpose_bias_value = conv_transpose_bias[row];
+    const float multiplier_value = multiplier[row];
 
-    float total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
-    const unsigned column = group;
-    const Pack<float, vector> grad_conv_transpose_bias_parts_read = load<aligned, vector>(grad_conv_transpose_bias_parts_row + column * grad_conv_transpose_bias_parts_stride_1);
-#pragma unroll
-    for (int j = 0; j < vector; ++j) {
-        const float grad_conv_transpose_bias_parts_value = grad_conv_transpose_bias_parts_read.at[j];
-        total[j] += grad_conv_transpose_bias_parts_value;
-    }
-    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
-    sum_over_groups<groups, lanes>(total, parts);
-
-    if (group == 0) {
+    float grad_conv_transpose_bias_row = 0.0f;
+    float grad_multiplier_row = 0.0f;
+    const unsigned column = thread * vector;
+    if (column < columns) {
+        const Pack<float, vector> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_read = load<aligned, vector>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_row + column / size_2 * conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_stride_1 + column % size_2);
+        const Pack<float, vector> grad_max_pool3d_read = load<aligned, vector>(grad_max_pool3d_row + column / size_2 * grad_max_pool3d_stride_1 + column % size_2);
+        Pack<float, vector> grad_product_pack;
 #pragma unroll
         for (int j = 0; j < vector; ++j) {
-            grad_conv_transpose_bias[row + j] = total[j];
+            const float conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_value = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_read.at[j];
+            const float grad_max_pool3d_value = grad_max_pool3d_read.at[j];
+            const float sum = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_value + conv_transpose_bias_value;
+            const bool above = sum > 0.0f;
+            const float leaky_relu = above ? sum : sum * 0.2f;
+            const float chosen = leaky_relu * multiplier_value > 0.0f ? grad_max_pool3d_value : grad_max_pool3d_value * 0.2f;
+            const float product = chosen * multiplier_value;
+            const float grad_conv_transpose_bias_row_value = above ? product : product * 0.2f;
+            const float grad_multiplier_row_value = chosen * leaky_relu;
+            grad_conv_transpose_bias_row += grad_conv_transpose_bias_row_value;
+            grad_multiplier_row += grad_multiplier_row_value;
+            grad_product_pack.at[j] = grad_conv_transpose_bias_row_value;
         }
+        store<aligned>(grad_product_row + column / size_2 * grad_product_stride_1 + column % size_2,
+            grad_product_pack);
+    }
+    grad_conv_transpose_bias_row = sum_over_team<team>(grad_conv_transpose_bias_row);
+    grad_multiplier_row = sum_over_team<team>(grad_multiplier_row);
+
+    if (thread == 0) {
+        grad_conv_transpose_bias[row] = grad_conv_transpose_bias_row;
+        grad_multiplier[row] = grad_multiplier_row;
     }
 }
 
-__global__ void __launch_bounds__(8) conv_transpose3d_leaky_relu_mul_kernel_grad_conv_transpose_bias(
-    const float* __restrict__ grad_conv_transpose_bias_parts,
-    float* __restrict__ grad_conv_transpose_bias) {
-    if (are_aligned<16>(grad_conv_transpose_bias_parts)) {
-        conv_transpose3d_leaky_relu_mul_kernel_grad_conv_transpose_bias_block<true>(grad_conv_transpose_bias_parts, grad_conv_transpose_bias);
-    } else {  // a tensor that begins in the middle of another
-        conv_transpose3d_leaky_relu_mul_kernel_grad_conv_transpose_bias_block<false>(grad_conv_transpose_bias_parts, grad_conv_transpose_bias);
-    }
-}
-
-// 32 rows of 2: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads
-// share the columns
-// total = sum of grad_multiplier_parts
-// grad_multiplier = total
-template <bool aligned>
-__device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_kernel_grad_multiplier_block(
-    const float* __restrict__ grad_multiplier_parts,
+__global__ void __launch_bounds__(128) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward(
+    const float* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+    const float* __restrict__ conv_transpose_bias,
+    const float* __restrict__ multiplier,
+    const float* __restrict__ grad_max_pool3d,
+    float* __restrict__ grad_product,
+    float* __restrict__ grad_conv_transpose_bias,
     float* __restrict__ grad_multiplier) {
-    constexpr unsigned grad_multiplier_parts_stride_1 = 32;
-    constexpr int lanes = 4;  // threads side by side
-    constexpr int groups = 2;  // of threads, which share the columns
-    constexpr int vector = 4;  // neighbours that a thread takes at once
-    const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
-    const unsigned group = threadIdx.x / lanes;
-    const float* grad_multiplier_parts_row = grad_multiplier_parts + row;
-
-    float total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
-    const unsigned column = group;
-    const Pack<float, vector> grad_multiplier_parts_read = load<aligned, vector>(grad_multiplier_parts_row + column * grad_multiplier_parts_stride_1);
-#pragma unroll
-    for (int j = 0; j < vector; ++j) {
-        const float grad_multiplier_parts_value = grad_multiplier_parts_read.at[j];
-        total[j] += grad_multiplier_parts_value;
-    }
-    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
-    sum_over_groups<groups, lanes>(total, parts);
-
-    if (group == 0) {
-#pragma unroll
-        for (int j = 0; j < vector; ++j) {
-            grad_multiplier[row + j] = total[j];
-        }
-    }
-}
-
-__global__ void __launch_bounds__(8) conv_transpose3d_leaky_relu_mul_kernel_grad_multiplier(
-    const float* __restrict__ grad_multiplier_parts,
-    float* __restrict__ grad_multiplier) {
-    if (are_aligned<16>(grad_multiplier_parts)) {
-        conv_transpose3d_leaky_relu_mul_kernel_grad_multiplier_block<true>(grad_multiplier_parts,
-            grad_multiplier);
+    if (are_aligned<8>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, grad_max_pool3d,
+            grad_product)) {
+        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_block<true>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, conv_transpose_bias, multiplier, grad_max_pool3d, grad_product, grad_conv_transpose_bias, grad_multiplier);
     } else {  // a tensor that begins in the middle of another
-        conv_transpose3d_leaky_relu_mul_kernel_grad_multiplier_block<false>(grad_multiplier_parts,
-            grad_multiplier);
+        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_block<false>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, conv_transpose_bias, multiplier, grad_max_pool3d, grad_product, grad_conv_transpose_bias, grad_multiplier);
     }
 }
 
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
-__global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_kernel_input_pack(
+__global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_pack(
         const float* __restrict__ weight, int* __restrict__ packed) {
     constexpr int taps[27] = {13, 12, 14, 10, 9, 11, 16, 15, 17, 4, 3, 5, 1, 0, 2, 7, 6, 8, 22, 21, 23, 19,
         18, 20, 25, 24, 26};
@@ -890,9 +749,11 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_kernel_in
 // fp32.
 // A block makes 16 channels at 2x3x5 positions; its inputs are in shared memory with their halo, its
 // weights stay there (106 KiB).
-__global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel_input(
+// It reads gradients of windows, and spreads them over the windows' elements in shared memory.
+__global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input(
         const float* __restrict__ grad_product,
-        const int* __restrict__ conv_transpose3d_leaky_relu_mul_kernel_input_packed,
+        const unsigned char* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice,
+        const int* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed,
         float* __restrict__ grad_x) {
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
@@ -909,7 +770,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
     const int part = blockIdx.x % 1;
     const int first_channel = part % 1 * 16;
     for (int p = threadIdx.x; p < 3456; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_leaky_relu_mul_kernel_input_packed + part * 13824)[p];
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed + part * 13824)[p];
     }
     for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
         const int n = item;
@@ -919,22 +780,34 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
         float sums[1][1][1][4] = {};
         __syncthreads();  // what was there before is done with
         {
-            const auto* origin = grad_product + n * 7680LL;
-            for (int p = threadIdx.x; p < 385; p += 256) {
-                const int d = box_d * 2 + p / 77 - 1;
-                const int h = box_h * 2 + p / 11 % 7 - 1;
-                const int w = box_w * 2 + p % 11 - 1;
-                const bool inside = static_cast<unsigned>(d) < 4 && static_cast<unsigned>(h) < 6 && static_cast<unsigned>(w) < 10;
-                const auto* from = origin + d * 60 + h * 10 + w;
-                const int dealt = p / 11 * 12 + p % 11 % 2 * 6 + p % 11 / 2;  // so that strided reads are of neighbours
+            const auto* origin = grad_product + n * 960LL;
+            const auto* chosen = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL;
+            const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;  // of windows
+            const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;  // of windows
+            const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;  // of windows
+            for (int p = threadIdx.x; p < 576; p += 256) {
+                const int u = p / 72;
+                const int d = first_d + p / 24 % 3;
+                const int h = first_h + p / 6 % 4;
+                const int w = first_w + p % 6;
+                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+                const int from = d * 15 + h * 5 + w;
+                unsigned value[4];
+                int choice[4];  // the element that has it
 #pragma unroll
-                for (int u = 0; u < 8; ++u) {
-                    uint4 word;
-                    word.x = inside ? rounded(from[(u * 4 + 0) * 240]) : 0u;
-                    word.y = inside ? rounded(from[(u * 4 + 1) * 240]) : 0u;
-                    word.z = inside ? rounded(from[(u * 4 + 2) * 240]) : 0u;
-                    word.w = inside ? rounded(from[(u * 4 + 3) * 240]) : 0u;
-                    reinterpret_cast<uint4*>(halo)[u * 420 + dealt] = word;
+                for (int k = 0; k < 4; ++k) {
+                    const bool there = inside;
+                    value[k] = there ? static_cast<unsigned>(rounded(origin[from + (u * 4 + k) * 30])) : 0u;
+                    choice[k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
+                }
+#pragma unroll
+                for (int e = 0; e < 8; ++e) {
+                    const int to_d = d * 2 + e / 4 - (box_d * 2 - 1);
+                    const int to_h = h * 2 + e / 2 % 2 - (box_h * 2 - 1);
+                    const int to_w = w * 2 + e % 2 - (box_w * 2 - 1);
+                    if (static_cast<unsigned>(to_d) < 5 && static_cast<unsigned>(to_h) < 7 && static_cast<unsigned>(to_w) < 11) {
+                        reinterpret_cast<uint4*>(halo)[u * 420 + to_d * 84 + to_h * 12 + to_w % 2 * 6 + to_w / 2] = make_uint4((choice[0] == e ? value[0] : 0u), (choice[1] == e ? value[1] : 0u), (choice[2] == e ? value[2] : 0u), (choice[3] == e ? value[3] : 0u));
+                    }
                 }
             }
         }
@@ -1030,16 +903,16 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
     }
 }
 
-// The gradient of a weight of 27 taps: a block adds up 16 x 32 channels over boxes of 2x1x8 positions.
-__global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel_weight(
+// The gradient of a weight of 27 taps: a block adds up 16 x 32 channels over boxes of 2x3x8 positions.
+__global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight(
         const float* __restrict__ source, const float* __restrict__ grad,
+        const unsigned char* __restrict__ choices,
         float* __restrict__ partial) {
     extern __shared__ uint4 memory[];
     unsigned* halo = reinterpret_cast<unsigned*>(memory);  // of the input, and gradients behind it
-    unsigned* coming = halo + 9152;  // the next ones
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    constexpr int shifts[27] = {324, 288, 292, 252, 216, 220, 396, 360, 364, 108, 72, 76, 36, 0, 4, 180, 144,
-        148, 540, 504, 508, 468, 432, 436, 612, 576, 580};  // in words of the halo
+    constexpr int shifts[27] = {612, 576, 580, 540, 504, 508, 684, 648, 652, 108, 72, 76, 36, 0, 4, 180, 144,
+        148, 1116, 1080, 1084, 1044, 1008, 1012, 1188, 1152, 1156};  // in words of the halo
     const int part = blockIdx.x % 1;
     const int first_step = part % 1 * 4;
     const int first_channel = part / 1 % 1 * 16;
@@ -1047,119 +920,70 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
 #pragma unroll
     for (int j = 0; j < 14; ++j) {
         const int tile = min(warp + j * 8, 107);
-        own[j] = shifts[tile / 4] + ((tile % 4 * 2 + lane / 16) * 276 + lane % 4) * 4 + lane / 4 % 4;
+        own[j] = shifts[tile / 4] + ((tile % 4 * 2 + lane / 16) * 636 + lane % 4) * 4 + lane / 4 % 4;
     }
     float sums[14][1][4] = {};
-    {
-        const int n = static_cast<int>(blockIdx.x) / 1 / 3;
+    for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
+        const int n = item;
         const int box_d = 0;
-        const int box_h = (static_cast<int>(blockIdx.x) / 1 % 3) * 1;
+        const int box_h = 0;
         const int box_w = 0;
-        const auto* origin = source + n * 7680LL + first_step * 1920LL;
-        for (int p = threadIdx.x; p < 255; p += 256) {
-            const int d = box_d * 2 + p / 51 - 1;
-            const int h = box_h * 2 + p / 17 % 3 - 1;
-            const int w = box_w * 2 + p % 17 - 1;
-            const bool inside = static_cast<unsigned>(d) < 4 && static_cast<unsigned>(h) < 6 && static_cast<unsigned>(w) < 10;
-            const auto* from = origin + d * 60 + h * 10 + w;
-            const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
+        __syncthreads();  // the item before is done with
+        {
+            const auto* origin = source + n * 960LL + first_step * 240LL;
+            const auto* chosen = choices + n * 960LL + first_step * 240LL;
+            const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;  // of windows
+            const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;  // of windows
+            const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;  // of windows
+            for (int p = threadIdx.x; p < 864; p += 256) {
+                const int u = p / 108;
+                const int d = first_d + p / 36 % 3;
+                const int h = first_h + p / 9 % 4;
+                const int w = first_w + p % 9;
+                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+                const int from = d * 15 + h * 5 + w;
+                unsigned value[4];
+                int choice[4];  // the element that has it
 #pragma unroll
-            for (int u = 0; u < 8; ++u) {
-                copy_ahead(coming + (u * 276 + dealt) * 4 + 0, inside ? from + (u * 4 + 0) * 240 : origin,
-                    inside);
-                copy_ahead(coming + (u * 276 + dealt) * 4 + 1, inside ? from + (u * 4 + 1) * 240 : origin,
-                    inside);
-                copy_ahead(coming + (u * 276 + dealt) * 4 + 2, inside ? from + (u * 4 + 2) * 240 : origin,
-                    inside);
-                copy_ahead(coming + (u * 276 + dealt) * 4 + 3, inside ? from + (u * 4 + 3) * 240 : origin,
-                    inside);
+                for (int k = 0; k < 4; ++k) {
+                    const bool there = inside;
+                    value[k] = there ? static_cast<unsigned>(rounded(origin[from + (u * 4 + k) * 30])) : 0u;
+                    choice[k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
+                }
+#pragma unroll
+                for (int e = 0; e < 8; ++e) {
+                    const int to_d = d * 2 + e / 4 - (box_d * 2 - 1);
+                    const int to_h = h * 2 + e / 2 % 2 - (box_h * 2 - 1);
+                    const int to_w = w * 2 + e % 2 - (box_w * 2 - 1);
+                    if (static_cast<unsigned>(to_d) < 5 && static_cast<unsigned>(to_h) < 7 && static_cast<unsigned>(to_w) < 17) {
+                        reinterpret_cast<uint4*>(halo)[u * 636 + to_d * 126 + to_h * 18 + to_w % 2 * 9 + to_w / 2] = make_uint4((choice[0] == e ? value[0] : 0u), (choice[1] == e ? value[1] : 0u), (choice[2] == e ? value[2] : 0u), (choice[3] == e ? value[3] : 0u));
+                    }
+                }
             }
         }
-        unsigned* grads = coming + 8832;
-        for (int p = threadIdx.x; p < 16; p += 256) {
-            const int d = box_d + p / 8;
-            const int h = box_h + 0;
+        unsigned* grads = halo + 20352;
+        for (int p = threadIdx.x; p < 48; p += 256) {
+            const int d = box_d + p / 24;
+            const int h = box_h + p / 8 % 3;
             const int w = box_w + p % 8;
             const bool inside = w < 5;
             const int from = d * 15 + h * 5 + w;
 #pragma unroll 8
             for (int c = 0; c < 16; ++c) {
                 const auto* of_channel = grad + n * 480LL + (first_channel + c) * 30LL;
-                copy_ahead(&grads[c * 20 + p], inside ? of_channel + from : grad, inside);
-            }
-        }
-    }
-    for (int item = static_cast<int>(blockIdx.x) / 1; item < 6; item += 6) {
-        {  // what was coming is there
-            unsigned* const before = halo;
-            halo = coming, coming = before;
-        }
-        unsigned* grads = halo + 8832;
-        wait_for_copies();
-        for (int p = threadIdx.x; p < 255; p += 256) {
-            const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
-#pragma unroll
-            for (int u = 0; u < 8; ++u) {
-                uint4& word = reinterpret_cast<uint4*>(halo)[u * 276 + dealt];
-                word = {rounded(__uint_as_float(word.x)), rounded(__uint_as_float(word.y)),
-                    rounded(__uint_as_float(word.z)), rounded(__uint_as_float(word.w))};
-            }
-        }
-        for (int p = threadIdx.x; p < 16; p += 256) {
-#pragma unroll
-            for (int c = 0; c < 16; ++c) {
-                grads[c * 20 + p] = rounded(__uint_as_float(grads[c * 20 + p]));
+                grads[c * 52 + p] = inside ? rounded(of_channel[from]) : 0u;
             }
         }
         __syncthreads();
-        if (item + 6 < 6) {
-            const int n = (item + 6) / 3;
-            const int box_d = 0;
-            const int box_h = ((item + 6) % 3) * 1;
-            const int box_w = 0;
-            const auto* origin = source + n * 7680LL + first_step * 1920LL;
-            for (int p = threadIdx.x; p < 255; p += 256) {
-                const int d = box_d * 2 + p / 51 - 1;
-                const int h = box_h * 2 + p / 17 % 3 - 1;
-                const int w = box_w * 2 + p % 17 - 1;
-                const bool inside = static_cast<unsigned>(d) < 4 && static_cast<unsigned>(h) < 6 && static_cast<unsigned>(w) < 10;
-                const auto* from = origin + d * 60 + h * 10 + w;
-                const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
-#pragma unroll
-                for (int u = 0; u < 8; ++u) {
-                    copy_ahead(coming + (u * 276 + dealt) * 4 + 0,
-                        inside ? from + (u * 4 + 0) * 240 : origin, inside);
-                    copy_ahead(coming + (u * 276 + dealt) * 4 + 1,
-                        inside ? from + (u * 4 + 1) * 240 : origin, inside);
-                    copy_ahead(coming + (u * 276 + dealt) * 4 + 2,
-                        inside ? from + (u * 4 + 2) * 240 : origin, inside);
-                    copy_ahead(coming + (u * 276 + dealt) * 4 + 3,
-                        inside ? from + (u * 4 + 3) * 240 : origin, inside);
-                }
-            }
-            unsigned* grads = coming + 8832;
-            for (int p = threadIdx.x; p < 16; p += 256) {
-                const int d = box_d + p / 8;
-                const int h = box_h + 0;
-                const int w = box_w + p % 8;
-                const bool inside = w < 5;
-                const int from = d * 15 + h * 5 + w;
-#pragma unroll 8
-                for (int c = 0; c < 16; ++c) {
-                    const auto* of_channel = grad + n * 480LL + (first_channel + c) * 30LL;
-                    copy_ahead(&grads[c * 20 + p], inside ? of_channel + from : grad, inside);
-                }
-            }
-        }
 #pragma unroll 1
-        for (int row = 0; row < 2; ++row) {
-            const unsigned* at = halo + (row) * 432;
+        for (int row = 0; row < 6; ++row) {
+            const unsigned* at = halo + (row / 3) * 1008 + (row % 3) * 144;
 #pragma unroll 2
             for (int k = 0; k < 1; ++k) {
                 uint4 a[1];
 #pragma unroll
                 for (int i = 0; i < 1; ++i) {
-                    a[i] = load_matrix(grads + i * 320 + lane % 16 * 20 + lane / 16 * 4 + row * 8 + k * 8);
+                    a[i] = load_matrix(grads + i * 832 + lane % 16 * 52 + lane / 16 * 4 + row * 8 + k * 8);
                 }
 #pragma unroll
                 for (int j = 0; j < 14; ++j) {
@@ -1189,15 +1013,15 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
     }
 }
 
-// Adds up what 6 blocks made of each element of the weight's gradient.
-__global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_kernel_weight_finish(
+// Adds up what 2 blocks made of each element of the weight's gradient.
+__global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight_finish(
         const float* __restrict__ partial, float* __restrict__ result) {
     __shared__ float totals[8][32];
     constexpr int taps[27] = {13, 12, 14, 10, 9, 11, 16, 15, 17, 4, 3, 5, 1, 0, 2, 7, 6, 8, 22, 21, 23, 19,
         18, 20, 25, 24, 26};
     const int lane = threadIdx.x % 32, slice = threadIdx.x / 32, word = blockIdx.x * 32 + lane;
     float total = 0;
-    for (int b = slice; b < 6; b += 8) total += partial[b * 13824LL + word];
+    for (int b = slice; b < 2; b += 8) total += partial[b * 13824LL + word];
     totals[slice][lane] = total;
     __syncthreads();
     if (slice) return;
@@ -1214,102 +1038,6 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_kernel_we
     }
 }
 
-// The largest of windows of 2x2x2: [2, 32, 4, 6, 10] to [2, 32, 2, 3, 5]. The values are pooled as they are
-// stored.
-// A thread takes one window; neighbouring threads read neighbouring memory.
-template <bool aligned>
-__device__ __forceinline__ void max_pool3d_kernel_body(
-        const float* __restrict__ leaky_relu_2,
-        float* __restrict__ max_pool3d) {
-    const unsigned item = blockIdx.x * 256 + threadIdx.x;
-    if (item >= 1920) return;
-    const int w = item % 5, h = item / 5 % 3, d = item / 15 % 2, plane = item / 30;
-    const int leaky_relu_2_at = plane * 240;
-    float largest = -INFINITY;
-    const int in_w = w * 2;
-#pragma unroll
-    for (int kd = 0; kd < 2; ++kd) {
-        const int in_d = d * 2 + kd;
-#pragma unroll
-        for (int kh = 0; kh < 2; ++kh) {
-            const int in_h = h * 2 + kh;
-            const auto leaky_relu_2_row = read_row<2, aligned>(leaky_relu_2 + leaky_relu_2_at + in_d * 60 + in_h * 10 + in_w);
-#pragma unroll
-            for (int k = 0; k < 2; ++k) {
-                const float leaky_relu_2_value = leaky_relu_2_row.at[k];
-                largest = max_nan(largest, leaky_relu_2_value);
-            }
-        }
-    }
-    max_pool3d[plane * 30 + d * 15 + h * 5 + w] = largest;
-}
-__global__ void __launch_bounds__(256) max_pool3d_kernel(
-        const float* __restrict__ leaky_relu_2,
-        float* __restrict__ max_pool3d) {
-    if (begin_at_16_bytes(leaky_relu_2))
-        max_pool3d_kernel_body<true>(leaky_relu_2, max_pool3d);
-    else
-        max_pool3d_kernel_body<false>(leaky_relu_2, max_pool3d);
-}
-
-// A thread writes the gradients of all elements of its window, in one pass.
-template <bool aligned>
-__device__ __forceinline__ void max_pool3d_kernel_backward_body(
-        const float* __restrict__ leaky_relu_2,
-        const float* __restrict__ grad_max_pool3d,
-        float* __restrict__ grad_leaky_relu_2) {
-    const unsigned item = blockIdx.x * 256 + threadIdx.x;
-    if (item >= 1920) return;
-    const int w = item % 5, h = item / 5 % 3, d = item / 15 % 2, plane = item / 30;
-    const int leaky_relu_2_at = plane * 240;
-    const int grad_leaky_relu_2_at = plane * 240;
-    float best = -INFINITY;
-    int choice = -1;
-    const int in_w = w * 2;
-#pragma unroll
-    for (int kd = 0; kd < 2; ++kd) {
-        const int in_d = d * 2 + kd;
-#pragma unroll
-        for (int kh = 0; kh < 2; ++kh) {
-            const int in_h = h * 2 + kh;
-            const auto leaky_relu_2_row = read_row<2, aligned>(leaky_relu_2 + leaky_relu_2_at + in_d * 60 + in_h * 10 + in_w);
-#pragma unroll
-            for (int k = 0; k < 2; ++k) {
-                const float leaky_relu_2_value = leaky_relu_2_row.at[k];
-                const bool taken = (choice < 0) | (leaky_relu_2_value > best) | isnan(leaky_relu_2_value);
-                best = taken ? leaky_relu_2_value : best;
-                choice = taken ? (kd * 2 + kh) * 2 + k : choice;
-            }
-        }
-    }
-    const float grad_max_pool3d_value = grad_max_pool3d[plane * 30 + d * 15 + h * 5 + w];
-#pragma unroll
-    for (int kd = 0; kd < 2; ++kd) {
-        const int in_d = d * 2 + kd;
-#pragma unroll
-        for (int kh = 0; kh < 2; ++kh) {
-            const int in_h = h * 2 + kh;
-            Row<float, 2> grad_leaky_relu_2_row;
-#pragma unroll
-            for (int k = 0; k < 2; ++k) {
-                const bool chosen = choice == (kd * 2 + kh) * 2 + k;
-                grad_leaky_relu_2_row.at[k] = chosen ? grad_max_pool3d_value : 0;
-            }
-            write_row<aligned>(grad_leaky_relu_2 + grad_leaky_relu_2_at + in_d * 60 + in_h * 10 + in_w,
-                grad_leaky_relu_2_row);
-        }
-    }
-}
-__global__ void __launch_bounds__(256) max_pool3d_kernel_backward(
-        const float* __restrict__ leaky_relu_2,
-        const float* __restrict__ grad_max_pool3d,
-        float* __restrict__ grad_leaky_relu_2) {
-    if (begin_at_16_bytes(leaky_relu_2, grad_leaky_relu_2))
-        max_pool3d_kernel_backward_body<true>(leaky_relu_2, grad_max_pool3d, grad_leaky_relu_2);
-    else
-        max_pool3d_kernel_backward_body<false>(leaky_relu_2, grad_max_pool3d, grad_leaky_relu_2);
-}
-
 // The tensor as the kernels read it: copied where it lies in memory in another way.
 static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at::IntArrayRef strides,
                           at::ScalarType type) {
@@ -1321,7 +1049,7 @@ static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at:
   return fits ? given : torch::empty_strided(sizes, strides, given.options()).copy_(given);
 }
 
-std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul(const torch::Tensor& x_given,
+std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d(const torch::Tensor& x_given,
         const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given) {
   const c10::cuda::CUDAGuard guard(x_given.device());
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
@@ -1330,216 +1058,188 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul(const torch::Tens
       9, 3, 1}, torch::kFloat32);
   const torch::Tensor conv_transpose_bias = laid(conv_transpose_bias_given, {32}, {1}, torch::kFloat32);
   const torch::Tensor multiplier = laid(multiplier_given, {32, 1, 1, 1}, {1, 1, 1, 1}, torch::kFloat32);
-  torch::Tensor leaky_relu_2 = torch::empty_strided({2, 32, 4, 6, 10}, {7680, 240, 60, 10, 1},
+  torch::Tensor max_pool3d = torch::empty_strided({2, 32, 2, 3, 5}, {960, 30, 15, 5, 1},
       x.options().dtype(torch::kFloat32));
-  torch::Tensor conv_transpose3d_leaky_relu_mul_kernel_packed = torch::empty_strided({13824}, {1},
+  torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed = torch::empty_strided({13824}, {1},
       x.options().dtype(torch::kInt32));
-  conv_transpose3d_leaky_relu_mul_kernel_pack<<<54, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_kernel_packed.data_ptr<int>());
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_pack<<<54, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed.data_ptr<int>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_kernel,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 89088));
-  conv_transpose3d_leaky_relu_mul_kernel<<<2, 256, 89088, stream>>>(x.data_ptr<float>(),
-      conv_transpose3d_leaky_relu_mul_kernel_packed.data_ptr<int>(), conv_transpose_bias.data_ptr<float>(),
-      multiplier.data_ptr<float>(), leaky_relu_2.data_ptr<float>());
+  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel,
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 75776));
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel<<<2, 256, 75776, stream>>>(x.data_ptr<float>(),
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed.data_ptr<int>(),
+      conv_transpose_bias.data_ptr<float>(), multiplier.data_ptr<float>(), max_pool3d.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return {leaky_relu_2};
+  return {max_pool3d};
 }
 
-std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_backward(const torch::Tensor& grad_leaky_relu_2_given, const torch::Tensor& x_given, const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given) {
-  const c10::cuda::CUDAGuard guard(grad_leaky_relu_2_given.device());
+std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(const torch::Tensor& x_given, const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given) {
+  const c10::cuda::CUDAGuard guard(x_given.device());
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
-  const torch::Tensor grad_leaky_relu_2 = laid(grad_leaky_relu_2_given, {2, 32, 4, 6, 10}, {7680, 240, 60,
-      10, 1}, torch::kFloat32);
   const torch::Tensor x = laid(x_given, {2, 16, 2, 3, 5}, {480, 30, 15, 5, 1}, torch::kFloat32);
   const torch::Tensor conv_transpose_weight = laid(conv_transpose_weight_given, {16, 32, 3, 3, 3}, {864, 27,
       9, 3, 1}, torch::kFloat32);
   const torch::Tensor conv_transpose_bias = laid(conv_transpose_bias_given, {32}, {1}, torch::kFloat32);
   const torch::Tensor multiplier = laid(multiplier_given, {32, 1, 1, 1}, {1, 1, 1, 1}, torch::kFloat32);
-  torch::Tensor grad_conv_transpose_bias = torch::empty_strided({32}, {1},
-      grad_leaky_relu_2.options().dtype(torch::kFloat32));
-  torch::Tensor grad_multiplier = torch::empty_strided({32, 1, 1, 1}, {1, 1, 1, 1},
-      grad_leaky_relu_2.options().dtype(torch::kFloat32));
-  torch::Tensor grad_x = torch::empty_strided({2, 16, 2, 3, 5}, {480, 30, 15, 5, 1},
-      grad_leaky_relu_2.options().dtype(torch::kFloat32));
-  torch::Tensor grad_conv_transpose_weight = torch::empty_strided({16, 32, 3, 3, 3}, {864, 27, 9, 3, 1},
-      grad_leaky_relu_2.options().dtype(torch::kFloat32));
-  torch::Tensor grad_product = torch::empty_strided({15360}, {1},
-      grad_leaky_relu_2.options().dtype(torch::kFloat32));
-  torch::Tensor conv_transpose3d_leaky_relu_mul_kernel_again_packed = torch::empty_strided({13824}, {1},
-      grad_leaky_relu_2.options().dtype(torch::kInt32));
-  torch::Tensor grad_conv_transpose_bias_parts = torch::empty_strided({64}, {1},
-      grad_leaky_relu_2.options().dtype(torch::kFloat32));
-  torch::Tensor grad_multiplier_parts = torch::empty_strided({64}, {1},
-      grad_leaky_relu_2.options().dtype(torch::kFloat32));
-  conv_transpose3d_leaky_relu_mul_kernel_again_pack<<<54, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_kernel_again_packed.data_ptr<int>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_kernel_again,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 89088));
-  conv_transpose3d_leaky_relu_mul_kernel_again<<<2, 256, 89088, stream>>>(x.data_ptr<float>(),
-      conv_transpose3d_leaky_relu_mul_kernel_again_packed.data_ptr<int>(),
-      conv_transpose_bias.data_ptr<float>(), multiplier.data_ptr<float>(),
-      grad_leaky_relu_2.data_ptr<float>(), grad_product.data_ptr<float>(),
-      grad_conv_transpose_bias_parts.data_ptr<float>(), grad_multiplier_parts.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  conv_transpose3d_leaky_relu_mul_kernel_grad_conv_transpose_bias<<<2, 8, 0, stream>>>(grad_conv_transpose_bias_parts.data_ptr<float>(), grad_conv_transpose_bias.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  conv_transpose3d_leaky_relu_mul_kernel_grad_multiplier<<<2, 8, 0, stream>>>(grad_multiplier_parts.data_ptr<float>(), grad_multiplier.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  torch::Tensor conv_transpose3d_leaky_relu_mul_kernel_input_packed = torch::empty_strided({13824}, {1},
-      grad_leaky_relu_2.options().dtype(torch::kInt32));
-  conv_transpose3d_leaky_relu_mul_kernel_input_pack<<<54, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_kernel_input_packed.data_ptr<int>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_kernel_input,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 109056));
-  conv_transpose3d_leaky_relu_mul_kernel_input<<<2, 256, 109056, stream>>>(grad_product.data_ptr<float>(),
-      conv_transpose3d_leaky_relu_mul_kernel_input_packed.data_ptr<int>(), grad_x.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  torch::Tensor grad_conv_transpose_weight_parts = torch::empty_strided({82944}, {1},
-      grad_leaky_relu_2.options().dtype(torch::kFloat32));
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_kernel_weight,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 73216));
-  conv_transpose3d_leaky_relu_mul_kernel_weight<<<6, 256, 73216, stream>>>(grad_product.data_ptr<float>(),
-      x.data_ptr<float>(), grad_conv_transpose_weight_parts.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  conv_transpose3d_leaky_relu_mul_kernel_weight_finish<<<432, 256, 0, stream>>>(grad_conv_transpose_weight_parts.data_ptr<float>(), grad_conv_transpose_weight.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return {grad_conv_transpose_bias, grad_multiplier, grad_x, grad_conv_transpose_weight};
-}
-
-std::vector<torch::Tensor> run_max_pool3d(const torch::Tensor& leaky_relu_2_given) {
-  const c10::cuda::CUDAGuard guard(leaky_relu_2_given.device());
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
-  const torch::Tensor leaky_relu_2 = laid(leaky_relu_2_given, {2, 32, 4, 6, 10}, {7680, 240, 60, 10, 1},
-      torch::kFloat32);
   torch::Tensor max_pool3d = torch::empty_strided({2, 32, 2, 3, 5}, {960, 30, 15, 5, 1},
-      leaky_relu_2.options().dtype(torch::kFloat32));
-  max_pool3d_kernel<<<8, 256, 0, stream>>>(leaky_relu_2.data_ptr<float>(), max_pool3d.data_ptr<float>());
+      x.options().dtype(torch::kFloat32));
+  torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product = torch::empty_strided({1920}, {1},
+      x.options().dtype(torch::kFloat32));
+  torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice = torch::empty_strided({1920}, {1},
+      x.options().dtype(torch::kUInt8));
+  torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed = torch::empty_strided({13824}, {1}, x.options().dtype(torch::kInt32));
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_pack<<<54, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed.data_ptr<int>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return {max_pool3d};
+  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping,
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 75776));
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping<<<2, 256, 75776, stream>>>(x.data_ptr<float>(),
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed.data_ptr<int>(),
+      conv_transpose_bias.data_ptr<float>(), multiplier.data_ptr<float>(), max_pool3d.data_ptr<float>(),
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product.data_ptr<float>(),
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice.data_ptr<uint8_t>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return {max_pool3d, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice};
 }
 
-std::vector<torch::Tensor> run_max_pool3d_backward(const torch::Tensor& grad_max_pool3d_given,
-        const torch::Tensor& leaky_relu_2_given) {
+std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(const torch::Tensor& grad_max_pool3d_given, const torch::Tensor& x_given, const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given, const torch::Tensor& conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_given, const torch::Tensor& conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_given) {
   const c10::cuda::CUDAGuard guard(grad_max_pool3d_given.device());
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor grad_max_pool3d = laid(grad_max_pool3d_given, {2, 32, 2, 3, 5}, {960, 30, 15, 5, 1},
       torch::kFloat32);
-  const torch::Tensor leaky_relu_2 = laid(leaky_relu_2_given, {2, 32, 4, 6, 10}, {7680, 240, 60, 10, 1},
-      torch::kFloat32);
-  torch::Tensor grad_leaky_relu_2 = torch::empty_strided({2, 32, 4, 6, 10}, {7680, 240, 60, 10, 1},
+  const torch::Tensor x = laid(x_given, {2, 16, 2, 3, 5}, {480, 30, 15, 5, 1}, torch::kFloat32);
+  const torch::Tensor conv_transpose_weight = laid(conv_transpose_weight_given, {16, 32, 3, 3, 3}, {864, 27,
+      9, 3, 1}, torch::kFloat32);
+  const torch::Tensor conv_transpose_bias = laid(conv_transpose_bias_given, {32}, {1}, torch::kFloat32);
+  const torch::Tensor multiplier = laid(multiplier_given, {32, 1, 1, 1}, {1, 1, 1, 1}, torch::kFloat32);
+  const torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product = laid(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_given, {1920}, {1}, torch::kFloat32);
+  const torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice = laid(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_given, {1920}, {1}, torch::kUInt8);
+  torch::Tensor grad_conv_transpose_bias = torch::empty_strided({32}, {1},
       grad_max_pool3d.options().dtype(torch::kFloat32));
-  max_pool3d_kernel_backward<<<8, 256, 0, stream>>>(leaky_relu_2.data_ptr<float>(),
-      grad_max_pool3d.data_ptr<float>(), grad_leaky_relu_2.data_ptr<float>());
+  torch::Tensor grad_multiplier = torch::empty_strided({32, 1, 1, 1}, {1, 1, 1, 1},
+      grad_max_pool3d.options().dtype(torch::kFloat32));
+  torch::Tensor grad_x = torch::empty_strided({2, 16, 2, 3, 5}, {480, 30, 15, 5, 1},
+      grad_max_pool3d.options().dtype(torch::kFloat32));
+  torch::Tensor grad_conv_transpose_weight = torch::empty_strided({16, 32, 3, 3, 3}, {864, 27, 9, 3, 1},
+      grad_max_pool3d.options().dtype(torch::kFloat32));
+  torch::Tensor grad_product = torch::empty_strided({1920}, {1},
+      grad_max_pool3d.options().dtype(torch::kFloat32));
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward<<<8, 128, 0, stream>>>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product.data_ptr<float>(), conv_transpose_bias.data_ptr<float>(), multiplier.data_ptr<float>(), grad_max_pool3d.data_ptr<float>(), grad_product.data_ptr<float>(), grad_conv_transpose_bias.data_ptr<float>(), grad_multiplier.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return {grad_leaky_relu_2};
+  torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed = torch::empty_strided({13824}, {1}, grad_max_pool3d.options().dtype(torch::kInt32));
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_pack<<<54, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed.data_ptr<int>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input,
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 109056));
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input<<<2, 256, 109056, stream>>>(grad_product.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice.data_ptr<uint8_t>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed.data_ptr<int>(), grad_x.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  torch::Tensor grad_conv_transpose_weight_parts = torch::empty_strided({27648}, {1},
+      grad_max_pool3d.options().dtype(torch::kFloat32));
+  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight,
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 84736));
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight<<<2, 256, 84736, stream>>>(grad_product.data_ptr<float>(), x.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice.data_ptr<uint8_t>(), grad_conv_transpose_weight_parts.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight_finish<<<432, 256, 0, stream>>>(grad_conv_transpose_weight_parts.data_ptr<float>(), grad_conv_transpose_weight.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return {grad_conv_transpose_bias, grad_multiplier, grad_x, grad_conv_transpose_weight};
 }
 """
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_00ed29b2",
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_4b6e7f03",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
-    functions=["run_conv_transpose3d_leaky_relu_mul", "run_conv_transpose3d_leaky_relu_mul_backward",
-        "run_max_pool3d", "run_max_pool3d_backward"],
+    functions=["run_conv_transpose3d_leaky_relu_mul_max_pool3d",
+        "run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping",
+        "run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward"],
     extra_cuda_cflags=["-O3"],
 )
 library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")
 operators = getattr(torch.ops, library.ns)
 
 
-library.define("conv_transpose3d_leaky_relu_mul(Tensor x, Tensor conv_transpose_weight, Tensor conv_transpose_bias, Tensor multiplier) -> Tensor")
+library.define("conv_transpose3d_leaky_relu_mul_max_pool3d(Tensor x, Tensor conv_transpose_weight, Tensor conv_transpose_bias, Tensor multiplier) -> Tensor")
 
 
-@torch.library.impl(library, "conv_transpose3d_leaky_relu_mul", "CompositeExplicitAutograd")
-def run_conv_transpose3d_leaky_relu_mul(x, conv_transpose_weight, conv_transpose_bias, multiplier):
-    return kernels.run_conv_transpose3d_leaky_relu_mul(x, conv_transpose_weight, conv_transpose_bias,
-        multiplier)[0]
+@torch.library.impl(library, "conv_transpose3d_leaky_relu_mul_max_pool3d", "CompositeExplicitAutograd")
+def run_conv_transpose3d_leaky_relu_mul_max_pool3d(x, conv_transpose_weight, conv_transpose_bias, multiplier):
+    return kernels.run_conv_transpose3d_leaky_relu_mul_max_pool3d(x, conv_transpose_weight,
+        conv_transpose_bias, multiplier)[0]
 
 
-@torch.library.register_fake(f"{library.ns}::conv_transpose3d_leaky_relu_mul", lib=library)
-def run_conv_transpose3d_leaky_relu_mul_shapes(x, conv_transpose_weight, conv_transpose_bias, multiplier):
-    return x.new_empty_strided((2, 32, 4, 6, 10), (7680, 240, 60, 10, 1), dtype=torch.float32)
+@torch.library.register_fake(f"{library.ns}::conv_transpose3d_leaky_relu_mul_max_pool3d", lib=library)
+def run_conv_transpose3d_leaky_relu_mul_max_pool3d_shapes(x, conv_transpose_weight, conv_transpose_bias,
+        multiplier):
+    return x.new_empty_strided((2, 32, 2, 3, 5), (960, 30, 15, 5, 1), dtype=torch.float32)
 
 
-library.define("conv_transpose3d_leaky_relu_mul_backward(Tensor grad_leaky_relu_2, Tensor x, Tensor conv_transpose_weight, Tensor conv_transpose_bias, Tensor multiplier) -> (Tensor, Tensor, Tensor, Tensor)")
+library.define("conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(Tensor x, Tensor conv_transpose_weight, Tensor conv_transpose_bias, Tensor multiplier) -> (Tensor, Tensor, Tensor)")
 
 
-@torch.library.impl(library, "conv_transpose3d_leaky_relu_mul_backward", "CompositeExplicitAutograd")
-def run_conv_transpose3d_leaky_relu_mul_backward(grad_leaky_relu_2, x, conv_transpose_weight,
-        conv_transpose_bias, multiplier):
-    return tuple(kernels.run_conv_transpose3d_leaky_relu_mul_backward(grad_leaky_relu_2, x,
-        conv_transpose_weight, conv_transpose_bias, multiplier))
+@torch.library.impl(library, "conv_transpose3d_leaky_relu_mul_max_pool3d_keeping",
+    "CompositeExplicitAutograd")
+def run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(x, conv_transpose_weight, conv_transpose_bias,
+        multiplier):
+    return tuple(kernels.run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(x, conv_transpose_weight,
+        conv_transpose_bias, multiplier))
 
 
-@torch.library.register_fake(f"{library.ns}::conv_transpose3d_leaky_relu_mul_backward", lib=library)
-def run_conv_transpose3d_leaky_relu_mul_backward_shapes(grad_leaky_relu_2, x, conv_transpose_weight,
+@torch.library.register_fake(f"{library.ns}::conv_transpose3d_leaky_relu_mul_max_pool3d_keeping", lib=library)
+def run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping_shapes(x, conv_transpose_weight,
         conv_transpose_bias, multiplier):
     return (
-        grad_leaky_relu_2.new_empty_strided((32,), (1,), dtype=torch.float32),
-        grad_leaky_relu_2.new_empty_strided((32, 1, 1, 1), (1, 1, 1, 1), dtype=torch.float32),
-        grad_leaky_relu_2.new_empty_strided((2, 16, 2, 3, 5), (480, 30, 15, 5, 1), dtype=torch.float32),
-        grad_leaky_relu_2.new_empty_strided((16, 32, 3, 3, 3), (864, 27, 9, 3, 1), dtype=torch.float32),
+        x.new_empty_strided((2, 32, 2, 3, 5), (960, 30, 15, 5, 1), dtype=torch.float32),
+        x.new_empty_strided((1920,), (1,), dtype=torch.float32),
+        x.new_empty_strided((1920,), (1,), dtype=torch.uint8),
     )
 
 
-def conv_transpose3d_leaky_relu_mul_keeps(ctx, inputs, output):
+library.define("conv_transpose3d_leaky_relu_mul_max_pool3d_backward(Tensor grad_max_pool3d, Tensor x, Tensor conv_transpose_weight, Tensor conv_transpose_bias, Tensor multiplier, Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice) -> (Tensor, Tensor, Tensor, Tensor)")
+
+
+@torch.library.impl(library, "conv_transpose3d_leaky_relu_mul_max_pool3d_backward",
+    "CompositeExplicitAutograd")
+def run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(grad_max_pool3d, x, conv_transpose_weight,
+        conv_transpose_bias, multiplier, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice):
+    return tuple(kernels.run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(grad_max_pool3d, x,
+        conv_transpose_weight, conv_transpose_bias, multiplier,
+        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice))
+
+
+@torch.library.register_fake(f"{library.ns}::conv_transpose3d_leaky_relu_mul_max_pool3d_backward",
+    lib=library)
+def run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward_shapes(grad_max_pool3d, x, conv_transpose_weight,
+        conv_transpose_bias, multiplier, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice):
+    return (
+        grad_max_pool3d.new_empty_strided((32,), (1,), dtype=torch.float32),
+        grad_max_pool3d.new_empty_strided((32, 1, 1, 1), (1, 1, 1, 1), dtype=torch.float32),
+        grad_max_pool3d.new_empty_strided((2, 16, 2, 3, 5), (480, 30, 15, 5, 1), dtype=torch.float32),
+        grad_max_pool3d.new_empty_strided((16, 32, 3, 3, 3), (864, 27, 9, 3, 1), dtype=torch.float32),
+    )
+
+
+def conv_transpose3d_leaky_relu_mul_max_pool3d_keeps(ctx, inputs, output):
     x, conv_transpose_weight, conv_transpose_bias, multiplier = inputs
-    ctx.save_for_backward(x, conv_transpose_weight, conv_transpose_bias, multiplier)
+    _, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice = output
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(x, conv_transpose_weight, conv_transpose_bias, multiplier,
+        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice)
 
 
-def conv_transpose3d_leaky_relu_mul_gradients(ctx, grad_leaky_relu_2):
-    grad_conv_transpose_bias, grad_multiplier, grad_x, grad_conv_transpose_weight = operators.conv_transpose3d_leaky_relu_mul_backward(grad_leaky_relu_2, *ctx.saved_tensors)
+def conv_transpose3d_leaky_relu_mul_max_pool3d_gradients(ctx, grad_max_pool3d, *_):
+    grad_conv_transpose_bias, grad_multiplier, grad_x, grad_conv_transpose_weight = operators.conv_transpose3d_leaky_relu_mul_max_pool3d_backward(grad_max_pool3d, *ctx.saved_tensors)
     return grad_x, grad_conv_transpose_weight, grad_conv_transpose_bias, grad_multiplier
 
 
 torch.library.register_autograd(
-    f"{library.ns}::conv_transpose3d_leaky_relu_mul",
-    conv_transpose3d_leaky_relu_mul_gradients,
-    setup_context=conv_transpose3d_leaky_relu_mul_keeps,
-    lib=library,
-)
-
-
-library.define("max_pool3d(Tensor leaky_relu_2) -> Tensor")
-
-
-@torch.library.impl(library, "max_pool3d", "CompositeExplicitAutograd")
-def run_max_pool3d(leaky_relu_2):
-    return kernels.run_max_pool3d(leaky_relu_2)[0]
-
-
-@torch.library.register_fake(f"{library.ns}::max_pool3d", lib=library)
-def run_max_pool3d_shapes(leaky_relu_2):
-    return leaky_relu_2.new_empty_strided((2, 32, 2, 3, 5), (960, 30, 15, 5, 1), dtype=torch.float32)
-
-
-library.define("max_pool3d_backward(Tensor grad_max_pool3d, Tensor leaky_relu_2) -> Tensor")
-
-
-@torch.library.impl(library, "max_pool3d_backward", "CompositeExplicitAutograd")
-def run_max_pool3d_backward(grad_max_pool3d, leaky_relu_2):
-    return kernels.run_max_pool3d_backward(grad_max_pool3d, leaky_relu_2)[0]
-
-
-@torch.library.register_fake(f"{library.ns}::max_pool3d_backward", lib=library)
-def run_max_pool3d_backward_shapes(grad_max_pool3d, leaky_relu_2):
-    return grad_max_pool3d.new_empty_strided((2, 32, 4, 6, 10), (7680, 240, 60, 10, 1), dtype=torch.float32)
-
-
-def max_pool3d_keeps(ctx, inputs, output):
-    leaky_relu_2, = inputs
-    ctx.save_for_backward(leaky_relu_2)
-
-
-def max_pool3d_gradients(ctx, grad_max_pool3d):
-    return operators.max_pool3d_backward(grad_max_pool3d, *ctx.saved_tensors)
-
-
-torch.library.register_autograd(
-    f"{library.ns}::max_pool3d",
-    max_pool3d_gradients,
-    setup_context=max_pool3d_keeps,
+    f"{library.ns}::conv_transpose3d_leaky_relu_mul_max_pool3d_keeping",
+    conv_transpose3d_leaky_relu_mul_max_pool3d_gradients,
+    setup_context=conv_transpose3d_leaky_relu_mul_max_pool3d_keeps,
     lib=library,
 )
 
@@ -1551,13 +1251,21 @@ def _fits(given, shape, dtype):
     return given.shape == shape and given.dtype == dtype
 
 
+def _takes_gradient(*given):
+    """Whether forward is to keep what backward will need."""
+    return torch.is_grad_enabled() and any(each.requires_grad for each in given)
+
+
 class ModelNew(Model):
     """The module, its parameters built as before."""
 
     def forward(self, x):
         if not (_fits(x, (2, 16, 2, 3, 5), torch.float32)):
             return super().forward(x)
-        leaky_relu_2 = operators.conv_transpose3d_leaky_relu_mul(x, self.conv_transpose.weight,
-            self.conv_transpose.bias, self.multiplier)
-        max_pool3d = operators.max_pool3d(leaky_relu_2)
+        if _takes_gradient(x, self.conv_transpose.weight, self.conv_transpose.bias, self.multiplier):
+            max_pool3d = operators.conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(x,
+                self.conv_transpose.weight, self.conv_transpose.bias, self.multiplier)[0]
+        else:
+            max_pool3d = operators.conv_transpose3d_leaky_relu_mul_max_pool3d(x, self.conv_transpose.weight,
+                self.conv_transpose.bias, self.multiplier)
         return max_pool3d

@@ -3,6 +3,9 @@
 The product is computed again rather than kept: the chain's gradient runs where the chain ran, in the same kernel, and
 writes the gradient of the product. From that come those of input and weight. What the chain shares among a channel's
 elements (a bias) is added up in the same pass.
+
+Of a pool's windows forward keeps what is left of the products, and which elements were chosen: the chain's gradient is
+a program over windows, and the gradients of input and weight spread what it writes over the windows' elements.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.tiling import tile
 from crucible.write.convolution.weight_gradient import divide, lower_weight_gradient
-from crucible.write.expression import tensor
+from crucible.write.convolution.windows import CHOICE, Spread, Windows
+from crucible.write.expression import substitute, tensor
 from crucible.write.kernel import Buffer, Lowered
 from crucible.write.program import Operand, Program, Reduction, Result, contiguous, reads
 from crucible.write.stages import partials, stages
@@ -38,6 +42,30 @@ def lower_convolution_backward(conv: Convolution, wanted: Sequence[str], upstrea
     return Steps(tuple(work.steps), tuple(work.buffers), tuple(work.results))
 
 
+def kept(conv: Convolution, wanted: Sequence[str], upstream: str) -> tuple[Result, ...]:
+    """What forward is to write besides for these gradients, of a convolution with a pool: `<name>_product`, what is
+    left of the products, and of a maximum `<name>_choice`, the chosen elements' numbers within their windows."""
+    if conv.pool is None:
+        return ()
+    strides = contiguous(conv.made_shape)
+    product = Result(_kept_product(conv), "float32", strides, LEAF)
+    choice = Result(_kept_choice(conv), "uint8", strides, CHOICE)
+    work = _Work(conv, tuple(wanted), upstream, H200)
+    work.chain()
+    read = {operand.name for each in work.steps if isinstance(each, Program) for operand in each.operands}
+    if work.of_product and work.spread:
+        read.add(work.spread.choices)
+    return tuple(each for each in (product, choice) if each.name in read)
+
+
+def _kept_product(conv: Convolution) -> str:
+    return f"{conv.name}_product"
+
+
+def _kept_choice(conv: Convolution) -> str:
+    return f"{conv.name}_choice"
+
+
 @dataclass
 class _Work:
     conv: Convolution
@@ -52,14 +80,20 @@ class _Work:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        return contiguous(self.conv.correlation.out_shape)
+        return contiguous(self.conv.made_shape)
+
+    @property
+    def spread(self) -> Spread | None:
+        """How the gradient of the product is laid."""
+        pool = self.conv.pool
+        return Spread(pool.sizes, _kept_choice(self.conv) if pool.kind == "max" else "") if pool else None
 
     # the chain
 
     def chain(self) -> None:
         """Gradients of what the chain reads."""
         back = self._adjoint()
-        if any(PRODUCT in reads(each.expr) for each in back.results):
+        if self.conv.pool is None and any(PRODUCT in reads(each.expr) for each in back.results):
             self._with_product(back)
             return
         by_name = {each.name: each for each in back.results}
@@ -71,13 +105,14 @@ class _Work:
             self._by_programs(back)
 
     def _adjoint(self) -> Program:
-        conv, shape = self.conv, self.conv.correlation.out_shape
+        conv, shape = self.conv, self.conv.made_shape
         (result,) = conv.results
         operands = (Operand(PRODUCT, "float32", self.strides), *conv.operands)
         program = Program(f"{conv.name}_chain", shape, len(shape), operands, (), (result,))
         deep = [PRODUCT] if {conv.source.name, conv.weight.name} & set(self.wanted) else []
         own = [each.name for each in conv.operands if each.name in self.wanted]
-        return adjoint(program, [*deep, *own], {result.name: self.upstream})
+        back = adjoint(program, [*deep, *own], {result.name: self.upstream})
+        return _of_windows(back, conv, conv.pool) if conv.pool else back
 
     def _is_upstream(self, product: Result) -> bool:
         (result,) = self.conv.results
@@ -94,9 +129,8 @@ class _Work:
         self.steps += self._staged(back)
 
     def _keep_product(self) -> None:
-        of = self.conv.correlation
         self.of_product = f"grad_{PRODUCT}"
-        self.buffers.append(Buffer(self.of_product, self.conv.source.dtype, math.prod(of.out_shape)))
+        self.buffers.append(Buffer(self.of_product, self.conv.source.dtype, math.prod(self.conv.made_shape)))
 
     def _with_product(self, back: Program) -> None:
         """One pass of the convolution with the gradients as its chains; then sums of what it left."""
@@ -171,7 +205,8 @@ class _Work:
         grad = Operand(self.of_product, conv.source.dtype, self.strides)
         result = Result(f"grad_{conv.source.name}", conv.source.dtype, conv.source.strides, LEAF)
         of = input_gradient(conv.correlation)
-        turned = replace(conv, name=f"{conv.name}_input", correlation=of, source=grad, operands=(), results=(result,))
+        turned = replace(conv, name=f"{conv.name}_input", correlation=of, source=grad, operands=(), results=(result,),
+                         pool=None, spread=self.spread)  # fmt: skip
         self.steps.append(lower_convolution(turned, gpu=self.gpu))
         self.results.append(result.name)
 
@@ -181,15 +216,33 @@ class _Work:
         if conv.weight.name not in self.wanted:
             return
         source, grad = conv.source, Operand(self.of_product, conv.source.dtype, self.strides)
+        spreads: tuple[Spread | None, ...] = (None, self.spread)
         if math.prod(of.phases) > 1:
             of, source, grad = input_gradient(of), grad, source
-        division = divide(of, UNITS[conv.source.dtype], self.gpu)
+            spreads = (self.spread, None)
+        sizes = [each.sizes if each else () for each in spreads]
+        division = divide(of, UNITS[conv.source.dtype], self.gpu, *sizes)
         if division is None:
             raise MisuseError(f"{conv.name}: no division of its weight's gradient fits in shared memory")
         name = f"grad_{conv.weight.name}"
         self.steps.append(
             lower_weight_gradient(
-                f"{conv.name}_weight", of, source, grad, name, division, exact=conv.exact, gpu=self.gpu
+                f"{conv.name}_weight", of, source, grad, name, division, *spreads, exact=conv.exact, gpu=self.gpu
             )
         )
         self.results.append(name)
+
+
+def _of_windows(back: Program, conv: Convolution, pool: Windows) -> Program:
+    """Gradients over windows, from what forward kept; the product's as each element of a window gets it."""
+    name = _kept_product(conv)
+    product = tensor(name)
+    operands = tuple(replace(each, name=name) if each.name == PRODUCT else each for each in back.operands)
+    results = []
+    for each in back.results:
+        expr = substitute(each.expr, {LEAF: product})
+        if each.name == f"grad_{PRODUCT}":
+            expr = expr * (1 / pool.elements) if pool.kind == "avg" else expr
+            each = replace(each, dtype=conv.source.dtype)
+        results.append(replace(each, expr=expr))
+    return replace(back, operands=operands, results=tuple(results))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from crucible.errors import MisuseError
 from crucible.write.convolution.correlation import Correlation
+from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.expression import tensor
 from crucible.write.program import Operand, Result
 
@@ -23,28 +24,39 @@ class Convolution:
     """A C++ identifier."""
     correlation: Correlation
     source: Operand
-    """What is read; laid over the correlation's `in_shape`."""
+    """What is read; laid over the correlation's `in_shape`, or over the windows that `spread` says."""
     weight: Operand
     """Of the source's dtype; laid over its own shape, as the correlation's `weight_strides` say."""
     weight_shape: tuple[int, ...]
     operands: tuple[Operand, ...]
-    """Of the chains; laid over `out_shape`."""
+    """Of the chains; laid over `made_shape`."""
     results: tuple[Result, ...]
-    """Chains of `LEAF` and operands. Those with `sums` have strides along the channels alone, if along any dim."""
+    """Chains of `LEAF` and operands, over `made_shape`. Those with `sums` have strides along the channels alone, if
+    along any dim."""
 
     exact: bool = False
     """Whether float32 stays float32, by three products of TF32 each, where it is rounded to TF32 otherwise."""
+    pool: Windows | None = None
+    """What is left of the products before the chains; `LEAF` is what is left."""
+    spread: Spread | None = None
+    """How the source is laid, where it is a gradient of windows."""
 
     @property
     def math(self) -> str:
         """How it multiplies: a key of `pieces.WORDS`."""
         return arithmetic(self.source.dtype, exact=self.exact)
 
+    @property
+    def made_shape(self) -> tuple[int, ...]:
+        """Of the results: [N, C, *spatial]."""
+        shape = self.correlation.out_shape
+        return self.pool.outputs(shape) if self.pool else shape
+
     def space(self, operand: Operand) -> tuple[int, ...]:
         """What an operand is laid over."""
         if operand.name == self.weight.name:
             return self.weight_shape
-        return self.correlation.in_shape if operand.name == self.source.name else self.correlation.out_shape
+        return self.correlation.in_shape if operand.name == self.source.name else self.made_shape
 
     def __post_init__(self) -> None:
         """Raises MisuseError for what no kernel is written for."""

@@ -22,6 +22,8 @@ THREADS = 256
 DIMS = ("d", "h", "w")
 UNITS = {"float32": 4, "float16": 8, "bfloat16": 8}
 """Channels of a unit."""
+HELD = 16
+"""Elements that a thread reads before it stores any, where it reads them to spread them."""
 STEP_UNITS = 2
 """Units that one tensor-core instruction takes."""
 
@@ -88,6 +90,22 @@ class Boxes:
     def items(self) -> int:
         """Boxes of the whole batch."""
         return self.of.batch * math.prod(self.boxes)
+
+    def windows(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """Windows that lie in the halo at most, or partly, along each dim."""
+        return tuple((n + size - 2) // size + 1 for n, size in zip(self.halo, sizes, strict=True))
+
+    def spread_clocks(self, sizes: Sequence[int], steps: int) -> float:
+        """Estimate, without waiting for memory, of a multiprocessor's clocks for so many steps of channels that are
+        spread over windows: 14 instructions an element, 25 a window."""
+        return steps * STEP_UNITS * math.prod(self.windows(sizes)) * (25 + 14 * math.prod(sizes)) / 128
+
+    def spread_rounds(self, sizes: Sequence[int]) -> int:
+        """In which threads read what is staged at once and spread over windows; none where they hold it beside the
+        multiplication before."""
+        rounds = -(-math.prod(self.windows(sizes)) * self.staged * STEP_UNITS // THREADS)
+        most = HELD // self.unit
+        return 0 if rounds <= most else -(-rounds // most)
 
     def shift_words(self, shift: Sequence[int]) -> int:
         """How far a tap is from the first position of the halo that any tap reads."""

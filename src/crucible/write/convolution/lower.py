@@ -23,11 +23,13 @@ from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, indented
 from crucible.write.kernel import Kernel, Lowered
 from crucible.write.simplify import simplify
 
+SPREAD = "It reads gradients of windows, and spreads them over the windows' elements in shared memory."
+
 
 def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu = H200) -> Lowered:
     """The kernels, for a GPU; divided as estimated best, where no tiling is given. Raises
     MisuseError where there is none."""
-    tiling = tiling or tile(conv.correlation, UNITS[conv.source.dtype], gpu)
+    tiling = tiling or tile_of(conv, gpu)
     if tiling is None:
         raise MisuseError(f"{conv.name}: no tile of it fits in shared memory, or it has too many taps")
     simple = simplify(*(each.expr for each in conv.results))
@@ -40,6 +42,12 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
     body = _Body(scene, Staging(scene), Tail(scene))
     buffers = [buffer, *scene.partials]
     return Lowered((order, body.kernel()), tuple(buffers), tuple(body.notes()))
+
+
+def tile_of(conv: Convolution, gpu: Gpu) -> Tiling | None:
+    """How it is divided, where nobody says."""
+    pool = conv.pool.sizes if conv.pool else ()
+    return tile(conv.correlation, UNITS[conv.source.dtype], gpu, pool, conv.spread.sizes if conv.spread else ())
 
 
 def _check_shared_memory(scene: Scene) -> None:
@@ -64,7 +72,8 @@ class _Body:
 
     def kernel(self) -> Kernel:
         conv, tiling = self.scene.conv, self.scene.tiling
-        read = {conv.source.name: conv.source.dtype, self.scene.packed.name: "int32"}
+        read = {conv.source.name: conv.source.dtype} | dict.fromkeys(self.scene.choices, "uint8")
+        read |= {self.scene.packed.name: "int32"}
         read |= {each.name: each.dtype for each in self.scene.operands}
         written = {each.name: each.dtype for each in self.scene.elementwise}
         written |= {each.name: each.dtype for each in self.scene.partials}
@@ -78,7 +87,8 @@ class _Body:
         dtypes = {*read.values(), *written.values()}
         before = [INCLUDES[dtype] for dtype in INCLUDES if dtype in dtypes]
         before += [*WORDS[conv.math].preamble, *self.staging.preamble, LOAD_MATRIX, READ, ACCUMULATE]
-        preamble = tuple(dict.fromkeys([*before, *self.tail.preamble]))
+        choosing = self.scene.choosing.preamble if self.scene.choosing else []
+        preamble = tuple(dict.fromkeys([*before, *choosing, *self.tail.preamble]))
         return Kernel(conv.name, text, preamble, tuple(read), tuple(written),
                       (self.scene.parts * self.scene.blocks_a_part, 1, 1), THREADS, tiling.shared_bytes)  # fmt: skip
 
@@ -93,11 +103,15 @@ class _Body:
         kept = "stay" if tiling.is_resident else f"come {tiling.staged} of {tiling.steps} steps at a time"
         folded = f" (of {len(tiling.of.folds)} taps at once, in the place of channels)" if tiling.of.folds else ""
         ahead = " The next inputs are loaded beside the multiplication." if tiling.ahead else ""
+        choosing = [self.scene.choosing.note()] if self.scene.choosing else []
+        spread = [SPREAD] if self.scene.conv.spread else []
         return [
             f"{list(of.in_shape)} to {list(of.out_shape)} by {len(tiling.of.products)} products{folded} of"
             f" {of.in_channels} channels, {WORDS[self.scene.conv.math].about}, sums in fp32.",
             f"A block makes {tiling.channels} channels{phases} at {box} positions; its inputs are in shared memory"
             f" with their halo, its weights {kept} there ({tiling.shared_bytes // 1024} KiB).{ahead}",
+            *choosing,
+            *spread,
         ]
 
     def _lines(self) -> list[str]:

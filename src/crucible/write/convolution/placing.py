@@ -21,7 +21,7 @@ class Placing:
     def places(self) -> list[str]:
         """Where a lane's first position of each tile of eight is in a row of the tile."""
         tiling = self.scene.tiling
-        if not self._has_phases:
+        if not self._has_phases or tiling.pools_registers:
             return []
         inner = [
             f"const int position = {self._position};",
@@ -60,6 +60,8 @@ class Placing:
         """16 channels of each row of warps."""
         tiling = self.scene.tiling
         at = f"tile + (row * 16 + lane / 4) * {tiling.pitch}"
+        if tiling.pools_registers:
+            return self._windows(at)
         if not self._has_phases:
             stores = [f"float* into = {at} + {self._position};", *self._neighbours("sums[0][slice][j]")]
             return unrolled("j", str(tiling.n_tiles), stores)
@@ -76,6 +78,28 @@ class Placing:
             lines += block(f"if ({test})", loop) if test else loop
             slot += together
         return lines
+
+    def _windows(self, at: str) -> list[str]:
+        """What is left of the windows of a lane's positions, in the registers of one phase after another."""
+        scene, tiling, choosing = self.scene, self.scene.tiling, self.scene.choosing
+        assert choosing is not None
+        of, names = scene.conv.correlation, {each.name: f"{each.name}_own" for each in choosing.operands}
+        lines = ["Pack<float, 2> products;", *(["Pack<int, 2> choices;"] * choosing.keeps)]
+        left = choosing.lines(lambda e: f"sums[{e}][slice][j][half * 2 + k]", "products.at[k]", "choices.at[k]", names)
+        lines += unrolled("k", "2", left)
+        lines.append(f"float* into = {at} + half * {8 * tiling.pitch} + {self._position};")
+        lines.append("*reinterpret_cast<Pack<float, 2>*>(into) = products;")
+        if choosing.keeps:
+            behind = tiling.tile_rows * tiling.pitch
+            lines.append(f"*reinterpret_cast<Pack<int, 2>*>(into + {behind}) = choices;")
+        lines = unrolled("j", str(tiling.n_tiles), lines)
+        if choosing.operands:
+            slice_ = f"(row * {tiling.m_tiles} + slice)" if tiling.m_tiles > 1 else "row"
+            own = f"first_channel + {slice_} * 16 + lane / 4 + half * 8"
+            group = f"group * {of.out_channels} + " if of.groups > 1 else ""
+            head = [f"const int c = {group}min({own}, {of.out_channels - 1});"]
+            lines = [*head, *(scene.of_channel(each, names[each.name]) for each in choosing.operands), *lines]
+        return unrolled("half", "2", lines)
 
     def _neighbours(self, sums: str) -> list[str]:
         return [

@@ -17,7 +17,7 @@ MOST = 4
 
 @dataclass(frozen=True)
 class Rows:
-    """The outputs of a box of one channel, cut into runs that lie without gaps in every tensor."""
+    """What is written of a box of one channel, cut into runs that lie without gaps in every tensor."""
 
     tiling: Tiling
     tensors: tuple[tuple[int, ...], ...]
@@ -28,11 +28,11 @@ class Rows:
 
     @cached_property
     def box(self) -> tuple[int, ...]:
-        return self.tiling.output_box
+        return self.tiling.made_box
 
     @cached_property
     def outputs(self) -> tuple[int, ...]:
-        return tuple(axis.outputs for axis in self.tiling.made.axes)
+        return self.tiling.made_shape[2:]
 
     @cached_property
     def first(self) -> int:
@@ -75,7 +75,7 @@ class Rows:
     def _begins(self) -> tuple[int, ...]:
         """How many places a run can begin at, along each dim up to its first."""
         boxes = self.tiling.boxes
-        return (*self.tiling.made.out_shape[: 2 + self.first], boxes[self.first])
+        return (*self.tiling.made_shape[: 2 + self.first], boxes[self.first])
 
     @property
     def vectors(self) -> int:
@@ -100,7 +100,8 @@ class Rows:
         lines.append(f"const int i = {times(i, self.vector)};")
         if self.runs > 1:
             lines.append(f"const int run = {run};")
-        for dim, word in enumerate(decoded("run", self.box[: self.first])):
+        words = decoded("run", self.box[: self.first]) if self.runs > 1 else ["0"] * self.first
+        for dim, word in enumerate(words):
             lines.append(f"const int {self.dims[dim]} = {self._start(dim)}{'' if word == '0' else f' + {word}'};")
             if self._is_cut(dim):
                 tests.append(f"{self.dims[dim]} < {self.outputs[dim]}")
@@ -113,13 +114,17 @@ class Rows:
         terms = [f"n * {strides[0]}LL" if strides[0] else "", times("c", strides[1])]
         terms += [times(self.dims[dim], strides[2 + dim]) for dim in range(self.first)]
         if self.tiling.boxes[self.first] > 1:
-            terms.append(times(self._start(self.first), strides[2 + self.first]))
+            start = self._start(self.first)
+            terms.append(times(f"({start})" if "/" in start else start, strides[2 + self.first]))
         terms.append(times("i", strides[-1]))
         return " + ".join(filter(None, terms)) or "0"
 
     def _start(self, dim: int) -> str:
-        phases = self.tiling.made.phases[dim]
-        return f"box_{self.dims[dim]}" + (f" * {phases}" if phases > 1 else "")
+        """Boxes are made of whole windows, so what is divided has no rest."""
+        phases, size = self.tiling.made.phases[dim], self.tiling.pool[dim] if self.tiling.pool else 1
+        common = math.gcd(phases, size)
+        word = times(f"box_{self.dims[dim]}", phases // common)
+        return word if size == common else f"{word} / {size // common}"
 
     def _is_cut(self, dim: int) -> bool:
         return self.tiling.boxes[dim] * self.box[dim] > self.outputs[dim]

@@ -7,19 +7,23 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crucible.gpus import Gpu
+from crucible.write.convolution.choosing import LOCALS as WINDOW_LOCALS
+from crucible.write.convolution.choosing import Choosing
 from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.halo import DIMS
+from crucible.write.convolution.halo import DIMS, times
 from crucible.write.convolution.tiling import Tiling
+from crucible.write.families.source import converted
 from crucible.write.kernel import Buffer
 from crucible.write.program import Operand, Result, reads
 
-LOCALS = frozenset(
+LOCALS = WINDOW_LOCALS | frozenset(
     re.findall(
         r"\w+",
         "memory packed weights halo tile lane warp row column team place part group first_channel item sums origin own"
         " b slice r channel c n at box_d box_h box_w d h w p u s j word inside from position product into totals step"
         " spot aligned left run v i k products coming coming_weights before weights_before next next_step"
-        " folded w_in dealt",
+        " folded w_in dealt window rows choice choices half"
+        " chosen value there begin first_d first_h first_w to_d to_h to_w",
     )
 )
 """Words of the kernel, which no tensor may be called there."""
@@ -47,6 +51,11 @@ class Scene:
         return self.conv.source.dtype != "float32"
 
     @cached_property
+    def choosing(self) -> Choosing | None:
+        """How products are pooled, if they are."""
+        return Choosing(self.conv, self.conv.pool) if self.conv.pool else None
+
+    @cached_property
     def elementwise(self) -> list[Result]:
         return [each for each in self.conv.results if not each.sums]
 
@@ -57,7 +66,15 @@ class Scene:
     @cached_property
     def operands(self) -> list[Operand]:
         read = frozenset[str]().union(*(reads(each.expr) for each in self.conv.results))
+        if self.choosing:
+            read |= {each.name for each in self.choosing.operands}
         return [each for each in self.conv.operands if each.name in read]
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The tensor that says where the source is not 0, if there is one."""
+        spread = self.conv.spread
+        return (spread.choices,) if spread and spread.choices else ()
 
     @cached_property
     def parts(self) -> int:
@@ -77,7 +94,7 @@ class Scene:
     @cached_property
     def word(self) -> dict[str, str]:
         """What each tensor is called inside."""
-        names = [self.conv.source.name, self.packed.name, *(each.name for each in self.operands)]
+        names = [self.conv.source.name, self.packed.name, *self.choices, *(each.name for each in self.operands)]
         names += [each.name for each in self.elementwise] + [each.name for each in self.partials]
         found: dict[str, str] = {}
         for name in names:
@@ -86,3 +103,8 @@ class Scene:
                 word += "_"
             found[name] = word
         return found
+
+    def of_channel(self, operand: Operand, name: str) -> str:
+        """Declares what an operand holds for all of channel `c`."""
+        at = times("c", operand.strides[1]) or "0"
+        return f"const float {name} = {converted(f'{self.word[operand.name]}[{at}]', operand.dtype, 'float32')};"

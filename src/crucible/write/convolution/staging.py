@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from crucible.write.convolution.halo import THREADS, Halo, decoded
 from crucible.write.convolution.pieces import COPY_AHEAD, WORDS
 from crucible.write.convolution.scene import Scene
+from crucible.write.convolution.spreading import SpreadHalo
 from crucible.write.families.source import block, indented
 
 
@@ -38,7 +40,9 @@ class Staging:
         """Before the first item."""
         tiling = self.scene.tiling
         lines = self._weights("0") if tiling.is_resident else []
-        if tiling.ahead:
+        if self._is_held:
+            lines += self._spread.held() if self._spread else []
+        if tiling.ahead or self._is_held:
             lines += ["{", *indented([*self.place(self.first_item), *self._ask("0")]), "}"]
         return lines
 
@@ -64,7 +68,10 @@ class Staging:
         lines = ["__syncthreads();  // what was there before is done with"]
         if not tiling.is_resident:
             lines += self._weights(step)
-        return [*lines, "{", *indented(self._halo.fill(self._source, step)), "}", "__syncthreads();"]
+        if self._spread and self._is_held:
+            return [*lines, *self._spread.store(), "__syncthreads();", *self._asked_next()]
+        filling = self._spread or self._halo
+        return [*lines, "{", *indented(filling.fill(self._source, step)), "}", "__syncthreads();"]
 
     # ahead
 
@@ -90,6 +97,8 @@ class Staging:
         return [*lines, *block(f"if (next < {tiling.items})", [*self.place("next"), *self._ask(step)])]
 
     def _ask(self, step: str) -> list[str]:
+        if self._spread:
+            return self._spread.load(self._source, step)
         lines = [] if self.scene.tiling.is_resident else self._weights(step, ahead=True)
         return [*lines, *self._halo.ask(self._source, step)]
 
@@ -108,6 +117,19 @@ class Staging:
         copy = f"copy_ahead({into} + p, {begin} + p);" if ahead else f"{into}[p] = {begin}[p];"
         count = tiling.weight_words // 4
         return block(f"for (int p = threadIdx.x; p < {count}{guard}; p += {THREADS})", [copy])
+
+    @cached_property
+    def _spread(self) -> SpreadHalo | None:
+        """What fills the halo where the source is one of windows."""
+        scene, conv = self.scene, self.scene.conv
+        if conv.spread is None:
+            return None
+        choices = scene.word[conv.spread.choices] if conv.spread.choices else ""
+        return SpreadHalo(scene.tiling.of, conv.source, scene.tiling, WORDS[conv.math], conv.spread, choices)
+
+    @property
+    def _is_held(self) -> bool:
+        return self._spread is not None and self._spread.is_held
 
     @property
     def _halo(self) -> Halo:

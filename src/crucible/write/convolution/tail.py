@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.fused import PRODUCT
-from crucible.write.convolution.halo import THREADS, times
+from crucible.write.convolution.halo import THREADS
 from crucible.write.convolution.placing import Placing
 from crucible.write.convolution.rows import MOST, Rows, plain
 from crucible.write.convolution.scene import LOCALS, Scene
+from crucible.write.convolution.windows import CHOICE
 from crucible.write.cuda import emit
 from crucible.write.families.source import (
     ALIGNED,
@@ -48,11 +50,18 @@ class Tail:
     @cached_property
     def _laid(self) -> Rows:
         scene = self.scene
-        shape = scene.conv.correlation.out_shape
+        shape = scene.conv.made_shape
         tensors = [each.strides for each in scene.elementwise]
         tensors += [each.strides for each in scene.operands if not self._is_of_channel(each)]
         laid = tuple(dict.fromkeys(plain(each, shape) for each in tensors))
-        return Rows(scene.tiling, laid, scene.dims, 1 if scene.tiling.of.folds else MOST)
+        most = 1 if scene.tiling.of.folds else MOST
+        if self._pools_tile:  # as many windows as have four neighbours in a row of the tile
+            most = math.gcd(max(1, MOST // scene.tiling.pool[-1]), scene.tiling.made_box[-1])
+        return Rows(scene.tiling, laid, scene.dims, most)
+
+    @property
+    def _pools_tile(self) -> bool:
+        return bool(self.scene.tiling.pool) and not self.scene.tiling.pools_registers
 
     # rows of the tile to memory
 
@@ -93,9 +102,7 @@ class Tail:
         lines = []
         for operand in self.scene.operands:
             if self._is_of_channel(operand):
-                at = times("c", operand.strides[1]) or "0"
-                read = converted(f"{self.scene.word[operand.name]}[{at}]", operand.dtype, "float32")
-                lines.append(f"const float {operand.name}_value = {read};")
+                lines.append(self.scene.of_channel(operand, f"{operand.name}_value"))
         return lines
 
     @staticmethod
@@ -106,10 +113,7 @@ class Tail:
         """Neighbouring outputs: their place, their products, their chain."""
         vector = self._laid.vector
         lines, tests = self._laid.place()
-        at = f"tile + r * {self.scene.tiling.pitch} + v * {vector}"
-        body = [f"const auto products = *reinterpret_cast<const Pack<float, {vector}>*>({at});"]
-        if self.scene.tiling.of.folds:
-            body = ["Pack<float, 1> products = {};", *self._unfolded()]
+        body = self._products(vector)
         body += self._operand_packs()
         body += [f"Pack<{CUDA_TYPES[each.dtype]}, {vector}> {each.name}_pack;" for each in self.scene.elementwise]
         chain = self._chain()
@@ -118,6 +122,20 @@ class Tail:
             into = f"{self.scene.word[each.name]} + {self._offset(each)}"
             body += self._stored(each.name, into)
         return [*lines, *(block(f"if ({' && '.join(tests)})", body) if tests else body)]
+
+    def _products(self, vector: int) -> list[str]:
+        """`products`, and which of their windows' they are where that is kept."""
+        tiling, choosing = self.scene.tiling, self.scene.choosing
+        if tiling.of.folds:
+            return ["Pack<float, 1> products = {};", *self._unfolded()]
+        if choosing and self._pools_tile:
+            return choosing.of_tile(tiling, vector, {o.name: f"{o.name}_value" for o in choosing.operands})
+        at = f"tile + r * {tiling.pitch} + v * {vector}"
+        lines = [f"const auto products = *reinterpret_cast<const Pack<float, {vector}>*>({at});"]
+        if choosing and choosing.keeps:
+            at = f"{at} + {tiling.tile_rows * tiling.pitch}"
+            lines.append(f"const auto choices = *reinterpret_cast<const Pack<int, {vector}>*>({at});")
+        return lines
 
     def _unfolded(self) -> list[str]:
         """The sum over the taps that were multiplied as if they were channels, each of its own place in the row."""
@@ -135,7 +153,7 @@ class Tail:
         return lines
 
     def _offset(self, tensor: Operand | Result) -> str:
-        return self._laid.offset(plain(tensor.strides, self.scene.conv.correlation.out_shape))
+        return self._laid.offset(plain(tensor.strides, self.scene.conv.made_shape))
 
     def _operand_packs(self) -> list[str]:
         lines: list[str] = []
@@ -143,7 +161,7 @@ class Tail:
             if self._is_of_channel(operand):
                 continue
             word, offset = self.scene.word[operand.name], self._offset(operand)
-            if plain(operand.strides, self.scene.conv.correlation.out_shape)[-1] == 0:
+            if plain(operand.strides, self.scene.conv.made_shape)[-1] == 0:
                 read = converted(f"{word}[{offset}]", operand.dtype, "float32")
                 lines.append(f"const float {operand.name}_value = {read};")
             else:
@@ -176,18 +194,21 @@ class Tail:
 
     def _chain(self) -> list[str]:
         names = {each.name: f"{each.name}_value" for each in self.scene.operands} | {PRODUCT: "product"}
-        found = emit({f"{each.name}_is": each.expr for each in self.scene.conv.results}, names,
+        chains = [each for each in self.scene.conv.results if each.expr is not CHOICE]
+        found = emit({f"{each.name}_is": each.expr for each in chains}, names,
                      reserved=[*LOCALS, *self.scene.word.values(), *names.values(), *(f"{each.name}_total" for each in self.scene.sums)])  # fmt: skip # noqa: E501
         self.preamble += found.preamble
         lines = ["const float product = products.at[k];", *self._values_of_packs(), *found.statements]
         for each in self.scene.elementwise:
-            lines.append(f"{each.name}_pack.at[k] = {converted(f'{each.name}_is', 'float32', each.dtype)};")
+            chosen = each.expr is CHOICE
+            word = "choices.at[k]" if chosen else converted(f"{each.name}_is", "float32", each.dtype)
+            lines.append(f"{each.name}_pack.at[k] = {word};")
         return lines + [f"{each.name}_total += {each.name}_is;" for each in self.scene.sums]
 
     def _values_of_packs(self) -> list[str]:
         lines = []
         for operand in self.scene.operands:
-            strides = plain(operand.strides, self.scene.conv.correlation.out_shape)
+            strides = plain(operand.strides, self.scene.conv.made_shape)
             if not self._is_of_channel(operand) and strides[-1] != 0:
                 read = converted(f"{operand.name}_pack.at[k]", operand.dtype, "float32")
                 lines.append(f"const float {operand.name}_value = {read};")

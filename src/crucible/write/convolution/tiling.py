@@ -50,6 +50,10 @@ class Tiling(Boxes):
     """That share a multiprocessor."""
     made_from: Correlation | None = None
     """What is made, where `of` is it with its taps folded."""
+    pool: tuple[int, ...] = ()
+    """The windows of which one value is left, along each dim; none where all outputs are written."""
+    spread: tuple[int, ...] = ()
+    """The windows over whose elements inputs are spread when they are staged, along each dim."""
 
     @property
     def made(self) -> Correlation:
@@ -108,12 +112,28 @@ class Tiling(Boxes):
         return tuple(n * s for n, s in zip(self.box, self.of.phases, strict=True))
 
     @property
+    def pools_registers(self) -> bool:
+        """Whether a window is the phases of a position, and one thread has all of them."""
+        return self.pool == self.of.phases and len(self.teams) == 1 < math.prod(self.pool)
+
+    @property
+    def made_box(self) -> tuple[int, ...]:
+        """What is written of a block's outputs along each dim."""
+        return tuple(n // size for n, size in zip(self.output_box, self.pool or (1,) * len(self.box), strict=True))
+
+    @property
+    def made_shape(self) -> tuple[int, ...]:
+        """Of all that is written: [N, C, *spatial]."""
+        shape = self.made.out_shape
+        return (*shape[:2], *(n // size for n, size in zip(shape[2:], self.pool or (1,) * len(self.box), strict=True)))
+
+    @property
     def pitch(self) -> int:
         """Words of a row of the tile of products, a channel's outputs in the order of the output: 8 beyond a multiple
-        of 32, so that four rows of a fragment are written without bank conflicts. Without phases, what positions
-        beyond the box leave has its place at the end."""
+        of 32, so that four rows of a fragment are written without bank conflicts. Without phases, or where one value is
+        left of them, what positions beyond the box leave has its place at the end."""
         outputs = math.prod(self.output_box)
-        if math.prod(self.of.phases) == 1:
+        if math.prod(self.of.phases) == 1 or self.pools_registers:
             outputs = self.columns * self.n_tiles * 8
         return outputs + (8 - outputs) % 32
 
@@ -124,7 +144,8 @@ class Tiling(Boxes):
 
     @property
     def tile_words(self) -> int:
-        return self.tile_rows * self.pitch
+        """With choices behind the products where windows come from registers."""
+        return self.tile_rows * self.pitch * (2 if self.pools_registers else 1)
 
     @property
     def turn_words(self) -> int:
@@ -160,13 +181,20 @@ class Tiling(Boxes):
         tensor_cores = 1.6 * WARPS * max(products) * self.m_tiles * self.n_tiles
         reads = sum(s * 2 * self.n_tiles + p * 4 * self.m_tiles for s, p in zip(shifts, products, strict=True)) * warps
         multiplied = self.steps * max(tensor_cores, reads)
-        rounds = -(-self.steps // self.staged) * -(-math.prod(self.halo) // THREADS)
-        staged = self.steps * STEP_UNITS * math.prod(self.halo) / 32 * 14 / 4 + rounds * LOAD_CLOCKS
+        rounds = -(-math.prod(self.halo) // THREADS)
+        staged = self.steps * STEP_UNITS * math.prod(self.halo) / 32 * 14 / 4
+        if self.spread:
+            rounds = max(self.spread_rounds(self.spread), 0 if self.is_resident else 1)  # weights wait as well
+            staged = self.spread_clocks(self.spread, self.steps)
+        staged += -(-self.steps // self.staged) * rounds * LOAD_CLOCKS
         if not self.is_resident:
             staged += self.steps * self.step_weight_words / 32
         elements = math.prod(self.of.phases) * self.channels * math.prod(self.box)
         spread = math.prod(self.of.phases) > 1 and not self.is_paired
-        finished = elements / 32 * (6 if spread else 3) + self.m_tiles * SLICE_CLOCKS
+        if self.pools_registers:
+            finished = elements / 32 * 1.5 + self.m_tiles * SLICE_CLOCKS
+        else:
+            finished = elements / 32 * (6 if spread else 3) + self.m_tiles * SLICE_CLOCKS
         if self.of.folds:
             finished += math.prod(self.output_box) * self.made.out_channels / 32 * 10
         if self.ahead:
@@ -180,9 +208,12 @@ class Tiling(Boxes):
     def _traffic(self) -> float:
         """Clocks for what an item reads (half of it from the L2 cache) and writes, in sectors of 32 bytes."""
         item = 4 if self.unit == 4 else 2
-        written = _sectors(self.output_box, [axis.outputs for axis in self.made.axes], item)
+        written = _sectors(self.made_box, self.made_shape[2:], item)
         written *= min(self.channels, self.made.out_channels)
         read = _sectors(self.halo, [axis.extent for axis in self.of.axes], item) * self.of.in_channels
+        if self.spread:  # and their choices
+            whole = [axis.extent // size for axis, size in zip(self.of.axes, self.spread, strict=True)]
+            read = sum(_sectors(self.windows(self.spread), whole, bytes_) for bytes_ in (item, 1)) * self.of.in_channels
         weights = 0 if self.is_resident else self.steps * self.step_weight_words / 8
         return (written + (read + weights) / 2) * 32 / BYTES_A_CLOCK
 
@@ -212,15 +243,26 @@ def blocks_that_fit(shared_bytes: int, sums: int, gpu: Gpu) -> int:
 
 
 @lru_cache(maxsize=256)
-def tile(of: Correlation, unit: int, gpu: Gpu = H200) -> Tiling | None:
-    """The tiling of least estimated time on a GPU; None where there is none: too many taps, or a halo too large."""
-    return min(_tilings(of, unit, gpu), key=lambda each: each.total_clocks, default=None)
+def tile(
+    of: Correlation, unit: int, gpu: Gpu = H200, pool: tuple[int, ...] = (), spread: tuple[int, ...] = ()
+) -> Tiling | None:
+    """The tiling of least estimated time on a GPU; None where there is none: too many taps, or a halo too large. Boxes
+    are made of whole windows of `pool`; inputs that are `spread` over windows when they are staged are not loaded
+    ahead."""
+    return min(_tilings(of, unit, gpu, pool, spread), key=lambda each: each.total_clocks, default=None)
 
 
-def best(of: Correlation, unit: int, count: int, gpu: Gpu = H200) -> list[Tiling]:
+def best(
+    of: Correlation,
+    unit: int,
+    count: int,
+    gpu: Gpu = H200,
+    pool: tuple[int, ...] = (),
+    spread: tuple[int, ...] = (),
+) -> list[Tiling]:
     """So many tilings of least estimated time, no two alike but for their boxes."""
     found: dict[tuple[object, ...], Tiling] = {}
-    for each in sorted(_tilings(of, unit, gpu), key=lambda each: each.total_clocks):
+    for each in sorted(_tilings(of, unit, gpu, pool, spread), key=lambda each: each.total_clocks):
         key = (
             each.channels,
             len(each.teams),
@@ -234,34 +276,35 @@ def best(of: Correlation, unit: int, count: int, gpu: Gpu = H200) -> list[Tiling
     return list(found.values())[:count]
 
 
-def _tilings(of: Correlation, unit: int, gpu: Gpu) -> Iterator[Tiling]:
-    yield from _plain_tilings(of, unit, gpu)
-    folds = folded(of)
+def _tilings(of: Correlation, unit: int, gpu: Gpu, pool: tuple[int, ...], spread: tuple[int, ...]) -> Iterator[Tiling]:
+    for plain in _plain_tilings(of, unit, pool, spread):
+        yield from _fitting(plain, gpu)
+    folds = None if pool else folded(of)
     if folds is not None and folds.out_channels <= MOST_CHANNELS and of.out_channels < 16:
         whole = folds.axes[-1].steps
-        for each in _plain_tilings(folds, unit, gpu, made_from=of):
-            if each.box[-1] == whole and each.channels >= folds.out_channels:
-                yield each
+        for plain in _plain_tilings(folds, unit, (), spread):
+            if plain.box[-1] == whole and plain.channels >= folds.out_channels:
+                yield from _fitting(replace(plain, made_from=of), gpu)
 
 
-def _plain_tilings(of: Correlation, unit: int, gpu: Gpu, made_from: Correlation | None = None) -> Iterator[Tiling]:
+def _plain_tilings(of: Correlation, unit: int, pool: tuple[int, ...], spread: tuple[int, ...]) -> Iterator[Tiling]:
+    """With all steps staged, whether that fits or not."""
     if not 0 < len(of.products) <= MOST_PRODUCTS:
         return
     steps = -(-of.in_channels // (unit * STEP_UNITS))
     for channels, positions, teams in itertools.product((16, 32, MOST_CHANNELS), POSITIONS, _all_teams(of)):
         if channels > 16 and channels >= 2 * of.out_channels:
             continue
-        for box in _boxes(of, positions):
+        for box in dict.fromkeys(_of_windows(of, box, pool) for box in _boxes(of, positions)):
             for rows in (1, 2, 4):
                 if rows * len(teams) <= WARPS and channels % (16 * rows) == 0:
-                    wanted = Tiling(of, unit, steps, box, channels, teams, rows, made_from=made_from)
-                    yield from _fitting(wanted, gpu)
+                    yield Tiling(of, unit, steps, box, channels, teams, rows, pool=pool, spread=spread)
 
 
 def _fitting(wanted: Tiling, gpu: Gpu) -> Iterator[Tiling]:
     """With as many steps in shared memory as fit, of one block a multiprocessor and of two, with and without loading
     ahead."""
-    for ahead in (False, True) if wanted.unit == UNITS["float32"] else (False,):
+    for ahead in (False, True) if wanted.unit == UNITS["float32"] and not wanted.spread else (False,):
         most = 0
         for staged in sorted({wanted.steps, min(wanted.steps, 4), min(wanted.steps, 2), 1}, reverse=True):
             found = replace(wanted, staged=staged, ahead=ahead)
@@ -297,6 +340,16 @@ def _boxes(of: Correlation, positions: int) -> Iterator[tuple[int, ...]]:
     widths = {min(last, positions)} | {w for w in (8, 16, 32, 64, 128) if w < min(last, positions)}
     for width in sorted(widths):
         yield from ((*outer, width) for outer in _outer(steps[:-1], positions // width))
+
+
+def _of_windows(of: Correlation, box: tuple[int, ...], pool: tuple[int, ...]) -> tuple[int, ...]:
+    """The box, cut down to whole windows along dims that it does not cover."""
+    if not pool:
+        return box
+    least = [size // math.gcd(size, axis.out_stride) for size, axis in zip(pool, of.axes, strict=True)]
+    whole = [axis.steps for axis in of.axes]
+    each = zip(box, least, whole, strict=True)
+    return tuple(min(max(n // few, 1) * few, all_) if n < all_ else n for n, few, all_ in each)
 
 
 def _outer(steps: Sequence[int], positions: int) -> Iterator[tuple[int, ...]]:

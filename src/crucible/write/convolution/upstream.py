@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.halo import DIMS, THREADS, Boxes, decoded, times
+from crucible.write.convolution.halo import DIMS, HELD, THREADS, Boxes, decoded, times
 from crucible.write.convolution.pieces import Words
-from crucible.write.families.source import block, unrolled
-from crucible.write.program import Operand
+from crucible.write.convolution.spreading import Side, Spreading
+from crucible.write.convolution.windows import Spread
+from crucible.write.families.source import CUDA_TYPES, block, indented, unrolled
+from crucible.write.program import Operand, contiguous
 
 
 @dataclass(frozen=True)
@@ -25,9 +27,13 @@ class Upstream:
     pitch: int
     """Words from one channel to the next."""
     words: Words
+    spread: Spread | None = None
+    """How the tensor is laid, where it is one of windows; `choices` is the tensor of choices then."""
 
     def fill(self) -> list[str]:
-        """A thread takes a position (two of a half type) of all channels."""
+        """A thread takes a position (two of a half type) of all channels; or a window of one."""
+        if self.spread:
+            return self._of_windows(self.spread)
         if not self._is_half:
             value = f"{self._inside('')} ? {self.words.convert}(of_channel[from]) : 0u"
             return self._positions([*self._place("p", ""), *self._channels([f"{self._to} = {value};"])])
@@ -49,6 +55,32 @@ class Upstream:
             return []
         turned = [f"{self._to} = {self.words.convert}(__uint_as_float({self._to}));"]
         return self._positions(unrolled("c", str(self.channels), turned))
+
+    def _of_windows(self, spread: Spread) -> list[str]:
+        boxes, names = self.boxes, DIMS[-len(self.of.axes) :]
+        sides = tuple(
+            Side(name, f"box_{name}", 0, n if many > 1 else 0, n, axis.outputs, stride, size)
+            for name, n, many, axis, stride, size in zip(
+                names, boxes.box, boxes.boxes, self.of.axes, self.grad.strides[2:], spread.sizes, strict=True
+            )
+        )
+        start = f"group * {self.of.out_channels} + first_channel" if self.of.groups > 1 else "first_channel"
+        at = f"n * {self.grad.strides[0]}LL + ({start} + u) * {self.grad.strides[1]}LL + from"
+        guard = f" && first_channel + u < {self.of.out_channels}" if self.of.out_channels % self.channels else ""
+        work = Spreading(spread, sides, self.channels)
+        held, type_ = work.rounds(HELD), CUDA_TYPES[self.grad.dtype]
+        lines = [f"{type_} value[{held}];  // of windows"]
+        values = [f"const bool there = inside{guard};", f"value[r] = there ? grad[{at}] : {type_}(0.0f);"]
+        if spread.choices:
+            lines.append(f"unsigned char choice[{held}];  // the element that has it")
+            values.append(f"choice[r] = there ? choices[{at}] : 0;")
+        terms = zip([f"to_{name}" for name in names], contiguous(boxes.box), strict=True)
+        place = " + ".join(times(name, stride) for name, stride in terms)
+        row = f"grads + u * {self.pitch}"
+        row = f"reinterpret_cast<unsigned short*>({row})" if self._is_half else f"({row})"
+        kept = work.of_element(f"static_cast<unsigned>({self.words.convert}(value[r]))", "choice[r]")
+        kept = f"static_cast<unsigned short>({kept})" if self._is_half else kept
+        return ["{", *indented([*lines, *work.fill(HELD, values, [f"{row}[{place}] = {kept};"])]), "}"]
 
     @property
     def _is_half(self) -> bool:

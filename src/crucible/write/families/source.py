@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 CUDA_TYPES = {
-    "float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double", "bool": "bool"
+    "float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double", "bool": "bool",
+    "uint8": "unsigned char",
 }  # fmt: skip
 """What kernels call the element types; pointers of PyTorch's own half types are to be cast to these."""
 _FROM = {

@@ -18,7 +18,7 @@ from crucible.write.pool import Pool, Window
 from crucible.write.program import Operand, Result, reads
 
 THREADS = 256
-TYPES = {**CUDA_TYPES, "int32": "int", "uint8": "unsigned char"}
+TYPES = {**CUDA_TYPES, "int32": "int"}
 """Those of the families, and of the number of a chosen element."""
 ROW = """\
 template <typename T, int N>

@@ -1,0 +1,247 @@
+"""Convolutions with a pool inside, forward and backward, beside PyTorch's, on the emulator.
+
+All numbers are small integers or halves: sums are exact however they are ordered and multiplied, and windows are full
+of ties.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from conv_harness import DTYPES, TWO, Built, Case, Tensors, channel_strides
+
+from crucible.write.convolution.backward import kept, lower_convolution_backward
+from crucible.write.convolution.correlation import input_gradient
+from crucible.write.convolution.fused import LEAF, Convolution
+from crucible.write.convolution.halo import UNITS, Boxes
+from crucible.write.convolution.lower import lower_convolution
+from crucible.write.convolution.tiling import best
+from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
+from crucible.write.convolution.windows import Spread, Windows
+from crucible.write.expression import Expr, parameter, tensor
+from crucible.write.families.lower import lower
+from crucible.write.kernel import Buffer, Lowered
+from crucible.write.program import Operand, Program, Result, contiguous
+
+WANTED = ("x", "weight", "bias", "scale", "other")
+WAYS = 40
+Way = TypeVar("Way", bound=Boxes)
+
+
+def _torch_bent(u: torch.Tensor, bias: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return F.leaky_relu(F.leaky_relu(u + bias, 0.5) * scale, 0.5)
+
+
+BEFORE: dict[str, tuple[Callable[..., Expr], Callable[..., torch.Tensor]]] = {
+    "none": (lambda u, b, s: u, lambda u, b, s: u),
+    "bent": (lambda u, b, s: ((u + b).leaky_relu(0.5) * s).leaky_relu(0.5), _torch_bent),
+    "folded": (lambda u, b, s: abs(u + b), lambda u, b, s: abs(u + b)),
+    "clamped": (lambda u, b, s: (u + b).clamp(-2, 2), lambda u, b, s: (u + b).clamp(-2, 2)),
+    "scaled": (lambda u, b, s: u * s + b, lambda u, b, s: u * s + b),
+}
+"""What is pooled."""
+
+
+@dataclass(frozen=True)
+class PooledCase:
+    """A convolution, its chain, a pool over that, and a product with another tensor behind."""
+
+    case: Case
+    kind: str
+    sizes: tuple[int, ...]
+    chain: str
+    way: int = 0
+    """Of dividing it, most promising first."""
+
+    @property
+    def name(self) -> str:
+        return self.case.name
+
+    @property
+    def dtype(self) -> str:
+        return self.case.dtype
+
+    @property
+    def fused(self) -> Convolution:
+        of, dtype = self.case.correlation, self.dtype
+        bias, scale, other = parameter("bias", dtype), parameter("scale", dtype), tensor("other", dtype)
+        before = BEFORE[self.chain][0](LEAF, bias, scale)
+        pool = Windows(self.kind, self.sizes, before)
+        shape = pool.outputs(of.out_shape)
+        channels = channel_strides(of)
+        operands = [Operand(name, dtype, channels, shared=True) for name in ("bias", "scale")]
+        operands.append(Operand("other", dtype, contiguous(shape)))
+        x = Operand("x", dtype, contiguous(of.in_shape))
+        weight = Operand("weight", dtype, contiguous(self.case.weight_shape))
+        result = Result("out", dtype, contiguous(shape), before * other)
+        return Convolution(self.name, of, x, weight, self.case.weight_shape, tuple(operands), (result,),
+                           self.case.exact, pool)  # fmt: skip
+
+    def lowered(self) -> Lowered:
+        """Forward alone, forward that keeps, backward."""
+        conv, dtype = self.fused, self.dtype
+        ways = best(conv.correlation, UNITS[dtype], WAYS, pool=self.sizes)
+        tiling = ways[self.way % len(ways)]
+        further = kept(conv, WANTED, "upstream")
+        (result,) = conv.results
+        again = replace(conv, name=f"{self.name}_keeping", results=(replace(result, name="out_too"), *further))
+        back = lower_convolution_backward(conv, WANTED, "upstream", TWO)
+        steps = [lower_convolution(conv, tiling, TWO), lower_convolution(again, tiling, TWO)]
+        steps += [lower(each, TWO.sms) if isinstance(each, Program) else each for each in back.steps]
+        left, laid = (
+            math.prod(conv.made_shape),
+            {each.name: each for each in (conv.source, conv.weight, *conv.operands)},
+        )
+        buffers = [Buffer(each.name, each.dtype, left) for each in further]
+        buffers += [Buffer(name, dtype, left) for name in ("out", "out_too")]
+        for name in back.results:
+            operand = laid[name.removeprefix("grad_")]
+            sizes = zip(conv.space(operand), operand.strides, strict=True)
+            buffers.append(Buffer(name, dtype, math.prod(n for n, stride in sizes if stride)))
+        buffers += [*back.buffers, *(buffer for each in steps for buffer in each.buffers)]
+        return Lowered(tuple(kernel for each in steps for kernel in each.kernels), tuple(buffers))
+
+
+def operands(case: PooledCase, seed: int = 0) -> Tensors:
+    generator = torch.Generator().manual_seed(seed)
+    conv = case.fused
+
+    def drawn(shape: tuple[int, ...], low: int, high: int, over: int = 1) -> torch.Tensor:
+        return (torch.randint(low, high + 1, shape, generator=generator) / over).to(DTYPES[case.dtype])
+
+    channels = (conv.made_shape[1],)
+    return {
+        "x": drawn(conv.correlation.in_shape, -1, 1),
+        "weight": drawn(conv.weight_shape, -1, 1),
+        "bias": drawn(channels, -2, 2, 2),
+        "scale": drawn(channels, -2, 2, 2),  # of all signs, and zero
+        "other": drawn(conv.made_shape, -2, 2),
+        "upstream": drawn(conv.made_shape, -2, 2),
+    }
+
+
+def wanted(case: PooledCase, known: Tensors) -> Tensors:
+    """What PyTorch computes in float64."""
+    given = {name: value.double().requires_grad_(name != "upstream") for name, value in known.items()}
+    rank = len(case.sizes)
+    bias, scale = (given[name].reshape(-1, *[1] * rank) for name in ("bias", "scale"))
+    value = BEFORE[case.chain][1](case.case.torchs(given["x"], given["weight"]), bias, scale)
+    pool = getattr(F, f"{case.kind}_pool{rank}d")
+    out = pool(value, case.sizes) * given["other"]
+    leaves = [given[name] for name in WANTED]
+    gradients = torch.autograd.grad(out, leaves, given["upstream"], allow_unused=True)
+    found = {f"grad_{name}": each for name, each in zip(WANTED, gradients, strict=True) if each is not None}
+    return {"out": out.detach(), "out_too": out.detach(), **found}
+
+
+NEAR = {"float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
+"""Of the largest value: half types are rounded as they are stored."""
+
+
+def is_right(built: Built, case: PooledCase, change: Callable[[Tensors], None] = lambda known: None) -> str:
+    """Runs a case beside PyTorch; words where it is wrong. `change` is done to what it reads."""
+    known = operands(case)
+    change(known)
+    found = built(case, known)
+    for name, right in wanted(case, known).items():
+        if name not in found:
+            if right.any():
+                return f"{name} is missing"
+            continue
+        value = found[name].double().reshape(right.shape)
+        size = right.nan_to_num(0, 0, 0).abs().max() if right.numel() else torch.tensor(0.0)
+        if not torch.allclose(value, right, rtol=0, atol=float(NEAR[case.dtype] * (size + 1)), equal_nan=True):
+            error = (value - right).abs().max().item()
+            return f"{name}: error {error:.2g}, the largest value is {size:.2g}: {case}"
+    return ""
+
+
+@dataclass(frozen=True)
+class SpreadCase:
+    """Gradients of a case's input and weight from those of its windows; whether threads hold what they spread."""
+
+    case: Case
+    sizes: tuple[int, ...]
+    is_held: bool
+
+    @property
+    def name(self) -> str:
+        return self.case.name
+
+    @property
+    def dtype(self) -> str:
+        return self.case.dtype
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        return Windows("max", self.sizes, LEAF).outputs(self.case.correlation.out_shape)
+
+    def _way(self, ways: Sequence[Way]) -> Way:
+        """One in which threads hold what they spread, or one in which they are furthest from that."""
+        pick = min if self.is_held else max
+        return pick(ways, key=lambda each: each.spread_rounds(self.sizes))
+
+    def lowered(self) -> Lowered:
+        of, dtype, spread = self.case.correlation, self.dtype, Spread(self.sizes, "choice")
+        x, weight, grad = (
+            Operand(name, dtype, contiguous(shape))
+            for name, shape in (("x", of.in_shape), ("weight", self.case.weight_shape), ("upstream", self.windows))
+        )
+        turned, unit = input_gradient(of), UNITS[dtype]
+        result = Result("grad_x", dtype, x.strides, LEAF)
+        conv = Convolution(f"{self.name}_input", turned, grad, weight, self.case.weight_shape, (), (result,),
+                           self.case.exact, spread=spread)  # fmt: skip
+        ways = best(turned, unit, 1000, TWO, (), self.sizes)
+        tiling = self._way(ways)
+        rest = {"exact": self.case.exact, "gpu": TWO}
+        if math.prod(of.phases) > 1:
+            divisions = best_divisions(turned, unit, 1000, TWO, source=self.sizes)
+            division = self._way(divisions)
+            of_weight = lower_weight_gradient(f"{self.name}_weight", turned, grad, x, "grad_weight", division, spread,
+                                              **rest)  # fmt: skip
+        else:
+            divisions = best_divisions(of, unit, 1000, TWO, grad=self.sizes)
+            division = max(divisions, key=lambda each: (math.prod(each.box) * each.channels) * (1 - 2 * self.is_held))
+            of_weight = lower_weight_gradient(f"{self.name}_weight", of, x, grad, "grad_weight", division, None,
+                                              spread, **rest)  # fmt: skip
+        both = [lower_convolution(conv, tiling, TWO), of_weight]
+        made = [Buffer("grad_x", dtype, math.prod(of.in_shape))]
+        made += [Buffer("grad_weight", dtype, math.prod(self.case.weight_shape))]
+        made.append(Buffer("choice", "uint8", 1))  # only its dtype counts here: it is given
+        return Lowered(tuple(k for each in both for k in each.kernels), (*made, *(b for e in both for b in e.buffers)))
+
+
+def is_spread_right(built: Built, case: SpreadCase) -> str:
+    """Runs a case beside PyTorch, which is given each element's gradient; words where it is wrong."""
+    generator, of = torch.Generator().manual_seed(0), case.case.correlation
+
+    def drawn(shape: tuple[int, ...], most: int) -> torch.Tensor:
+        return torch.randint(-most, most + 1, shape, generator=generator).to(DTYPES[case.dtype])
+
+    known = {"x": drawn(of.in_shape, 1), "weight": drawn(case.case.weight_shape, 1)}
+    known["upstream"] = drawn(case.windows, 2)
+    choice = torch.randint(0, math.prod(case.sizes), case.windows, generator=generator)
+    found = built(case, {**known, "choice": choice.to(torch.uint8)})
+    given = [known[name].double().requires_grad_() for name in ("x", "weight")]
+    product = case.case.torchs(*given)
+    right = torch.autograd.grad(product, given, _spread(known["upstream"].double(), choice, case.sizes, product.shape))
+    for name, each in zip(("grad_x", "grad_weight"), right, strict=True):
+        error = (found[name].double().reshape(each.shape) - each).abs().max().item()
+        if not error <= NEAR[case.dtype] * float(each.abs().max()):
+            return f"{name}: error {error:.2g}, the largest value is {each.abs().max():.2g}: {case}"
+    return ""
+
+
+def _spread(grad: torch.Tensor, choice: torch.Tensor, sizes: tuple[int, ...], shape: torch.Size) -> torch.Tensor:
+    """Each window's gradient at its chosen element; zeros elsewhere, and where no window is."""
+    place = torch.arange(math.prod(sizes)).reshape(sizes).repeat(grad.shape[2:])
+    for dim, size in enumerate(sizes):
+        grad, choice = (each.repeat_interleave(size, 2 + dim) for each in (grad, choice))
+    whole = torch.zeros(shape, dtype=grad.dtype)
+    whole[tuple(slice(n) for n in grad.shape)] = torch.where(choice == place, grad, 0)
+    return whole
