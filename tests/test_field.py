@@ -12,9 +12,9 @@ from crucible.judge.evidence import Measured, NotMeasured
 from crucible.judge.field import SLOWED, Field
 from crucible.judge.lane import Lane, RivalLost
 from crucible.judge.process import Ended
+from crucible.judge.stop import Stop
 from crucible.judge.timing import Pace, Turn
 from crucible.judge.verdict import Crashed, Raises
-from crucible.judge.verify import Stop
 
 PACE = Pace(limit_s=1e6, warm_limit_s=1e6, rounds=(8, 8))
 

@@ -32,6 +32,8 @@ LAYERS = [
     {"__main__"},
 ]
 WITH_TORCH = {
+    "confined",
+    "forkserver",
     "tree",
     "noise",
     "compare",

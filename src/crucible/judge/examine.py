@@ -27,6 +27,7 @@ from crucible.judge.sanitizer import TOOLS, sanitized
 from crucible.judge.sanitizer_reports import NOT_SANITIZED, NotSanitized, Sanitized
 from crucible.judge.shrinking import smallest_failing
 from crucible.judge.specialised import hard_coded
+from crucible.judge.stop import Stop, stop_if_raised
 from crucible.judge.verdict import (
     Cheated,
     Crashed,
@@ -42,7 +43,7 @@ from crucible.judge.verdict import (
     Verdict,
     Wrong,
 )
-from crucible.judge.verify import Stop, Verifier, stop_if_raised
+from crucible.judge.verify import Verifier
 from crucible.occupancy import occupancy
 from crucible.task import Task
 

@@ -11,9 +11,9 @@ from typing import Any
 from crucible import hardware
 from crucible.judge.evidence import Costs, Kernel, NotMeasured
 from crucible.judge.process import CandidateProcess, Ended
+from crucible.judge.stop import Stop, stop_if_raised
 from crucible.judge.timing import Turn
 from crucible.judge.verdict import Cheated, Outcome
-from crucible.judge.verify import Stop, stop_if_raised
 
 MOST_PLACES = 1 << 31
 MOST_CHECKS = 4

@@ -9,8 +9,9 @@ from crucible.judge.evidence import NOT_MEASURED, Costs, Finding, Measured, NotM
 from crucible.judge.field import Field
 from crucible.judge.lane import Contents, Lane
 from crucible.judge.process import CandidateProcess
+from crucible.judge.stop import Stop
 from crucible.judge.verdict import Verdict
-from crucible.judge.verify import Stop, Verifier
+from crucible.judge.verify import Verifier
 
 GRAPH_BELOW_MS = 1.0
 """A GPU step shorter than this is timed as a CUDA graph too: launches, 5 to 10 µs each, are a part of it."""

@@ -16,8 +16,9 @@ from crucible.judge.field import Field
 from crucible.judge.lane import Lane, Rival, RivalLost
 from crucible.judge.measure import GRAPH_BELOW_MS, Readings
 from crucible.judge.process import Ended, OracleProcess
+from crucible.judge.stop import Stop
 from crucible.judge.verdict import Outcome, Passed, Verdict
-from crucible.judge.verify import Stop, Verifier
+from crucible.judge.verify import Verifier
 
 
 class Rivals:

@@ -9,7 +9,6 @@ from typing import Any
 
 from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
-from crucible.judge.diagnostics import first_error
 from crucible.judge.evidence import (
     NO_VARIANT,
     Check,
@@ -21,52 +20,28 @@ from crucible.judge.evidence import (
     TensorError,
     Variant,
 )
+from crucible.judge.form import check_form
 from crucible.judge.kept import Limits
 from crucible.judge.process import CandidateProcess, Ended, OracleProcess
 from crucible.judge.replies import faults_of
+from crucible.judge.stop import Stop, one_line, stop_if_raised
 from crucible.judge.verdict import (
     Cheated,
     Crashed,
-    DoesNotBuild,
     IllegalAccess,
     Incomplete,
     InferenceOnly,
     LaunchError,
     NotJudged,
     Outcome,
-    OutOfMemory,
     Passed,
-    Raises,
     TimedOut,
     Wrong,
     from_json,
 )
 from crucible.shapes import Sizes
 
-_LOST_CONTEXT = (
-    "illegal memory access",
-    "misaligned address",
-    "unspecified launch failure",
-    "illegal instruction",
-    "device-side assert",
-)
-_REFUSED_LAUNCH = (
-    "invalid configuration",
-    "invalid argument",
-    "too many resources",
-    "no kernel image",
-    "invalid device function",
-    "left unchecked",
-    "launch timed out",
-    "too many blocks",
-)
 _REFUSED_KINDS = ("launch-limits", "runaway-loop", "deadlock", "divergent-barrier")
-_WANTS_A_GPU = (
-    "Torch not compiled with CUDA enabled",
-    "No CUDA GPUs are available",
-    "Found no NVIDIA driver",
-    "CUDA driver",
-)
 TIMED_ELEMENTS = 1 << 20
 """Compared of each tensor of a timed call: what is lazy shows in any part, and 1.76 GB would take 2 s (H200)."""
 MOST_WEIGHTS = 4
@@ -103,14 +78,6 @@ class Verification:
         if self.gradients or self.missing:
             return Compared(tuple(self.gradients), self.multiple, self.missing, self.cases)
         return NotCompared("not asked for")
-
-
-class Stop(Exception):
-    """The verdict is known; nothing further needs to run."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__(outcome.words)
-        self.outcome = outcome
 
 
 class Verifier:
@@ -245,7 +212,7 @@ class Verifier:
         reply = self.process.ask(request, "forward", self.limits.run_s)
         self._note_faults(reply)
         stop_if_raised(reply, "forward")
-        self._check_form(case, reply)
+        check_form(self.description, case, reply)
         return reply
 
     def request(self, case: dict[str, Any], *, poison: bool = False) -> dict[str, Any]:
@@ -271,7 +238,7 @@ class Verifier:
             if isinstance(ended.outcome, Cheated):
                 raise
             return NotMeasured(ended.outcome.words)
-        return NotMeasured(_one_line(reply["message"])) if "raised" in reply else Trace.from_json(reply["trace"])
+        return NotMeasured(one_line(reply["message"])) if "raised" in reply else Trace.from_json(reply["trace"])
 
     def _forward(self, case: dict[str, Any]) -> dict[str, Any]:
         """Compares the outputs that the worker holds. Raises Stop when they are not right."""
@@ -330,8 +297,8 @@ class Verifier:
         reply = self.process.ask(request, "backward", self.limits.run_s)
         self._note_faults(reply)
         if "raised" in reply and not self.training:
-            self.found.backward_failed = f"raises {_one_line(reply['message'])}"
-            self._find("inference only: its backward raises", _one_line(reply["message"]))
+            self.found.backward_failed = f"raises {one_line(reply['message'])}"
+            self._find("inference only: its backward raises", one_line(reply["message"]))
             return
         stop_if_raised(reply, "backward")
         if set(reply["mutated"]) - set(self.description["mutated"]):
@@ -399,41 +366,6 @@ class Verifier:
         maps = {i: from_json(found) for i, found in seen["maps"]}
         return [replace(error, map=maps[i]) if i in maps else error for i, error in enumerate(errors)]
 
-    def _check_form(self, case: dict[str, Any], reply: dict[str, Any]) -> None:
-        """Structure, dtype, shape, device, aliases and mutated inputs. Raises Stop."""
-        if "cheat" in reply:
-            raise Stop(Cheated(*reply["cheat"]))
-        if "not_plain" in reply:
-            raise Stop(Wrong("structure", f"{reply['not_plain']}, instead of {_form(self.description['structure'])}"))
-        expected = case["outputs"]
-        same = _same_structure(self.description["structure"], reply["structure"])
-        if not same or len(reply["outputs"]) != len(expected):
-            raise Stop(
-                Wrong(
-                    "structure",
-                    f"{_form(reply['structure'])} instead of {_form(self.description['structure'])}",
-                )
-            )
-        for want, got in zip(expected, reply["outputs"], strict=True):
-            if got["shape"] != want["shape"]:
-                raise Stop(Wrong("shape", f"{want['name']} is {got['shape']}, should be {want['shape']}"))
-            if got["dtype"] != want["dtype"]:
-                raise Stop(Wrong("dtype", f"{want['name']} is {got['dtype']}, should be {want['dtype']}"))
-            if got["device"] != self.description["device"]:
-                raise Stop(
-                    Wrong(
-                        "device",
-                        f"{want['name']} is on {got['device']}, should be on {self.description['device']}",
-                    )
-                )
-        for output, source in reply["aliases"]:
-            if [output, source] not in self.description["aliases"]:
-                detail = f"output {output} shares memory with input {source}; the reference's does not"
-                raise Stop(Cheated("aliased input", detail))
-        changed = sorted(set(reply["mutated"]) - set(self.description["mutated"]))
-        if changed:
-            raise Stop(Cheated("mutated input", f"forward changed input {changed[0]}; the reference leaves it alone"))
-
     def _note(self, case: dict[str, Any], reply: dict[str, Any]) -> None:
         """Findings that a run brings along."""
         if case["index"]:
@@ -473,28 +405,6 @@ class Verifier:
         self.found.findings.append(Finding(claim, evidence))
 
 
-def stop_if_raised(reply: dict[str, Any], stage: str) -> None:
-    """Raises Stop with the outcome that an exception in the candidate's process stands for."""
-    if reply.get("forked"):
-        raise Stop(Cheated("forked", f"it forked its process in {stage}"))
-    if "raised" not in reply:
-        return
-    message = _at_line(reply)
-    if reply.get("not_covered"):
-        raise Stop(NotJudged(f"{reply['not_covered']} is not covered by the emulator, and there is no GPU here"))
-    if any(mark in reply["message"] for mark in _WANTS_A_GPU):
-        raise Stop(NotJudged(f"it asks for a GPU, and there is none here ({message})"))
-    if reply["out_of_memory"]:
-        raise Stop(OutOfMemory(message))
-    if reply["build_failure"]:
-        raise Stop(DoesNotBuild(first_error(reply["message"])))
-    if any(mark in reply["message"] for mark in _LOST_CONTEXT):
-        raise Stop(IllegalAccess(message))
-    if any(mark in reply["message"] for mark in _REFUSED_LAUNCH) and "CUDA" in reply["message"]:
-        raise Stop(LaunchError(message))
-    raise Stop(Raises(stage, message, reply["line"]))
-
-
 def _wrong(error: TensorError, what: str, case: str, others: list[str] | None = None) -> Outcome:
     """The outcome for a tensor that is not right."""
     share = f"{error.unwritten / error.elements:.1%} of {error.name}" if error.unwritten else ""
@@ -510,33 +420,3 @@ def _size(error: TensorError) -> str:
     l2 = f"{error.relative_l2:.2g} in relative L2 (allowed {error.relative_l2_allowed:.2g})"
     peak = f"{error.peak:.2g} at its peak (allowed {error.peak_allowed:.2g})"
     return l2 if error.relative_l2 / error.relative_l2_allowed >= error.peak / error.peak_allowed else peak
-
-
-def _same_structure(expected: Any, got: Any) -> bool:
-    if expected[0] in ("tuple", "list") and got[0] in ("tuple", "list"):
-        return len(expected[1]) == len(got[1]) and all(map(_same_structure, expected[1], got[1]))
-    if expected[0] == got[0] == "dict":
-        return [k for k, _ in expected[1]] == [k for k, _ in got[1]] and all(
-            _same_structure(a, b) for (_, a), (_, b) in zip(expected[1], got[1], strict=True)
-        )
-    return bool(expected[0] == got[0])
-
-
-def _form(structure: Any) -> str:
-    """A structure in words: `tensor`, `(tensor, tensor)`, `{mask: tensor}`."""
-    kind, body = structure
-    if kind == "dict":
-        return "{" + ", ".join(f"{key}: {_form(item)}" for key, item in body) + "}"
-    if kind in ("tuple", "list"):
-        return "(" + ", ".join(_form(item) for item in body[:8]) + (", ..." if len(body) > 8 else "") + ")"
-    return "tensor" if kind == "tensor" else f"{body!r}"
-
-
-def _at_line(reply: dict[str, Any]) -> str:
-    line = f"line {reply['line']}: " if reply["line"] else ""
-    return line + _one_line(reply["message"])
-
-
-def _one_line(message: str) -> str:
-    first = next((line for line in message.splitlines() if line.strip()), "")
-    return first if len(first) <= 300 else first[:300] + "..."
