@@ -955,8 +955,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 // The gradient of a weight of 27 taps: a block adds up 16 x 32 channels over boxes of 2x3x8 positions.
 __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight(
         const float* __restrict__ source, const float* __restrict__ grad,
-        const unsigned char* __restrict__ choices,
-        float* __restrict__ partial) {
+        const unsigned char* __restrict__ choices, float* __restrict__ partial) {
     extern __shared__ uint4 memory[];
     unsigned* halo = reinterpret_cast<unsigned*>(memory);  // of the input, and gradients behind it
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -1243,7 +1242,7 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_backwa
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_7bd8f2fd",
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_690ae5e0",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_conv_transpose3d_leaky_relu_mul_max_pool3d",
