@@ -209,14 +209,13 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
             for name, shape in zip(("source", "grad"), shapes, strict=True)
         )
         spreads = (spread(layer), None) if layer.is_transposed else (None, spread(layer))
-        sizes = [each.sizes if each else () for each in spreads]
         return [
             (
                 f"{d.channels} x {d.n_tiles * 8} channels, box {d.box}, {d.blocks} blocks",
                 d.total_clocks,
-                lower_weight_gradient(f"wgrad_{number}_{i}", of, source, grad, f"out_{number}_{i}", d, *spreads),
+                lower_weight_gradient(f"wgrad_{number}_{i}", of, source, grad, f"out_{number}_{i}", d, spreads),
             )
-            for i, d in enumerate(best_divisions(of, unit, ways, H200, *sizes))
+            for i, d in enumerate(best_divisions(of, unit, ways, H200, spreads))
         ]
     turned = work.direction == "input gradient"
     of = input_gradient(of) if turned else of

@@ -176,3 +176,48 @@ def test_what_cannot_be_captured_is_refused_with_its_line() -> None:
 
     with pytest.raises(CaptureError, match=r"x\.sum\(\) > 0"):
         crucible.fuse(Decides(), torch.rand(3), emulate=True)
+
+
+class Pooled(nn.Module):
+    """A convolution whose kernel pools."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv3d(3, 4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.max_pool3d(F.leaky_relu(self.conv(x), 0.2), 2)
+
+
+class Operators(TorchDispatchMode):
+    """The names of the written operators that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace.startswith("crucible"):
+            self.names.append(func._opname)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_pool_inside_of_a_convolution_keeps_its_choices_for_gradients_alone() -> None:
+    module = Pooled()
+    x = torch.rand(2, 3, 5, 5, 7)
+    fused = crucible.fuse(module, x, emulate=True)
+    with torch.no_grad(), Operators() as alone:
+        found = fused(x)
+    with Operators() as learning:
+        again = fused(x)
+        again.sum().backward()
+    name = "conv3d_leaky_relu_max_pool3d"
+    assert alone.names == [name]
+    assert learning.names == [f"{name}_keeping", f"{name}_backward"]
+    torch.testing.assert_close(found, module(x), rtol=2e-3, atol=2e-3)
+    assert torch.equal(found, again) and module.conv.weight.grad is not None
+    for parameter in module.parameters():
+        parameter.requires_grad_(False)
+    with Operators() as frozen:
+        fused(x)
+    assert frozen.names == [name]

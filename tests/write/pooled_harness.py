@@ -200,15 +200,17 @@ class SpreadCase:
         tiling = self._way(ways)
         rest = {"exact": self.case.exact, "gpu": TWO}
         if math.prod(of.phases) > 1:
-            divisions = best_divisions(turned, unit, 1000, TWO, source=self.sizes)
+            divisions = best_divisions(turned, unit, 1000, TWO, (spread, None))
             division = self._way(divisions)
-            of_weight = lower_weight_gradient(f"{self.name}_weight", turned, grad, x, "grad_weight", division, spread,
-                                              **rest)  # fmt: skip
+            of_weight = lower_weight_gradient(
+                f"{self.name}_weight", turned, grad, x, "grad_weight", division, (spread, None), **rest
+            )
         else:
-            divisions = best_divisions(of, unit, 1000, TWO, grad=self.sizes)
+            divisions = best_divisions(of, unit, 1000, TWO, (None, spread))
             division = max(divisions, key=lambda each: (math.prod(each.box) * each.channels) * (1 - 2 * self.is_held))
-            of_weight = lower_weight_gradient(f"{self.name}_weight", of, x, grad, "grad_weight", division, None,
-                                              spread, **rest)  # fmt: skip
+            of_weight = lower_weight_gradient(
+                f"{self.name}_weight", of, x, grad, "grad_weight", division, (None, spread), **rest
+            )
         both = [lower_convolution(conv, tiling, TWO), of_weight]
         made = [Buffer("grad_x", dtype, math.prod(of.in_shape))]
         made += [Buffer("grad_weight", dtype, math.prod(self.case.weight_shape))]

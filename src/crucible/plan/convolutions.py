@@ -19,7 +19,7 @@ from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.tiling import tile
 from crucible.write.convolution.weight_gradient import divide
 from crucible.write.convolution.windows import MOST as MOST_OF_WINDOW
-from crucible.write.convolution.windows import Windows
+from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.expression import Expr, inputs, tensor
 from crucible.write.gradient import derivative
 from crucible.write.pool import Window
@@ -60,9 +60,10 @@ def is_feasible(value: Lazy, gpu: Gpu) -> bool:
         return True
     of, unit, pool = value.base.correlation, UNITS[value.base.source.dtype], value.base.pool
     turned, sizes = input_gradient(of), pool.sizes if pool else ()
-    spread = (turned, sizes, ()) if math.prod(of.phases) > 1 else (of, (), sizes)
-    weight = divide(spread[0], unit, gpu, *spread[1:])
-    return all((tile(of, unit, gpu, sizes), tile(turned, unit, gpu, (), sizes), weight))
+    spread = Spread(sizes) if pool else None
+    weight = (of, (None, spread)) if math.prod(of.phases) == 1 else (turned, (spread, None))
+    ways = tile(of, unit, gpu, sizes), tile(turned, unit, gpu, (), sizes), divide(weight[0], unit, gpu, weight[1])
+    return all(ways)
 
 
 def _rule(rank: int, *, is_transposed: bool) -> Callable[[Operation, Mapping[str, Any], Names], Lazy]:

@@ -2,7 +2,7 @@
 NVIDIA H200. Other inputs go through PyTorch.
 
 - conv_transpose3d_leaky_relu_mul_max_pool3d: conv_transpose3d -> leaky_relu -> mul -> leaky_relu ->
-  max_pool3d; 76.7 KB
+  max_pool3d; 67.1 KB
     - [2, 16, 2, 3, 5] to [2, 32, 4, 6, 10] by 27 products of 16 channels, TF32 (rounded to nearest), sums in
       fp32.
     - A block makes 32 channels of 8 phases at 2x3x5 positions; its inputs are in shared memory with their
@@ -21,8 +21,9 @@ NVIDIA H200. Other inputs go through PyTorch.
     - backward keeps x, conv_transpose_weight, conv_transpose_bias, multiplier,
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice; the chain is computed again
+    - forward writes 9.6 KB more where gradients are taken
 
-Forward moves 76.7 KB in 1 steps; operation by operation it would be 559 KB in 5.
+Forward moves 67.1 KB in 1 steps; operation by operation it would be 559 KB in 5.
 """
 
 
@@ -772,6 +773,35 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
     for (int p = threadIdx.x; p < 3456; p += 256) {
         reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed + part * 13824)[p];
     }
+    float value[3][4];  // of windows
+    unsigned char choice[3][4];  // the element that has it
+    {
+        const int n = static_cast<int>(blockIdx.x) / 1;
+        const int box_d = 0;
+        const int box_h = 0;
+        const int box_w = 0;
+        const auto* origin = grad_product + n * 960LL;
+        const auto* chosen = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL;
+        const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;  // of windows
+        const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;  // of windows
+        const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;  // of windows
+#pragma unroll
+        for (int r = 0; r < 3; ++r) {
+            const int p = threadIdx.x + r * 256;
+            const int u = p / 72;
+            const int d = first_d + p / 24 % 3;
+            const int h = first_h + p / 6 % 4;
+            const int w = first_w + p % 6;
+            const bool inside = p < 576 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+            const int from = d * 15 + h * 5 + w;
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                const bool there = inside;
+                value[r][k] = there ? origin[from + (u * 4 + k) * 30] : float(0.0f);
+                choice[r][k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
+            }
+        }
+    }
     for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
         const int n = item;
         const int box_d = 0;
@@ -780,38 +810,57 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
         float sums[1][1][1][4] = {};
         __syncthreads();  // what was there before is done with
         {
-            const auto* origin = grad_product + n * 960LL;
-            const auto* chosen = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL;
-            const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;  // of windows
-            const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;  // of windows
-            const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;  // of windows
-            for (int p = threadIdx.x; p < 576; p += 256) {
+            const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;
+            const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;
+            const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;
+#pragma unroll
+            for (int r = 0; r < 3; ++r) {
+                const int p = threadIdx.x + r * 256;
+                if (p >= 576) continue;
                 const int u = p / 72;
                 const int d = first_d + p / 24 % 3;
                 const int h = first_h + p / 6 % 4;
                 const int w = first_w + p % 6;
-                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
-                const int from = d * 15 + h * 5 + w;
-                unsigned value[4];
-                int choice[4];  // the element that has it
-#pragma unroll
-                for (int k = 0; k < 4; ++k) {
-                    const bool there = inside;
-                    value[k] = there ? static_cast<unsigned>(rounded(origin[from + (u * 4 + k) * 30])) : 0u;
-                    choice[k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
-                }
 #pragma unroll
                 for (int e = 0; e < 8; ++e) {
                     const int to_d = d * 2 + e / 4 - (box_d * 2 - 1);
                     const int to_h = h * 2 + e / 2 % 2 - (box_h * 2 - 1);
                     const int to_w = w * 2 + e % 2 - (box_w * 2 - 1);
                     if (static_cast<unsigned>(to_d) < 5 && static_cast<unsigned>(to_h) < 7 && static_cast<unsigned>(to_w) < 11) {
-                        reinterpret_cast<uint4*>(halo)[u * 420 + to_d * 84 + to_h * 12 + to_w % 2 * 6 + to_w / 2] = make_uint4((choice[0] == e ? value[0] : 0u), (choice[1] == e ? value[1] : 0u), (choice[2] == e ? value[2] : 0u), (choice[3] == e ? value[3] : 0u));
+                        reinterpret_cast<uint4*>(halo)[u * 420 + to_d * 84 + to_h * 12 + to_w % 2 * 6 + to_w / 2] = make_uint4((choice[r][0] == e ? static_cast<unsigned>(rounded(value[r][0])) : 0u), (choice[r][1] == e ? static_cast<unsigned>(rounded(value[r][1])) : 0u), (choice[r][2] == e ? static_cast<unsigned>(rounded(value[r][2])) : 0u), (choice[r][3] == e ? static_cast<unsigned>(rounded(value[r][3])) : 0u));
                     }
                 }
             }
         }
         __syncthreads();
+        const int next = item + 2;
+        if (next < 2) {
+            const int n = next;
+            const int box_d = 0;
+            const int box_h = 0;
+            const int box_w = 0;
+            const auto* origin = grad_product + n * 960LL;
+            const auto* chosen = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL;
+            const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;  // of windows
+            const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;  // of windows
+            const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;  // of windows
+#pragma unroll
+            for (int r = 0; r < 3; ++r) {
+                const int p = threadIdx.x + r * 256;
+                const int u = p / 72;
+                const int d = first_d + p / 24 % 3;
+                const int h = first_h + p / 6 % 4;
+                const int w = first_w + p % 6;
+                const bool inside = p < 576 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+                const int from = d * 15 + h * 5 + w;
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    const bool there = inside;
+                    value[r][k] = there ? origin[from + (u * 4 + k) * 30] : float(0.0f);
+                    choice[r][k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
+                }
+            }
+        }
 #pragma unroll 1
         for (int s = 0; s < 4; ++s) {
             const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
@@ -906,8 +955,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 // The gradient of a weight of 27 taps: a block adds up 16 x 32 channels over boxes of 2x3x8 positions.
 __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight(
         const float* __restrict__ source, const float* __restrict__ grad,
-        const unsigned char* __restrict__ choices,
-        float* __restrict__ partial) {
+        const unsigned char* __restrict__ choices, float* __restrict__ partial) {
     extern __shared__ uint4 memory[];
     unsigned* halo = reinterpret_cast<unsigned*>(memory);  // of the input, and gradients behind it
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -923,44 +971,41 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
         own[j] = shifts[tile / 4] + ((tile % 4 * 2 + lane / 16) * 636 + lane % 4) * 4 + lane / 4 % 4;
     }
     float sums[14][1][4] = {};
+    float value[4][4];  // of windows
+    unsigned char choice[4][4];  // the element that has it
+    {
+        const int n = static_cast<int>(blockIdx.x) / 1;
+        const int box_d = 0;
+        const int box_h = 0;
+        const int box_w = 0;
+        const auto* origin = source + n * 960LL + first_step * 240LL;
+        const auto* chosen = choices + n * 960LL + first_step * 240LL;
+        const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;  // of windows
+        const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;  // of windows
+        const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;  // of windows
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+            const int p = threadIdx.x + r * 256;
+            const int u = p / 108;
+            const int d = first_d + p / 36 % 3;
+            const int h = first_h + p / 9 % 4;
+            const int w = first_w + p % 9;
+            const bool inside = p < 864 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+            const int from = d * 15 + h * 5 + w;
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                const bool there = inside;
+                value[r][k] = there ? origin[from + (u * 4 + k) * 30] : float(0.0f);
+                choice[r][k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
+            }
+        }
+    }
     for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
         const int n = item;
         const int box_d = 0;
         const int box_h = 0;
         const int box_w = 0;
         __syncthreads();  // the item before is done with
-        {
-            const auto* origin = source + n * 960LL + first_step * 240LL;
-            const auto* chosen = choices + n * 960LL + first_step * 240LL;
-            const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;  // of windows
-            const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;  // of windows
-            const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;  // of windows
-            for (int p = threadIdx.x; p < 864; p += 256) {
-                const int u = p / 108;
-                const int d = first_d + p / 36 % 3;
-                const int h = first_h + p / 9 % 4;
-                const int w = first_w + p % 9;
-                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
-                const int from = d * 15 + h * 5 + w;
-                unsigned value[4];
-                int choice[4];  // the element that has it
-#pragma unroll
-                for (int k = 0; k < 4; ++k) {
-                    const bool there = inside;
-                    value[k] = there ? static_cast<unsigned>(rounded(origin[from + (u * 4 + k) * 30])) : 0u;
-                    choice[k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
-                }
-#pragma unroll
-                for (int e = 0; e < 8; ++e) {
-                    const int to_d = d * 2 + e / 4 - (box_d * 2 - 1);
-                    const int to_h = h * 2 + e / 2 % 2 - (box_h * 2 - 1);
-                    const int to_w = w * 2 + e % 2 - (box_w * 2 - 1);
-                    if (static_cast<unsigned>(to_d) < 5 && static_cast<unsigned>(to_h) < 7 && static_cast<unsigned>(to_w) < 17) {
-                        reinterpret_cast<uint4*>(halo)[u * 636 + to_d * 126 + to_h * 18 + to_w % 2 * 9 + to_w / 2] = make_uint4((choice[0] == e ? value[0] : 0u), (choice[1] == e ? value[1] : 0u), (choice[2] == e ? value[2] : 0u), (choice[3] == e ? value[3] : 0u));
-                    }
-                }
-            }
-        }
         unsigned* grads = halo + 20352;
         for (int p = threadIdx.x; p < 48; p += 256) {
             const int d = box_d + p / 24;
@@ -974,7 +1019,57 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                 grads[c * 52 + p] = inside ? rounded(of_channel[from]) : 0u;
             }
         }
+        {
+            const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;
+            const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;
+            const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;
+#pragma unroll
+            for (int r = 0; r < 4; ++r) {
+                const int p = threadIdx.x + r * 256;
+                if (p >= 864) continue;
+                const int u = p / 108;
+                const int d = first_d + p / 36 % 3;
+                const int h = first_h + p / 9 % 4;
+                const int w = first_w + p % 9;
+#pragma unroll
+                for (int e = 0; e < 8; ++e) {
+                    const int to_d = d * 2 + e / 4 - (box_d * 2 - 1);
+                    const int to_h = h * 2 + e / 2 % 2 - (box_h * 2 - 1);
+                    const int to_w = w * 2 + e % 2 - (box_w * 2 - 1);
+                    if (static_cast<unsigned>(to_d) < 5 && static_cast<unsigned>(to_h) < 7 && static_cast<unsigned>(to_w) < 17) {
+                        reinterpret_cast<uint4*>(halo)[u * 636 + to_d * 126 + to_h * 18 + to_w % 2 * 9 + to_w / 2] = make_uint4((choice[r][0] == e ? static_cast<unsigned>(rounded(value[r][0])) : 0u), (choice[r][1] == e ? static_cast<unsigned>(rounded(value[r][1])) : 0u), (choice[r][2] == e ? static_cast<unsigned>(rounded(value[r][2])) : 0u), (choice[r][3] == e ? static_cast<unsigned>(rounded(value[r][3])) : 0u));
+                    }
+                }
+            }
+        }
         __syncthreads();
+        if (item + 2 < 2) {
+            const int n = (item + 2);
+            const int box_d = 0;
+            const int box_h = 0;
+            const int box_w = 0;
+            const auto* origin = source + n * 960LL + first_step * 240LL;
+            const auto* chosen = choices + n * 960LL + first_step * 240LL;
+            const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;  // of windows
+            const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;  // of windows
+            const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;  // of windows
+#pragma unroll
+            for (int r = 0; r < 4; ++r) {
+                const int p = threadIdx.x + r * 256;
+                const int u = p / 108;
+                const int d = first_d + p / 36 % 3;
+                const int h = first_h + p / 9 % 4;
+                const int w = first_w + p % 9;
+                const bool inside = p < 864 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+                const int from = d * 15 + h * 5 + w;
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    const bool there = inside;
+                    value[r][k] = there ? origin[from + (u * 4 + k) * 30] : float(0.0f);
+                    choice[r][k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
+                }
+            }
+        }
 #pragma unroll 1
         for (int row = 0; row < 6; ++row) {
             const unsigned* at = halo + (row / 3) * 1008 + (row % 3) * 144;
@@ -1147,7 +1242,7 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_backwa
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_4b6e7f03",
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_690ae5e0",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_conv_transpose3d_leaky_relu_mul_max_pool3d",

@@ -23,7 +23,7 @@ from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.tiling import tile
 from crucible.write.convolution.weight_gradient import divide, lower_weight_gradient
-from crucible.write.convolution.windows import CHOICE, Spread, Windows
+from crucible.write.convolution.windows import CHOICE, Spread, Spreads, Windows
 from crucible.write.expression import substitute, tensor
 from crucible.write.kernel import Buffer, Lowered
 from crucible.write.program import Operand, Program, Reduction, Result, contiguous, reads
@@ -216,18 +216,17 @@ class _Work:
         if conv.weight.name not in self.wanted:
             return
         source, grad = conv.source, Operand(self.of_product, conv.source.dtype, self.strides)
-        spreads: tuple[Spread | None, ...] = (None, self.spread)
+        spreads: Spreads = (None, self.spread)
         if math.prod(of.phases) > 1:
             of, source, grad = input_gradient(of), grad, source
             spreads = (self.spread, None)
-        sizes = [each.sizes if each else () for each in spreads]
-        division = divide(of, UNITS[conv.source.dtype], self.gpu, *sizes)
+        division = divide(of, UNITS[conv.source.dtype], self.gpu, spreads)
         if division is None:
             raise MisuseError(f"{conv.name}: no division of its weight's gradient fits in shared memory")
         name = f"grad_{conv.weight.name}"
         self.steps.append(
             lower_weight_gradient(
-                f"{conv.name}_weight", of, source, grad, name, division, *spreads, exact=conv.exact, gpu=self.gpu
+                f"{conv.name}_weight", of, source, grad, name, division, spreads, exact=conv.exact, gpu=self.gpu
             )
         )
         self.results.append(name)

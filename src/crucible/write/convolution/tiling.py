@@ -192,7 +192,7 @@ class Tiling(Boxes):
         elements = math.prod(self.of.phases) * self.channels * math.prod(self.box)
         spread = math.prod(self.of.phases) > 1 and not self.is_paired
         if self.pools_registers:
-            finished = elements / 32 * 1.5 + self.m_tiles * SLICE_CLOCKS
+            finished = elements / 32 * 2 + self.m_tiles * SLICE_CLOCKS
         else:
             finished = elements / 32 * (6 if spread else 3) + self.m_tiles * SLICE_CLOCKS
         if self.of.folds:

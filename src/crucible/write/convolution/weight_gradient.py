@@ -25,7 +25,7 @@ from crucible.write.convolution.pieces import COPY_AHEAD, LOAD_MATRIX, LOAD_TURN
 from crucible.write.convolution.spreading import SpreadHalo
 from crucible.write.convolution.tiling import LOAD_CLOCKS, WARPS, blocks_that_fit
 from crucible.write.convolution.upstream import Upstream
-from crucible.write.convolution.windows import Spread
+from crucible.write.convolution.windows import WHOLE, Spreads
 from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, converted, indented, unrolled
 from crucible.write.kernel import Buffer, Kernel, Lowered
 from crucible.write.program import Operand
@@ -120,8 +120,7 @@ class Division(Boxes):
         if self.spread:
             rounds = max(self.spread_rounds(self.spread), 1)  # gradients wait as well
             halo = self.spread_clocks(self.spread, self.staged)
-        grads = self.channels * math.prod(self.box) * 8 / (self.unit / 4) / 32 / 4
-        staged = halo + grads + LOAD_CLOCKS * rounds
+        staged = halo + self.channels * math.prod(self.box) * 8 / (self.unit / 4) / 32 / 4 + LOAD_CLOCKS * rounds
         together = multiplied + staged
         if self.ahead:
             together = max(multiplied, staged) + staged / 4  # which is left to do when they have come
@@ -130,43 +129,34 @@ class Division(Boxes):
 
 
 @lru_cache(maxsize=256)
-def divide(
-    of: Correlation, unit: int, gpu: Gpu = H200, source: tuple[int, ...] = (), grad: tuple[int, ...] = ()
-) -> Division | None:
+def divide(of: Correlation, unit: int, gpu: Gpu = H200, spreads: Spreads = WHOLE) -> Division | None:
     """The division of least estimated time on a GPU; None where none fits. Raises MisuseError for several phases: the
     gradient of a transposed convolution's weight is that of `input_gradient`, with input and gradient exchanged.
-    Where `source` or `grad` is spread over windows of such sizes when it is staged, nothing is loaded ahead."""
+    What is spread over windows when it is staged is not loaded ahead."""
     if math.prod(of.phases) != 1:
         raise MisuseError("a weight's gradient is taken of a correlation of one phase: exchange input and gradient")
-    return min(_divisions(of, unit, gpu, source, grad), key=lambda each: each.total_clocks, default=None)
+    return min(_divisions(of, unit, gpu, spreads), key=lambda each: each.total_clocks, default=None)
 
 
-def best_divisions(
-    of: Correlation,
-    unit: int,
-    count: int,
-    gpu: Gpu = H200,
-    source: tuple[int, ...] = (),
-    grad: tuple[int, ...] = (),
-) -> list[Division]:
+def best_divisions(of: Correlation, unit: int, count: int, gpu: Gpu = H200, spreads: Spreads = WHOLE) -> list[Division]:
     """So many of least estimated time, no two alike but for their boxes."""
     found: dict[tuple[object, ...], Division] = {}
-    for each in sorted(_divisions(of, unit, gpu, source, grad), key=lambda each: each.total_clocks):
+    for each in sorted(_divisions(of, unit, gpu, spreads), key=lambda each: each.total_clocks):
         found.setdefault((each.channels, each.staged, each.blocks, each.ahead, math.prod(each.box) // 96), each)
     return list(found.values())[:count]
 
 
-def _divisions(
-    of: Correlation, unit: int, gpu: Gpu, source: tuple[int, ...], grad: tuple[int, ...]
-) -> Iterator[Division]:
+def _divisions(of: Correlation, unit: int, gpu: Gpu, spreads: Spreads) -> Iterator[Division]:
     steps = -(-of.in_channels // (unit * STEP_UNITS))
     depth = unit * 2
     widths = sorted({min(-(-of.axes[-1].steps // depth) * depth, width) for width in (16, 32, 64, 128, 256)})
     outer = [sorted({min(axis.steps, n) for n in (1, 2, 4, 8)}) for axis in of.axes[:-1]]
     for channels, staged, *rest, width in itertools.product((16, 32, 64), (1, 2, 4, 8), *outer, widths):
         if staged <= steps and not (channels > 16 and channels >= 2 * of.out_channels):
-            for ahead in (False, True) if unit == UNITS["float32"] and not (source or grad) else (False,):
-                found = Division(of, unit, staged, (*rest, width), channels, ahead, spread=source)
+            for ahead in (False, True) if unit == UNITS["float32"] and spreads == WHOLE else (False,):
+                found = Division(
+                    of, unit, staged, (*rest, width), channels, ahead, spread=spreads[0].sizes if spreads[0] else ()
+                )
                 blocks = blocks_that_fit(found.shared_bytes, found.sums, gpu)
                 if blocks and math.prod(found.box) <= 512:
                     yield replace(found, blocks=blocks)
@@ -179,8 +169,7 @@ def lower_weight_gradient(
     grad: Operand,
     result: str,
     division: Division,
-    source_spread: Spread | None = None,
-    grad_spread: Spread | None = None,
+    spreads: Spreads = WHOLE,
     *,
     exact: bool = False,
     gpu: Gpu = H200,
@@ -188,7 +177,7 @@ def lower_weight_gradient(
     """The kernels that write the gradient of the weight, of the source's dtype, to a tensor `result` laid out like it;
     `grad` is laid over the correlation's `out_shape`. `exact` and the spreads, of one of both, as in `Convolution`."""
     words = WORDS[arithmetic(source.dtype, exact=exact)]
-    body = _Body(name, of, source, grad, result, division, words, gpu, source_spread, grad_spread)
+    body = _Body(name, of, source, grad, result, division, words, gpu, spreads)
     return Lowered((body.kernel(), body.finish()), (body.partial,))
 
 
@@ -202,8 +191,7 @@ class _Body:
     division: Division
     words: Words
     gpu: Gpu
-    source_spread: Spread | None
-    grad_spread: Spread | None
+    spreads: Spreads
 
     @property
     def half(self) -> bool:
@@ -222,7 +210,7 @@ class _Body:
     @property
     def choices(self) -> tuple[str, ...]:
         """The tensor that says which element has a window's gradient, if there is one."""
-        return tuple(each.choices for each in (self.source_spread, self.grad_spread) if each and each.choices)
+        return tuple(each.choices for each in self.spreads if each and each.choices)
 
     def kernel(self) -> Kernel:
         division, type_ = self.division, CUDA_TYPES[self.source.dtype]
@@ -231,15 +219,14 @@ class _Body:
             f" {division.n_tiles * 8} channels over boxes of {'x'.join(map(str, division.box))} positions.",
             f"__global__ void __launch_bounds__({THREADS}, {division.blocks}) {self.name}(",
             f"        const {type_}* __restrict__ source, const {type_}* __restrict__ grad,",
-            *(["        const unsigned char* __restrict__ choices,"] * len(self.choices)),
-            "        float* __restrict__ partial) {",
+            f"        {'const unsigned char* __restrict__ choices, ' * len(self.choices)}"
+            "float* __restrict__ partial) {",
         ]
         text = "\n".join([*head, *indented(self._lines()), "}"])
         preamble = [*self.words.preamble, LOAD_MATRIX] + [LOAD_TURNED] * self.half + [COPY_AHEAD] * division.ahead
-        reads, grid = (self.source.name, self.grad.name, *self.choices), (division.parts * self.blocks_a_part, 1, 1)
-        return Kernel(
-            self.name, text, tuple(preamble), reads, (self.partial.name,), grid, THREADS, division.shared_bytes
-        )
+        reads = (self.source.name, self.grad.name, *self.choices)
+        return Kernel(self.name, text, tuple(preamble), reads, (self.partial.name,),
+                      (division.parts * self.blocks_a_part, 1, 1), THREADS, division.shared_bytes)  # fmt: skip
 
     def _lines(self) -> list[str]:
         division, taps = self.division, self.of.products
@@ -259,10 +246,9 @@ class _Body:
             f"float sums[{division.tiles_a_warp}][{division.m_tiles}][4] = {{}};",
         ]
         first = f"static_cast<int>(blockIdx.x) / {division.parts}"
-        if self._spread and self._spread.is_held:
-            lines += [*self._spread.held(), "{", *indented(self._loaded(first)), "}"]
-        if division.ahead:
-            lines += ["{", *indented(self._ask(first)), "}"]
+        held = self._spread.held() if self._spread and self._spread.is_held else []
+        if division.ahead or held:
+            lines += [*held, "{", *indented(self._ask(first)), "}"]
         each = f"for (int item = {first}; item < {division.items}; item += {self.blocks_a_part})"
         lines += block(each, self._item())
         return [*lines, *self._store()]
@@ -292,19 +278,17 @@ class _Body:
     @cached_property
     def _spread(self) -> SpreadHalo | None:
         """What fills the halo where the source is one of windows."""
-        spread = self.source_spread
+        spread, _ = self.spreads
         return SpreadHalo(self.of, self.source, self.division, self.words, spread, "choices") if spread else None
-
-    def _loaded(self, item: str) -> list[str]:
-        assert self._spread is not None
-        return [*self._place(item), *self._spread.load("source", "first_step")]
 
     @property
     def _upstream(self) -> Upstream:
         division = self.division
-        return Upstream(self.of, self.grad, division, division.channels, division.pitch, self.words, self.grad_spread)
+        return Upstream(self.of, self.grad, division, division.channels, division.pitch, self.words, self.spreads[1])
 
     def _ask(self, item: str) -> list[str]:
+        if self._spread:
+            return [*self._place(item), *self._spread.load("source", "first_step")]
         lines = [*self._place(item), *self._halo.ask("source", "first_step")]
         return [*lines, f"unsigned* grads = coming + {self.division.halo_words};", *self._upstream.ask()]
 
@@ -317,8 +301,11 @@ class _Body:
         lines = ["{  // what was coming is there", "    unsigned* const before = halo;"]
         lines += ["    halo = coming, coming = before;", "}", grads, "wait_for_copies();"]
         lines += [*self._halo.settled(), *self._upstream.settled(), "__syncthreads();"]
+        return [*lines, *self._next()]
+
+    def _next(self) -> list[str]:
         after = f"item + {self.blocks_a_part}"
-        return [*lines, *block(f"if ({after} < {self.division.items})", self._ask(f"({after})"))]
+        return block(f"if ({after} < {self.division.items})", self._ask(f"({after})"))
 
     def _filled(self) -> list[str]:
         """Halo and gradients; what is spread was loaded before, if threads can hold it, and they load the next."""
@@ -327,9 +314,7 @@ class _Body:
             return [*self._halo.fill("source", "first_step"), *upstream, "__syncthreads();"]
         if not spread.is_held:
             return ["{", *indented(spread.fill("source", "first_step")), "}", *upstream, "__syncthreads();"]
-        after = f"item + {self.blocks_a_part}"
-        following = block(f"if ({after} < {self.division.items})", self._loaded(f"({after})"))
-        return [*upstream, *spread.store(), "__syncthreads();", *following]
+        return [*upstream, *spread.store(), "__syncthreads();", *self._next()]
 
     def _item(self) -> list[str]:
         division, lines = self.division, self._ready()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from crucible.write.expression import Expr, tensor
 
@@ -48,3 +49,8 @@ class Spread:
     """Of a window, along each spatial dim."""
     choices: str = ""
     """The tensor of the choices, uint8, laid like it; none where all elements have their window's."""
+
+
+Spreads: TypeAlias = tuple[Spread | None, Spread | None]
+"""How what a weight's gradient reads is laid, source and gradient, where one of them is of windows."""
+WHOLE: Spreads = (None, None)
