@@ -10,7 +10,7 @@ from typing import Any
 from crucible.gpus import Gpu
 from crucible.graph import Operation
 from crucible.plan.join import combined, plain
-from crucible.plan.lazy import CannotJoin, Convolving, Lazy, NotCovered, reshaped, whole
+from crucible.plan.lazy import CannotJoin, Convolving, Lazy, NotCovered, output_dims, reshaped, whole
 from crucible.plan.reductions import Names
 from crucible.plan.settle import Settled, read
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
@@ -113,7 +113,7 @@ def _biased(product: Lazy, bias: Lazy | None) -> Lazy:
 
 def exact(value: Lazy) -> Lazy:
     """The value with no operand of its convolution rounded to TF32."""
-    if isinstance(value.base, Convolving):
+    if isinstance(value.base, Convolving) and not value.base.exact:
         return replace(value, base=replace(value.base, exact=True))
     return value
 
@@ -122,12 +122,10 @@ def over(value: Lazy) -> Lazy | None:
     """The value over a space that is its convolution's output, also where its dims are seen merged; None where it is
     not laid over that."""
     assert isinstance(value.base, Convolving)
-    shape = value.base.correlation.out_shape
+    shape, at = value.base.correlation.out_shape, output_dims(value)
     dims = [d for group in value.dims for d in group if value.space[d] != 1]
-    if [value.space[d] for d in dims] != [n for n in shape if n != 1] or value.reductions:
+    if at is None or dims != [d for d in at if d is not None] or value.reductions:
         return None
-    rest = iter(dims)
-    at = [None if n == 1 else next(rest) for n in shape]
     operands = tuple(replace(o, strides=tuple(0 if d is None else o.strides[d] for d in at)) for o in value.operands)
     return replace(value, space=shape, dims=whole(shape), operands=operands)
 
@@ -142,17 +140,17 @@ def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
         strides = contiguous(value.shape)
     laid = tuple(strides) if value.shape == of.out_shape else contiguous(of.out_shape)
     expr, rest = read(after, {o.leaf: LEAF for o in after.operands if o.name == convolving.name})
-    source, weight = (_own(each) for each in (convolving.source, convolving.weight))
-    weight = Operand(weight.name, weight.dtype, contiguous(convolving.weight.shape))
-    result = Result(name, value.dtype, laid, expr)
-    tensors = {**convolving.source.tensors, **convolving.weight.tensors}
-    tensors |= {operand.name: after.tensors[operand.name] for operand in rest}
-    made = Convolution(name, of, source, weight, convolving.weight.shape, rest, (result,), convolving.exact)
+    tensors = {**convolving.tensors, **{operand.name: after.tensors[operand.name] for operand in rest}}
+    made = replace(bare(convolving, name), operands=rest, results=(Result(name, value.dtype, laid, expr),))
     return Settled(made, tensors, value.shape, tuple(strides))
 
 
-def _own(value: Lazy) -> Operand:
-    return value.operands[0]
+def bare(convolving: Convolving, name: str) -> Convolution:
+    """The convolution without chains."""
+    (source,), (given,) = convolving.source.operands, convolving.weight.operands
+    weight = Operand(given.name, given.dtype, contiguous(convolving.weight.shape))
+    of, exact = convolving.correlation, convolving.exact
+    return Convolution(name, of, source, weight, convolving.weight.shape, (), (), exact)
 
 
 RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {

@@ -10,13 +10,14 @@ from itertools import count
 
 from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType
-from crucible.plan import bases, convolutions, layouts, rules
+from crucible.plan import bases, convolutions, layouts, reducing, rules
 from crucible.plan.join import combined
-from crucible.plan.lazy import CannotJoin, Lazy, Pooling, leaf, reshaped
+from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, leaf, reshaped
 from crucible.plan.settle import Settled, layout_like, settled
 from crucible.plan.steps import Call, Fused, Plan, Step
 from crucible.write.adjoint import adjoint, saving
 from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.interval import Interval
 from crucible.write.pool import Pool
 from crucible.write.pooling.backward import useful
@@ -200,6 +201,8 @@ class _Planner:
             return
         if strides is None and name in self.graph.outputs and self._is_relaid(name):
             strides = self._eager_strides(name)
+        if isinstance(value.base, Convolving) and value.reductions and not reducing.pays(value, self.gpu):
+            value = self._without_base(name, value)
         if value.base is not None and not bases.fits(value):
             if self._restarted(name, value):
                 self.in_memory(name, strides)
@@ -296,7 +299,7 @@ class _Planner:
     def _fused(self, name: str, made: Settled) -> Fused:
         wanted = tuple(o for o, held in made.tensors.items() if held in self.differentiable and o not in made.constant)
         covers = self.covers[name]
-        operator = self._operator(covers, isinstance(made.compute, Convolution))
+        operator = self._operator(covers, isinstance(made.compute, Convolution | ReducingConvolution))
         compute, rows = replace(made.compute, name=f"{operator}_kernel"), made.statistics
         rows = rows and replace(rows, name=f"{operator}_statistics")
         saved = {r.name: _flat(rows, r) for r in rows.results if r.name not in made.updates} if rows else {}
@@ -307,6 +310,10 @@ class _Planner:
         self.differentiable.add(name)
         if isinstance(compute, Convolution):
             return step
+        if isinstance(compute, ReducingConvolution):
+            compute, notes = compute.differentiable(wanted)
+            saved |= {r.name: _flat(compute.program, r) for r in compute.program.results[1:]}
+            return replace(step, compute=compute, saved=saved, notes=(*step.notes, *notes))
         if isinstance(compute, Pool):
             kept = useful(compute, wanted, f"grad_{name}")
             saved |= {r.name: _flat(compute, r) for r in keepable(compute) if r.name in kept}

@@ -38,6 +38,15 @@ def lower_convolution_backward(conv: Convolution, wanted: Sequence[str], upstrea
     return Steps(tuple(work.steps), tuple(work.buffers), tuple(work.results))
 
 
+def lower_product_backward(conv: Convolution, wanted: Sequence[str], of_product: str, gpu: Gpu = H200) -> Steps:
+    """The steps for the gradients of source and weight alone, where they are `wanted`. `of_product` holds that of the
+    product, contiguous."""
+    work = _Work(conv, tuple(wanted), of_product, gpu, of_product=of_product)
+    work.source()
+    work.weight()
+    return Steps(tuple(work.steps), tuple(work.buffers), tuple(work.results))
+
+
 @dataclass
 class _Work:
     conv: Convolution

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from crucible.errors import MisuseError
 from crucible.write.convolution.correlation import Correlation
-from crucible.write.expression import tensor
-from crucible.write.program import Operand, Result
+from crucible.write.expression import Expr, tensor
+from crucible.write.program import Operand, Reduction, Result
 
 PRODUCT = "product"
 """The name by which chains read the correlation's value."""
@@ -34,6 +34,14 @@ class Convolution:
 
     exact: bool = False
     """Whether float32 stays float32, by three products of TF32 each, where it is rounded to TF32 otherwise."""
+    reductions: tuple[Reduction, ...] = ()
+    """Over space, of chains like those of results: for each channel of each image the parts of its items are written to
+    `<name>_parts` (see `row_parts.RowParts`), and `row_parts.added_up` is the program that puts them together."""
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """All chains."""
+        return (*(each.expr for each in self.results), *(each.expr for each in self.reductions))
 
     @property
     def math(self) -> str:

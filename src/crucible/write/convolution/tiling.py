@@ -150,9 +150,13 @@ class Tiling(Boxes):
 
     @cached_property
     def clocks(self) -> float:
+        """Of an item that writes what it makes: see `clocks_with`."""
+        return self.clocks_with(1)
+
+    def clocks_with(self, tensors: int) -> float:
         """Estimate of a multiprocessor's clocks for one item of one channel tile. It has not been held against a GPU
         as it is now; the one before, without latency and traffic, was two to four times too low on the H200, and right
-        in order (`benchmarks/notes.md`). It assumes that tensor cores take 1.6 for each 16x8x8 product
+        in order (`benchmarks/notes.md`). So many `tensors` of the output's size are written or read. It assumes that tensor cores take 1.6 for each 16x8x8 product
         and shared memory 1 for each 128 bytes; the other factors count instructions by eye."""
         products = [len(self.products_of(team)) for team in range(len(self.teams))]
         shifts = [len({p.shift for _, p in self.products_of(team)}) for team in range(len(self.teams))]
@@ -171,17 +175,17 @@ class Tiling(Boxes):
             finished += math.prod(self.output_box) * self.made.out_channels / 32 * 10
         if self.ahead:
             multiplied, staged = max(multiplied, staged), staged / 4  # which is left to do when they have come
-        together = multiplied + max(staged + finished, self._traffic)
+        traffic = self._traffic(tensors)
+        together = multiplied + max(staged + finished, traffic)
         if self.blocks == 1:
             return together
-        return max(multiplied, staged + finished, self._traffic) * 0.75 + together * 0.25
+        return max(multiplied, staged + finished, traffic) * 0.75 + together * 0.25
 
-    @property
-    def _traffic(self) -> float:
+    def _traffic(self, tensors: int) -> float:
         """Clocks for what an item reads (half of it from the L2 cache) and writes, in sectors of 32 bytes."""
         item = 4 if self.unit == 4 else 2
         written = _sectors(self.output_box, [axis.outputs for axis in self.made.axes], item)
-        written *= min(self.channels, self.made.out_channels)
+        written *= min(self.channels, self.made.out_channels) * tensors
         read = _sectors(self.halo, [axis.extent for axis in self.of.axes], item) * self.of.in_channels
         weights = 0 if self.is_resident else self.steps * self.step_weight_words / 8
         return (written + (read + weights) / 2) * 32 / BYTES_A_CLOCK

@@ -1,0 +1,71 @@
+"""Lazy values that reduce a convolution's output over space, as passes over its product or as programs over a tensor.
+
+A pass that computes the product again reads the input and the weight; one over memory reads the output's tensor, which
+has to be written first. Where what is multiplied is little the first is cheaper, by an estimate of both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from crucible.graph import ITEM_BYTES
+from crucible.gpus import Gpu
+from crucible.plan.convolutions import bare
+from crucible.plan.lazy import Convolving, Lazy, output_dims
+from crucible.plan.settle import Settled, is_shared, laid, layout_like
+from crucible.write.convolution.fused import PRODUCT
+from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.reducing import ROWS, ReducingConvolution, product
+from crucible.write.convolution.tiling import BYTES_A_CLOCK, tile
+from crucible.write.expression import substitute
+from crucible.write.families.passes import passes
+from crucible.write.program import Program, Result, reads, trimmed
+from crucible.write.tidy import without_idle_maxima
+
+
+def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
+    """The convolution with the program over its output that writes the value to a tensor `name` laid as `strides`
+    say."""
+    convolving, program = value.base, programmed(value, name, strides)
+    assert isinstance(convolving, Convolving)
+    made = ReducingConvolution(name, bare(convolving, name), program)
+    tensors = {**convolving.tensors, **{operand.name: value.tensors[operand.name] for operand in made.operands}}
+    constants = frozenset(operand.name for operand in made.operands if operand.constant)
+    return Settled(made, tensors, value.shape, tuple(strides), constant=constants)
+
+
+def programmed(value: Lazy, name: str, strides: Sequence[int]) -> Program:
+    """The program over the convolution's output, batch and channels being rows."""
+    convolving, at, seen = value.base, output_dims(value), laid(value, strides)
+    assert isinstance(convolving, Convolving) and at is not None
+    shape = convolving.correlation.out_shape
+    moved = [replace(o, strides=tuple(0 if d is None else o.strides[d] for d in at)) for o in value.operands]
+    found = [replace(o, shared=is_shared(o, shape)) for o in moved if o.name != convolving.name]
+    whole = product(bare(convolving, name))
+    leaves = {o.leaf: whole.leaf for o in value.operands if o.name == convolving.name}
+    leaves |= {o.leaf: replace(o, shared=is_shared(o, shape)).leaf for o in moved if o.name != convolving.name}
+    reductions = tuple(replace(r, expr=substitute(r.expr, leaves)) for r in value.reductions)
+    made = tuple(0 if d is None else seen[d] for d in (at[:ROWS] if value.per_row else at))
+    result = Result(name, value.dtype, made, substitute(value.expr, leaves))
+    return trimmed(Program(name, shape, ROWS, (whole, *found), reductions, (result,)))
+
+
+def pays(value: Lazy, gpu: Gpu) -> bool:
+    """Whether to compute the product in each pass is estimated to take no longer than to write it once and read it in
+    each. What else is read is the same, and the gradients are in favour of the former: they need it in two passes more
+    as a rule, besides another tensor of that size."""
+    assert isinstance(value.base, Convolving)
+    of, dtype = value.base.correlation, value.base.source.dtype
+    tiling = tile(of, UNITS[dtype], gpu)
+    if tiling is None:
+        return False
+    program, _ = without_idle_maxima(programmed(value, "value", layout_like(value)))
+    steps = passes(program)
+    multiplying = sum(any(PRODUCT in reads(root) for root in step.roots) for step in steps)
+    writes = 0 if value.per_row else 1
+    again = (multiplying - writes) * tiling.clocks_with(0) + writes * tiling.clocks_with(1)
+    elements = min(tiling.channels, of.out_channels) * math.prod(tiling.output_box)
+    memory = (multiplying + writes) * elements * ITEM_BYTES[dtype] / BYTES_A_CLOCK
+    return again <= tiling.clocks_with(1) + memory

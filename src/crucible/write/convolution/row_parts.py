@@ -1,0 +1,189 @@
+"""Reductions over space: the part that each item has of the number that a channel of an image shares.
+
+    <name>_parts[item][channel]
+
+An item is of one image, and one warp or one thread writes each part, so sums are added in the same order on every run
+and on every GPU. Where nothing else is made of the products they are reduced in the registers in which they came to be.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from crucible.write.convolution.fused import PRODUCT, Convolution
+from crucible.write.convolution.halo import THREADS, decoded, times
+from crucible.write.convolution.scene import LOCALS, Scene
+from crucible.write.convolution.tiling import STATIC_SHARED, WARPS
+from crucible.write.cuda import emit
+from crucible.write.expression import Expr, tensor
+from crucible.write.families.source import START, STEPS, block, combining, converted, unrolled
+from crucible.write.program import Operand
+
+
+def is_of_row(operand: Operand) -> bool:
+    """Whether all outputs of an image's channel read one element of an operand."""
+    return not any(operand.strides[2:])
+
+
+def row_values(scene: Scene) -> list[str]:
+    """Those operands, read for channel `c` of image `n`."""
+    lines = []
+    for operand in filter(is_of_row, scene.operands):
+        image = f"n * {operand.strides[0]}LL" if operand.strides[0] else ""
+        at = " + ".join(filter(None, (image, times("c", operand.strides[1])))) or "0"
+        read = converted(f"{scene.word[operand.name]}[{at}]", operand.dtype, "float32")
+        lines.append(f"const float {operand.name}_value = {read};")
+    return lines
+
+
+def chains(conv: Convolution) -> dict[str, Expr]:
+    """What is computed of each product, by the variable."""
+    return {f"{each.name}_is": each.expr for each in (*conv.results, *conv.reductions)}
+
+
+@dataclass
+class RowParts:
+    """Text for the reductions of a convolution."""
+
+    scene: Scene
+    preamble: list[str]
+
+    # where products go through shared memory, a warp a channel
+
+    def begun(self) -> list[str]:
+        return [f"float {each.name}_part = {START[each.kind]['float32']};" for each in self.scene.conv.reductions]
+
+    def added(self) -> list[str]:
+        """One more element."""
+        found = []
+        for each in self.scene.conv.reductions:
+            found.append(STEPS[each.kind].format(f"{each.name}_part", f"{each.name}_is"))
+            self._calls(each.kind)
+        return found
+
+    def stored(self) -> list[str]:
+        lines = self._over_lanes(32)
+        place = f"item * {self._channels}LL + part * {self.scene.tiling.channels} + channel - first_channel"
+        for each, buffer in zip(self.scene.conv.reductions, self.scene.row_parts, strict=True):
+            lines.append(f"if (lane == 0) {self.scene.word[buffer.name]}[{place}] = {each.name}_part;")
+        return lines
+
+    @property
+    def _channels(self) -> int:
+        return self.scene.parts * self.scene.tiling.channels
+
+    def _over_lanes(self, count: int) -> list[str]:
+        found = []
+        for each in self.scene.conv.reductions:
+            self._calls(each.kind)
+            found.append(f"{each.name}_part = {each.kind}_over_team<{count}>({each.name}_part);")
+        return found
+
+    def _calls(self, kind: str) -> None:
+        if kind == "max":
+            self.preamble += emit({"larger": tensor("a").maximum(tensor("b"))}).preamble
+        self.preamble.append(combining(kind)[f"{kind}_over_team"])
+
+    # where they stay in registers
+
+    @cached_property
+    def fit_registers(self) -> bool:
+        """Whether reductions are all that is made of the products, each of its own and of what a row shares."""
+        conv, tiling = self.scene.conv, self.scene.tiling
+        alone = bool(conv.reductions) and not conv.results and not tiling.of.folds
+        return alone and all(map(is_of_row, self.scene.operands)) and 4 * self._shared_words <= STATIC_SHARED
+
+    @property
+    def _warps(self) -> int:
+        """That have products of the same channels."""
+        return WARPS // self.scene.tiling.rows
+
+    @property
+    def _shared_words(self) -> int:
+        return len(self.scene.conv.reductions) * self._warps * self.scene.tiling.channels
+
+    def shared(self) -> list[str]:
+        sizes = f"[{len(self.scene.conv.reductions)}][{self._warps}][{self.scene.tiling.channels}]"
+        return [f"__shared__ float own_parts{sizes};  // of an item, what each warp has"]
+
+    def lines(self) -> list[str]:
+        """A lane has two products of eight positions, of two channels: those of its slots and tiles, then those of the
+        four lanes of a channel, then those of the warps are put together."""
+        tiling, reductions = self.scene.tiling, self.scene.conv.reductions
+        upper = [f"const int of_channel = (row * {tiling.m_tiles} + i) * 16 + upper * 8 + lane / 4;", *self._channel()]
+        upper += [*self.begun(), *self._products(), *self._over_lanes(4)]
+        warp = "column" if len(tiling.teams) == 1 else f"team * {tiling.columns} + column"
+        stores = [f"own_parts[{k}][{warp}][of_channel] = {each.name}_part;" for k, each in enumerate(reductions)]
+        upper += block("if (lane % 4 == 0)", stores)
+        lines = unrolled("i", str(tiling.m_tiles), unrolled("upper", "2", upper))
+        return [*lines, "__syncthreads();", *self._together()]
+
+    def _channel(self) -> list[str]:
+        of, tiling = self.scene.conv.correlation, self.scene.tiling
+        channel = "first_channel + of_channel"
+        if of.out_channels % tiling.channels:
+            channel = f"min({channel}, {of.out_channels - 1})"
+        group = f"group * {of.out_channels} + " if of.groups > 1 else ""
+        values = row_values(self.scene)
+        return [f"const int c = {group}{channel};", *values] if values else []
+
+    def _products(self) -> list[str]:
+        tiling, names = self.scene.tiling, {PRODUCT: "product"}
+        names |= {each.name: f"{each.name}_value" for each in self.scene.operands}
+        parts = [f"{each.name}_part" for each in self.scene.conv.reductions]
+        reserved = [*LOCALS, *self.scene.word.values(), *names.values(), *parts]
+        found = emit(chains(self.scene.conv), names, reserved=reserved)
+        self.preamble += found.preamble
+        chain = ["const float product = sums[slot][i][j][upper * 2 + k];", *found.statements, *self.added()]
+        lines, tests = self._inside()
+        chain = [*lines, *(block(f"if ({' && '.join(tests)})", chain) if tests else chain)]
+        return unrolled(
+            "slot", str(tiling.slots), unrolled("j", str(tiling.n_tiles), unrolled("k", "2", chain))
+        )
+
+    def _inside(self) -> tuple[list[str], list[str]]:
+        """Where product k of tile j of a slot is, and the tests that it is an output; both empty where all are."""
+        tiling, of = self.scene.tiling, self.scene.conv.correlation
+        lines, tests = [], []
+        cut = [d for d, axis in enumerate(of.axes) if tiling.boxes[d] * tiling.output_box[d] > axis.outputs]
+        if len(set(map(len, tiling.teams))) > 1:
+            tests.append("phase >= 0")
+        beyond = tiling.columns * tiling.n_tiles * 8 > math.prod(tiling.box)
+        if beyond or cut:
+            lines.append(f"const int position = (column * {tiling.n_tiles} + j) * 8 + lane % 4 * 2 + k;")
+        if beyond:
+            tests.append(f"position < {math.prod(tiling.box)}")
+        at, phases = decoded("position", tiling.box), decoded("phase", of.phases)
+        for d in cut:
+            place = f"box_{self.scene.dims[d]}" + (f" + {at[d]}" if at[d] != "0" else "")
+            if of.phases[d] > 1:
+                place = f"({place}) * {of.phases[d]} + {phases[d]}"
+            tests.append(f"{place} < {of.axes[d].outputs}")
+        if any("phase" in test for test in tests):
+            lines.insert(0, f"const int phase = {self._phase()};")
+        return lines, tests
+
+    def _phase(self) -> str:
+        """Of a slot, -1 where the team has none for it."""
+        slots = range(self.scene.tiling.slots)
+        text = ""
+        for number, team in enumerate(self.scene.tiling.teams):
+            of_team = [team[slot] if slot < len(team) else -1 for slot in slots]
+            word = str(of_team[-1])
+            for slot in reversed(slots[:-1]):
+                word = f"slot == {slot} ? {of_team[slot]} : {word}"
+            text = f"team == {number} ? ({word}) : {text}" if number + 1 < len(self.scene.tiling.teams) else text + word
+        return text
+
+    def _together(self) -> list[str]:
+        """A thread a channel, the warps in order."""
+        tiling, lines = self.scene.tiling, []
+        for k, (each, buffer) in enumerate(zip(self.scene.conv.reductions, self.scene.row_parts, strict=True)):
+            lines.append(f"float {each.name}_part = own_parts[{k}][0][p];")
+            step = STEPS[each.kind].format(f"{each.name}_part", f"own_parts[{k}][w][p]")
+            lines += ["#pragma unroll", f"for (int w = 1; w < {self._warps}; ++w) {step}"]
+            place = f"item * {self._channels}LL + part * {tiling.channels} + p"
+            lines.append(f"{self.scene.word[buffer.name]}[{place}] = {each.name}_part;")
+        return block(f"for (int p = threadIdx.x; p < {tiling.channels}; p += {THREADS})", lines)
