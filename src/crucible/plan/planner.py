@@ -275,8 +275,9 @@ class _Planner:
     def _without_base(self, name: str, value: Lazy) -> Lazy:
         """Computes the pool or convolution, where what follows goes over its value in another way."""
         assert value.base is not None
-        base = value.base.name
-        self.covers[base] = self.covers[name]
+        base, covered = value.base.name, self.covers[name]
+        products = tuple(n for n in covered if self.graph.producers[n].kind in rules.BIASED)
+        self.covers[base] = products if isinstance(value.base, Convolving) else covered
         self.waiting[base] = bases.alone(value)
         self._settle(base, self.waiting[base], None)
         return replace(value, base=None)
