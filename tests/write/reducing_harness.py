@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -36,7 +36,7 @@ class Ending:
     """What becomes of a product: as a program's reductions and result, and the same in PyTorch."""
 
     program: Callable[[int], tuple[tuple[Reduction, ...], Expr]]
-    """Of the number of columns; it reads `LEAF`, `bias` (of channels), `other` and `common` (the same in each image)."""
+    """Of the number of columns; it reads `LEAF`, `bias` (of channels), `other` and `common` (of all images)."""
     torchs: Callable[[torch.Tensor, Tensors], torch.Tensor]
     per_row: bool = False
 
@@ -108,7 +108,9 @@ ENDINGS = {
     ),
     "gate": Ending(
         _gate,
-        lambda y, k: k["other"] * torch.sigmoid(_flat(y).mean(2) + k["bias"]).reshape(*y.shape[:2], *[1] * (y.dim() - 2)),
+        lambda y, k: (
+            k["other"] * torch.sigmoid(_flat(y).mean(2) + k["bias"]).reshape(*y.shape[:2], *[1] * (y.dim() - 2))
+        ),
     ),
     "largest": Ending(
         _largest, lambda y, k: _flat(y.relu()).amax(2) + _flat(y.relu()).sum(2) * k["bias"], per_row=True
@@ -122,6 +124,8 @@ class Reducing:
 
     case: Case
     ending: str
+    asked: tuple[str, ...] = tuple(name for name in WANTED if name != "weight")
+    """Whose gradients are taken."""
 
     @property
     def name(self) -> str:
@@ -147,13 +151,13 @@ class Reducing:
         laid = contiguous(self.shape[:2]) if ENDINGS[self.ending].per_row else whole
         result = Result("out", "float32", laid, expr)
         program = Program(self.name, self.shape, 2, (product(conv), *given), reductions, (result,))
-        return ReducingConvolution(self.name, conv, trimmed(program)).differentiable(WANTED)[0]
+        return ReducingConvolution(self.name, conv, trimmed(program)).differentiable(self.asked)[0]
 
     @cached_property
     def lowered(self) -> Lowered:
         """Forward, then backward."""
         forward = lower_reducing(self.fused, TWO)
-        back = lower_reducing_backward(self.fused, WANTED, "grad_out", TWO)
+        back = lower_reducing_backward(self.fused, self.asked, "grad_out", TWO)
         return joined([_joined(forward), _joined(back)])
 
     def known(self) -> Tensors:
@@ -171,10 +175,10 @@ class Reducing:
     def wanted(self, known: Tensors) -> Tensors:
         """Of float64, of operands rounded as tensor cores round them."""
         exact = {n: (rounded(t, self.case) if n in ("x", "weight") else t).double() for n, t in known.items()}
-        given = {n: exact[n].requires_grad_() for n in WANTED}
+        given = {n: exact[n].requires_grad_() if n in self.asked else exact[n] for n in WANTED}
         out = ENDINGS[self.ending].torchs(self.case.torchs(given["x"], given["weight"]), given)
-        gradients = torch.autograd.grad(out, [given[n] for n in WANTED], exact["grad_out"], allow_unused=True)
-        found = {f"grad_{n}": g for n, g in zip(WANTED, gradients, strict=True) if g is not None}
+        gradients = torch.autograd.grad(out, [given[n] for n in self.asked], exact["grad_out"], allow_unused=True)
+        found = {f"grad_{n}": g for n, g in zip(self.asked, gradients, strict=True) if g is not None}
         return {"out": out.detach(), **found}
 
 
@@ -213,7 +217,9 @@ def build(cases: Sequence[Reducing]) -> Built:
     for case in cases:
         known = {b.name: b.dtype for b in case.lowered.buffers}
         words = [name for kernel in case.lowered.kernels for name in (*kernel.reads, *kernel.writes)]
-        ours = dict.fromkeys(words, "float32") | dict.fromkeys(("x", "weight", "grad_x", "grad_weight"), case.case.dtype)
+        ours = dict.fromkeys(words, "float32") | dict.fromkeys(
+            ("x", "weight", "grad_x", "grad_weight"), case.case.dtype
+        )
         types.append(ours | known)
     text = source([case.lowered for case in cases], types)
     name = f"reducing_{hashlib.sha256(text.encode()).hexdigest()[:12]}"

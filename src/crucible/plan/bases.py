@@ -34,7 +34,8 @@ def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     """The pool or convolution with its chain that writes the value to a tensor `name` laid as `strides` say."""
     if not isinstance(value.base, Convolving):
         return pools.settled(value, name, strides)
-    return (reducing if value.reductions else convolutions).settled(value, name, strides)
+    settle = reducing.settled if value.reductions else convolutions.settled
+    return settle(value, name, strides)
 
 
 def _output_shape(base: Pooling | Convolving) -> tuple[int, ...]:

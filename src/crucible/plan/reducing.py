@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from crucible.graph import ITEM_BYTES
 from crucible.gpus import Gpu
+from crucible.graph import ITEM_BYTES
 from crucible.plan.convolutions import bare
 from crucible.plan.lazy import Convolving, Lazy, output_dims
 from crucible.plan.settle import Settled, is_shared, laid, layout_like

@@ -61,9 +61,7 @@ def programmed(value: Lazy, name: str, order: Sequence[int], results: Sequence[R
     )
     by_name = {operand.name: operand for operand in operands}
     buffers = [by_name[update.buffer] for update in value.updates]
-    updates = [
-        Result(u.name, b.dtype, b.strides[:rows], u.expr) for u, b in zip(value.updates, buffers, strict=True)
-    ]
+    updates = [Result(u.name, b.dtype, b.strides[:rows], u.expr) for u, b in zip(value.updates, buffers, strict=True)]
     leaves = {old.leaf: new.leaf for old, new in zip(value.operands, operands, strict=True)}
     return Program(
         name,

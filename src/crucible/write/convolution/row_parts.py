@@ -40,7 +40,8 @@ def row_values(scene: Scene) -> list[str]:
 
 def chains(conv: Convolution) -> dict[str, Expr]:
     """What is computed of each product, by the variable."""
-    return {f"{each.name}_is": each.expr for each in (*conv.results, *conv.reductions)}
+    names = [each.name for each in conv.results] + [each.name for each in conv.reductions]
+    return {f"{name}_is": expr for name, expr in zip(names, conv.exprs, strict=True)}
 
 
 @dataclass
@@ -139,9 +140,7 @@ class RowParts:
         chain = ["const float product = sums[slot][i][j][upper * 2 + k];", *found.statements, *self.added()]
         lines, tests = self._inside()
         chain = [*lines, *(block(f"if ({' && '.join(tests)})", chain) if tests else chain)]
-        return unrolled(
-            "slot", str(tiling.slots), unrolled("j", str(tiling.n_tiles), unrolled("k", "2", chain))
-        )
+        return unrolled("slot", str(tiling.slots), unrolled("j", str(tiling.n_tiles), unrolled("k", "2", chain)))
 
     def _inside(self) -> tuple[list[str], list[str]]:
         """Where product k of tile j of a slot is, and the tests that it is an output; both empty where all are."""
