@@ -114,7 +114,7 @@ class _Passes:
         self.program, notes = _readied(self.program)
         program = self.program
         self.rows = {each.name: each for each in program.operands if is_of_row(each)}
-        self.taken = {each.name for each in (*program.operands, *program.results)}
+        self.taken = {each.name for each in program.operands} | {each.name for each in program.results}
         self.taken |= {each.name for each in program.reductions}
         due, waiting = phases(program), [*passes(program)]
         of_rows = [each for each in program.results if program.is_per_row(each)]

@@ -156,8 +156,10 @@ class Tiling(Boxes):
     def clocks_with(self, tensors: int) -> float:
         """Estimate of a multiprocessor's clocks for one item of one channel tile. It has not been held against a GPU
         as it is now; the one before, without latency and traffic, was two to four times too low on the H200, and right
-        in order (`benchmarks/notes.md`). So many `tensors` of the output's size are written or read. It assumes that tensor cores take 1.6 for each 16x8x8 product
-        and shared memory 1 for each 128 bytes; the other factors count instructions by eye."""
+        in order (`benchmarks/notes.md`). It assumes that tensor cores take 1.6 for each 16x8x8 product
+        and shared memory 1 for each 128 bytes; the other factors count instructions by eye.
+
+        So many `tensors` of the output's size are written or read; without any, products do not leave registers."""
         products = [len(self.products_of(team)) for team in range(len(self.teams))]
         shifts = [len({p.shift for _, p in self.products_of(team)}) for team in range(len(self.teams))]
         warps = self.rows * self.columns
@@ -173,6 +175,8 @@ class Tiling(Boxes):
         finished = elements / 32 * (6 if spread else 3) + self.m_tiles * SLICE_CLOCKS
         if self.of.folds:
             finished += math.prod(self.output_box) * self.made.out_channels / 32 * 10
+        elif not tensors:
+            finished = elements / 32
         if self.ahead:
             multiplied, staged = max(multiplied, staged), staged / 4  # which is left to do when they have come
         traffic = self._traffic(tensors)
