@@ -36,12 +36,17 @@ from crucible.write.convolution.correlation import Correlation, convolution, inp
 from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
+from crucible.write.convolution.reducing import ReducingConvolution, lower_reducing, product
 from crucible.write.convolution.tiling import best
 from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
+from crucible.write.families.lower import joined, lower
 from crucible.write.kernel import Lowered
-from crucible.write.program import Operand, Result, contiguous
+from crucible.write.program import Operand, Program, Reduction, Result, contiguous
 
 DIRECTIONS = ("forward", "input gradient", "weight gradient")
+REDUCED = {"P38": ("sum over space", "softmax over space")}
+"""What else is measured of a layer: `sum` is the first pass of P38's softmax (of the clamped product), `softmax` both;
+each takes the tiling of least estimated time alone."""
 ALLOWED = {"float32": 6e-4, "float16": 2e-3, "bfloat16": 2e-2}
 """Relative L2 error: TF32 rounds operands to 11 bits."""
 SAMPLES = 15
@@ -144,7 +149,7 @@ def record(args: argparse.Namespace) -> None:
     wanted = [
         Work(layer, direction)
         for layer in layers
-        for direction in DIRECTIONS
+        for direction in (*DIRECTIONS, *REDUCED.get(layer.name, ()))
         if args.only in layer.name and Work(layer, direction).name not in known
     ]
     size = TOGETHER * len(DIRECTIONS) if args.sweep else len(DIRECTIONS)
@@ -183,6 +188,8 @@ def small(layer: Layer) -> Layer:
 def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowered]]:
     """The most promising ways, each in words, with its estimated clocks; none where no tile fits."""
     layer, of, unit = work.layer, work.layer.correlation, UNITS[work.layer.dtype]
+    if work.direction not in DIRECTIONS:
+        return [reduced(work, number)]
     if work.direction == "weight gradient":
         of = input_gradient(of) if layer.is_transposed else of
         source, grad = (Operand(name, layer.dtype, contiguous(shape)) for name, shape in
@@ -211,11 +218,33 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
     return found
 
 
+def reduced(work: Work, number: int) -> tuple[str, float, Lowered]:
+    """The sum of exp(clamp(product)) over space, or the softmax that it belongs to."""
+    layer, of = work.layer, work.layer.correlation
+    name, out = f"conv_{number}_0", of.out_shape
+    given = [Operand(n, layer.dtype, contiguous(s)) for n, s in (("source", of.in_shape), ("grad", layer.weight_shape))]
+    conv = Convolution(name, of, *given, layer.weight_shape, (), ())
+    power = LEAF.clamp(0, 1).exp()
+    total = Reduction("total", "sum", power)
+    result = Result(f"out_{number}_0", layer.dtype, contiguous(out[:2]), total.leaf)
+    if work.direction == "softmax over space":
+        result = Result(f"out_{number}_0", layer.dtype, contiguous(out), power * (1.0 / total.leaf))
+    program = Program(name, out, 2, (product(conv),), (total,), (result,))
+    found = lower_reducing(ReducingConvolution(name, conv, program))
+    steps = [lower(each) if isinstance(each, Program) else each for each in found.steps]
+    tiling = best(of, UNITS[layer.dtype], 1)[0]
+    passes = [tiling.clocks_with(0), *([tiling.clocks] if result.strides != contiguous(out[:2]) else [])]
+    clocks = sum(passes) * tiling.items * tiling.channel_tiles * of.groups
+    return f"{len(passes)} passes", clocks, joined([Lowered((), found.buffers), *steps])
+
+
 def hosts(work: Work, number: int, ways: int) -> list[Host]:
     """A function for each way: of what is read with a halo, and the other tensor."""
     layer, of = work.layer, work.layer.correlation
-    shapes = {"x": of.in_shape, "y": of.out_shape, "weight": layer.weight_shape}
+    shapes = {"x": of.in_shape, "y": of.out_shape, "weight": layer.weight_shape, "rows": of.out_shape[:2]}
     order = {
+        "sum over space": ("x", "weight", "rows"),
+        "softmax over space": ("x", "weight", "y"),
         "forward": ("x", "weight", "y"),
         "input gradient": ("y", "weight", "x"),
         "weight gradient": ("x", "y", "weight"),
@@ -267,7 +296,7 @@ def measured(work: Work, number: int, module: Any, ways: int) -> dict[str, Any]:
     torch.backends.cudnn.allow_tf32 = False
     right = theirs()
     torch.backends.cudnn.allow_tf32 = True
-    given = {"forward": (x, weight), "input gradient": (y, weight), "weight gradient": (x, y)}[direction]
+    given = {"input gradient": (y, weight), "weight gradient": (x, y)}.get(direction, (x, weight))
     if direction == "weight gradient" and layer.is_transposed:
         given = (y, x)
     found = []
@@ -290,6 +319,10 @@ def torch_operation(
 ) -> Callable[[], torch.Tensor]:
     if direction == "forward":
         return lambda: layer.call(x, weight)
+    if direction == "sum over space":
+        return lambda: layer.call(x, weight).clamp(0, 1).exp().flatten(2).sum(2)
+    if direction == "softmax over space":
+        return lambda: torch.softmax(layer.call(x, weight).clamp(0, 1).flatten(2), 2).reshape(y.shape)
     mask = [direction == "input gradient", direction == "weight gradient", False]
     each = [[n] * layer.rank for n in (layer.stride, layer.padding, 1, layer.output_padding)]
     stride, padding, dilation, more = each

@@ -79,6 +79,7 @@ def test_a_product_that_is_dear_is_written_once() -> None:
     module = Module(lambda self, x: F.instance_norm(F.relu(self.conv(x))), conv=nn.Conv3d(16, 4, 3, padding=1))
     plan = check(module, torch.rand(2, 16, 2, 3, 4), gradients=False)
     assert kernels(plan) == ["conv3d", "bias_relu_instance_norm"] and not reducing(plan)
+    assert isinstance(plan.steps[1], Fused) and "the product is written and read" in plan.steps[1].notes[0]
 
 
 def test_a_turned_output_is_not_taken_for_one_of_the_same_shape() -> None:

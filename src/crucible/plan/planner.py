@@ -66,6 +66,8 @@ class _Planner:
         self.relaid: set[str] = set()
         """Tensors in memory that lie otherwise than PyTorch would lay them, since a convolution runs channels-last."""
         self.copies: dict[tuple[str, tuple[int, ...]], str] = {}
+        self.said: dict[str, str] = {}
+        """Notes on values that wait."""
         self.updated: set[str] = set()
         """Updates of buffers that a step gives."""
 
@@ -201,8 +203,8 @@ class _Planner:
             return
         if strides is None and name in self.graph.outputs and self._is_relaid(name):
             strides = self._eager_strides(name)
-        if isinstance(value.base, Convolving) and value.reductions and not reducing.pays(value, self.gpu):
-            value = self._without_base(name, value)
+        if isinstance(value.base, Convolving) and value.reductions:
+            value = self._with_passes_that_pay(name, value)
         if value.base is not None and not bases.fits(value):
             if self._restarted(name, value):
                 self.in_memory(name, strides)
@@ -272,6 +274,18 @@ class _Planner:
         self.add(producer)
         return True
 
+    def _with_passes_that_pay(self, name: str, value: Lazy) -> Lazy:
+        """Over the product where computing it in each pass is cheaper than reading it, else over a tensor in memory."""
+        time = reducing.time_of_passes(value, self.gpu)
+        if time <= 1:
+            self.said[name] = f"each pass over the output computes the product: estimated at {time:.2f} of the time"
+            self.said[name] += " that writing it once and reading it would take"
+            return value
+        self.said[name] = (
+            f"the product is written and read: computing it in each pass would take {time:.2f} times as long"
+        )
+        return self._without_base(name, value)
+
     def _without_base(self, name: str, value: Lazy) -> Lazy:
         """Computes the pool or convolution, where what follows goes over its value in another way."""
         assert value.base is not None
@@ -304,7 +318,8 @@ class _Planner:
         compute, rows = replace(made.compute, name=f"{operator}_kernel"), made.statistics
         rows = rows and replace(rows, name=f"{operator}_statistics")
         saved = {r.name: _flat(rows, r) for r in rows.results if r.name not in made.updates} if rows else {}
-        step = Fused(operator, covers, compute, made.tensors, name, self.types[name], saved, None, wanted,
+        said = (self.said[name],) if name in self.said else ()
+        step = Fused(operator, covers, compute, made.tensors, name, self.types[name], saved, None, wanted, said,
                      statistics=rows, updates=made.updates)  # fmt: skip
         if not wanted:
             return step
@@ -314,7 +329,7 @@ class _Planner:
         if isinstance(compute, ReducingConvolution):
             compute, notes = compute.differentiable(wanted)
             saved |= {r.name: _flat(compute.program, r) for r in compute.program.results[1:]}
-            return replace(step, compute=compute, saved=saved, notes=(*step.notes, *notes))
+            return replace(step, compute=compute, saved=saved, notes=(*said, *notes))
         if isinstance(compute, Pool):
             kept = useful(compute, wanted, f"grad_{name}")
             saved |= {r.name: _flat(compute, r) for r in keepable(compute) if r.name in kept}
@@ -323,7 +338,7 @@ class _Planner:
         compute, backward = _with_backward(compute, wanted)
         saved = {r.name: _flat(compute, r) for r in compute.results[1:] if r.name not in made.updates}
         backward = replace(backward, name=f"{operator}_backward")
-        return replace(step, compute=compute, saved=saved, backward=backward, notes=notes)
+        return replace(step, compute=compute, saved=saved, backward=backward, notes=(*said, *notes))
 
     def _operator(self, covers: Sequence[str], convolves: bool) -> str:
         kinds = [self.graph.producers[name].kind for name in covers if name in self.graph.producers]

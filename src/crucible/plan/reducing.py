@@ -52,15 +52,14 @@ def programmed(value: Lazy, name: str, strides: Sequence[int]) -> Program:
     return trimmed(Program(name, shape, ROWS, (whole, *found), reductions, (result,)))
 
 
-def pays(value: Lazy, gpu: Gpu) -> bool:
-    """Whether to compute the product in each pass is estimated to take no longer than to write it once and read it in
+def time_of_passes(value: Lazy, gpu: Gpu) -> float:
+    """How long it takes to compute the product in each pass, by an estimate, against writing it once and reading it in
     each. What else is read is the same, and the gradients are in favour of the former: they need it in two passes more
     as a rule, besides another tensor of that size."""
     assert isinstance(value.base, Convolving)
     of, dtype = value.base.correlation, value.base.source.dtype
     tiling = tile(of, UNITS[dtype], gpu)
-    if tiling is None:
-        return False
+    assert tiling is not None  # or the convolution would be PyTorch's
     program, _ = without_idle_maxima(programmed(value, "value", layout_like(value)))
     steps = passes(program)
     multiplying = sum(any(PRODUCT in reads(root) for root in step.roots) for step in steps)
@@ -68,4 +67,4 @@ def pays(value: Lazy, gpu: Gpu) -> bool:
     again = (multiplying - writes) * tiling.clocks_with(0) + writes * tiling.clocks_with(1)
     elements = min(tiling.channels, of.out_channels) * math.prod(tiling.output_box)
     memory = (multiplying + writes) * elements * ITEM_BYTES[dtype] / BYTES_A_CLOCK
-    return again <= tiling.clocks_with(1) + memory
+    return again / (tiling.clocks_with(1) + memory)
