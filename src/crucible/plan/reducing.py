@@ -17,10 +17,10 @@ from crucible.plan.lazy import Convolving, Lazy, output_dims
 from crucible.plan.settle import Settled, is_shared, laid, layout_like
 from crucible.write.convolution.fused import PRODUCT
 from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.pairs import schedule
 from crucible.write.convolution.reducing import ROWS, ReducingConvolution, product
 from crucible.write.convolution.tiling import BYTES_A_CLOCK, tile
 from crucible.write.expression import substitute
-from crucible.write.families.passes import passes
 from crucible.write.program import Program, Result, reads, trimmed
 from crucible.write.tidy import without_idle_maxima
 
@@ -61,7 +61,7 @@ def time_of_passes(value: Lazy, gpu: Gpu) -> float:
     tiling = tile(of, UNITS[dtype], gpu)
     assert tiling is not None  # or the convolution would be PyTorch's
     program, _ = without_idle_maxima(programmed(value, "value", layout_like(value)))
-    steps = passes(program)
+    steps = schedule(program, tiling)
     multiplying = sum(any(PRODUCT in reads(root) for root in step.roots) for step in steps)
     writes = 0 if value.per_row else 1
     again = (multiplying - writes) * tiling.clocks_with(0) + writes * tiling.clocks_with(1)

@@ -36,7 +36,7 @@ class Convolution:
     """Whether float32 stays float32, by three products of TF32 each, where it is rounded to TF32 otherwise."""
     reductions: tuple[Reduction, ...] = ()
     """Over space, of chains like those of results: for each channel of each image the parts of its items are written to
-    `<name>_parts` (see `row_parts.RowParts`), and `row_parts.added_up` is the program that puts them together."""
+    `<name>_parts` (see `row_parts`). One that reads an earlier maximum reads that of the item (see `pairs`)."""
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
@@ -61,6 +61,11 @@ class Convolution:
         for result in self.results:
             if result.sums and any(stride for dim, stride in enumerate(result.strides) if dim != 1):
                 raise MisuseError(f"{self.name}: {result.name} is a sum over other dims than batch and space")
+
+
+def is_of_row(operand: Operand) -> bool:
+    """Whether all outputs of an image's channel read one element of an operand."""
+    return not any(operand.strides[2:])
 
 
 def arithmetic(dtype: str, *, exact: bool) -> str:

@@ -11,21 +11,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
 from crucible.write.adjoint import adjoint, saving
 from crucible.write.convolution.backward import lower_product_backward
-from crucible.write.convolution.fused import PRODUCT, Convolution
+from crucible.write.convolution.fused import PRODUCT, Convolution, is_of_row
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
-from crucible.write.convolution.row_parts import is_of_row
+from crucible.write.convolution.pairs import corrected, maximum_of, schedule
 from crucible.write.convolution.tiling import Tiling, tile
 from crucible.write.expression import Expr, name_of, parameter, substitute
 from crucible.write.factors import factored
-from crucible.write.families.passes import Pass, fresh, hoisted, passes
+from crucible.write.families.passes import Pass, fresh, hoisted
 from crucible.write.kernel import Buffer, Lowered
-from crucible.write.program import Operand, Program, Reduction, Result, contiguous, phases, reads, trimmed
+from crucible.write.program import Operand, Program, Reduction, Result, contiguous, reads, trimmed
 from crucible.write.stages import partials, stages
 from crucible.write.steps import Steps
 from crucible.write.tidy import cheaper, without_idle_maxima
@@ -107,6 +108,8 @@ class _Passes:
     rows: dict[str, Operand] = field(default_factory=dict)
     """Tensors with a number for each row, by name: those that are given, and those that passes left."""
     taken: set[str] = field(default_factory=set)
+    due: dict[str, int] = field(default_factory=dict)
+    """Of results of rows: the number of passes that must be behind."""
     packed: str = ""
     """The weight as tensor cores take it, when a pass has put it in order."""
 
@@ -116,12 +119,13 @@ class _Passes:
         self.rows = {each.name: each for each in program.operands if is_of_row(each)}
         self.taken = {each.name for each in program.operands} | {each.name for each in program.results}
         self.taken |= {each.name for each in program.reductions}
-        due, waiting = phases(program), [*passes(program)]
+        waiting = schedule(program, self.tiling)
         of_rows = [each for each in program.results if program.is_per_row(each)]
-        self._of_rows([each for each in of_rows if due[each.name] == 0])
+        self.due = _due(waiting, of_rows)
+        self._of_rows([each for each in of_rows if self.due[each.name] == 0])
         for number in range(len(waiting)):
             name = f"{self.name}_pass_{number + 1}" if len(waiting) > 1 else self.name
-            after = [each for each in of_rows if due[each.name] == number + 1]
+            after = [each for each in of_rows if self.due[each.name] == number + 1]
             self._pass(name, waiting[number], self._shared(waiting, number, of_rows), after)
         if notes:
             self.made.insert(0, Lowered((), notes=notes))
@@ -129,9 +133,9 @@ class _Passes:
 
     def _pass(self, name: str, step: Pass, shared: list[Result], results: list[Result]) -> None:
         if any(PRODUCT in reads(root) for root in step.roots):
-            tiling = self._convolve(name, step)
+            self._convolve(name, step)
             if step.reductions:
-                self._add_up(name, tiling, step.reductions, [*shared, *results])
+                self._add_up(name, step.reductions, [*shared, *results])
         else:
             found = replace(self.program, name=name, operands=(*self._others, *self.rows.values()))
             made = (*step.results, *shared, *results)
@@ -160,12 +164,11 @@ class _Passes:
         leaves = {each.leaf: parameter(fresh(f"row_{each.name}", self.taken)) for each in own}
         for at in range(number + 1, len(waiting)):
             waiting[at] = _with_roots(waiting[at], [substitute(root, leaves) for root in waiting[at].roots])
-        due = phases(self.program)
         for at, each in enumerate(results):
-            if due[each.name] > number + 1:
+            if self.due[each.name] > number + 1:
                 results[at] = replace(each, expr=substitute(each.expr, leaves))
         later = [root for step in waiting[number + 1 :] for root in step.roots]
-        later += [each.expr for each in results if due[each.name] > number + 1]
+        later += [each.expr for each in results if self.due[each.name] > number + 1]
         read = frozenset[str]().union(*map(reads, later))
         found |= {name_of(new): leaf for leaf, new in leaves.items() if name_of(new) in read}
         return [Result(name, "float32", strides, expr) for name, expr in found.items()]
@@ -178,13 +181,17 @@ class _Passes:
             program = Program(f"{self.name}_rows", shape, ROWS, operands, (), tuple(results))
             self._staged(trimmed(program))
 
-    def _add_up(self, name: str, tiling: Tiling, reductions: Sequence[Reduction], results: Sequence[Result]) -> None:
+    def _add_up(self, name: str, reductions: Sequence[Reduction], results: Sequence[Result]) -> None:
         """What items have of each reduction put together, over (batch, groups, channels, items of an image)."""
-        of = self.conv.correlation
+        of, tiling = self.conv.correlation, self.tiling
         boxes, padded = math.prod(tiling.boxes), tiling.channel_tiles * tiling.channels
         strides = (boxes * of.groups * padded, padded, 1, of.groups * padded)
         parts = {each.name: Operand(f"{each.name}_parts", "float32", strides) for each in reductions}
-        totals = tuple(Reduction(each.name, each.kind, parts[each.name].leaf) for each in reductions)
+        totals = []
+        for each in reductions:
+            part, largest = parts[each.name].leaf, maximum_of(each, reductions)
+            expr = corrected(part, parts[largest.name].leaf, largest.leaf) if largest else part
+            totals.append(Reduction(each.name, each.kind, expr))
 
         def laid(strides: Sequence[int]) -> tuple[int, ...]:
             return (strides[0], strides[1] * of.out_channels, strides[1])
@@ -192,7 +199,7 @@ class _Passes:
         operands = [*parts.values(), *(replace(each, strides=(*laid(each.strides), 0)) for each in self.rows.values())]
         made = tuple(replace(each, strides=laid(each.strides)) for each in results)
         shape = (of.batch, of.groups, of.out_channels, boxes)
-        self._staged(trimmed(Program(f"{name}_rows", shape, 3, tuple(operands), totals, made)))
+        self._staged(trimmed(Program(f"{name}_rows", shape, 3, tuple(operands), tuple(totals), made)))
 
     def _staged(self, program: Program) -> None:
         found = stages(program)
@@ -201,22 +208,26 @@ class _Passes:
 
     # passes over the product
 
-    def _convolve(self, name: str, step: Pass) -> Tiling:
+    @cached_property
+    def tiling(self) -> Tiling:
+        """The same for each pass, so that they share the weight in order."""
         tiling = tile(self.conv.correlation, UNITS[self.conv.source.dtype], self.gpu)
         if tiling is None:
-            raise MisuseError(f"{name}: no tile of it fits in shared memory, or it has too many taps")
+            raise MisuseError(f"{self.name}: no tile of it fits in shared memory, or it has too many taps")
+        return tiling
+
+    def _convolve(self, name: str, step: Pass) -> None:
         wanted = frozenset[str]().union(*map(reads, step.roots))
         operands = tuple(each for each in (*self._others, *self.rows.values()) if each.name in wanted)
         summed = [each for each in step.results if each.sums]
         results = tuple(self._each(result) if result.sums else result for result in step.results)
         conv = replace(self.conv, name=name, operands=operands, results=results, reductions=step.reductions)
-        self.made.append(self._packed_once(lower_convolution(conv, tiling, self.gpu)))
+        self.made.append(self._packed_once(lower_convolution(conv, self.tiling, self.gpu)))
         for result in summed:
             operand = Operand(f"{result.name}_each", "float32", contiguous(self.program.shape))
             total = replace(result, expr=operand.leaf)
             shape = self.program.shape
             self._staged(Program(f"{operand.name}_total", shape, len(shape), (operand,), (), (total,)))
-        return tiling
 
     def _each(self, result: Result) -> Result:
         """A sum over other dims than a row's: its elements, to be added up later."""
@@ -242,6 +253,12 @@ def _readied(program: Program) -> tuple[Program, tuple[str, ...]]:
     tidy = cheaper(program)
     found, notes = factored(tidy.program)
     return trimmed(found), (*tidy.notes, *notes)
+
+
+def _due(steps: Sequence[Pass], results: Sequence[Result]) -> dict[str, int]:
+    """For each result the number of passes that give what it reads."""
+    behind = {r.name: number + 1 for number, step in enumerate(steps) for r in step.reductions}
+    return {each.name: max((behind.get(name, 0) for name in reads(each.expr)), default=0) for each in results}
 
 
 def _with_roots(step: Pass, roots: Sequence[Expr]) -> Pass:

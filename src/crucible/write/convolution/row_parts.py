@@ -9,22 +9,19 @@ and on every GPU. Where nothing else is made of the products they are reduced in
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from crucible.write.convolution.fused import PRODUCT, Convolution
+from crucible.write.convolution.fused import PRODUCT, Convolution, is_of_row
 from crucible.write.convolution.halo import THREADS, decoded, times
+from crucible.write.convolution.pairs import LOWEST
 from crucible.write.convolution.scene import LOCALS, Scene
 from crucible.write.convolution.tiling import STATIC_SHARED, WARPS
-from crucible.write.cuda import emit
+from crucible.write.cuda import emit, literal
 from crucible.write.expression import Expr, tensor
 from crucible.write.families.source import START, STEPS, block, combining, converted, unrolled
-from crucible.write.program import Operand
-
-
-def is_of_row(operand: Operand) -> bool:
-    """Whether all outputs of an image's channel read one element of an operand."""
-    return not any(operand.strides[2:])
+from crucible.write.program import Reduction, reads
 
 
 def row_values(scene: Scene) -> list[str]:
@@ -56,16 +53,16 @@ class RowParts:
     def begun(self) -> list[str]:
         return [f"float {each.name}_part = {START[each.kind]['float32']};" for each in self.scene.conv.reductions]
 
-    def added(self) -> list[str]:
+    def added(self, reductions: Sequence[Reduction] | None = None) -> list[str]:
         """One more element."""
         found = []
-        for each in self.scene.conv.reductions:
+        for each in reductions or self.scene.conv.reductions:
             found.append(STEPS[each.kind].format(f"{each.name}_part", f"{each.name}_is"))
             self._calls(each.kind)
         return found
 
     def stored(self) -> list[str]:
-        lines = self._over_lanes(32)
+        lines = self._over_lanes(32, self.scene.conv.reductions)
         place = f"item * {self._channels}LL + part * {self.scene.tiling.channels} + channel - first_channel"
         for each, buffer in zip(self.scene.conv.reductions, self.scene.row_parts, strict=True):
             lines.append(f"if (lane == 0) {self.scene.word[buffer.name]}[{place}] = {each.name}_part;")
@@ -75,9 +72,9 @@ class RowParts:
     def _channels(self) -> int:
         return self.scene.parts * self.scene.tiling.channels
 
-    def _over_lanes(self, count: int) -> list[str]:
+    def _over_lanes(self, count: int, reductions: Sequence[Reduction]) -> list[str]:
         found = []
-        for each in self.scene.conv.reductions:
+        for each in reductions:
             self._calls(each.kind)
             found.append(f"{each.name}_part = {each.kind}_over_team<{count}>({each.name}_part);")
         return found
@@ -114,7 +111,11 @@ class RowParts:
         four lanes of a channel, then those of the warps are put together."""
         tiling, reductions = self.scene.tiling, self.scene.conv.reductions
         upper = [f"const int of_channel = (row * {tiling.m_tiles} + i) * 16 + upper * 8 + lane / 4;", *self._channel()]
-        upper += [*self.begun(), *self._products(), *self._over_lanes(4)]
+        first = [each for each in reductions if each.name not in self._maxima]
+        upper += [*self.begun(), *self._products(first), *self._over_lanes(4, first)]
+        if self._maxima:
+            relative = [each for each in reductions if each.name in self._maxima]
+            upper += [*self._own_maxima(), *self._products(relative), *self._over_lanes(4, relative)]
         warp = "column" if len(tiling.teams) == 1 else f"team * {tiling.columns} + column"
         stores = [f"own_parts[{k}][{warp}][of_channel] = {each.name}_part;" for k, each in enumerate(reductions)]
         upper += block("if (lane % 4 == 0)", stores)
@@ -130,14 +131,28 @@ class RowParts:
         values = row_values(self.scene)
         return [f"const int c = {group}{channel};", *values] if values else []
 
-    def _products(self) -> list[str]:
+    @cached_property
+    def _maxima(self) -> dict[str, str]:
+        """For each sum of what is relative to a maximum, that one."""
+        names = [each.name for each in self.scene.conv.reductions]
+        read = {each.name: reads(each.expr).intersection(names) for each in self.scene.conv.reductions}
+        return {name: largest for name, found in read.items() for largest in found}
+
+    def _own_maxima(self) -> list[str]:
+        """What these lanes take out; a finite number also where all are minus infinity."""
+        names = dict.fromkeys(self._maxima.values())
+        return [f"const float {name}_own = max_nan({name}_part, {literal(LOWEST)});" for name in names]
+
+    def _products(self, reductions: Sequence[Reduction]) -> list[str]:
+        """They are gone over for reductions that do not read one another."""
         tiling, names = self.scene.tiling, {PRODUCT: "product"}
+        names |= {largest: f"{largest}_own" for largest in self._maxima.values()}
         names |= {each.name: f"{each.name}_value" for each in self.scene.operands}
         parts = [f"{each.name}_part" for each in self.scene.conv.reductions]
         reserved = [*LOCALS, *self.scene.word.values(), *names.values(), *parts]
-        found = emit(chains(self.scene.conv), names, reserved=reserved)
+        found = emit({f"{each.name}_is": each.expr for each in reductions}, names, reserved=reserved)
         self.preamble += found.preamble
-        chain = ["const float product = sums[slot][i][j][upper * 2 + k];", *found.statements, *self.added()]
+        chain = ["const float product = sums[slot][i][j][upper * 2 + k];", *found.statements, *self.added(reductions)]
         lines, tests = self._inside()
         chain = [*lines, *(block(f"if ({' && '.join(tests)})", chain) if tests else chain)]
         return unrolled("slot", str(tiling.slots), unrolled("j", str(tiling.n_tiles), unrolled("k", "2", chain)))
@@ -177,12 +192,21 @@ class RowParts:
         return text
 
     def _together(self) -> list[str]:
-        """A thread a channel, the warps in order."""
+        """A thread a channel, the warps in order. What is relative to a maximum gets the factor to the common one."""
         tiling, lines = self.scene.tiling, []
         for k, (each, buffer) in enumerate(zip(self.scene.conv.reductions, self.scene.row_parts, strict=True)):
-            lines.append(f"float {each.name}_part = own_parts[{k}][0][p];")
-            step = STEPS[each.kind].format(f"{each.name}_part", f"own_parts[{k}][w][p]")
+            lines.append(f"float {each.name}_part = {self._of_warp(k, '0')};")
+            step = STEPS[each.kind].format(f"{each.name}_part", self._of_warp(k, "w"))
             lines += ["#pragma unroll", f"for (int w = 1; w < {self._warps}; ++w) {step}"]
             place = f"item * {self._channels}LL + part * {tiling.channels} + p"
             lines.append(f"{self.scene.word[buffer.name]}[{place}] = {each.name}_part;")
         return block(f"for (int p = threadIdx.x; p < {tiling.channels}; p += {THREADS})", lines)
+
+    def _of_warp(self, k: int, warp: str) -> str:
+        reductions = self.scene.conv.reductions
+        largest = self._maxima.get(reductions[k].name)
+        if largest is None:
+            return f"own_parts[{k}][{warp}][p]"
+        own = f"own_parts[{[each.name for each in reductions].index(largest)}][{warp}][p]"
+        low = literal(LOWEST)
+        return f"own_parts[{k}][{warp}][p] * expf(max_nan({own}, {low}) - max_nan({largest}_part, {low}))"

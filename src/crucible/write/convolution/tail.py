@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from crucible.graph import ITEM_BYTES
-from crucible.write.convolution.fused import PRODUCT
+from crucible.write.convolution.fused import PRODUCT, is_of_row
 from crucible.write.convolution.halo import THREADS
 from crucible.write.convolution.placing import Placing
-from crucible.write.convolution.row_parts import RowParts, chains, is_of_row, row_values
+from crucible.write.convolution.row_parts import RowParts, chains, row_values
 from crucible.write.convolution.rows import MOST, Rows, plain
 from crucible.write.convolution.scene import LOCALS, Scene
 from crucible.write.cuda import emit
