@@ -75,6 +75,15 @@ def test_what_follows_reads_what_was_reduced() -> None:
     assert reducing(plan) == ["conv_transpose3d_instance_norm"] and len(kernels(plan)) == 4
 
 
+def test_what_splits_channels_behind_a_reduction_reads_memory() -> None:
+    def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
+        y = F.instance_norm(self.conv(x))
+        return (y.reshape(2, 4, 4, *y.shape[2:]) * self.factor).relu()
+
+    plan = planned(forward, factor=torch.randn(4, 1, 1, 1, 1))
+    assert reducing(plan) == ["conv_transpose3d_instance_norm"] and len(kernels(plan)) == 2
+
+
 def test_a_product_that_is_dear_is_written_once() -> None:
     module = Module(lambda self, x: F.instance_norm(F.relu(self.conv(x))), conv=nn.Conv3d(16, 4, 3, padding=1))
     plan = check(module, torch.rand(2, 16, 2, 3, 4), gradients=False)

@@ -14,7 +14,7 @@ from crucible.write.program import Operand, contiguous
 def fits(value: Lazy) -> bool:
     """Whether the chain after a pool or convolution goes over its own output."""
     if isinstance(value.base, Convolving):
-        return bool(value.reductions) or convolutions.over(value) is not None
+        return reducing.fits(value) if value.reductions else convolutions.over(value) is not None
     try:
         return value.base is not None and plain(value).shape == _output_shape(value.base)
     except CannotJoin:

@@ -203,7 +203,7 @@ class _Planner:
             return
         if strides is None and name in self.graph.outputs and self._is_relaid(name):
             strides = self._eager_strides(name)
-        if isinstance(value.base, Convolving) and value.reductions:
+        if isinstance(value.base, Convolving) and value.reductions and reducing.fits(value):
             value = self._with_passes_that_pay(name, value)
         if value.base is not None and not bases.fits(value):
             if self._restarted(name, value):

@@ -13,7 +13,7 @@ from dataclasses import replace
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.plan.convolutions import bare
-from crucible.plan.lazy import Convolving, Lazy, output_dims
+from crucible.plan.lazy import Convolving, Lazy, is_over_space, output_dims
 from crucible.plan.settle import Settled, is_shared, laid, layout_like
 from crucible.write.convolution.fused import PRODUCT
 from crucible.write.convolution.halo import UNITS
@@ -23,6 +23,11 @@ from crucible.write.convolution.tiling import BYTES_A_CLOCK, tile
 from crucible.write.expression import substitute
 from crucible.write.program import Program, Result, reads, trimmed
 from crucible.write.tidy import without_idle_maxima
+
+
+def fits(value: Lazy) -> bool:
+    """Whether the value, which has reductions, goes over its convolution's output as it is."""
+    return is_over_space(value, value.columns)
 
 
 def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
