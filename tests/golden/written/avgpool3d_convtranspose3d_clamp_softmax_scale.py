@@ -506,25 +506,25 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_ker
             }
             else if (team == 4) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 256, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 128, b, sums[0]);
+                accumulate<Tf32>(own + 0, b, sums[0]);
             }
             else if (team == 5) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 512, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 384, b, sums[0]);
-            }
-            else if (team == 6) {
                 read(at + 0, place, b);
                 accumulate<Tf32>(own + 1280, b, sums[0]);
                 read(at + 96, place, b);
                 accumulate<Tf32>(own + 1152, b, sums[0]);
             }
+            else if (team == 6) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 512, b, sums[0]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 384, b, sums[0]);
+            }
             else if (team == 7) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
+                accumulate<Tf32>(own + 256, b, sums[0]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 128, b, sums[0]);
             }
         }
 #pragma unroll
@@ -778,25 +778,25 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_ker
             }
             else if (team == 4) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 256, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 128, b, sums[0]);
+                accumulate<Tf32>(own + 0, b, sums[0]);
             }
             else if (team == 5) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 512, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 384, b, sums[0]);
-            }
-            else if (team == 6) {
                 read(at + 0, place, b);
                 accumulate<Tf32>(own + 1280, b, sums[0]);
                 read(at + 96, place, b);
                 accumulate<Tf32>(own + 1152, b, sums[0]);
             }
+            else if (team == 6) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 512, b, sums[0]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 384, b, sums[0]);
+            }
             else if (team == 7) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
+                accumulate<Tf32>(own + 256, b, sums[0]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 128, b, sums[0]);
             }
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
@@ -804,7 +804,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_ker
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
             if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
-            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 1 : team == 5 ? 10 : team == 6 ? 60 : 0);
+            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 0 : team == 5 ? 60 : team == 6 ? 10 : 1);
             const auto& own = sums[0][0][j];
             into[0] = own[0];
             into[1088] = own[2];
@@ -1025,25 +1025,25 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_ker
             }
             else if (team == 4) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 256, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 128, b, sums[0]);
+                accumulate<Tf32>(own + 0, b, sums[0]);
             }
             else if (team == 5) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 512, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 384, b, sums[0]);
-            }
-            else if (team == 6) {
                 read(at + 0, place, b);
                 accumulate<Tf32>(own + 1280, b, sums[0]);
                 read(at + 96, place, b);
                 accumulate<Tf32>(own + 1152, b, sums[0]);
             }
+            else if (team == 6) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 512, b, sums[0]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 384, b, sums[0]);
+            }
             else if (team == 7) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
+                accumulate<Tf32>(own + 256, b, sums[0]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 128, b, sums[0]);
             }
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
@@ -1051,7 +1051,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_ker
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
             if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
-            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 1 : team == 5 ? 10 : team == 6 ? 60 : 0);
+            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 0 : team == 5 ? 60 : team == 6 ? 10 : 1);
             const auto& own = sums[0][0][j];
             into[0] = own[0];
             into[1088] = own[2];
@@ -1360,25 +1360,25 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_ker
             }
             else if (team == 4) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 256, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 128, b, sums[0]);
+                accumulate<Tf32>(own + 0, b, sums[0]);
             }
             else if (team == 5) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 512, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 384, b, sums[0]);
-            }
-            else if (team == 6) {
                 read(at + 0, place, b);
                 accumulate<Tf32>(own + 1280, b, sums[0]);
                 read(at + 96, place, b);
                 accumulate<Tf32>(own + 1152, b, sums[0]);
             }
+            else if (team == 6) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 512, b, sums[0]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 384, b, sums[0]);
+            }
             else if (team == 7) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
+                accumulate<Tf32>(own + 256, b, sums[0]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 128, b, sums[0]);
             }
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
@@ -1386,7 +1386,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_ker
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
             if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
-            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 1 : team == 5 ? 10 : team == 6 ? 60 : 0);
+            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 0 : team == 5 ? 60 : team == 6 ? 10 : 1);
             const auto& own = sums[0][0][j];
             into[0] = own[0];
             into[1088] = own[2];
@@ -2008,7 +2008,7 @@ std::vector<torch::Tensor> run_conv_transpose3d_clamp_softmax_mul_backward(const
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_d5224266",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_afe0177e",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d_clamp_softmax_mul",

@@ -390,6 +390,18 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
             }
             else if (team == 2) {
                 read(at + 0, place, b);
+                accumulate<Tf32>(own + 2560, b, sums[0]);
+                accumulate<Tf32>(own + 4608, b, sums[1]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 4352, b, sums[1]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 2304, b, sums[0]);
+                accumulate<Tf32>(own + 4096, b, sums[1]);
+                read(at + 120, place, b);
+                accumulate<Tf32>(own + 3840, b, sums[1]);
+            }
+            else if (team == 3) {
+                read(at + 0, place, b);
                 accumulate<Tf32>(own + 1024, b, sums[0]);
                 accumulate<Tf32>(own + 3584, b, sums[1]);
                 read(at + 4, place, b);
@@ -401,18 +413,6 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
                 read(at + 100, place, b);
                 accumulate<Tf32>(own + 2816, b, sums[1]);
             }
-            else if (team == 3) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 2560, b, sums[0]);
-                accumulate<Tf32>(own + 4608, b, sums[1]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 4352, b, sums[1]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2304, b, sums[0]);
-                accumulate<Tf32>(own + 4096, b, sums[1]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 3840, b, sums[1]);
-            }
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
 #pragma unroll
@@ -421,7 +421,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
 #pragma unroll
             for (int j = 0; j < 2; ++j) {
                 if ((column * 2 + j) * 8 + lane % 4 * 2 >= 30) continue;
-                float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 0 ? 71 : team == 1 ? 0 : team == 2 ? 10 : 60);
+                float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 0 ? 71 : team == 1 ? 0 : team == 2 ? 60 : 10);
                 const auto& own = sums[0][slice][j];
                 into[0] = own[0];
                 into[2112] = own[2];
@@ -435,7 +435,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
 #pragma unroll
                 for (int j = 0; j < 2; ++j) {
                     if ((column * 2 + j) * 8 + lane % 4 * 2 >= 30) continue;
-                    float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 1 ? 1 : team == 2 ? 61 : 70);
+                    float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 1 ? 1 : team == 2 ? 70 : 61);
                     const auto& own = sums[1][slice][j];
                     into[0] = own[0];
                     into[2112] = own[2];
@@ -657,6 +657,18 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
             }
             else if (team == 2) {
                 read(at + 0, place, b);
+                accumulate<Tf32>(own + 2560, b, sums[0]);
+                accumulate<Tf32>(own + 4608, b, sums[1]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 4352, b, sums[1]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 2304, b, sums[0]);
+                accumulate<Tf32>(own + 4096, b, sums[1]);
+                read(at + 120, place, b);
+                accumulate<Tf32>(own + 3840, b, sums[1]);
+            }
+            else if (team == 3) {
+                read(at + 0, place, b);
                 accumulate<Tf32>(own + 1024, b, sums[0]);
                 accumulate<Tf32>(own + 3584, b, sums[1]);
                 read(at + 4, place, b);
@@ -668,18 +680,6 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
                 read(at + 100, place, b);
                 accumulate<Tf32>(own + 2816, b, sums[1]);
             }
-            else if (team == 3) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 2560, b, sums[0]);
-                accumulate<Tf32>(own + 4608, b, sums[1]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 4352, b, sums[1]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2304, b, sums[0]);
-                accumulate<Tf32>(own + 4096, b, sums[1]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 3840, b, sums[1]);
-            }
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
 #pragma unroll
@@ -688,7 +688,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
 #pragma unroll
             for (int j = 0; j < 2; ++j) {
                 if ((column * 2 + j) * 8 + lane % 4 * 2 >= 30) continue;
-                float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 0 ? 71 : team == 1 ? 0 : team == 2 ? 10 : 60);
+                float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 0 ? 71 : team == 1 ? 0 : team == 2 ? 60 : 10);
                 const auto& own = sums[0][slice][j];
                 into[0] = own[0];
                 into[2112] = own[2];
@@ -702,7 +702,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_kernel
 #pragma unroll
                 for (int j = 0; j < 2; ++j) {
                     if ((column * 2 + j) * 8 + lane % 4 * 2 >= 30) continue;
-                    float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 1 ? 1 : team == 2 ? 61 : 70);
+                    float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 1 ? 1 : team == 2 ? 70 : 61);
                     const auto& own = sums[1][slice][j];
                     into[0] = own[0];
                     into[2112] = own[2];
@@ -1437,7 +1437,7 @@ std::vector<torch::Tensor> run_max_pool3d_backward(const torch::Tensor& grad_max
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_00ed29b2",
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_7ddcf033",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_conv_transpose3d_leaky_relu_mul", "run_conv_transpose3d_leaky_relu_mul_backward",

@@ -281,7 +281,9 @@ def _fitting(wanted: Tiling, gpu: Gpu) -> Iterator[Tiling]:
 
 def _all_teams(of: Correlation) -> list[tuple[tuple[int, ...], ...]]:
     """Phases dealt to 1, 2, 4 or 8 teams, one by one or in pairs that alternate in the last dim: those with most taps
-    first, each to the team with fewest."""
+    first, each to the team with fewest. Of the two warps that share a tensor core, every fourth, one is of the first
+    half of the teams and one of the second, so that the second half is turned: of P38's 12, 6, 6 and 3 products each
+    pair then has 15 or 12, not 18 or 9."""
     phases = range(math.prod(of.phases))
     single = [(phase,) for phase in phases]
     pairs = [(phase, phase + 1) for phase in phases if phase % 2 == 0] if of.phases[-1] == 2 else []
@@ -295,7 +297,9 @@ def _dealt(of: Correlation, units: Sequence[tuple[int, ...]], count: int) -> tup
     teams: list[list[tuple[int, ...]]] = [[] for _ in range(count)]
     for unit in sorted(units, key=lambda unit: -taps[unit]):
         min(teams, key=lambda team: (sum(map(taps.__getitem__, team)), len(team))).append(unit)
-    return tuple(tuple(sorted(itertools.chain(*team))) for team in teams)
+    teams.sort(key=lambda team: -sum(map(taps.__getitem__, team)))
+    found = [tuple(sorted(itertools.chain(*team))) for team in teams]
+    return (*found[: count // 2], *found[count // 2 :][::-1])
 
 
 def _boxes(of: Correlation, positions: int) -> Iterator[tuple[int, ...]]:
