@@ -37,7 +37,7 @@ from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.reducing import ReducingConvolution, lower_reducing, product
-from crucible.write.convolution.tiling import best
+from crucible.write.convolution.tiling import Tiling, best
 from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
 from crucible.write.families.lower import joined, lower
 from crucible.write.kernel import Lowered
@@ -45,8 +45,7 @@ from crucible.write.program import Operand, Program, Reduction, Result, contiguo
 
 DIRECTIONS = ("forward", "input gradient", "weight gradient")
 REDUCED = {"P38": ("sum over space", "softmax over space")}
-"""What else is measured of a layer: `sum` is the first pass of P38's softmax (of the clamped product), `softmax` both;
-each takes the tiling of least estimated time alone."""
+"""What else is measured of a layer: the first pass of P38's softmax (of the clamped product), and both."""
 ALLOWED = {"float32": 6e-4, "float16": 2e-3, "bfloat16": 2e-2}
 """Relative L2 error: TF32 rounds operands to 11 bits."""
 SAMPLES = 15
@@ -189,7 +188,7 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
     """The most promising ways, each in words, with its estimated clocks; none where no tile fits."""
     layer, of, unit = work.layer, work.layer.correlation, UNITS[work.layer.dtype]
     if work.direction not in DIRECTIONS:
-        return [reduced(work, number)]
+        return reduced(work, number, ways)
     if work.direction == "weight gradient":
         of = input_gradient(of) if layer.is_transposed else of
         source, grad = (Operand(name, layer.dtype, contiguous(shape)) for name, shape in
@@ -209,33 +208,48 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
         result = Result(f"out_{number}_{i}", layer.dtype, contiguous(of.out_shape), LEAF)
         source = Operand("source", layer.dtype, contiguous(of.in_shape))
         conv = Convolution(f"conv_{number}_{i}", of, source, weight, layer.weight_shape, (), (result,))
-        words = (
-            f"{tiling.channels} channels, box {tiling.box}, {len(tiling.teams)} teams of"
-            f" {tiling.rows} x {tiling.columns} warps, {tiling.staged} of {tiling.steps} steps, {tiling.blocks} blocks"
-            f"{', ahead' * tiling.ahead}{', folded' * bool(tiling.of.folds)}"
-        )
-        found.append((words, tiling.total_clocks, lower_convolution(conv, tiling)))
+        found.append((words_of(tiling), tiling.total_clocks, lower_convolution(conv, tiling)))
     return found
 
 
-def reduced(work: Work, number: int) -> tuple[str, float, Lowered]:
-    """The sum of exp(clamp(product)) over space, or the softmax that it belongs to."""
+def words_of(tiling: Tiling) -> str:
+    return (
+        f"{tiling.channels} channels, box {tiling.box}, {len(tiling.teams)} teams of"
+        f" {tiling.rows} x {tiling.columns} warps, {tiling.staged} of {tiling.steps} steps, {tiling.blocks} blocks"
+        f"{', ahead' * tiling.ahead}{', folded' * bool(tiling.of.folds)}"
+    )
+
+
+def reduced(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowered]]:
+    """The sum of exp(clamp(product)) over space, or the softmax that it belongs to: with each pass divided in the way
+    of least estimated time, then with all in one of the best for the first."""
+    of, unit = work.layer.correlation, UNITS[work.layer.dtype]
+    first = best(of, unit, max(ways - 1, 1), tensors=0)
+    passes = [first[0], best(of, unit, 1)[0]] if work.direction == "softmax over space" else [first[0]]
+    found = [("each pass in its way", *reducing(work, f"{number}_0", passes, None))]
+    for i, tiling in enumerate(first[: ways - 1], 1):
+        found.append((words_of(tiling), *reducing(work, f"{number}_{i}", [tiling] * len(passes), tiling)))
+    return found
+
+
+def reducing(work: Work, number: str, passes: list[Tiling], given: Tiling | None) -> tuple[float, Lowered]:
+    """Estimated clocks and kernels; `given` is for all passes."""
     layer, of = work.layer, work.layer.correlation
-    name, out = f"conv_{number}_0", of.out_shape
-    given = [Operand(n, layer.dtype, contiguous(s)) for n, s in (("source", of.in_shape), ("grad", layer.weight_shape))]
-    conv = Convolution(name, of, *given, layer.weight_shape, (), ())
+    name, out = f"conv_{number}", of.out_shape
+    source, weight = (
+        Operand(n, layer.dtype, contiguous(s)) for n, s in (("source", of.in_shape), ("grad", layer.weight_shape))
+    )
+    conv = Convolution(name, of, source, weight, layer.weight_shape, (), ())
     power = LEAF.clamp(0, 1).exp()
     total = Reduction("total", "sum", power)
-    result = Result(f"out_{number}_0", layer.dtype, contiguous(out[:2]), total.leaf)
-    if work.direction == "softmax over space":
-        result = Result(f"out_{number}_0", layer.dtype, contiguous(out), power * (1.0 / total.leaf))
+    result = Result(f"out_{number}", layer.dtype, contiguous(out[:2]), total.leaf)
+    if len(passes) > 1:
+        result = Result(f"out_{number}", layer.dtype, contiguous(out), power * (1.0 / total.leaf))
     program = Program(name, out, 2, (product(conv),), (total,), (result,))
-    found = lower_reducing(ReducingConvolution(name, conv, program))
+    found = lower_reducing(ReducingConvolution(name, conv, program), tiling=given)
     steps = [lower(each) if isinstance(each, Program) else each for each in found.steps]
-    tiling = best(of, UNITS[layer.dtype], 1)[0]
-    passes = [tiling.clocks_with(0), *([tiling.clocks] if result.strides != contiguous(out[:2]) else [])]
-    clocks = sum(passes) * tiling.items * tiling.channel_tiles * of.groups
-    return f"{len(passes)} passes", clocks, joined([Lowered((), found.buffers), *steps])
+    clocks = sum(tiling.total_clocks_with(tensors) for tensors, tiling in enumerate(passes))
+    return clocks, joined([Lowered((), found.buffers), *steps])
 
 
 def hosts(work: Work, number: int, ways: int) -> list[Host]:

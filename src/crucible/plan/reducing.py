@@ -17,10 +17,11 @@ from crucible.plan.lazy import Convolving, Lazy, is_over_space, output_dims
 from crucible.plan.settle import Settled, is_shared, laid, layout_like
 from crucible.write.convolution.fused import PRODUCT
 from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.pairs import schedule
+from crucible.write.convolution.pairs import schedule, tensors
 from crucible.write.convolution.reducing import ROWS, ReducingConvolution, product
 from crucible.write.convolution.tiling import BYTES_A_CLOCK, tile
 from crucible.write.expression import substitute
+from crucible.write.families.passes import passes
 from crucible.write.program import Program, Result, reads, trimmed
 from crucible.write.tidy import without_idle_maxima
 
@@ -63,13 +64,16 @@ def time_of_passes(value: Lazy, gpu: Gpu) -> float:
     as a rule, besides another tensor of that size."""
     assert isinstance(value.base, Convolving)
     of, dtype = value.base.correlation, value.base.source.dtype
-    tiling = tile(of, UNITS[dtype], gpu)
-    assert tiling is not None  # or the convolution would be PyTorch's
     program, _ = without_idle_maxima(programmed(value, "value", layout_like(value)))
-    steps = schedule(program, tiling)
-    multiplying = sum(any(PRODUCT in reads(root) for root in step.roots) for step in steps)
-    writes = 0 if value.per_row else 1
-    again = (multiplying - writes) * tiling.clocks_with(0) + writes * tiling.clocks_with(1)
-    elements = min(tiling.channels, of.out_channels) * math.prod(tiling.output_box)
-    memory = (multiplying + writes) * elements * ITEM_BYTES[dtype] / BYTES_A_CLOCK
-    return again / (tiling.clocks_with(1) + memory)
+
+    def clocks(tensors: int) -> float:
+        tiling = tile(of, UNITS[dtype], gpu, tensors)
+        assert tiling is not None  # or the convolution would be PyTorch's
+        return tiling.total_clocks_with(tensors)
+
+    summing = tile(of, UNITS[dtype], gpu, 0)
+    assert summing is not None
+    multiplying = [s for s in schedule(program, summing) if any(PRODUCT in reads(root) for root in s.roots)]
+    again = sum(clocks(tensors(step, program)) for step in multiplying)
+    memory = (len(passes(program)) + (not value.per_row)) * math.prod(of.out_shape) * ITEM_BYTES[dtype] / BYTES_A_CLOCK
+    return again / (clocks(1) + memory)

@@ -7,7 +7,7 @@ H200. Other inputs go through PyTorch.
     - backward keeps nothing; nothing is computed again
 - conv_transpose3d_clamp_softmax_mul: conv_transpose3d -> clamp -> flatten -> softmax -> reshape -> mul; 287
   KB
-    - each pass over the output computes the product: estimated at 0.87 of the time that writing it once and
+    - each pass over the output computes the product: estimated at 0.85 of the time that writing it once and
       reading it would take
     - no maximum is needed: the values lie in [0, 1], so nothing overflows
     - exp(clamp(product + conv_transpose_bias, 0, 1)) is a polynomial, right to 5e-07
@@ -15,9 +15,11 @@ H200. Other inputs go through PyTorch.
       for each
     - [2, 32, 1, 3, 5] to [2, 64, 2, 6, 10] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
       fp32.
+    - A block makes 32 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
+      halo, its weights stay there (142 KiB). The next inputs are loaded beside the multiplication.
+    - conv_transpose3d_clamp_softmax_mul_kernel_pass_1_rows: 128 elements, 4 a thread, 4 at once
     - A block makes 16 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
       halo, its weights stay there (71 KiB). The next inputs are loaded beside the multiplication.
-    - conv_transpose3d_clamp_softmax_mul_kernel_pass_1_rows: 128 elements, 4 a thread, 4 at once
     - conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_rows: 128 elements, 4 a thread, 4 at once
     - conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_rows_grad_scale: 64 rows of 2: neighbours in
       memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads share the columns
@@ -343,11 +345,11 @@ __global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel
     const int word = blockIdx.x * 256 + threadIdx.x;
     if (word >= 55296) return;
     const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 1, rest = word / 128;
+    const int tile = word / 128 % 2, rest = word / 256;
     const int tap = taps[rest % 27], step = rest / 27 % 4;
     const int part = rest / 108;  // a tile of channels of a group
-    const int group = part / 4;
-    const int channel = part % 4 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int group = part / 2;
+    const int channel = part % 2 * 32 + tile * 16 + lane / 4 + corner % 2 * 8;
     const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
     const auto at = [&](int made, int read) {
         const bool inside = made < 64 && read < 32;
@@ -358,34 +360,34 @@ __global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel
 
 // [2, 32, 1, 3, 5] to [2, 64, 2, 6, 10] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
 // fp32.
-// A block makes 16 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
-// halo, its weights stay there (71 KiB). The next inputs are loaded beside the multiplication.
-__global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_kernel_pass_1(
+// A block makes 32 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
+// halo, its weights stay there (142 KiB). The next inputs are loaded beside the multiplication.
+__global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_kernel_pass_1(
         const float* __restrict__ avg_pool,
         const int* __restrict__ conv_transpose3d_clamp_softmax_mul_kernel_pass_1_packed,
         const float* __restrict__ conv_transpose_bias,
         float* __restrict__ total_parts) {
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 13824;
-    unsigned* coming = halo + 2176;  // the next halo
+    unsigned* halo = weights + 27648;
+    unsigned* coming = halo + 4352;  // the next halo
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 1, row = warp / 1 % 1;
-    const int team = warp / 1;  // takes some of the phases
+    const int column = warp % 1, row = warp / 1 % 2;
+    const int team = warp / 2;  // takes some of the phases
     int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
 #pragma unroll
     for (int j = 0; j < 1; ++j) {
         const int position = min((column * 2 + j * 2 + lane / 16) * 8 + lane % 8, 14);
         place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 192;
     }
-    const int part = blockIdx.x % 4;
-    const int first_channel = part % 4 * 16;
-    __shared__ float own_parts[1][8][16];  // of an item, what each warp has
-    for (int p = threadIdx.x; p < 3456; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_clamp_softmax_mul_kernel_pass_1_packed + part * 13824)[p];
+    const int part = blockIdx.x % 2;
+    const int first_channel = part % 2 * 32;
+    __shared__ float own_parts[1][4][32];  // of an item, what each warp has
+    for (int p = threadIdx.x; p < 6912; p += 256) {
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_clamp_softmax_mul_kernel_pass_1_packed + part * 27648)[p];
     }
     {
-        const int n = static_cast<int>(blockIdx.x) / 4;
+        const int n = static_cast<int>(blockIdx.x) / 2;
         const int box_d = 0;
         const int box_h = 0;
         const int box_w = 0;
@@ -405,12 +407,12 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_ker
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 4; item < 2; item += 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2; item < 2; item += 2) {
         const int n = item;
         const int box_d = 0;
         const int box_h = 0;
         const int box_w = 0;
-        float sums[1][1][2][4] = {};
+        float sums[2][1][2][4] = {};
         {  // what was coming is there
             unsigned* const before = halo;
             halo = coming, coming = before;
@@ -453,78 +455,61 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_ker
         }
 #pragma unroll 1
         for (int s = 0; s < 4; ++s) {
-            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
+            const unsigned* own = weights + s * 6912 + row * 128 + lane * 4;
             const unsigned* at = halo + s * 384;
             unsigned b[2][2];
             if (team == 0) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 3328, b, sums[0]);
+                accumulate<Tf32>(own + 4608, b, sums[0]);
+                accumulate<Tf32>(own + 6656, b, sums[1]);
                 read(at + 4, place, b);
-                accumulate<Tf32>(own + 3200, b, sums[0]);
+                accumulate<Tf32>(own + 6400, b, sums[1]);
                 read(at + 24, place, b);
-                accumulate<Tf32>(own + 3072, b, sums[0]);
+                accumulate<Tf32>(own + 4352, b, sums[0]);
+                accumulate<Tf32>(own + 6144, b, sums[1]);
                 read(at + 28, place, b);
-                accumulate<Tf32>(own + 2944, b, sums[0]);
+                accumulate<Tf32>(own + 5888, b, sums[1]);
                 read(at + 96, place, b);
-                accumulate<Tf32>(own + 2816, b, sums[0]);
+                accumulate<Tf32>(own + 4096, b, sums[0]);
+                accumulate<Tf32>(own + 5632, b, sums[1]);
                 read(at + 100, place, b);
-                accumulate<Tf32>(own + 2688, b, sums[0]);
+                accumulate<Tf32>(own + 5376, b, sums[1]);
                 read(at + 120, place, b);
-                accumulate<Tf32>(own + 2560, b, sums[0]);
+                accumulate<Tf32>(own + 3840, b, sums[0]);
+                accumulate<Tf32>(own + 5120, b, sums[1]);
                 read(at + 124, place, b);
-                accumulate<Tf32>(own + 2432, b, sums[0]);
+                accumulate<Tf32>(own + 4864, b, sums[1]);
             }
             else if (team == 1) {
                 read(at + 0, place, b);
                 accumulate<Tf32>(own + 1024, b, sums[0]);
+                accumulate<Tf32>(own + 2048, b, sums[1]);
                 read(at + 4, place, b);
-                accumulate<Tf32>(own + 896, b, sums[0]);
+                accumulate<Tf32>(own + 1792, b, sums[1]);
                 read(at + 24, place, b);
                 accumulate<Tf32>(own + 768, b, sums[0]);
+                accumulate<Tf32>(own + 1536, b, sums[1]);
                 read(at + 28, place, b);
-                accumulate<Tf32>(own + 640, b, sums[0]);
+                accumulate<Tf32>(own + 1280, b, sums[1]);
             }
             else if (team == 2) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 1792, b, sums[0]);
+                accumulate<Tf32>(own + 0, b, sums[0]);
+                accumulate<Tf32>(own + 512, b, sums[1]);
                 read(at + 4, place, b);
-                accumulate<Tf32>(own + 1664, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 1536, b, sums[0]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 1408, b, sums[0]);
+                accumulate<Tf32>(own + 256, b, sums[1]);
             }
             else if (team == 3) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 2304, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 2176, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2048, b, sums[0]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 1920, b, sums[0]);
-            }
-            else if (team == 4) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
-            }
-            else if (team == 5) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1280, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 1152, b, sums[0]);
-            }
-            else if (team == 6) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 512, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 384, b, sums[0]);
-            }
-            else if (team == 7) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 256, b, sums[0]);
+                accumulate<Tf32>(own + 2560, b, sums[0]);
+                accumulate<Tf32>(own + 3584, b, sums[1]);
                 read(at + 4, place, b);
-                accumulate<Tf32>(own + 128, b, sums[0]);
+                accumulate<Tf32>(own + 3328, b, sums[1]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 2304, b, sums[0]);
+                accumulate<Tf32>(own + 3072, b, sums[1]);
+                read(at + 100, place, b);
+                accumulate<Tf32>(own + 2816, b, sums[1]);
             }
         }
 #pragma unroll
@@ -536,7 +521,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_ker
                 const float conv_transpose_bias_value = conv_transpose_bias[c];
                 float total_part = 0.0f;
 #pragma unroll
-                for (int slot = 0; slot < 1; ++slot) {
+                for (int slot = 0; slot < 2; ++slot) {
 #pragma unroll
                     for (int j = 0; j < 2; ++j) {
 #pragma unroll
@@ -566,11 +551,11 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_ker
             }
         }
         __syncthreads();
-        for (int p = threadIdx.x; p < 16; p += 256) {
+        for (int p = threadIdx.x; p < 32; p += 256) {
             float total_part = own_parts[0][0][p];
 #pragma unroll
-            for (int w = 1; w < 8; ++w) total_part += own_parts[0][w][p];
-            total_parts[item * 64LL + part * 16 + p] = total_part;
+            for (int w = 1; w < 4; ++w) total_part += own_parts[0][w][p];
+            total_parts[item * 64LL + part * 32 + p] = total_part;
         }
     }
 }
@@ -619,6 +604,27 @@ __global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel
         conv_transpose3d_clamp_softmax_mul_kernel_pass_1_rows_block<false>(total_parts, scale, row_product,
             saved_total);
     }
+}
+
+// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
+__global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel_pass_2_pack(
+        const float* __restrict__ weight, int* __restrict__ packed) {
+    constexpr int taps[27] = {13, 12, 14, 10, 16, 9, 11, 15, 17, 4, 22, 3, 5, 21, 23, 1, 7, 19, 25, 0, 2, 6,
+        8, 18, 20, 24, 26};
+    const int word = blockIdx.x * 256 + threadIdx.x;
+    if (word >= 55296) return;
+    const int corner = word % 4, lane = word / 4 % 32;
+    const int tile = word / 128 % 1, rest = word / 128;
+    const int tap = taps[rest % 27], step = rest / 27 % 4;
+    const int part = rest / 108;  // a tile of channels of a group
+    const int group = part / 4;
+    const int channel = part % 4 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
+    const auto at = [&](int made, int read) {
+        const bool inside = made < 64 && read < 32;
+        return inside ? weight[group * 55296LL + made * 27LL + read * 1728LL + tap] : float(0.0f);
+    };
+    packed[word] = static_cast<int>(rounded(at(channel, input)));
 }
 
 // [2, 32, 1, 3, 5] to [2, 64, 2, 6, 10] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
@@ -1917,18 +1923,22 @@ std::vector<torch::Tensor> run_conv_transpose3d_clamp_softmax_mul(const torch::T
   conv_transpose3d_clamp_softmax_mul_kernel_pass_1_pack<<<216, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_clamp_softmax_mul_kernel_pass_1_packed.data_ptr<int>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_clamp_softmax_mul_kernel_pass_1,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 72704));
-  conv_transpose3d_clamp_softmax_mul_kernel_pass_1<<<8, 256, 72704, stream>>>(avg_pool.data_ptr<float>(),
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 145408));
+  conv_transpose3d_clamp_softmax_mul_kernel_pass_1<<<4, 256, 145408, stream>>>(avg_pool.data_ptr<float>(),
       conv_transpose3d_clamp_softmax_mul_kernel_pass_1_packed.data_ptr<int>(),
       conv_transpose_bias.data_ptr<float>(), total_parts.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   conv_transpose3d_clamp_softmax_mul_kernel_pass_1_rows<<<1, 256, 0, stream>>>(total_parts.data_ptr<float>(),
       scale.data_ptr<float>(), row_product.data_ptr<float>(), saved_total.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
+  torch::Tensor conv_transpose3d_clamp_softmax_mul_kernel_pass_2_packed = torch::empty_strided({55296}, {1},
+      avg_pool.options().dtype(torch::kInt32));
+  conv_transpose3d_clamp_softmax_mul_kernel_pass_2_pack<<<216, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_clamp_softmax_mul_kernel_pass_2_packed.data_ptr<int>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
   C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_clamp_softmax_mul_kernel_pass_2,
       cudaFuncAttributeMaxDynamicSharedMemorySize, 72704));
   conv_transpose3d_clamp_softmax_mul_kernel_pass_2<<<8, 256, 72704, stream>>>(avg_pool.data_ptr<float>(),
-      conv_transpose3d_clamp_softmax_mul_kernel_pass_1_packed.data_ptr<int>(),
+      conv_transpose3d_clamp_softmax_mul_kernel_pass_2_packed.data_ptr<int>(),
       conv_transpose_bias.data_ptr<float>(), row_product.data_ptr<float>(), mul.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {mul, saved_total};
@@ -2008,7 +2018,7 @@ std::vector<torch::Tensor> run_conv_transpose3d_clamp_softmax_mul_backward(const
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_afe0177e",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_b4eaa210",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d_clamp_softmax_mul",

@@ -19,8 +19,14 @@ LOWEST = -3.4028234663852886e38
 """Stands for the maximum where all values are minus infinity, which lies at no distance from itself."""
 
 
+def tensors(step: Pass, program: Program) -> int:
+    """Of the output's size that a pass reads, besides the product, and writes."""
+    read = frozenset[str]().union(*map(reads, step.roots)) - {PRODUCT}
+    return len(step.results) + sum(each.name in read and not is_of_row(each) for each in program.operands)
+
+
 def schedule(program: Program, tiling: Tiling) -> list[Pass]:
-    """The passes over the program's columns, where those that read the product are done by a tiling."""
+    """The passes over the program's columns, where those that only reduce the product are done by a tiling."""
     steps = [*passes(program)]
     at = 0
     while at + 1 < len(steps):
@@ -47,8 +53,6 @@ def corrected(part: Expr, own: Expr, largest: Expr) -> Expr:
 
 def _are_one(step: Pass, after: Pass, program: Program, tiling: Tiling) -> bool:
     """Where the product stays in registers, to be gone over twice."""
-    row = {PRODUCT, *(each.name for each in program.operands if is_of_row(each))}
-    row |= {each.name for each in program.reductions}
-    stays = all(reads(root) <= row for root in (*step.roots, *after.roots)) and not tiling.of.folds
-    relative = all(maximum_of(each, step.reductions) for each in after.reductions)
-    return stays and relative and bool(after.reductions) and not (step.results or after.results)
+    stays = not tensors(step, program) and not tensors(after, program)
+    stays = stays and tiling.reduces_in_registers(len(step.reductions) + len(after.reductions))
+    return stays and all(maximum_of(each, step.reductions) for each in after.reductions)

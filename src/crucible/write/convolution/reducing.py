@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
@@ -20,7 +19,7 @@ from crucible.write.convolution.backward import lower_product_backward
 from crucible.write.convolution.fused import PRODUCT, Convolution, is_of_row
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
-from crucible.write.convolution.pairs import corrected, maximum_of, schedule
+from crucible.write.convolution.pairs import corrected, maximum_of, schedule, tensors
 from crucible.write.convolution.tiling import Tiling, tile
 from crucible.write.expression import Expr, name_of, parameter, substitute
 from crucible.write.factors import factored
@@ -73,9 +72,9 @@ def product(conv: Convolution) -> Operand:
     return Operand(PRODUCT, "float32", contiguous(conv.correlation.out_shape))
 
 
-def lower_reducing(conv: ReducingConvolution, gpu: Gpu = H200) -> Steps:
-    """The steps that write the program's results."""
-    return _Passes(conv.name, conv.conv, conv.program, gpu).steps()
+def lower_reducing(conv: ReducingConvolution, gpu: Gpu = H200, tiling: Tiling | None = None) -> Steps:
+    """The steps that write the program's results; each pass divided as estimated best for it, or all in a given way."""
+    return _Passes(conv.name, conv.conv, conv.program, gpu, tiling).steps()
 
 
 def lower_reducing_backward(conv: ReducingConvolution, wanted: Sequence[str], upstream: str, gpu: Gpu = H200) -> Steps:
@@ -103,6 +102,7 @@ class _Passes:
     conv: Convolution
     program: Program
     gpu: Gpu
+    given: Tiling | None = None
     made: list[Lowered | Program] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     rows: dict[str, Operand] = field(default_factory=dict)
@@ -110,8 +110,8 @@ class _Passes:
     taken: set[str] = field(default_factory=set)
     due: dict[str, int] = field(default_factory=dict)
     """Of results of rows: the number of passes that must be behind."""
-    packed: str = ""
-    """The weight as tensor cores take it, when a pass has put it in order."""
+    packed: dict[str, str] = field(default_factory=dict)
+    """The weight as tensor cores take it, by the text of the kernel that put it in order."""
 
     def steps(self) -> Steps:
         self.program, notes = _readied(self.program)
@@ -119,7 +119,7 @@ class _Passes:
         self.rows = {each.name: each for each in program.operands if is_of_row(each)}
         self.taken = {each.name for each in program.operands} | {each.name for each in program.results}
         self.taken |= {each.name for each in program.reductions}
-        waiting = schedule(program, self.tiling)
+        waiting = schedule(program, self._tiling(0))
         of_rows = [each for each in program.results if program.is_per_row(each)]
         self.due = _due(waiting, of_rows)
         self._of_rows([each for each in of_rows if self.due[each.name] == 0])
@@ -133,9 +133,10 @@ class _Passes:
 
     def _pass(self, name: str, step: Pass, shared: list[Result], results: list[Result]) -> None:
         if any(PRODUCT in reads(root) for root in step.roots):
-            self._convolve(name, step)
+            tiling = self._tiling(tensors(step, self.program))
+            self._convolve(name, step, tiling)
             if step.reductions:
-                self._add_up(name, step.reductions, [*shared, *results])
+                self._add_up(name, tiling, step.reductions, [*shared, *results])
         else:
             found = replace(self.program, name=name, operands=(*self._others, *self.rows.values()))
             made = (*step.results, *shared, *results)
@@ -181,9 +182,9 @@ class _Passes:
             program = Program(f"{self.name}_rows", shape, ROWS, operands, (), tuple(results))
             self._staged(trimmed(program))
 
-    def _add_up(self, name: str, reductions: Sequence[Reduction], results: Sequence[Result]) -> None:
+    def _add_up(self, name: str, tiling: Tiling, reductions: Sequence[Reduction], results: Sequence[Result]) -> None:
         """What items have of each reduction put together, over (batch, groups, channels, items of an image)."""
-        of, tiling = self.conv.correlation, self.tiling
+        of = self.conv.correlation
         boxes, padded = math.prod(tiling.boxes), tiling.channel_tiles * tiling.channels
         strides = (boxes * of.groups * padded, padded, 1, of.groups * padded)
         parts = {each.name: Operand(f"{each.name}_parts", "float32", strides) for each in reductions}
@@ -208,21 +209,25 @@ class _Passes:
 
     # passes over the product
 
-    @cached_property
-    def tiling(self) -> Tiling:
-        """The same for each pass, so that they share the weight in order."""
-        tiling = tile(self.conv.correlation, UNITS[self.conv.source.dtype], self.gpu)
-        if tiling is None:
+    def _tiling(self, tensors: int) -> Tiling:
+        """For a pass that reads and writes so many. Products have the same bits in all of them but where taps are
+        folded into channels: then one serves all, since a gradient of a maximum asks which are equal to it."""
+        if self.given is not None:
+            return self.given
+        of, unit = self.conv.correlation, UNITS[self.conv.source.dtype]
+        found = tile(of, unit, self.gpu, tensors)
+        usual = tile(of, unit, self.gpu)
+        if found is None or usual is None:
             raise MisuseError(f"{self.name}: no tile of it fits in shared memory, or it has too many taps")
-        return tiling
+        return usual if found.of.folds or usual.of.folds else found
 
-    def _convolve(self, name: str, step: Pass) -> None:
+    def _convolve(self, name: str, step: Pass, tiling: Tiling) -> None:
         wanted = frozenset[str]().union(*map(reads, step.roots))
         operands = tuple(each for each in (*self._others, *self.rows.values()) if each.name in wanted)
         summed = [each for each in step.results if each.sums]
         results = tuple(self._each(result) if result.sums else result for result in step.results)
         conv = replace(self.conv, name=name, operands=operands, results=results, reductions=step.reductions)
-        self.made.append(self._packed_once(lower_convolution(conv, self.tiling, self.gpu)))
+        self.made.append(self._packed_once(lower_convolution(conv, tiling, self.gpu)))
         for result in summed:
             operand = Operand(f"{result.name}_each", "float32", contiguous(self.program.shape))
             total = replace(result, expr=operand.leaf)
@@ -236,13 +241,13 @@ class _Passes:
         return Result(name, "float32", contiguous(self.program.shape), result.expr)
 
     def _packed_once(self, found: Lowered) -> Lowered:
-        """With the weight that the first pass put in order."""
-        own = found.buffers[0].name
-        if not self.packed:
-            self.packed = own
+        """With the weight that an earlier pass put in the same order."""
+        order, own = found.kernels[0], found.buffers[0].name
+        first = self.packed.setdefault(order.text.replace(order.name, ""), own)
+        if first == own:
             return found
         kernels = tuple(
-            replace(kernel, reads=tuple(self.packed if read == own else read for read in kernel.reads))
+            replace(kernel, reads=tuple(first if read == own else read for read in kernel.reads))
             for kernel in found.kernels[1:]
         )
         return replace(found, kernels=kernels, buffers=found.buffers[1:])

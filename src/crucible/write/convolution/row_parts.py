@@ -17,7 +17,7 @@ from crucible.write.convolution.fused import PRODUCT, Convolution, is_of_row
 from crucible.write.convolution.halo import THREADS, decoded, times
 from crucible.write.convolution.pairs import LOWEST
 from crucible.write.convolution.scene import LOCALS, Scene
-from crucible.write.convolution.tiling import STATIC_SHARED, WARPS
+from crucible.write.convolution.tiling import WARPS
 from crucible.write.cuda import emit, literal
 from crucible.write.expression import Expr, tensor
 from crucible.write.families.source import START, STEPS, block, combining, converted, unrolled
@@ -89,18 +89,14 @@ class RowParts:
     @cached_property
     def fit_registers(self) -> bool:
         """Whether reductions are all that is made of the products, each of its own and of what a row shares."""
-        conv, tiling = self.scene.conv, self.scene.tiling
-        alone = bool(conv.reductions) and not conv.results and not tiling.of.folds
-        return alone and all(map(is_of_row, self.scene.operands)) and 4 * self._shared_words <= STATIC_SHARED
+        conv = self.scene.conv
+        alone = bool(conv.reductions) and not conv.results and all(map(is_of_row, self.scene.operands))
+        return alone and self.scene.tiling.reduces_in_registers(len(conv.reductions))
 
     @property
     def _warps(self) -> int:
         """That have products of the same channels."""
         return WARPS // self.scene.tiling.rows
-
-    @property
-    def _shared_words(self) -> int:
-        return len(self.scene.conv.reductions) * self._warps * self.scene.tiling.channels
 
     def shared(self) -> list[str]:
         sizes = f"[{len(self.scene.conv.reductions)}][{self._warps}][{self.scene.tiling.channels}]"

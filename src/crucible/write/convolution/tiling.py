@@ -131,6 +131,13 @@ class Tiling(Boxes):
         """Of a halo, and of the tile of products, which takes its place."""
         return max(self.halo_words, self.tile_words)
 
+    def part_words(self, reductions: int) -> int:
+        """Static shared memory for what each warp has of reductions over space."""
+        return reductions * (WARPS // self.rows) * self.channels
+
+    def reduces_in_registers(self, reductions: int) -> bool:
+        return not self.of.folds and 4 * self.part_words(reductions) <= STATIC_SHARED
+
     @property
     def weight_turns(self) -> int:
         """Places for weights: two where they are loaded ahead as well."""
@@ -148,7 +155,7 @@ class Tiling(Boxes):
         """With their numbers."""
         return [(i, p) for i, p in enumerate(self.of.products) if p.phase in self.teams[team]]
 
-    @cached_property
+    @property
     def clocks(self) -> float:
         """Of an item that writes what it makes: see `clocks_with`."""
         return self.clocks_with(1)
@@ -197,7 +204,10 @@ class Tiling(Boxes):
     @property
     def total_clocks(self) -> float:
         """Of all items, on one multiprocessor."""
-        return self.clocks * self.items * self.channel_tiles * self.of.groups
+        return self.total_clocks_with(1)
+
+    def total_clocks_with(self, tensors: int) -> float:
+        return self.clocks_with(tensors) * self.items * self.channel_tiles * self.of.groups
 
 
 def _sectors(box: Sequence[int], shape: Sequence[int], item: int) -> int:
@@ -220,15 +230,16 @@ def blocks_that_fit(shared_bytes: int, sums: int, gpu: Gpu) -> int:
 
 
 @lru_cache(maxsize=256)
-def tile(of: Correlation, unit: int, gpu: Gpu = H200) -> Tiling | None:
-    """The tiling of least estimated time on a GPU; None where there is none: too many taps, or a halo too large."""
-    return min(_tilings(of, unit, gpu), key=lambda each: each.total_clocks, default=None)
+def tile(of: Correlation, unit: int, gpu: Gpu = H200, tensors: int = 1) -> Tiling | None:
+    """The tiling of least estimated time on a GPU, `tensors` as in `Tiling.clocks_with`; None where there is none: too
+    many taps, or a halo too large."""
+    return min(_tilings(of, unit, gpu), key=lambda each: each.total_clocks_with(tensors), default=None)
 
 
-def best(of: Correlation, unit: int, count: int, gpu: Gpu = H200) -> list[Tiling]:
+def best(of: Correlation, unit: int, count: int, gpu: Gpu = H200, tensors: int = 1) -> list[Tiling]:
     """So many tilings of least estimated time, no two alike but for their boxes."""
     found: dict[tuple[object, ...], Tiling] = {}
-    for each in sorted(_tilings(of, unit, gpu), key=lambda each: each.total_clocks):
+    for each in sorted(_tilings(of, unit, gpu), key=lambda each: each.total_clocks_with(tensors)):
         key = (
             each.channels,
             len(each.teams),
