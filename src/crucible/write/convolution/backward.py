@@ -147,7 +147,8 @@ class _Work:
         if any(buffer.name == each for buffer in self.buffers):
             operand = Operand(each, "float32", self.strides)
             total = replace(result, expr=operand.leaf)
-            return self._staged(Program(f"{each}_total", of.out_shape, len(of.out_shape), (operand,), (), (total,)))
+            name = f"{self.conv.name}_{each}_total"
+            return self._staged(Program(name, of.out_shape, len(of.out_shape), (operand,), (), (total,)))
         return (self._of_parts(result, again),)
 
     def _staged(self, program: Program) -> tuple[Program, ...]:

@@ -232,7 +232,7 @@ class _Passes:
             operand = Operand(f"{result.name}_each", "float32", contiguous(self.program.shape))
             total = replace(result, expr=operand.leaf)
             shape = self.program.shape
-            self._staged(Program(f"{operand.name}_total", shape, len(shape), (operand,), (), (total,)))
+            self._staged(Program(f"{name}_{result.name}", shape, len(shape), (operand,), (), (total,)))
 
     def _each(self, result: Result) -> Result:
         """A sum over other dims than a row's: its elements, to be added up later."""
