@@ -37,13 +37,17 @@ from crucible.write.convolution.correlation import Correlation, convolution, inp
 from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
-from crucible.write.convolution.tiling import best
+from crucible.write.convolution.reducing import ReducingConvolution, lower_reducing, product
+from crucible.write.convolution.tiling import Tiling, best
 from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
+from crucible.write.families.lower import joined, lower
 from crucible.write.kernel import Lowered
-from crucible.write.program import Operand, Result, contiguous
+from crucible.write.program import Operand, Program, Reduction, Result, contiguous
 
 DIRECTIONS = ("forward", "input gradient", "weight gradient")
+REDUCED = {"P38": ("sum over space", "softmax over space")}
+"""What else is measured of a layer: the first pass of P38's softmax (of the clamped product), and both."""
 ALLOWED = {"float32": 6e-4, "float16": 2e-3, "bfloat16": 2e-2}
 """Relative L2 error: TF32 rounds operands to 11 bits."""
 SAMPLES = 15
@@ -162,7 +166,7 @@ def record(args: argparse.Namespace) -> None:
     wanted = [
         Work(layer, direction)
         for layer in layers
-        for direction in DIRECTIONS
+        for direction in (*DIRECTIONS, *REDUCED.get(layer.name, ()))
         if args.only in layer.name and Work(layer, direction).name not in known
     ]
     size = TOGETHER * len(DIRECTIONS) if args.sweep else len(DIRECTIONS)
@@ -201,6 +205,8 @@ def small(layer: Layer) -> Layer:
 def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowered]]:
     """The most promising ways, each in words, with its estimated clocks; none where no tile fits."""
     layer, of, unit = work.layer, work.layer.correlation, UNITS[work.layer.dtype]
+    if work.direction not in DIRECTIONS:
+        return reduced(work, number, ways)
     if work.direction == "weight gradient":
         of = input_gradient(of) if layer.is_transposed else of
         shapes = (layer.made_shape, of.out_shape) if layer.is_transposed else (of.in_shape, layer.made_shape)
@@ -229,12 +235,7 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
         source = Operand("source", layer.dtype, contiguous(read))
         conv = Convolution(f"conv_{number}_{i}", of, source, weight, layer.weight_shape, (), (result,), pool=pool,
                            spread=spread(layer) if turned else None)  # fmt: skip
-        words = (
-            f"{tiling.channels} channels, box {tiling.box}, {len(tiling.teams)} teams of"
-            f" {tiling.rows} x {tiling.columns} warps, {tiling.staged} of {tiling.steps} steps, {tiling.blocks} blocks"
-            f"{', ahead' * tiling.ahead}{', folded' * bool(tiling.of.folds)}"
-        )
-        found.append((words, tiling.total_clocks, lower_convolution(conv, tiling)))
+        found.append((words_of(tiling), tiling.total_clocks, lower_convolution(conv, tiling)))
     return found
 
 
@@ -243,11 +244,53 @@ def spread(layer: Layer) -> Spread | None:
     return Spread(layer.windows, "choice") if layer.pool else None
 
 
+def words_of(tiling: Tiling) -> str:
+    return (
+        f"{tiling.channels} channels, box {tiling.box}, {len(tiling.teams)} teams of"
+        f" {tiling.rows} x {tiling.columns} warps, {tiling.staged} of {tiling.steps} steps, {tiling.blocks} blocks"
+        f"{', ahead' * tiling.ahead}{', folded' * bool(tiling.of.folds)}"
+    )
+
+
+def reduced(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowered]]:
+    """The sum of exp(clamp(product)) over space, or the softmax that it belongs to: with each pass divided in the way
+    of least estimated time, then with all in one of the best for the first."""
+    of, unit = work.layer.correlation, UNITS[work.layer.dtype]
+    first = best(of, unit, max(ways - 1, 1), tensors=0)
+    passes = [first[0], best(of, unit, 1)[0]] if work.direction == "softmax over space" else [first[0]]
+    found = [("each pass in its way", *reducing(work, f"{number}_0", passes, None))]
+    for i, tiling in enumerate(first[: ways - 1], 1):
+        found.append((words_of(tiling), *reducing(work, f"{number}_{i}", [tiling] * len(passes), tiling)))
+    return found
+
+
+def reducing(work: Work, number: str, passes: list[Tiling], given: Tiling | None) -> tuple[float, Lowered]:
+    """Estimated clocks and kernels; `given` is for all passes."""
+    layer, of = work.layer, work.layer.correlation
+    name, out = f"conv_{number}", of.out_shape
+    source, weight = (
+        Operand(n, layer.dtype, contiguous(s)) for n, s in (("source", of.in_shape), ("grad", layer.weight_shape))
+    )
+    conv = Convolution(name, of, source, weight, layer.weight_shape, (), ())
+    power = LEAF.clamp(0, 1).exp()
+    total = Reduction("total", "sum", power)
+    result = Result(f"out_{number}", layer.dtype, contiguous(out[:2]), total.leaf)
+    if len(passes) > 1:
+        result = Result(f"out_{number}", layer.dtype, contiguous(out), power * (1.0 / total.leaf))
+    program = Program(name, out, 2, (product(conv),), (total,), (result,))
+    found = lower_reducing(ReducingConvolution(name, conv, program), tiling=given)
+    steps = [lower(each) if isinstance(each, Program) else each for each in found.steps]
+    clocks = sum(tiling.total_clocks_with(tensors) for tensors, tiling in enumerate(passes))
+    return clocks, joined([Lowered((), found.buffers), *steps])
+
+
 def hosts(work: Work, number: int, ways: int) -> list[Host]:
     """A function for each way: of what is read with a halo, and the other tensor."""
     layer, of = work.layer, work.layer.correlation
-    shapes = {"x": of.in_shape, "y": layer.made_shape, "weight": layer.weight_shape}
+    shapes = {"x": of.in_shape, "y": layer.made_shape, "weight": layer.weight_shape, "rows": of.out_shape[:2]}
     order = {
+        "sum over space": ("x", "weight", "rows"),
+        "softmax over space": ("x", "weight", "y"),
         "forward": ("x", "weight", "y"),
         "input gradient": ("y", "weight", "x"),
         "weight gradient": ("x", "y", "weight"),
@@ -302,7 +345,7 @@ def measured(work: Work, number: int, module: Any, ways: int) -> dict[str, Any]:
     torch.backends.cudnn.allow_tf32 = False
     right = theirs()
     torch.backends.cudnn.allow_tf32 = True
-    given = {"forward": (x, weight), "input gradient": (y, weight), "weight gradient": (x, y)}[direction]
+    given = {"input gradient": (y, weight), "weight gradient": (x, y)}.get(direction, (x, weight))
     if direction == "weight gradient" and layer.is_transposed:
         given = (y, x)
     given = (*given, choice) if layer.pool and direction != "forward" else given
@@ -334,6 +377,10 @@ def torch_operation(
 ) -> Callable[[], torch.Tensor]:
     if direction == "forward":
         return lambda: layer.pooled(layer.call(x, weight))
+    if direction == "sum over space":
+        return lambda: layer.call(x, weight).clamp(0, 1).exp().flatten(2).sum(2)
+    if direction == "softmax over space":
+        return lambda: torch.softmax(layer.call(x, weight).clamp(0, 1).flatten(2), 2).reshape(y.shape)
     mask = [direction == "input gradient", direction == "weight gradient", False]
     each = [[n] * layer.rank for n in (layer.stride, layer.padding, 1, layer.output_padding)]
     stride, padding, dilation, more = each

@@ -13,6 +13,7 @@ from crucible.graph import Argument, Ref
 from crucible.plan.steps import Call, Fused, Plan
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.fused import PRODUCT, Convolution
+from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.convolution.windows import Windows
 from crucible.write.evaluate import evaluate, evaluate_program
 from crucible.write.pool import POOLED, Pool
@@ -91,6 +92,8 @@ def _fused(step: Fused, known: Tensors) -> list[torch.Tensor]:
     """The step's result, then its updates."""
     if isinstance(step.compute, Convolution):
         return [_convolution(step, step.compute, known)]
+    if isinstance(step.compute, ReducingConvolution):
+        return [_reducing(step, step.compute, known)]
     if not isinstance(step.compute, Pool):
         return list(_Step.apply(step, *(known[name] for name in step.reads)))
     storages = {name: _storage(known[held]) for name, held in step.operands.items()}
@@ -99,16 +102,28 @@ def _fused(step: Fused, known: Tensors) -> list[torch.Tensor]:
     return [_pool(step.compute, storages), *(torch.from_numpy(storages[name]) for name in step.updates)]
 
 
-def _convolution(step: Fused, conv: Convolution, known: Tensors) -> torch.Tensor:
-    def seen(operand: Operand) -> Array:
-        storage = _storage(known[step.operands[operand.name]])
-        strides = tuple(stride * storage.itemsize for stride in operand.strides)
-        return np.lib.stride_tricks.as_strided(storage, conv.space(operand), strides)
+def _reducing(step: Fused, compute: ReducingConvolution, known: Tensors) -> torch.Tensor:
+    product = _product(step, compute.conv, known)
+    storages = {operand.name: _storage(known[step.operands[operand.name]]) for operand in compute.operands}
+    results = evaluate_program(compute.program, {PRODUCT: product.reshape(-1), **storages})
+    return torch.from_numpy(results[step.result]).as_strided(step.type.shape, step.type.strides)
 
-    x, weight = (torch.from_numpy(seen(each).copy()) for each in (conv.source, conv.weight))
-    product = correlated(conv.correlation, x, weight).numpy()
+
+def _seen(step: Fused, conv: Convolution, operand: Operand, known: Tensors) -> np.ndarray[Any, Any]:
+    storage = _storage(known[step.operands[operand.name]])
+    strides = tuple(stride * storage.itemsize for stride in operand.strides)
+    return np.lib.stride_tricks.as_strided(storage, conv.space(operand), strides)
+
+
+def _product(step: Fused, conv: Convolution, known: Tensors) -> np.ndarray[Any, Any]:
+    x, weight = (torch.from_numpy(_seen(step, conv, each, known).copy()) for each in (conv.source, conv.weight))
+    return correlated(conv.correlation, x, weight).numpy()
+
+
+def _convolution(step: Fused, conv: Convolution, known: Tensors) -> torch.Tensor:
+    product = _product(step, conv, known)
     (result,) = conv.results
-    values = {o.name: seen(o) for o in conv.operands}
+    values = {o.name: _seen(step, conv, o, known) for o in conv.operands}
     left = product if conv.pool is None else _left(conv.pool, product, values)
     value = evaluate(result.expr, {PRODUCT: left, **values})
     made = torch.empty(step.type.elements, dtype=torch.float64)

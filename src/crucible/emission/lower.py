@@ -13,12 +13,14 @@ from crucible.write.adjoint import adjoint
 from crucible.write.convolution.backward import kept, lower_convolution_backward
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.lower import lower_convolution
+from crucible.write.convolution.reducing import ReducingConvolution, lower_reducing, lower_reducing_backward
 from crucible.write.families.lower import lower
 from crucible.write.kernel import Buffer, Lowered
 from crucible.write.pooling.backward import lower_pool_backward
 from crucible.write.pooling.forward import lower_pool
 from crucible.write.program import Operand, Program, Result
 from crucible.write.stages import partials, stages
+from crucible.write.steps import Steps
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ def lowered_forward(step: Fused, gpu: Gpu, *, keeping: bool = False) -> tuple[Lo
         return (lower(step.compute, gpu.sms),)
     if isinstance(step.compute, Convolution):
         return (lower_convolution(_keeping(step, step.compute) if keeping else step.compute, gpu=gpu),)
+    if isinstance(step.compute, ReducingConvolution):
+        found = lower_reducing(step.compute, gpu)
+        return (Lowered((), found.buffers), *_lowered(found, gpu))
     before = (lower(step.statistics, gpu.sms),) if step.statistics else ()
     return (*before, lower_pool(step.compute, save=tuple(step.saved)))
 
@@ -67,13 +72,19 @@ def _in_steps(step: Fused, gpu: Gpu) -> Backward:
     assert not isinstance(compute, Program)
     if isinstance(compute, Convolution):
         found = lower_convolution_backward(compute, step.wanted, upstream, gpu)
+    elif isinstance(compute, ReducingConvolution):
+        found = lower_reducing_backward(compute, step.wanted, upstream, gpu)
     else:
         of_rows = [operand.name for operand in compute.operands if operand.name in step.saved]
         found = lower_pool_backward(compute, (*step.wanted, *of_rows), upstream, tuple(step.saved))
-    lowered = tuple(lower(each, gpu.sms) if isinstance(each, Program) else each for each in found.steps)
+    lowered = _lowered(found, gpu)
     gradients = tuple(name.removeprefix("grad_") for name in found.results)
     direct = Backward(lowered, gradients, _flat_types(found.buffers))
     return _with_statistics(step, step.statistics, direct, gpu) if step.statistics else direct
+
+
+def _lowered(found: Steps, gpu: Gpu) -> tuple[Lowered, ...]:
+    return tuple(lower(each, gpu.sms) if isinstance(each, Program) else each for each in found.steps)
 
 
 def _with_statistics(step: Fused, rows: Program, direct: Backward, gpu: Gpu) -> Backward:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crucible.plan import convolutions, pools
+from crucible.plan import convolutions, pools, reducing
 from crucible.plan.join import plain
 from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, whole
 from crucible.plan.settle import Settled
@@ -14,7 +14,7 @@ from crucible.write.program import Operand, contiguous
 def fits(value: Lazy) -> bool:
     """Whether the chain after a pool or convolution goes over its own output."""
     if isinstance(value.base, Convolving):
-        return convolutions.over(value) is not None
+        return reducing.fits(value) if value.reductions else convolutions.over(value) is not None
     try:
         return value.base is not None and plain(value).shape == _output_shape(value.base)
     except CannotJoin:
@@ -32,7 +32,9 @@ def alone(value: Lazy) -> Lazy:
 
 def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     """The pool or convolution with its chain that writes the value to a tensor `name` laid as `strides` say."""
-    settle = convolutions.settled if isinstance(value.base, Convolving) else pools.settled
+    if not isinstance(value.base, Convolving):
+        return pools.settled(value, name, strides)
+    settle = reducing.settled if value.reductions else convolutions.settled
     return settle(value, name, strides)
 
 

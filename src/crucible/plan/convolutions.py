@@ -10,7 +10,7 @@ from typing import Any
 from crucible.gpus import Gpu
 from crucible.graph import Operation
 from crucible.plan.join import combined, plain, with_own_names
-from crucible.plan.lazy import CannotJoin, Convolving, Lazy, NotCovered, Windowed, reshaped, whole
+from crucible.plan.lazy import CannotJoin, Convolving, Lazy, NotCovered, Windowed, output_dims, reshaped, whole
 from crucible.plan.reductions import Names
 from crucible.plan.settle import Settled, read
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
@@ -128,12 +128,10 @@ def over(value: Lazy) -> Lazy | None:
     """The value over a space that is its convolution's output, or that of the pool in it, also where its dims are seen
     merged; None where it is not laid over that."""
     assert isinstance(value.base, Convolving)
-    shape = value.base.shape
+    shape, at = value.base.shape, output_dims(value)
     dims = [d for group in value.dims for d in group if value.space[d] != 1]
-    if [value.space[d] for d in dims] != [n for n in shape if n != 1] or value.reductions:
+    if at is None or dims != [d for d in at if d is not None] or value.reductions:
         return None
-    rest = iter(dims)
-    at = [None if n == 1 else next(rest) for n in shape]
     operands = tuple(replace(o, strides=tuple(0 if d is None else o.strides[d] for d in at)) for o in value.operands)
     return replace(value, space=shape, dims=whole(shape), operands=operands)
 
@@ -143,18 +141,23 @@ def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     where its dims are seen merged."""
     convolving, after = value.base, over(value)
     assert isinstance(convolving, Convolving) and after is not None
-    of, shape = convolving.correlation, convolving.shape
+    shape = convolving.shape
     if value.shape != shape:
         strides = contiguous(value.shape)
     laid = tuple(strides) if value.shape == shape else contiguous(shape)
     (expr, pool), rest = _chains(convolving, after)
-    source, weight = (_own(each) for each in (convolving.source, convolving.weight))
-    weight = Operand(weight.name, weight.dtype, contiguous(convolving.weight.shape))
+    tensors = {**convolving.tensors, **{operand.name: after.tensors[operand.name] for operand in rest}}
     result = Result(name, value.dtype, laid, expr)
-    tensors = {**convolving.source.tensors, **convolving.weight.tensors}
-    tensors |= {operand.name: after.tensors[operand.name] for operand in rest}
-    made = Convolution(name, of, source, weight, convolving.weight.shape, rest, (result,), convolving.exact, pool)
+    made = replace(bare(convolving, name), operands=rest, results=(result,), pool=pool)
     return Settled(made, tensors, value.shape, tuple(strides))
+
+
+def bare(convolving: Convolving, name: str) -> Convolution:
+    """The convolution without chains."""
+    (source,), (given,) = convolving.source.operands, convolving.weight.operands
+    weight = Operand(given.name, given.dtype, contiguous(convolving.weight.shape))
+    of, exact = convolving.correlation, convolving.exact
+    return Convolution(name, of, source, weight, convolving.weight.shape, (), (), exact)
 
 
 def _chains(convolving: Convolving, value: Lazy) -> tuple[tuple[Expr, Windows | None], tuple[Operand, ...]]:
@@ -198,10 +201,6 @@ def pooled(value: Lazy, kind: str, windows: Sequence[Window], divisor: int | Non
     scale = math.prod(sizes) / divisor if divisor else 1
     expr = chain.expr * scale if kind == "avg" and scale != 1 else chain.expr
     return replace(chain, expr=expr, base=replace(of, pool=Windowed(kind, sizes, chain)))
-
-
-def _own(value: Lazy) -> Operand:
-    return value.operands[0]
 
 
 RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {

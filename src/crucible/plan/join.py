@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from crucible.plan.lazy import CannotJoin, Dims, Lazy, Shape, scalar, split, whole
+from crucible.plan.lazy import CannotJoin, Dims, Lazy, Shape, is_over_space, scalar, split, whole
 from crucible.write.expression import Expr, constant, substitute, tensor
 from crucible.write.program import Operand
 
@@ -112,12 +112,15 @@ def _along(strides: Shape, rank: int, places: Mapping[int, int]) -> Shape:
 
 
 def _in_one_context(found: Sequence[Lazy], before: Sequence[Lazy], places: Sequence[Mapping[int, int]]) -> list[Lazy]:
-    """All with the columns of those that have any, and one pool at most."""
+    """All with the columns of those that have any, and one pool or convolution at most; of a pool nothing is reduced,
+    of a convolution's output its space."""
     columns = {value.columns for value in found if value.reductions}
     pools = {id(value.base) for value in found if value.base is not None}
-    if len(columns) > 1 or len(pools) > 1 or (columns and pools):
+    if len(columns) > 1 or len(pools) > 1:
         raise CannotJoin
     common = columns.pop() if columns else frozenset[int]()
+    if common and not all(is_over_space(value, common) for value in found if value.base is not None):
+        raise CannotJoin
     covered = {p for old, pairs in zip(before, places, strict=True) for d, p in pairs.items() if old.is_seen(d)}
     per_row = bool(common) and not common & covered
     if not per_row and not common <= covered:

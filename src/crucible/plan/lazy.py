@@ -15,7 +15,7 @@ from crucible.write.convolution.correlation import Correlation
 from crucible.write.expression import Expr, tensor
 from crucible.write.interval import Interval
 from crucible.write.pool import Window
-from crucible.write.program import Operand, Reduction
+from crucible.write.program import Operand, Reduction, contiguous
 
 Shape = tuple[int, ...]
 Dims = tuple[tuple[int, ...], ...]
@@ -137,6 +137,25 @@ class Lazy:
     def is_seen(self, dim: int) -> bool:
         """Whether elements of the value differ along this dim of the space."""
         return not (self.per_row and dim in self.columns)
+
+
+def output_dims(value: Lazy) -> tuple[int | None, ...] | None:
+    """The dim of the value's space that is each dim of its convolution's output, or of its pool's, None for one of size
+    1; None where the space is another one."""
+    base = value.base
+    assert isinstance(base, Convolving)
+    (product,) = (o for o in value.operands if o.name == base.name)
+    shape = base.shape
+    by_stride = {stride: d for d, stride in enumerate(product.strides) if stride and value.space[d] > 1}
+    dims = tuple(None if n == 1 else by_stride.get(s, -1) for n, s in zip(shape, contiguous(shape), strict=True))
+    same = all(d is None or (d >= 0 and value.space[d] == n) for d, n in zip(dims, shape, strict=True))
+    return dims if same and math.prod(value.space) == math.prod(shape) else None
+
+
+def is_over_space(value: Lazy, columns: frozenset[int]) -> bool:
+    """Whether these are the spatial dims of the output of the convolution that a value starts from, without a pool."""
+    dims = output_dims(value) if isinstance(value.base, Convolving) and value.base.pool is None else None
+    return dims is not None and {d for d in columns if value.space[d] > 1} == {d for d in dims[2:] if d is not None}
 
 
 def leaf(name: str, shape: Sequence[int], strides: Sequence[int], dtype: str, bounds: Interval | None = None) -> Lazy:

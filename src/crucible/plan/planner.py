@@ -10,7 +10,7 @@ from itertools import count
 
 from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType
-from crucible.plan import bases, convolutions, layouts, rules
+from crucible.plan import bases, convolutions, layouts, reducing, rules
 from crucible.plan.join import combined
 from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, leaf, reshaped
 from crucible.plan.settle import Settled, layout_like, settled
@@ -18,6 +18,7 @@ from crucible.plan.steps import Call, Fused, Plan, Step
 from crucible.write.adjoint import adjoint, saving
 from crucible.write.convolution.backward import kept
 from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.interval import Interval
 from crucible.write.pool import Pool
 from crucible.write.pooling.backward import useful
@@ -66,6 +67,8 @@ class _Planner:
         self.relaid: set[str] = set()
         """Tensors in memory that lie otherwise than PyTorch would lay them, since a convolution runs channels-last."""
         self.copies: dict[tuple[str, tuple[int, ...]], str] = {}
+        self.said: dict[str, str] = {}
+        """Notes on values that wait."""
         self.updated: set[str] = set()
         """Updates of buffers that a step gives."""
 
@@ -216,6 +219,8 @@ class _Planner:
             return
         if strides is None and name in self.graph.outputs and self._is_relaid(name):
             strides = self._eager_strides(name)
+        if isinstance(value.base, Convolving) and value.reductions and reducing.fits(value):
+            value = self._with_passes_that_pay(name, value)
         if value.base is not None and not bases.fits(value):
             if self._restarted(name, value):
                 self.in_memory(name, strides)
@@ -285,11 +290,24 @@ class _Planner:
         self.add(producer)
         return True
 
+    def _with_passes_that_pay(self, name: str, value: Lazy) -> Lazy:
+        """Over the product where computing it in each pass is cheaper than reading it, else over a tensor in memory."""
+        time = reducing.time_of_passes(value, self.gpu)
+        if time <= 1:
+            self.said[name] = f"each pass over the output computes the product: estimated at {time:.2f} of the time"
+            self.said[name] += " that writing it once and reading it would take"
+            return value
+        self.said[name] = (
+            f"the product is written and read: computing it in each pass would take {time:.2f} times as long"
+        )
+        return self._without_base(name, value)
+
     def _without_base(self, name: str, value: Lazy) -> Lazy:
         """Computes the pool or convolution, where what follows goes over its value in another way."""
         assert value.base is not None
-        base = value.base.name
-        self.covers[base] = self.covers[name]
+        base, covered = value.base.name, self.covers[name]
+        products = tuple(n for n in covered if self.graph.producers[n].kind in rules.BIASED)
+        self.covers[base] = products if isinstance(value.base, Convolving) else covered
         self.waiting[base] = bases.alone(value)
         self._settle(base, self.waiting[base], None)
         return replace(value, base=None)
@@ -312,11 +330,12 @@ class _Planner:
     def _fused(self, name: str, made: Settled) -> Fused:
         wanted = tuple(o for o, held in made.tensors.items() if held in self.differentiable and o not in made.constant)
         covers = self.covers[name]
-        operator = self._operator(covers, isinstance(made.compute, Convolution))
+        operator = self._operator(covers, isinstance(made.compute, Convolution | ReducingConvolution))
         compute, rows = replace(made.compute, name=f"{operator}_kernel"), made.statistics
         rows = rows and replace(rows, name=f"{operator}_statistics")
         saved = {r.name: _flat(rows, r) for r in rows.results if r.name not in made.updates} if rows else {}
-        step = Fused(operator, covers, compute, made.tensors, name, self.types[name], saved, None, wanted,
+        said = (self.said[name],) if name in self.said else ()
+        step = Fused(operator, covers, compute, made.tensors, name, self.types[name], saved, None, wanted, said,
                      statistics=rows, updates=made.updates)  # fmt: skip
         if not wanted:
             return step
@@ -324,6 +343,10 @@ class _Planner:
         if isinstance(compute, Convolution):
             further = {r.name: _flat(compute, r) for r in kept(compute, wanted, f"grad_{name}")}
             return replace(step, saved=further)
+        if isinstance(compute, ReducingConvolution):
+            compute, notes = compute.differentiable(wanted)
+            saved |= {r.name: _flat(compute.program, r) for r in compute.program.results[1:]}
+            return replace(step, compute=compute, saved=saved, notes=(*said, *notes))
         if isinstance(compute, Pool):
             wanting = useful(compute, wanted, f"grad_{name}")
             saved |= {r.name: _flat(compute, r) for r in keepable(compute) if r.name in wanting}
@@ -332,7 +355,7 @@ class _Planner:
         compute, backward = _with_backward(compute, wanted)
         saved = {r.name: _flat(compute, r) for r in compute.results[1:] if r.name not in made.updates}
         backward = replace(backward, name=f"{operator}_backward")
-        return replace(step, compute=compute, saved=saved, backward=backward, notes=notes)
+        return replace(step, compute=compute, saved=saved, backward=backward, notes=(*said, *notes))
 
     def _operator(self, covers: Sequence[str], convolves: bool) -> str:
         kinds = [self.graph.producers[name].kind for name in covers if name in self.graph.producers]

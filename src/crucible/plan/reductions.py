@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from crucible.plan.join import combined
-from crucible.plan.lazy import CannotJoin, Lazy
+from crucible.plan.lazy import CannotJoin, Lazy, is_over_space
 from crucible.write.expression import inputs, substitute, tensor
 from crucible.write.program import Operand, Reduction
 
@@ -25,9 +25,11 @@ def reduced(
     constant: bool = False,
 ) -> Lazy:
     """A sum or maximum over dims, which stay as dims of size 1. Raises CannotJoin where the value was reduced over
-    others before."""
+    others before, or starts from a pool, or from a convolution and they are others than all of its space."""
     columns = frozenset(d for dim in dims for d in value.dims[dim])
-    if value.base is not None or value.per_row or (value.reductions and value.columns != columns) or not columns:
+    if value.per_row or (value.reductions and value.columns != columns) or not columns:
+        raise CannotJoin
+    if value.base is not None and not is_over_space(value, columns):
         raise CannotJoin
     reduction = Reduction(name, kind, value.expr, frozenset(still), constant)
     return replace(value, columns=columns, reductions=(*value.reductions, reduction), expr=reduction.leaf, per_row=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from crucible.plan.lazy import Lazy, Shape
 from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.expression import Expr, substitute
 from crucible.write.pool import Pool
 from crucible.write.program import Operand, Program, Result, contiguous, reads
@@ -16,7 +17,7 @@ from crucible.write.program import Operand, Program, Result, contiguous, reads
 class Settled:
     """A program or pool, and the tensor that it makes."""
 
-    compute: Program | Pool | Convolution
+    compute: Program | Pool | Convolution | ReducingConvolution
     tensors: dict[str, str]
     """For each operand the tensor in memory that it reads."""
     shape: Shape
@@ -34,12 +35,12 @@ def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     """The program that writes the value to a tensor `name` of its own, laid as `strides` say (for each dim of its
     shape; dense)."""
     value = _without_idle(value, value.expr)
-    seen = _laid(value, strides)
+    seen = laid(value, strides)
     order = sorted(range(len(value.space)), key=lambda d: (d in value.columns, -_weight(value, seen, d)))
     rows = len(order) - len(value.columns)
     columns = () if value.per_row else tuple(seen[d] for d in order[rows:])
-    laid = (*(seen[d] for d in order[:rows]), *columns)
-    program = programmed(value, name, order, [Result(name, value.dtype, laid, value.expr)])
+    result = Result(name, value.dtype, (*(seen[d] for d in order[:rows]), *columns), value.expr)
+    program = programmed(value, name, order, [result])
     tensors = {operand.name: value.tensors[operand.name] for operand in program.operands}
     constants = frozenset(operand.name for operand in program.operands if operand.constant)
     return Settled(program, tensors, value.shape, tuple(strides), None, updated(value), constants)
@@ -58,8 +59,9 @@ def programmed(value: Lazy, name: str, order: Sequence[int], results: Sequence[R
     operands = tuple(
         replace(o, strides=tuple(o.strides[d] for d in order), shared=is_shared(o, value.space)) for o in value.operands
     )
-    laid = {operand.name: operand for operand in operands}
-    updates = [Result(u.name, laid[u.buffer].dtype, laid[u.buffer].strides[:rows], u.expr) for u in value.updates]
+    by_name = {operand.name: operand for operand in operands}
+    buffers = [by_name[update.buffer] for update in value.updates]
+    updates = [Result(u.name, b.dtype, b.strides[:rows], u.expr) for u, b in zip(value.updates, buffers, strict=True)]
     leaves = {old.leaf: new.leaf for old, new in zip(value.operands, operands, strict=True)}
     return Program(
         name,
@@ -103,7 +105,7 @@ def _without_idle(value: Lazy, *exprs: Expr) -> Lazy:
     return replace(value, operands=tuple(o for o in value.operands if o.name in wanted))
 
 
-def _laid(value: Lazy, strides: Sequence[int]) -> dict[int, int]:
+def laid(value: Lazy, strides: Sequence[int]) -> dict[int, int]:
     """The result's stride along each dim of the space."""
     found = dict.fromkeys(range(len(value.space)), 0)
     for group, stride in zip(value.dims, strides, strict=True):

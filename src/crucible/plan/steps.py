@@ -10,6 +10,7 @@ from typing import TypeAlias
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES, Graph, Operation, TensorType
 from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.pool import Pool
 from crucible.write.program import Operand, Program
 
@@ -38,8 +39,8 @@ class Fused:
     """Of the operator."""
     covers: tuple[str, ...]
     """The operations that it stands for, by their names in the graph; none for a copy in another layout."""
-    compute: Program | Pool | Convolution
-    """Forward; of a program, `saved` are results of it too."""
+    compute: Program | Pool | Convolution | ReducingConvolution
+    """Forward; of a program, also over a convolution, `saved` are results of it too."""
     operands: Mapping[str, str]
     """For each operand the tensor in memory that it reads."""
     result: str
@@ -103,6 +104,10 @@ class Fused:
             return [(operand, compute.shape) for operand in compute.operands]
         if isinstance(compute, Convolution):
             return [(each, compute.space(each)) for each in (compute.source, compute.weight, *compute.operands)]
+        if isinstance(compute, ReducingConvolution):
+            conv, shape = compute.conv, compute.program.shape
+            given = [(each, conv.space(each)) for each in (conv.source, conv.weight)]
+            return given + [(operand, shape) for operand in compute.operands]
         pairs = [(operand, compute.input_shape) for operand in compute.operands]
         pairs += [(operand, compute.output_shape) for operand in compute.after_operands]
         if self.statistics is not None:

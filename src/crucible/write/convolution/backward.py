@@ -66,6 +66,15 @@ def _kept_choice(conv: Convolution) -> str:
     return f"{conv.name}_choice"
 
 
+def lower_product_backward(conv: Convolution, wanted: Sequence[str], of_product: str, gpu: Gpu = H200) -> Steps:
+    """The steps for the gradients of source and weight alone, where they are `wanted`. `of_product` holds that of the
+    product, contiguous."""
+    work = _Work(conv, tuple(wanted), of_product, gpu, of_product=of_product)
+    work.source()
+    work.weight()
+    return Steps(tuple(work.steps), tuple(work.buffers), tuple(work.results))
+
+
 @dataclass
 class _Work:
     conv: Convolution
@@ -172,7 +181,8 @@ class _Work:
         if any(buffer.name == each for buffer in self.buffers):
             operand = Operand(each, "float32", self.strides)
             total = replace(result, expr=operand.leaf)
-            return self._staged(Program(f"{each}_total", of.out_shape, len(of.out_shape), (operand,), (), (total,)))
+            name = f"{self.conv.name}_{each}_total"
+            return self._staged(Program(name, of.out_shape, len(of.out_shape), (operand,), (), (total,)))
         return (self._of_parts(result, again),)
 
     def _staged(self, program: Program) -> tuple[Program, ...]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from crucible.errors import MisuseError
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.windows import Spread, Windows
-from crucible.write.expression import tensor
-from crucible.write.program import Operand, Result
+from crucible.write.expression import Expr, tensor
+from crucible.write.program import Operand, Reduction, Result
 
 PRODUCT = "product"
 """The name by which chains read the correlation's value."""
@@ -40,6 +40,14 @@ class Convolution:
     """What is left of the products before the chains; `LEAF` is what is left."""
     spread: Spread | None = None
     """How the source is laid, where it is a gradient of windows."""
+    reductions: tuple[Reduction, ...] = ()
+    """Over space, of chains like those of results: for each channel of each image the parts of its items are written to
+    `<name>_parts` (see `row_parts`). One that reads an earlier maximum reads that of the item (see `pairs`)."""
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """All chains."""
+        return (*(each.expr for each in self.results), *(each.expr for each in self.reductions))
 
     @property
     def math(self) -> str:
@@ -65,6 +73,11 @@ class Convolution:
         for result in self.results:
             if result.sums and any(stride for dim, stride in enumerate(result.strides) if dim != 1):
                 raise MisuseError(f"{self.name}: {result.name} is a sum over other dims than batch and space")
+
+
+def is_of_row(operand: Operand) -> bool:
+    """Whether all outputs of an image's channel read one element of an operand."""
+    return not any(operand.strides[2:])
 
 
 def arithmetic(dtype: str, *, exact: bool) -> str:

@@ -32,15 +32,17 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
     tiling = tiling or tile_of(conv, gpu)
     if tiling is None:
         raise MisuseError(f"{conv.name}: no tile of it fits in shared memory, or it has too many taps")
-    simple = simplify(*(each.expr for each in conv.results))
-    results = tuple(replace(each, expr=expr) for each, expr in zip(conv.results, simple.exprs, strict=True))
-    conv = replace(conv, results=results)
+    simple = simplify(*conv.exprs).exprs
+    results = tuple(replace(each, expr=expr) for each, expr in zip(conv.results, simple, strict=False))
+    rest = simple[len(results) :]
+    reductions = tuple(replace(each, expr=expr) for each, expr in zip(conv.reductions, rest, strict=True))
+    conv = replace(conv, results=results, reductions=reductions)
     buffer = packing.packed(f"{conv.name}_packed", tiling)
     order = packing.pack(f"{conv.name}_pack", tiling, conv.weight.name, conv.source.dtype, conv.math, buffer)
     scene = Scene(conv, tiling, buffer, gpu)
     _check_shared_memory(scene)
     body = _Body(scene, Staging(scene), Tail(scene))
-    buffers = [buffer, *scene.partials]
+    buffers = [buffer, *scene.partials, *scene.row_parts]
     return Lowered((order, body.kernel()), tuple(buffers), tuple(body.notes()))
 
 
@@ -76,7 +78,7 @@ class _Body:
         read |= {self.scene.packed.name: "int32"}
         read |= {each.name: each.dtype for each in self.scene.operands}
         written = {each.name: each.dtype for each in self.scene.elementwise}
-        written |= {each.name: each.dtype for each in self.scene.partials}
+        written |= {each.name: each.dtype for each in (*self.scene.partials, *self.scene.row_parts)}
         types = {**CUDA_TYPES, "int32": "int"}
         arguments = [f"const {types[dtype]}* __restrict__ {self.scene.word[name]}" for name, dtype in read.items()]
         arguments += [f"{types[dtype]}* __restrict__ {self.scene.word[name]}" for name, dtype in written.items()]
@@ -123,13 +125,17 @@ class _Body:
         ]
         if len(tiling.teams) > 1:
             lines.append(f"const int team = warp / {tiling.columns * tiling.rows};  // takes some of the phases")
-        lines += [*self._places(), *Placing(self.scene).places(), *self.tail.alignment()]
+        lines += self._places()
+        if not self.tail.in_registers:
+            lines += [*Placing(self.scene).places(), *self.tail.alignment()]
         lines.append(f"const int part = blockIdx.x % {self.scene.parts};")
         if tiling.of.groups > 1:
             lines.append(f"const int group = part / {tiling.channel_tiles};")
         lines.append(f"const int first_channel = part % {tiling.channel_tiles} * {tiling.channels};")
         if self.scene.sums:
             lines += self.tail.totals()
+        if self.tail.in_registers:
+            lines += self.tail.row_parts.shared()
         lines += self.staging.first()
         step = self.scene.blocks_a_part
         each = f"for (int item = {self.staging.first_item}; item < {tiling.items}; item += {step})"
@@ -165,7 +171,6 @@ class _Body:
         if not tiling.is_resident:
             inner = block(f"for (int step = 0; step < {tiling.steps}; step += {tiling.staged})", inner)
         lines += inner
-        lines.append("float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with")
         return lines + self.tail.lines()
 
     def _multiplied(self) -> list[str]:

@@ -100,8 +100,7 @@ class Rows:
         lines.append(f"const int i = {times(i, self.vector)};")
         if self.runs > 1:
             lines.append(f"const int run = {run};")
-        words = decoded("run", self.box[: self.first]) if self.runs > 1 else ["0"] * self.first
-        for dim, word in enumerate(words):
+        for dim, word in enumerate(decoded("run" if self.runs > 1 else "0", self.box[: self.first])):
             lines.append(f"const int {self.dims[dim]} = {self._start(dim)}{'' if word == '0' else f' + {word}'};")
             if self._is_cut(dim):
                 tests.append(f"{self.dims[dim]} < {self.outputs[dim]}")

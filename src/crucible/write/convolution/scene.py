@@ -23,7 +23,8 @@ LOCALS = WINDOW_LOCALS | frozenset(
         " b slice r channel c n at box_d box_h box_w d h w p u s j word inside from position product into totals step"
         " spot aligned left run v i k products coming coming_weights before weights_before next next_step"
         " folded w_in dealt window rows choice choices half"
-        " chosen value there begin first_d first_h first_w to_d to_h to_w",
+        " chosen value there begin first_d first_h first_w to_d to_h to_w"
+        " slot upper phase phases own_parts of_channel",
     )
 )
 """Words of the kernel, which no tensor may be called there."""
@@ -65,7 +66,7 @@ class Scene:
 
     @cached_property
     def operands(self) -> list[Operand]:
-        read = frozenset[str]().union(*(reads(each.expr) for each in self.conv.results))
+        read = frozenset[str]().union(*map(reads, self.conv.exprs))
         if self.choosing:
             read |= {each.name for each in self.choosing.operands}
         return [each for each in self.conv.operands if each.name in read]
@@ -92,10 +93,16 @@ class Scene:
         return [Buffer(f"{each.name}_parts", "float32", self.blocks_a_part * channels) for each in self.sums]
 
     @cached_property
+    def row_parts(self) -> list[Buffer]:
+        """Of reductions over space: [item][channels]."""
+        channels = self.parts * self.tiling.channels
+        return [Buffer(f"{each.name}_parts", "float32", self.tiling.items * channels) for each in self.conv.reductions]
+
+    @cached_property
     def word(self) -> dict[str, str]:
         """What each tensor is called inside."""
         names = [self.conv.source.name, self.packed.name, *self.choices, *(each.name for each in self.operands)]
-        names += [each.name for each in self.elementwise] + [each.name for each in self.partials]
+        names += [each.name for each in self.elementwise] + [each.name for each in (*self.partials, *self.row_parts)]
         found: dict[str, str] = {}
         for name in names:
             word = name

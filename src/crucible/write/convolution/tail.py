@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from crucible.graph import ITEM_BYTES
-from crucible.write.convolution.fused import PRODUCT
+from crucible.write.convolution.fused import PRODUCT, is_of_row
 from crucible.write.convolution.halo import THREADS
 from crucible.write.convolution.placing import Placing
+from crucible.write.convolution.row_parts import RowParts, chains, row_values
 from crucible.write.convolution.rows import MOST, Rows, plain
 from crucible.write.convolution.scene import LOCALS, Scene
 from crucible.write.convolution.windows import CHOICE
@@ -35,9 +36,24 @@ class Tail:
     scene: Scene
     preamble: list[str] = field(default_factory=list)
 
+    @cached_property
+    def row_parts(self) -> RowParts:
+        return RowParts(self.scene, self.preamble)
+
+    @cached_property
+    def in_registers(self) -> bool:
+        """Whether products are reduced where they are, and do not go through shared memory."""
+        return self.row_parts.fit_registers
+
     def lines(self) -> list[str]:
         """16 channels of each warp at a time go through shared memory, so that the chain runs in the order of the
         output's memory."""
+        if self.in_registers:
+            return self.row_parts.lines()
+        tile = "float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with"
+        return [tile, *self._through_tile()]
+
+    def _through_tile(self) -> list[str]:
         tiling, placing = self.scene.tiling, Placing(self.scene)
         if tiling.of.folds:
             lines = ["__syncthreads();", *placing.all_slices(), "__syncthreads();", *self._rows()]
@@ -52,7 +68,7 @@ class Tail:
         scene = self.scene
         shape = scene.conv.made_shape
         tensors = [each.strides for each in scene.elementwise]
-        tensors += [each.strides for each in scene.operands if not self._is_of_channel(each)]
+        tensors += [each.strides for each in scene.operands if not is_of_row(each)]
         laid = tuple(dict.fromkeys(plain(each, shape) for each in tensors))
         most = 1 if scene.tiling.of.folds else MOST
         if self._pools_tile:  # as many windows as have four neighbours in a row of the tile
@@ -67,7 +83,7 @@ class Tail:
 
     def _rows(self) -> list[str]:
         tiling, of, scene = self.scene.tiling, self.scene.conv.correlation, self.scene
-        lanes = 32 if scene.sums else min(32, 1 << (self._laid.vectors - 1).bit_length())
+        lanes = 32 if scene.sums or scene.conv.reductions else min(32, 1 << (self._laid.vectors - 1).bit_length())
         self.preamble.append(PACK)
         lines = [f"const int channel = first_channel + {self._local_channel};"]
         if of.out_channels % tiling.channels and not tiling.of.folds:
@@ -75,6 +91,7 @@ class Tail:
         group = f"group * {of.out_channels} + " if of.groups > 1 else ""
         lines += [f"const int c = {group}channel;", *self._channel_values()]
         lines += [f"float {each.name}_total = 0;" for each in scene.sums]
+        lines += self.row_parts.begun()
         first = "lane" if lanes == 32 else f"lane % {lanes}"
         loop = f"for (int v = {first}; v < {self._laid.vectors}; v += {lanes})"
         lines += ["#pragma unroll 4", *block(loop, self._vector())]
@@ -84,6 +101,7 @@ class Tail:
             lines.append(
                 f"if (lane == 0) totals[{self._total_at(each)} + channel - first_channel] += {each.name}_total;"
             )
+        lines += self.row_parts.stored()
         start = "warp" if lanes == 32 else f"threadIdx.x / {lanes}"
         rows = of.out_channels if tiling.of.folds else tiling.tile_rows
         return block(f"for (int r = {start}; r < {rows}; r += {THREADS // lanes})", lines)
@@ -98,16 +116,8 @@ class Tail:
         return f"r / 16 * {tiling.m_tiles * 16}{slice_} + r % 16"
 
     def _channel_values(self) -> list[str]:
-        """Operands of which all outputs of a channel read one element."""
-        lines = []
-        for operand in self.scene.operands:
-            if self._is_of_channel(operand):
-                lines.append(self.scene.of_channel(operand, f"{operand.name}_value"))
-        return lines
-
-    @staticmethod
-    def _is_of_channel(operand: Operand) -> bool:
-        return not any(stride for dim, stride in enumerate(operand.strides) if dim != 1)
+        """Operands of which all outputs of an image's channel read one element."""
+        return row_values(self.scene)
 
     def _vector(self) -> list[str]:
         """Neighbouring outputs: their place, their products, their chain."""
@@ -158,7 +168,7 @@ class Tail:
     def _operand_packs(self) -> list[str]:
         lines: list[str] = []
         for operand in self.scene.operands:
-            if self._is_of_channel(operand):
+            if is_of_row(operand):
                 continue
             word, offset = self.scene.word[operand.name], self._offset(operand)
             if plain(operand.strides, self.scene.conv.made_shape)[-1] == 0:
@@ -184,7 +194,7 @@ class Tail:
     def alignment(self) -> list[str]:
         """Whether tensors begin where whole vectors can be read and written."""
         scene, vector = self.scene, self._laid.vector
-        packed = [each for each in scene.operands if not self._is_of_channel(each)] + scene.elementwise
+        packed = [each for each in scene.operands if not is_of_row(each)] + scene.elementwise
         if vector == 1 or not packed:
             return []
         self.preamble.append(ALIGNED)
@@ -194,8 +204,7 @@ class Tail:
 
     def _chain(self) -> list[str]:
         names = {each.name: f"{each.name}_value" for each in self.scene.operands} | {PRODUCT: "product"}
-        chains = [each for each in self.scene.conv.results if each.expr is not CHOICE]
-        found = emit({f"{each.name}_is": each.expr for each in chains}, names,
+        found = emit(chains(self.scene.conv), names,
                      reserved=[*LOCALS, *self.scene.word.values(), *names.values(), *(f"{each.name}_total" for each in self.scene.sums)])  # fmt: skip # noqa: E501
         self.preamble += found.preamble
         lines = ["const float product = products.at[k];", *self._values_of_packs(), *found.statements]
@@ -203,13 +212,14 @@ class Tail:
             chosen = each.expr is CHOICE
             word = "choices.at[k]" if chosen else converted(f"{each.name}_is", "float32", each.dtype)
             lines.append(f"{each.name}_pack.at[k] = {word};")
-        return lines + [f"{each.name}_total += {each.name}_is;" for each in self.scene.sums]
+        lines += [f"{each.name}_total += {each.name}_is;" for each in self.scene.sums]
+        return lines + self.row_parts.added()
 
     def _values_of_packs(self) -> list[str]:
         lines = []
         for operand in self.scene.operands:
             strides = plain(operand.strides, self.scene.conv.made_shape)
-            if not self._is_of_channel(operand) and strides[-1] != 0:
+            if not is_of_row(operand) and strides[-1] != 0:
                 read = converted(f"{operand.name}_pack.at[k]", operand.dtype, "float32")
                 lines.append(f"const float {operand.name}_value = {read};")
         return lines

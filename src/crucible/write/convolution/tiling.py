@@ -152,6 +152,13 @@ class Tiling(Boxes):
         """Of a halo, and of the tile of products, which takes its place."""
         return max(self.halo_words, self.tile_words)
 
+    def part_words(self, reductions: int) -> int:
+        """Static shared memory for what each warp has of reductions over space."""
+        return reductions * (WARPS // self.rows) * self.channels
+
+    def reduces_in_registers(self, reductions: int) -> bool:
+        return not self.of.folds and 4 * self.part_words(reductions) <= STATIC_SHARED
+
     @property
     def weight_turns(self) -> int:
         """Places for weights: two where they are loaded ahead as well."""
@@ -169,12 +176,18 @@ class Tiling(Boxes):
         """With their numbers."""
         return [(i, p) for i, p in enumerate(self.of.products) if p.phase in self.teams[team]]
 
-    @cached_property
+    @property
     def clocks(self) -> float:
+        """Of an item that writes what it makes: see `clocks_with`."""
+        return self.clocks_with(1)
+
+    def clocks_with(self, tensors: int) -> float:
         """Estimate of a multiprocessor's clocks for one item of one channel tile. It has not been held against a GPU
         as it is now; the one before, without latency and traffic, was two to four times too low on the H200, and right
         in order (`benchmarks/notes.md`). It assumes that tensor cores take 1.6 for each 16x8x8 product
-        and shared memory 1 for each 128 bytes; the other factors count instructions by eye."""
+        and shared memory 1 for each 128 bytes; the other factors count instructions by eye.
+
+        So many `tensors` of the output's size are written or read; without any, products do not leave registers."""
         products = [len(self.products_of(team)) for team in range(len(self.teams))]
         shifts = [len({p.shift for _, p in self.products_of(team)}) for team in range(len(self.teams))]
         warps = self.rows * self.columns
@@ -197,19 +210,21 @@ class Tiling(Boxes):
             finished = elements / 32 * (6 if spread else 3) + self.m_tiles * SLICE_CLOCKS
         if self.of.folds:
             finished += math.prod(self.output_box) * self.made.out_channels / 32 * 10
+        elif not tensors:
+            finished = elements / 32
         if self.ahead:
             multiplied, staged = max(multiplied, staged), staged / 4  # which is left to do when they have come
-        together = multiplied + max(staged + finished, self._traffic)
+        traffic = self._traffic(tensors)
+        together = multiplied + max(staged + finished, traffic)
         if self.blocks == 1:
             return together
-        return max(multiplied, staged + finished, self._traffic) * 0.75 + together * 0.25
+        return max(multiplied, staged + finished, traffic) * 0.75 + together * 0.25
 
-    @property
-    def _traffic(self) -> float:
+    def _traffic(self, tensors: int) -> float:
         """Clocks for what an item reads (half of it from the L2 cache) and writes, in sectors of 32 bytes."""
         item = 4 if self.unit == 4 else 2
         written = _sectors(self.made_box, self.made_shape[2:], item)
-        written *= min(self.channels, self.made.out_channels)
+        written *= min(self.channels, self.made.out_channels) * tensors
         read = _sectors(self.halo, [axis.extent for axis in self.of.axes], item) * self.of.in_channels
         if self.spread:  # and their choices
             whole = [axis.extent // size for axis, size in zip(self.of.axes, self.spread, strict=True)]
@@ -220,7 +235,10 @@ class Tiling(Boxes):
     @property
     def total_clocks(self) -> float:
         """Of all items, on one multiprocessor."""
-        return self.clocks * self.items * self.channel_tiles * self.of.groups
+        return self.total_clocks_with(1)
+
+    def total_clocks_with(self, tensors: int) -> float:
+        return self.clocks_with(tensors) * self.items * self.channel_tiles * self.of.groups
 
 
 def _sectors(box: Sequence[int], shape: Sequence[int], item: int) -> int:
@@ -244,12 +262,18 @@ def blocks_that_fit(shared_bytes: int, sums: int, gpu: Gpu) -> int:
 
 @lru_cache(maxsize=256)
 def tile(
-    of: Correlation, unit: int, gpu: Gpu = H200, pool: tuple[int, ...] = (), spread: tuple[int, ...] = ()
+    of: Correlation,
+    unit: int,
+    gpu: Gpu = H200,
+    pool: tuple[int, ...] = (),
+    spread: tuple[int, ...] = (),
+    tensors: int = 1,
 ) -> Tiling | None:
-    """The tiling of least estimated time on a GPU; None where there is none: too many taps, or a halo too large. Boxes
-    are made of whole windows of `pool`; inputs that are `spread` over windows when they are staged are not loaded
-    ahead."""
-    return min(_tilings(of, unit, gpu, pool, spread), key=lambda each: each.total_clocks, default=None)
+    """The tiling of least estimated time on a GPU, `tensors` as in `Tiling.clocks_with`; None where there is none: too
+    many taps, or a halo too large. Boxes are made of whole windows of `pool`; inputs that are `spread` over windows
+    when they are staged are not loaded ahead."""
+    found = _tilings(of, unit, gpu, pool, spread)
+    return min(found, key=lambda each: each.total_clocks_with(tensors), default=None)
 
 
 def best(
@@ -259,10 +283,11 @@ def best(
     gpu: Gpu = H200,
     pool: tuple[int, ...] = (),
     spread: tuple[int, ...] = (),
+    tensors: int = 1,
 ) -> list[Tiling]:
     """So many tilings of least estimated time, no two alike but for their boxes."""
     found: dict[tuple[object, ...], Tiling] = {}
-    for each in sorted(_tilings(of, unit, gpu, pool, spread), key=lambda each: each.total_clocks):
+    for each in sorted(_tilings(of, unit, gpu, pool, spread), key=lambda each: each.total_clocks_with(tensors)):
         key = (
             each.channels,
             len(each.teams),
@@ -316,7 +341,9 @@ def _fitting(wanted: Tiling, gpu: Gpu) -> Iterator[Tiling]:
 
 def _all_teams(of: Correlation) -> list[tuple[tuple[int, ...], ...]]:
     """Phases dealt to 1, 2, 4 or 8 teams, one by one or in pairs that alternate in the last dim: those with most taps
-    first, each to the team with fewest."""
+    first, each to the team with fewest. Of the two warps that share a tensor core, every fourth, one is of the first
+    half of the teams and one of the second, so that the second half is turned: of P38's 12, 6, 6 and 3 products each
+    pair then has 15 or 12, not 18 or 9."""
     phases = range(math.prod(of.phases))
     single = [(phase,) for phase in phases]
     pairs = [(phase, phase + 1) for phase in phases if phase % 2 == 0] if of.phases[-1] == 2 else []
@@ -330,7 +357,9 @@ def _dealt(of: Correlation, units: Sequence[tuple[int, ...]], count: int) -> tup
     teams: list[list[tuple[int, ...]]] = [[] for _ in range(count)]
     for unit in sorted(units, key=lambda unit: -taps[unit]):
         min(teams, key=lambda team: (sum(map(taps.__getitem__, team)), len(team))).append(unit)
-    return tuple(tuple(sorted(itertools.chain(*team))) for team in teams)
+    teams.sort(key=lambda team: -sum(map(taps.__getitem__, team)))
+    found = [tuple(sorted(itertools.chain(*team))) for team in teams]
+    return (*found[: count // 2], *found[count // 2 :][::-1])
 
 
 def _boxes(of: Correlation, positions: int) -> Iterator[tuple[int, ...]]:

@@ -1,0 +1,79 @@
+"""Lazy values that reduce a convolution's output over space, as passes over its product or as programs over a tensor.
+
+A pass that computes the product again reads the input and the weight; one over memory reads the output's tensor, which
+has to be written first. Where what is multiplied is little the first is cheaper, by an estimate of both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from crucible.gpus import Gpu
+from crucible.graph import ITEM_BYTES
+from crucible.plan.convolutions import bare
+from crucible.plan.lazy import Convolving, Lazy, is_over_space, output_dims
+from crucible.plan.settle import Settled, is_shared, laid, layout_like
+from crucible.write.convolution.fused import PRODUCT
+from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.pairs import schedule, tensors
+from crucible.write.convolution.reducing import ROWS, ReducingConvolution, product
+from crucible.write.convolution.tiling import BYTES_A_CLOCK, tile
+from crucible.write.expression import substitute
+from crucible.write.families.passes import passes
+from crucible.write.program import Program, Result, reads, trimmed
+from crucible.write.tidy import without_idle_maxima
+
+
+def fits(value: Lazy) -> bool:
+    """Whether the value, which has reductions, goes over its convolution's output as it is."""
+    return is_over_space(value, value.columns)
+
+
+def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
+    """The convolution with the program over its output that writes the value to a tensor `name` laid as `strides`
+    say."""
+    convolving, program = value.base, programmed(value, name, strides)
+    assert isinstance(convolving, Convolving)
+    made = ReducingConvolution(name, bare(convolving, name), program)
+    tensors = {**convolving.tensors, **{operand.name: value.tensors[operand.name] for operand in made.operands}}
+    constants = frozenset(operand.name for operand in made.operands if operand.constant)
+    return Settled(made, tensors, value.shape, tuple(strides), constant=constants)
+
+
+def programmed(value: Lazy, name: str, strides: Sequence[int]) -> Program:
+    """The program over the convolution's output, batch and channels being rows."""
+    convolving, at, seen = value.base, output_dims(value), laid(value, strides)
+    assert isinstance(convolving, Convolving) and at is not None
+    shape = convolving.correlation.out_shape
+    moved = [replace(o, strides=tuple(0 if d is None else o.strides[d] for d in at)) for o in value.operands]
+    found = [replace(o, shared=is_shared(o, shape)) for o in moved if o.name != convolving.name]
+    whole = product(bare(convolving, name))
+    leaves = {o.leaf: whole.leaf for o in value.operands if o.name == convolving.name}
+    leaves |= {o.leaf: replace(o, shared=is_shared(o, shape)).leaf for o in moved if o.name != convolving.name}
+    reductions = tuple(replace(r, expr=substitute(r.expr, leaves)) for r in value.reductions)
+    made = tuple(0 if d is None else seen[d] for d in (at[:ROWS] if value.per_row else at))
+    result = Result(name, value.dtype, made, substitute(value.expr, leaves))
+    return trimmed(Program(name, shape, ROWS, (whole, *found), reductions, (result,)))
+
+
+def time_of_passes(value: Lazy, gpu: Gpu) -> float:
+    """How long it takes to compute the product in each pass, by an estimate, against writing it once and reading it in
+    each. What else is read is the same, and the gradients are in favour of the former: they need it in two passes more
+    as a rule, besides another tensor of that size."""
+    assert isinstance(value.base, Convolving)
+    of, dtype = value.base.correlation, value.base.source.dtype
+    program, _ = without_idle_maxima(programmed(value, "value", layout_like(value)))
+
+    def clocks(tensors: int) -> float:
+        tiling = tile(of, UNITS[dtype], gpu, tensors=tensors)
+        assert tiling is not None  # or the convolution would be PyTorch's
+        return tiling.total_clocks_with(tensors)
+
+    summing = tile(of, UNITS[dtype], gpu, tensors=0)
+    assert summing is not None
+    multiplying = [s for s in schedule(program, summing) if any(PRODUCT in reads(root) for root in s.roots)]
+    again = sum(clocks(tensors(step, program)) for step in multiplying)
+    memory = (len(passes(program)) + (not value.per_row)) * math.prod(of.out_shape) * ITEM_BYTES[dtype] / BYTES_A_CLOCK
+    return again / (clocks(1) + memory)
