@@ -67,11 +67,11 @@ def time_of_passes(value: Lazy, gpu: Gpu) -> float:
     program, _ = without_idle_maxima(programmed(value, "value", layout_like(value)))
 
     def clocks(tensors: int) -> float:
-        tiling = tile(of, UNITS[dtype], gpu, tensors)
+        tiling = tile(of, UNITS[dtype], gpu, tensors=tensors)
         assert tiling is not None  # or the convolution would be PyTorch's
         return tiling.total_clocks_with(tensors)
 
-    summing = tile(of, UNITS[dtype], gpu, 0)
+    summing = tile(of, UNITS[dtype], gpu, tensors=0)
     assert summing is not None
     multiplying = [s for s in schedule(program, summing) if any(PRODUCT in reads(root) for root in s.roots)]
     again = sum(clocks(tensors(step, program)) for step in multiplying)

@@ -215,7 +215,7 @@ class _Passes:
         if self.given is not None:
             return self.given
         of, unit = self.conv.correlation, UNITS[self.conv.source.dtype]
-        found = tile(of, unit, self.gpu, tensors)
+        found = tile(of, unit, self.gpu, tensors=tensors)
         usual = tile(of, unit, self.gpu)
         if found is None or usual is None:
             raise MisuseError(f"{self.name}: no tile of it fits in shared memory, or it has too many taps")

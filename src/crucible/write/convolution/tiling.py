@@ -230,13 +230,13 @@ def blocks_that_fit(shared_bytes: int, sums: int, gpu: Gpu) -> int:
 
 
 @lru_cache(maxsize=256)
-def tile(of: Correlation, unit: int, gpu: Gpu = H200, tensors: int = 1) -> Tiling | None:
+def tile(of: Correlation, unit: int, gpu: Gpu = H200, *, tensors: int = 1) -> Tiling | None:
     """The tiling of least estimated time on a GPU, `tensors` as in `Tiling.clocks_with`; None where there is none: too
     many taps, or a halo too large."""
     return min(_tilings(of, unit, gpu), key=lambda each: each.total_clocks_with(tensors), default=None)
 
 
-def best(of: Correlation, unit: int, count: int, gpu: Gpu = H200, tensors: int = 1) -> list[Tiling]:
+def best(of: Correlation, unit: int, count: int, gpu: Gpu = H200, *, tensors: int = 1) -> list[Tiling]:
     """So many tilings of least estimated time, no two alike but for their boxes."""
     found: dict[tuple[object, ...], Tiling] = {}
     for each in sorted(_tilings(of, unit, gpu), key=lambda each: each.total_clocks_with(tensors)):
