@@ -267,6 +267,7 @@ def tile(
     gpu: Gpu = H200,
     pool: tuple[int, ...] = (),
     spread: tuple[int, ...] = (),
+    *,
     tensors: int = 1,
 ) -> Tiling | None:
     """The tiling of least estimated time on a GPU, `tensors` as in `Tiling.clocks_with`; None where there is none: too
@@ -283,6 +284,7 @@ def best(
     gpu: Gpu = H200,
     pool: tuple[int, ...] = (),
     spread: tuple[int, ...] = (),
+    *,
     tensors: int = 1,
 ) -> list[Tiling]:
     """So many tilings of least estimated time, no two alike but for their boxes."""
