@@ -821,13 +821,18 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                 const int d = first_d + p / 24 % 3;
                 const int h = first_h + p / 6 % 4;
                 const int w = first_w + p % 6;
+                unsigned word[4];
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    word[k] = rounded(value[r][k]);
+                }
 #pragma unroll
                 for (int e = 0; e < 8; ++e) {
                     const int to_d = d * 2 + e / 4 - (box_d * 2 - 1);
                     const int to_h = h * 2 + e / 2 % 2 - (box_h * 2 - 1);
                     const int to_w = w * 2 + e % 2 - (box_w * 2 - 1);
                     if (static_cast<unsigned>(to_d) < 5 && static_cast<unsigned>(to_h) < 7 && static_cast<unsigned>(to_w) < 11) {
-                        reinterpret_cast<uint4*>(halo)[u * 420 + to_d * 84 + to_h * 12 + to_w % 2 * 6 + to_w / 2] = make_uint4((choice[r][0] == e ? static_cast<unsigned>(rounded(value[r][0])) : 0u), (choice[r][1] == e ? static_cast<unsigned>(rounded(value[r][1])) : 0u), (choice[r][2] == e ? static_cast<unsigned>(rounded(value[r][2])) : 0u), (choice[r][3] == e ? static_cast<unsigned>(rounded(value[r][3])) : 0u));
+                        reinterpret_cast<uint4*>(halo)[u * 420 + to_d * 84 + to_h * 12 + to_w % 2 * 6 + to_w / 2] = make_uint4((choice[r][0] == e ? word[0] : 0u), (choice[r][1] == e ? word[1] : 0u), (choice[r][2] == e ? word[2] : 0u), (choice[r][3] == e ? word[3] : 0u));
                     }
                 }
             }
@@ -1016,7 +1021,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll 8
             for (int c = 0; c < 16; ++c) {
                 const auto* of_channel = grad + n * 480LL + (first_channel + c) * 30LL;
-                grads[c * 52 + p] = inside ? rounded(of_channel[from]) : 0u;
+                copy_ahead(&grads[c * 52 + p], inside ? of_channel + from : grad, inside);
             }
         }
         {
@@ -1031,15 +1036,27 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                 const int d = first_d + p / 36 % 3;
                 const int h = first_h + p / 9 % 4;
                 const int w = first_w + p % 9;
+                unsigned word[4];
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    word[k] = rounded(value[r][k]);
+                }
 #pragma unroll
                 for (int e = 0; e < 8; ++e) {
                     const int to_d = d * 2 + e / 4 - (box_d * 2 - 1);
                     const int to_h = h * 2 + e / 2 % 2 - (box_h * 2 - 1);
                     const int to_w = w * 2 + e % 2 - (box_w * 2 - 1);
                     if (static_cast<unsigned>(to_d) < 5 && static_cast<unsigned>(to_h) < 7 && static_cast<unsigned>(to_w) < 17) {
-                        reinterpret_cast<uint4*>(halo)[u * 636 + to_d * 126 + to_h * 18 + to_w % 2 * 9 + to_w / 2] = make_uint4((choice[r][0] == e ? static_cast<unsigned>(rounded(value[r][0])) : 0u), (choice[r][1] == e ? static_cast<unsigned>(rounded(value[r][1])) : 0u), (choice[r][2] == e ? static_cast<unsigned>(rounded(value[r][2])) : 0u), (choice[r][3] == e ? static_cast<unsigned>(rounded(value[r][3])) : 0u));
+                        reinterpret_cast<uint4*>(halo)[u * 636 + to_d * 126 + to_h * 18 + to_w % 2 * 9 + to_w / 2] = make_uint4((choice[r][0] == e ? word[0] : 0u), (choice[r][1] == e ? word[1] : 0u), (choice[r][2] == e ? word[2] : 0u), (choice[r][3] == e ? word[3] : 0u));
                     }
                 }
+            }
+        }
+        wait_for_copies();
+        for (int p = threadIdx.x; p < 48; p += 256) {
+#pragma unroll
+            for (int c = 0; c < 16; ++c) {
+                grads[c * 52 + p] = rounded(__uint_as_float(grads[c * 52 + p]));
             }
         }
         __syncthreads();
@@ -1242,7 +1259,7 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_backwa
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_690ae5e0",
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_32ac565b",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_conv_transpose3d_leaky_relu_mul_max_pool3d",

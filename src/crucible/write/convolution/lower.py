@@ -169,7 +169,9 @@ class _Body:
         lines.append(f"float sums[{tiling.slots}][{tiling.m_tiles}][{tiling.n_tiles}][4] = {{}};")
         inner = [*self.staging.ready(), *self._multiplied()]
         if not tiling.is_resident:
-            inner = block(f"for (int step = 0; step < {tiling.steps}; step += {tiling.staged})", inner)
+            inner = block(
+                f"for (int step = 0; step < {tiling.steps}; step += {tiling.staged})", self.staging.one_by_one(inner)
+            )
         lines += inner
         return lines + self.tail.lines()
 

@@ -75,12 +75,12 @@ class Spreading:
         """In which a thread takes a window each, of at most `held` at once."""
         return min(held, -(-self.count // THREADS))
 
-    def fill(self, held: int, values: Sequence[str], stored: Sequence[str]) -> list[str]:
+    def fill(self, held: int, values: Sequence[str], words: Sequence[str], stored: Sequence[str]) -> list[str]:
         """What `load` reads is stored at once."""
         rounds, all_ = self.rounds(held), -(-self.count // THREADS)
         if rounds == all_:
-            return [*self.load(held, values), *self.store(held, stored)]
-        lines = [*self.load(held, values, "begin"), *self.store(held, stored, "begin")]
+            return [*self.load(held, values), *self.store(held, words, stored)]
+        lines = [*self.load(held, values, "begin"), *self.store(held, words, stored, "begin")]
         return block(f"for (int begin = 0; begin < {all_}; begin += {rounds})", lines)
 
     def load(self, held: int, values: Sequence[str], begin: str = "") -> list[str]:
@@ -94,12 +94,13 @@ class Spreading:
         lines += [f"const int from = {' + '.join(filter(None, terms)) or '0'};", *values]
         return [*first, *unrolled("r", str(self.rounds(held)), lines)]
 
-    def store(self, held: int, stored: Sequence[str], begin: str = "") -> list[str]:
-        """`stored` writes element `e` of what was read in round `r` to `to_*`, its place in the region."""
+    def store(self, held: int, words: Sequence[str], stored: Sequence[str], begin: str = "") -> list[str]:
+        """`words` makes of what was read in round `r` what is kept of it, and `stored` writes that of element `e` to
+        `to_*`, its place in the region."""
         first = [f"const int first_{side.name} = {side.first_window};" for side in self.sides]
         guard = [f"if (p >= {self.count}) continue;"] if self.count % (THREADS * self.rounds(held)) else []
         elements = unrolled("e", str(math.prod(self.spread.sizes)), self._element(stored))
-        lines = unrolled("r", str(self.rounds(held)), [*self._window(begin, guard), *elements])
+        lines = unrolled("r", str(self.rounds(held)), [*self._window(begin, guard), *words, *elements])
         return ["{", *indented([*first, *lines]), "}"]
 
     def _window(self, begin: str, guard: Sequence[str] = ()) -> list[str]:
@@ -151,7 +152,7 @@ class SpreadHalo:
 
     def fill(self, word: str, step: str) -> list[str]:
         """As `Halo.fill`; a thread takes a window of a unit of channels."""
-        filled = self._work.fill(self._most, self._values(step), self._stored())
+        filled = self._work.fill(self._most, self._values(step), self._words(), self._stored())
         return [*self._origins(word, step), *self.held(), *filled]
 
     def load(self, word: str, step: str) -> list[str]:
@@ -160,7 +161,7 @@ class SpreadHalo:
 
     def store(self) -> list[str]:
         """What is held, to the halo."""
-        return self._work.store(self._most, self._stored())
+        return self._work.store(self._most, self._words(), self._stored())
 
     @property
     def _most(self) -> int:
@@ -206,11 +207,18 @@ class SpreadHalo:
             inner.append(f"choice[r][k] = there ? chosen[{at}] : 0;")
         return unrolled("k", str(unit), inner)
 
+    def _words(self) -> list[str]:
+        unit = self.tiling.unit
+        return [
+            f"unsigned word[{unit}];",
+            *unrolled("k", str(unit), [f"word[k] = {self.words.convert}(value[r][k]);"]),
+        ]
+
     def _stored(self) -> list[str]:
         work = self._work
 
         def of(k: int) -> str:
-            return work.of_element(f"static_cast<unsigned>({self.words.convert}(value[r][{k}]))", f"choice[r][{k}]")
+            return work.of_element(f"word[{k}]", f"choice[r][{k}]")
 
         words = [of(k) for k in range(4)]
         if self.tiling.unit == 8:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,7 +21,7 @@ class Staging:
 
     @property
     def preamble(self) -> list[str]:
-        return [COPY_AHEAD] if self.scene.tiling.ahead else []
+        return [COPY_AHEAD] if self.scene.tiling.ahead or self._is_held else []
 
     def memory(self) -> list[str]:
         """What lies where."""
@@ -66,12 +67,20 @@ class Staging:
         if tiling.ahead:
             return [*self._turned(), *self._asked_next()]
         lines = ["__syncthreads();  // what was there before is done with"]
+        if self._spread and self._is_held:
+            copied = [] if tiling.is_resident else self._weights(step, "weights")  # goes on beside the stores
+            came = [] if tiling.is_resident else ["wait_for_copies();"]
+            return [*lines, *copied, *self._spread.store(), *came, "__syncthreads();", *self._asked_next()]
         if not tiling.is_resident:
             lines += self._weights(step)
-        if self._spread and self._is_held:
-            return [*lines, *self._spread.store(), "__syncthreads();", *self._asked_next()]
         filling = self._spread or self._halo
         return [*lines, "{", *indented(filling.fill(self._source, step)), "}", "__syncthreads();"]
+
+    def one_by_one(self, lines: Sequence[str]) -> list[str]:
+        """The body of the loop over steps: where what threads hold goes from one round to the next, nvcc 13.0 writes
+        all rounds out, whatever `#pragma unroll` says (of P74's input gradient four times 1700 instructions)."""
+        hidden = ['asm volatile("" : "+r"(step));  // so that rounds are not written out one by one']
+        return [*hidden * self._is_held, *lines]
 
     # ahead
 
@@ -99,12 +108,13 @@ class Staging:
     def _ask(self, step: str) -> list[str]:
         if self._spread:
             return self._spread.load(self._source, step)
-        lines = [] if self.scene.tiling.is_resident else self._weights(step, ahead=True)
+        lines = [] if self.scene.tiling.is_resident else self._weights(step, "coming_weights")
         return [*lines, *self._halo.ask(self._source, step)]
 
     # weights and inputs
 
-    def _weights(self, step: str, *, ahead: bool = False) -> list[str]:
+    def _weights(self, step: str, ahead: str = "") -> list[str]:
+        """Loaded, or by copies that go on beside what follows to the memory `ahead`."""
         tiling = self.scene.tiling
         begin = f"{self.scene.word[self.scene.packed.name]} + part * {tiling.steps * tiling.step_weight_words}"
         if step != "0":
@@ -112,7 +122,7 @@ class Staging:
         guard = ""
         if not tiling.is_resident and tiling.steps % tiling.staged:
             guard = f" && {step} * {tiling.step_weight_words // 4} + p < {tiling.steps * tiling.step_weight_words // 4}"
-        into = f"reinterpret_cast<uint4*>({'coming_weights' if ahead else 'weights'})"
+        into = f"reinterpret_cast<uint4*>({ahead or 'weights'})"
         begin = f"reinterpret_cast<const uint4*>({begin})"
         copy = f"copy_ahead({into} + p, {begin} + p);" if ahead else f"{into}[p] = {begin}[p];"
         count = tiling.weight_words // 4

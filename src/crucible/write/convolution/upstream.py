@@ -78,9 +78,10 @@ class Upstream:
         place = " + ".join(times(name, stride) for name, stride in terms)
         row = f"grads + u * {self.pitch}"
         row = f"reinterpret_cast<unsigned short*>({row})" if self._is_half else f"({row})"
-        kept = work.of_element(f"static_cast<unsigned>({self.words.convert}(value[r]))", "choice[r]")
+        word = [f"const unsigned word = {self.words.convert}(value[r]);"]
+        kept = work.of_element("word", "choice[r]")
         kept = f"static_cast<unsigned short>({kept})" if self._is_half else kept
-        return ["{", *indented([*lines, *work.fill(HELD, values, [f"{row}[{place}] = {kept};"])]), "}"]
+        return ["{", *indented([*lines, *work.fill(HELD, values, word, [f"{row}[{place}] = {kept};"])]), "}"]
 
     @property
     def _is_half(self) -> bool:

@@ -118,8 +118,7 @@ class Division(Boxes):
         multiplied = rounds * max(tensor_cores, reads)
         rounds, halo = -(-math.prod(self.halo) // THREADS), self.staged * STEP_UNITS * self.points * 14 / 32 / 4
         if self.spread:
-            rounds = max(self.spread_rounds(self.spread), 1)  # gradients wait as well
-            halo = self.spread_clocks(self.spread, self.staged)
+            rounds, halo = max(self.spread_rounds(self.spread), 1), self.spread_clocks(self.spread, self.staged)
         staged = halo + self.channels * math.prod(self.box) * 8 / (self.unit / 4) / 32 / 4 + LOAD_CLOCKS * rounds
         together = multiplied + staged
         if self.ahead:
@@ -223,10 +222,11 @@ class _Body:
             "float* __restrict__ partial) {",
         ]
         text = "\n".join([*head, *indented(self._lines()), "}"])
-        preamble = [*self.words.preamble, LOAD_MATRIX] + [LOAD_TURNED] * self.half + [COPY_AHEAD] * division.ahead
-        reads = (self.source.name, self.grad.name, *self.choices)
-        return Kernel(self.name, text, tuple(preamble), reads, (self.partial.name,),
-                      (division.parts * self.blocks_a_part, 1, 1), THREADS, division.shared_bytes)  # fmt: skip
+        copies = "copy_ahead(" in text
+        preamble = [*self.words.preamble, LOAD_MATRIX] + [LOAD_TURNED] * self.half + [COPY_AHEAD] * copies
+        return Kernel(self.name, text, tuple(preamble), (self.source.name, self.grad.name, *self.choices),
+                      (self.partial.name,), (division.parts * self.blocks_a_part, 1, 1), THREADS,
+                      division.shared_bytes)  # fmt: skip
 
     def _lines(self) -> list[str]:
         division, taps = self.division, self.of.products
@@ -278,7 +278,7 @@ class _Body:
     @cached_property
     def _spread(self) -> SpreadHalo | None:
         """What fills the halo where the source is one of windows."""
-        spread, _ = self.spreads
+        spread = self.spreads[0]
         return SpreadHalo(self.of, self.source, self.division, self.words, spread, "choices") if spread else None
 
     @property
@@ -309,12 +309,12 @@ class _Body:
 
     def _filled(self) -> list[str]:
         """Halo and gradients; what is spread was loaded before, if threads can hold it, and they load the next."""
-        spread, upstream = self._spread, self._upstream.fill()
-        if spread is None:
-            return [*self._halo.fill("source", "first_step"), *upstream, "__syncthreads();"]
-        if not spread.is_held:
-            return ["{", *indented(spread.fill("source", "first_step")), "}", *upstream, "__syncthreads();"]
-        return [*upstream, *spread.store(), "__syncthreads();", *self._next()]
+        spread, upstream = self._spread, self._upstream
+        if spread is None or not spread.is_held:
+            return [*(spread or self._halo).fill("source", "first_step"), *upstream.fill(), "__syncthreads();"]
+        asked = upstream.fill() if self.half else upstream.ask()  # copies go on beside the stores
+        came = [] if self.half else ["wait_for_copies();", *upstream.settled()]
+        return [*asked, *spread.store(), *came, "__syncthreads();", *self._next()]
 
     def _item(self) -> list[str]:
         division, lines = self.division, self._ready()
