@@ -78,7 +78,7 @@ def _kernels(operators: list[Operator], name: str) -> list[str]:
         "    cpp_sources=DECLARATIONS,",
         "    cuda_sources=KERNELS,",
         f"    functions=[{functions}],",
-        '    extra_cuda_cflags=["-O3"],',
+        f"    extra_cuda_cflags={flags(hosts)},",
         ")",
         'library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")',
         "operators = getattr(torch.ops, library.ns)",
@@ -90,6 +90,14 @@ def _kernels(operators: list[Operator], name: str) -> list[str]:
         "\n".join(build),
         "\n".join(line for op in operators for line in registration(op)).strip("\n"),
     ]
+
+
+def flags(hosts: list[Host]) -> str:
+    """nvcc's, as a Python list: of one architecture where a kernel is for that alone."""
+    found = sorted({kernel.architecture for host in hosts for kernel in host.kernels if kernel.architecture})
+    numbers = [each.removeprefix("sm_") for each in found]
+    words = ["-O3", *(f"-gencode=arch=compute_{n},code=sm_{n}" for n in numbers)]
+    return f"[{', '.join(f'{chr(34)}{word}{chr(34)}' for word in words)}]"
 
 
 def cuda(hosts: list[Host]) -> str:

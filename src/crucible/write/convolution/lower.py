@@ -19,20 +19,24 @@ from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.staging import Staging
 from crucible.write.convolution.tail import Tail
 from crucible.write.convolution.tiling import Tiling, tile
+from crucible.write.convolution.warpgroup.lower import division, lower_for_warpgroups
+from crucible.write.convolution.warpgroup.walks import Walks
 from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, indented, unrolled
 from crucible.write.kernel import Kernel, Lowered
 from crucible.write.simplify import simplify
 
 
 def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu = H200) -> Lowered:
-    """The kernels, for a GPU; divided as estimated best, where no tiling is given. Raises
-    MisuseError where there is none."""
-    tiling = tiling or tile(conv.correlation, UNITS[conv.source.dtype], gpu)
+    """The kernels, for a GPU; divided as estimated best, where no tiling is given, among warps or, where the GPU has
+    them and they serve, among warpgroups. Raises MisuseError where there is none."""
+    tiling = tiling or least([tile(conv.correlation, UNITS[conv.source.dtype], gpu), division(conv, gpu)])
     if tiling is None:
         raise MisuseError(f"{conv.name}: no tile of it fits in shared memory, or it has too many taps")
     simple = simplify(*(each.expr for each in conv.results))
     results = tuple(replace(each, expr=expr) for each, expr in zip(conv.results, simple.exprs, strict=True))
     conv = replace(conv, results=results)
+    if isinstance(tiling, Walks):
+        return lower_for_warpgroups(conv, tiling, gpu)
     buffer = packing.packed(f"{conv.name}_packed", tiling)
     order = packing.pack(f"{conv.name}_pack", tiling, conv.weight.name, conv.source.dtype, conv.math, buffer)
     scene = Scene(conv, tiling, buffer, gpu)
@@ -40,6 +44,11 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
     body = _Body(scene, Staging(scene), Tail(scene))
     buffers = [buffer, *scene.partials]
     return Lowered((order, body.kernel()), tuple(buffers), tuple(body.notes()))
+
+
+def least(tilings: Sequence[Tiling | None]) -> Tiling | None:
+    """The one of least estimated time; None where there is none."""
+    return min(filter(None, tilings), key=lambda each: each.total_clocks, default=None)
 
 
 def _check_shared_memory(scene: Scene) -> None:

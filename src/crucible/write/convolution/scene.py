@@ -19,7 +19,8 @@ LOCALS = frozenset(
         "memory packed weights halo tile lane warp row column team place part group first_channel item sums origin own"
         " b slice r channel c n at box_d box_h box_w d h w p u s j word inside from position product into totals step"
         " spot aligned left run v i k products coming coming_weights before weights_before next next_step"
-        " folded w_in dealt",
+        " folded w_in dealt ring loaded done turns turn plane planes first_plane leave slot words first thread a to"
+        " column row_in beyond",
     )
 )
 """Words of the kernel, which no tensor may be called there."""

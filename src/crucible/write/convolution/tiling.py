@@ -180,9 +180,9 @@ class Tiling(Boxes):
     def _traffic(self) -> float:
         """Clocks for what an item reads (half of it from the L2 cache) and writes, in sectors of 32 bytes."""
         item = 4 if self.unit == 4 else 2
-        written = _sectors(self.output_box, [axis.outputs for axis in self.made.axes], item)
+        written = sectors(self.output_box, [axis.outputs for axis in self.made.axes], item)
         written *= min(self.channels, self.made.out_channels)
-        read = _sectors(self.halo, [axis.extent for axis in self.of.axes], item) * self.of.in_channels
+        read = sectors(self.halo, [axis.extent for axis in self.of.axes], item) * self.of.in_channels
         weights = 0 if self.is_resident else self.steps * self.step_weight_words / 8
         return (written + (read + weights) / 2) * 32 / BYTES_A_CLOCK
 
@@ -192,7 +192,7 @@ class Tiling(Boxes):
         return self.clocks * self.items * self.channel_tiles * self.of.groups
 
 
-def _sectors(box: Sequence[int], shape: Sequence[int], item: int) -> int:
+def sectors(box: Sequence[int], shape: Sequence[int], item: int) -> int:
     """That a box of one channel touches, each run of neighbours beginning anywhere."""
     run, runs = 1, math.prod(box)
     for n, whole in reversed(list(zip(box, shape, strict=True))):

@@ -1,0 +1,193 @@
+"""A convolution as kernels for warpgroups: one puts the weight in order, one does all the rest."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+from crucible.gpus import Gpu
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.halo import STEP_UNITS, UNITS
+from crucible.write.convolution.pieces import WORDS
+from crucible.write.convolution.scene import Scene
+from crucible.write.convolution.warpgroup import packing, pieces
+from crucible.write.convolution.warpgroup.staging import Planes
+from crucible.write.convolution.warpgroup.tail import WarpgroupTail
+from crucible.write.convolution.warpgroup.walks import ROWS, WARPS, Walks, walk
+from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, indented
+from crucible.write.kernel import Kernel, Lowered
+
+ARCHITECTURE = "sm_90a"
+
+
+def division(conv: Convolution, gpu: Gpu) -> Walks | None:
+    """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, strided or
+    grouped inputs, float32 kept exact, sums over the output, weights that do not stay in shared memory."""
+    if conv.math == "fp32" or any(each.sums for each in conv.results):
+        return None
+    return walk(conv.correlation, UNITS[conv.source.dtype], gpu)
+
+
+def lower_for_warpgroups(conv: Convolution, walks: Walks, gpu: Gpu) -> Lowered:
+    """The kernels; the chain is taken as it is."""
+    buffer = packing.packed(f"{conv.name}_packed", walks)
+    order = packing.pack(f"{conv.name}_pack", walks, conv.weight.name, conv.source.dtype, conv.math, buffer)
+    scene = Scene(conv, walks, buffer, gpu)
+    body = _Body(scene, walks, Planes(scene), WarpgroupTail(scene))
+    return Lowered((order, body.kernel()), (buffer,), tuple(body.notes()))
+
+
+@dataclass(frozen=True)
+class _Body:
+    """The kernel that multiplies."""
+
+    scene: Scene
+    walks: Walks
+    staging: Planes
+    tail: WarpgroupTail
+
+    def kernel(self) -> Kernel:
+        conv, walks, scene = self.scene.conv, self.walks, self.scene
+        read = {conv.source.name: conv.source.dtype, scene.packed.name: "int32"}
+        read |= {each.name: each.dtype for each in scene.operands}
+        written = {each.name: each.dtype for each in scene.elementwise}
+        types = {**CUDA_TYPES, "int32": "int"}
+        arguments = [f"const {types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in read.items()]
+        arguments += [f"{types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in written.items()]
+        signature = ",\n        ".join(arguments)
+        head = f"__global__ void __launch_bounds__({walks.threads}, 1) {conv.name}(\n        {signature}) {{"
+        comment = [f"// {line}" for sentence in self.notes() for line in textwrap.wrap(sentence, 104)]
+        text = "\n".join([*comment, head, *indented(self._lines()), "}"])
+        before = [INCLUDES[dtype] for dtype in INCLUDES if dtype in {*read.values(), *written.values()}]
+        before += [*packing.conversions(conv.math), pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH, pieces.DESCRIBE, pieces.BEGIN]
+        before += pieces.products(conv.math, walks.columns_of_b)
+        preamble = tuple(dict.fromkeys([*before, *self.tail.preamble]))
+        return Kernel(conv.name, text, preamble, tuple(read), tuple(written),
+                      (scene.parts * scene.blocks_a_part, 1, 1), walks.threads, walks.shared_bytes,
+                      ARCHITECTURE)  # fmt: skip
+
+    def notes(self) -> list[str]:
+        """How the work is laid out, in words."""
+        of, walks = self.walks.of, self.walks
+        box = "x".join(map(str, walks.box))
+        walked = f", along {walks.walk} planes" if len(walks.box) == 3 else ""
+        leaves = "in bulk copies" if self.tail.is_bulk else "by the rows of its output"
+        return [
+            f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
+            f" {WORDS[self.scene.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"
+            " alone.",
+            f"A block makes {ROWS} channels at {box} positions at a time{walked}: {walks.groups} warpgroups in turn,"
+            f" while another one loads planes of input into {walks.slots} slots; its weights stay in shared memory"
+            f" ({walks.shared_bytes // 1024} KiB). What a warpgroup makes leaves {leaves}.",
+        ]
+
+    def _lines(self) -> list[str]:
+        walks, tile = self.walks, 16 * self.walks.pitch
+        lines = [
+            "extern __shared__ uint4 memory[];",
+            "uint4* weights = memory;",
+            f"uint4* ring = weights + {walks.weight_units};  // slots of planes",
+            f"float* tile = reinterpret_cast<float*>(ring + {walks.slots * walks.slot_units});",
+            f"unsigned long long* loaded = reinterpret_cast<unsigned long long*>(tile"
+            f" + {walks.groups * WARPS * tile});  // each slot",
+            f"unsigned long long* done = loaded + {walks.slots};  // with each slot",
+            f"unsigned long long* turns = done + {walks.slots};  // of warpgroups to multiply",
+            "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
+            f"const int part = blockIdx.x % {self.scene.parts};",
+            f"const int first_channel = part * {ROWS};",
+            *self._start(),
+        ]
+        multiply = [
+            f"tile += warp * {tile};  // of this warp, for 16 channels",
+            "const int team = warp / 4;",
+            *self.tail.before(),
+            *self._multiply(),
+            *self.tail.after(),
+        ]
+        loads = self.staging.lines()
+        return [
+            *lines,
+            *block(f"if (warp < {walks.groups * WARPS})", multiply)[:-1],
+            *block("} else", loads),
+        ]
+
+    def _start(self) -> list[str]:
+        walks, scene = self.walks, self.scene
+        begin = f"reinterpret_cast<const uint4*>({scene.word[scene.packed.name]}) + part * {walks.weight_units}"
+        prepare = [
+            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {WARPS}),"
+            f" prepare(done + s, {walks.groups * WARPS});",
+            f"for (int s = 0; s < {walks.groups}; ++s) prepare(turns + s, {WARPS});",
+        ]
+        return [
+            f"for (int p = threadIdx.x; p < {walks.weight_units}; p += {walks.threads}) weights[p] = ({begin})[p];",
+            *self.staging.slack(walks.threads),
+            *block("if (threadIdx.x == 0)", prepare),
+            "publish();",
+            "__syncthreads();",
+        ]
+
+    # multiplying
+
+    def _multiply(self) -> list[str]:
+        walks, scene, groups = self.walks, self.scene, self.walks.groups
+        leave = "const int leave = 1;"
+        if walks.span > 1:
+            leave = f"const int leave = t + 1 < planes ? 1 : {walks.span};"
+        left = f"for (int s = 0; s < leave; ++s) arrive(done + (plane + s) % {walks.slots});"
+        plane = [
+            f"{leave}  // planes of input that nothing later reads",
+            *block(f"if (turn % {groups} != team)", [left, "continue;"]),
+            *self._products(),
+            left,
+            *(["const int box_d = first_plane + t;"] if len(walks.box) == 3 else []),
+            *self.tail.lines(),
+        ]
+        each = [
+            *self.staging.item(),
+            f"const int planes = {self.staging.planes};",
+            *block("for (int t = 0; t < planes; ++t, ++turn, ++plane)", plane),
+            *([f"plane += {walks.span - 1};"] if walks.span > 1 else []),
+        ]
+        first = f"static_cast<int>(blockIdx.x) / {scene.parts}"
+        loop = f"for (int item = {first}; item < {walks.items}; item += {scene.blocks_a_part})"
+        return ["int plane = 0, turn = 0;  // of all items", *block(loop, each)]
+
+    def _products(self) -> list[str]:
+        walks, groups = self.walks, self.walks.groups
+        newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
+        lines = [
+            f"float sums[{walks.columns_of_b // 2}];",
+            f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
+            f"wait(turns + team, turn / {groups} % 2 ^ (team == 0));  // for its turn",
+            "begin_products();",
+        ]
+        by_plane: dict[int, list[tuple[int, int]]] = {}
+        for number, product in enumerate(walks.of.products):
+            plane, at = walks.place(product)
+            by_plane.setdefault(plane, []).append((number, at))
+        steps = []
+        for plane, products in sorted(by_plane.items()):
+            steps += block("", self._of_plane(plane, products, is_first=not steps))
+        taps = len(walks.of.products) * STEP_UNITS * ROWS
+        head = [f"const unsigned long long a = describe(weights + s * {taps}, {ROWS});"]
+        if walks.steps == 1:
+            head, loop = [f"const unsigned long long a = describe(weights, {ROWS});"], ""
+        else:
+            loop = f"for (int s = 0; s < {walks.steps}; ++s)"
+        body = block(loop, [*head, *steps]) if loop else [*head, *steps]
+        return [*lines, *body, "commit_products();", f"arrive(turns + (team + 1) % {groups});", "finish_products(sums);"]
+
+    def _of_plane(self, plane: int, products: list[tuple[int, int]], *, is_first: bool) -> list[str]:
+        walks = self.walks
+        moved = f"(plane + {plane})" if plane else "plane"
+        step = f" + s * {STEP_UNITS * walks.points}" if walks.steps > 1 else ""
+        name = f"b_{plane}"
+        at = f"ring + {moved} % {walks.slots} * {walks.slot_units}{step}"
+        lines = [f"const unsigned long long {name} = describe({at}, {walks.points});"]
+        for number, place in products:
+            adds = "true"
+            if is_first and number == products[0][0]:
+                adds = "s > 0" if walks.steps > 1 else "false"
+            lines.append(f"{pieces.multiply(self.scene.conv.math)}(sums, a + {number * STEP_UNITS * ROWS}, {name} + {place}, {adds});")
+        return lines
