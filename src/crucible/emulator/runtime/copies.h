@@ -37,7 +37,7 @@ void* crucible_described(uint32_t start) {
 void crucible_product_reads(const void* from, size_t bytes) {
     const char* place = static_cast<const char*>(from);
     crucible::read_asynchronously(current, place, bytes, CALLER);
-    crucible::open_group(current->products).push_back({nullptr, place, bytes, bytes});
+    crucible::issue(current->products, nullptr, place, bytes, CALLER);
 }
 void crucible_products_commit() {
     if (!current) return;
@@ -47,8 +47,7 @@ void crucible_products_commit() {
 void crucible_products_wait(int groups) {
     if (!current) return;
     const uintptr_t pc = CALLER;
-    crucible::finish_groups(current->products, size_t(groups),
-                            [&](const crucible::Copy& read) { crucible::watched_read(read.from, read.bytes, pc); });
+    crucible::finish_groups(current->products, size_t(groups), [&](const crucible::Asynchronous& read) { crucible::finish(read, pc); });
 }
 void crucible_bulk_store(void* to, const void* from, size_t bytes) {
     if (!current) return;
@@ -56,7 +55,7 @@ void crucible_bulk_store(void* to, const void* from, size_t bytes) {
         if (place % 16) crucible::misaligned(place, 16, place == uintptr_t(to), false, CALLER);
     crucible::read_asynchronously(current, static_cast<const char*>(from), bytes, CALLER);
     crucible::access(uintptr_t(to), bytes, true, false, false, false, CALLER);
-    crucible::open_group(current->bulk).push_back({static_cast<char*>(to), static_cast<const char*>(from), bytes, bytes});
+    crucible::issue(current->bulk, static_cast<char*>(to), static_cast<const char*>(from), bytes, CALLER);
 }
 void crucible_bulk_commit() {
     if (!current) return;

@@ -316,6 +316,9 @@ void crucible_atomic(const void* at, size_t size) {
     crucible::acquire(current, uintptr_t(at));
     crucible::publish(current, uintptr_t(at));
 }
+void crucible_polled(const void* at, size_t size) {
+    if (current) crucible::access(uintptr_t(at), size, true, true, false, true, CALLER);
+}
 void crucible_observed(const void* at, uint64_t value, int order) {
     if (!current) return;
     if (order != crucible::kRelease) {

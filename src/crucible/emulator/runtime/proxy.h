@@ -56,9 +56,25 @@ static void finish_groups(std::vector<std::vector<T>>& groups, size_t left, F fi
     }
 }
 
+// It has read until now: what others wrote in the meantime they wrote too early, and so did this thread.
+static void finish(const Asynchronous& read, uintptr_t pc) {
+    const size_t bytes = read.content.size();
+    watched_read(read.from, bytes, pc);
+    if (read.to) std::memcpy(read.to, read.from, bytes);
+    const auto changed = std::mismatch(read.content.begin(), read.content.end(), read.from);
+    if (changed.first == read.content.end() || known("race-shared", pc, read.pc)) return;
+    Fault fault = fault_here("race-shared", pc, "written before an asynchronous read of it was waited for", uintptr_t(changed.second));
+    fault.has_other = true;
+    fault.other_pc = read.pc;
+    where(current, fault.other_block, fault.other_thread);
+    report(std::move(fault));
+}
+
+template <class T>
+static void issue(std::vector<std::vector<T>>& groups, char* to, const char* from, size_t bytes, uintptr_t pc) {
+    open_group(groups).push_back({to, from, std::string(from, bytes), pc});
+}
+
 static void finish_bulk(Fiber* fiber, size_t left, uintptr_t pc) {
-    finish_groups(fiber->bulk, left, [&](const Copy& copy) {
-        watched_read(copy.from, copy.bytes, pc);
-        std::memcpy(copy.to, copy.from, copy.bytes);
-    });
+    finish_groups(fiber->bulk, left, [&](const Asynchronous& copy) { finish(copy, pc); });
 }

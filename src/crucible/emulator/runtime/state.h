@@ -42,6 +42,14 @@ struct Copy {
     size_t bytes, given;
 };
 
+// What reads shared memory from when it is issued until it is waited for.
+struct Asynchronous {
+    char* to;  // null where nothing is copied
+    const char* from;
+    std::string content;
+    uintptr_t pc;
+};
+
 struct Block;
 struct Fiber {
     Ids ids;
@@ -60,7 +68,7 @@ struct Fiber {
     int spins = 0;
     Acquired acquired;
     std::vector<std::vector<Copy>> copies;  // asynchronous ones by group; the last group is still open
-    std::vector<std::vector<Copy>> bulk, products;  // bulk copies, and what matrix instructions read
+    std::vector<std::vector<Asynchronous>> bulk, products;  // bulk copies, and what matrix instructions read
     uint32_t wrote_from = ~0u, wrote_to = 0;        // of shared memory, since its last fence.proxy.async
     bool just_fenced = false;                       // for the asynchronous proxy, and met nobody since
 };

@@ -98,6 +98,7 @@ void crucible_bulk_store(void* to, const void* from, size_t bytes);
 void crucible_bulk_commit();
 void crucible_bulk_wait(int groups);
 void crucible_atomic(const void*, size_t size);  // before an atomic operation, which the caller then does plainly
+void crucible_polled(const void*, size_t size);  // before an atomic read that releases nothing
 void crucible_observed(const void*, uint64_t value, int order);  // what an atomic or volatile read saw: spin loops yield
 void crucible_check(const void*, size_t size, int write);
 void* crucible_copy(void* to, const void* from, size_t bytes);  // memcpy and memmove, memset, of watched memory

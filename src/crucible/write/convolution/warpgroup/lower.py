@@ -134,12 +134,17 @@ class _Body:
         leave = "const int leave = 1;"
         if walks.span > 1:
             leave = f"const int leave = t + 1 < planes ? 1 : {walks.span};"
-        left = f"for (int s = 0; s < leave; ++s) arrive(done + (plane + s) % {walks.slots});"
+        each = "for (int s = 0; s < leave; ++s)"
+        passed = [
+            f"const int slot = (plane + s) % {walks.slots};",
+            f"wait(loaded + slot, (plane + s) / {walks.slots} % 2);  // or the plane before in it is not yet done with",
+            "arrive(done + slot);",
+        ]
         plane = [
             f"{leave}  // planes of input that nothing later reads",
-            *block(f"if (turn % {groups} != team)", [left, "continue;"]),
+            *block(f"if (turn % {groups} != team)", [*block(each, passed), "continue;"]),
             *self._products(),
-            left,
+            f"{each} arrive(done + (plane + s) % {walks.slots});",
             *(["const int box_d = first_plane + t;"] if len(walks.box) == 3 else []),
             *self.tail.lines(),
         ]
@@ -158,8 +163,8 @@ class _Body:
         newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
         lines = [
             f"float sums[{walks.columns_of_b // 2}];",
-            f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
             f"wait(turns + team, turn / {groups} % 2 ^ (team == 0));  // for its turn",
+            f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
             "begin_products();",
         ]
         by_plane: dict[int, list[tuple[int, int]]] = {}
