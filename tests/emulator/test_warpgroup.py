@@ -12,12 +12,17 @@ from crucible import emulator
 MULTIPLY = r"""
 __device__ __forceinline__ void NAME(float (&d)[8], unsigned long long a, unsigned long long b, bool adds) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n16INSTRUCTION {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, p, 1, 1MORE;\n}"
+                 "wgmma.mma_async.sync.aligned.m64n16INSTRUCTION "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, p, 1, 1MORE;\n}"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
                  : "l"(a), "l"(b), "r"(int(adds)));
 }
 """
-KINDS = {"tf32": ("k8.f32.tf32.tf32", ""), "fp16": ("k16.f32.f16.f16", ", 0, 0"), "bf16": ("k16.f32.bf16.bf16", ", 0, 0")}
+KINDS = {
+    "tf32": ("k8.f32.tf32.tf32", ""),
+    "fp16": ("k16.f32.f16.f16", ", 0, 0"),
+    "bf16": ("k16.f32.bf16.bf16", ", 0, 0"),
+}
 KERNELS = r"""
 __device__ __forceinline__ unsigned place(const void* p) { return static_cast<unsigned>(__cvta_generic_to_shared(p)); }
 __device__ __forceinline__ unsigned long long matrix(const uint4* start, int leading, int stride) {
@@ -163,9 +168,10 @@ def test_matrices_are_published_and_left_alone_until_products_are_waited_for(
     if how == 3:
         with pytest.raises(RuntimeError, match="swizzle"):
             built.misused(a, how)
+        assert found <= kinds()  # its output is left unwritten
     else:
         built.misused(a, how)
-    assert kinds() == found
+        assert kinds() == found
 
 
 @pytest.mark.parametrize("how", [0, 1, 2, 3])

@@ -104,9 +104,7 @@ def mutants() -> Callable[[int, list[torch.Tensor]], None]:
 
 
 @pytest.mark.parametrize("what", LEFT_OUT)
-def test_the_emulator_sees_what_is_left_out(
-    mutants: Callable[[int, list[torch.Tensor]], None], what: str
-) -> None:
+def test_the_emulator_sees_what_is_left_out(mutants: Callable[[int, list[torch.Tensor]], None], what: str) -> None:
     known = operands(BULK)
     lowered = BULK.lowered()
     packed = torch.zeros(lowered.buffers[0].elements, dtype=torch.int32)
@@ -154,5 +152,3 @@ def test_all_that_a_division_holds_fits() -> None:
     assert isinstance(found, Walks) and found.box == (1, 4, 62) and found.columns_of_b == 256
     assert found.slots >= found.span + found.groups - 1  # or warpgroups would wait for each other for ever
     assert found.shared_bytes <= H200.shared_memory_per_block_bytes
-
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 
 from crucible.emission.body import body
@@ -78,7 +79,7 @@ def _kernels(operators: list[Operator], name: str) -> list[str]:
         "    cpp_sources=DECLARATIONS,",
         "    cuda_sources=KERNELS,",
         f"    functions=[{functions}],",
-        f"    extra_cuda_cflags={flags(hosts)},",
+        f"    extra_cuda_cflags={json.dumps(flags(hosts))},",
         ")",
         'library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")',
         "operators = getattr(torch.ops, library.ns)",
@@ -92,12 +93,10 @@ def _kernels(operators: list[Operator], name: str) -> list[str]:
     ]
 
 
-def flags(hosts: list[Host]) -> str:
-    """nvcc's, as a Python list: of one architecture where a kernel is for that alone."""
-    found = sorted({kernel.architecture for host in hosts for kernel in host.kernels if kernel.architecture})
-    numbers = [each.removeprefix("sm_") for each in found]
-    words = ["-O3", *(f"-gencode=arch=compute_{n},code=sm_{n}" for n in numbers)]
-    return f"[{', '.join(f'{chr(34)}{word}{chr(34)}' for word in words)}]"
+def flags(hosts: list[Host]) -> list[str]:
+    """What nvcc is told: the one architecture, where a kernel is for that alone."""
+    found = {kernel.architecture.removeprefix("sm_") for host in hosts for kernel in host.kernels}
+    return ["-O3", *(f"-gencode=arch=compute_{each},code=sm_{each}" for each in sorted(found - {""}))]
 
 
 def cuda(hosts: list[Host]) -> str:

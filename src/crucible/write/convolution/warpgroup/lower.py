@@ -59,7 +59,14 @@ class _Body:
         comment = [f"// {line}" for sentence in self.notes() for line in textwrap.wrap(sentence, 104)]
         text = "\n".join([*comment, head, *indented(self._lines()), "}"])
         before = [INCLUDES[dtype] for dtype in INCLUDES if dtype in {*read.values(), *written.values()}]
-        before += [*packing.conversions(conv.math), pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH, pieces.DESCRIBE, pieces.BEGIN]
+        before += [
+            *packing.conversions(conv.math),
+            pieces.ADDRESS,
+            pieces.BARRIERS,
+            pieces.PUBLISH,
+            pieces.DESCRIBE,
+            pieces.BEGIN,
+        ]
         before += pieces.products(conv.math, walks.columns_of_b)
         preamble = tuple(dict.fromkeys([*before, *self.tail.preamble]))
         return Kernel(conv.name, text, preamble, tuple(read), tuple(written),
@@ -130,69 +137,74 @@ class _Body:
     # multiplying
 
     def _multiply(self) -> list[str]:
-        walks, scene, groups = self.walks, self.scene, self.walks.groups
-        leave = "const int leave = 1;"
-        if walks.span > 1:
-            leave = f"const int leave = t + 1 < planes ? 1 : {walks.span};"
+        walks, scene = self.walks, self.scene
+        item = [
+            *self.staging.item(),
+            f"const int planes = {self.staging.planes};",
+            *block("for (int t = 0; t < planes; ++t, ++turn, ++plane)", self._plane()),
+            *([f"plane += {walks.span - 1};"] if walks.span > 1 else []),
+        ]
+        first = f"static_cast<int>(blockIdx.x) / {scene.parts}"
+        loop = f"for (int item = {first}; item < {walks.items}; item += {scene.blocks_a_part})"
+        return ["int plane = 0, turn = 0;  // of all items", *block(loop, item)]
+
+    def _plane(self) -> list[str]:
+        """Of outputs: made by the warpgroup whose turn it is, passed by the others."""
+        walks = self.walks
+        leave = f"t + 1 < planes ? 1 : {walks.span}" if walks.span > 1 else "1"
         each = "for (int s = 0; s < leave; ++s)"
         passed = [
             f"const int slot = (plane + s) % {walks.slots};",
             f"wait(loaded + slot, (plane + s) / {walks.slots} % 2);  // or the plane before in it is not yet done with",
             "arrive(done + slot);",
         ]
-        plane = [
-            f"{leave}  // planes of input that nothing later reads",
-            *block(f"if (turn % {groups} != team)", [*block(each, passed), "continue;"]),
+        return [
+            f"const int leave = {leave};  // planes of input that nothing later reads",
+            *block(f"if (turn % {walks.groups} != team)", [*block(each, passed), "continue;"]),
             *self._products(),
             f"{each} arrive(done + (plane + s) % {walks.slots});",
             *(["const int box_d = first_plane + t;"] if len(walks.box) == 3 else []),
             *self.tail.lines(),
         ]
-        each = [
-            *self.staging.item(),
-            f"const int planes = {self.staging.planes};",
-            *block("for (int t = 0; t < planes; ++t, ++turn, ++plane)", plane),
-            *([f"plane += {walks.span - 1};"] if walks.span > 1 else []),
-        ]
-        first = f"static_cast<int>(blockIdx.x) / {scene.parts}"
-        loop = f"for (int item = {first}; item < {walks.items}; item += {scene.blocks_a_part})"
-        return ["int plane = 0, turn = 0;  // of all items", *block(loop, each)]
 
     def _products(self) -> list[str]:
-        walks, groups = self.walks, self.walks.groups
+        """All taps of all channels, in one go; the next warpgroup's follow when the last of them is on its way."""
+        walks = self.walks
         newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
         lines = [
             f"float sums[{walks.columns_of_b // 2}];",
-            f"wait(turns + team, turn / {groups} % 2 ^ (team == 0));  // for its turn",
+            f"wait(turns + team, turn / {walks.groups} % 2 ^ (team == 0));  // for its turn",
             f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
             "begin_products();",
         ]
-        by_plane: dict[int, list[tuple[int, int]]] = {}
-        for number, product in enumerate(walks.of.products):
-            plane, at = walks.place(product)
-            by_plane.setdefault(plane, []).append((number, at))
-        steps = []
-        for plane, products in sorted(by_plane.items()):
-            steps += block("", self._of_plane(plane, products, is_first=not steps))
-        taps = len(walks.of.products) * STEP_UNITS * ROWS
-        head = [f"const unsigned long long a = describe(weights + s * {taps}, {ROWS});"]
         if walks.steps == 1:
-            head, loop = [f"const unsigned long long a = describe(weights, {ROWS});"], ""
+            lines += [f"const unsigned long long a = describe(weights, {ROWS});", *self._taps()]
         else:
-            loop = f"for (int s = 0; s < {walks.steps}; ++s)"
-        body = block(loop, [*head, *steps]) if loop else [*head, *steps]
-        return [*lines, *body, "commit_products();", f"arrive(turns + (team + 1) % {groups});", "finish_products(sums);"]
+            step = len(walks.of.products) * STEP_UNITS * ROWS
+            first = f"const unsigned long long a = describe(weights + s * {step}, {ROWS});"
+            lines += block(f"for (int s = 0; s < {walks.steps}; ++s)", [first, *self._taps()])
+        return [*lines, "commit_products();", f"arrive(turns + (team + 1) % {walks.groups});", "finish_products(sums);"]
 
-    def _of_plane(self, plane: int, products: list[tuple[int, int]], *, is_first: bool) -> list[str]:
+    def _taps(self) -> list[str]:
+        """Of one step of channels, plane by plane of the input."""
+        by_plane: dict[int, list[tuple[int, int]]] = {}
+        for number, product in enumerate(self.walks.of.products):
+            plane, at = self.walks.place(product)
+            by_plane.setdefault(plane, []).append((number, at))
+        lines: list[str] = []
+        for plane, taps in sorted(by_plane.items()):
+            lines += self._of_plane(plane, taps, is_first=not lines)
+        return lines
+
+    def _of_plane(self, plane: int, taps: list[tuple[int, int]], *, is_first: bool) -> list[str]:
         walks = self.walks
         moved = f"(plane + {plane})" if plane else "plane"
         step = f" + s * {STEP_UNITS * walks.points}" if walks.steps > 1 else ""
-        name = f"b_{plane}"
         at = f"ring + {moved} % {walks.slots} * {walks.slot_units}{step}"
-        lines = [f"const unsigned long long {name} = describe({at}, {walks.points});"]
-        for number, place in products:
-            adds = "true"
-            if is_first and number == products[0][0]:
-                adds = "s > 0" if walks.steps > 1 else "false"
-            lines.append(f"{pieces.multiply(self.scene.conv.math)}(sums, a + {number * STEP_UNITS * ROWS}, {name} + {place}, {adds});")
+        lines = [f"const unsigned long long b_{plane} = describe({at}, {walks.points});"]
+        name = pieces.multiply(self.scene.conv.math)
+        for number, place in taps:
+            starts = is_first and number == taps[0][0]
+            adds = "true" if not starts else "s > 0" if walks.steps > 1 else "false"
+            lines.append(f"{name}(sums, a + {number * STEP_UNITS * ROWS}, b_{plane} + {place}, {adds});")
         return lines

@@ -179,6 +179,14 @@ def walk(of: Correlation, unit: int, gpu: Gpu) -> Walks | None:
     return min(_walks(of, unit, gpu), key=lambda each: each.total_clocks, default=None)
 
 
+def best_walks(of: Correlation, unit: int, count: int, gpu: Gpu) -> list[Walks]:
+    """So many of least estimated time, each with other planes or warpgroups."""
+    found: dict[tuple[object, ...], Walks] = {}
+    for each in sorted(_walks(of, unit, gpu), key=lambda each: each.total_clocks):
+        found.setdefault((each.box, each.groups), each)
+    return list(found.values())[:count]
+
+
 def _walks(of: Correlation, unit: int, gpu: Gpu) -> Iterator[Walks]:
     if not serves(of, gpu):
         return
