@@ -4,9 +4,10 @@
     python benchmarks/convolutions.py FILE --sweep [--ways 1]    channels, kernels and strides at odd sizes
     python benchmarks/convolutions.py FILE --markdown            the table of a file that was written before
 
-For each layer and direction the `--ways` most promising tilings are built, each held against PyTorch in float32
-without TF32, and timed with a cold L2 cache beside PyTorch's own operation (TF32 allowed). What FILE holds already is
-left as it is. Without a GPU everything runs on the emulator at its own pace: use --scale small.
+For each layer and direction the `--ways` most promising tilings are built, and as many for warpgroups where they serve,
+each held against PyTorch in float32 without TF32, and timed with a cold L2 cache beside PyTorch's own operation (TF32
+allowed). What FILE holds already is left as it is. Without a GPU everything runs on the emulator at its own pace: use
+--scale small.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ import torch
 import torch.utils.cpp_extension
 
 from crucible import emulator, hardware
-from crucible.emission.file import cuda
+from crucible.emission.file import cuda, flags
 from crucible.emission.host import Host
-from crucible.gpus import H200
+from crucible.gpus import H200, closest_gpu
 from crucible.graph import TensorType
 from crucible.judge.clock import sampler
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
@@ -39,6 +40,7 @@ from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.reducing import ReducingConvolution, lower_reducing, product
 from crucible.write.convolution.tiling import Tiling, best
+from crucible.write.convolution.warpgroup.walks import Walks, best_walks
 from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.families.lower import joined, lower
@@ -51,6 +53,7 @@ REDUCED = {"P38": ("sum over space", "softmax over space")}
 ALLOWED = {"float32": 6e-4, "float16": 2e-3, "bfloat16": 2e-2}
 """Relative L2 error: TF32 rounds operands to 11 bits."""
 SAMPLES = 15
+GPU = closest_gpu(torch.cuda.get_device_name()) if torch.cuda.is_available() else H200
 
 
 @dataclass(frozen=True)
@@ -229,13 +232,15 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
     pool = Windows("max", layer.windows, LEAF) if layer.pool and not turned else None
     given = ((), layer.windows) if turned else (layer.windows, ())
     found = []
-    for i, tiling in enumerate(best(of, unit, ways, H200, *given)):
+    walks = [] if layer.pool else best_walks(of, unit, ways, GPU)
+    tilings = [*best(of, unit, ways, GPU, *given), *walks]
+    for i, tiling in enumerate(sorted(tilings, key=lambda each: each.total_clocks)):
         weight = Operand("grad", layer.dtype, contiguous(layer.weight_shape))
         result = Result(f"out_{number}_{i}", layer.dtype, contiguous(made), LEAF)
         source = Operand("source", layer.dtype, contiguous(read))
         conv = Convolution(f"conv_{number}_{i}", of, source, weight, layer.weight_shape, (), (result,), pool=pool,
                            spread=spread(layer) if turned else None)  # fmt: skip
-        found.append((words_of(tiling), tiling.total_clocks, lower_convolution(conv, tiling)))
+        found.append((words_of(tiling), tiling.total_clocks, lower_convolution(conv, tiling, GPU)))
     return found
 
 
@@ -245,6 +250,11 @@ def spread(layer: Layer) -> Spread | None:
 
 
 def words_of(tiling: Tiling) -> str:
+    if isinstance(tiling, Walks):
+        return (
+            f"wgmma: {tiling.groups} warpgroups, box {tiling.box}, N {tiling.columns_of_b}, along {tiling.walk} planes,"
+            f" {tiling.slots} slots"
+        )
     return (
         f"{tiling.channels} channels, box {tiling.box}, {len(tiling.teams)} teams of"
         f" {tiling.rows} x {tiling.columns} warps, {tiling.staged} of {tiling.steps} steps, {tiling.blocks} blocks"
@@ -317,7 +327,7 @@ def extension(works: list[Work], ways: int) -> Any:
     declarations = "#include <torch/extension.h>\n" + "\n".join(f"{host.declaration};" for host in every)
     text = cuda(every)
     name = f"convolution_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    return load(name, declarations, text, functions=[host.name for host in every], extra_cuda_cflags=["-O3"])
+    return load(name, declarations, text, functions=[host.name for host in every], extra_cuda_cflags=flags(every))
 
 
 def built(works: list[Work], ways: int) -> str:

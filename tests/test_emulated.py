@@ -59,9 +59,9 @@ FAULTY = {
     "short": ("if (i < n - 1) out[i] = x[i];", "incomplete", "never written"),
     "divides": ("if (i < n) out[i] = x[i] + 7 / (i / n);", "illegal-access", "division-by-zero"),
     "hopper": (
-        'if (i < n) { out[i] = 0; asm volatile("wgmma.fence.sync.aligned;"); }',
+        'if (i < n) { out[i] = 0; asm volatile("barrier.cluster.arrive.aligned;"); }',
         "not-judged",
-        "wgmma.fence",
+        "barrier.cluster.arrive",
     ),
 }
 RACES = "__shared__ float s[64]; s[threadIdx.x] = i; float other = s[63 - threadIdx.x]; "

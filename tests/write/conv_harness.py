@@ -84,10 +84,16 @@ def _biased(of: Correlation, dtype: str) -> tuple[Expr, tuple[Operand, ...]]:
     return expr, (Operand("bias", dtype, channel_strides(of), shared=True), Operand("other", dtype, strides))
 
 
+def _shifted(of: Correlation, dtype: str) -> tuple[Expr, tuple[Operand, ...]]:
+    bias = parameter("bias", dtype)
+    return (LEAF + bias).leaky_relu(0.2), (Operand("bias", dtype, channel_strides(of), shared=True),)
+
+
 CHAINS: dict[str, Callable[[Correlation, str], tuple[Expr, tuple[Operand, ...]]]] = {
     "none": lambda of, dtype: (LEAF, ()),
     "sums": lambda of, dtype: (LEAF, ()),
     "biased": _biased,
+    "shifted": _shifted,
 }
 
 
@@ -252,9 +258,11 @@ def wanted(case: Case, known: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     x, weight = (rounded(known[name], case).double() for name in ("x", "weight"))
     product = case.torchs(x, weight)
     size = case.torchs(x.abs(), weight.abs())
-    if case.chain == "biased":
+    if case.chain in ("biased", "shifted"):
         shaped = known["bias"].double().reshape(-1, *[1] * (product.dim() - 2))
-        product = (F.leaky_relu(product + shaped, 0.2) + known["other"].double()).clamp(-3, 3)
+        product = F.leaky_relu(product + shaped, 0.2)
+    if case.chain == "biased":
+        product = (product + known["other"].double()).clamp(-3, 3)
     return product, size
 
 

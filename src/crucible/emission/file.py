@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 
 from crucible.emission.body import body
@@ -84,7 +85,7 @@ def _kernels(operators: list[Operator], name: str) -> list[str]:
         "    cpp_sources=DECLARATIONS,",
         "    cuda_sources=KERNELS,",
         f"    functions=[{functions}],",
-        '    extra_cuda_cflags=["-O3"],',
+        f"    extra_cuda_cflags={json.dumps(flags(hosts))},",
         ")",
         'library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")',
         "operators = getattr(torch.ops, library.ns)",
@@ -96,6 +97,12 @@ def _kernels(operators: list[Operator], name: str) -> list[str]:
         "\n".join(build),
         "\n".join(line for op in operators for line in registration(op)).strip("\n"),
     ]
+
+
+def flags(hosts: list[Host]) -> list[str]:
+    """What nvcc is told: the one architecture, where a kernel is for that alone."""
+    found = {kernel.architecture.removeprefix("sm_") for host in hosts for kernel in host.kernels}
+    return ["-O3", *(f"-gencode=arch=compute_{each},code=sm_{each}" for each in sorted(found - {""}))]
 
 
 def cuda(hosts: list[Host]) -> str:

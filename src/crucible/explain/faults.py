@@ -24,6 +24,10 @@ KINDS = {
     "uninitialised-global": ("reads memory that nobody wrote", "write it before it is read, or start from zeros"),
     "race-global": ("has a race in global memory", "let one thread write it, or use an atomic operation"),
     "race-shared": ("has a race in shared memory", "put a __syncthreads() between the two accesses"),
+    "missing-proxy-fence": (
+        "hands shared memory to wgmma or a bulk copy before it is visible to them",
+        "put a fence.proxy.async behind the writes, before the barrier",
+    ),
     "missing-syncwarp": ("has lanes that do not wait for each other", "put a __syncwarp() between the two accesses"),
     "divergent-barrier": ("has threads of one block at different barriers", "move __syncthreads() out of the branch"),
     "absent-lanes": (
@@ -40,7 +44,15 @@ KINDS = {
     "illegal-instruction": ("comes to a trap", "look at what leads there"),
 }
 """What a kernel does, and what to do about it."""
-_FIRST = ("launch-limits", "race-shared", "race-global", "missing-syncwarp", "divergent-barrier", "index-overflow")
+_FIRST = (
+    "launch-limits",
+    "race-shared",
+    "race-global",
+    "missing-proxy-fence",
+    "missing-syncwarp",
+    "divergent-barrier",
+    "index-overflow",
+)
 _NEXT_TO_IT = "just "
 """Just past the end of a tensor or just before it: a loop or a guard leads there. An index that was itself computed
 from what nobody wrote leads far off; then that read, which comes first, is the cause."""

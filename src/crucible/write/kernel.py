@@ -34,6 +34,8 @@ class Kernel:
     """Of a block, along x."""
     shared_bytes: int = 0
     """Dynamic shared memory."""
+    architecture: str = ""
+    """`sm_90a` where it uses what that architecture alone has; empty where any from sm_80 on will do."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from crucible.emulator.faults import NotCovered
-from crucible.emulator.ptx import collective, memory, scalar
+from crucible.emulator.ptx import collective, memory, scalar, warpgroup
 from crucible.emulator.ptx.instruction import REGISTERS, Instruction, Operand
 from crucible.emulator.tokens import Token, split, words
 
@@ -30,7 +30,7 @@ _SPECIAL = {
     **{f"%{a}.{m}": f"CRUCIBLE_ID({n}, {m})" for a, n in (("tid", "threadIdx"), ("ctaid", "blockIdx"),
        ("ntid", "blockDim"), ("nctaid", "gridDim")) for m in "xyz"},
 }  # fmt: skip
-_RULES = (*scalar.RULES, *memory.RULES, *collective.RULES)
+_RULES = (*scalar.RULES, *warpgroup.RULES, *memory.RULES, *collective.RULES)
 _PREDICATE = re.compile(r"@\s*(!?)\s*([%\w$]+)\s+(.*)", re.DOTALL)
 _LABEL = re.compile(r"\s*([A-Za-z_$%][\w$]*)\s*:(?!:)")
 

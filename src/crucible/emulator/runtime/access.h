@@ -26,13 +26,13 @@ static uint32_t owner_of(uint32_t serial) {
 }
 
 static bool knows(const Acquired& acquired, uint32_t owner, uint32_t epoch, uint32_t thread, uint32_t clock) {
-    for (const auto& [var, prefix] : acquired)
-        for (size_t i = 0; i < prefix; ++i) {
-            const Release& release = var->log[i];
-            if (release.serial_owner != owner) continue;
-            if (release.epoch > epoch || (release.epoch == epoch && release.thread == thread && release.clock >= clock))
-                return true;
-        }
+    for (const auto& [var, prefix] : acquired) {
+        const Known* of_owner = SyncVar::latest(var->owners, owner, prefix);
+        if (!of_owner || of_owner->epoch < epoch) continue;
+        if (of_owner->epoch > epoch) return true;
+        const Known* own = SyncVar::latest(var->threads, uint64_t(owner) << 10 | thread, prefix);
+        if (own && own->epoch == epoch && own->clock >= clock) return true;
+    }
     return false;
 }
 
@@ -255,7 +255,11 @@ static void access_shared(Fiber* fiber, uintptr_t address, size_t size, bool wri
                 unwritten(address + i, pc, "uninitialised-shared", atomic);
                 break;
             }
-    if (write) std::memset(block->written + offset, 1, size);
+    if (write) {
+        std::memset(block->written + offset, 1, size);
+        fiber->wrote_from = std::min(fiber->wrote_from, uint32_t(offset));
+        fiber->wrote_to = std::max(fiber->wrote_to, uint32_t(offset + size));
+    }
     touch_range(fiber, block->cells + offset / 4, address, size, write, atomic, is_volatile, pc, true);
 }
 

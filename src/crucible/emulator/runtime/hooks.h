@@ -45,8 +45,8 @@ static void observed(const void* at, uint64_t value, uintptr_t pc) {
 static void acquire(Fiber* fiber, uintptr_t at) {
     if (!launch->fences) return;
     auto found = launch->sync_vars.find(at);
-    if (found == launch->sync_vars.end() || found->second.log.empty()) return;
-    merge(fiber->acquired, Acquired{{&found->second, found->second.log.size()}});
+    if (found == launch->sync_vars.end() || !found->second.count) return;
+    merge(fiber->acquired, Acquired{{&found->second, found->second.count}});
 }
 
 static void publish(Fiber* fiber, uintptr_t at) {
@@ -54,15 +54,21 @@ static void publish(Fiber* fiber, uintptr_t at) {
     Warp& warp = fiber->block->warps[fiber->ids.linear / 32];
     warp.touched = true;
     uint16_t& clock = warp.clock[fiber->ids.lane][fiber->ids.lane];
-    launch->sync_vars[at].log.push_back(Release{fiber->block->linear, epoch_of(fiber->when), fiber->ids.linear, clock});
+    SyncVar& here = launch->sync_vars[at];
+    here.add({fiber->block->linear, epoch_of(fiber->when), fiber->ids.linear, clock});
+    // What the other lanes did before they last met this one.
+    for (uint32_t lane = 0; lane < 32; ++lane)
+        if (const uint16_t met = warp.clock[fiber->ids.lane][lane]; met && lane != fiber->ids.lane)
+            here.add({fiber->block->linear, epoch_of(fiber->when), fiber->ids.linear / 32 * 32 + lane, met});
     if (clock < kClockMask - 1) ++clock;
     set_when(fiber, fiber->block->epoch, clock);
     // What this thread had learnt from others passes on with it.
     for (const Acquired* known : {&fiber->acquired, &fiber->block->acquired})
         for (const auto& [var, prefix] : *known)
-            if (var != &launch->sync_vars[at])
-                for (size_t i = 0; i < prefix && var->log.size() < 4096; ++i)
-                    launch->sync_vars[at].log.push_back(var->log[i]);
+            if (var != &here && var->threads.size() < 4096)
+                for (const auto& [key, rising] : var->threads)
+                    if (const Known* last = SyncVar::latest(var->threads, key, prefix))
+                        here.add({uint32_t(key >> 10), last->epoch, uint32_t(key & 1023), last->clock});
 }
 
 static void volatile_access(uintptr_t at, size_t size, bool write, uintptr_t pc) {
@@ -310,11 +316,15 @@ void crucible_atomic(const void* at, size_t size) {
     crucible::acquire(current, uintptr_t(at));
     crucible::publish(current, uintptr_t(at));
 }
+void crucible_polled(const void* at, size_t size) {
+    if (current) crucible::access(uintptr_t(at), size, true, true, false, true, CALLER);
+}
 void crucible_observed(const void* at, uint64_t value, int order) {
     if (!current) return;
     if (order != crucible::kRelease) {
         crucible::observed(at, value, CALLER);
         crucible::acquire(current, uintptr_t(at));
+        current->just_fenced = false;
     }
 }
 void crucible_check(const void* at, size_t size, int write) {

@@ -77,6 +77,7 @@ static uintptr_t accessed_at = 0;  // the last access to memory, until a tick of
 #include "stacks.h"
 #include "trace.h"
 #include "access.h"
+#include "proxy.h"
 #include "warps.h"
 #include "schedule.h"
 #include "signals.h"

@@ -71,6 +71,11 @@ static void renew_block(Block& block, uint64_t linear) {
         fiber.spin_at = nullptr;
         fiber.acquired.clear();
         fiber.copies.clear();
+        fiber.bulk.clear();
+        fiber.products.clear();
+        fiber.wrote_from = ~0u;
+        fiber.wrote_to = 0;
+        fiber.just_fenced = false;
     }
     if (tracing) traced::block_begins(block);
 }
@@ -126,6 +131,7 @@ static uint64_t ended = 0;  // threads that are done, and launches begun
 static void thread_done(Fiber* fiber) {
     Block* block = fiber->block;
     ++ended;
+    finish_bulk(fiber, 0, fiber->pc);
     settle_pending();
     fiber->state = kDone;
     --block->live;
@@ -180,6 +186,13 @@ static bool resolve_active(Block* block) {
     return any;
 }
 
+// Whether one of these lanes only lets others go first: it waits for a value, and may still come.
+static bool any_goes_on(Block* block, int number, uint32_t lanes) {
+    for (; lanes; lanes &= lanes - 1)
+        if (lane_of(block, number, __builtin_ctz(lanes))->state == kReady) return true;
+    return false;
+}
+
 // A warp operation that lanes named in its mask will not reach: they wait elsewhere.
 static bool resolve_absent(Block* block) {
     for (Fiber& fiber : block->fibers) {
@@ -187,6 +200,7 @@ static bool resolve_absent(Block* block) {
         const int number = fiber.ids.linear / 32;
         const uint32_t group = gathered(block, number, fiber.call);
         const uint32_t missing = fiber.call->mask & live_lanes(block, number) & ~group;
+        if (any_goes_on(block, number, missing)) continue;
         const Fiber* absent = missing ? lane_of(block, number, __builtin_ctz(missing)) : nullptr;
         Fault fault = fault_here("absent-lanes", fiber.pc,
                                  format("the mask 0x%08x names %d lanes that never come here", fiber.call->mask,

@@ -1,5 +1,6 @@
 // The runtime's records: cells of the shadow memory, fibers, warps, blocks, launches, faults.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -41,6 +42,14 @@ struct Copy {
     size_t bytes, given;
 };
 
+// What reads shared memory from when it is issued until it is waited for.
+struct Asynchronous {
+    char* to;  // null where nothing is copied
+    const char* from;
+    std::string content;
+    uintptr_t pc;
+};
+
 struct Block;
 struct Fiber {
     Ids ids;
@@ -59,6 +68,9 @@ struct Fiber {
     int spins = 0;
     Acquired acquired;
     std::vector<std::vector<Copy>> copies;  // asynchronous ones by group; the last group is still open
+    std::vector<std::vector<Asynchronous>> bulk, products;  // bulk copies, and what matrix instructions read
+    uint32_t wrote_from = ~0u, wrote_to = 0;        // of shared memory, since its last fence.proxy.async
+    bool just_fenced = false;                       // for the asynchronous proxy, and met nobody since
 };
 
 struct Warp {
@@ -95,12 +107,41 @@ struct Block {
     uintptr_t first_barrier_pc;
 };
 
-// Who released what on an address used for synchronisation, in order; an acquirer knows a prefix of it.
+// Who released what on an address used for synchronisation; an acquirer knows the first so many releases. Of each thread
+// those are kept that say more than the one before.
 struct Release {
-    uint32_t serial_owner, epoch, thread, clock;
+    uint32_t owner, epoch, thread, clock;
+};
+struct Known {
+    size_t count;  // the release that said so
+    uint32_t epoch, clock;
 };
 struct SyncVar {
-    std::vector<Release> log;
+    size_t count = 0;
+    std::unordered_map<uint64_t, std::vector<Known>> threads;  // by owner and thread
+    std::unordered_map<uint32_t, std::vector<Known>> owners;   // their latest epochs
+
+    void add(const Release& release) {
+        ++count;
+        grow(threads[uint64_t(release.owner) << 10 | release.thread], release.epoch, release.clock);
+        grow(owners[release.owner], release.epoch, 0);
+    }
+    // What the first so many releases say of somebody; null where they say nothing.
+    template <class Map, class Key>
+    static const Known* latest(const Map& map, Key key, size_t prefix) {
+        const auto found = map.find(key);
+        if (found == map.end()) return nullptr;
+        const auto& rising = found->second;
+        const auto after = std::upper_bound(rising.begin(), rising.end(), prefix,
+                                            [](size_t wanted, const Known& one) { return wanted < one.count; });
+        return after == rising.begin() ? nullptr : &*(after - 1);
+    }
+
+private:
+    void grow(std::vector<Known>& rising, uint32_t epoch, uint32_t clock) {
+        if (rising.empty() || std::pair(epoch, clock) > std::pair(rising.back().epoch, rising.back().clock))
+            rising.push_back({count, epoch, clock});
+    }
 };
 
 struct Fault {

@@ -200,6 +200,7 @@ static void finish_group(Block* block, int number, uint32_t group, uint32_t mask
     Fiber* fiber = current;
     Block* block = fiber->block;
     settle_pending();
+    fiber->just_fenced = false;
     const int number = fiber->ids.linear / 32;
     if (call->op != kActive && !(call->mask >> fiber->ids.lane & 1)) {
         report(fault_here("absent-lanes", pc, format("lane %u calls a warp operation whose mask 0x%08x does not name it",
@@ -296,6 +297,7 @@ static void try_barrier(Block* block) {
 [[gnu::noinline]] static int barrier(int kind, int value, const char* site, uintptr_t pc) {
     Fiber* fiber = current;
     settle_pending();
+    fiber->just_fenced = false;
     note_reached(site);
     fiber->barrier_kind = kind;
     fiber->barrier_value = value;
@@ -317,6 +319,7 @@ static void try_barrier(Block* block) {
         return;
     }
     settle_pending();
+    fiber->just_fenced = false;
     const int wanted = threads ? threads : block->threads;
     fiber->pc = pc;
     fiber->named = id;
@@ -325,12 +328,12 @@ static void try_barrier(Block* block) {
         // Those who waited are ordered among each other: their clocks advance together through an acquired log.
         SyncVar& var = launch->sync_vars[uintptr_t(block->slot) + kSlotBytes + id];
         auto note = [&](Fiber& one) {
-            var.log.push_back(Release{block->linear, epoch_of(one.when), one.ids.linear, clock_of(one.when)});
+            var.add({block->linear, epoch_of(one.when), one.ids.linear, clock_of(one.when)});
         };
         note(*fiber);
         for (Fiber& other : block->fibers)
             if (other.state == kAtNamed && other.named == id) note(other);
-        const Acquired now{{&var, var.log.size()}};
+        const Acquired now{{&var, var.count}};
         for (Fiber& other : block->fibers) {
             const bool waits = other.state == kAtNamed && other.named == id;
             if (!waits && &other != fiber) continue;

@@ -193,13 +193,17 @@ class Halo:
 
     def _unit(self, step: str) -> list[str]:
         """16 bytes of channels at one position."""
+        return [*self.word(step), f"reinterpret_cast<uint4*>(halo)[u * {self.tiling.points} + {self._at}] = word;"]
+
+    def word(self, step: str) -> list[str]:
+        """`word`: unit `u` of the channels from those of `step` on at `from`, 0 where that is not `inside`."""
         lines = ["uint4 word;"]
         for k, part in enumerate("xyzw"):
             text = self._value(step, k)
             if self.unit == 8:
                 text = f"{self._value(step, 2 * k)} | {self._value(step, 2 * k + 1)} << 16"
             lines.append(f"word.{part} = {text};")
-        return [*lines, f"reinterpret_cast<uint4*>(halo)[u * {self.tiling.points} + {self._at}] = word;"]
+        return lines
 
     def _copy(self, step: str, k: int) -> str:
         to = f"coming + (u * {self.tiling.points} + {self._at}) * 4 + {k}"

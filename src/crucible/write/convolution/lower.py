@@ -19,6 +19,8 @@ from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.staging import Staging
 from crucible.write.convolution.tail import Tail
 from crucible.write.convolution.tiling import Tiling, tile
+from crucible.write.convolution.warpgroup.lower import UNTRIED, division, lower_for_warpgroups
+from crucible.write.convolution.warpgroup.walks import Walks
 from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, indented, unrolled
 from crucible.write.kernel import Kernel, Lowered
 from crucible.write.simplify import simplify
@@ -27,9 +29,9 @@ SPREAD = "It reads gradients of windows, and spreads them over the windows' elem
 
 
 def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu = H200) -> Lowered:
-    """The kernels, for a GPU; divided as estimated best, where no tiling is given. Raises
-    MisuseError where there is none."""
-    tiling = tiling or tile_of(conv, gpu)
+    """The kernels, for a GPU; divided as estimated best, where no tiling is given. Raises MisuseError where there is
+    none."""
+    tiling = tiling or least([tile_of(conv, gpu), None if UNTRIED else division(conv, gpu)])
     if tiling is None:
         raise MisuseError(f"{conv.name}: no tile of it fits in shared memory, or it has too many taps")
     simple = simplify(*conv.exprs).exprs
@@ -37,6 +39,8 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
     rest = simple[len(results) :]
     reductions = tuple(replace(each, expr=expr) for each, expr in zip(conv.reductions, rest, strict=True))
     conv = replace(conv, results=results, reductions=reductions)
+    if isinstance(tiling, Walks):
+        return lower_for_warpgroups(conv, tiling, gpu)
     buffer = packing.packed(f"{conv.name}_packed", tiling)
     order = packing.pack(f"{conv.name}_pack", tiling, conv.weight.name, conv.source.dtype, conv.math, buffer)
     scene = Scene(conv, tiling, buffer, gpu)
@@ -47,9 +51,14 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
 
 
 def tile_of(conv: Convolution, gpu: Gpu) -> Tiling | None:
-    """How it is divided, where nobody says."""
+    """How it is divided among warps, where nobody says."""
     pool = conv.pool.sizes if conv.pool else ()
     return tile(conv.correlation, UNITS[conv.source.dtype], gpu, pool, conv.spread.sizes if conv.spread else ())
+
+
+def least(tilings: Sequence[Tiling | None]) -> Tiling | None:
+    """The one of least estimated time; None where there is none."""
+    return min(filter(None, tilings), key=lambda each: each.total_clocks, default=None)
 
 
 def _check_shared_memory(scene: Scene) -> None:

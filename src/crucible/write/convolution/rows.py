@@ -100,23 +100,32 @@ class Rows:
         lines.append(f"const int i = {times(i, self.vector)};")
         if self.runs > 1:
             lines.append(f"const int run = {run};")
-        for dim, word in enumerate(decoded("run" if self.runs > 1 else "0", self.box[: self.first])):
-            lines.append(f"const int {self.dims[dim]} = {self._start(dim)}{'' if word == '0' else f' + {word}'};")
-            if self._is_cut(dim):
-                tests.append(f"{self.dims[dim]} < {self.outputs[dim]}")
+        lines += self.outer()
+        tests += [f"{self.dims[dim]} < {self.outputs[dim]}" for dim in range(self.first) if self._is_cut(dim)]
         if self._is_cut(self.first):
             tests.append("i < left")
         return lines, tests
 
+    def outer(self) -> list[str]:
+        """Where `run` is, along the dims before its first."""
+        words = ["0"] * self.first if self.runs == 1 else decoded("run", self.box[: self.first])
+        return [
+            f"const int {self.dims[dim]} = {self._start(dim)}{'' if word == '0' else f' + {word}'};"
+            for dim, word in enumerate(words)
+        ]
+
     def offset(self, strides: Sequence[int]) -> str:
         """Of the vector's first output, in a tensor of these strides."""
+        return " + ".join(filter(None, [self.begin(strides), times("i", strides[-1])])) or "0"
+
+    def begin(self, strides: Sequence[int]) -> str:
+        """Of the run's first output; empty for 0."""
         terms = [f"n * {strides[0]}LL" if strides[0] else "", times("c", strides[1])]
         terms += [times(self.dims[dim], strides[2 + dim]) for dim in range(self.first)]
         if self.tiling.boxes[self.first] > 1:
             start = self._start(self.first)
             terms.append(times(f"({start})" if "/" in start else start, strides[2 + self.first]))
-        terms.append(times("i", strides[-1]))
-        return " + ".join(filter(None, terms)) or "0"
+        return " + ".join(filter(None, terms))
 
     def _start(self, dim: int) -> str:
         """Boxes are made of whole windows, so what is divided has no rest."""

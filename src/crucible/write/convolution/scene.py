@@ -24,7 +24,9 @@ LOCALS = WINDOW_LOCALS | frozenset(
         " spot aligned left run v i k products coming coming_weights before weights_before next next_step"
         " folded w_in dealt window rows choice choices half"
         " chosen value there begin first_d first_h first_w to_d to_h to_w"
-        " slot upper phase phases own_parts of_channel",
+        " slot upper phase phases own_parts of_channel"
+        " ring loaded done turns turn plane planes first_plane leave words first thread a to"
+        " row_in beyond",
     )
 )
 """Words of the kernel, which no tensor may be called there."""

@@ -102,8 +102,13 @@ class Tail:
                 f"if (lane == 0) totals[{self._total_at(each)} + channel - first_channel] += {each.name}_total;"
             )
         lines += self.row_parts.stored()
+        return self._over_rows(lanes, lines)
+
+    def _over_rows(self, lanes: int, lines: list[str]) -> list[str]:
+        """So many lanes take a row."""
+        tiling = self.scene.tiling
         start = "warp" if lanes == 32 else f"threadIdx.x / {lanes}"
-        rows = of.out_channels if tiling.of.folds else tiling.tile_rows
+        rows = self.scene.conv.correlation.out_channels if tiling.of.folds else tiling.tile_rows
         return block(f"for (int r = {start}; r < {rows}; r += {THREADS // lanes})", lines)
 
     @property

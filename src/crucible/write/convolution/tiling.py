@@ -223,12 +223,12 @@ class Tiling(Boxes):
     def _traffic(self, tensors: int) -> float:
         """Clocks for what an item reads (half of it from the L2 cache) and writes, in sectors of 32 bytes."""
         item = 4 if self.unit == 4 else 2
-        written = _sectors(self.made_box, self.made_shape[2:], item)
+        written = sectors(self.made_box, self.made_shape[2:], item)
         written *= min(self.channels, self.made.out_channels) * tensors
-        read = _sectors(self.halo, [axis.extent for axis in self.of.axes], item) * self.of.in_channels
+        read = sectors(self.halo, [axis.extent for axis in self.of.axes], item) * self.of.in_channels
         if self.spread:  # and their choices
             whole = [axis.extent // size for axis, size in zip(self.of.axes, self.spread, strict=True)]
-            read = sum(_sectors(self.windows(self.spread), whole, bytes_) for bytes_ in (item, 1)) * self.of.in_channels
+            read = sum(sectors(self.windows(self.spread), whole, bytes_) for bytes_ in (item, 1)) * self.of.in_channels
         weights = 0 if self.is_resident else self.steps * self.step_weight_words / 8
         return (written + (read + weights) / 2) * 32 / BYTES_A_CLOCK
 
@@ -241,7 +241,7 @@ class Tiling(Boxes):
         return self.clocks_with(tensors) * self.items * self.channel_tiles * self.of.groups
 
 
-def _sectors(box: Sequence[int], shape: Sequence[int], item: int) -> int:
+def sectors(box: Sequence[int], shape: Sequence[int], item: int) -> int:
     """That a box of one channel touches, each run of neighbours beginning anywhere."""
     run, runs = 1, math.prod(box)
     for n, whole in reversed(list(zip(box, shape, strict=True))):

@@ -89,7 +89,16 @@ void crucible_copy_async(void* to, const void* from, size_t bytes, size_t given)
 void crucible_copy_commit();
 void crucible_copy_wait(int groups);
 void crucible_fence();
+void crucible_proxy_fence();
+void* crucible_described(uint32_t start);  // where the 18 bits of a matrix descriptor's address are
+void crucible_product_reads(const void*, size_t bytes);
+void crucible_products_commit();
+void crucible_products_wait(int groups);
+void crucible_bulk_store(void* to, const void* from, size_t bytes);
+void crucible_bulk_commit();
+void crucible_bulk_wait(int groups);
 void crucible_atomic(const void*, size_t size);  // before an atomic operation, which the caller then does plainly
+void crucible_polled(const void*, size_t size);  // before an atomic read that releases nothing
 void crucible_observed(const void*, uint64_t value, int order);  // what an atomic or volatile read saw: spin loops yield
 void crucible_check(const void*, size_t size, int write);
 void* crucible_copy(void* to, const void* from, size_t bytes);  // memcpy and memmove, memset, of watched memory

@@ -31,6 +31,7 @@
 #include "groups.h"
 #include "mma.h"
 #include "wmma.h"
+#include "warpgroup.h"
 #include "ptx_memory.h"
 #include "cub_device.h"
 #include "libcu.h"

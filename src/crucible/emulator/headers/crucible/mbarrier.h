@@ -35,7 +35,7 @@ CRUCIBLE_INLINE void mbarrier_expect_tx(char* at, uint32_t bytes) { mbarrier_cha
 CRUCIBLE_INLINE void mbarrier_complete_tx(char* at, uint32_t bytes) { mbarrier_change(at, 0, -int64_t(bytes), 0); }
 // Whether the phase of that parity is over; a thread that asks in vain lets the others go on.
 CRUCIBLE_INLINE bool mbarrier_test_wait(char* at, uint32_t parity) {
-    crucible_atomic(at, 8);
+    crucible_polled(at, 8);
     const uint64_t state = raw_load(reinterpret_cast<uint64_t*>(at));
     crucible_observed(at, state, kAcquire);
     return mbarrier_phase(state) != (parity & 1);

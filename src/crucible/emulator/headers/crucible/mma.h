@@ -14,6 +14,12 @@ inline CRUCIBLE_PLAIN int plain_lane() {  // `lane()` for functions that the san
     return int(lane);
 }
 
+inline CRUCIBLE_PLAIN int plain_thread() {
+    uint32_t thread;
+    asm("movq crucible_ids@GOTPCREL(%%rip), %%rax\n\tmovq (%%rax), %%rax\n\tmovl %c1(%%rax), %0" : "=r"(thread) : "i"(offsetof(Ids, linear)) : "rax");
+    return int(thread);
+}
+
 // Elements of operands: how many a register holds, and one of them.
 struct F16 { static constexpr int per = 2; static CRUCIBLE_PLAIN float at(const uint32_t* r, int i) { return HalfRule::to(uint16_t(r[i / 2] >> 16 * (i % 2))); } };
 struct Bf16 { static constexpr int per = 2; static CRUCIBLE_PLAIN float at(const uint32_t* r, int i) { return Bfloat16Rule::to(uint16_t(r[i / 2] >> 16 * (i % 2))); } };

@@ -1,0 +1,47 @@
+// Matrix instructions of a warpgroup: wgmma with both matrices in shared memory (PTX ISA, "Asynchronous Warpgroup Level
+// Matrix Multiply-Accumulate Operation"). The products are computed where they are issued, what they read is looked at
+// again where they are waited for.
+#pragma once
+#include "mma.h"
+
+namespace crucible {
+
+inline CRUCIBLE_PLAIN void meet() { crucible_warp(kSync, 0xffffffffu, -1, 0, 4); }  // all lanes of a warp
+
+// A matrix whose rows are K-major, without a swizzle: eight rows of 16 bytes lie behind each other; the next eight are
+// `stride` further, the next 16 bytes of a row `leading`.
+struct Described {
+    const char* start;
+    uint32_t leading, stride;
+    CRUCIBLE_PLAIN const uint32_t* unit(int row, int number) const {
+        return reinterpret_cast<const uint32_t*>(start + row / 8 * stride + row % 8 * 16 + number * leading);
+    }
+};
+inline CRUCIBLE_PLAIN Described described(uint64_t bits) {
+    if (bits >> 62 || (bits >> 49 & 7)) crucible_trap("a matrix descriptor with a swizzle or a base offset: not known to the emulator");
+    return {static_cast<const char*>(crucible_described(uint32_t(bits & 0x3fff) << 4)), uint32_t(bits >> 16 & 0x3fff) << 4,
+            uint32_t(bits >> 32 & 0x3fff) << 4};
+}
+
+// d = a b (+ d), 64 x N x K. Warp w of the four holds rows 16 w to 16 w + 15, and of them a lane what it has of an m16n8 tile.
+template <int N, int K, class E>
+inline CRUCIBLE_PLAIN void wgmma(float (&d)[N / 2], uint64_t a_bits, uint64_t b_bits, bool adds) {
+    constexpr int units = 2, of_unit = 4 * E::per;  // elements of 16 bytes
+    static_assert(K == units * of_unit);
+    const Described a = described(a_bits), b = described(b_bits);
+    const int lane = plain_lane(), warp = plain_thread() / 32 % 4;
+    crucible_product_reads(a.unit(warp * 16 + lane % 16, lane / 16), 16);
+    for (int p = warp * 32 + lane; p < N * units; p += 128) crucible_product_reads(b.unit(p / units, p % units), 16);
+    meet();
+    for (int j = 0; j < N / 8; ++j)
+        for (int e = 0; e < 4; ++e) {
+            const int row = warp * 16 + lane / 4 + e / 2 * 8, column = j * 8 + lane % 4 * 2 + e % 2;
+            float sum = adds ? d[j * 4 + e] : 0.0f;
+            for (int i = 0; i < K; ++i)
+                sum += E::at(a.unit(row, i / of_unit), i % of_unit) * E::at(b.unit(column, i / of_unit), i % of_unit);
+            d[j * 4 + e] = sum;
+        }
+    meet();
+}
+
+}  // namespace crucible

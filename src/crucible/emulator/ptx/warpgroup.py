@@ -1,0 +1,49 @@
+"""PTX of Hopper's warpgroups: products of matrices in shared memory, fences between proxies, copies in bulk."""
+
+from __future__ import annotations
+
+import re
+
+from crucible.emulator.ptx.instruction import Instruction, Rule, put, rule, several
+
+_ELEMENTS = {"f16": ("F16", 16), "bf16": ("Bf16", 16), "tf32": ("Tf32", 8)}
+"""The emulator's name and K."""
+
+
+def _multiply(it: Instruction, found: re.Match[str]) -> str | None:
+    """`wgmma.mma_async ... {d}, a, b, adds, 1, 1` with both matrices described, K-major and not negated."""
+    columns, depth, of, other = int(found[1]), int(found[2]), found[3], found[4]
+    element, wanted = _ELEMENTS[of]
+    d, *rest = it.operands
+    majors = ["0", "0"] if of != "tf32" else []
+    if of != other or depth != wanted or columns % 8 or columns > 256 or rest[3:] != ["1", "1", *majors]:
+        return None
+    registers, (a, b, adds) = several(d), rest[:3]
+    if len(registers) != columns // 2 or isinstance(a, list) or isinstance(b, list):
+        return None
+    fill = " ".join(f"crucible_d[{i}] = {one};" for i, one in enumerate(registers))
+    call = f"::crucible::wgmma<{columns}, {depth}, ::crucible::{element}>(crucible_d, {a}, {b}, bool({adds}));"
+    out = " ".join(put(one, f"crucible_d[{i}]") for i, one in enumerate(registers))
+    return f"{{ float crucible_d[{len(registers)}]; {fill} {call} {out} }}"
+
+
+def _copy_out(it: Instruction, found: re.Match[str]) -> str | None:
+    if len(it.operands) != 3:
+        return None
+    to, source, size = it.operands
+    return f"crucible_bulk_store((void*)({to}), ::crucible::from_shared({source}), {size});"
+
+
+RULES: list[Rule] = [
+    rule(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.f32\.(f16|bf16|tf32)\.(f16|bf16|tf32)", _multiply),
+    rule(r"wgmma\.fence\.sync\.aligned", lambda it, found: "::crucible::meet();"),
+    rule(r"wgmma\.commit_group\.sync\.aligned", lambda it, found: "crucible_products_commit();"),
+    rule(
+        r"wgmma\.wait_group\.sync\.aligned",
+        lambda it, found: f"::crucible::meet(); crucible_products_wait({it.operands[0]});",
+    ),
+    rule(r"fence\.proxy\.async(?:\.shared::cta)?", lambda it, found: "crucible_fence(); crucible_proxy_fence();"),
+    rule(r"cp\.async\.bulk\.global\.shared::cta\.bulk_group", _copy_out),
+    rule(r"cp\.async\.bulk\.commit_group", lambda it, found: "crucible_bulk_commit();"),
+    rule(r"cp\.async\.bulk\.wait_group(?:\.read)?", lambda it, found: f"crucible_bulk_wait({it.operands[0]});"),
+]

@@ -1,0 +1,1 @@
+"""Convolutions by warpgroup instructions of Hopper: operands from shared memory, outputs in bulk copies."""

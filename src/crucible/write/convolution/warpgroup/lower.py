@@ -1,0 +1,214 @@
+"""A convolution as kernels for warpgroups: one puts the weight in order, one does all the rest."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+from crucible.gpus import Gpu
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.halo import STEP_UNITS, UNITS
+from crucible.write.convolution.pieces import WORDS
+from crucible.write.convolution.scene import Scene
+from crucible.write.convolution.warpgroup import packing, pieces
+from crucible.write.convolution.warpgroup.staging import Planes
+from crucible.write.convolution.warpgroup.tail import WarpgroupTail
+from crucible.write.convolution.warpgroup.walks import ROWS, WARPS, Walks, walk
+from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, indented
+from crucible.write.kernel import Kernel, Lowered
+
+ARCHITECTURE = "sm_90a"
+UNTRIED = True
+"""These kernels are right on the emulator and have not run on a GPU yet: until they have, convolutions come to them
+only where a tiling of theirs is asked for."""
+
+
+def division(conv: Convolution, gpu: Gpu) -> Walks | None:
+    """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, strided or
+    grouped inputs, float32 kept exact, pools and sums over the output, weights that do not stay in shared memory."""
+    sums = conv.reductions or any(each.sums for each in conv.results)
+    if conv.math == "fp32" or sums or conv.pool or conv.spread:
+        return None
+    return walk(conv.correlation, UNITS[conv.source.dtype], gpu)
+
+
+def lower_for_warpgroups(conv: Convolution, walks: Walks, gpu: Gpu) -> Lowered:
+    """The kernels; the chain is taken as it is."""
+    buffer = packing.packed(f"{conv.name}_packed", walks)
+    order = packing.pack(f"{conv.name}_pack", walks, conv.weight.name, conv.source.dtype, conv.math, buffer)
+    scene = Scene(conv, walks, buffer, gpu)
+    body = _Body(scene, walks, Planes(scene), WarpgroupTail(scene))
+    return Lowered((order, body.kernel()), (buffer,), tuple(body.notes()))
+
+
+@dataclass(frozen=True)
+class _Body:
+    """The kernel that multiplies."""
+
+    scene: Scene
+    walks: Walks
+    staging: Planes
+    tail: WarpgroupTail
+
+    def kernel(self) -> Kernel:
+        conv, walks, scene = self.scene.conv, self.walks, self.scene
+        read = {conv.source.name: conv.source.dtype, scene.packed.name: "int32"}
+        read |= {each.name: each.dtype for each in scene.operands}
+        written = {each.name: each.dtype for each in scene.elementwise}
+        types = {**CUDA_TYPES, "int32": "int"}
+        arguments = [f"const {types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in read.items()]
+        arguments += [f"{types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in written.items()]
+        signature = ",\n        ".join(arguments)
+        head = f"__global__ void __launch_bounds__({walks.threads}, 1) {conv.name}(\n        {signature}) {{"
+        comment = [f"// {line}" for sentence in self.notes() for line in textwrap.wrap(sentence, 104)]
+        text = "\n".join([*comment, head, *indented(self._lines()), "}"])
+        before = [INCLUDES[dtype] for dtype in INCLUDES if dtype in {*read.values(), *written.values()}]
+        before += [
+            *packing.conversions(conv.math),
+            pieces.ADDRESS,
+            pieces.BARRIERS,
+            pieces.PUBLISH,
+            pieces.DESCRIBE,
+            pieces.BEGIN,
+        ]
+        before += pieces.products(conv.math, walks.columns_of_b)
+        preamble = tuple(dict.fromkeys([*before, *self.tail.preamble]))
+        return Kernel(conv.name, text, preamble, tuple(read), tuple(written),
+                      (scene.parts * scene.blocks_a_part, 1, 1), walks.threads, walks.shared_bytes,
+                      ARCHITECTURE)  # fmt: skip
+
+    def notes(self) -> list[str]:
+        """How the work is laid out, in words."""
+        of, walks = self.walks.of, self.walks
+        box = "x".join(map(str, walks.box))
+        walked = f", along {walks.walk} planes" if len(walks.box) == 3 else ""
+        leaves = "in bulk copies" if self.tail.is_bulk else "by the rows of its output"
+        return [
+            f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
+            f" {WORDS[self.scene.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"
+            " alone.",
+            f"A block makes {ROWS} channels at {box} positions at a time{walked}: {walks.groups} warpgroups in turn,"
+            f" while another one loads planes of input into {walks.slots} slots; its weights stay in shared memory"
+            f" ({walks.shared_bytes // 1024} KiB). What a warpgroup makes leaves {leaves}.",
+        ]
+
+    def _lines(self) -> list[str]:
+        walks, tile = self.walks, 16 * self.walks.pitch
+        lines = [
+            "extern __shared__ uint4 memory[];",
+            "uint4* weights = memory;",
+            f"uint4* ring = weights + {walks.weight_units};  // slots of planes",
+            f"float* tile = reinterpret_cast<float*>(ring + {walks.slots * walks.slot_units});",
+            f"unsigned long long* loaded = reinterpret_cast<unsigned long long*>(tile"
+            f" + {walks.groups * WARPS * tile});  // each slot",
+            f"unsigned long long* done = loaded + {walks.slots};  // with each slot",
+            f"unsigned long long* turns = done + {walks.slots};  // of warpgroups to multiply",
+            "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
+            f"const int part = blockIdx.x % {self.scene.parts};",
+            f"const int first_channel = part * {ROWS};",
+            *self._start(),
+        ]
+        multiply = [
+            f"tile += warp * {tile};  // of this warp, for 16 channels",
+            "const int team = warp / 4;",
+            *self.tail.before(),
+            *self._multiply(),
+            *self.tail.after(),
+        ]
+        loads = self.staging.lines()
+        return [
+            *lines,
+            *block(f"if (warp < {walks.groups * WARPS})", multiply)[:-1],
+            *block("} else", loads),
+        ]
+
+    def _start(self) -> list[str]:
+        walks, scene = self.walks, self.scene
+        begin = f"reinterpret_cast<const uint4*>({scene.word[scene.packed.name]}) + part * {walks.weight_units}"
+        prepare = [
+            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {WARPS}),"
+            f" prepare(done + s, {walks.groups * WARPS});",
+            f"for (int s = 0; s < {walks.groups}; ++s) prepare(turns + s, {WARPS});",
+        ]
+        return [
+            f"for (int p = threadIdx.x; p < {walks.weight_units}; p += {walks.threads}) weights[p] = ({begin})[p];",
+            *self.staging.slack(walks.threads),
+            *block("if (threadIdx.x == 0)", prepare),
+            "publish();",
+            "__syncthreads();",
+        ]
+
+    # multiplying
+
+    def _multiply(self) -> list[str]:
+        walks, scene = self.walks, self.scene
+        item = [
+            *self.staging.item(),
+            f"const int planes = {self.staging.planes};",
+            *block("for (int t = 0; t < planes; ++t, ++turn, ++plane)", self._plane()),
+            *([f"plane += {walks.span - 1};"] if walks.span > 1 else []),
+        ]
+        first = f"static_cast<int>(blockIdx.x) / {scene.parts}"
+        loop = f"for (int item = {first}; item < {walks.items}; item += {scene.blocks_a_part})"
+        return ["int plane = 0, turn = 0;  // of all items", *block(loop, item)]
+
+    def _plane(self) -> list[str]:
+        """Of outputs: made by the warpgroup whose turn it is, passed by the others."""
+        walks = self.walks
+        leave = f"t + 1 < planes ? 1 : {walks.span}" if walks.span > 1 else "1"
+        each = "for (int s = 0; s < leave; ++s)"
+        passed = [
+            f"const int slot = (plane + s) % {walks.slots};",
+            f"wait(loaded + slot, (plane + s) / {walks.slots} % 2);  // or the plane before in it is not yet done with",
+            "arrive(done + slot);",
+        ]
+        return [
+            f"const int leave = {leave};  // planes of input that nothing later reads",
+            *block(f"if (turn % {walks.groups} != team)", [*block(each, passed), "continue;"]),
+            *self._products(),
+            f"{each} arrive(done + (plane + s) % {walks.slots});",
+            *(["const int box_d = first_plane + t;"] if len(walks.box) == 3 else []),
+            *self.tail.lines(),
+        ]
+
+    def _products(self) -> list[str]:
+        """All taps of all channels, in one go; the next warpgroup's follow when the last of them is on its way."""
+        walks = self.walks
+        newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
+        lines = [
+            f"float sums[{walks.columns_of_b // 2}];",
+            f"wait(turns + team, turn / {walks.groups} % 2 ^ (team == 0));  // for its turn",
+            f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
+            "begin_products();",
+        ]
+        if walks.steps == 1:
+            lines += [f"const unsigned long long a = describe(weights, {ROWS});", *self._taps()]
+        else:
+            step = len(walks.of.products) * STEP_UNITS * ROWS
+            first = f"const unsigned long long a = describe(weights + s * {step}, {ROWS});"
+            lines += block(f"for (int s = 0; s < {walks.steps}; ++s)", [first, *self._taps()])
+        return [*lines, "commit_products();", f"arrive(turns + (team + 1) % {walks.groups});", "finish_products(sums);"]
+
+    def _taps(self) -> list[str]:
+        """Of one step of channels, plane by plane of the input."""
+        by_plane: dict[int, list[tuple[int, int]]] = {}
+        for number, product in enumerate(self.walks.of.products):
+            plane, at = self.walks.place(product)
+            by_plane.setdefault(plane, []).append((number, at))
+        lines: list[str] = []
+        for plane, taps in sorted(by_plane.items()):
+            lines += self._of_plane(plane, taps, is_first=not lines)
+        return lines
+
+    def _of_plane(self, plane: int, taps: list[tuple[int, int]], *, is_first: bool) -> list[str]:
+        walks = self.walks
+        moved = f"(plane + {plane})" if plane else "plane"
+        step = f" + s * {STEP_UNITS * walks.points}" if walks.steps > 1 else ""
+        at = f"ring + {moved} % {walks.slots} * {walks.slot_units}{step}"
+        lines = [f"const unsigned long long b_{plane} = describe({at}, {walks.points});"]
+        name = pieces.multiply(self.scene.conv.math)
+        for number, place in taps:
+            starts = is_first and number == taps[0][0]
+            adds = "true" if not starts else "s > 0" if walks.steps > 1 else "false"
+            lines.append(f"{name}(sums, a + {number * STEP_UNITS * ROWS}, b_{plane} + {place}, {adds});")
+        return lines

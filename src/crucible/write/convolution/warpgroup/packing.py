@@ -1,0 +1,53 @@
+"""Weights in the order in which warpgroup instructions take them from shared memory."""
+
+from __future__ import annotations
+
+from crucible.write.convolution.halo import STEP_UNITS
+from crucible.write.convolution.packing import THREADS
+from crucible.write.convolution.pieces import WORDS
+from crucible.write.convolution.warpgroup.walks import ROWS, Walks
+from crucible.write.families.source import CUDA_TYPES
+from crucible.write.kernel import Buffer, Kernel
+
+
+def conversions(math: str) -> tuple[str, ...]:
+    """What of `pieces.WORDS` is not the instruction itself."""
+    return tuple(part for part in WORDS[math].preamble if "mma.sync" not in part)
+
+
+def packed(name: str, walks: Walks) -> Buffer:
+    """[tile of channels][step][product][unit of input channels][64 channels][4 words]; what lies outside is 0."""
+    return Buffer(name, "int32", walks.channel_tiles * walks.weight_units * 4)
+
+
+def pack(name: str, walks: Walks, weight: str, dtype: str, math: str, buffer: Buffer) -> Kernel:
+    """The kernel that writes them: a thread a word."""
+    of, half = walks.of, dtype != "float32"
+    _, made, read = of.weight_strides
+    taps = len(of.products)
+    offsets = ", ".join(str(product.weight) for product in of.products)
+    word = (
+        "raw(at(input)) | static_cast<unsigned>(raw(at(input + 1))) << 16"
+        if half
+        else f"{WORDS[math].convert}(at(input))"
+    )
+    lines = [
+        f"// The weight in the order in which warpgroups take it: {taps} taps, tiles of {ROWS} channels.",
+        f"__global__ void __launch_bounds__({THREADS}) {name}(",
+        f"        const {CUDA_TYPES[dtype]}* __restrict__ weight, int* __restrict__ packed) {{",
+        f"    constexpr int taps[{taps}] = {{{offsets}}};",
+        f"    const int word = blockIdx.x * {THREADS} + threadIdx.x;",
+        f"    if (word >= {buffer.elements}) return;",
+        f"    const int unit = word / {4 * ROWS} % {STEP_UNITS}, rest = word / {4 * ROWS * STEP_UNITS};",
+        f"    const int tap = taps[rest % {taps}], step = rest / {taps} % {walks.steps};",
+        f"    const int channel = rest / {taps * walks.steps} * {ROWS} + word / 4 % {ROWS};",
+        f"    const int input = ((step * {STEP_UNITS} + unit) * 4 + word % 4) * {walks.unit // 4};",
+        "    const auto at = [&](int read) {",
+        f"        const bool inside = channel < {of.out_channels} && read < {of.in_channels};",
+        f"        return inside ? weight[channel * {made}LL + read * {read}LL + tap] : {CUDA_TYPES[dtype]}(0.0f);",
+        "    };",
+        f"    packed[word] = static_cast<int>({word});",
+        "}",
+    ]
+    blocks = -(-buffer.elements // THREADS)
+    return Kernel(name, "\n".join(lines), conversions(math), (weight,), (buffer.name,), (blocks, 1, 1), THREADS)

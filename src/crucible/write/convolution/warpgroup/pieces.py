@@ -1,0 +1,107 @@
+"""Pieces of CUDA C++ for warpgroups: barriers in shared memory, products of matrices described to the tensor cores,
+copies in bulk. Each instruction stands in a function of its own."""
+
+from __future__ import annotations
+
+import textwrap
+
+ADDRESS = """\
+__device__ __forceinline__ unsigned address(const void* place) {  // in shared memory
+    return static_cast<unsigned>(__cvta_generic_to_shared(place));
+}"""
+BARRIERS = """\
+__device__ __forceinline__ void prepare(unsigned long long* barrier, int warps) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(address(barrier)), "r"(warps) : "memory");
+}
+__device__ __forceinline__ void arrive(unsigned long long* barrier) {  // once a warp, when all of it are here
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(address(barrier)) : "memory");
+    }
+}
+__device__ __forceinline__ void wait(unsigned long long* barrier, int parity) {  // until the phase of it is over
+    unsigned over;
+    do {
+        asm volatile("{\\n"
+                     ".reg .pred over;\\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\\n"
+                     "selp.b32 %0, 1, 0, over;\\n"
+                     "}"
+                     : "=r"(over)
+                     : "r"(address(barrier)), "r"(parity)
+                     : "memory");
+    } while (!over);
+}"""
+PUBLISH = """\
+__device__ __forceinline__ void publish() {  // what was written to shared memory, to tensor cores and bulk copies
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}"""
+DESCRIBE = """\
+// A matrix in shared memory: eights of rows of 16 bytes, 128 bytes apart; what follows in a row is `unit` x 16 further.
+__device__ __forceinline__ unsigned long long describe(const uint4* matrix, int unit) {
+    return (address(matrix) & 0x3ffff) >> 4 | static_cast<unsigned long long>(unit) << 16 | 8ull << 32;
+}"""
+BEGIN = """\
+__device__ __forceinline__ void begin_products() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void commit_products() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}"""
+COPY_OUT = """\
+__device__ __forceinline__ void copy_out(void* to, const void* from, int bytes) {  // goes on beside what follows
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+                 :: "l"(to), "r"(address(from)), "r"(bytes)
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+__device__ __forceinline__ void wait_for_reads() {  // of this thread's copies: shared memory may be written again
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ __forceinline__ void wait_for_copies_out() {
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}"""
+_TYPES = {"tf32": ("tf32", 8, ""), "fp16": ("f16", 16, ", 0, 0"), "bf16": ("bf16", 16, ", 0, 0")}
+"""Of a way of multiplying: PTX's type, K, and that both operands are K-major where it is to be said."""
+
+
+def products(math: str, columns: int) -> tuple[str, str]:
+    """The function that multiplies 64 rows by so many columns, and that which waits until that is done."""
+    type_, depth, order = _TYPES[math]
+    count = columns // 2
+    names = textwrap.wrap("{" + ", ".join(f"%{i}" for i in range(count)) + "}", 96)
+    head = f"__device__ __forceinline__ void {multiply(math)}("
+    lines = [
+        f"// sums (+)= weights of 64 channels x {depth}, times inputs of {depth} x {columns} positions.",
+        f"{head}float (&sums)[{count}], unsigned long long weights,",
+        f"{' ' * len(head)}unsigned long long inputs, bool adds) {{",
+        '    asm volatile("{\\n"',
+        '                 ".reg .pred adds;\\n"',
+        f'                 "setp.ne.b32 adds, %{count + 2}, 0;\\n"',
+        f'                 "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{type_}.{type_} "',
+        *[f'                 "{line}"' for line in names],
+        f'                 ", %{count}, %{count + 1}, adds, 1, 1{order};\\n"',
+        '                 "}"',
+        *_registers(count),
+        '                 : "l"(weights), "l"(inputs), "r"(static_cast<int>(adds)));',
+        "}",
+    ]
+    wait = [
+        f"__device__ __forceinline__ void finish_products(float (&sums)[{count}]) {{  // which are there from here on",
+        '    asm volatile("wgmma.wait_group.sync.aligned 0;"',
+        *_registers(count),
+        '                 :: "memory");',
+        "}",
+    ]
+    return "\n".join(lines), "\n".join(wait)
+
+
+def multiply(math: str) -> str:
+    """The name of the function that multiplies."""
+    return f"multiply_{math}"
+
+
+def _registers(count: int) -> list[str]:
+    """All sums, as operands that are read and written."""
+    lines = textwrap.wrap(", ".join(f'"+f"(sums[{i}])' for i in range(count)), 100)
+    return [f"                 {' ' if i else ':'} {line}" for i, line in enumerate(lines)]

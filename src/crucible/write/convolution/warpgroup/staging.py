@@ -1,0 +1,127 @@
+"""How planes of the input come into their slots: one warpgroup loads the next while others multiply."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from crucible.write.convolution.halo import STEP_UNITS, Halo, decoded, times
+from crucible.write.convolution.pieces import WORDS
+from crucible.write.convolution.scene import Scene
+from crucible.write.convolution.warpgroup.walks import WARPS, Walks
+from crucible.write.families.source import block, unrolled
+
+LANES = WARPS * 32
+MOST_WORDS = 16
+"""Units of 16 bytes that a thread has on their way at once."""
+
+
+@dataclass(frozen=True)
+class Planes:
+    """Text of the warpgroup that stages."""
+
+    scene: Scene
+
+    @property
+    def _walks(self) -> Walks:
+        assert isinstance(self.scene.tiling, Walks)
+        return self.scene.tiling
+
+    def item(self) -> list[str]:
+        """Where an item is, and how many planes of outputs it has."""
+        walks, dims = self._walks, self.scene.dims
+        words = decoded("item", (walks.of.batch, *walks.places))
+        lines = [f"const int n = {words[0]};"]
+        sizes = [walks.walk, *walks.box[1:]] if len(walks.box) == 3 else walks.box
+        for name, word, size in zip(dims, words[1:], sizes, strict=True):
+            start = word if size == 1 or word == "0" else f"({word}) * {size}"
+            first = name == dims[0] and len(dims) == 3
+            lines.append(f"const int {'first_plane' if first else f'box_{name}'} = {start};")
+        return lines
+
+    @property
+    def planes(self) -> str:
+        """Of outputs, of an item."""
+        walks = self._walks
+        if len(walks.box) < 3:
+            return "1"
+        planes = walks.boxes[0]
+        return str(walks.walk) if planes % walks.walk == 0 else f"min({walks.walk}, {planes} - first_plane)"
+
+    def slack(self, threads: int) -> list[str]:
+        """What lies behind the planes, and only positions that are thrown away read: 0 once and for all."""
+        walks = self._walks
+        staged = math.prod(walks.plane)
+        more = walks.points - staged
+        if more <= 0:
+            return []
+        count = walks.slots * walks.steps * STEP_UNITS * more
+        at = f"p / {more} * {walks.points} + {staged} + p % {more}" if more > 1 else f"p * {walks.points} + {staged}"
+        return [
+            f"for (int p = threadIdx.x; p < {count}; p += {threads}) ring[{at}] = uint4{{}};  // read, and thrown away"
+        ]
+
+    def lines(self) -> list[str]:
+        walks, scene = self._walks, self.scene
+        planes = [
+            *(["const int d = first_plane + t" + self._moved(0) + ";"] if len(walks.box) == 3 else []),
+            f"const int slot = plane % {walks.slots};",
+            *self._load(),
+        ]
+        count = f"{self.planes} + {walks.span - 1}" if walks.span > 1 else self.planes
+        each = [
+            *self.item(),
+            f"const auto* origin = {scene.word[scene.conv.source.name]} + n * {scene.conv.source.strides[0]}LL;",
+            *block(f"for (int t = 0; t < {count}; ++t, ++plane)", planes),
+        ]
+        first = f"static_cast<int>(blockIdx.x) / {scene.parts}"
+        loop = f"for (int item = {first}; item < {walks.items}; item += {scene.blocks_a_part})"
+        return [f"const int thread = threadIdx.x - {walks.groups * LANES};", "int plane = 0;", *block(loop, each)]
+
+    def _moved(self, dim: int) -> str:
+        first = self._walks.of.axes[dim].shifts[0]
+        return f" {'-' if first < 0 else '+'} {abs(first)}" if first else ""
+
+    def _load(self) -> list[str]:
+        """A thread's positions: loaded first, then the slot is waited for, then they are stored."""
+        walks = self._walks
+        staged, units = math.prod(walks.plane), walks.steps * STEP_UNITS
+        rounds = -(-staged // LANES)
+        together = max(1, min(rounds, MOST_WORDS // units))
+        at_once = [f"const int p = {'first' if together < rounds else 'thread'} + k * {LANES};"]
+        convert = WORDS[self.scene.conv.math].convert
+        halo = Halo(walks.of, self.scene.conv.source, walks, convert)
+        load = [*at_once, *self._place(), *unrolled("u", str(units), [*halo.word("0"), "words[k][u] = word;"])]
+        store = [f"ring[slot * {walks.slot_units} + u * {walks.points} + p] = words[k][u];"]
+        guard = f"if (p < {staged})" if rounds * LANES > staged else ""
+        stores = [*at_once, *block(guard, unrolled("u", str(units), store))]
+        lines = [
+            f"uint4 words[{together}][{units}];",
+            *unrolled("k", str(together), load),
+            f"wait(done + slot, plane / {walks.slots} % 2 ^ 1);  // with what was in the slot before",
+            *unrolled("k", str(together), stores),
+        ]
+        if together < rounds:
+            lines = block(f"for (int first = thread; first < {staged}; first += {together * LANES})", lines)
+        return [*lines, "publish();", "arrive(loaded + slot);"]
+
+    def _place(self) -> list[str]:
+        """Where position p is in the tensor, and whether it is inside."""
+        walks, source = self._walks, self.scene.conv.source
+        rank, terms = len(walks.box), []
+        tests = [f"p < {math.prod(walks.plane)}"] if math.prod(walks.plane) % LANES else []
+        words = decoded("p", walks.plane) if rank > 1 else ["p"]
+        lines = []
+        for dim in range(rank):
+            name = self.scene.dims[dim]
+            walked = rank == 3 and dim == 0
+            if not walked:
+                word = words[dim - rank]
+                lines.append(f"const int {name} = box_{name} + {word}{self._moved(dim)};")
+            axis, first = walks.of.axes[dim], walks.of.axes[dim].shifts[0]
+            reached = walks.boxes[dim] * walks.box[dim] - 1 + axis.shifts[-1]
+            if first < 0 or reached >= axis.extent:
+                tests.append(f"static_cast<unsigned>({name}) < {axis.extent}")
+            terms.append(times(name, source.strides[2 + dim]))
+        lines.append(f"const bool inside = {' && '.join(tests) or 'true'};")
+        return [*lines, f"const auto* from = origin + {' + '.join(filter(None, terms)) or '0'};"]

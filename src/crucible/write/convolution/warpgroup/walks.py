@@ -1,0 +1,226 @@
+"""How a correlation is divided among warpgroups.
+
+A block walks along the first of three dims: each plane of its input is staged once, in a ring of slots, and read by the
+products of all output planes near it. One warpgroup stages, the others multiply: a plane of outputs is one
+`wgmma.m64nNk8` a tap (K is 16 for half types), whose positions lie in a row over the plane, those between two rows
+of outputs among them. While one warpgroup multiplies, another runs its chain.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+from crucible.gpus import Gpu
+from crucible.write.convolution.correlation import Correlation, Product
+from crucible.write.convolution.halo import STEP_UNITS
+from crucible.write.convolution.tiling import BYTES_A_CLOCK, MOST_PRODUCTS, Tiling, sectors
+
+ROWS = 64
+"""Output channels of a warpgroup instruction."""
+WARPS = 4
+"""Of a warpgroup."""
+TEAMS = ((2, 256), (3, 144))
+"""Warpgroups that multiply, and positions that their registers have room for beside one that stages."""
+MOST_INSTRUCTIONS = 256
+HAND_OVER, CHAIN_CLOCKS, FIRST_PLANES, RUN_CLOCKS = 250, 1000, 1200, 2
+"""Assumed clocks: from the last product of one warpgroup to the first of the next; of a plane's chain beside its
+instructions; until the first planes of an item have come, where there are slots for the planes in use alone; of a
+bulk copy."""
+
+
+@dataclass(frozen=True)
+class Walks(Tiling):
+    """A tiling whose box is one plane: of three dims, the first is walked along."""
+
+    walk: int = 1
+    """Planes of an item."""
+    groups: int = 2
+    """Warpgroups that multiply."""
+    slots: int = 4
+    """Planes of input in shared memory."""
+    sms: int = 132
+    """Multiprocessors among which items are dealt."""
+
+    @property
+    def threads(self) -> int:
+        return (self.groups + 1) * WARPS * 32
+
+    # the plane
+
+    @cached_property
+    def plane(self) -> tuple[int, int]:
+        """Rows and columns of its input; 1 row of one dim."""
+        rows = self.halo[-2] if len(self.box) > 1 else 1
+        return rows, self.halo[-1]
+
+    @property
+    def outputs_a_plane(self) -> int:
+        return math.prod(self.box[-2:])
+
+    @cached_property
+    def columns_of_b(self) -> int:
+        """Positions that are multiplied: N of the instruction."""
+        rows = self.box[-2] if len(self.box) > 1 else 1
+        return -(-((rows - 1) * self.plane[1] + self.box[-1]) // 8) * 8
+
+    @property
+    def points(self) -> int:
+        """Of a unit of channels: all that the last tap reads."""
+        return self.columns_of_b + max(at for _, at in map(self.place, self.of.products))
+
+    def place(self, product: Product) -> tuple[int, int]:
+        """The plane that a tap reads, from the first, and the position within it."""
+        *outer, last = (given - axis.shifts[0] for given, axis in zip(product.shift, self.of.axes, strict=True))
+        row = outer[-1] if outer else 0
+        return (outer[0] if len(outer) > 1 else 0), row * self.plane[1] + last
+
+    # the walk
+
+    @property
+    def span(self) -> int:
+        """Planes of input that a plane of outputs reads."""
+        return len(self.of.axes[0].shifts) if len(self.box) == 3 else 1
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Items of one sample along each dim."""
+        first, *rest = self.boxes
+        return (-(-first // self.walk), *rest) if len(self.box) == 3 else self.boxes
+
+    @property
+    def items(self) -> int:
+        return self.of.batch * math.prod(self.places)
+
+    # shared memory, in units of 16 bytes
+
+    @property
+    def weight_units(self) -> int:
+        return self.steps * len(self.of.products) * STEP_UNITS * ROWS
+
+    @property
+    def slot_units(self) -> int:
+        return self.steps * STEP_UNITS * self.points
+
+    @property
+    def pitch(self) -> int:
+        """Words of a channel in the tile: 8 or 24 beyond a multiple of 32, so that four channels of a fragment are
+        written without bank conflicts."""
+        return self.outputs_a_plane + (8 - self.outputs_a_plane) % 16
+
+    @property
+    def tile_rows(self) -> int:
+        """Of a warp."""
+        return 16
+
+    @property
+    def barriers(self) -> int:
+        """Each slot is loaded and done with; each warpgroup has its turn."""
+        return 2 * self.slots + self.groups
+
+    @property
+    def shared_bytes(self) -> int:
+        tiles = self.groups * ROWS * self.pitch * 4
+        return 16 * (self.weight_units + self.slots * self.slot_units) + tiles + 8 * self.barriers
+
+    # time
+
+    @cached_property
+    def clocks(self) -> float:
+        """Estimate for a plane of one item: tensor cores take N / 2 for each instruction (and shared memory a clock for
+        each 128 bytes), a chain's element 16 instructions of 128 a clock, half as many again over rows of the tile."""
+        instructions = self.steps * len(self.of.products)
+        multiplied = instructions * max(self.columns_of_b / 2, (self.columns_of_b + ROWS) / 4) + HAND_OVER
+        finished = self.columns_of_b * ROWS * (16 if self._has_runs else 24) / 128 + CHAIN_CLOCKS
+        return max(multiplied, (multiplied + finished) / self.groups, self._moved)
+
+    @property
+    def _has_runs(self) -> bool:
+        """Whether a channel's outputs of a plane are one run of whole 16 bytes, as far as the box says."""
+        *outer, last = [axis.outputs for axis in self.of.axes]
+        sizes = [self.outputs_a_plane, math.prod([last, *outer[-1:]])]
+        return self.box[-1] == last and all(n * 16 // self.unit % 16 == 0 for n in sizes)
+
+    @property
+    def _moved(self) -> float:
+        """As of other tilings, but for planes that are read once an item; each run is a copy of its own."""
+        item = 16 // self.unit
+        written = sectors(self.box, [axis.outputs for axis in self.of.axes], item) * min(ROWS, self.of.out_channels)
+        plane = sectors(self.plane, [1, *(axis.extent for axis in self.of.axes)][-2:], item) * self.of.in_channels
+        read = plane * (self.walk + self.span - 1) / self.walk
+        scattered = 1.0 if self._has_runs else 1.25
+        return (written * scattered + read / 2) * 32 / BYTES_A_CLOCK + RUN_CLOCKS * ROWS
+
+    @property
+    def total_clocks(self) -> float:
+        """Of all multiprocessors, by the one with most items."""
+        rounds = -(-self.items // max(1, self.sms // self.channel_tiles))
+        first = FIRST_PLANES if self.slots <= self.span + self.groups else FIRST_PLANES / 4
+        return rounds * (self.walk * self.clocks + first) * self.sms
+
+
+def serves(of: Correlation, gpu: Gpu) -> bool:
+    """Whether a GPU has the instructions, and the correlation positions that lie in a row for every tap."""
+    return (
+        gpu.compute_capability == (9, 0)
+        and of.groups == math.prod(of.phases) == 1
+        and not of.folds
+        and all(axis.in_stride == 1 for axis in of.axes)
+        and 0 < len(of.products) <= MOST_PRODUCTS
+    )
+
+
+@lru_cache(maxsize=256)
+def walk(of: Correlation, unit: int, gpu: Gpu) -> Walks | None:
+    """The division of least estimated time; None where there is none."""
+    return min(_walks(of, unit, gpu), key=lambda each: each.total_clocks, default=None)
+
+
+def best_walks(of: Correlation, unit: int, count: int, gpu: Gpu) -> list[Walks]:
+    """So many of least estimated time, each with other planes or warpgroups."""
+    found: dict[tuple[object, ...], Walks] = {}
+    for each in sorted(_walks(of, unit, gpu), key=lambda each: each.total_clocks):
+        found.setdefault((each.box, each.groups), each)
+    return list(found.values())[:count]
+
+
+def _walks(of: Correlation, unit: int, gpu: Gpu) -> Iterator[Walks]:
+    if not serves(of, gpu):
+        return
+    steps = -(-of.in_channels // (unit * STEP_UNITS))
+    if steps * len(of.products) > MOST_INSTRUCTIONS:
+        return
+    for box, (groups, most), length in itertools.product(_planes(of), TEAMS, _lengths(of)):
+        wanted = Walks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, sms=gpu.sms)
+        if wanted.columns_of_b <= most:
+            yield from _with_slots(wanted, gpu)
+
+
+def _with_slots(wanted: Walks, gpu: Gpu) -> Iterator[Walks]:
+    """With as many planes in shared memory as fit: those in use, and one or two to come."""
+    for slots in range(wanted.span + wanted.groups + 1, wanted.span + wanted.groups - 2, -1):
+        found = replace(wanted, slots=slots)
+        if slots > 1 and found.shared_bytes <= gpu.shared_memory_per_block_bytes:
+            yield found
+            return
+
+
+def _lengths(of: Correlation) -> list[int]:
+    if len(of.axes) < 3:
+        return [1]
+    planes = of.axes[0].steps
+    return sorted({-(-planes // parts) for parts in (1, 2, 4, 8)})
+
+
+def _planes(of: Correlation) -> Iterator[tuple[int, ...]]:
+    """Boxes of one plane: as wide as it is, or in pieces."""
+    steps = [axis.steps for axis in of.axes]
+    for width in sorted({steps[-1], *(w for w in (32, 64, 128, 256) if w < steps[-1])}):
+        if len(steps) == 1:
+            yield (width,)
+            continue
+        for rows in range(1, min(steps[-2], 64) + 1):
+            yield (*([1] if len(steps) == 3 else []), rows, width)

@@ -1,0 +1,155 @@
+"""Convolutions by warpgroup instructions, on the emulator against PyTorch in float64, and what the kernels must not do
+without."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from conv_harness import DECLARED, TWO, Built, Case, build, forward, is_right, operands, source, transposed
+
+from crucible import emulator
+from crucible.gpus import H200, known_gpu
+from crucible.write.convolution.correlation import convolution
+from crucible.write.convolution.lower import lower_convolution
+from crucible.write.convolution.tiling import Tiling
+from crucible.write.convolution.warpgroup.lower import division
+from crucible.write.convolution.warpgroup.walks import Walks, walk
+from crucible.write.kernel import Lowered
+
+P90 = convolution((128, 8, 16, 64, 64), (64, 8, 3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
+
+
+def walks(**changed: int | tuple[int, ...]) -> Callable[[Tiling], Tiling]:
+    """The best division, changed."""
+
+    def chosen(tiling: Tiling) -> Tiling:
+        found = walk(tiling.made, tiling.unit, TWO)
+        assert found is not None
+        return replace(found, **changed)  # type: ignore[arg-type]
+
+    return chosen
+
+
+CASES = [
+    forward("one_dim", (3, 8, 40), 16, (3,), tiling=walks()),
+    forward("two_dims", (5, 8, 9, 12), 40, (3, 2), padding=1, chain="shifted", tiling=walks(box=(2, 13))),
+    forward("bulk", (3, 8, 6, 5, 9), 64, (2, 2, 2), chain="shifted", tiling=walks(box=(1, 3, 8), walk=3, slots=3)),
+    forward("bulk_halves", (2, 16, 5, 4, 8), 70, (2, 1, 3), padding=1, dtype="float16", tiling=walks(box=(1, 3, 8))),
+    forward("bulk_bfloats", (1, 7, 32), 24, (5,), padding=2, dtype="bfloat16", chain="shifted", tiling=walks()),
+    forward("rows", (2, 5, 5, 7, 9), 24, (2, 2, 1), padding=1, chain="biased", tiling=walks(box=(1, 3, 11), walk=2)),
+    forward("in_pieces", (1, 3, 5, 45), 20, (2, 3), dilation=2, chain="biased", tiling=walks(box=(2, 32))),
+    forward("in_steps", (2, 19, 8, 9), 80, (2, 2), padding=1, tiling=walks(box=(2, 10))),
+    forward("one_tap", (2, 40, 6, 7), 64, (1, 1), tiling=walks(box=(3, 7))),
+    forward("three_teams", (2, 8, 6, 4, 8), 64, (3, 1, 1), tiling=walks(groups=3, slots=5, box=(1, 2, 8))),
+    transposed("at_stride_1", (2, 8, 9, 9), 16, (2, 2), padding=1, tiling=walks()),
+]
+
+
+LEAVE_IN_BULK = ("bulk", "bulk_halves", "bulk_bfloats", "three_teams", "at_stride_1")
+
+
+@pytest.fixture(scope="module")
+def built() -> Built:
+    return build(CASES)
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
+    text = built.lowered[case.name].kernels[1].text
+    assert ("copy_out(" in text) == (case.name in LEAVE_IN_BULK)
+    assert is_right(built, case) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("order", ["reverse", "random"])
+def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
+    with emulator.schedule(order):
+        assert is_right(built, next(case for case in CASES if case.name == "bulk")) == ""
+
+
+# what cannot be left out
+
+BULK = next(case for case in CASES if case.name == "bulk")
+STAGED = "publish();\n                arrive(loaded"
+RELEASED = "\n                for (int s = 0; s < leave; ++s) arrive(done + (plane + s) % 3);"
+LEFT_OUT = {
+    # what: text, in its place, what the emulator says
+    "published input": (STAGED, STAGED.removeprefix("publish();"), "missing-proxy-fence"),
+    "published output": ("publish();\n                __syncwarp();", "__syncwarp();", "missing-proxy-fence"),
+    "input that has come": ("wait(loaded + (plane", "if (false) wait(loaded + (plane", "race-shared"),
+    "a tile that has been read": ("wait_for_reads();", "", "race-shared"),
+    "finished products": (f"finish_products(sums);{RELEASED}", f"{RELEASED}finish_products(sums);", "race-shared"),
+}
+
+
+@pytest.fixture(scope="module")
+def mutants() -> Callable[[int, list[torch.Tensor]], None]:
+    """The pack kernel, and the other one without each."""
+    order, whole = BULK.lowered().kernels
+    made = [order]
+    for number, (text, instead, _) in enumerate(LEFT_OUT.values()):
+        assert text in whole.text
+        changed = whole.text.replace(text, instead).replace(f" {whole.name}(", f" without_{number}(")
+        made.append(replace(whole, name=f"without_{number}", text=changed))
+    types = dict.fromkeys(("x", "weight", "out", "bias"), "float32") | {f"{BULK.name}_packed": "int32"}
+    text = source([Lowered(tuple(made))], [types])
+    name = f"warpgroup_mutants_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    run: Callable[[int, list[torch.Tensor]], None] = emulator.load_inline(name, DECLARED, text, ["run"]).run
+    return run
+
+
+@pytest.mark.parametrize("what", LEFT_OUT)
+def test_the_emulator_sees_what_is_left_out(mutants: Callable[[int, list[torch.Tensor]], None], what: str) -> None:
+    known = operands(BULK)
+    lowered = BULK.lowered()
+    packed = torch.zeros(lowered.buffers[0].elements, dtype=torch.int32)
+    out = torch.zeros(BULK.correlation.out_shape)
+    emulator.forget()
+    mutants(0, [known["weight"], packed])
+    for order in ("forward", "reverse", "random"):
+        with emulator.schedule(order):
+            mutants(1 + list(LEFT_OUT).index(what), [known["x"], packed, known["bias"], out])
+    kinds = {fault.kind for fault in emulator.faults() if fault.kind != "never-ran"}
+    assert LEFT_OUT[what][2] in kinds
+
+
+# which convolutions they are for
+
+
+def test_the_benchmarks_convolution_can_go_to_warpgroups_on_hopper_alone() -> None:
+    case = replace(BULK, correlation=P90, weight_shape=(64, 8, 3, 3, 3))
+    _, kernel = lower_convolution(case.fused, division(case.fused, H200), H200).kernels
+    assert kernel.architecture == "sm_90a" and "m64n256k8" in "".join(kernel.preamble)
+    assert "left * 4" in kernel.text and "copy_out" in kernel.text  # 992 bytes a channel, and fewer at the end
+    assert division(case.fused, known_gpu("a100")) is None
+    _, other = lower_convolution(case.fused, gpu=H200).kernels  # until they have run on a GPU
+    assert not other.architecture and "wgmma" not in "".join(other.preamble)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        forward("strided", (2, 8, 9, 9), 64, (3, 3), stride=2),
+        forward("grouped", (2, 16, 9, 9), 64, (3, 3), groups=2),
+        forward("exact", (2, 8, 9, 9), 64, (3, 3), exact=True),
+        forward("sums", (2, 8, 9, 9), 64, (3, 3), chain="sums"),
+        forward("heavy", (2, 256, 9, 9), 256, (3, 3)),
+        transposed("doubled", (2, 8, 9, 9), 64, (3, 3), stride=2),
+    ],
+    ids=lambda case: case.name,
+)
+def test_what_they_do_not_serve_is_left_to_warps(case: Case) -> None:
+    assert division(case.fused, H200) is None
+    assert not lower_convolution(case.fused, gpu=H200).kernels[1].architecture
+
+
+def test_all_that_a_division_holds_fits() -> None:
+    found = walk(P90, 4, H200)
+    assert isinstance(found, Walks) and found.box == (1, 4, 62) and found.columns_of_b == 256
+    assert found.slots >= found.span + found.groups - 1  # or warpgroups would wait for each other for ever
+    assert found.shared_bytes <= H200.shared_memory_per_block_bytes
