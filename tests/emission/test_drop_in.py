@@ -221,3 +221,30 @@ def test_a_pool_inside_of_a_convolution_keeps_its_choices_for_gradients_alone() 
     with Operators() as frozen:
         fused(x)
     assert frozen.names == [name]
+
+
+class Stacked(nn.Module):
+    """Submodules that are called by numbers, and by a word of Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stages = nn.Sequential(nn.Linear(6, 5), nn.Sequential(nn.LayerNorm(5), nn.SiLU()))
+        self.heads = nn.ModuleList([nn.Linear(5, 2), nn.Linear(5, 3)])
+        self.add_module("lambda", nn.PReLU())
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        y = getattr(self, "lambda")(self.stages(x))
+        return [head(y).sigmoid() for head in self.heads]
+
+
+@pytest.mark.parametrize("module", [Stacked(), Stacked().stages], ids=["inside", "itself"])
+def test_submodules_may_be_called_by_numbers(module: nn.Module) -> None:
+    x = torch.rand(7, 6)
+    made = crucible.fuse(module, x, emulate=True)
+    got, expected = made(x), module(x)
+    pairs = zip(got, expected, strict=True) if isinstance(expected, list) else [(got, expected)]
+    for one, other in pairs:
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        *(torch.autograd.grad(m(x)[0].sum(), list(m.parameters())[:1])[0] for m in (made, module))
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,13 +30,22 @@ def body(plan: Plan) -> list[str]:
 
 def _words(graph: Graph) -> dict[str, str]:
     """What comes from outside, as forward calls it."""
-    state = {parameter.value.name: f"self.{parameter.names[0]}" for parameter in graph.parameters}
+    state = {parameter.value.name: _own(parameter.names[0]) for parameter in graph.parameters}
     return {**state, **{constant.value.name: _constant(constant, graph) for constant in graph.constants}}
+
+
+def _own(path: str) -> str:
+    """An attribute of the module; `nn.Sequential` and `nn.ModuleList` have submodules called `0`."""
+    found = "self"
+    for name in path.split("."):
+        plain = name.isidentifier() and not keyword.iskeyword(name)
+        found = f"{found}.{name}" if plain else f"getattr({found}, {name!r})"
+    return found
 
 
 def _constant(constant: Any, graph: Graph) -> str:
     if constant.attribute:
-        return f"self.{constant.attribute}.to({_device(graph)})"
+        return f"{_own(constant.attribute)}.to({_device(graph)})"
     if constant.value.tensor.elements > _MOST_ELEMENTS:
         raise CaptureError(
             f"forward makes a tensor of {constant.value.tensor.shape} by itself: make it in __init__, as a buffer"
@@ -46,7 +56,7 @@ def _constant(constant: Any, graph: Graph) -> str:
 
 def _device(graph: Graph) -> str:
     """Where forward makes tensors of its own: beside its first input, or its first parameter."""
-    outside = [value.name for value in graph.inputs] + [f"self.{p.names[0]}" for p in graph.parameters]
+    outside = [value.name for value in graph.inputs] + [_own(p.names[0]) for p in graph.parameters]
     return f"{outside[0]}.device" if outside else "None"
 
 
