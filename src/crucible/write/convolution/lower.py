@@ -29,7 +29,7 @@ from crucible.write.simplify import simplify
 def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu = H200) -> Lowered:
     """The kernels, for a GPU; divided as estimated best, where no tiling is given, among warps or, where the GPU has
     them and they serve, among warpgroups. Raises MisuseError where there is none."""
-    tiling = tiling or least([tile(conv.correlation, UNITS[conv.source.dtype], gpu), division(conv, gpu)])
+    tiling = tiling or chosen(conv, gpu)
     if tiling is None:
         raise MisuseError(f"{conv.name}: no tile of it fits in shared memory, or it has too many taps")
     simple = simplify(*(each.expr for each in conv.results))
@@ -46,9 +46,10 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
     return Lowered((order, body.kernel()), tuple(buffers), tuple(body.notes()))
 
 
-def least(tilings: Sequence[Tiling | None]) -> Tiling | None:
-    """The one of least estimated time; None where there is none."""
-    return min(filter(None, tilings), key=lambda each: each.total_clocks, default=None)
+def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:
+    """The division of least estimated time; None where there is none."""
+    both = [tile(conv.correlation, UNITS[conv.source.dtype], gpu), division(conv, gpu)]
+    return min(filter(None, both), key=lambda each: each.total_clocks, default=None)
 
 
 def _check_shared_memory(scene: Scene) -> None:

@@ -20,7 +20,7 @@ LOCALS = frozenset(
         " b slice r channel c n at box_d box_h box_w d h w p u s j word inside from position product into totals step"
         " spot aligned left run v i k products coming coming_weights before weights_before next next_step"
         " folded w_in dealt ring loaded done turns turn plane planes first_plane leave slot words first thread a to"
-        " column row_in beyond",
+        " column row_in beyond all_totals",
     )
 )
 """Words of the kernel, which no tensor may be called there."""
