@@ -23,8 +23,9 @@ ROWS = 64
 """Output channels of a warpgroup instruction."""
 WARPS = 4
 """Of a warpgroup."""
-TEAMS = ((2, 256), (3, 144))
-"""Warpgroups that multiply, and positions that their registers have room for beside one that stages."""
+TEAMS = ((2, 256, 16), (3, 144, 8))
+"""Warpgroups that multiply beside one that stages; what registers then have room for: positions of the ones, units of
+channels on their way of the other (with twice as many it spilled)."""
 MOST_INSTRUCTIONS = 256
 HAND_OVER, CHAIN_CLOCKS, FIRST_PLANES, RUN_CLOCKS = 250, 1000, 1200, 2
 """Assumed clocks: from the last product of one warpgroup to the first of the next; of a plane's chain beside its
@@ -206,11 +207,11 @@ def _walks(of: Correlation, unit: int, gpu: Gpu, sums: int = 0, *, loads: bool =
     steps = -(-of.in_channels // (unit * STEP_UNITS))
     if steps * len(of.products) > MOST_INSTRUCTIONS:
         return
-    for box, (groups, most), length in itertools.product(_planes(of), TEAMS, _lengths(of)):
+    for box, (groups, most, most_units), length in itertools.product(_planes(of), TEAMS, _lengths(of)):
         wanted = Walks(
             of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, sums=sums, loads=loads, sms=gpu.sms
         )
-        if wanted.columns_of_b <= most:
+        if wanted.columns_of_b <= most and steps * STEP_UNITS <= most_units:
             yield from _with_slots(wanted, gpu)
 
 
