@@ -47,6 +47,7 @@ CASES = [
     forward("in_steps", (2, 19, 8, 9), 80, (2, 2), padding=1, tiling=walks(box=(2, 10))),
     forward("one_tap", (2, 40, 6, 7), 64, (1, 1), tiling=walks(box=(3, 7))),
     forward("three_teams", (2, 8, 6, 4, 8), 64, (3, 1, 1), tiling=walks(groups=3, slots=5, box=(1, 2, 8))),
+    forward("narrow", (3, 8, 14, 3), 16, (1, 2), padding=1, chain="biased", tiling=walks()),
     forward("sums", (3, 8, 6, 9), 70, (3, 2), chain="sums", tiling=walks(sums=1)),
     transposed("at_stride_1", (2, 8, 9, 9), 16, (2, 2), padding=1, tiling=walks()),
 ]

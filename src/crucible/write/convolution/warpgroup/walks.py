@@ -211,7 +211,8 @@ def _walks(of: Correlation, unit: int, gpu: Gpu, sums: int = 0, *, loads: bool =
         wanted = Walks(
             of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, sums=sums, loads=loads, sms=gpu.sms
         )
-        if wanted.columns_of_b <= most and steps * STEP_UNITS <= most_units:
+        narrow = wanted.plane[1] < 8 and wanted.outputs_a_plane > box[-1]  # eight positions lie in two rows at most
+        if not narrow and wanted.columns_of_b <= most and steps * STEP_UNITS <= most_units:
             yield from _with_slots(wanted, gpu)
 
 
