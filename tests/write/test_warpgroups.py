@@ -12,6 +12,8 @@ import torch
 from conv_harness import DECLARED, TWO, Built, Case, build, forward, is_right, operands, source, transposed
 
 from crucible import emulator
+from crucible.emission.file import flags
+from crucible.emission.host import Host
 from crucible.gpus import H200, known_gpu
 from crucible.write.convolution.correlation import convolution
 from crucible.write.convolution.lower import lower_convolution
@@ -45,6 +47,8 @@ CASES = [
     forward("in_steps", (2, 19, 8, 9), 80, (2, 2), padding=1, tiling=walks(box=(2, 10))),
     forward("one_tap", (2, 40, 6, 7), 64, (1, 1), tiling=walks(box=(3, 7))),
     forward("three_teams", (2, 8, 6, 4, 8), 64, (3, 1, 1), tiling=walks(groups=3, slots=5, box=(1, 2, 8))),
+    forward("narrow", (3, 8, 14, 3), 16, (1, 2), padding=1, chain="biased", tiling=walks()),
+    forward("sums", (3, 8, 6, 9), 70, (3, 2), chain="sums", tiling=walks(sums=1)),
     transposed("at_stride_1", (2, 8, 9, 9), 16, (2, 2), padding=1, tiling=walks()),
 ]
 
@@ -70,6 +74,14 @@ def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
 def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
     with emulator.schedule(order):
         assert is_right(built, next(case for case in CASES if case.name == "bulk")) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+def test_channel_sums_are_those_of_the_output(built: Built) -> None:
+    case = next(case for case in CASES if case.name == "sums")
+    found = built(case, operands(case))
+    parts = found["total_parts"].reshape(-1, 128).double().sum(0)[:70]  # two tiles of channels, a block each
+    assert torch.allclose(parts, found["out"].double().sum((0, 2, 3)), rtol=1e-5, atol=1e-3)
 
 
 # what cannot be left out
@@ -123,11 +135,15 @@ def test_the_emulator_sees_what_is_left_out(mutants: Callable[[int, list[torch.T
 
 def test_the_benchmarks_convolution_can_go_to_warpgroups_on_hopper_alone() -> None:
     case = replace(BULK, correlation=P90, weight_shape=(64, 8, 3, 3, 3))
-    _, kernel = lower_convolution(case.fused, division(case.fused, H200), H200).kernels
+    lowered = lower_convolution(case.fused, division(case.fused, H200), H200)
+    _, kernel = lowered.kernels
+    assert flags([Host("run", {}, {}, {}, {}, (lowered,))]) == ["-O3", "-gencode=arch=compute_90a,code=sm_90a"]
     assert kernel.architecture == "sm_90a" and "m64n256k8" in "".join(kernel.preamble)
     assert "left * 4" in kernel.text and "copy_out" in kernel.text  # 992 bytes a channel, and fewer at the end
     assert division(case.fused, known_gpu("a100")) is None
-    _, other = lower_convolution(case.fused, gpu=H200).kernels  # until they have run on a GPU
+    portable = lower_convolution(case.fused, gpu=H200)  # until they have run on a GPU
+    _, other = portable.kernels
+    assert flags([Host("run", {}, {}, {}, {}, (portable,))]) == ["-O3"]
     assert not other.architecture and "wgmma" not in "".join(other.preamble)
 
 
@@ -137,7 +153,6 @@ def test_the_benchmarks_convolution_can_go_to_warpgroups_on_hopper_alone() -> No
         forward("strided", (2, 8, 9, 9), 64, (3, 3), stride=2),
         forward("grouped", (2, 16, 9, 9), 64, (3, 3), groups=2),
         forward("exact", (2, 8, 9, 9), 64, (3, 3), exact=True),
-        forward("sums", (2, 8, 9, 9), 64, (3, 3), chain="sums"),
         forward("heavy", (2, 256, 9, 9), 256, (3, 3)),
         transposed("doubled", (2, 8, 9, 9), 64, (3, 3), stride=2),
     ],

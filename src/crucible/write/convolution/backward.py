@@ -20,8 +20,7 @@ from crucible.write.adjoint import adjoint
 from crucible.write.convolution.correlation import input_gradient
 from crucible.write.convolution.fused import LEAF, PRODUCT, Convolution
 from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.lower import lower_convolution
-from crucible.write.convolution.tiling import tile
+from crucible.write.convolution.lower import chosen, lower_convolution
 from crucible.write.convolution.weight_gradient import divide, lower_weight_gradient
 from crucible.write.convolution.windows import CHOICE, Spread, Spreads, Windows
 from crucible.write.expression import substitute, tensor
@@ -157,17 +156,17 @@ class _Work:
             else:
                 results.append(self._each(each))
                 after.append(each)
-        again = self._again(back, results)
+        conv = self._again(back, results)
+        again = lower_convolution(conv, gpu=self.gpu)
         self.steps.append(again)
         for each in after:
-            self.steps += self._summed(each, again)
+            self.steps += self._summed(each, conv, again)
             self.results.append(each.name)
 
-    def _again(self, back: Program, results: list[Result]) -> Lowered:
+    def _again(self, back: Program, results: list[Result]) -> Convolution:
         wanted = frozenset[str]().union(*(reads(each.expr) for each in results))
         operands = tuple(each for each in back.operands if each.name in wanted and each.name != PRODUCT)
-        conv = replace(self.conv, name=f"{self.conv.name}_again", operands=operands, results=tuple(results))
-        return lower_convolution(conv, gpu=self.gpu)
+        return replace(self.conv, name=f"{self.conv.name}_again", operands=operands, results=tuple(results))
 
     def _each(self, result: Result) -> Result:
         """A sum over other dims than batch and space: its elements, to be added up later."""
@@ -175,7 +174,7 @@ class _Work:
         self.buffers.append(Buffer(name, "float32", math.prod(self.conv.correlation.out_shape)))
         return Result(name, "float32", self.strides, result.expr)
 
-    def _summed(self, result: Result, again: Lowered) -> tuple[Program, ...]:
+    def _summed(self, result: Result, conv: Convolution, again: Lowered) -> tuple[Program, ...]:
         of = self.conv.correlation
         each = f"{result.name}_each"
         if any(buffer.name == each for buffer in self.buffers):
@@ -183,17 +182,17 @@ class _Work:
             total = replace(result, expr=operand.leaf)
             name = f"{self.conv.name}_{each}_total"
             return self._staged(Program(name, of.out_shape, len(of.out_shape), (operand,), (), (total,)))
-        return (self._of_parts(result, again),)
+        return (self._of_parts(result, conv, again),)
 
     def _staged(self, program: Program) -> tuple[Program, ...]:
         found = stages(program)
         self.buffers += partials(found)
         return found
 
-    def _of_parts(self, result: Result, again: Lowered) -> Program:
+    def _of_parts(self, result: Result, conv: Convolution, again: Lowered) -> Program:
         """What each block added up for each channel, added up over the blocks."""
         of, (buffer,) = self.conv.correlation, [b for b in again.buffers if b.name == f"{result.name}_parts"]
-        tiling = tile(of, UNITS[self.conv.source.dtype], self.gpu)
+        tiling = chosen(conv, self.gpu)
         assert tiling is not None
         channels = tiling.channel_tiles * tiling.channels  # of a group, those that fill its last tile included
         blocks = buffer.elements // (of.groups * channels)

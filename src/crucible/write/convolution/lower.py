@@ -31,7 +31,7 @@ SPREAD = "It reads gradients of windows, and spreads them over the windows' elem
 def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu = H200) -> Lowered:
     """The kernels, for a GPU; divided as estimated best, where no tiling is given. Raises MisuseError where there is
     none."""
-    tiling = tiling or least([tile_of(conv, gpu), None if UNTRIED else division(conv, gpu)])
+    tiling = tiling or chosen(conv, gpu)
     if tiling is None:
         raise MisuseError(f"{conv.name}: no tile of it fits in shared memory, or it has too many taps")
     simple = simplify(*conv.exprs).exprs
@@ -50,15 +50,12 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
     return Lowered((order, body.kernel()), tuple(buffers), tuple(body.notes()))
 
 
-def tile_of(conv: Convolution, gpu: Gpu) -> Tiling | None:
-    """How it is divided among warps, where nobody says."""
-    pool = conv.pool.sizes if conv.pool else ()
-    return tile(conv.correlation, UNITS[conv.source.dtype], gpu, pool, conv.spread.sizes if conv.spread else ())
-
-
-def least(tilings: Sequence[Tiling | None]) -> Tiling | None:
-    """The one of least estimated time; None where there is none."""
-    return min(filter(None, tilings), key=lambda each: each.total_clocks, default=None)
+def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:
+    """The division of least estimated time, among warps or warpgroups; None where there is none."""
+    pool, spread = conv.pool.sizes if conv.pool else (), conv.spread.sizes if conv.spread else ()
+    ways = [tile(conv.correlation, UNITS[conv.source.dtype], gpu, pool, spread)]
+    ways += [] if UNTRIED else [division(conv, gpu)]
+    return min(filter(None, ways), key=lambda each: each.total_clocks, default=None)
 
 
 def _check_shared_memory(scene: Scene) -> None:

@@ -25,11 +25,12 @@ only where a tiling of theirs is asked for."""
 
 def division(conv: Convolution, gpu: Gpu) -> Walks | None:
     """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, strided or
-    grouped inputs, float32 kept exact, pools and sums over the output, weights that do not stay in shared memory."""
-    sums = conv.reductions or any(each.sums for each in conv.results)
-    if conv.math == "fp32" or sums or conv.pool or conv.spread:
+    grouped inputs, float32 kept exact, pools and reductions of rows, weights that do not stay in shared memory."""
+    if conv.math == "fp32" or conv.reductions or conv.pool or conv.spread:
         return None
-    return walk(conv.correlation, UNITS[conv.source.dtype], gpu)
+    loads = any(stride for each in conv.operands for dim, stride in enumerate(each.strides) if dim != 1)
+    sums = sum(each.sums for each in conv.results)
+    return walk(conv.correlation, UNITS[conv.source.dtype], gpu, sums, loads=loads)
 
 
 def lower_for_warpgroups(conv: Convolution, walks: Walks, gpu: Gpu) -> Lowered:
@@ -38,7 +39,7 @@ def lower_for_warpgroups(conv: Convolution, walks: Walks, gpu: Gpu) -> Lowered:
     order = packing.pack(f"{conv.name}_pack", walks, conv.weight.name, conv.source.dtype, conv.math, buffer)
     scene = Scene(conv, walks, buffer, gpu)
     body = _Body(scene, walks, Planes(scene), WarpgroupTail(scene))
-    return Lowered((order, body.kernel()), (buffer,), tuple(body.notes()))
+    return Lowered((order, body.kernel()), (buffer, *scene.partials), tuple(body.notes()))
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class _Body:
         read = {conv.source.name: conv.source.dtype, scene.packed.name: "int32"}
         read |= {each.name: each.dtype for each in scene.operands}
         written = {each.name: each.dtype for each in scene.elementwise}
+        written |= {each.name: each.dtype for each in scene.partials}
         types = {**CUDA_TYPES, "int32": "int"}
         arguments = [f"const {types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in read.items()]
         arguments += [f"{types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in written.items()]
@@ -106,11 +108,13 @@ class _Body:
             "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
             f"const int part = blockIdx.x % {self.scene.parts};",
             f"const int first_channel = part * {ROWS};",
+            *self.tail.totals(),
             *self._start(),
         ]
         multiply = [
             f"tile += warp * {tile};  // of this warp, for 16 channels",
             "const int team = warp / 4;",
+            *self.tail.own_totals(),
             *self.tail.before(),
             *self._multiply(),
             *self.tail.after(),
@@ -120,6 +124,7 @@ class _Body:
             *lines,
             *block(f"if (warp < {walks.groups * WARPS})", multiply)[:-1],
             *block("} else", loads),
+            *self.tail.store_totals(),
         ]
 
     def _start(self) -> list[str]:

@@ -14,7 +14,7 @@ from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.rows import Rows, plain
 from crucible.write.convolution.tail import Tail
 from crucible.write.convolution.warpgroup.pieces import COPY_OUT
-from crucible.write.convolution.warpgroup.walks import Walks
+from crucible.write.convolution.warpgroup.walks import ROWS, Walks
 from crucible.write.families.source import CUDA_TYPES, PACK, block, converted, unrolled
 from crucible.write.program import Operand, Result
 
@@ -40,7 +40,7 @@ class WarpgroupTail(Tail):
     def _runs(self) -> Rows | None:
         """The outputs as runs of whole 16 bytes."""
         scene = self.scene
-        if len(scene.elementwise) != 1 or not all(map(_is_of_channel, scene.operands)):
+        if scene.sums or len(scene.elementwise) != 1 or not all(map(_is_of_channel, scene.operands)):
             return None
         (result,) = scene.elementwise
         most = BULK // ITEM_BYTES[result.dtype]
@@ -159,6 +159,31 @@ class WarpgroupTail(Tail):
     @property
     def _local_channel(self) -> str:
         return "warp % 4 * 16 + r"
+
+    # sums over batch and space: each warpgroup adds its own part up
+
+    def totals(self) -> list[str]:
+        walks = self._walks
+        if not walks.sums:
+            return []
+        words = walks.groups * walks.total_words
+        return [
+            f"float* all_totals = reinterpret_cast<float*>(turns + {walks.groups});  // of each warpgroup",
+            f"for (int p = threadIdx.x; p < {words}; p += {walks.threads}) all_totals[p] = 0;",
+        ]
+
+    def own_totals(self) -> list[str]:
+        words = self._walks.total_words
+        return [f"float* totals = all_totals + team * {words};"] if words else []
+
+    def store_totals(self) -> list[str]:
+        walks, parts = self._walks, self.scene.parts
+        lines = ["__syncthreads();"] if walks.sums else []
+        for each, buffer in zip(self.scene.sums, self.scene.partials, strict=True):
+            into = f"{self.scene.word[buffer.name]}[(blockIdx.x / {parts} * {parts} + part) * {ROWS} + p]"
+            own = [f"all_totals[{g * walks.total_words + self._total_at(each)} + p]" for g in range(walks.groups)]
+            lines.append(f"if (const int p = threadIdx.x; p < {ROWS}) {into} = {' + '.join(own)};")
+        return lines
 
 
 def _is_of_channel(operand: Operand) -> bool:

@@ -17,14 +17,15 @@ from functools import cached_property, lru_cache
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Correlation, Product
 from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.tiling import BYTES_A_CLOCK, MOST_PRODUCTS, Tiling, sectors
+from crucible.write.convolution.tiling import BYTES_A_CLOCK, LOAD_CLOCKS, MOST_PRODUCTS, Tiling, sectors
 
 ROWS = 64
 """Output channels of a warpgroup instruction."""
 WARPS = 4
 """Of a warpgroup."""
-TEAMS = ((2, 256), (3, 144))
-"""Warpgroups that multiply, and positions that their registers have room for beside one that stages."""
+TEAMS = ((2, 256, 16), (3, 144, 8))
+"""Warpgroups that multiply beside one that stages; what registers then have room for: positions of the ones, units of
+channels on their way of the other (with twice as many it spilled)."""
 MOST_INSTRUCTIONS = 256
 HAND_OVER, CHAIN_CLOCKS, FIRST_PLANES, RUN_CLOCKS = 250, 1000, 1200, 2
 """Assumed clocks: from the last product of one warpgroup to the first of the next; of a plane's chain beside its
@@ -42,6 +43,10 @@ class Walks(Tiling):
     """Warpgroups that multiply."""
     slots: int = 4
     """Planes of input in shared memory."""
+    sums: int = 0
+    """Of each channel, over the outputs."""
+    loads: bool = False
+    """Whether chains read other tensors of the output's size."""
     sms: int = 132
     """Multiprocessors among which items are dealt."""
 
@@ -124,17 +129,25 @@ class Walks(Tiling):
     @property
     def shared_bytes(self) -> int:
         tiles = self.groups * ROWS * self.pitch * 4
-        return 16 * (self.weight_units + self.slots * self.slot_units) + tiles + 8 * self.barriers
+        words = self.weight_units + self.slots * self.slot_units
+        return 16 * words + tiles + 8 * self.barriers + 4 * self.groups * self.total_words
+
+    @property
+    def total_words(self) -> int:
+        """Of a warpgroup, for its own part of each sum."""
+        return self.sums * ROWS
 
     # time
 
     @cached_property
     def clocks(self) -> float:
         """Estimate for a plane of one item: tensor cores take N / 2 for each instruction (and shared memory a clock for
-        each 128 bytes), a chain's element 16 instructions of 128 a clock, half as many again over rows of the tile."""
+        each 128 bytes), a chain's element 16 instructions of 128 a clock, and more over rows of the tile; what a row
+        loads is waited for."""
         instructions = self.steps * len(self.of.products)
         multiplied = instructions * max(self.columns_of_b / 2, (self.columns_of_b + ROWS) / 4) + HAND_OVER
-        finished = self.columns_of_b * ROWS * (16 if self._has_runs else 24) / 128 + CHAIN_CLOCKS
+        each = 28 if not self._has_runs else 20 if self.sums or self.loads else 16
+        finished = self.columns_of_b * ROWS * each / 128 + CHAIN_CLOCKS + self.loads * self.tile_rows * LOAD_CLOCKS
         return max(multiplied, (multiplied + finished) / self.groups, self._moved)
 
     @property
@@ -174,9 +187,10 @@ def serves(of: Correlation, gpu: Gpu) -> bool:
 
 
 @lru_cache(maxsize=256)
-def walk(of: Correlation, unit: int, gpu: Gpu) -> Walks | None:
-    """The division of least estimated time; None where there is none."""
-    return min(_walks(of, unit, gpu), key=lambda each: each.total_clocks, default=None)
+def walk(of: Correlation, unit: int, gpu: Gpu, sums: int = 0, *, loads: bool = False) -> Walks | None:
+    """The division of least estimated time, for chains with so many sums of each channel, which may load tensors of the
+    output's size; None where there is none."""
+    return min(_walks(of, unit, gpu, sums, loads=loads), key=lambda each: each.total_clocks, default=None)
 
 
 def best_walks(of: Correlation, unit: int, count: int, gpu: Gpu) -> list[Walks]:
@@ -187,15 +201,18 @@ def best_walks(of: Correlation, unit: int, count: int, gpu: Gpu) -> list[Walks]:
     return list(found.values())[:count]
 
 
-def _walks(of: Correlation, unit: int, gpu: Gpu) -> Iterator[Walks]:
+def _walks(of: Correlation, unit: int, gpu: Gpu, sums: int = 0, *, loads: bool = False) -> Iterator[Walks]:
     if not serves(of, gpu):
         return
     steps = -(-of.in_channels // (unit * STEP_UNITS))
     if steps * len(of.products) > MOST_INSTRUCTIONS:
         return
-    for box, (groups, most), length in itertools.product(_planes(of), TEAMS, _lengths(of)):
-        wanted = Walks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, sms=gpu.sms)
-        if wanted.columns_of_b <= most:
+    for box, (groups, most, most_units), length in itertools.product(_planes(of), TEAMS, _lengths(of)):
+        wanted = Walks(
+            of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, sums=sums, loads=loads, sms=gpu.sms
+        )
+        narrow = wanted.plane[1] < 8 and wanted.outputs_a_plane > box[-1]  # eight positions lie in two rows at most
+        if not narrow and wanted.columns_of_b <= most and steps * STEP_UNITS <= most_units:
             yield from _with_slots(wanted, gpu)
 
 
