@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,8 @@ import pytest
 
 import crucible
 from crucible.errors import JudgeError
+from crucible.judge import forkserver
+from crucible.judge.channel import Channel, ChannelClosed, pair
 from crucible.judge.kept import KeptProcess, Limits, private_environment
 from crucible.judge.launcher import Launcher, launcher
 from test_keeper import alive, gone
@@ -37,14 +41,14 @@ def server() -> Iterator[Launcher]:
     made.close()
 
 
-def test_processes_that_start_alike_share_a_server(tmp_path: Path) -> None:
+def test_processes_that_start_alike_share_a_server() -> None:
     one = {"OMP_NUM_THREADS": "1", "HOME": "/a", "PATH": "/usr/bin", "TORCH_EXTENSIONS_DIR": "/a/x"}
     other = {"OMP_NUM_THREADS": "1", "HOME": "/b", "PATH": "/bin", "TORCH_EXTENSIONS_DIR": "/b/x"}
     assert launcher(one) is launcher(other)
     assert launcher(one) is not launcher({**one, "OMP_NUM_THREADS": "2"})
 
 
-def test_the_next_process_has_a_new_server_where_one_is_gone(tmp_path: Path) -> None:
+def test_the_next_process_has_a_new_server_where_one_is_gone() -> None:
     environment = {"OMP_NUM_THREADS": "3"}
     first = launcher(environment)
     os.kill(pid_of(first), signal.SIGKILL)
@@ -54,13 +58,35 @@ def test_the_next_process_has_a_new_server_where_one_is_gone(tmp_path: Path) -> 
     assert second is not first and second.is_up
 
 
-def test_a_server_that_cannot_start_says_why(server: Launcher, tmp_path: Path) -> None:
+def test_a_server_that_cannot_start_says_why(server: Launcher) -> None:
     os.kill(pid_of(server), signal.SIGKILL)
     reading, writing = os.pipe()
     with pytest.raises(JudgeError, match=r"a process of the judge's could not start"):
         server.start({}, (writing, writing))
     os.close(reading)
     os.close(writing)
+
+
+def test_a_process_that_the_system_refuses_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refused)
+    ours, theirs = pair()
+    judge = Channel(ours)
+
+    def serves() -> None:
+        with contextlib.suppress(ChannelClosed):
+            forkserver.serve(Channel(theirs))
+
+    serving = threading.Thread(target=serves)
+    serving.start()
+    for _ in range(2):  # it goes on
+        judge.send({"do": "start"}, (0, 1, 2))
+        assert "unavailable" in judge.receive(10)["refused"]
+    judge.close()
+    serving.join(10)
+    assert not serving.is_alive()
 
 
 def test_a_server_ends_with_all_that_it_forked_when_the_judge_hangs_up(server: Launcher, tmp_path: Path) -> None:

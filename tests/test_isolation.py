@@ -13,7 +13,7 @@ import crucible
 from crucible.judge import sandbox
 from support import PLAIN, SMALL_TASK
 
-TOKEN = "CRUCIBLE_TEST_TOKEN"
+SECRETS = ("CRUCIBLE_TEST_TOKEN", "NVIDIA_API_KEY", "LANGUAGE_MODEL_KEY")
 SECRET = f"hush-{uuid.uuid4().hex}"
 GUARD = """
 import os
@@ -24,9 +24,10 @@ def check():
 check()
 """
 CHECKS = {
-    "no_secret": f"assert {TOKEN!r} not in os.environ, 'a secret of the judge is in the environment'",
+    "no_secret": f"assert not set({SECRETS!r}) & set(os.environ), 'a secret of the judge is in the environment'",
     "no_secret_at_start": (
-        f"assert {TOKEN!r}.encode() not in open('/proc/self/environ', 'rb').read(), 'it was started with a secret'"
+        "text = open('/proc/self/environ').read(); "
+        f"assert not any(name in text for name in {SECRETS!r}), 'it was started with a secret'"
     ),
     "no_trace_of_a_secret": (
         "import re; maps = [line.split() for line in open('/proc/self/maps') if ' rw' in line]; "
@@ -92,7 +93,8 @@ def run(tmp_path_factory: pytest.TempPathFactory, judge_batch: Callable[..., cru
     files[-1].write_text(EXTENSION)
     with pytest.MonkeyPatch.context() as patch, (folder / "a_file_of_the_judge").open("w") as held:
         os.set_inheritable(held.fileno(), True)
-        patch.setenv(TOKEN, SECRET)
+        for name in SECRETS:
+            patch.setenv(name, SECRET)
         return judge_batch(SMALL_TASK, files)
 
 

@@ -30,22 +30,27 @@ def serve(channel: Channel) -> None:
         with contextlib.suppress(ChannelTimeout):
             request = channel.receive(REAP_S)
             if request["do"] == "start":
-                forked.add(_start(channel))
+                forked |= _start(channel)
             elif request["pid"] in forked:  # not reaped yet, so the number is still its own
                 os.kill(request["pid"], signal.SIGKILL if request["at_once"] else signal.SIGTERM)
         forked -= _reaped(forked)
 
 
-def _start(channel: Channel) -> int:
-    """A keeper's process; its settings, what it says of the end, what is printed, and all to be handed on have come
-    with the request."""
+def _start(channel: Channel) -> set[int]:
+    """A keeper's process, if the system lets it be; its settings, what it says of the end, what is printed, and all to
+    be handed on have come with the request."""
     descriptors = channel.take_descriptors()
     server = os.getpid()
-    pid = keeper.fork(lambda: _keep(channel, descriptors, server))
-    for descriptor in descriptors:
-        os.close(descriptor)
+    try:
+        pid = keeper.fork(lambda: _keep(channel, descriptors, server))
+    except OSError as error:  # this one is not started; those that are there go on
+        channel.send({"refused": str(error)})
+        return set()
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
     channel.send({"pid": pid})
-    return pid
+    return {pid}
 
 
 def _keep(channel: Channel, descriptors: list[int], server: int) -> None:

@@ -20,9 +20,11 @@ from crucible.judge.launcher import launcher, python
 from crucible.judge.log import Log
 
 _KEPT_ENVIRONMENT = {"PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CC", "CXX", "MAX_JOBS", "OMP_NUM_THREADS"} | {
-    f"CUDA_{name}" for name in ("HOME", "PATH", "VISIBLE_DEVICES")
+    *(f"CUDA_{name}" for name in ("HOME", "PATH", "VISIBLE_DEVICES")),
+    *(f"NVIDIA_{name}" for name in ("VISIBLE_DEVICES", "DRIVER_CAPABILITIES", "TF32_OVERRIDE")),
+    "TORCH_CUDA_ARCH_LIST",
 }
-_KEPT_PREFIXES = ("NVIDIA_", "TORCH_CUDA_ARCH_LIST")
+"""By their names: what begins with NVIDIA_ may be somebody's key."""
 
 
 @dataclass(frozen=True)
@@ -137,11 +139,7 @@ def exit_in_words(code: int | None) -> str:
 
 def private_environment(folder: Path, header: str) -> dict[str, str]:
     """No secrets, and every cache in the candidate's own folder."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name in _KEPT_ENVIRONMENT or name.startswith(_KEPT_PREFIXES)
-    }
+    kept = {name: value for name, value in os.environ.items() if name in _KEPT_ENVIRONMENT}
     tools = [str(Path(sys.executable).parent)]  # ninja stands beside python
     tools += [str(Path(hardware.nvcc()).parent)] if hardware.nvcc() else []
     return {

@@ -29,7 +29,7 @@ _BOOT = (
 )
 """The package without its front door: behind that stands what these processes have no use for (0.1 s). What an import
 makes is no garbage: to look for some among it takes 0.2 s of torch's 1.1."""
-_READ_AT_START = ("LANG", "LC_", "LD_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "MALLOC_", "CUDA_", "NVIDIA_",
+_READ_AT_START = ("LANG=", "LC_", "LD_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "MALLOC_", "CUDA_", "NVIDIA_",
                   "PYTORCH_", "TORCH_")  # fmt: skip
 _READ_LATER = ("TORCH_EXTENSIONS_DIR",)
 
@@ -70,13 +70,19 @@ class Launcher:
             os.write(written, json.dumps(settings).encode())
             with self._lock:
                 self._channel.send({"do": "start"}, (written, *descriptors))
-                return int(self._channel.receive(START_S)["pid"])
-        except (ChannelClosed, ChannelTimeout, BadMessage, OSError) as error:
+                reply = self._channel.receive(START_S)
+        except (ChannelClosed, ChannelTimeout, BadMessage) as error:
+            self._process.kill()  # what it may yet answer is nobody's
+            self._process.wait()
             self._log.finish()
             said = self._log.last_words
             raise JudgeError(f"a process of the judge's could not start ({type(error).__name__}: {said})") from error
         finally:
             os.close(written)
+        if "refused" in reply:
+            remedy = "end other processes, or raise their limit"
+            raise JudgeError(f"a process of the judge's could not start ({reply['refused']}): {remedy}")
+        return int(reply["pid"])
 
     def end(self, pid: int, *, at_once: bool) -> None:
         """Tells a keeper to end what it keeps, or kills it."""
@@ -95,7 +101,7 @@ def launcher(environment: dict[str, str]) -> Launcher:
     start = {
         name: value
         for name, value in environment.items()
-        if name.startswith(_READ_AT_START) and name not in _READ_LATER
+        if f"{name}=".startswith(_READ_AT_START) and name not in _READ_LATER
     }
     key = tuple(sorted(start.items()))
     with _lock:
