@@ -6,13 +6,15 @@
 
 For each layer and direction the `--ways` most promising tilings are built, and as many for warpgroups where they serve,
 each held against PyTorch in float32 without TF32, and timed with a cold L2 cache beside PyTorch's own operation (TF32
-allowed). What FILE holds already is left as it is. Without a GPU everything runs on the emulator at its own pace: use
---scale small.
+allowed). What FILE holds already is left as it is; a way that never comes back ends the process, and the next call goes
+on behind it. With --build nothing runs: what a later call wants is compiled. Without a GPU everything runs on the
+emulator at its own pace: use --scale small.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import hashlib
 import json
 import math
@@ -53,6 +55,8 @@ REDUCED = {"P38": ("sum over space", "softmax over space")}
 ALLOWED = {"float32": 6e-4, "float16": 2e-3, "bfloat16": 2e-2}
 """Relative L2 error: TF32 rounds operands to 11 bits."""
 SAMPLES = 15
+HANG_S = 60
+"""Of a way on a GPU: twenty launches take less than one."""
 GPU = closest_gpu(torch.cuda.get_device_name()) if torch.cuda.is_available() else H200
 
 
@@ -149,6 +153,7 @@ def main() -> None:
     parser.add_argument("--scale", choices=("full", "small"), default="full")
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--processes", type=int, default=12)
+    parser.add_argument("--build", action="store_true")
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--markdown", action="store_true")
     args = parser.parse_args()
@@ -176,14 +181,23 @@ def record(args: argparse.Namespace) -> None:
     jobs = [wanted[at : at + size] for at in range(0, len(wanted), size)]
     with ProcessPoolExecutor(args.processes, multiprocessing.get_context("spawn")) as pool:
         failures = list(pool.map(built, jobs, [args.ways] * len(jobs)))
+    if args.build:
+        raise SystemExit("\n".join(filter(None, failures)))
+
+    def save(name: str, found: dict[str, Any]) -> None:
+        known[name] = found
+        args.file.write_text(json.dumps({**record, "layers": known}, indent=1) + "\n")
+
     for job, failure in zip(jobs, failures, strict=True):
         module = None if failure else extension(job, args.ways)  # as it was built
         for number, work in enumerate(job):
             if time.monotonic() > deadline:
                 return
-            known[work.name] = {"failed": failure} if failure else measured(work, number, module, args.ways)
+            if failure:
+                save(work.name, {"failed": failure})
+            else:
+                measure(work, number, module, args.ways, save)
             print(work.name, summary(known[work.name]), flush=True)
-            args.file.write_text(json.dumps({**record, "layers": known}, indent=1) + "\n")
 
 
 class Work(NamedTuple):
@@ -342,36 +356,50 @@ def built(works: list[Work], ways: int) -> str:
 # right and fast
 
 
-def measured(work: Work, number: int, module: Any, ways: int) -> dict[str, Any]:
-    """Each way's error and milliseconds, and PyTorch's milliseconds."""
+def measure(work: Work, number: int, module: Any, ways: int, save: Callable[[str, dict[str, Any]], None]) -> None:
+    """Each way's error and milliseconds, and PyTorch's milliseconds: saved as far as it came before each way runs,
+    warpgroups' last, since a wrong parity of theirs hangs."""
+    device = torch.device(hardware.find_device().kind)
+    theirs, given = operands(work, device)
+    torch.backends.cudnn.allow_tf32 = False
+    right = theirs().double()
+    torch.backends.cudnn.allow_tf32 = True
+    found: dict[str, Any] = {"torch_ms": median(theirs, device), "flops": work.layer.correlation.flops, "ways": []}
+    of = list(enumerate(lowered(work, number, ways)))
+    for i, (words, clocks, _) in sorted(of, key=lambda each: each[1][0].startswith("wgmma")):
+        save(work.name, found | {"failed": f"did not come back from {words}"})
+        if device.type == "cuda":
+            faulthandler.dump_traceback_later(HANG_S, exit=True)
+        call = getattr(module, f"run_{number}_{i}")
+        (out,) = call(*given)
+        error = float((out.double() - right).norm() / right.norm())
+        found["ways"].append(
+            {
+                "way": words,
+                "relative_l2": error,
+                "right": error <= ALLOWED[work.layer.dtype],
+                "estimate_ms": clocks / 132 / 1.755e6,
+                "ms": median(lambda call=call: call(*given), device),
+            }
+        )
+        faulthandler.cancel_dump_traceback_later()
+    found["ways"].sort(key=lambda way: way["estimate_ms"])
+    save(work.name, found)
+
+
+def operands(work: Work, device: torch.device) -> tuple[Callable[[], torch.Tensor], tuple[torch.Tensor, ...]]:
+    """PyTorch's operation, and what ours are given."""
     layer, direction = work
     torch.manual_seed(0)
-    device = torch.device(hardware.find_device().kind)
     dtype = getattr(torch, layer.dtype)
     x, weight = (torch.randn(shape, device=device, dtype=dtype) for shape in (layer.shape, layer.weight_shape))
     y = torch.randn(layer.made_shape, device=device, dtype=dtype)
     choice = torch.randint(0, math.prod(layer.windows), layer.made_shape, device=device, dtype=torch.uint8)
     theirs = torch_operation(layer, direction, x, weight, spread_out(layer, y, choice) if layer.pool else y)
-    torch.backends.cudnn.allow_tf32 = False
-    right = theirs()
-    torch.backends.cudnn.allow_tf32 = True
     given = {"input gradient": (y, weight), "weight gradient": (x, y)}.get(direction, (x, weight))
     if direction == "weight gradient" and layer.is_transposed:
         given = (y, x)
-    given = (*given, choice) if layer.pool and direction != "forward" else given
-    found = []
-    for i, (words, clocks, _) in enumerate(lowered(work, number, ways)):
-        call = getattr(module, f"run_{number}_{i}")
-        (out,) = call(*given)
-        error = float((out.double() - right.double()).norm() / right.double().norm())
-        way = {
-            "way": words,
-            "relative_l2": error,
-            "right": error <= ALLOWED[layer.dtype],
-            "estimate_ms": clocks / 132 / 1.755e6,
-        }
-        found.append(way | {"ms": median(lambda call=call: call(*given), device)})
-    return {"torch_ms": median(theirs, device), "flops": layer.correlation.flops, "ways": found}
+    return theirs, (*given, choice) if layer.pool and direction != "forward" else given
 
 
 def spread_out(layer: Layer, y: torch.Tensor, choice: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.staging import Staging
 from crucible.write.convolution.tail import Tail
 from crucible.write.convolution.tiling import Tiling, tile
-from crucible.write.convolution.warpgroup.lower import UNTRIED, division, lower_for_warpgroups
+from crucible.write.convolution.warpgroup.lower import division, lower_for_warpgroups
 from crucible.write.convolution.warpgroup.walks import Walks
 from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, indented, unrolled
 from crucible.write.kernel import Kernel, Lowered
@@ -53,8 +53,7 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
 def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:
     """The division of least estimated time, among warps or warpgroups; None where there is none."""
     pool, spread = conv.pool.sizes if conv.pool else (), conv.spread.sizes if conv.spread else ()
-    ways = [tile(conv.correlation, UNITS[conv.source.dtype], gpu, pool, spread)]
-    ways += [] if UNTRIED else [division(conv, gpu)]
+    ways = [tile(conv.correlation, UNITS[conv.source.dtype], gpu, pool, spread), division(conv, gpu)]
     return min(filter(None, ways), key=lambda each: each.total_clocks, default=None)
 
 

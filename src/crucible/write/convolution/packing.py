@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.families.source import CUDA_TYPES
+from crucible.write.families.source import CUDA_TYPES, converted
 from crucible.write.kernel import Buffer, Kernel
 
 THREADS = 256
@@ -49,7 +49,7 @@ def pack(name: str, tiling: Tiling, weight: str, dtype: str, math: str, buffer: 
         "    const auto at = [&](int made, int read) {",
         f"        const bool inside = made < {of.out_channels} && read < {of.in_channels};",
         f"        return inside ? weight[group * {group}LL + {of_made} + read * {read}LL + tap]"
-        f" : {CUDA_TYPES[dtype]}(0.0f);",
+        f" : {converted('0.0f', 'float32', dtype)};",
         "    };",
         f"    packed[word] = static_cast<int>({word});",
         "}",

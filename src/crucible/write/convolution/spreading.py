@@ -15,7 +15,7 @@ from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.halo import DIMS, HELD, STEP_UNITS, THREADS, Boxes, decoded, times
 from crucible.write.convolution.pieces import Words
 from crucible.write.convolution.windows import Spread
-from crucible.write.families.source import CUDA_TYPES, block, indented, unrolled
+from crucible.write.families.source import CUDA_TYPES, block, converted, indented, unrolled
 from crucible.write.program import Operand, contiguous
 
 
@@ -201,8 +201,10 @@ class SpreadHalo:
             start = "" if step == "0" else f"{step} * {channels} + "
             test = f"inside && {start}u * {unit} + k < {self.of.in_channels}"
         at = f"from + (u * {unit} + k) * {stride}"
-        zero = f"{CUDA_TYPES[self.source.dtype]}(0.0f)"
-        inner = [f"const bool there = {test};", f"value[r][k] = there ? origin[{at}] : {zero};"]
+        inner = [
+            f"const bool there = {test};",
+            f"value[r][k] = there ? origin[{at}] : {converted('0.0f', 'float32', self.source.dtype)};",
+        ]
         if self.spread.choices:
             inner.append(f"choice[r][k] = there ? chosen[{at}] : 0;")
         return unrolled("k", str(unit), inner)

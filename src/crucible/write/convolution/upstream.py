@@ -11,7 +11,7 @@ from crucible.write.convolution.halo import DIMS, HELD, THREADS, Boxes, decoded,
 from crucible.write.convolution.pieces import Words
 from crucible.write.convolution.spreading import Side, Spreading
 from crucible.write.convolution.windows import Spread
-from crucible.write.families.source import CUDA_TYPES, block, indented, unrolled
+from crucible.write.families.source import CUDA_TYPES, block, converted, indented, unrolled
 from crucible.write.program import Operand, contiguous
 
 
@@ -70,7 +70,10 @@ class Upstream:
         work = Spreading(spread, sides, self.channels)
         held, type_ = work.rounds(HELD), CUDA_TYPES[self.grad.dtype]
         lines = [f"{type_} value[{held}];  // of windows"]
-        values = [f"const bool there = inside{guard};", f"value[r] = there ? grad[{at}] : {type_}(0.0f);"]
+        values = [
+            f"const bool there = inside{guard};",
+            f"value[r] = there ? grad[{at}] : {converted('0.0f', 'float32', self.grad.dtype)};",
+        ]
         if spread.choices:
             lines.append(f"unsigned char choice[{held}];  // the element that has it")
             values.append(f"choice[r] = there ? choices[{at}] : 0;")

@@ -18,9 +18,6 @@ from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, indented
 from crucible.write.kernel import Kernel, Lowered
 
 ARCHITECTURE = "sm_90a"
-UNTRIED = True
-"""These kernels are right on the emulator and have not run on a GPU yet: until they have, convolutions come to them
-only where a tiling of theirs is asked for."""
 
 
 def division(conv: Convolution, gpu: Gpu) -> Walks | None:

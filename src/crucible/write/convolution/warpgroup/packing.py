@@ -6,7 +6,7 @@ from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.packing import THREADS
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.warpgroup.walks import ROWS, Walks
-from crucible.write.families.source import CUDA_TYPES
+from crucible.write.families.source import CUDA_TYPES, converted
 from crucible.write.kernel import Buffer, Kernel
 
 
@@ -44,7 +44,8 @@ def pack(name: str, walks: Walks, weight: str, dtype: str, math: str, buffer: Bu
         f"    const int input = ((step * {STEP_UNITS} + unit) * 4 + word % 4) * {walks.unit // 4};",
         "    const auto at = [&](int read) {",
         f"        const bool inside = channel < {of.out_channels} && read < {of.in_channels};",
-        f"        return inside ? weight[channel * {made}LL + read * {read}LL + tap] : {CUDA_TYPES[dtype]}(0.0f);",
+        f"        return inside ? weight[channel * {made}LL + read * {read}LL + tap]"
+        f" : {converted('0.0f', 'float32', dtype)};",
         "    };",
         f"    packed[word] = static_cast<int>({word});",
         "}",
