@@ -30,6 +30,22 @@ print(*(each._process.pid for each in launcher._launchers.values()))
 """
 
 
+ASKS_NOBODY = """
+import torch
+def asked(*_):
+    raise SystemExit("CUDA was asked for a device")
+torch.cuda.is_available = torch.cuda.device_count = torch.cuda._lazy_init = asked
+torch.cuda._is_compiled = lambda: True
+torch.version.cuda = "13.0"
+import crucible.judge.forkserver
+try:
+    import torch.utils.cpp_extension
+except SystemExit:
+    print("it would be noticed")
+"""
+"""PyTorch as it is built for CUDA, as far as an import is concerned."""
+
+
 def pid_of(server: Launcher) -> int:
     return server._process.pid
 
@@ -46,6 +62,14 @@ def test_processes_that_start_alike_share_a_server() -> None:
     other = {"OMP_NUM_THREADS": "1", "HOME": "/b", "PATH": "/bin", "TORCH_EXTENSIONS_DIR": "/b/x"}
     assert launcher(one) is launcher(other)
     assert launcher(one) is not launcher({**one, "OMP_NUM_THREADS": "2"})
+
+
+def test_no_import_of_the_server_asks_cuda_for_a_device() -> None:
+    """Else its forks fail on a GPU: "Cannot re-initialize CUDA in forked subprocess" (H200, torch 2.11)."""
+    environment = {**os.environ, "CUDA_HOME": "/"}
+    done = subprocess.run([sys.executable, "-c", ASKS_NOBODY], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "it would be noticed\n"
 
 
 def test_the_next_process_has_a_new_server_where_one_is_gone() -> None:

@@ -4,6 +4,7 @@ precompiled `torch/extension.h`.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import shutil
 import subprocess
@@ -13,8 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from torch.utils import cpp_extension
 
 from crucible import emulator
 from crucible.emulator import nvcc
@@ -47,19 +46,22 @@ class Build:
 class Watcher:
     """Wraps `load` and `load_inline` so that each call is on record, also where the candidate hides a failure."""
 
-    def __init__(self, compile_only: bool, emulator: Emulator | None = None, architecture: str = "") -> None:
+    def __init__(self, compile_only: bool, emulated: Emulator | None = None, architecture: str = "") -> None:
         """Extensions go to the emulator where there is one, and to nvcc for `architecture` where nothing can run."""
+        from torch.utils import cpp_extension
+
         self.builds: list[Build] = []
         self.compile_only = compile_only
         self.not_covered = ""
         """What the emulator does not know of the candidate's sources."""
-        self.nvcc = nvcc.find(architecture, cpp_extension.COMMON_NVCC_FLAGS) if compile_only or emulator else None
-        self.resources = Resources(emulator, self.nvcc) if emulator and self.nvcc else None
+        self.nvcc = nvcc.find(architecture, cpp_extension.COMMON_NVCC_FLAGS) if compile_only or emulated else None
+        self.resources = Resources(emulated, self.nvcc) if emulated and self.nvcc else None
         """What nvcc says of the emulated kernels; None where it is not here."""
-        inline = _emulated_inline if emulator else cpp_extension.load_inline
-        files = _emulated_load if emulator else cpp_extension.load
-        cpp_extension.load_inline = self._watched(inline, _real_inline, _inline_cuda_texts)
-        cpp_extension.load = self._watched(files, _real_load, _file_cuda_texts)
+        real_inline, real_files = _loaders()
+        inline = functools.partial(_emulated, emulator.load_inline, real_inline) if emulated else real_inline
+        files = functools.partial(_emulated, emulator.load, real_files) if emulated else real_files
+        cpp_extension.load_inline = self._watched(inline, real_inline, _inline_cuda_texts)
+        cpp_extension.load = self._watched(files, real_files, _file_cuda_texts)
 
     @property
     def compiled(self) -> bool:
@@ -107,17 +109,21 @@ class Watcher:
                 raise RuntimeError(f"Error building extension '{name}':\n{error}") from None
 
 
-_real_inline, _real_load = cpp_extension.load_inline, cpp_extension.load
+@functools.cache
+def _loaders() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """PyTorch's `load_inline` and `load`.
+
+    Imported no sooner than a candidate's process runs: on a machine with CUDA the module asks at its import whether
+    there is a GPU, and after that no fork of this process may use one.
+    """
+    from torch.utils import cpp_extension
+
+    return cpp_extension.load_inline, cpp_extension.load
 
 
-def _emulated_inline(*args: Any, **kwargs: Any) -> Any:
-    """`load_inline` on the emulator; one without CUDA sources builds as ever, and its tensors are CPU tensors."""
-    inspect.signature(_real_inline).bind(*args, **kwargs)  # raises PyTorch's own TypeError
-    return emulator.load_inline(**_named(_real_inline, args, kwargs))
-
-
-def _emulated_load(*args: Any, **kwargs: Any) -> Any:
-    return emulator.load(**_named(_real_load, args, kwargs))
+def _emulated(load: Callable[..., Any], real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """On the emulator; `load_inline` without CUDA sources builds as ever, and its tensors are CPU tensors."""
+    return load(**_named(real, args, kwargs))  # where that does not fit, in PyTorch's own TypeError
 
 
 def _named(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -130,6 +136,8 @@ def precompile_header(folder: Path) -> None:
     With `CPATH=folder`, g++ takes it for sources built with those flags and ignores it for others. Measured on 2
     cores: once 48 s; then 11 s for a `main.cpp` that takes 27 s without.
     """
+    from torch.utils import cpp_extension
+
     torch_include = cpp_extension.include_paths("cpu")
     building = folder.with_name(folder.name + ".building")
     shutil.rmtree(building, ignore_errors=True)

@@ -1,7 +1,8 @@
 """The fork server: it has imported torch once (2 s), and forks a keeper for each process that the judge starts (10 ms).
 
 It runs nothing of a task or of a candidate and reads nothing that the judge hands on: settings and environment come as
-a file that the fork opens, so no other fork finds a trace of them in its memory.
+a file that the fork opens, so no other fork finds a trace of them in its memory. Nor may anything that it imports ask
+CUDA for a device: no fork could use one then.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import os
 import signal
 import sys
 from typing import Any
+
+import setuptools.command.build_ext  # noqa: F401 - most of the time that torch.utils.cpp_extension takes (0.2 s)
 
 from crucible.judge import keeper, oracle, worker  # noqa: F401 - what its forks need is in memory before they are made
 from crucible.judge.channel import Channel, ChannelClosed, ChannelTimeout
