@@ -187,8 +187,9 @@ def values(subject: Subject) -> dict[str, torch.Tensor]:
     """Outputs and gradients by name."""
     given = [_leaf(each) for each in subject.inputs]
     outputs = leaves(subject.module(*given))
-    generator = torch.Generator().manual_seed(1)
-    cotangents = [torch.randn(o.shape, generator=generator).to(o.device, o.dtype) for o in outputs]
+    place = outputs[0].device
+    generator = torch.Generator(place).manual_seed(1)
+    cotangents = [torch.randn(o.shape, generator=generator, device=place).to(o.dtype) for o in outputs]
     wanted = {f"input {i}": t for i, t in enumerate(given) if getattr(t, "requires_grad", False)}
     wanted |= {name: p for name, p in subject.module.named_parameters() if p.requires_grad}
     gradients = torch.autograd.grad(outputs, list(wanted.values()), cotangents)
