@@ -441,7 +441,8 @@ def versions() -> Json:
 
 
 def whole(part: int, parts: int, minutes: float, results: Path, again: str = "") -> Json:
-    """Everything that is pending, in the time there is; faults and twins whose names begin with `again` too."""
+    """Everything that is pending, in the time there is; or, of faults and twins, those whose names begin with `again`
+    too."""
     sorts = ("faults", "twins", "right")
     record: Json = {**{sort: {} for sort in sorts}, "emulator's failures": {}, **versions()}
     if results.exists():
@@ -450,7 +451,7 @@ def whole(part: int, parts: int, minutes: float, results: Path, again: str = "")
         record[sort] = {name: of for name, of in record[sort].items() if not again or not name.startswith(again)}
     with tempfile.TemporaryDirectory(prefix="crucible-on-gpu-") as folder:
         campaign = Campaign(Path(folder), time.monotonic() + 60 * minutes, results, record)
-        pending = {sort: campaign.pending(sort, part, parts) for sort in sorts}
+        pending = {sort: campaign.pending(sort, part, parts) for sort in (sorts[:2] if again else sorts)}
         wanted = batches(pending, campaign.folder, campaign.workers)
         print({sort: len(of) for sort, of in pending.items()}, flush=True)
         built = build(campaign, wanted)
@@ -482,7 +483,9 @@ def main() -> None:
     parser.add_argument("--part", default="1/1", metavar="I/N")
     parser.add_argument("--minutes", type=float, default=7.0, help="no process is started after as many")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--again", default="", metavar="PREFIX", help="runs faults and twins named so once more")
+    parser.add_argument(
+        "--again", default="", metavar="PREFIX", help="runs faults and twins named so once more, and no right kernels"
+    )
     parser.add_argument("--self-check", action="store_true")
     parser.add_argument("--table", type=Path)
     parser.add_argument("--job", nargs="+", help=argparse.SUPPRESS)
