@@ -1,0 +1,38 @@
+"""Convolutions by warpgroup instructions on a GPU that has them: the cases that run on the emulator
+(`tests/write/test_warpgroups.py`), beside PyTorch in float64."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).parents[1] / "write"))
+
+from conv_harness import Built, Case, build, is_right
+from test_warpgroups import CASES
+
+HOPPER = (9, 0)
+
+
+def load(name: str, declared: str, text: str, functions: list[str]) -> Any:
+    from torch.utils.cpp_extension import load_inline
+
+    header = "#include <torch/extension.h>\n#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
+    flags = ["-O3", "-gencode=arch=compute_90a,code=sm_90a"]
+    return load_inline(name, header + declared, header + text, functions=functions, extra_cuda_cflags=flags)
+
+
+@pytest.fixture(scope="module")
+def built() -> Built:
+    if torch.cuda.get_device_capability() != HOPPER:
+        pytest.skip("this GPU has no warpgroup instructions of compute capability 9.0")
+    return build(CASES, load, "cuda")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
+    assert is_right(built, case) == ""
