@@ -51,8 +51,6 @@ UNSEEN = {
     # nvcc 13.0 for sm_90 lays the array at 0x400 and reads 0x3fc; "CUDA reserves 1 KB of shared memory per thread
     # block" (Hopper tuning guide), and memcheck says nothing of reads there.
     "out-of-bounds-shared_negative": "cannot see it: it reads the 1 KB before a block's arrays that CUDA reserves",
-    # Until 2026-11-21 the heading of such reports (`_HOST_API`) was not known here, and they were passed over.
-    "uninitialised-global_output_left_out": "not known: no kernel reads it, and reports of copies were not read",
 }
 """Why a tool was silent about single files, as the verdict has it."""
 
