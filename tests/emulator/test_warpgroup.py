@@ -135,7 +135,8 @@ __global__ void through(const float* x, float* y) {
         __syncwarp();
         if (lane < 2) {
             asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
-                         "cp.async.bulk.commit_group;" :: "l"(y + from + half), "r"(place(tile + half)), "r"(192) : "memory");
+                         "cp.async.bulk.commit_group;"
+                         :: "l"(y + from + half), "r"(place(tile + half)), "r"(192) : "memory");
         }
     }
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");

@@ -1,4 +1,4 @@
-"""PTX of Hopper's warpgroups: products of matrices in shared memory, fences between proxies, copies in bulk both ways."""
+"""PTX of Hopper's warpgroups: products of matrices in shared memory, fences between proxies, copies in bulk."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _copy_in(it: Instruction, found: re.Match[str]) -> str | None:
 
 RULES: list[Rule] = [
     rule(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.f32\.(f16|bf16|tf32)\.(f16|bf16|tf32)", _multiply),
-    rule(r"wgmma\.fence\.sync\.aligned", lambda it, found: "::crucible::meet();"),
+    rule(r"(?:wgmma\.fence|setmaxnreg\.(?:inc|dec))\.sync\.aligned(?:\.u32)?", lambda it, found: "::crucible::meet();"),
     rule(r"wgmma\.commit_group\.sync\.aligned", lambda it, found: "crucible_products_commit();"),
     rule(
         r"wgmma\.wait_group\.sync\.aligned",
