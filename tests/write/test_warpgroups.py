@@ -12,6 +12,7 @@ import torch
 from conv_harness import (
     ALONE,
     DECLARED,
+    DTYPES,
     SUMS,
     TWO,
     Built,
@@ -148,30 +149,38 @@ def test_channel_sums_are_those_of_the_output(built: Built, case: Case) -> None:
 
 # what cannot be left out
 
-BULK = next(case for case in CASES if case.name == "bulk")
+BULK, BROUGHT_IN = (next(case for case in CASES if case.name == name) for name in ("bulk", "brought"))
 STAGED = "publish();\n                arrive(loaded"
+FINISHED = "finish_products(sums);"
 RELEASED = "\n                for (int s = 0; s < leave; ++s) arrive(done + (plane + s) % 3);"
 LEFT_OUT = {
-    # what: text, in its place, what the emulator says
-    "published input": (STAGED, STAGED.removeprefix("publish();"), "missing-proxy-fence"),
-    "published output": ("publish();\n                __syncwarp();", "__syncwarp();", "missing-proxy-fence"),
-    "input that has come": ("wait(loaded + (plane", "if (false) wait(loaded + (plane", "race-shared"),
-    "a tile that has been read": ("wait_for_reads();", "", "race-shared"),
-    "finished products": (f"finish_products(sums);{RELEASED}", f"{RELEASED}finish_products(sums);", "race-shared"),
+    # what: in which case, text, in its place, what the emulator says
+    "published input": (BULK, STAGED, STAGED.removeprefix("publish();"), "missing-proxy-fence"),
+    "published output": (BULK, "publish();\n                __syncwarp();", "__syncwarp();", "missing-proxy-fence"),
+    "input that has come": (BULK, "wait(loaded + (plane", "if (false) wait(loaded + (plane", "race-shared"),
+    "a tile that has been read": (BULK, "wait_for_reads();", "", "race-shared"),
+    "finished products": (BULK, FINISHED + RELEASED, RELEASED + FINISHED, "race-shared"),
+    "operands that have come": (BROUGHT_IN, "wait(coming, ", "if (false) wait(coming, ", "race-shared"),
+    "a tile that has left": (BROUGHT_IN, "wait_for_reads();", "", "race-shared"),
+    "a result that others read": (BROUGHT_IN, "publish();\n                __syncwarp();", "", "missing-proxy-fence"),
 }
 
 
 @pytest.fixture(scope="module")
 def mutants() -> Callable[[int, list[torch.Tensor]], None]:
-    """The pack kernel, and the other one without each."""
-    order, whole = BULK.lowered().kernels
-    made = [order]
-    for number, (text, instead, _) in enumerate(LEFT_OUT.values()):
+    """The pack kernel and the other one of each case, without what is left out."""
+    made: list[Lowered] = []
+    types: list[dict[str, str]] = []
+    for number, (case, text, instead, _) in enumerate(LEFT_OUT.values()):
+        lowered = case.lowered()
+        order, whole = lowered.kernels
         assert text in whole.text
         changed = whole.text.replace(text, instead).replace(f" {whole.name}(", f" without_{number}(")
-        made.append(replace(whole, name=f"without_{number}", text=changed))
-    types = dict.fromkeys(("x", "weight", "out", "bias"), "float32") | {f"{BULK.name}_packed": "int32"}
-    text = source([Lowered(tuple(made))], [types])
+        packed = replace(order, name=f"pack_{number}", text=order.text.replace(f" {order.name}(", f" pack_{number}("))
+        made.append(Lowered((packed, replace(whole, name=f"without_{number}", text=changed))))
+        names = dict.fromkeys(("x", "weight", "out", "bias", "other"), "float32")
+        types.append(names | {buffer.name: buffer.dtype for buffer in lowered.buffers})
+    text = source(made, types)
     name = f"warpgroup_mutants_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     run: Callable[[int, list[torch.Tensor]], None] = emulator.load_inline(name, DECLARED, text, ["run"]).run
     return run
@@ -179,17 +188,17 @@ def mutants() -> Callable[[int, list[torch.Tensor]], None]:
 
 @pytest.mark.parametrize("what", LEFT_OUT)
 def test_the_emulator_sees_what_is_left_out(mutants: Callable[[int, list[torch.Tensor]], None], what: str) -> None:
-    known = operands(BULK)
-    lowered = BULK.lowered()
-    packed = torch.zeros(lowered.buffers[0].elements, dtype=torch.int32)
-    out = torch.zeros(BULK.correlation.out_shape)
+    case, _, _, kind = LEFT_OUT[what]
+    lowered, number = case.lowered(), 2 * list(LEFT_OUT).index(what)
+    known = operands(case) | {"out": torch.zeros(case.correlation.out_shape)}
+    known |= {each.name: torch.zeros(each.elements, dtype=DTYPES[each.dtype]) for each in lowered.buffers}
     emulator.forget()
-    mutants(0, [known["weight"], packed])
     for order in ("forward", "reverse", "random"):
         with emulator.schedule(order):
-            mutants(1 + list(LEFT_OUT).index(what), [known["x"], packed, known["bias"], out])
+            for at, kernel in enumerate(lowered.kernels):
+                mutants(number + at, [known[name] for name in (*kernel.reads, *kernel.writes)])
     kinds = {fault.kind for fault in emulator.faults() if fault.kind != "never-ran"}
-    assert LEFT_OUT[what][2] in kinds
+    assert kind in kinds
 
 
 # which convolutions they are for
