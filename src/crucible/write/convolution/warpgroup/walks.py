@@ -177,11 +177,11 @@ class Walks(Tiling):
     @cached_property
     def clocks(self) -> float:
         """Estimate for a plane of one item: tensor cores take N / 2 for each instruction (and shared memory a clock for
-        each 128 bytes), a chain's element 16 instructions of 128 a clock (29 with sums or tensors that come), and more
+        each 128 bytes), a chain's element 16 instructions of 128 a clock (27 with sums or tensors that come), and more
         over rows of the tile, where what a row loads is waited for."""
         instructions = self.steps * len(self.of.products)
         multiplied = instructions * max(self.columns_of_b / 2, (self.columns_of_b + ROWS) / 4) + HAND_OVER
-        each = 28 if not self.in_bulk else 29 if self.chain.sums or self.loads else 16
+        each = 28 if not self.in_bulk else 27 if self.chain.sums or self.loads else 16
         waited = 0 if self.in_bulk else self.chain.loads * self.tile_rows * LOAD_CLOCKS
         finished = self.columns_of_b * ROWS * each / 128 + CHAIN_CLOCKS + waited
         return max(multiplied, (multiplied + finished) / self.groups, self._moved)
