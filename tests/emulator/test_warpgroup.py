@@ -96,6 +96,51 @@ __global__ void copied(const float* x, float* y) {
     }
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
+enum How { kRight, kUnasked, kStillRead, kUnpublished, kMisaligned, kBeyond, kTooMany, kLeft };
+// Twice of x, through a tile that copies fill and empty.
+template <How how>
+__global__ void through(const float* x, float* y) {
+    __shared__ uint4 shared[2][24];
+    __shared__ unsigned long long barriers[2];
+    float* tile = reinterpret_cast<float*>(shared[threadIdx.x / 32]);  // of each warp
+    const unsigned barrier = place(barriers + threadIdx.x / 32);
+    const int lane = threadIdx.x % 32, half = lane * 48;
+    if (lane == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(barrier) : "memory");
+    if (how == kUnpublished) tile[lane] = 1;
+    publish();
+    if (how == kUnpublished) tile[lane] = 2;
+    __syncthreads();
+    for (int round = 0; round < 3; ++round) {
+        const int from = (round * 2 + threadIdx.x / 32) * 96;
+        if (how != kStillRead) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+        if (lane < 2) {
+            const float* begin = x + from + half + (how == kMisaligned) + (how == kBeyond) * 96;
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                         :: "r"(place(tile + half)), "l"(begin), "r"(192), "r"(barrier) : "memory");
+        }
+        if (lane == 0) {
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                         :: "r"(barrier), "r"(how == kTooMany ? 400 : 384) : "memory");
+        }
+        if (how == kLeft && round == 2) return;
+        if (how != kUnasked) {
+            unsigned over;
+            do {
+                asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                             "selp.b32 %0, 1, 0, p;\n}" : "=r"(over) : "r"(barrier), "r"(round % 2) : "memory");
+            } while (!over);
+        }
+        for (int i = lane; i < 96; i += 32) tile[i] *= 2;
+        publish();
+        __syncwarp();
+        if (lane < 2) {
+            asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
+                         "cp.async.bulk.commit_group;"
+                         :: "l"(y + from + half), "r"(place(tile + half)), "r"(192) : "memory");
+        }
+    }
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
 torch::Tensor run_products(torch::Tensor a, torch::Tensor b, int kind, int shift) {
     auto c = torch::empty({64, 16}, a.options().dtype(torch::kFloat));
     products<<<1, 128>>>((const uint4*)a.data_ptr(), (const uint4*)b.data_ptr(), c.data_ptr<float>(), kind, shift);
@@ -121,8 +166,23 @@ torch::Tensor run_copied(torch::Tensor x, int how) {
     if (how == 3) copied<true, true, 1><<<1, 64>>>(from, to);
     return y;
 }
+torch::Tensor run_through(torch::Tensor x, int how) {
+    auto y = torch::full({x.numel()}, 7.0f, x.options());
+    const float* from = x.data_ptr<float>();
+    float* to = y.data_ptr<float>();
+    if (how == kRight) through<kRight><<<1, 64>>>(from, to);
+    if (how == kUnasked) through<kUnasked><<<1, 64>>>(from, to);
+    if (how == kStillRead) through<kStillRead><<<1, 64>>>(from, to);
+    if (how == kUnpublished) through<kUnpublished><<<1, 64>>>(from, to);
+    if (how == kMisaligned) through<kMisaligned><<<1, 64>>>(from, to);
+    if (how == kBeyond) through<kBeyond><<<1, 64>>>(from, to);
+    if (how == kTooMany) through<kTooMany><<<1, 64>>>(from, to);
+    if (how == kLeft) through<kLeft><<<1, 64>>>(from, to);
+    return y;
+}
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("products", &run_products); m.def("misused", &run_misused); m.def("copied", &run_copied);
+    m.def("through", &run_through);
 }
 """
 
@@ -186,3 +246,34 @@ def test_bulk_copies_take_what_is_there_when_they_are_waited_for(built: Any, how
     y = built.copied(x, how)
     assert torch.equal(y[:-4], x * 2) == (how != 2) and torch.equal(y[-4:], torch.full((4,), 7.0))
     assert kinds() == (set(), {"missing-proxy-fence"}, {"race-shared"})[how]
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+def test_bulk_copies_fill_what_their_barrier_says_is_full(built: Any, order: str) -> None:
+    x = torch.randn(6 * 96)
+    with emulator.schedule(order):
+        assert torch.equal(built.through(x, 0), x * 2)
+
+
+@pytest.mark.parametrize(
+    ("how", "found"),
+    [
+        ("unasked", "race-shared"),  # the barrier is not waited for
+        ("still_read", "race-shared"),  # the tile is on its way out
+        ("unpublished", "missing-proxy-fence"),
+        ("misaligned", "misaligned"),
+        ("beyond", "out-of-bounds-global"),
+        ("too_many", "deadlock"),  # bytes are expected that nobody sends
+        ("left", "race-shared"),  # the block ends first
+    ],
+)
+def test_bulk_copies_that_come_are_waited_for(built: Any, how: str, found: str) -> None:
+    emulator.forget()
+    ways = ("right", "unasked", "still_read", "unpublished", "misaligned", "beyond", "too_many", "left")
+    if found in ("misaligned", "out-of-bounds-global", "deadlock"):
+        with pytest.raises(RuntimeError):
+            built.through(torch.randn(6 * 96), ways.index(how))
+    else:
+        built.through(torch.randn(6 * 96), ways.index(how))
+    assert found in kinds()

@@ -60,9 +60,10 @@ class Case:
     def fused(self) -> Convolution:
         of = self.correlation
         expr, operands = CHAINS[self.chain](of, self.dtype)
-        results = [Result("out", self.dtype, contiguous(of.out_shape), expr)]
-        if self.chain == "sums":
-            results.append(Result("total", "float32", channel_strides(of), expr, sums=True))
+        results = [Result("out", self.dtype, contiguous(of.out_shape), expr)] if self.chain not in ALONE else []
+        sums = {"total": expr, "other_total": -expr} if self.chain == "summed" else {"total": expr}
+        if self.chain in SUMS:
+            results += [Result(name, "float32", channel_strides(of), each, sums=True) for name, each in sums.items()]
         x = Operand("x", self.dtype, contiguous(of.in_shape))
         weight = Operand("weight", self.dtype, contiguous(self.weight_shape))
         return Convolution(self.name, of, x, weight, self.weight_shape, operands, tuple(results), self.exact)
@@ -89,11 +90,28 @@ def _shifted(of: Correlation, dtype: str) -> tuple[Expr, tuple[Operand, ...]]:
     return (LEAF + bias).leaky_relu(0.2), (Operand("bias", dtype, channel_strides(of), shared=True),)
 
 
+def _scaled(of: Correlation, dtype: str) -> tuple[Expr, tuple[Operand, ...]]:
+    expr, operands = _shifted(of, dtype)
+    return expr * tensor("other", dtype), (*operands, Operand("other", dtype, contiguous(of.out_shape)))
+
+
+def _of_two(of: Correlation, dtype: str) -> tuple[Expr, tuple[Operand, ...]]:
+    expr, operands = _scaled(of, dtype)
+    return expr + tensor("upstream", dtype), (*operands, Operand("upstream", dtype, contiguous(of.out_shape)))
+
+
+SUMS = ("sums", "summed", "of_two", "alone", "alone_scaled")
+"""Chains whose results are added up for each channel as well; of the last ones nothing else is left."""
+ALONE = ("alone", "alone_scaled")
 CHAINS: dict[str, Callable[[Correlation, str], tuple[Expr, tuple[Operand, ...]]]] = {
     "none": lambda of, dtype: (LEAF, ()),
     "sums": lambda of, dtype: (LEAF, ()),
     "biased": _biased,
     "shifted": _shifted,
+    "summed": _scaled,
+    "of_two": _of_two,
+    "alone": _shifted,
+    "alone_scaled": _scaled,
 }
 
 
@@ -249,6 +267,7 @@ def operands(case: Case, seed: int = 0) -> Tensors:
         "weight": drawn(*case.weight_shape),
         "bias": drawn(of.out_shape[1]),
         "other": drawn(*of.out_shape),
+        "upstream": drawn(*of.out_shape),
     }
 
 
@@ -258,11 +277,15 @@ def wanted(case: Case, known: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     x, weight = (rounded(known[name], case).double() for name in ("x", "weight"))
     product = case.torchs(x, weight)
     size = case.torchs(x.abs(), weight.abs())
-    if case.chain in ("biased", "shifted"):
+    if case.chain not in ("none", "sums"):
         shaped = known["bias"].double().reshape(-1, *[1] * (product.dim() - 2))
         product = F.leaky_relu(product + shaped, 0.2)
     if case.chain == "biased":
         product = (product + known["other"].double()).clamp(-3, 3)
+    if case.chain in ("summed", "of_two", "alone_scaled"):
+        product, size = product * known["other"].double(), size * known["other"].double().abs()
+    if case.chain == "of_two":
+        product = product + known["upstream"].double()
     return product, size
 
 

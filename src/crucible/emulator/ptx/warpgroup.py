@@ -34,9 +34,17 @@ def _copy_out(it: Instruction, found: re.Match[str]) -> str | None:
     return f"crucible_bulk_store((void*)({to}), ::crucible::from_shared({source}), {size});"
 
 
+def _copy_in(it: Instruction, found: re.Match[str]) -> str | None:
+    if len(it.operands) != 4:
+        return None
+    to, source, size, barrier = it.operands
+    places = f"::crucible::from_shared({to}), (const void*)({source}), {size}, ::crucible::from_shared({barrier})"
+    return f"crucible_bulk_load({places});"
+
+
 RULES: list[Rule] = [
     rule(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.f32\.(f16|bf16|tf32)\.(f16|bf16|tf32)", _multiply),
-    rule(r"wgmma\.fence\.sync\.aligned", lambda it, found: "::crucible::meet();"),
+    rule(r"(?:wgmma\.fence|setmaxnreg\.(?:inc|dec))\.sync\.aligned(?:\.u32)?", lambda it, found: "::crucible::meet();"),
     rule(r"wgmma\.commit_group\.sync\.aligned", lambda it, found: "crucible_products_commit();"),
     rule(
         r"wgmma\.wait_group\.sync\.aligned",
@@ -44,6 +52,7 @@ RULES: list[Rule] = [
     ),
     rule(r"fence\.proxy\.async(?:\.shared::cta)?", lambda it, found: "crucible_fence(); crucible_proxy_fence();"),
     rule(r"cp\.async\.bulk\.global\.shared::cta\.bulk_group", _copy_out),
+    rule(r"cp\.async\.bulk\.shared::(?:cta|cluster)\.global\.mbarrier::complete_tx::bytes", _copy_in),
     rule(r"cp\.async\.bulk\.commit_group", lambda it, found: "crucible_bulk_commit();"),
     rule(r"cp\.async\.bulk\.wait_group(?:\.read)?", lambda it, found: f"crucible_bulk_wait({it.operands[0]});"),
 ]

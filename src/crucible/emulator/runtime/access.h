@@ -224,8 +224,24 @@ static uintptr_t meant_below_zero(uintptr_t address) {
           address, 716);
 }
 
+// The bulk copy that is on its way to an address of shared memory; null where there is none.
+static const Landing* landing_at(const Block& block, uintptr_t address) {
+    for (const Landing& one : block.landing)
+        if (address - uintptr_t(one.to) < one.content.size()) return &one;
+    return nullptr;
+}
+
 [[gnu::noinline]] static void unwritten(uintptr_t address, uintptr_t pc, const char* kind, bool atomic) {
     ++unwritten_reads;
+    if (const Landing* coming = landing_at(*current->block, address)) {
+        if (known("race-shared", pc, coming->pc)) return;
+        Fault fault = fault_here("race-shared", pc, "read before an asynchronous write of it was waited for", address);
+        fault.has_other = true;
+        fault.other_pc = coming->pc;
+        where(current->block->linear, thread_of(coming->when), fault.other_block, fault.other_thread);
+        report(std::move(fault));
+        return;
+    }
     if (known(kind, pc)) return;
     report(fault_here(kind, pc, atomic ? "atomic operation on memory that nobody wrote" : "read of memory that nobody wrote", address));
 }
@@ -261,6 +277,13 @@ static void access_shared(Fiber* fiber, uintptr_t address, size_t size, bool wri
         fiber->wrote_to = std::max(fiber->wrote_to, uint32_t(offset + size));
     }
     touch_range(fiber, block->cells + offset / 4, address, size, write, atomic, is_volatile, pc, true);
+}
+
+// Shared memory that no thread of this block has written: NaN, so that what depends on it shows.
+static void forget_shared(Block& block, size_t offset, size_t size) {
+    std::memset(block.written + offset, 0, size);
+    uint32_t* words = reinterpret_cast<uint32_t*>(block.slot + offset);
+    std::fill(words, words + (size + 3) / 4, kFresh);
 }
 
 // An asynchronous copy may land as soon as it is begun: who has read its place since the last barrier may find it there.

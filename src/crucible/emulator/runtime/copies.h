@@ -57,6 +57,16 @@ void crucible_bulk_store(void* to, const void* from, size_t bytes) {
     crucible::access(uintptr_t(to), bytes, true, false, false, false, CALLER);
     crucible::issue(current->bulk, static_cast<char*>(to), static_cast<const char*>(from), bytes, CALLER);
 }
+void crucible_bulk_load(void* to, const void* from, size_t bytes, const void* barrier) {
+    if (!current) return;
+    for (const uintptr_t place : {uintptr_t(to), uintptr_t(from), uintptr_t(bytes)})
+        if (place % 16) crucible::misaligned(place, 16, place == uintptr_t(to), false, CALLER);
+    crucible::access(uintptr_t(from), bytes, false, false, false, false, CALLER);
+    crucible::begin_landing(current, static_cast<char*>(to), static_cast<const char*>(from), bytes, static_cast<const char*>(barrier), CALLER);
+}
+size_t crucible_bulk_landed(const void* barrier) {
+    return current ? crucible::land(current, static_cast<const char*>(barrier), CALLER) : 0;
+}
 void crucible_bulk_commit() {
     if (!current) return;
     crucible::open_group(current->bulk);

@@ -1,5 +1,6 @@
-// The asynchronous proxy: matrix instructions of warpgroups and bulk copies read shared memory beside the threads. They
-// read it when they are issued and until they are waited for; what threads wrote there they see behind a fence.
+// The asynchronous proxy: matrix instructions of warpgroups and bulk copies read and write shared memory beside the
+// threads. They read it when they are issued and until they are waited for; what threads wrote there they see behind a
+// fence. What they write is nothing that anyone may touch until it has landed.
 
 constexpr uint8_t kPublished = 2;  // a bit of Block::written, beside that for written at all
 
@@ -19,7 +20,7 @@ static void publish_writes(Fiber* fiber) {
     const Mark& mark = current->block->cells[(address - uintptr_t(current->block->slot)) / 4].write;
     const uintptr_t other_pc = launch->module_base + (mark.pc & 0x0fffffff);
     if (known("missing-proxy-fence", pc, other_pc)) return;
-    Fault fault = fault_here("missing-proxy-fence", pc, "asynchronous read of what was written without a fence.proxy.async behind it", address);
+    Fault fault = fault_here("missing-proxy-fence", pc, "asynchronous access to what was written without a fence.proxy.async behind it", address);
     fault.has_other = true;
     fault.other_pc = other_pc;
     where(owner_of(mark.block), thread_of(mark.when), fault.other_block, fault.other_thread);
@@ -33,12 +34,16 @@ static void watched_read(const char* from, size_t bytes, uintptr_t pc) {
     tracing = traces;
 }
 
-static void read_asynchronously(Fiber* fiber, const char* from, size_t bytes, uintptr_t pc) {
-    watched_read(from, bytes, pc);
-    const uintptr_t offset = uintptr_t(from) - uintptr_t(fiber->block->slot);
+static void check_published(Fiber* fiber, const char* place, size_t bytes, uintptr_t pc) {
+    const uintptr_t offset = uintptr_t(place) - uintptr_t(fiber->block->slot);
     if (fiber->just_fenced || offset + bytes > kSlotBytes) return;
     for (size_t i = 0; i < bytes; ++i)
-        if (fiber->block->written[offset + i] == 1) return unpublished(uintptr_t(from) + i, pc);
+        if (fiber->block->written[offset + i] == 1) return unpublished(uintptr_t(place) + i, pc);
+}
+
+static void read_asynchronously(Fiber* fiber, const char* from, size_t bytes, uintptr_t pc) {
+    watched_read(from, bytes, pc);
+    check_published(fiber, from, bytes, pc);
 }
 
 // Groups of what is under way; the last one is still open.

@@ -79,6 +79,7 @@ static uintptr_t accessed_at = 0;  // the last access to memory, until a tick of
 #include "access.h"
 #include "proxy.h"
 #include "warps.h"
+#include "landing.h"
 #include "schedule.h"
 #include "signals.h"
 #include "gpu.h"

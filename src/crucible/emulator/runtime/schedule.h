@@ -32,13 +32,6 @@ static void order_threads(std::vector<int>& order, int threads) {
 
 static std::vector<int> thread_order;
 
-// Shared memory that no thread of this block has written: NaN, so that what depends on it shows.
-static void forget_shared(Block& block, size_t offset, size_t size) {
-    std::memset(block.written + offset, 0, size);
-    uint32_t* words = reinterpret_cast<uint32_t*>(block.slot + offset);
-    std::fill(words, words + (size + 3) / 4, kFresh);
-}
-
 static void renew_block(Block& block, uint64_t linear) {
     const Shape& shape = *launch->shape;
     block.linear = uint32_t(linear);
@@ -53,6 +46,7 @@ static void renew_block(Block& block, uint64_t linear) {
     block.votes = false;
     block.acquired.clear();
     block.named_count.clear();
+    block.landing.clear();
     // Variables keep their places from block to block, so only what they cover is forgotten.
     for (const SharedVariable& variable : block.variables)
         forget_shared(block, variable.offset, variable.size);
@@ -134,7 +128,8 @@ static void thread_done(Fiber* fiber) {
     finish_bulk(fiber, 0, fiber->pc);
     settle_pending();
     fiber->state = kDone;
-    --block->live;
+    if (--block->live == 0)
+        for (const Landing& one : block->landing) never_landed(one);
     launch->progress = true;
     // Lanes that wait for this one need wait no longer.
     const int number = fiber->ids.linear / 32;

@@ -50,6 +50,15 @@ struct Asynchronous {
     uintptr_t pc;
 };
 
+// A bulk copy into shared memory, which lands when its barrier is asked for.
+struct Landing {
+    char* to;
+    std::string content;
+    const char* barrier;
+    uintptr_t pc;
+    uint32_t when;  // as in Mark, when it was issued
+};
+
 struct Block;
 struct Fiber {
     Ids ids;
@@ -104,6 +113,7 @@ struct Block {
     uint32_t used;
     Acquired acquired;
     std::map<int, int> named_count;
+    std::vector<Landing> landing;
     uintptr_t first_barrier_pc;
 };
 

@@ -131,7 +131,7 @@ class Tail:
         body = self._products(vector)
         body += self._operand_packs()
         body += [f"Pack<{CUDA_TYPES[each.dtype]}, {vector}> {each.name}_pack;" for each in self.scene.elementwise]
-        chain = self._chain()
+        chain = [*self._chain(), *self._added()]
         body += [line.replace("[k]", "[0]") for line in chain] if vector == 1 else unrolled("k", str(vector), chain)
         for each in self.scene.elementwise:
             into = f"{self.scene.word[each.name]} + {self._offset(each)}"
@@ -217,8 +217,11 @@ class Tail:
             chosen = each.expr is CHOICE
             word = "choices.at[k]" if chosen else converted(f"{each.name}_is", "float32", each.dtype)
             lines.append(f"{each.name}_pack.at[k] = {word};")
-        lines += [f"{each.name}_total += {each.name}_is;" for each in self.scene.sums]
-        return lines + self.row_parts.added()
+        return lines
+
+    def _added(self) -> list[str]:
+        """What the chain gives, to sums and reductions."""
+        return [*(f"{each.name}_total += {each.name}_is;" for each in self.scene.sums), *self.row_parts.added()]
 
     def _values_of_packs(self) -> list[str]:
         lines = []

@@ -95,6 +95,8 @@ void crucible_product_reads(const void*, size_t bytes);
 void crucible_products_commit();
 void crucible_products_wait(int groups);
 void crucible_bulk_store(void* to, const void* from, size_t bytes);
+void crucible_bulk_load(void* to, const void* from, size_t bytes, const void* barrier);
+size_t crucible_bulk_landed(const void* barrier);  // all that is on its way to it lands; its bytes
 void crucible_bulk_commit();
 void crucible_bulk_wait(int groups);
 void crucible_atomic(const void*, size_t size);  // before an atomic operation, which the caller then does plainly

@@ -33,10 +33,15 @@ CRUCIBLE_INLINE uint64_t mbarrier_arrive_drop(char* at, uint32_t count = 1) { re
 CRUCIBLE_INLINE uint64_t mbarrier_arrive_expect_tx(char* at, uint32_t bytes) { return mbarrier_change(at, 1, bytes, 0); }
 CRUCIBLE_INLINE void mbarrier_expect_tx(char* at, uint32_t bytes) { mbarrier_change(at, 0, bytes, 0); }
 CRUCIBLE_INLINE void mbarrier_complete_tx(char* at, uint32_t bytes) { mbarrier_change(at, 0, -int64_t(bytes), 0); }
-// Whether the phase of that parity is over; a thread that asks in vain lets the others go on.
+// Whether the phase of that parity is over; a thread that asks in vain lets the others go on. Bulk copies that count on
+// the barrier land now: who did not ask found nothing there.
 CRUCIBLE_INLINE bool mbarrier_test_wait(char* at, uint32_t parity) {
     crucible_polled(at, 8);
-    const uint64_t state = raw_load(reinterpret_cast<uint64_t*>(at));
+    uint64_t state = raw_load(reinterpret_cast<uint64_t*>(at));
+    if (const size_t landed = crucible_bulk_landed(at)) {
+        state = mbarrier_after(state, 0, -int64_t(landed), 0);
+        raw_store(reinterpret_cast<uint64_t*>(at), state);
+    }
     crucible_observed(at, state, kAcquire);
     return mbarrier_phase(state) != (parity & 1);
 }

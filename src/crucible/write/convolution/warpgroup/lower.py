@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from crucible.errors import MisuseError
 from crucible.gpus import Gpu
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup import packing, pieces
-from crucible.write.convolution.warpgroup.staging import Planes
+from crucible.write.convolution.warpgroup.bulk import chain_of, tail_for
+from crucible.write.convolution.warpgroup.staging import HALF, Planes
 from crucible.write.convolution.warpgroup.tail import WarpgroupTail
-from crucible.write.convolution.warpgroup.walks import ROWS, WARPS, Walks, walk
+from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, WARPS, Walks, walk
 from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, indented
 from crucible.write.kernel import Kernel, Lowered
 
@@ -25,17 +27,22 @@ def division(conv: Convolution, gpu: Gpu) -> Walks | None:
     grouped inputs, float32 kept exact, pools and reductions of rows, weights that do not stay in shared memory."""
     if conv.math == "fp32" or conv.reductions or conv.pool or conv.spread:
         return None
-    loads = any(stride for each in conv.operands for dim, stride in enumerate(each.strides) if dim != 1)
-    sums = sum(each.sums for each in conv.results)
-    return walk(conv.correlation, UNITS[conv.source.dtype], gpu, sums, loads=loads)
+    return walk(conv.correlation, UNITS[conv.source.dtype], gpu, chain_of(conv))
 
 
 def lower_for_warpgroups(conv: Convolution, walks: Walks, gpu: Gpu) -> Lowered:
-    """The kernels; the chain is taken as it is."""
+    """The kernels; the chain is taken as it is. Raises MisuseError where what it reads does not fit in a block."""
+    walks = replace(walks, chain=chain_of(conv))
+    most = gpu.shared_memory_per_block_bytes
+    if walks.shared_bytes > most:
+        raise MisuseError(
+            f"{conv.name}: its planes and {walks.tiles} tiles a warp take {walks.shared_bytes} bytes of shared memory,"
+            f" and a block of {gpu.name} has {most}: give it smaller boxes"
+        )
     buffer = packing.packed(f"{conv.name}_packed", walks)
     order = packing.pack(f"{conv.name}_pack", walks, conv.weight.name, conv.source.dtype, conv.math, buffer)
     scene = Scene(conv, walks, buffer, gpu)
-    body = _Body(scene, walks, Planes(scene), WarpgroupTail(scene))
+    body = _Body(scene, walks, Planes(scene), tail_for(scene))
     return Lowered((order, body.kernel()), (buffer, *scene.partials), tuple(body.notes()))
 
 
@@ -69,6 +76,7 @@ class _Body:
             pieces.PUBLISH,
             pieces.DESCRIBE,
             pieces.BEGIN,
+            pieces.REGISTERS,
         ]
         before += pieces.products(conv.math, walks.columns_of_b)
         preamble = tuple(dict.fromkeys([*before, *self.tail.preamble]))
@@ -81,18 +89,17 @@ class _Body:
         of, walks = self.walks.of, self.walks
         box = "x".join(map(str, walks.box))
         walked = f", along {walks.walk} planes" if len(walks.box) == 3 else ""
-        leaves = "in bulk copies" if self.tail.is_bulk else "by the rows of its output"
         return [
             f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
             f" {WORDS[self.scene.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"
             " alone.",
             f"A block makes {ROWS} channels at {box} positions at a time{walked}: {walks.groups} warpgroups in turn,"
             f" while another one loads planes of input into {walks.slots} slots; its weights stay in shared memory"
-            f" ({walks.shared_bytes // 1024} KiB). What a warpgroup makes leaves {leaves}.",
+            f" ({walks.shared_bytes // 1024} KiB). {self.tail.ways}",
         ]
 
     def _lines(self) -> list[str]:
-        walks, tile = self.walks, 16 * self.walks.pitch
+        walks, tile = self.walks, self.walks.tile_words
         lines = [
             "extern __shared__ uint4 memory[];",
             "uint4* weights = memory;",
@@ -102,6 +109,7 @@ class _Body:
             f" + {walks.groups * WARPS * tile});  // each slot",
             f"unsigned long long* done = loaded + {walks.slots};  // with each slot",
             f"unsigned long long* turns = done + {walks.slots};  // of warpgroups to multiply",
+            *([f"unsigned long long* fetched = turns + {walks.groups};  // of each warp"] if walks.loads else []),
             "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
             f"const int part = blockIdx.x % {self.scene.parts};",
             f"const int first_channel = part * {ROWS};",
@@ -109,6 +117,7 @@ class _Body:
             *self._start(),
         ]
         multiply = [
+            f"take_registers<{walks.registers}>();",
             f"tile += warp * {tile};  // of this warp, for 16 channels",
             "const int team = warp / 4;",
             *self.tail.own_totals(),
@@ -116,7 +125,7 @@ class _Body:
             *self._multiply(),
             *self.tail.after(),
         ]
-        loads = self.staging.lines()
+        loads = [f"leave_registers<{STAGING_REGISTERS}>();", *self.staging.lines()]
         return [
             *lines,
             *block(f"if (warp < {walks.groups * WARPS})", multiply)[:-1],
@@ -128,10 +137,12 @@ class _Body:
         walks, scene = self.walks, self.scene
         begin = f"reinterpret_cast<const uint4*>({scene.word[scene.packed.name]}) + part * {walks.weight_units}"
         prepare = [
-            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {WARPS}),"
+            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {HALF}),"
             f" prepare(done + s, {walks.groups * WARPS});",
             f"for (int s = 0; s < {walks.groups}; ++s) prepare(turns + s, {WARPS});",
         ]
+        if walks.loads:
+            prepare.append(f"for (int s = 0; s < {walks.groups * WARPS}; ++s) prepare(fetched + s, 1);")
         return [
             f"for (int p = threadIdx.x; p < {walks.weight_units}; p += {walks.threads}) weights[p] = ({begin})[p];",
             *self.staging.slack(walks.threads),
@@ -167,20 +178,21 @@ class _Body:
         return [
             f"const int leave = {leave};  // planes of input that nothing later reads",
             *block(f"if (turn % {walks.groups} != team)", [*block(each, passed), "continue;"]),
+            *(["const int box_d = first_plane + t;"] if len(walks.box) == 3 else []),
+            *self.tail.ahead(),
             *self._products(),
             f"{each} arrive(done + (plane + s) % {walks.slots});",
-            *(["const int box_d = first_plane + t;"] if len(walks.box) == 3 else []),
             *self.tail.lines(),
         ]
 
     def _products(self) -> list[str]:
         """All taps of all channels, in one go; the next warpgroup's follow when the last of them is on its way."""
         walks = self.walks
-        newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
+        newest = [f"(plane + {s})" if s else "plane" for s in range(max(0, walks.span - 2), walks.span)]  # of each half
         lines = [
             f"float sums[{walks.columns_of_b // 2}];",
             f"wait(turns + team, turn / {walks.groups} % 2 ^ (team == 0));  // for its turn",
-            f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
+            *(f"wait(loaded + {each} % {walks.slots}, {each} / {walks.slots} % 2);" for each in newest),
             "begin_products();",
         ]
         if walks.steps == 1:

@@ -61,6 +61,26 @@ __device__ __forceinline__ void wait_for_reads() {  // of this thread's copies: 
 __device__ __forceinline__ void wait_for_copies_out() {
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }"""
+COPY_IN = """\
+__device__ __forceinline__ void expect(unsigned long long* barrier, int bytes) {  // to come until its phase is over
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :: "r"(address(barrier)), "r"(bytes)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_in(void* to, const void* from, int bytes, unsigned long long* barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :: "r"(address(to)), "l"(from), "r"(bytes), "r"(address(barrier))
+                 : "memory");
+}"""
+REGISTERS = """\
+template <int count>
+__device__ __forceinline__ void take_registers() {  // each thread of a warpgroup so many: what another one gave
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(count));
+}
+template <int count>
+__device__ __forceinline__ void leave_registers() {  // each thread of a warpgroup all but so many
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(count));
+}"""
 _TYPES = {"tf32": ("tf32", 8, ""), "fp16": ("f16", 16, ", 0, 0"), "bf16": ("bf16", 16, ", 0, 0")}
 """Of a way of multiplying: PTX's type, K, and that both operands are K-major where it is to be said."""
 

@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Correlation, Product
 from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.tiling import BYTES_A_CLOCK, LOAD_CLOCKS, MOST_PRODUCTS, Tiling, sectors
+from crucible.write.convolution.tiling import LOAD_CLOCKS, MOST_PRODUCTS, Tiling, sectors
 
 ROWS = 64
 """Output channels of a warpgroup instruction."""
@@ -27,10 +27,27 @@ TEAMS = ((2, 256, 16), (3, 144, 8))
 """Warpgroups that multiply beside one that stages; what registers then have room for: positions of the ones, units of
 channels on their way of the other (with twice as many it spilled)."""
 MOST_INSTRUCTIONS = 256
+REGISTERS, STAGING_REGISTERS = 65536, 88
+"""Of a multiprocessor; those of a thread that stages."""
+BYTES_A_CLOCK = 14.1
+"""Of a multiprocessor, in whole sectors: P90's forward moved 14.6, 13.9 and 14.0 on the H200, with N of 256, 192 (by
+rows) and 128."""
 HAND_OVER, CHAIN_CLOCKS, FIRST_PLANES, RUN_CLOCKS = 250, 1000, 1200, 2
 """Assumed clocks: from the last product of one warpgroup to the first of the next; of a plane's chain beside its
 instructions; until the first planes of an item have come, where there are slots for the planes in use alone; of a
 bulk copy."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What of a chain the division asks for."""
+
+    sums: int = 0
+    """Of each channel, over the outputs."""
+    loads: int = 0
+    """Other tensors of the output's size that it reads."""
+    by_rows: bool = False
+    """Whether it runs over rows of the tile, however they lie."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +60,19 @@ class Walks(Tiling):
     """Warpgroups that multiply."""
     slots: int = 4
     """Planes of input in shared memory."""
-    sums: int = 0
-    """Of each channel, over the outputs."""
-    loads: bool = False
-    """Whether chains read other tensors of the output's size."""
+    chain: Chain = Chain()
     sms: int = 132
     """Multiprocessors among which items are dealt."""
 
     @property
     def threads(self) -> int:
         return (self.groups + 1) * WARPS * 32
+
+    @property
+    def registers(self) -> int:
+        """Of a thread that multiplies: its share, and that of what the threads leave that stage."""
+        share = REGISTERS // self.threads // 8 * 8
+        return share + (share - STAGING_REGISTERS) // self.groups // 8 * 8
 
     # the plane
 
@@ -117,55 +137,74 @@ class Walks(Tiling):
         return self.outputs_a_plane + (8 - self.outputs_a_plane) % 16
 
     @property
+    def loads(self) -> int:
+        """Tensors that bulk copies bring."""
+        return self.chain.loads if self.in_bulk else 0
+
+    @property
+    def tiles(self) -> int:
+        """Of a warp: one for each tensor that comes, the result's among them."""
+        return max(1, self.loads)
+
+    @property
     def tile_rows(self) -> int:
         """Of a warp."""
         return 16
 
     @property
+    def tile_words(self) -> int:
+        """Of a warp, all its tiles."""
+        return self.tiles * self.tile_rows * self.pitch
+
+    @property
     def barriers(self) -> int:
-        """Each slot is loaded and done with; each warpgroup has its turn."""
-        return 2 * self.slots + self.groups
+        """Each slot is loaded and done with; each warpgroup has its turn; each warp's tensors have come."""
+        return 2 * self.slots + self.groups + (self.groups * WARPS if self.loads else 0)
 
     @property
     def shared_bytes(self) -> int:
-        tiles = self.groups * ROWS * self.pitch * 4
+        tiles = 4 * self.groups * WARPS * self.tile_words
         words = self.weight_units + self.slots * self.slot_units
         return 16 * words + tiles + 8 * self.barriers + 4 * self.groups * self.total_words
 
     @property
     def total_words(self) -> int:
-        """Of a warpgroup, for its own part of each sum."""
-        return self.sums * ROWS
+        """Of a warpgroup, for its own part of each sum; in registers they take the tile's place when all is done."""
+        return 0 if self.in_bulk else self.chain.sums * ROWS
 
     # time
 
     @cached_property
     def clocks(self) -> float:
         """Estimate for a plane of one item: tensor cores take N / 2 for each instruction (and shared memory a clock for
-        each 128 bytes), a chain's element 16 instructions of 128 a clock, and more over rows of the tile; what a row
-        loads is waited for."""
+        each 128 bytes), a chain's element 16 instructions of 128 a clock (27 with sums or tensors that come), and more
+        over rows of the tile, where what a row loads is waited for."""
         instructions = self.steps * len(self.of.products)
         multiplied = instructions * max(self.columns_of_b / 2, (self.columns_of_b + ROWS) / 4) + HAND_OVER
-        each = 28 if not self._has_runs else 20 if self.sums or self.loads else 16
-        finished = self.columns_of_b * ROWS * each / 128 + CHAIN_CLOCKS + self.loads * self.tile_rows * LOAD_CLOCKS
+        each = 28 if not self.in_bulk else 27 if self.chain.sums or self.loads else 16
+        waited = 0 if self.in_bulk else self.chain.loads * self.tile_rows * LOAD_CLOCKS
+        finished = self.columns_of_b * ROWS * each / 128 + CHAIN_CLOCKS + waited
         return max(multiplied, (multiplied + finished) / self.groups, self._moved)
 
     @property
-    def _has_runs(self) -> bool:
-        """Whether a channel's outputs of a plane are one run of whole 16 bytes, as far as the box says."""
+    def in_bulk(self) -> bool:
+        """Whether a channel's outputs of a plane are one run of whole 16 bytes, and the chain stays in registers."""
+        if self.chain.by_rows or self.chain.sums > self.pitch:  # whose place is a channel's in the tile, at the end
+            return False
         *outer, last = [axis.outputs for axis in self.of.axes]
-        sizes = [self.outputs_a_plane, math.prod([last, *outer[-1:]])]
-        return self.box[-1] == last and all(n * 16 // self.unit % 16 == 0 for n in sizes)
+        width, is_one = self.box[-1], self.outputs_a_plane == self.box[-1]
+        sizes = (width, last) if is_one else (self.outputs_a_plane, math.prod([last, *outer[-1:]]))
+        return (is_one or width == last) and all(n * 16 // self.unit % 16 == 0 for n in sizes)
 
     @property
     def _moved(self) -> float:
-        """As of other tilings, but for planes that are read once an item; each run is a copy of its own."""
+        """Bytes to and from memory, planes once an item; each run is a copy of its own."""
         item = 16 // self.unit
         written = sectors(self.box, [axis.outputs for axis in self.of.axes], item) * min(ROWS, self.of.out_channels)
         plane = sectors(self.plane, [1, *(axis.extent for axis in self.of.axes)][-2:], item) * self.of.in_channels
         read = plane * (self.walk + self.span - 1) / self.walk
-        scattered = 1.0 if self._has_runs else 1.25
-        return (written * scattered + read / 2) * 32 / BYTES_A_CLOCK + RUN_CLOCKS * ROWS
+        tensors = 1 + self.chain.loads
+        return (written * tensors + read) * 32 / BYTES_A_CLOCK + RUN_CLOCKS * ROWS * tensors
 
     @property
     def total_clocks(self) -> float:
@@ -187,30 +226,27 @@ def serves(of: Correlation, gpu: Gpu) -> bool:
 
 
 @lru_cache(maxsize=256)
-def walk(of: Correlation, unit: int, gpu: Gpu, sums: int = 0, *, loads: bool = False) -> Walks | None:
-    """The division of least estimated time, for chains with so many sums of each channel, which may load tensors of the
-    output's size; None where there is none."""
-    return min(_walks(of, unit, gpu, sums, loads=loads), key=lambda each: each.total_clocks, default=None)
+def walk(of: Correlation, unit: int, gpu: Gpu, chain: Chain = Chain()) -> Walks | None:
+    """The division of least estimated time; None where there is none."""
+    return min(_walks(of, unit, gpu, chain), key=lambda each: each.total_clocks, default=None)
 
 
 def best_walks(of: Correlation, unit: int, count: int, gpu: Gpu) -> list[Walks]:
     """So many of least estimated time, each with other planes or warpgroups."""
     found: dict[tuple[object, ...], Walks] = {}
-    for each in sorted(_walks(of, unit, gpu), key=lambda each: each.total_clocks):
+    for each in sorted(_walks(of, unit, gpu, Chain()), key=lambda each: each.total_clocks):
         found.setdefault((each.box, each.groups), each)
     return list(found.values())[:count]
 
 
-def _walks(of: Correlation, unit: int, gpu: Gpu, sums: int = 0, *, loads: bool = False) -> Iterator[Walks]:
+def _walks(of: Correlation, unit: int, gpu: Gpu, chain: Chain) -> Iterator[Walks]:
     if not serves(of, gpu):
         return
     steps = -(-of.in_channels // (unit * STEP_UNITS))
     if steps * len(of.products) > MOST_INSTRUCTIONS:
         return
     for box, (groups, most, most_units), length in itertools.product(_planes(of), TEAMS, _lengths(of)):
-        wanted = Walks(
-            of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, sums=sums, loads=loads, sms=gpu.sms
-        )
+        wanted = Walks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, chain=chain, sms=gpu.sms)
         narrow = wanted.plane[1] < 8 and wanted.outputs_a_plane > box[-1]  # eight positions lie in two rows at most
         if not narrow and wanted.columns_of_b <= most and steps * STEP_UNITS <= most_units:
             yield from _with_slots(wanted, gpu)

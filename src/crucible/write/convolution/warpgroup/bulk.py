@@ -1,0 +1,277 @@
+"""Chains in registers, where the outputs of a channel in a plane are one run of whole 16 bytes: the tile leaves in bulk
+copies, a run each. Tensors of the output's size that the chain reads come so too, into the tile that its results then
+take; they are on their way while the tensor cores multiply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from crucible.graph import ITEM_BYTES
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.rows import Rows, plain
+from crucible.write.convolution.scene import Scene
+from crucible.write.convolution.warpgroup.pieces import COPY_IN, COPY_OUT
+from crucible.write.convolution.warpgroup.tail import WarpgroupTail
+from crucible.write.convolution.warpgroup.walks import ROWS, WARPS, Chain, Walks
+from crucible.write.families.source import ALIGNED, CUDA_TYPES, PACK, block, combining, converted, indented, unrolled
+from crucible.write.program import Operand, Result, contiguous, reads
+
+BULK = 16
+"""Bytes of which a bulk copy takes multiples."""
+MOST_LOADS = 2
+
+
+def tail_for(scene: Scene) -> WarpgroupTail:
+    """In registers where the chain can run so."""
+    assert isinstance(scene.tiling, Walks)
+    return BulkTail(scene) if scene.tiling.in_bulk else WarpgroupTail(scene)
+
+
+def chain_of(conv: Convolution) -> Chain:
+    """What a division is to know of the chain."""
+    sums, loaded = sum(each.sums for each in conv.results), brought(conv)
+    if loaded is not None:
+        return Chain(sums, len(loaded))
+    return Chain(sums, sum(not _is_of_channel(each) for each in conv.operands), by_rows=True)
+
+
+def brought(conv: Convolution) -> tuple[Operand, ...] | None:
+    """What of a chain's operands bulk copies bring, the others being a number a channel; None where the chain cannot
+    run in registers: tensors laid otherwise than the output, numbers of images, several results or sizes of items."""
+    read = frozenset[str]().union(*map(reads, conv.exprs))
+    loaded = tuple(each for each in conv.operands if each.name in read and not _is_of_channel(each))
+    written = [each for each in conv.results if not each.sums]
+    whole = contiguous(conv.made_shape)
+    tensors: list[Operand | Result] = [*loaded, *written]
+    if len(written) > 1 or len(loaded) > MOST_LOADS or len({ITEM_BYTES[each.dtype] for each in tensors}) > 1:
+        return None
+    return loaded if all(plain(each.strides, conv.made_shape) == whole for each in tensors) else None
+
+
+def _is_of_channel(operand: Operand) -> bool:
+    """Whether a channel has one element of it, in all images."""
+    return not any(stride for dim, stride in enumerate(operand.strides) if dim != 1)
+
+
+@dataclass
+class BulkTail(WarpgroupTail):
+    """See above. Sums of a channel stay in registers from the first plane to the last."""
+
+    @property
+    def ways(self) -> str:
+        comes = " What else its chain reads comes so, beside its products." if self._brought else ""
+        return f"What a warpgroup makes leaves in bulk copies.{comes}"
+
+    @cached_property
+    def _brought(self) -> tuple[Operand, ...]:
+        return brought(self.scene.conv) or ()
+
+    @cached_property
+    def _runs(self) -> Rows | None:
+        """Tensors as runs of whole 16 bytes; None where there are sums alone."""
+        scene = self.scene
+        tensors: list[Operand | Result] = [*scene.elementwise, *self._brought]
+        if not tensors:
+            return None
+        laid = Rows(scene.tiling, (self._strides,), scene.dims, BULK // ITEM_BYTES[tensors[0].dtype])
+        assert laid.vector == laid.most and laid.runs == 1
+        return laid
+
+    @property
+    def _strides(self) -> tuple[int, ...]:
+        return contiguous(self.scene.conv.made_shape)
+
+    # before the first item and behind the last
+
+    def before(self) -> list[str]:
+        scene, of = self.scene, self.scene.conv.correlation
+        own = "const int channel = first_channel + warp % 4 * 16 + lane / 4;"
+        lines = [f"{own}  // and that + 8: of this lane's products"]
+        for operand in scene.operands:
+            if operand in self._brought:
+                continue
+            word, stride = scene.word[operand.name], operand.strides[1]
+            lines.append(f"float {operand.name}_values[2];")
+            at = f"min(channel + i * 8, {of.out_channels - 1}) * {stride}" if stride else "0"
+            read = converted(f"{word}[{at}]", operand.dtype, "float32")
+            lines += unrolled("i", "2", [f"{operand.name}_values[i] = {read};"])
+        if self._brought:
+            self.preamble.append(ALIGNED)
+            words = ", ".join(scene.word[each.name] for each in self._brought)
+            lines.append(f"const bool aligned = are_aligned<{BULK}>({words});  // or bulk copies cannot read them")
+        return [*lines, *(f"float {each.name}_totals[2] = {{}};" for each in scene.sums)]
+
+    def after(self) -> list[str]:
+        """Sums take the place of what has left the tile: [sum][16 channels] of this warp."""
+        lines = ["wait_for_copies_out();"] if self.scene.elementwise else []
+        lines += ["__syncwarp();"] if self.scene.sums else []
+        for number, each in enumerate(self.scene.sums):
+            self.preamble.append(combining("sum")["sum_over_team"])
+            total = f"const float total = sum_over_team<4>({each.name}_totals[i]);  // a channel is four lanes'"
+            at = f"tile[{number * 16} + lane / 4 + i * 8]"
+            lines += unrolled("i", "2", [total, f"if (lane % 4 == 0) {at} = total;"])
+        return lines
+
+    def totals(self) -> list[str]:
+        return []
+
+    def own_totals(self) -> list[str]:
+        return []
+
+    def store_totals(self) -> list[str]:
+        walks, scene = self._walks, self.scene
+        if not scene.sums:
+            return []
+        words = walks.tile_words
+        first = f"ring + {walks.slots * walks.slot_units}"
+        lines = [f"const float* own = reinterpret_cast<const float*>({first}) + p / 16 * {words} + p % 16;"]
+        for number, buffer in enumerate(scene.partials):
+            into = f"{scene.word[buffer.name]}[(blockIdx.x / {scene.parts} * {scene.parts} + part) * {ROWS} + p]"
+            each = [f"own[{g * WARPS * words + number * 16}]" for g in range(walks.groups)]
+            lines.append(f"{into} = {' + '.join(each)};")
+        return ["__syncthreads();", *block(f"if (const int p = threadIdx.x; p < {ROWS})", lines)]
+
+    # a plane
+
+    def ahead(self) -> list[str]:
+        """What the chain reads: a lane a channel. The tile has been read, and by the asynchronous proxy last."""
+        if not self._brought:
+            return []
+        self.preamble.append(COPY_IN)
+        each, slowly = [], []
+        for number, operand in enumerate(self._brought):
+            from_ = f"{self.scene.word[operand.name]} + {self._begin}"
+            each.append(f"copy_in({self._row(operand, number, 'lane')}, {from_}, {self._bytes}, coming);")
+            element = f"({self._row(operand, number, 'r')})[p] = ({from_})[p];"
+            slowly.append(f"for (int p = lane; p < {self._count}; p += 32) {element}")
+        channels, whole = str(16 * len(self._brought)), self.scene.conv.correlation.out_channels
+        if whole % 64:
+            inside = f"max(0, min(16, {whole} - first_channel - warp % 4 * 16))"
+            channels = inside if len(self._brought) == 1 else f"{inside} * {len(self._brought)}"
+        return [
+            "unsigned long long* const coming = fetched + warp;",
+            *self._left,
+            *(["wait_for_reads();  // of what was in the tile before"] if self.scene.elementwise else []),
+            "if (aligned) {",
+            *indented([f"if (lane == 0) expect(coming, {channels} * {self._bytes});", *self._of_lanes(each)]),
+            "} else {",
+            *indented(["__syncwarp();", *self._of_rows(slowly), "__syncwarp();"]),
+            "}",
+        ]
+
+    def lines(self) -> list[str]:
+        scene = self.scene
+        self.preamble += [PACK, *([COPY_OUT] if scene.elementwise else [])]
+        of = scene.conv.correlation
+        sums = [f"float {each.name}_total = 0;" for each in scene.sums]
+        added = [f"{each.name}_totals[i] += {each.name}_total;" for each in scene.sums]
+        each = [*self._of_channel(), *sums, *self._of_products(self._element()), *added]
+        guard = f"if (channel + i * 8 < {of.out_channels})" if of.out_channels % 64 else ""
+        lines = [f"if (aligned) wait(coming, turn / {self._walks.groups} % 2);"] if self._brought else []
+        if scene.elementwise and not self._brought:
+            lines += [*self._left, "wait_for_reads();  // of what was in the tile before", "__syncwarp();"]
+        elif self._ragged and not self._brought:
+            lines += self._left
+        lines += unrolled("i", "2", block(guard, each))
+        if scene.elementwise or self._brought:
+            lines += ["publish();", "__syncwarp();"]
+        for result in scene.elementwise:
+            to = f"{scene.word[result.name]} + {self._begin}"
+            lines += self._of_lanes([f"copy_out({to}, {self._row(result, 0, 'lane')}, {self._bytes});"])
+        return lines
+
+    def _of_channel(self) -> list[str]:
+        """What the chain reads of a channel, and its rows of tiles."""
+        lines = [
+            f"const float {each.name}_value = {each.name}_values[i];"
+            for each in self.scene.operands
+            if each not in self._brought
+        ]
+        named: list[tuple[Operand | Result, int]] = [(each, number) for number, each in enumerate(self._brought)]
+        named += [(each, 0) for each in self.scene.elementwise]
+        for each, number in named:
+            lines.append(f"auto* {each.name}_row = {self._row(each, number, '(lane / 4 + i * 8)')};")
+        return lines
+
+    def _element(self) -> list[str]:
+        """The chain at one place; what lies outside of the outputs reads zeros, and is not added up."""
+        together = self._together
+        inside = [*self._inside, *(self._ragged if self._brought or self.scene.sums else [])]
+        guard = "if (inside) " if inside else ""
+        lines = [f"const bool inside = {' && '.join(inside)};"] if inside else []
+        for each in self._brought:
+            type_ = CUDA_TYPES[each.dtype]
+            lines.append(f"Pack<{type_}, {together}> {each.name}_pack{' = {}' if inside else ''};")
+            lines.append(f"{guard}{each.name}_pack = {self._in_tile(type_, f'{each.name}_row')};")
+        lines += [f"Pack<{CUDA_TYPES[r.dtype]}, {together}> {r.name}_pack;" for r in self.scene.elementwise]
+        chain = [*self._chain(), *(f"{guard}{line}" for line in self._added())]
+        if together == 1:
+            lines += block("", [line.replace("[k]", "[0]") for line in chain])
+        else:
+            lines += unrolled("k", str(together), chain)
+        for result in self.scene.elementwise:
+            at = self._in_tile(CUDA_TYPES[result.dtype], f"{result.name}_row")
+            lines.append(f"{guard}{at} = {result.name}_pack;")
+        return lines
+
+    # runs
+
+    def _row(self, tensor: Operand | Result, number: int, channel: str) -> str:
+        """A channel's place in the tile of that number."""
+        type_, item = CUDA_TYPES[tensor.dtype], ITEM_BYTES[tensor.dtype]
+        pitch = self._walks.pitch
+        tile = f"tile + {number * 16 * pitch}" if number else "tile"
+        return f"reinterpret_cast<{type_}*>({tile}) + {channel} * {pitch * 4 // item}"
+
+    @property
+    def _left(self) -> list[str]:
+        """How much of a run is inside of the output, where that is not always all."""
+        return self._runs.left() if self._runs else []
+
+    @property
+    def _bytes(self) -> str:
+        """Of a run."""
+        assert self._runs is not None
+        return f"{self._count} * {BULK // self._runs.most}"
+
+    @property
+    def _count(self) -> str:
+        """Elements of a run."""
+        assert self._runs is not None
+        return "left" if self._left else str(self._runs.run)
+
+    @property
+    def _begin(self) -> str:
+        """A run's first element."""
+        assert self._runs is not None
+        return self._runs.begin(self._strides)
+
+    def _of_lanes(self, lines: list[str]) -> list[str]:
+        """A lane a channel."""
+        assert self._runs is not None
+        channels = self.scene.conv.correlation.out_channels
+        inside = "lane < 16" + (f" && first_channel + warp % 4 * 16 + lane < {channels}" if channels % 64 else "")
+        where = ["const int c = first_channel + warp % 4 * 16 + lane;", *self._runs.outer()]
+        return block(f"if ({inside})", [*where, *lines])
+
+    def _of_rows(self, lines: list[str]) -> list[str]:
+        """A channel after the other."""
+        assert self._runs is not None
+        channels = self.scene.conv.correlation.out_channels
+        inside = f" && first_channel + warp % 4 * 16 + r < {channels}" if channels % 64 else ""
+        where = ["const int c = first_channel + warp % 4 * 16 + r;", *self._runs.outer()]
+        return block(f"for (int r = 0; r < 16{inside}; ++r)", [*where, *lines])
+
+    @property
+    def _ragged(self) -> list[str]:
+        """Tests that a position of the box is an output, where boxes reach beyond them."""
+        walks, dims = self._walks, self.scene.dims
+        names = ["row_in", "w_in"][-len(walks.box) :]
+        found = []
+        for name, dim, axis, size, count in zip(
+            names, dims[-2:], walks.of.axes[-2:], walks.box[-2:], walks.boxes[-2:], strict=True
+        ):
+            if count * size > axis.outputs:
+                found.append(f"{name} < {axis.outputs} - box_{dim}")
+        return found
