@@ -13,7 +13,7 @@ from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup import packing, pieces
 from crucible.write.convolution.warpgroup.bulk import chain_of, tail_for
-from crucible.write.convolution.warpgroup.staging import HALF, Planes
+from crucible.write.convolution.warpgroup.staging import Planes
 from crucible.write.convolution.warpgroup.tail import WarpgroupTail
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, WARPS, Walks, walk
 from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, indented
@@ -137,7 +137,7 @@ class _Body:
         walks, scene = self.walks, self.scene
         begin = f"reinterpret_cast<const uint4*>({scene.word[scene.packed.name]}) + part * {walks.weight_units}"
         prepare = [
-            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {HALF}),"
+            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {WARPS}),"
             f" prepare(done + s, {walks.groups * WARPS});",
             f"for (int s = 0; s < {walks.groups}; ++s) prepare(turns + s, {WARPS});",
         ]
@@ -188,11 +188,11 @@ class _Body:
     def _products(self) -> list[str]:
         """All taps of all channels, in one go; the next warpgroup's follow when the last of them is on its way."""
         walks = self.walks
-        newest = [f"(plane + {s})" if s else "plane" for s in range(max(0, walks.span - 2), walks.span)]  # of each half
+        newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
         lines = [
             f"float sums[{walks.columns_of_b // 2}];",
             f"wait(turns + team, turn / {walks.groups} % 2 ^ (team == 0));  // for its turn",
-            *(f"wait(loaded + {each} % {walks.slots}, {each} / {walks.slots} % 2);" for each in newest),
+            f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
             "begin_products();",
         ]
         if walks.steps == 1:

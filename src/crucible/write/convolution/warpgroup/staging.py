@@ -1,5 +1,4 @@
-"""How planes of the input come into their slots: one warpgroup loads the next ones while others multiply, each half of
-it every second one, so that two are on their way at once."""
+"""How planes of the input come into their slots: one warpgroup loads the next while others multiply."""
 
 from __future__ import annotations
 
@@ -12,9 +11,7 @@ from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.walks import WARPS, Walks
 from crucible.write.families.source import block, unrolled
 
-HALF = WARPS // 2
-"""Warps that load a plane."""
-LANES = HALF * 32
+LANES = WARPS * 32
 MOST_WORDS = 16
 """Units of 16 bytes that a thread has on their way at once."""
 
@@ -67,7 +64,6 @@ class Planes:
     def lines(self) -> list[str]:
         walks, scene = self._walks, self.scene
         planes = [
-            "if (plane % 2 != half) continue;",
             *(["const int d = first_plane + t" + self._moved(0) + ";"] if len(walks.box) == 3 else []),
             f"const int slot = plane % {walks.slots};",
             *self._load(),
@@ -80,8 +76,7 @@ class Planes:
         ]
         first = f"static_cast<int>(blockIdx.x) / {scene.parts}"
         loop = f"for (int item = {first}; item < {walks.items}; item += {scene.blocks_a_part})"
-        own = f"const int thread = threadIdx.x % {LANES}, half = threadIdx.x / {LANES} % 2;"
-        return [own, "int plane = 0;", *block(loop, each)]
+        return [f"const int thread = threadIdx.x - {walks.groups * LANES};", "int plane = 0;", *block(loop, each)]
 
     def _moved(self, dim: int) -> str:
         first = self._walks.of.axes[dim].shifts[0]

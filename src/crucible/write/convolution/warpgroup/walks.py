@@ -231,10 +231,10 @@ def walk(of: Correlation, unit: int, gpu: Gpu, chain: Chain = Chain()) -> Walks 
     return min(_walks(of, unit, gpu, chain), key=lambda each: each.total_clocks, default=None)
 
 
-def best_walks(of: Correlation, unit: int, count: int, gpu: Gpu) -> list[Walks]:
+def best_walks(of: Correlation, unit: int, count: int, gpu: Gpu, chain: Chain = Chain()) -> list[Walks]:
     """So many of least estimated time, each with other planes or warpgroups."""
     found: dict[tuple[object, ...], Walks] = {}
-    for each in sorted(_walks(of, unit, gpu, Chain()), key=lambda each: each.total_clocks):
+    for each in sorted(_walks(of, unit, gpu, chain), key=lambda each: each.total_clocks):
         found.setdefault((each.box, each.groups), each)
     return list(found.values())[:count]
 
