@@ -218,7 +218,11 @@ class Tail:
             word = "choices.at[k]" if chosen else converted(f"{each.name}_is", "float32", each.dtype)
             lines.append(f"{each.name}_pack.at[k] = {word};")
         lines += [f"{each.name}_total += {each.name}_is;" for each in self.scene.sums]
-        return lines + self.row_parts.added()
+        return lines + self._added()
+
+    def _added(self) -> list[str]:
+        """An element to its row's reductions."""
+        return self.row_parts.added()
 
     def _values_of_packs(self) -> list[str]:
         lines = []

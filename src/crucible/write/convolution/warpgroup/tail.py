@@ -91,7 +91,7 @@ class WarpgroupTail(Tail):
     def _position(self, more: str) -> list[str]:
         """The row of a position and its place in it; eight positions may begin in the row before. Divided so, both are
         constants but for the lane's part."""
-        width = self._walks.plane[1]
+        width = self._walks.row_pitch
         return [
             f"const bool beyond = column{more} >= {width};",
             f"const int row_in = j * 8 / {width} + beyond, w_in = column{more} - (beyond ? {width} : 0);",
