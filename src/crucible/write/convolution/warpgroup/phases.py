@@ -92,7 +92,7 @@ class PhaseWalks(Walks):
         rows, columns = self.plane
         if self.boxes[-1] > 1:
             return rows, columns
-        return rows, min(columns, last.extent - last.shifts[0]) - self.first_column
+        return rows, max(1, min(columns, last.extent - last.shifts[0]) - self.first_column)
 
     @property
     def first_column(self) -> int:
