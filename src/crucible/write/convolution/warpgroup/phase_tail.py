@@ -83,9 +83,18 @@ class PhaseTail(WarpgroupTail):
             *[line for each in scene.elementwise for line in self._row(each)],
         ]
         count = 2 * walks.last_phases // self._vector_size
-        column = [f"const int column = j * 8 % {walks.row_pitch} + lane % 4 * 2;", *self._position(""), *self._inside()]
+        column = [*self._place(), *self._inside()]
         column += unrolled("e", str(count), self._pack()) if count > 1 else self._pack()
         return [*self._begins(), *unrolled("i", "2", [*rows, *unrolled("j", str(walks.columns_of_b // 8), column)])]
+
+    def _place(self) -> list[str]:
+        """Of tile j's pair of positions: the row and the place in it."""
+        pitch, width = self._phased.row_pitch, self._phased.box[-1]
+        if pitch % 8:
+            return [f"const int column = j * 8 % {pitch} + lane % 4 * 2;", *self._position("")]
+        tiles = pitch // 8
+        between = [f"if (j % {tiles} * 8 >= {width}) continue;  // between rows"] * (width <= pitch - 8)
+        return [*between, f"const int row_in = j / {tiles}, w_in = j % {tiles} * 8 + lane % 4 * 2;"]
 
     @cached_property
     def _vector_size(self) -> int:

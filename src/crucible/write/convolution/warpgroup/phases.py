@@ -33,9 +33,9 @@ from crucible.write.convolution.warpgroup.walks import (
     with_slots,
 )
 
-ROW_STEP = 4
-"""Positions of which a row in shared memory is a multiple: of float32 a tile of eight then begins with a sector of the
-output."""
+ROW_STEPS = (8, 4)
+"""Positions of which a row in shared memory is a multiple: of 8, and no tile of eight lies in two rows; of 4, and of
+float32 a tile still begins with a sector of the output."""
 ELEMENT, STAGED = 16, 5
 """Instructions, counted by eye: of a chain's element, of a staged one."""
 
@@ -81,9 +81,15 @@ class PhaseWalks(Walks):
 
     # shared memory
 
-    @property
+    @cached_property
     def row_pitch(self) -> int:
-        return -(-self.plane[1] // ROW_STEP) * ROW_STEP
+        """That with fewest positions to multiply."""
+        rows = self.box[-2] if len(self.box) > 1 else 1
+
+        def multiplied(pitch: int) -> int:
+            return -(-((rows - 1) * pitch + self.box[-1]) // 8)
+
+        return min((-(-self.plane[1] // step) * step for step in ROW_STEPS), key=multiplied)
 
     @cached_property
     def staged_plane(self) -> tuple[int, int]:
@@ -137,7 +143,8 @@ class PhaseWalks(Walks):
         return max(range(len(blocks)), key=lambda part: (self._time(part, blocks[part]), -blocks[part]))
 
     def _time(self, part: int, blocks: int) -> float:
-        first = FIRST_PLANES if self.slots <= self.span + self.groups else FIRST_PLANES / 4
+        used = self.span + -(-self.groups // self.together)  # warpgroups are at phases of as many planes less one
+        first = FIRST_PLANES if self.slots <= used else FIRST_PLANES / 4
         return -(-self.items // blocks) * (self.walk * self.clocks_of(part % self.shares) + first)
 
     @property
