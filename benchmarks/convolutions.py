@@ -21,9 +21,9 @@ import math
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.reducing import ReducingConvolution, lower_reducing, product
 from crucible.write.convolution.tiling import Tiling, best
+from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, walk_phases
 from crucible.write.convolution.warpgroup.walks import Walks, best_walks
 from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
@@ -246,7 +247,7 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
     pool = Windows("max", layer.windows, LEAF) if layer.pool and not turned else None
     given = ((), layer.windows) if turned else (layer.windows, ())
     found = []
-    walks = [] if layer.pool else best_walks(of, unit, ways, GPU)
+    walks = [] if layer.pool else [*best_walks(of, unit, ways, GPU), *best_phase_walks(of, unit, ways, GPU)]
     tilings = [*best(of, unit, ways, GPU, *given), *walks]
     for i, tiling in enumerate(sorted(tilings, key=lambda each: each.total_clocks)):
         weight = Operand("grad", layer.dtype, contiguous(layer.weight_shape))
@@ -265,9 +266,10 @@ def spread(layer: Layer) -> Spread | None:
 
 def words_of(tiling: Tiling) -> str:
     if isinstance(tiling, Walks):
+        shares = f", {tiling.together} outer phases a block" if isinstance(tiling, PhaseWalks) else ""
         return (
             f"wgmma: {tiling.groups} warpgroups, box {tiling.box}, N {tiling.columns_of_b}, along {tiling.walk} planes,"
-            f" {tiling.slots} slots"
+            f" {tiling.slots} slots{shares}"
         )
     return (
         f"{tiling.channels} channels, box {tiling.box}, {len(tiling.teams)} teams of"
@@ -278,14 +280,26 @@ def words_of(tiling: Tiling) -> str:
 
 def reduced(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowered]]:
     """The sum of exp(clamp(product)) over space, or the softmax that it belongs to: with each pass divided in the way
-    of least estimated time, then with all in one of the best for the first."""
+    of least estimated time, then with all in one of the best for the first, of warps and of warpgroups."""
     of, unit = work.layer.correlation, UNITS[work.layer.dtype]
-    first = best(of, unit, max(ways - 1, 1), tensors=0)
-    passes = [first[0], best(of, unit, 1)[0]] if work.direction == "softmax over space" else [first[0]]
-    found = [("each pass in its way", *reducing(work, f"{number}_0", passes, None))]
-    for i, tiling in enumerate(first[: ways - 1], 1):
-        found.append((words_of(tiling), *reducing(work, f"{number}_{i}", [tiling] * len(passes), tiling)))
+    count = 2 if work.direction == "softmax over space" else 1
+    own = [quickest([best(of, unit, 1, tensors=n)[0], walk_phases(of, unit, GPU, n)], n) for n in range(count)]
+    found = [("each pass in its way", *reducing(work, f"{number}_0", own, None))]
+    first = [*best(of, unit, max(ways - 1, 1), tensors=0), *best_phase_walks(of, unit, ways, GPU, 0)]
+    for i, tiling in enumerate(first, 1):
+        found.append((words_of(tiling), *reducing(work, f"{number}_{i}", [tiling] * count, tiling)))
     return found
+
+
+def quickest(tilings: Sequence[Tiling | None], tensors: int) -> Tiling:
+    return min(filter(None, tilings), key=lambda each: clocks(each, tensors))
+
+
+def clocks(tiling: Tiling, tensors: int) -> float:
+    """Estimate for a pass that writes so many tensors of the output's size."""
+    if isinstance(tiling, PhaseWalks):
+        return replace(tiling, tensors=tensors).total_clocks
+    return tiling.total_clocks_with(tensors)
 
 
 def reducing(work: Work, number: str, passes: list[Tiling], given: Tiling | None) -> tuple[float, Lowered]:
@@ -304,8 +318,8 @@ def reducing(work: Work, number: str, passes: list[Tiling], given: Tiling | None
     program = Program(name, out, 2, (product(conv),), (total,), (result,))
     found = lower_reducing(ReducingConvolution(name, conv, program), tiling=given)
     steps = [lower(each) if isinstance(each, Program) else each for each in found.steps]
-    clocks = sum(tiling.total_clocks_with(tensors) for tensors, tiling in enumerate(passes))
-    return clocks, joined([Lowered((), found.buffers), *steps])
+    estimate = sum(clocks(tiling, tensors) for tensors, tiling in enumerate(passes))
+    return estimate, joined([Lowered((), found.buffers), *steps])
 
 
 def hosts(work: Work, number: int, ways: int) -> list[Host]:
@@ -366,7 +380,7 @@ def measure(work: Work, number: int, module: Any, ways: int, save: Callable[[str
     torch.backends.cudnn.allow_tf32 = True
     found: dict[str, Any] = {"torch_ms": median(theirs, device), "flops": work.layer.correlation.flops, "ways": []}
     of = list(enumerate(lowered(work, number, ways)))
-    for i, (words, clocks, _) in sorted(of, key=lambda each: each[1][0].startswith("wgmma")):
+    for i, (words, clocks, _) in sorted(of, key=lambda each: any(k.architecture for k in each[1][2].kernels)):
         save(work.name, found | {"failed": f"did not come back from {words}"})
         if device.type == "cuda":
             faulthandler.dump_traceback_later(HANG_S, exit=True)

@@ -21,7 +21,8 @@ from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.pairs import corrected, maximum_of, schedule, tensors
 from crucible.write.convolution.tiling import Tiling, tile
-from crucible.write.expression import Expr, name_of, parameter, substitute
+from crucible.write.convolution.warpgroup.phases import phase_division
+from crucible.write.expression import Expr, name_of, nodes, parameter, substitute
 from crucible.write.factors import factored
 from crucible.write.families.passes import Pass, fresh, hoisted
 from crucible.write.kernel import Buffer, Lowered
@@ -133,8 +134,7 @@ class _Passes:
 
     def _pass(self, name: str, step: Pass, shared: list[Result], results: list[Result]) -> None:
         if any(PRODUCT in reads(root) for root in step.roots):
-            tiling = self._tiling(tensors(step, self.program))
-            self._convolve(name, step, tiling)
+            tiling = self._convolve(name, step)
             if step.reductions:
                 self._add_up(name, tiling, step.reductions, [*shared, *results])
         else:
@@ -185,7 +185,7 @@ class _Passes:
     def _add_up(self, name: str, tiling: Tiling, reductions: Sequence[Reduction], results: Sequence[Result]) -> None:
         """What items have of each reduction put together, over (batch, groups, channels, items of an image)."""
         of = self.conv.correlation
-        boxes, padded = math.prod(tiling.boxes), tiling.channel_tiles * tiling.channels
+        boxes, padded = tiling.parts_of_image, tiling.channel_tiles * tiling.channels
         strides = (boxes * of.groups * padded, padded, 1, of.groups * padded)
         parts = {each.name: Operand(f"{each.name}_parts", "float32", strides) for each in reductions}
         totals = []
@@ -221,18 +221,29 @@ class _Passes:
             raise MisuseError(f"{self.name}: no tile of it fits in shared memory, or it has too many taps")
         return usual if found.of.folds or usual.of.folds else found
 
-    def _convolve(self, name: str, step: Pass, tiling: Tiling) -> None:
+    def _divided(self, conv: Convolution, tensors: int) -> Tiling:
+        """For a pass: among warps, or warpgroups where they take less time by the estimates."""
+        found = self._tiling(tensors)
+        if self.given is not None or _compares(self.program):
+            return found
+        phased = phase_division(conv, self.gpu)
+        faster = phased is not None and phased.total_clocks < found.total_clocks_with(tensors)
+        return phased if phased is not None and faster else found
+
+    def _convolve(self, name: str, step: Pass) -> Tiling:
         wanted = frozenset[str]().union(*map(reads, step.roots))
         operands = tuple(each for each in (*self._others, *self.rows.values()) if each.name in wanted)
         summed = [each for each in step.results if each.sums]
         results = tuple(self._each(result) if result.sums else result for result in step.results)
         conv = replace(self.conv, name=name, operands=operands, results=results, reductions=step.reductions)
+        tiling = self._divided(conv, tensors(step, self.program))
         self.made.append(self._packed_once(lower_convolution(conv, tiling, self.gpu)))
         for result in summed:
             operand = Operand(f"{result.name}_each", "float32", contiguous(self.program.shape))
             total = replace(result, expr=operand.leaf)
             shape = self.program.shape
             self._staged(Program(f"{name}_{result.name}", shape, len(shape), (operand,), (), (total,)))
+        return tiling
 
     def _each(self, result: Result) -> Result:
         """A sum over other dims than a row's: its elements, to be added up later."""
@@ -258,6 +269,13 @@ def _readied(program: Program) -> tuple[Program, tuple[str, ...]]:
     tidy = cheaper(program)
     found, notes = factored(tidy.program)
     return trimmed(found), (*tidy.notes, *notes)
+
+
+def _compares(program: Program) -> bool:
+    """Whether passes must have products of the same bits: where maxima are sought, and compared."""
+    roots = [*(each.expr for each in program.results), *(each.expr for each in program.reductions)]
+    sought = any(each.kind == "max" for each in program.reductions)
+    return sought or any(node.kind == "eq" for node in nodes(*roots))
 
 
 def _due(steps: Sequence[Pass], results: Sequence[Result]) -> dict[str, int]:

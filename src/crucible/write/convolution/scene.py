@@ -26,7 +26,8 @@ LOCALS = WINDOW_LOCALS | frozenset(
         " chosen value there begin first_d first_h first_w to_d to_h to_w"
         " slot upper phase phases own_parts of_channel"
         " ring loaded done turns turn plane planes first_plane leave words first thread a to"
-        " row_in beyond all_totals fetched coming",
+        " row_in beyond all_totals fetched coming"
+        " share blocks first_item column e taps first_taps own_units",
     )
 )
 """Words of the kernel, which no tensor may be called there."""
@@ -96,9 +97,9 @@ class Scene:
 
     @cached_property
     def row_parts(self) -> list[Buffer]:
-        """Of reductions over space: [item][channels]."""
-        channels = self.parts * self.tiling.channels
-        return [Buffer(f"{each.name}_parts", "float32", self.tiling.items * channels) for each in self.conv.reductions]
+        """Of reductions over space: [image][its parts, an item each][channels]."""
+        elements = self.tiling.of.batch * self.tiling.parts_of_image * self.parts * self.tiling.channels
+        return [Buffer(f"{each.name}_parts", "float32", elements) for each in self.conv.reductions]
 
     @cached_property
     def word(self) -> dict[str, str]:

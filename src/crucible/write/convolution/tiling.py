@@ -169,6 +169,11 @@ class Tiling(Boxes):
         return 4 * (self.weight_turns * self.weight_words + (2 if self.ahead else 1) * self.turn_words)
 
     @property
+    def parts_of_image(self) -> int:
+        """Of a reduction over space: what a channel of an image has in so many parts."""
+        return math.prod(self.boxes)
+
+    @property
     def channel_tiles(self) -> int:
         return -(-self.of.out_channels // self.channels)
 

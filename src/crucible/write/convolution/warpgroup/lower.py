@@ -42,12 +42,12 @@ def lower_for_warpgroups(conv: Convolution, walks: Walks, gpu: Gpu) -> Lowered:
     buffer = packing.packed(f"{conv.name}_packed", walks)
     order = packing.pack(f"{conv.name}_pack", walks, conv.weight.name, conv.source.dtype, conv.math, buffer)
     scene = Scene(conv, walks, buffer, gpu)
-    body = _Body(scene, walks, Planes(scene), tail_for(scene))
+    body = Body(scene, walks, Planes(scene), tail_for(scene))
     return Lowered((order, body.kernel()), (buffer, *scene.partials), tuple(body.notes()))
 
 
 @dataclass(frozen=True)
-class _Body:
+class Body:
     """The kernel that multiplies."""
 
     scene: Scene
@@ -60,7 +60,7 @@ class _Body:
         read = {conv.source.name: conv.source.dtype, scene.packed.name: "int32"}
         read |= {each.name: each.dtype for each in scene.operands}
         written = {each.name: each.dtype for each in scene.elementwise}
-        written |= {each.name: each.dtype for each in scene.partials}
+        written |= {each.name: each.dtype for each in (*scene.partials, *scene.row_parts)}
         types = {**CUDA_TYPES, "int32": "int"}
         arguments = [f"const {types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in read.items()]
         arguments += [f"{types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in written.items()]
@@ -76,13 +76,16 @@ class _Body:
             pieces.PUBLISH,
             pieces.DESCRIBE,
             pieces.BEGIN,
-            pieces.REGISTERS,
+            *([pieces.REGISTERS] if "take_registers" in text else []),
         ]
         before += pieces.products(conv.math, walks.columns_of_b)
         preamble = tuple(dict.fromkeys([*before, *self.tail.preamble]))
         return Kernel(conv.name, text, preamble, tuple(read), tuple(written),
-                      (scene.parts * scene.blocks_a_part, 1, 1), walks.threads, walks.shared_bytes,
-                      ARCHITECTURE)  # fmt: skip
+                      (self._blocks, 1, 1), walks.threads, walks.shared_bytes, ARCHITECTURE)  # fmt: skip
+
+    @property
+    def _blocks(self) -> int:
+        return self.scene.parts * self.scene.blocks_a_part
 
     def notes(self) -> list[str]:
         """How the work is laid out, in words."""
@@ -101,15 +104,11 @@ class _Body:
     def _lines(self) -> list[str]:
         walks, tile = self.walks, self.walks.tile_words
         lines = [
-            "extern __shared__ uint4 memory[];",
-            "uint4* weights = memory;",
-            f"uint4* ring = weights + {walks.weight_units};  // slots of planes",
+            *self._memory(),
             f"float* tile = reinterpret_cast<float*>(ring + {walks.slots * walks.slot_units});",
             f"unsigned long long* loaded = reinterpret_cast<unsigned long long*>(tile"
             f" + {walks.groups * WARPS * tile});  // each slot",
-            f"unsigned long long* done = loaded + {walks.slots};  // with each slot",
-            f"unsigned long long* turns = done + {walks.slots};  // of warpgroups to multiply",
-            *([f"unsigned long long* fetched = turns + {walks.groups};  // of each warp"] if walks.loads else []),
+            *self._barriers(),
             "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
             f"const int part = blockIdx.x % {self.scene.parts};",
             f"const int first_channel = part * {ROWS};",
@@ -126,16 +125,34 @@ class _Body:
             *self.tail.after(),
         ]
         loads = [f"leave_registers<{STAGING_REGISTERS}>();", *self.staging.lines()]
+        return [*lines, *self._divided(multiply, loads), *self.tail.store_totals()]
+
+    def _memory(self) -> list[str]:
         return [
-            *lines,
-            *block(f"if (warp < {walks.groups * WARPS})", multiply)[:-1],
-            *block("} else", loads),
-            *self.tail.store_totals(),
+            "extern __shared__ uint4 memory[];",
+            "uint4* weights = memory;",
+            f"uint4* ring = weights + {self.walks.weight_units};  // slots of planes",
         ]
 
+    def _barriers(self) -> list[str]:
+        """Behind `loaded`."""
+        return [
+            f"unsigned long long* done = loaded + {self.walks.slots};  // with each slot",
+            f"unsigned long long* turns = done + {self.walks.slots};  // of warpgroups to multiply",
+            *(
+                [f"unsigned long long* fetched = turns + {self.walks.groups};  // of each warp"]
+                if self.walks.loads
+                else []
+            ),
+        ]
+
+    def _divided(self, multiply: list[str], loads: list[str]) -> list[str]:
+        """Among those that multiply and that which loads."""
+        branch = f"if (warp < {self.walks.groups * WARPS})"
+        return [*block(branch, multiply)[:-1], *block("} else", loads)]
+
     def _start(self) -> list[str]:
-        walks, scene = self.walks, self.scene
-        begin = f"reinterpret_cast<const uint4*>({scene.word[scene.packed.name]}) + part * {walks.weight_units}"
+        walks = self.walks
         prepare = [
             f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {WARPS}),"
             f" prepare(done + s, {walks.groups * WARPS});",
@@ -144,31 +161,33 @@ class _Body:
         if walks.loads:
             prepare.append(f"for (int s = 0; s < {walks.groups * WARPS}; ++s) prepare(fetched + s, 1);")
         return [
-            f"for (int p = threadIdx.x; p < {walks.weight_units}; p += {walks.threads}) weights[p] = ({begin})[p];",
+            *self._weights(),
             *self.staging.slack(walks.threads),
             *block("if (threadIdx.x == 0)", prepare),
             "publish();",
             "__syncthreads();",
         ]
 
+    def _weights(self) -> list[str]:
+        walks, scene = self.walks, self.scene
+        begin = f"reinterpret_cast<const uint4*>({scene.word[scene.packed.name]}) + part * {walks.weight_units}"
+        return [f"for (int p = threadIdx.x; p < {walks.weight_units}; p += {walks.threads}) weights[p] = ({begin})[p];"]
+
     # multiplying
 
     def _multiply(self) -> list[str]:
-        walks, scene = self.walks, self.scene
+        walks = self.walks
         item = [
             *self.staging.item(),
             f"const int planes = {self.staging.planes};",
             *block("for (int t = 0; t < planes; ++t, ++turn, ++plane)", self._plane()),
             *([f"plane += {walks.span - 1};"] if walks.span > 1 else []),
         ]
-        first = f"static_cast<int>(blockIdx.x) / {scene.parts}"
-        loop = f"for (int item = {first}; item < {walks.items}; item += {scene.blocks_a_part})"
-        return ["int plane = 0, turn = 0;  // of all items", *block(loop, item)]
+        return ["int plane = 0, turn = 0;  // of all items", *self.staging.each_item(item)]
 
     def _plane(self) -> list[str]:
         """Of outputs: made by the warpgroup whose turn it is, passed by the others."""
         walks = self.walks
-        leave = f"t + 1 < planes ? 1 : {walks.span}" if walks.span > 1 else "1"
         each = "for (int s = 0; s < leave; ++s)"
         passed = [
             f"const int slot = (plane + s) % {walks.slots};",
@@ -176,7 +195,7 @@ class _Body:
             "arrive(done + slot);",
         ]
         return [
-            f"const int leave = {leave};  // planes of input that nothing later reads",
+            f"const int leave = {self._leave()};  // planes of input that nothing later reads",
             *block(f"if (turn % {walks.groups} != team)", [*block(each, passed), "continue;"]),
             *(["const int box_d = first_plane + t;"] if len(walks.box) == 3 else []),
             *self.tail.ahead(),
@@ -185,16 +204,13 @@ class _Body:
             *self.tail.lines(),
         ]
 
+    def _leave(self) -> str:
+        return f"t + 1 < planes ? 1 : {self.walks.span}" if self.walks.span > 1 else "1"
+
     def _products(self) -> list[str]:
         """All taps of all channels, in one go; the next warpgroup's follow when the last of them is on its way."""
         walks = self.walks
-        newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
-        lines = [
-            f"float sums[{walks.columns_of_b // 2}];",
-            f"wait(turns + team, turn / {walks.groups} % 2 ^ (team == 0));  // for its turn",
-            f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
-            "begin_products();",
-        ]
+        lines = [f"float sums[{walks.columns_of_b // 2}];", *self._waits(), "begin_products();"]
         if walks.steps == 1:
             lines += [f"const unsigned long long a = describe(weights, {ROWS});", *self._taps()]
         else:
@@ -202,6 +218,14 @@ class _Body:
             first = f"const unsigned long long a = describe(weights + s * {step}, {ROWS});"
             lines += block(f"for (int s = 0; s < {walks.steps}; ++s)", [first, *self._taps()])
         return [*lines, "commit_products();", f"arrive(turns + (team + 1) % {walks.groups});", "finish_products(sums);"]
+
+    def _waits(self) -> list[str]:
+        walks = self.walks
+        newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
+        return [
+            f"wait(turns + team, turn / {walks.groups} % 2 ^ (team == 0));  // for its turn",
+            f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
+        ]
 
     def _taps(self) -> list[str]:
         """Of one step of channels, plane by plane of the input."""
@@ -216,13 +240,17 @@ class _Body:
 
     def _of_plane(self, plane: int, taps: list[tuple[int, int]], *, is_first: bool) -> list[str]:
         walks = self.walks
-        moved = f"(plane + {plane})" if plane else "plane"
-        step = f" + s * {STEP_UNITS * walks.points}" if walks.steps > 1 else ""
-        at = f"ring + {moved} % {walks.slots} * {walks.slot_units}{step}"
-        lines = [f"const unsigned long long b_{plane} = describe({at}, {walks.points});"]
+        lines = [self._described(plane)]
         name = pieces.multiply(self.scene.conv.math)
         for number, place in taps:
             starts = is_first and number == taps[0][0]
             adds = "true" if not starts else "s > 0" if walks.steps > 1 else "false"
             lines.append(f"{name}(sums, a + {number * STEP_UNITS * ROWS}, b_{plane} + {place}, {adds});")
         return lines
+
+    def _described(self, plane: int) -> str:
+        walks = self.walks
+        moved = f"(plane + {plane})" if plane else "plane"
+        step = f" + s * {STEP_UNITS * walks.points}" if walks.steps > 1 else ""
+        at = f"ring + {moved} % {walks.slots} * {walks.slot_units}{step}"
+        return f"const unsigned long long b_{plane} = describe({at}, {walks.points});"

@@ -17,7 +17,7 @@ def conversions(math: str) -> tuple[str, ...]:
 
 def packed(name: str, walks: Walks) -> Buffer:
     """[tile of channels][step][product][unit of input channels][64 channels][4 words]; what lies outside is 0."""
-    return Buffer(name, "int32", walks.channel_tiles * walks.weight_units * 4)
+    return Buffer(name, "int32", walks.channel_tiles * walks.packed_units * 4)
 
 
 def pack(name: str, walks: Walks, weight: str, dtype: str, math: str, buffer: Buffer) -> Kernel:

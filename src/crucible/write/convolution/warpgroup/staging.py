@@ -74,25 +74,30 @@ class Planes:
             f"const auto* origin = {scene.word[scene.conv.source.name]} + n * {scene.conv.source.strides[0]}LL;",
             *block(f"for (int t = 0; t < {count}; ++t, ++plane)", planes),
         ]
-        first = f"static_cast<int>(blockIdx.x) / {scene.parts}"
-        loop = f"for (int item = {first}; item < {walks.items}; item += {scene.blocks_a_part})"
-        return [f"const int thread = threadIdx.x - {walks.groups * LANES};", "int plane = 0;", *block(loop, each)]
+        first = [f"const int thread = threadIdx.x - {walks.groups * LANES};", "int plane = 0;"]
+        return [*first, *self.each_item(each)]
 
-    def _moved(self, dim: int) -> str:
-        first = self._walks.of.axes[dim].shifts[0]
+    def each_item(self, lines: list[str]) -> list[str]:
+        """The loop over the block's items."""
+        scene = self.scene
+        first = f"static_cast<int>(blockIdx.x) / {scene.parts}"
+        return block(f"for (int item = {first}; item < {self._walks.items}; item += {scene.blocks_a_part})", lines)
+
+    def _moved(self, dim: int, more: int = 0) -> str:
+        first = self._walks.of.axes[dim].shifts[0] + more
         return f" {'-' if first < 0 else '+'} {abs(first)}" if first else ""
 
     def _load(self) -> list[str]:
         """A thread's positions: loaded first, then the slot is waited for, then they are stored."""
         walks = self._walks
-        staged, units = math.prod(walks.plane), walks.steps * STEP_UNITS
+        staged, units = math.prod(walks.staged_plane), walks.steps * STEP_UNITS
         rounds = -(-staged // LANES)
         together = max(1, min(rounds, MOST_WORDS // units))
         at_once = [f"const int p = {'first' if together < rounds else 'thread'} + k * {LANES};"]
         convert = WORDS[self.scene.conv.math].convert
         halo = Halo(walks.of, self.scene.conv.source, walks, convert)
         load = [*at_once, *self._place(), *unrolled("u", str(units), [*halo.word("0"), "words[k][u] = word;"])]
-        store = [f"ring[slot * {walks.slot_units} + u * {walks.points} + p] = words[k][u];"]
+        store = [f"ring[slot * {walks.slot_units} + u * {walks.points} + {self._at()}] = words[k][u];"]
         guard = f"if (p < {staged})" if rounds * LANES > staged else ""
         stores = [*at_once, *block(guard, unrolled("u", str(units), store))]
         lines = [
@@ -105,19 +110,29 @@ class Planes:
             lines = block(f"for (int first = thread; first < {staged}; first += {together * LANES})", lines)
         return [*lines, "publish();", "arrive(loaded + slot);"]
 
+    def _at(self) -> str:
+        """Position p in its slot."""
+        walks = self._walks
+        columns = walks.staged_plane[1]
+        if (walks.first_column, walks.row_pitch) == (0, columns):
+            return "p"
+        first = f" + {walks.first_column}" if walks.first_column else ""
+        return f"p / {columns} * {walks.row_pitch} + p % {columns}{first}"
+
     def _place(self) -> list[str]:
         """Where position p is in the tensor, and whether it is inside."""
         walks, source = self._walks, self.scene.conv.source
         rank, terms = len(walks.box), []
-        tests = [f"p < {math.prod(walks.plane)}"] if math.prod(walks.plane) % LANES else []
-        words = decoded("p", walks.plane) if rank > 1 else ["p"]
+        staged = math.prod(walks.staged_plane)
+        tests = [f"p < {staged}"] if staged % LANES else []
+        words = decoded("p", walks.staged_plane) if rank > 1 else ["p"]
         lines = []
         for dim in range(rank):
             name = self.scene.dims[dim]
             walked = rank == 3 and dim == 0
             if not walked:
-                word = words[dim - rank]
-                lines.append(f"const int {name} = box_{name} + {word}{self._moved(dim)};")
+                word, more = words[dim - rank], walks.first_column if dim == rank - 1 else 0
+                lines.append(f"const int {name} = box_{name} + {word}{self._moved(dim, more)};")
             axis, first = walks.of.axes[dim], walks.of.axes[dim].shifts[0]
             reached = walks.boxes[dim] * walks.box[dim] - 1 + axis.shifts[-1]
             if first < 0 or reached >= axis.extent:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import TypeVar
 
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Correlation, Product
@@ -36,6 +37,9 @@ HAND_OVER, CHAIN_CLOCKS, FIRST_PLANES, RUN_CLOCKS = 250, 1000, 1200, 2
 """Assumed clocks: from the last product of one warpgroup to the first of the next; of a plane's chain beside its
 instructions; until the first planes of an item have come, where there are slots for the planes in use alone; of a
 bulk copy."""
+
+
+AnyWalks = TypeVar("AnyWalks", bound="Walks")
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,21 @@ class Walks(Tiling):
         return rows, self.halo[-1]
 
     @property
+    def staged_plane(self) -> tuple[int, int]:
+        """Of it what is loaded."""
+        return self.plane
+
+    @property
+    def first_column(self) -> int:
+        """Of what is loaded."""
+        return 0
+
+    @property
+    def row_pitch(self) -> int:
+        """Positions from one row to the next in shared memory."""
+        return self.plane[1]
+
+    @property
     def outputs_a_plane(self) -> int:
         return math.prod(self.box[-2:])
 
@@ -90,7 +109,7 @@ class Walks(Tiling):
     def columns_of_b(self) -> int:
         """Positions that are multiplied: N of the instruction."""
         rows = self.box[-2] if len(self.box) > 1 else 1
-        return -(-((rows - 1) * self.plane[1] + self.box[-1]) // 8) * 8
+        return -(-((rows - 1) * self.row_pitch + self.box[-1]) // 8) * 8
 
     @property
     def points(self) -> int:
@@ -101,7 +120,7 @@ class Walks(Tiling):
         """The plane that a tap reads, from the first, and the position within it."""
         *outer, last = (given - axis.shifts[0] for given, axis in zip(product.shift, self.of.axes, strict=True))
         row = outer[-1] if outer else 0
-        return (outer[0] if len(outer) > 1 else 0), row * self.plane[1] + last
+        return (outer[0] if len(outer) > 1 else 0), row * self.row_pitch + last
 
     # the walk
 
@@ -123,8 +142,14 @@ class Walks(Tiling):
     # shared memory, in units of 16 bytes
 
     @property
-    def weight_units(self) -> int:
+    def packed_units(self) -> int:
+        """Of the weight of a tile of channels."""
         return self.steps * len(self.of.products) * STEP_UNITS * ROWS
+
+    @property
+    def weight_units(self) -> int:
+        """Of it, what a block has."""
+        return self.packed_units
 
     @property
     def slot_units(self) -> int:
@@ -245,14 +270,14 @@ def _walks(of: Correlation, unit: int, gpu: Gpu, chain: Chain) -> Iterator[Walks
     steps = -(-of.in_channels // (unit * STEP_UNITS))
     if steps * len(of.products) > MOST_INSTRUCTIONS:
         return
-    for box, (groups, most, most_units), length in itertools.product(_planes(of), TEAMS, _lengths(of)):
+    for box, (groups, most, most_units), length in itertools.product(planes(of), TEAMS, lengths(of)):
         wanted = Walks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, chain=chain, sms=gpu.sms)
         narrow = wanted.plane[1] < 8 and wanted.outputs_a_plane > box[-1]  # eight positions lie in two rows at most
         if not narrow and wanted.columns_of_b <= most and steps * STEP_UNITS <= most_units:
-            yield from _with_slots(wanted, gpu)
+            yield from with_slots(wanted, gpu)
 
 
-def _with_slots(wanted: Walks, gpu: Gpu) -> Iterator[Walks]:
+def with_slots(wanted: AnyWalks, gpu: Gpu) -> Iterator[AnyWalks]:
     """With as many planes in shared memory as fit: those in use, and one or two to come."""
     for slots in range(wanted.span + wanted.groups + 1, wanted.span + wanted.groups - 2, -1):
         found = replace(wanted, slots=slots)
@@ -261,14 +286,14 @@ def _with_slots(wanted: Walks, gpu: Gpu) -> Iterator[Walks]:
             return
 
 
-def _lengths(of: Correlation) -> list[int]:
+def lengths(of: Correlation) -> list[int]:
     if len(of.axes) < 3:
         return [1]
     planes = of.axes[0].steps
     return sorted({-(-planes // parts) for parts in (1, 2, 4, 8)})
 
 
-def _planes(of: Correlation) -> Iterator[tuple[int, ...]]:
+def planes(of: Correlation) -> Iterator[tuple[int, ...]]:
     """Boxes of one plane: as wide as it is, or in pieces."""
     steps = [axis.steps for axis in of.axes]
     for width in sorted({steps[-1], *(w for w in (32, 64, 128, 256) if w < steps[-1])}):

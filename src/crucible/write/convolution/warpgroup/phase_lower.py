@@ -1,0 +1,188 @@
+"""A convolution of several phases as kernels for warpgroups."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+from crucible.gpus import Gpu
+from crucible.write.convolution.correlation import Product
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.halo import STEP_UNITS
+from crucible.write.convolution.pieces import WORDS
+from crucible.write.convolution.scene import Scene
+from crucible.write.convolution.warpgroup import packing, pieces
+from crucible.write.convolution.warpgroup.lower import Body
+from crucible.write.convolution.warpgroup.phase_tail import PhaseTail
+from crucible.write.convolution.warpgroup.phases import PhaseWalks
+from crucible.write.convolution.warpgroup.staging import Planes
+from crucible.write.convolution.warpgroup.walks import ROWS
+from crucible.write.families.source import block
+from crucible.write.kernel import Lowered
+
+
+def lower_phases(conv: Convolution, walks: PhaseWalks, gpu: Gpu) -> Lowered:
+    """The kernels; chains are taken as they are."""
+    buffer = packing.packed(f"{conv.name}_packed", walks)
+    order = packing.pack(f"{conv.name}_pack", walks, conv.weight.name, conv.source.dtype, conv.math, buffer)
+    scene = Scene(conv, walks, buffer, gpu)
+    body = PhaseBody(scene, walks, PhasePlanes(scene), PhaseTail(scene))
+    return Lowered((order, body.kernel()), (buffer, *scene.row_parts), tuple(body.notes()))
+
+
+@dataclass(frozen=True)
+class PhasePlanes(Planes):
+    """Staging for blocks that are dealt part by part."""
+
+    def slack(self, threads: int) -> list[str]:
+        """All that is never loaded is 0 once and for all."""
+        walks = self._walks
+        all_ = walks.slots * walks.slot_units
+        return [f"for (int p = threadIdx.x; p < {all_}; p += {threads}) ring[p] = uint4{{}};"]
+
+    def each_item(self, lines: list[str]) -> list[str]:
+        return block(f"for (int item = first_item; item < {self._walks.items}; item += blocks)", lines)
+
+
+@dataclass(frozen=True)
+class PhaseBody(Body):
+    """The kernel that multiplies."""
+
+    walks: PhaseWalks
+    tail: PhaseTail
+
+    def notes(self) -> list[str]:
+        walks, of = self.walks, self.walks.of
+        box = "x".join(map(str, walks.box))
+        walked = f", along {walks.walk} planes" if len(walks.box) == 3 else ""
+        count = walks.together * walks.last_phases
+        dealt = " and ".join(map(str, walks.dealt))
+        shares = f" ({dealt} blocks for each share of them)" if walks.shares > 1 else ""
+        return [
+            f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
+            f" {WORDS[self.scene.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"
+            " alone.",
+            f"A block makes {ROWS} channels of {count} phases{shares} at {box} positions at a time{walked}:"
+            f" {walks.groups} warpgroups in turn, {walks.last_phases} phases each, while another one loads planes of"
+            f" input into {walks.slots} slots; its weights stay in shared memory ({walks.shared_bytes // 1024} KiB)."
+            " Chains run where the products come to be.",
+        ]
+
+    @property
+    def _blocks(self) -> int:
+        return sum(self.walks.dealt)
+
+    def _lines(self) -> list[str]:
+        walks = self.walks
+        ring = f"ring + {walks.slots * walks.slot_units}"
+        return [
+            *self._memory(),
+            f"unsigned long long* loaded = reinterpret_cast<unsigned long long*>({ring});  // each slot",
+            *self._barriers(),
+            "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
+            *self._part(),
+            *self._start(),
+            *self._divided(
+                ["const int team = warp / 4;", *self.tail.before(), *self._multiply()], self.staging.lines()
+            ),
+        ]
+
+    def _part(self) -> list[str]:
+        """Of the work: a tile of channels, a share of the phases, and every so many items."""
+        walks = self.walks
+        begins = [sum(walks.dealt[:part]) for part in range(len(walks.dealt) + 1)]
+        if len(walks.dealt) == 1:
+            parts = ["const int part = 0, first_item = blockIdx.x, blocks = gridDim.x;"]
+        else:
+            words = ", ".join(map(str, begins))
+            parts = textwrap.wrap(f"constexpr int begins[{len(begins)}] = {{{words}}};  // blocks of each part", 104)
+            parts += [
+                "int part = 0;",
+                "while (static_cast<int>(blockIdx.x) >= begins[part + 1]) ++part;",
+                "const int first_item = blockIdx.x - begins[part], blocks = begins[part + 1] - begins[part];",
+            ]
+        share = f"part % {walks.shares}" if walks.shares > 1 else "0"
+        tile = f"part / {walks.shares} * {ROWS}" if walks.channel_tiles > 1 else "0"
+        return [*parts, f"const int share = {share};  // of the phases", f"const int first_channel = {tile};"]
+
+    def _weights(self) -> list[str]:
+        walks, taps = self.walks, self.walks.taps_of_shares
+        unit = STEP_UNITS * ROWS
+        packed = f"reinterpret_cast<const uint4*>({self.scene.word[self.scene.packed.name]})"
+        if walks.channel_tiles > 1:
+            packed += f" + part / {walks.shares} * {walks.packed_units}"
+        if walks.shares == 1:
+            return [f"for (int p = threadIdx.x; p < {walks.weight_units}; p += {walks.threads}) weights[p] = ({packed})[p];"]  # fmt: skip # noqa: E501
+        firsts, counts = (", ".join(map(str, each)) for each in ([r.start for r in taps], list(map(len, taps))))
+        at = f"p / own_units * {len(walks.of.products) * unit} + first_taps[share] * {unit} + p % own_units"
+        loop = f"for (int p = threadIdx.x; p < {walks.steps} * own_units; p += {walks.threads})"
+        return [
+            f"constexpr int first_taps[{len(taps)}] = {{{firsts}}}, taps[{len(taps)}] = {{{counts}}};",
+            f"const int own_units = taps[share] * {unit};",
+            f"{loop} weights[p] = ({packed})[{at}];",
+        ]
+
+    # multiplying
+
+    def _multiply(self) -> list[str]:
+        walks = self.walks
+        head = "for (int t = 0; t < planes; ++t, ++plane)"
+        plane = block(f"for (int own = 0; own < {walks.together}; ++own, ++turn)", self._plane())
+        item = [
+            *self.staging.item(),
+            f"const int planes = {self.staging.planes};",
+            *self.tail.before_item(),
+            *block(head, plane),
+            *([f"plane += {walks.span - 1};"] if walks.span > 1 else []),
+            *self.tail.after_item(),
+        ]
+        return ["int plane = 0, turn = 0;  // of all items", *self.staging.each_item(item)]
+
+    def _plane(self) -> list[str]:
+        of_share = f"share * {self.walks.together} + own" if self.walks.together > 1 else "share"
+        return [f"const int phase = {of_share};", *super()._plane()]
+
+    def _leave(self) -> str:
+        last = super()._leave()
+        return last if self.walks.together == 1 else f"own + 1 < {self.walks.together} ? 0 : {last}"
+
+    def _products(self) -> list[str]:
+        """Of the phase whose turn it is, for all phases of the last dim."""
+        walks = self.walks
+        lines = [f"float sums[{walks.last_phases}][{walks.columns_of_b // 2}];", *self._waits()]
+        for phase in range(len(walks.numbered)):
+            if len(walks.numbered) == 1:
+                return lines + self._of_phase(phase)
+            test = f"if (phase == {phase})" if phase + 1 < len(walks.numbered) else ""
+            lines += block(f"else {test}".strip() if phase else test, self._of_phase(phase))
+        return lines
+
+    def _of_phase(self, phase: int) -> list[str]:
+        """All of it in one go."""
+        walks = self.walks
+        taps = walks.taps_of_shares[phase // walks.together]
+        numbered = [(number - taps.start, product) for number, product in walks.numbered[phase]]
+        lines = ["begin_products();"]
+        if walks.steps == 1:
+            lines += [f"const unsigned long long a = describe(weights, {ROWS});", *self._taps_of(numbered)]
+        else:
+            step = len(taps) * STEP_UNITS * ROWS
+            first = f"const unsigned long long a = describe(weights + s * {step}, {ROWS});"
+            lines += block(f"for (int s = 0; s < {walks.steps}; ++s)", [first, *self._taps_of(numbered)])
+        lines += ["commit_products();", f"arrive(turns + (team + 1) % {walks.groups});"]
+        return lines + [f"finish_products(sums[{of_last}]);" for of_last in range(walks.last_phases)]
+
+    def _taps_of(self, numbered: list[tuple[int, Product]]) -> list[str]:
+        """Of one step of channels, plane by plane of the input."""
+        walks, name = self.walks, pieces.multiply(self.scene.conv.math)
+        placed = sorted((walks.place(product), number, product.phase) for number, product in numbered)
+        lines: list[str] = []
+        begun: set[str] = set()
+        for (plane, at), number, phase in placed:
+            described = self._described(plane)
+            lines += [described] * (described not in lines)
+            sums = f"sums[{phase % walks.last_phases}]"
+            adds = "true" if sums in begun else "s > 0" if walks.steps > 1 else "false"
+            begun.add(sums)
+            lines.append(f"{name}({sums}, a + {number * STEP_UNITS * ROWS}, b_{plane} + {at}, {adds});")
+        return lines

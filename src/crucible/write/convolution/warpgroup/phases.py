@@ -1,0 +1,207 @@
+"""How a correlation of several phases (a transposed convolution of stride 2 and more) is divided among warpgroups.
+
+A block makes a share of the phases of all dims but the last, those of the last in the same registers: so a thread has
+neighbours of the output, which it stores as they are. The weights of the share stay in shared memory. A plane of inputs
+is staged once for all phases of the share, which are made one after the other, each by the warpgroup whose turn it is.
+Shares have more or fewer taps, so blocks are dealt by what each takes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from crucible.gpus import Gpu
+from crucible.write.convolution.correlation import Correlation, Product
+from crucible.write.convolution.fused import Convolution, is_of_row
+from crucible.write.convolution.halo import STEP_UNITS, UNITS
+from crucible.write.convolution.tiling import BYTES_A_CLOCK, LOAD_CLOCKS, MOST_PRODUCTS
+from crucible.write.convolution.warpgroup.walks import (
+    CHAIN_CLOCKS,
+    FIRST_PLANES,
+    HAND_OVER,
+    MOST_INSTRUCTIONS,
+    ROWS,
+    TEAMS,
+    WARPS,
+    Walks,
+    lengths,
+    planes,
+    with_slots,
+)
+
+ROW_STEPS = (8, 4)
+"""Positions of which a row in shared memory is a multiple: of 8, and no tile of eight lies in two rows; of 4, and of
+float32 a tile still begins with a sector of the output."""
+ELEMENT, STAGED = 16, 5
+"""Instructions, counted by eye: of a chain's element, of a staged one."""
+
+
+@dataclass(frozen=True)
+class PhaseWalks(Walks):
+    """Walks whose box is one plane of positions, each with all its phases of the last dim."""
+
+    together: int = 1
+    """Outer phases (of all dims but the last, counted like products') of a share."""
+    tensors: int = 1
+    """Of the output's size that are written."""
+
+    # phases
+
+    @property
+    def last_phases(self) -> int:
+        """Phases of the last dim."""
+        return self.of.phases[-1]
+
+    @property
+    def shares(self) -> int:
+        return math.prod(self.of.phases[:-1]) // self.together
+
+    @cached_property
+    def numbered(self) -> tuple[tuple[tuple[int, Product], ...], ...]:
+        """Of each outer phase its products, with their numbers."""
+        found: list[list[tuple[int, Product]]] = [[] for _ in range(self.shares * self.together)]
+        for number, product in enumerate(self.of.products):
+            found[product.phase // self.last_phases].append((number, product))
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def taps_of_shares(self) -> tuple[range, ...]:
+        """Of each share the numbers of its products."""
+        each = [[number for number, _ in of_phase] for of_phase in self.numbered]
+        first = range(0, len(each), self.together)
+        return tuple(range(each[s][0], each[s + self.together - 1][-1] + 1) for s in first)
+
+    @property
+    def parts_of_image(self) -> int:
+        return math.prod(self.places) * self.shares * self.groups
+
+    # shared memory
+
+    @cached_property
+    def row_pitch(self) -> int:
+        """That with fewest positions to multiply."""
+        rows = self.box[-2] if len(self.box) > 1 else 1
+
+        def multiplied(pitch: int) -> int:
+            return -(-((rows - 1) * pitch + self.box[-1]) // 8)
+
+        return min((-(-self.plane[1] // step) * step for step in ROW_STEPS), key=multiplied)
+
+    @cached_property
+    def staged_plane(self) -> tuple[int, int]:
+        """Without columns that lie outside of the tensor in every item."""
+        last = self.of.axes[-1]
+        rows, columns = self.plane
+        if self.boxes[-1] > 1:
+            return rows, columns
+        return rows, max(1, min(columns, last.extent - last.shifts[0]) - self.first_column)
+
+    @property
+    def first_column(self) -> int:
+        return max(0, -self.of.axes[-1].shifts[0]) if self.boxes[-1] == 1 else 0
+
+    @property
+    def weight_units(self) -> int:
+        return self.steps * max(map(len, self.taps_of_shares)) * STEP_UNITS * ROWS
+
+    @property
+    def shared_bytes(self) -> int:
+        return 16 * (self.weight_units + self.slots * self.slot_units) + 8 * self.barriers
+
+    # time
+
+    def clocks_of(self, share: int) -> float:
+        """Estimate for a plane of a share: of the tensor cores and of chains as for other walks; of the warpgroup that
+        stages; of memory, whose writes are whole sectors."""
+        own = self.numbered[share * self.together : (share + 1) * self.together]
+        instruction = max(self.columns_of_b / 2, (self.columns_of_b + ROWS) / 4)
+        multiplied = sum(self.steps * len(taps) * instruction + HAND_OVER for taps in own)
+        elements = self.columns_of_b * self.last_phases * ROWS
+        finished = len(own) * (elements * ELEMENT / 128 + CHAIN_CLOCKS)
+        channels, again = self.steps * STEP_UNITS * self.unit, (self.walk + self.span - 1) / self.walk
+        rounds = -(-math.prod(self.staged_plane) // (32 * WARPS))
+        staged = again * (LOAD_CLOCKS + rounds * channels * STAGED)
+        item = 16 // self.unit
+        written = self.tensors * len(own) * math.prod(self.box[-2:]) * self.last_phases * ROWS * item
+        moved = (written + again * math.prod(self.staged_plane) * channels * item / 2) / BYTES_A_CLOCK
+        return max(multiplied, (multiplied + finished) / self.groups, staged, moved)
+
+    @cached_property
+    def dealt(self) -> tuple[int, ...]:
+        """The blocks of each part: of a tile of channels, share by share."""
+        blocks = [1] * (self.channel_tiles * self.shares)
+        while sum(blocks) < self.sms and min(blocks) < self.items:
+            blocks[self._last(blocks)] += 1
+        return tuple(min(n, self.items) for n in blocks)
+
+    def _last(self, blocks: list[int]) -> int:
+        """The part that takes longest."""
+        return max(range(len(blocks)), key=lambda part: (self._time(part, blocks[part]), -blocks[part]))
+
+    def _time(self, part: int, blocks: int) -> float:
+        used = self.span + -(-self.groups // self.together)  # warpgroups are at phases of as many planes less one
+        first = FIRST_PLANES if self.slots <= used else FIRST_PLANES / 4
+        return -(-self.items // blocks) * (self.walk * self.clocks_of(part % self.shares) + first)
+
+    @property
+    def total_clocks(self) -> float:
+        """Of all multiprocessors, by the part that takes longest."""
+        longest = max(self._time(part, blocks) for part, blocks in enumerate(self.dealt))
+        return longest * max(self.sms, sum(self.dealt))
+
+
+def phase_division(conv: Convolution, gpu: Gpu) -> PhaseWalks | None:
+    """How warpgroups would share a convolution of several phases; None where they do not serve it: as for one phase,
+    and where chains read tensors of the output's size, or sums are over batch and space, or one reduction reads
+    another."""
+    if conv.math == "fp32" or conv.pool or conv.spread or not all(map(is_of_row, conv.operands)):
+        return None
+    if any(each.sums for each in conv.results) or any(each.kind == "max" for each in conv.reductions):
+        return None
+    return walk_phases(conv.correlation, UNITS[conv.source.dtype], gpu, len(conv.results))
+
+
+@lru_cache(maxsize=256)
+def walk_phases(of: Correlation, unit: int, gpu: Gpu, tensors: int = 1) -> PhaseWalks | None:
+    """The division of least estimated time, where so many tensors are written; None where there is none."""
+    return min(_phase_walks(of, unit, gpu, tensors), key=lambda each: each.total_clocks, default=None)
+
+
+def best_phase_walks(of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1) -> list[PhaseWalks]:
+    """So many of least estimated time, each with other planes, warpgroups or shares."""
+    found: dict[tuple[object, ...], PhaseWalks] = {}
+    for each in sorted(_phase_walks(of, unit, gpu, tensors), key=lambda each: each.total_clocks):
+        found.setdefault((each.box, each.groups, each.together), each)
+    return list(found.values())[:count]
+
+
+def _serves(of: Correlation, gpu: Gpu) -> bool:
+    """As for walks of one phase; and every phase has taps."""
+    return (
+        gpu.compute_capability == (9, 0)
+        and of.groups == 1 < math.prod(of.phases)
+        and not of.folds
+        and all(axis.in_stride == 1 and all(axis.phases) for axis in of.axes)
+        and 0 < len(of.products) <= MOST_PRODUCTS
+    )
+
+
+def _phase_walks(of: Correlation, unit: int, gpu: Gpu, tensors: int) -> Iterator[PhaseWalks]:
+    if not _serves(of, gpu):
+        return
+    steps = -(-of.in_channels // (unit * STEP_UNITS))
+    if steps * len(of.products) > MOST_INSTRUCTIONS:
+        return
+    shared = [math.prod(of.phases[dim:-1]) for dim in range(len(of.axes))]
+    ways = itertools.product(planes(of), TEAMS, lengths(of), sorted(set(shared)))
+    for box, (groups, most, most_units), length, together in ways:
+        wanted = PhaseWalks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, sms=gpu.sms,
+                            together=together, tensors=tensors)  # fmt: skip
+        narrow = wanted.row_pitch < 8 and wanted.outputs_a_plane > box[-1]  # eight positions lie in two rows at most
+        fits = wanted.columns_of_b * wanted.last_phases <= most and wanted.columns_of_b <= 256
+        if fits and not narrow and steps * STEP_UNITS <= most_units:
+            yield from with_slots(wanted, gpu)

@@ -1,0 +1,172 @@
+"""Convolutions of several phases by warpgroup instructions, and reductions of their rows, on the emulator against
+PyTorch in float64."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import reducing_harness
+import torch
+from conv_harness import DECLARED, TWO, Built, Case, backward, build, forward, is_right, operands, source, transposed
+from reducing_harness import Reducing, wrong
+
+from crucible import emulator
+from crucible.gpus import H200, known_gpu
+from crucible.write.convolution.lower import lower_convolution
+from crucible.write.convolution.tiling import Tiling
+from crucible.write.convolution.warpgroup.phases import PhaseWalks, phase_division, walk_phases
+from crucible.write.kernel import Lowered
+
+P38 = transposed("p38", (32, 32, 16, 32, 32), 64, (3, 3, 3), stride=2, padding=1, output_padding=1)
+
+
+def phases(**changed: int | tuple[int, ...]) -> Callable[[Tiling], Tiling]:
+    """The best division, changed."""
+
+    def chosen(tiling: Tiling) -> Tiling:
+        found = walk_phases(tiling.made, tiling.unit, TWO)
+        assert found is not None
+        return replace(found, **changed)  # type: ignore[arg-type]
+
+    return chosen
+
+
+def doubled(name: str, shape: tuple[int, ...], made: int, size: int = 3, output_padding: int = 1,
+            stride: int = 2, **changed: object) -> Case:  # fmt: skip
+    """A transposed convolution of padding 1; `changed` is of its case, the rest of its division."""
+    of_case = {key: changed.pop(key) for key in ("chain", "dtype") if key in changed}
+    kernel, way = (size,) * (len(shape) - 2), phases(**changed)  # type: ignore[arg-type]
+    more = {"padding": 1, "output_padding": output_padding}
+    return transposed(name, shape, made, kernel, stride=stride, tiling=way, **more, **of_case)  # type: ignore[arg-type]
+
+
+CASES = [
+    doubled("one_dim", (3, 8, 21), 16),
+    doubled("two_dims", (2, 8, 5, 12), 40, chain="shifted", box=(2, 12)),
+    doubled("odd", (2, 8, 5, 9), 70, output_padding=0, chain="shifted", box=(3, 9)),
+    doubled("shares", (2, 16, 4, 5, 8), 64, chain="shifted", box=(1, 2, 8), walk=2, slots=4, together=2),
+    doubled("one_by_one", (1, 8, 4, 3, 8), 32, output_padding=0, box=(1, 2, 8), walk=3, slots=4, together=1),
+    doubled("all_together", (1, 8, 3, 3, 8), 64, box=(1, 3, 8), walk=3, slots=3, together=4),
+    doubled("kernel_of_four", (2, 8, 4, 3, 9), 64, 4, output_padding=0, box=(1, 3, 9), walk=4, slots=5, groups=2),
+    doubled("three_teams", (2, 8, 4, 3, 8), 64, box=(1, 3, 8), walk=4, slots=5, groups=3, together=2),
+    doubled("in_pieces", (1, 8, 4, 45), 64, 4, output_padding=0, box=(2, 32)),
+    doubled("stride_of_three", (2, 8, 4, 10), 64, 5, output_padding=0, stride=3, chain="shifted", box=(2, 10)),
+    doubled("halves", (2, 16, 3, 4, 8), 64, dtype="float16", box=(1, 2, 8), walk=3, slots=4),
+    doubled("bfloats", (2, 20, 5, 8), 130, 4, output_padding=0, dtype="bfloat16", chain="shifted"),
+    backward(forward("of_strides", (2, 24, 9, 12), 40, (3, 3), stride=2, padding=1, tiling=phases())),
+]
+SHARES = next(case for case in CASES if case.name == "shares")
+
+
+@pytest.fixture(scope="module")
+def built() -> Built:
+    return build(CASES)
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
+    assert built.lowered[case.name].kernels[1].architecture == "sm_90a"
+    assert is_right(built, case) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("order", ["reverse", "random"])
+def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
+    with emulator.schedule(order):
+        assert is_right(built, SHARES) == ""
+
+
+# what cannot be left out
+
+STAGED = "publish();\n                arrive(loaded"
+LEFT_OUT = {
+    # what: text, in its place, what the emulator says
+    "zeros around": ("ring[p] = uint4{}", "(void)p", "uninitialised-shared"),
+    "published input": (STAGED, STAGED.removeprefix("publish();"), "missing-proxy-fence"),
+    "input that later phases read": ("own + 1 < 2 ? 0 : t", "own > 0 ? 0 : t", "race-shared"),
+}
+
+
+def test_the_emulator_sees_what_is_left_out() -> None:
+    order, whole = SHARES.lowered().kernels
+    made = [order]
+    for number, (text, instead, _) in enumerate(LEFT_OUT.values()):
+        assert text in whole.text
+        changed = whole.text.replace(text, instead).replace(f" {whole.name}(", f" without_{number}(")
+        made.append(replace(whole, name=f"without_{number}", text=changed))
+    types = dict.fromkeys(("x", "weight", "out", "bias"), "float32") | {f"{SHARES.name}_packed": "int32"}
+    text = source([Lowered(tuple(made))], [types])
+    name = f"phase_mutants_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    run = emulator.load_inline(name, DECLARED, text, ["run"]).run
+    known = operands(SHARES)
+    packed = torch.zeros(SHARES.lowered().buffers[0].elements, dtype=torch.int32)
+    run(0, [known["weight"], packed])
+    for number, (_, _, kind) in enumerate(LEFT_OUT.values()):
+        emulator.forget()
+        run(1 + number, [known["x"], packed, known["bias"], torch.zeros(SHARES.correlation.out_shape)])
+        assert kind in {fault.kind for fault in emulator.faults()}
+
+
+# reductions of rows
+
+ROWS = [
+    Reducing(transposed("p38", (1, 32, 4, 6, 16), 60, (3, 3, 3), stride=2, padding=1), "bounded"),
+    Reducing(transposed("flat", (2, 32, 9, 25), 64, (4, 4), stride=2, padding=1), "normal"),
+    Reducing(transposed("in_pieces", (2, 32, 300), 64, (4,), stride=2, padding=1), "bounded", ()),
+    Reducing(transposed("compared", (2, 32, 9, 24), 64, (4, 4), stride=2, padding=1), "largest", ()),
+]
+
+
+@pytest.mark.usefixtures("no_faults")
+def test_rows_are_reduced_as_pytorch_does() -> None:
+    built = reducing_harness.build(ROWS)
+    assert {case.name: wrong(built, case) for case in ROWS} == {case.name: [] for case in ROWS}
+    by_warpgroups = {case.name: [k.name for k in case.lowered.kernels if k.architecture] for case in ROWS}
+    assert {name: len(found) for name, found in by_warpgroups.items()} == {
+        "p38_bounded": 2,  # forward alone: backward reads a gradient of the output's size
+        "flat_normal": 2,  # the second pass goes on from rows of the first; what it writes reads another tensor
+        "in_pieces_bounded": 1,  # which writes: where only sums are made, warps are estimated to be faster
+        "compared_largest": 0,  # a gradient of the maximum would ask which products are equal to it
+    }
+
+
+# which convolutions they are for
+
+
+def test_the_benchmarks_transposed_convolution_goes_to_warpgroups_on_hopper_alone() -> None:
+    found = phase_division(P38.fused, H200)
+    assert isinstance(found, PhaseWalks) and sum(found.dealt) == H200.sms
+    assert found.shared_bytes <= H200.shared_memory_per_block_bytes
+    assert found.slots >= found.span + found.groups - 1  # or warpgroups would wait for each other for ever
+    assert found.staged_plane[1] == 32 and found.plane[1] == 33  # what is outside in every item is never loaded
+    _, kernel = lower_convolution(P38.fused, gpu=H200).kernels
+    assert kernel.architecture == "sm_90a" and "store<true>(out_row" in kernel.text and "out_pack.at[k]" in kernel.text
+    assert phase_division(P38.fused, known_gpu("a100")) is None
+
+
+def test_shares_are_dealt_by_what_they_take() -> None:
+    found = walk_phases(P38.correlation, 4, H200, 0)
+    assert found is not None and found.shares > 1
+    times = [-(-found.items // n) * found.clocks_of(s) for s, n in enumerate(found.dealt)]
+    assert max(times) < 1.2 * min(times)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        transposed("grouped", (2, 16, 9, 9), 64, (3, 3), stride=2, groups=2),
+        transposed("heavy", (2, 256, 9, 9), 256, (3, 3), stride=2),
+        transposed("without_taps", (2, 8, 9, 9), 64, (1, 1), stride=2),
+        transposed("reads_others", (2, 8, 9, 9), 64, (3, 3), stride=2, chain="biased"),
+        transposed("exact", (2, 8, 9, 9), 64, (3, 3), stride=2, exact=True),
+        transposed("sums", (2, 8, 9, 9), 64, (3, 3), stride=2, chain="sums"),
+    ],
+    ids=lambda case: case.name,
+)
+def test_what_they_do_not_serve_is_left_to_warps(case: Case) -> None:
+    assert phase_division(case.fused, H200) is None
+    assert not lower_convolution(case.fused, gpu=H200).kernels[1].architecture
