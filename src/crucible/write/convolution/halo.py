@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crucible.write.convolution.correlation import Correlation
+from crucible.write.convolution.estimate import IN_FLIGHT, lines
 from crucible.write.families.source import block, unrolled
 from crucible.write.program import Operand, contiguous
 
@@ -95,10 +96,31 @@ class Boxes:
         """Windows that lie in the halo at most, or partly, along each dim."""
         return tuple((n + size - 2) // size + 1 for n, size in zip(self.halo, sizes, strict=True))
 
+    def loaded(self, units: int, ahead: bool) -> float:
+        """Wavefronts for so many units of the halo: loaded and stored, or copied word by word (at most two lanes to a
+        bank) and rounded in place."""
+        each, width = lines(self.halo[-1], 16 // self.unit), self.unit
+        passes = width * max(each, 2) + 8 if ahead else width * each + 4
+        return units * math.prod(self.halo) / 32 * passes
+
+    @property
+    def load_rounds(self) -> int:
+        """In which threads load what is staged at once."""
+        loads = self.unit * STEP_UNITS * self.staged
+        return -(-math.prod(self.halo) // THREADS) * max(1, -(-loads // IN_FLIGHT))
+
+    def spread_passes(self, sizes: Sequence[int], units: int) -> float:
+        """Wavefronts for so many units of channels that are spread over windows: values and choices, then 16 bytes an
+        element, with a few conflicts where rows of windows end."""
+        windows = self.windows(sizes)
+        loads = self.unit * (lines(windows[-1], 16 // self.unit) + lines(windows[-1], 1))
+        return units * math.prod(windows) / 32 * (loads + 5 * math.prod(sizes))
+
     def spread_clocks(self, sizes: Sequence[int], steps: int) -> float:
         """Estimate, without waiting for memory, of a multiprocessor's clocks for so many steps of channels that are
-        spread over windows: 14 instructions an element, 25 a window."""
-        return steps * STEP_UNITS * math.prod(self.windows(sizes)) * (25 + 14 * math.prod(sizes)) / 128
+        spread over windows: four times what 14 instructions an element and 25 a window take to be issued, as each
+        element is a test by itself whose lanes part."""
+        return steps * STEP_UNITS * math.prod(self.windows(sizes)) * (25 + 14 * math.prod(sizes)) / 32
 
     def spread_rounds(self, sizes: Sequence[int]) -> int:
         """In which threads read what is staged at once and spread over windows; none where they hold it beside the
@@ -136,8 +158,10 @@ class Halo:
 
     def ask(self, word: str, step: str) -> list[str]:
         """The same by copies that go on beside what follows, each a float32 as it is; `settled` must follow, by the
-        same threads, when they have come."""
-        return self._staged(word, step, [self._copy(step, k) for k in range(4)])
+        same threads, when they have come. Of four channels a warp's second half copies the second two first: lanes that
+        write 4 of 16 bytes each have four of them in a bank, and so two."""
+        other = ["const int other = lane / 16 * 2;"]
+        return [*other, *self._staged(word, step, [self._copy(step, k) for k in range(4)])]
 
     def settled(self) -> list[str]:
         """What has come, as tensor cores take it."""
@@ -163,7 +187,17 @@ class Halo:
         return [f"const int dealt = {words};  // so that strided reads are of neighbours"]
 
     def _positions(self, lines: Sequence[str]) -> list[str]:
-        return block(f"for (int p = threadIdx.x; p < {math.prod(self.tiling.halo)}; p += {THREADS})", lines)
+        """A thread a position. Where they are dealt, eight threads, which store 16 bytes each at a time, take eight
+        that will be neighbours."""
+        count, stride = math.prod(self.tiling.halo), self.tiling.lane_stride
+        if stride == 1:
+            return block(f"for (int p = threadIdx.x; p < {count}; p += {THREADS})", lines)
+        turn = 8 * stride
+        place = [f"const int p = k / {turn} * {turn} + k % 8 * {stride} + k / 8 % {stride};"]
+        guard = [f"if (p >= {count}) continue;"] if count % turn else []
+        return block(
+            f"for (int k = threadIdx.x; k < {-(-count // turn) * turn}; k += {THREADS})", [*place, *guard, *lines]
+        )
 
     def _staged(self, word: str, step: str, unit: Sequence[str]) -> list[str]:
         of, source = self.of, self.source
@@ -206,12 +240,12 @@ class Halo:
         return lines
 
     def _copy(self, step: str, k: int) -> str:
-        to = f"coming + (u * {self.tiling.points} + {self._at}) * 4 + {k}"
-        test = self._test(step, k)
-        place = f"from + (u * {self.unit} + {k}) * {self.source.strides[1]}"
+        to = f"coming + (u * {self.tiling.points} + {self._at}) * 4 + ({k} ^ other)"
+        test = self._test(step, f"({k} ^ other)")
+        place = f"from + (u * {self.unit} + ({k} ^ other)) * {self.source.strides[1]}"
         return f"copy_ahead({to}, {place if test == 'true' else f'{test} ? {place} : origin'}, {test});"
 
-    def _test(self, step: str, k: int) -> str:
+    def _test(self, step: str, k: int | str) -> str:
         """Whether a channel and the position are inside of the tensor."""
         channels = self.unit * STEP_UNITS
         if self.of.in_channels % channels or self.tiling.steps % self.tiling.staged:
