@@ -104,10 +104,20 @@ class Boxes:
         return units * math.prod(self.halo) / 32 * passes
 
     @property
+    def _loads(self) -> int:
+        """Of a thread for a position."""
+        return self.unit * STEP_UNITS * self.staged
+
+    @property
+    def positions_together(self) -> int:
+        """That a thread loads before it stores any, so that enough loads are on their way at once."""
+        return max(1, min(IN_FLIGHT // self._loads, -(-math.prod(self.halo) // THREADS)))
+
+    @property
     def load_rounds(self) -> int:
         """In which threads load what is staged at once."""
-        loads = self.unit * STEP_UNITS * self.staged
-        return -(-math.prod(self.halo) // THREADS) * max(1, -(-loads // IN_FLIGHT))
+        positions = -(-math.prod(self.halo) // (THREADS * self.positions_together))
+        return positions * max(1, -(-self._loads // IN_FLIGHT))
 
     def spread_passes(self, sizes: Sequence[int], units: int) -> float:
         """Wavefronts for so many units of channels that are spread over windows: values and choices, then 16 bytes an
@@ -153,8 +163,20 @@ class Halo:
 
     def fill(self, word: str, step: str) -> list[str]:
         """From tensor `word`, the channels from those of `step` on, of item `n` at `box_*` of `group`; a thread takes a
-        position. What lies outside of the tensor is 0."""
-        return self._staged(word, step, self._unit(step))
+        position, or loads so many before it stores any. What lies outside of the tensor is 0."""
+        together = self.tiling.positions_together
+        if together == 1:
+            return self._staged(word, step, self._unit(step))
+        units = str(self.tiling.staged * STEP_UNITS)
+        guard = math.prod(self.tiling.halo) % (THREADS * together) != 0 or self.tiling.lane_stride > 1
+        load = [*self._numbered(), *self._place("beyond" if guard else "")]
+        load += unrolled("u", units, [*self.word(step), "words[r][u] = word;"])
+        store = [*self._numbered(), *["if (beyond) continue;"] * guard, *self._dealt()]
+        store += unrolled("u", units, [f"{self._unit_at} = words[r][u];"])
+        lines = [f"uint4 words[{together}][{units}];", *unrolled("r", str(together), load)]
+        lines += unrolled("r", str(together), store)
+        head = f"for (int begin = threadIdx.x; begin < {self._threads}; begin += {THREADS * together})"
+        return [self._origin(word, step), *block(head, lines)]
 
     def ask(self, word: str, step: str) -> list[str]:
         """The same by copies that go on beside what follows, each a float32 as it is; `settled` must follow, by the
@@ -168,9 +190,8 @@ class Halo:
         if self.convert == "bits":
             return []
         parts = ", ".join(f"{self.convert}(__uint_as_float(word.{part}))" for part in "xyzw")
-        at = f"reinterpret_cast<uint4*>(halo)[u * {self.tiling.points} + {self._at}]"
-        inner = unrolled("u", str(self.tiling.staged * STEP_UNITS), [f"uint4& word = {at};", f"word = {{{parts}}};"])
-        return self._positions([*self._dealt(), *inner])
+        turned = [f"const uint4 word = {self._unit_at};", f"{self._unit_at} = {{{parts}}};"]
+        return self._positions([*self._dealt(), *unrolled("u", str(self.tiling.staged * STEP_UNITS), turned)])
 
     @property
     def _at(self) -> str:
@@ -186,32 +207,52 @@ class Halo:
         words = f"{row}{in_row} % {tiling.lane_stride} * {tiling.lane_row} + {in_row} / {tiling.lane_stride}"
         return [f"const int dealt = {words};  // so that strided reads are of neighbours"]
 
-    def _positions(self, lines: Sequence[str]) -> list[str]:
-        """A thread a position. Where they are dealt, eight threads, which store 16 bytes each at a time, take eight
-        that will be neighbours."""
-        count, stride = math.prod(self.tiling.halo), self.tiling.lane_stride
-        if stride == 1:
-            return block(f"for (int p = threadIdx.x; p < {count}; p += {THREADS})", lines)
-        turn = 8 * stride
-        place = [f"const int p = k / {turn} * {turn} + k % 8 * {stride} + k / 8 % {stride};"]
-        guard = [f"if (p >= {count}) continue;"] if count % turn else []
-        return block(
-            f"for (int k = threadIdx.x; k < {-(-count // turn) * turn}; k += {THREADS})", [*place, *guard, *lines]
-        )
+    @property
+    def _threads(self) -> int:
+        """That take a position each; where they are dealt, some beyond the last one."""
+        turn = 8 * self.tiling.lane_stride
+        count = math.prod(self.tiling.halo)
+        return count if self.tiling.lane_stride == 1 else -(-count // turn) * turn
 
-    def _staged(self, word: str, step: str, unit: Sequence[str]) -> list[str]:
+    def _position(self, number: str) -> str:
+        """Where positions are dealt, eight threads, which store 16 bytes each at a time, take eight that will be
+        neighbours."""
+        stride = self.tiling.lane_stride
+        if stride == 1:
+            return number
+        return f"{number} / {8 * stride} * {8 * stride} + {number} % 8 * {stride} + {number} / 8 % {stride}"
+
+    def _positions(self, lines: Sequence[str]) -> list[str]:
+        """A thread a position."""
+        count = math.prod(self.tiling.halo)
+        if self.tiling.lane_stride == 1:
+            return block(f"for (int p = threadIdx.x; p < {count}; p += {THREADS})", lines)
+        guard = [f"if (p >= {count}) continue;"] if count < self._threads else []
+        lines = [f"const int p = {self._position('k')};", *guard, *lines]
+        return block(f"for (int k = threadIdx.x; k < {self._threads}; k += {THREADS})", lines)
+
+    def _numbered(self) -> list[str]:
+        """Position p of round r, and whether there is none."""
+        lines = [f"const int k = begin + r * {THREADS}, p = {self._position('k')};"]
+        return [*lines, f"const bool beyond = p >= {math.prod(self.tiling.halo)};"]
+
+    def _origin(self, word: str, step: str) -> str:
         of, source = self.of, self.source
         origin = f"{word} + n * {source.strides[0]}LL"
         if of.groups > 1:
             origin += f" + group * {of.in_channels * source.strides[1]}LL"
         if step != "0":
             origin += f" + {step} * {self.unit * STEP_UNITS * source.strides[1]}LL"
-        lines = [*self._place(), *self._dealt(), *unrolled("u", str(self.tiling.staged * STEP_UNITS), unit)]
-        return [f"const auto* origin = {origin};", *self._positions(lines)]
+        return f"const auto* origin = {origin};"
 
-    def _place(self) -> list[str]:
-        """Where a position is in the tensor, and whether it is inside."""
-        lines, terms, tests = [], [], []
+    def _staged(self, word: str, step: str, unit: Sequence[str]) -> list[str]:
+        lines = [*self._place(), *self._dealt(), *unrolled("u", str(self.tiling.staged * STEP_UNITS), unit)]
+        return [self._origin(word, step), *self._positions(lines)]
+
+    def _place(self, beyond: str = "") -> list[str]:
+        """Where a position is in the tensor, and whether it is inside, and not `beyond` the halo."""
+        lines, terms = [], []
+        tests = [f"!{beyond}"] if beyond else []
         names = DIMS[-len(self.of.axes) :]
         for dim, word in enumerate(decoded("p", self.tiling.halo)):
             axis, name, first = self.of.axes[dim], names[dim], self.of.axes[dim].shifts[0]
@@ -227,7 +268,11 @@ class Halo:
 
     def _unit(self, step: str) -> list[str]:
         """16 bytes of channels at one position."""
-        return [*self.word(step), f"reinterpret_cast<uint4*>(halo)[u * {self.tiling.points} + {self._at}] = word;"]
+        return [*self.word(step), f"{self._unit_at} = word;"]
+
+    @property
+    def _unit_at(self) -> str:
+        return f"reinterpret_cast<uint4*>(halo)[u * {self.tiling.points} + {self._at}]"
 
     def word(self, step: str) -> list[str]:
         """`word`: unit `u` of the channels from those of `step` on at `from`, 0 where that is not `inside`."""
