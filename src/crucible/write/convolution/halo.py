@@ -109,15 +109,19 @@ class Boxes:
         return self.unit * STEP_UNITS * self.staged
 
     @property
+    def in_flight(self) -> int:
+        """Loads that a thread has on their way at once, if it has so many to do."""
+        return IN_FLIGHT
+
+    @property
     def positions_together(self) -> int:
         """That a thread loads before it stores any, so that enough loads are on their way at once."""
-        return max(1, min(IN_FLIGHT // self._loads, -(-math.prod(self.halo) // THREADS)))
+        return max(1, min(self.in_flight // self._loads, -(-math.prod(self.halo) // THREADS)))
 
     @property
     def load_rounds(self) -> int:
-        """In which threads load what is staged at once."""
-        positions = -(-math.prod(self.halo) // (THREADS * self.positions_together))
-        return positions * max(1, -(-self._loads // IN_FLIGHT))
+        """In which threads load what is staged at once, `IN_FLIGHT` loads each."""
+        return -(-(-(-math.prod(self.halo) // THREADS) * self._loads) // IN_FLIGHT)
 
     def spread_passes(self, sizes: Sequence[int], units: int) -> float:
         """Wavefronts for so many units of channels that are spread over windows: values and choices, then 16 bytes an

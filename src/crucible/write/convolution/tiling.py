@@ -17,6 +17,7 @@ from crucible.gpus import H200, SHARED_RESERVED_BYTES, Gpu
 from crucible.write.convolution.correlation import Correlation, Product, folded
 from crucible.write.convolution.estimate import (
     BYTES_A_CLOCK,
+    IN_FLIGHT,
     LOAD_CLOCKS,
     PRODUCT_CLOCKS,
     ROUND_CLOCKS,
@@ -65,6 +66,11 @@ class Tiling(Boxes):
     """The windows of which one value is left, along each dim; none where all outputs are written."""
     spread: tuple[int, ...] = ()
     """The windows over whose elements inputs are spread when they are staged, along each dim."""
+
+    @property
+    def in_flight(self) -> int:
+        """A block alone has twice the registers."""
+        return IN_FLIGHT * (2 if self.blocks == 1 else 1)
 
     @property
     def made(self) -> Correlation:

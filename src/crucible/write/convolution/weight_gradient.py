@@ -49,6 +49,11 @@ class Division(Boxes):
     """The windows over whose elements the input is spread when it is staged, along each dim."""
 
     @property
+    def in_flight(self) -> int:
+        """A block alone has twice the registers."""
+        return IN_FLIGHT * (2 if self.blocks == 1 else 1)
+
+    @property
     def depth(self) -> int:
         """Positions that one tensor-core instruction adds up."""
         return self.unit * 2
