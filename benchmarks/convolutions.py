@@ -37,6 +37,7 @@ from crucible.gpus import H200, closest_gpu
 from crucible.graph import TensorType
 from crucible.judge.clock import sampler
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
+from crucible.write.convolution.estimate import GHZ
 from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
@@ -235,7 +236,7 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
         spreads = (spread(layer), None) if layer.is_transposed else (None, spread(layer))
         return [
             (
-                f"{d.channels} x {d.n_tiles * 8} channels, box {d.box}, {d.blocks} blocks",
+                f"{d.channels} x {d.n_tiles * 8} channels, box {d.box}, {d.blocks} blocks{', ahead' * d.ahead}",
                 d.total_clocks,
                 lower_weight_gradient(f"wgrad_{number}_{i}", of, source, grad, f"out_{number}_{i}", d, spreads),
             )
@@ -392,7 +393,7 @@ def measure(work: Work, number: int, module: Any, ways: int, save: Callable[[str
                 "way": words,
                 "relative_l2": error,
                 "right": error <= ALLOWED[work.layer.dtype],
-                "estimate_ms": clocks / 132 / 1.755e6,
+                "estimate_ms": clocks / GPU.sms / (GHZ * 1e6),
                 "ms": median(lambda call=call: call(*given), device),
             }
         )

@@ -17,9 +17,9 @@ SPACE = (2, 3, 4)
 
 
 def planned(function: Callable[[Module, torch.Tensor], object], x: torch.Tensor | None = None, **more: object) -> Plan:
-    """Behind a transposed convolution whose product is cheap to compute again; x is (2, 16, 3, 4, 4)."""
+    """Behind a transposed convolution whose product is cheap to compute again; x is (2, 16, 4, 8, 16)."""
     module = Module(function, conv=nn.ConvTranspose3d(16, 16, 3, 2, 1, 1), **more)
-    return check(module, torch.rand(2, 16, 3, 4, 4) if x is None else x, gradients=False)
+    return check(module, torch.rand(2, 16, 4, 8, 16) if x is None else x, gradients=False)
 
 
 def reducing(plan: Plan) -> list[str]:

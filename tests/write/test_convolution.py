@@ -10,10 +10,16 @@ from conv_harness import Built, Case, WeightCase, backward, build, forward, is_r
 
 from crucible.errors import MisuseError
 from crucible.gpus import H200
+from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.tiling import Tiling, best, tile
 
 pytestmark = pytest.mark.usefixtures("no_faults")
+
+
+def alone(tiling: Tiling, box: tuple[int, ...]) -> Tiling:
+    """With a multiprocessor for each block, and so many positions that its threads load several at a time."""
+    return replace(tiling, box=box, blocks=1, ahead=False)
 
 
 def fold(plain: Tiling) -> Tiling:
@@ -38,6 +44,17 @@ FORWARD = [
     forward("exact", (2, 9, 12, 12), 17, (3, 3), padding=1, exact=True),
     forward("staged", (2, 40, 9, 9), 32, (3, 3), padding=1, tiling=lambda t: replace(t, staged=2)),
     forward("staged_unevenly", (2, 19, 9, 9), 32, (3, 3), padding=1, tiling=lambda t: replace(t, staged=2)),
+    forward("loads_together", (2, 8, 20, 21), 16, (3, 3), padding=1, tiling=lambda t: alone(t, (16, 21))),
+    forward(
+        "loads_together_halves",
+        (2, 12, 20, 21),
+        16,
+        (3, 3),
+        padding=1,
+        dtype="float16",
+        tiling=lambda t: alone(t, (16, 21)),
+    ),
+    forward("loads_together_dealt", (1, 8, 22, 33), 16, (3, 3), stride=2, tiling=lambda t: alone(t, (8, 16))),
     forward("ahead", (3, 8, 9, 9), 32, (3, 3), padding=1, tiling=lambda t: replace(t, ahead=True)),
     forward("ahead_in_steps", (2, 19, 9, 9), 32, (3, 3), padding=1, tiling=lambda t: replace(t, staged=2, ahead=True)),
     forward("folded", (2, 12, 5, 7), 7, (3, 3), padding=1, tiling=fold),
@@ -72,6 +89,14 @@ def built() -> Built:
 @pytest.mark.parametrize("case", [*CASES, *WEIGHTS], ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: Case | WeightCase) -> None:
     assert is_right(built, case) == ""
+
+
+def test_several_positions_are_loaded_together() -> None:
+    cases = [case for case in FORWARD if case.name.startswith("loads_together")]
+    assert len(cases) == 3
+    for case in cases:
+        found = tile(case.correlation, UNITS[case.dtype])
+        assert found is not None and case.tiling(found).positions_together > 1
 
 
 def test_sums_that_do_not_fit_beside_the_tiles_are_refused() -> None:

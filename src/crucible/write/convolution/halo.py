@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crucible.write.convolution.correlation import Correlation
+from crucible.write.convolution.estimate import IN_FLIGHT, lines
 from crucible.write.families.source import block, unrolled
 from crucible.write.program import Operand, contiguous
 
@@ -95,10 +96,45 @@ class Boxes:
         """Windows that lie in the halo at most, or partly, along each dim."""
         return tuple((n + size - 2) // size + 1 for n, size in zip(self.halo, sizes, strict=True))
 
+    def loaded(self, units: int, ahead: bool) -> float:
+        """Wavefronts for so many units of the halo: loaded and stored, or copied word by word (at most two lanes to a
+        bank) and rounded in place."""
+        each, width = lines(self.halo[-1], 16 // self.unit), self.unit
+        passes = width * max(each, 2) + 8 if ahead else width * each + 4
+        return units * math.prod(self.halo) / 32 * passes
+
+    @property
+    def _loads(self) -> int:
+        """Of a thread for a position."""
+        return self.unit * STEP_UNITS * self.staged
+
+    @property
+    def in_flight(self) -> int:
+        """Loads that a thread has on their way at once, if it has so many to do."""
+        return IN_FLIGHT
+
+    @property
+    def positions_together(self) -> int:
+        """That a thread loads before it stores any, so that enough loads are on their way at once."""
+        return max(1, min(self.in_flight // self._loads, -(-math.prod(self.halo) // THREADS)))
+
+    @property
+    def load_rounds(self) -> int:
+        """In which threads load what is staged at once, `IN_FLIGHT` loads each."""
+        return -(-(-(-math.prod(self.halo) // THREADS) * self._loads) // IN_FLIGHT)
+
+    def spread_passes(self, sizes: Sequence[int], units: int) -> float:
+        """Wavefronts for so many units of channels that are spread over windows: values and choices, then 16 bytes an
+        element, with a few conflicts where rows of windows end."""
+        windows = self.windows(sizes)
+        loads = self.unit * (lines(windows[-1], 16 // self.unit) + lines(windows[-1], 1))
+        return units * math.prod(windows) / 32 * (loads + 5 * math.prod(sizes))
+
     def spread_clocks(self, sizes: Sequence[int], steps: int) -> float:
         """Estimate, without waiting for memory, of a multiprocessor's clocks for so many steps of channels that are
-        spread over windows: 14 instructions an element, 25 a window."""
-        return steps * STEP_UNITS * math.prod(self.windows(sizes)) * (25 + 14 * math.prod(sizes)) / 128
+        spread over windows: four times what 14 instructions an element and 25 a window take to be issued, as each
+        element is a test by itself whose lanes part."""
+        return steps * STEP_UNITS * math.prod(self.windows(sizes)) * (25 + 14 * math.prod(sizes)) / 32
 
     def spread_rounds(self, sizes: Sequence[int]) -> int:
         """In which threads read what is staged at once and spread over windows; none where they hold it beside the
@@ -131,22 +167,35 @@ class Halo:
 
     def fill(self, word: str, step: str) -> list[str]:
         """From tensor `word`, the channels from those of `step` on, of item `n` at `box_*` of `group`; a thread takes a
-        position. What lies outside of the tensor is 0."""
-        return self._staged(word, step, self._unit(step))
+        position, or loads so many before it stores any. What lies outside of the tensor is 0."""
+        together = self.tiling.positions_together
+        if together == 1:
+            return self._staged(word, step, self._unit(step))
+        units = str(self.tiling.staged * STEP_UNITS)
+        guard = math.prod(self.tiling.halo) % (THREADS * together) != 0 or self.tiling.lane_stride > 1
+        load = [*self._numbered(), *self._place("beyond" if guard else "")]
+        load += unrolled("u", units, [*self.word(step), "words[r][u] = word;"])
+        store = [*self._numbered(), *["if (beyond) continue;"] * guard, *self._dealt()]
+        store += unrolled("u", units, [f"{self._unit_at} = words[r][u];"])
+        lines = [f"uint4 words[{together}][{units}];", *unrolled("r", str(together), load)]
+        lines += unrolled("r", str(together), store)
+        head = f"for (int begin = threadIdx.x; begin < {self._threads}; begin += {THREADS * together})"
+        return [self._origin(word, step), *block(head, lines)]
 
     def ask(self, word: str, step: str) -> list[str]:
         """The same by copies that go on beside what follows, each a float32 as it is; `settled` must follow, by the
-        same threads, when they have come."""
-        return self._staged(word, step, [self._copy(step, k) for k in range(4)])
+        same threads, when they have come. Of four channels a warp's second half copies the second two first: lanes that
+        write 4 of 16 bytes each have four of them in a bank, and so two."""
+        other = ["const int other = lane / 16 * 2;"]
+        return [*other, *self._staged(word, step, [self._copy(step, k) for k in range(4)])]
 
     def settled(self) -> list[str]:
         """What has come, as tensor cores take it."""
         if self.convert == "bits":
             return []
         parts = ", ".join(f"{self.convert}(__uint_as_float(word.{part}))" for part in "xyzw")
-        at = f"reinterpret_cast<uint4*>(halo)[u * {self.tiling.points} + {self._at}]"
-        inner = unrolled("u", str(self.tiling.staged * STEP_UNITS), [f"uint4& word = {at};", f"word = {{{parts}}};"])
-        return self._positions([*self._dealt(), *inner])
+        turned = [f"const uint4 word = {self._unit_at};", f"{self._unit_at} = {{{parts}}};"]
+        return self._positions([*self._dealt(), *unrolled("u", str(self.tiling.staged * STEP_UNITS), turned)])
 
     @property
     def _at(self) -> str:
@@ -162,22 +211,52 @@ class Halo:
         words = f"{row}{in_row} % {tiling.lane_stride} * {tiling.lane_row} + {in_row} / {tiling.lane_stride}"
         return [f"const int dealt = {words};  // so that strided reads are of neighbours"]
 
-    def _positions(self, lines: Sequence[str]) -> list[str]:
-        return block(f"for (int p = threadIdx.x; p < {math.prod(self.tiling.halo)}; p += {THREADS})", lines)
+    @property
+    def _threads(self) -> int:
+        """That take a position each; where they are dealt, some beyond the last one."""
+        turn = 8 * self.tiling.lane_stride
+        count = math.prod(self.tiling.halo)
+        return count if self.tiling.lane_stride == 1 else -(-count // turn) * turn
 
-    def _staged(self, word: str, step: str, unit: Sequence[str]) -> list[str]:
+    def _position(self, number: str) -> str:
+        """Where positions are dealt, eight threads, which store 16 bytes each at a time, take eight that will be
+        neighbours."""
+        stride = self.tiling.lane_stride
+        if stride == 1:
+            return number
+        return f"{number} / {8 * stride} * {8 * stride} + {number} % 8 * {stride} + {number} / 8 % {stride}"
+
+    def _positions(self, lines: Sequence[str]) -> list[str]:
+        """A thread a position."""
+        count = math.prod(self.tiling.halo)
+        if self.tiling.lane_stride == 1:
+            return block(f"for (int p = threadIdx.x; p < {count}; p += {THREADS})", lines)
+        guard = [f"if (p >= {count}) continue;"] if count < self._threads else []
+        lines = [f"const int p = {self._position('k')};", *guard, *lines]
+        return block(f"for (int k = threadIdx.x; k < {self._threads}; k += {THREADS})", lines)
+
+    def _numbered(self) -> list[str]:
+        """Position p of round r, and whether there is none."""
+        lines = [f"const int k = begin + r * {THREADS}, p = {self._position('k')};"]
+        return [*lines, f"const bool beyond = p >= {math.prod(self.tiling.halo)};"]
+
+    def _origin(self, word: str, step: str) -> str:
         of, source = self.of, self.source
         origin = f"{word} + n * {source.strides[0]}LL"
         if of.groups > 1:
             origin += f" + group * {of.in_channels * source.strides[1]}LL"
         if step != "0":
             origin += f" + {step} * {self.unit * STEP_UNITS * source.strides[1]}LL"
-        lines = [*self._place(), *self._dealt(), *unrolled("u", str(self.tiling.staged * STEP_UNITS), unit)]
-        return [f"const auto* origin = {origin};", *self._positions(lines)]
+        return f"const auto* origin = {origin};"
 
-    def _place(self) -> list[str]:
-        """Where a position is in the tensor, and whether it is inside."""
-        lines, terms, tests = [], [], []
+    def _staged(self, word: str, step: str, unit: Sequence[str]) -> list[str]:
+        lines = [*self._place(), *self._dealt(), *unrolled("u", str(self.tiling.staged * STEP_UNITS), unit)]
+        return [self._origin(word, step), *self._positions(lines)]
+
+    def _place(self, beyond: str = "") -> list[str]:
+        """Where a position is in the tensor, and whether it is inside, and not `beyond` the halo."""
+        lines, terms = [], []
+        tests = [f"!{beyond}"] if beyond else []
         names = DIMS[-len(self.of.axes) :]
         for dim, word in enumerate(decoded("p", self.tiling.halo)):
             axis, name, first = self.of.axes[dim], names[dim], self.of.axes[dim].shifts[0]
@@ -193,7 +272,11 @@ class Halo:
 
     def _unit(self, step: str) -> list[str]:
         """16 bytes of channels at one position."""
-        return [*self.word(step), f"reinterpret_cast<uint4*>(halo)[u * {self.tiling.points} + {self._at}] = word;"]
+        return [*self.word(step), f"{self._unit_at} = word;"]
+
+    @property
+    def _unit_at(self) -> str:
+        return f"reinterpret_cast<uint4*>(halo)[u * {self.tiling.points} + {self._at}]"
 
     def word(self, step: str) -> list[str]:
         """`word`: unit `u` of the channels from those of `step` on at `from`, 0 where that is not `inside`."""
@@ -206,12 +289,12 @@ class Halo:
         return lines
 
     def _copy(self, step: str, k: int) -> str:
-        to = f"coming + (u * {self.tiling.points} + {self._at}) * 4 + {k}"
-        test = self._test(step, k)
-        place = f"from + (u * {self.unit} + {k}) * {self.source.strides[1]}"
+        to = f"coming + (u * {self.tiling.points} + {self._at}) * 4 + ({k} ^ other)"
+        test = self._test(step, f"({k} ^ other)")
+        place = f"from + (u * {self.unit} + ({k} ^ other)) * {self.source.strides[1]}"
         return f"copy_ahead({to}, {place if test == 'true' else f'{test} ? {place} : origin'}, {test});"
 
-    def _test(self, step: str, k: int) -> str:
+    def _test(self, step: str, k: int | str) -> str:
         """Whether a channel and the position are inside of the tensor."""
         channels = self.unit * STEP_UNITS
         if self.of.in_channels % channels or self.tiling.steps % self.tiling.staged:

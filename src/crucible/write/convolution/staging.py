@@ -21,7 +21,8 @@ class Staging:
 
     @property
     def preamble(self) -> list[str]:
-        return [COPY_AHEAD] if self.scene.tiling.ahead or self._is_held else []
+        tiling = self.scene.tiling
+        return [COPY_AHEAD] if tiling.ahead or self._is_held or not tiling.is_resident else []
 
     def memory(self) -> list[str]:
         """What lies where."""
@@ -67,14 +68,14 @@ class Staging:
         if tiling.ahead:
             return [*self._turned(), *self._asked_next()]
         lines = ["__syncthreads();  // what was there before is done with"]
-        if self._spread and self._is_held:
-            copied = [] if tiling.is_resident else self._weights(step, "weights")  # goes on beside the stores
-            came = [] if tiling.is_resident else ["wait_for_copies();"]
-            return [*lines, *copied, *self._spread.store(), *came, "__syncthreads();", *self._asked_next()]
+        came = []
         if not tiling.is_resident:
-            lines += self._weights(step)
+            lines += self._weights(step, "weights")  # goes on beside the stores
+            came = ["wait_for_copies();"]
+        if self._spread and self._is_held:
+            return [*lines, *self._spread.store(), *came, "__syncthreads();", *self._asked_next()]
         filling = self._spread or self._halo
-        return [*lines, "{", *indented(filling.fill(self._source, step)), "}", "__syncthreads();"]
+        return [*lines, "{", *indented(filling.fill(self._source, step)), "}", *came, "__syncthreads();"]
 
     def one_by_one(self, lines: Sequence[str]) -> list[str]:
         """The body of the loop over steps: where what threads hold goes from one round to the next, nvcc 13.0 writes

@@ -15,7 +15,23 @@ from functools import cached_property, lru_cache
 
 from crucible.gpus import H200, SHARED_RESERVED_BYTES, Gpu
 from crucible.write.convolution.correlation import Correlation, Product, folded
-from crucible.write.convolution.halo import STEP_UNITS, THREADS, UNITS, Boxes
+from crucible.write.convolution.estimate import (
+    BYTES_A_CLOCK,
+    IN_FLIGHT,
+    LOAD_CLOCKS,
+    PRODUCT_CLOCKS,
+    ROUND_CLOCKS,
+    SLICE_CLOCKS,
+    Work,
+    cut,
+    read_sectors,
+    sectors,
+    traffic,
+    written_sectors,
+)
+from crucible.write.convolution.halo import STEP_UNITS, UNITS, Boxes
+
+__all__ = ["BYTES_A_CLOCK", "LOAD_CLOCKS", "Tiling", "best", "sectors", "tile"]
 
 WARPS = 8
 STATIC_SHARED = 2048
@@ -28,10 +44,6 @@ MOST_PRODUCTS = 128
 MOST_CHANNELS = 64
 """Of a block."""
 POSITIONS = (512, 256, 128, 64, 32)
-BYTES_A_CLOCK = 18.3
-"""Of a multiprocessor's share of the memory's 4.25 TB/s."""
-LOAD_CLOCKS, SLICE_CLOCKS = 800, 500
-"""Assumed: until a round of loads from memory has come, and until a slice of products has gone through the tile."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,11 @@ class Tiling(Boxes):
     """The windows of which one value is left, along each dim; none where all outputs are written."""
     spread: tuple[int, ...] = ()
     """The windows over whose elements inputs are spread when they are staged, along each dim."""
+
+    @property
+    def in_flight(self) -> int:
+        """A block alone has twice the registers."""
+        return IN_FLIGHT * (2 if self.blocks == 1 else 1)
 
     @property
     def made(self) -> Correlation:
@@ -129,13 +146,15 @@ class Tiling(Boxes):
 
     @property
     def pitch(self) -> int:
-        """Words of a row of the tile of products, a channel's outputs in the order of the output: 8 beyond a multiple
-        of 32, so that four rows of a fragment are written without bank conflicts. Without phases, or where one value is
-        left of them, what positions beyond the box leave has its place at the end."""
+        """Words of a row of the tile of products, a channel's outputs in the order of the output. Eight lanes write 16
+        bytes each of two rows at a time, and 16 lanes 8 bytes each of four: rows that lie 16, or 8, beyond a multiple
+        of 32 words are written without bank conflicts. Without phases, or where one value is left of them, what
+        positions beyond the box leave has its place at the end."""
         outputs = math.prod(self.output_box)
         if math.prod(self.of.phases) == 1 or self.pools_registers:
             outputs = self.columns * self.n_tiles * 8
-        return outputs + (8 - outputs) % 32
+        beyond = 16 if self.is_paired and not self.pools_registers else 8
+        return outputs + (beyond - outputs) % 32
 
     @property
     def tile_rows(self) -> int:
@@ -186,74 +205,84 @@ class Tiling(Boxes):
         """Of an item that writes what it makes: see `clocks_with`."""
         return self.clocks_with(1)
 
-    def clocks_with(self, tensors: int) -> float:
-        """Estimate of a multiprocessor's clocks for one item of one channel tile. It has not been held against a GPU
-        as it is now; the one before, without latency and traffic, was two to four times too low on the H200, and right
-        in order (`benchmarks/notes.md`). It assumes that tensor cores take 1.6 for each 16x8x8 product
-        and shared memory 1 for each 128 bytes; the other factors count instructions by eye.
+    def clocks_with(self, tensors: int, apart: int = 1) -> float:
+        """Estimate of a multiprocessor's clocks for one item of one channel tile (see `estimate.py`).
 
-        So many `tensors` of the output's size are written or read; without any, products do not leave registers."""
-        products = [len(self.products_of(team)) for team in range(len(self.teams))]
-        shifts = [len({p.shift for _, p in self.products_of(team)}) for team in range(len(self.teams))]
+        So many `tensors` of the output's size are written or read; without any, products do not leave registers. Words
+        that lanes store side by side lie `apart`."""
+        passed, issued, waited = map(sum, zip(self._staged(), self._finished(tensors, apart), strict=True))
+        work = Work(self._tensor_cores, self._fragments, passed, issued, waited, self._traffic(tensors))
+        return work.clocks(self.blocks)
+
+    @property
+    def _tensor_cores(self) -> float:
+        """Clocks of the busiest one: every fourth warp has the same."""
         warps = self.rows * self.columns
-        tensor_cores = 1.6 * WARPS * max(products) * self.m_tiles * self.n_tiles
-        reads = sum(s * 2 * self.n_tiles + p * 4 * self.m_tiles for s, p in zip(shifts, products, strict=True)) * warps
-        multiplied = self.steps * max(tensor_cores, reads)
-        rounds = -(-math.prod(self.halo) // THREADS)
-        staged = self.steps * STEP_UNITS * math.prod(self.halo) / 32 * 14 / 4
+        products = [len(self.products_of(warp // warps)) for warp in range(WARPS)]
+        busiest = max(sum(products[core::4]) for core in range(4))
+        return self.steps * 4 * PRODUCT_CLOCKS * busiest * self.m_tiles * self.n_tiles
+
+    @property
+    def _fragments(self) -> float:
+        """Wavefronts: four for each two tiles of an input that products share, and for each tile of weights."""
+        found = 0
+        for team in range(len(self.teams)):
+            products = self.products_of(team)
+            shifts = len({product.shift for _, product in products})
+            found += shifts * 4 * -(-self.n_tiles // 2) + len(products) * 4 * self.m_tiles
+        return self.steps * found * self.rows * self.columns
+
+    def _staged(self) -> tuple[float, float, float]:
+        """Wavefronts, instructions' clocks and waiting until all inputs and weights have come."""
+        positions, units = math.prod(self.halo), self.steps * STEP_UNITS
+        stagings = -(-self.steps // self.staged)
+        passed, issued, waited = self.loaded(units, self.ahead), units * positions * 14 / 128, 0.0
         if self.spread:
+            passed, issued = self.spread_passes(self.spread, units), self.spread_clocks(self.spread, self.steps)
             rounds = max(self.spread_rounds(self.spread), 0 if self.is_resident else 1)  # weights wait as well
-            staged = self.spread_clocks(self.spread, self.steps)
-        staged += -(-self.steps // self.staged) * rounds * LOAD_CLOCKS
-        if not self.is_resident:
-            staged += self.steps * self.step_weight_words / 32
-        elements = math.prod(self.of.phases) * self.channels * math.prod(self.box)
-        spread = math.prod(self.of.phases) > 1 and not self.is_paired
-        if self.pools_registers:
-            finished = elements / 32 * 2 + self.m_tiles * SLICE_CLOCKS
+            waited = stagings * rounds * ROUND_CLOCKS
+        elif self.ahead:
+            issued = units * positions * 20 / 128
         else:
-            finished = elements / 32 * (6 if spread else 3) + self.m_tiles * SLICE_CLOCKS
+            waited = stagings * self.load_rounds * ROUND_CLOCKS
+        if not self.is_resident:
+            passed += self.steps * self.step_weight_words / 32
+        return passed, issued, waited
+
+    def _finished(self, tensors: int, apart: int) -> tuple[float, float, float]:
+        """The same from the last product until all is written."""
+        elements = math.prod(self.of.phases) * self.channels * math.prod(self.box) / 32
+        made = self.channels * math.prod(self.made_box) / 32
+        if not tensors:
+            return 0, elements * 18 / 4, SLICE_CLOCKS
+        waited, stores = self.m_tiles * SLICE_CLOCKS, tensors * apart * cut(self.made_box, self.made_shape[2:])
+        if self.pools_registers:
+            return made * (2 + stores), elements * 14 / 4 + made * 6, waited
         if self.of.folds:
-            finished += math.prod(self.output_box) * self.made.out_channels / 32 * 10
-        elif not tensors:
-            finished = elements / 32
-        if self.ahead:
-            multiplied, staged = max(multiplied, staged), staged / 4  # which is left to do when they have come
-        traffic = self._traffic(tensors)
-        together = multiplied + max(staged + finished, traffic)
-        if self.blocks == 1:
-            return together
-        return max(multiplied, staged + finished, traffic) * 0.75 + together * 0.25
+            made = math.prod(self.output_box) * self.made.out_channels / 32
+            return elements + made * (1.2 * len(self.of.folds) + 1.3), elements / 4 + made * 45 / 4, SLICE_CLOCKS
+        placed = elements * (4 if math.prod(self.of.phases) > 1 and not self.is_paired else 1)
+        return placed + elements + made * stores, elements * 12 / 4, waited
 
     def _traffic(self, tensors: int) -> float:
-        """Clocks for what an item reads (half of it from the L2 cache) and writes, in sectors of 32 bytes."""
-        item = 4 if self.unit == 4 else 2
-        written = sectors(self.made_box, self.made_shape[2:], item)
+        """Clocks for what an item reads (from memory or the L2 cache) and writes."""
+        item = 16 // self.unit
+        written = written_sectors(self.made_box, self.made_shape[2:], item)
         written *= min(self.channels, self.made.out_channels) * tensors
-        read = sectors(self.halo, [axis.extent for axis in self.of.axes], item) * self.of.in_channels
+        read = read_sectors(self.halo, [axis.extent for axis in self.of.axes], item)
         if self.spread:  # and their choices
             whole = [axis.extent // size for axis, size in zip(self.of.axes, self.spread, strict=True)]
-            read = sum(sectors(self.windows(self.spread), whole, bytes_) for bytes_ in (item, 1)) * self.of.in_channels
+            read = sum(read_sectors(self.windows(self.spread), whole, bytes_) for bytes_ in (item, 1))
         weights = 0 if self.is_resident else self.steps * self.step_weight_words / 8
-        return (written + (read + weights) / 2) * 32 / BYTES_A_CLOCK
+        return traffic(written + read * self.of.in_channels + weights)
 
     @property
     def total_clocks(self) -> float:
         """Of all items, on one multiprocessor."""
         return self.total_clocks_with(1)
 
-    def total_clocks_with(self, tensors: int) -> float:
-        return self.clocks_with(tensors) * self.items * self.channel_tiles * self.of.groups
-
-
-def sectors(box: Sequence[int], shape: Sequence[int], item: int) -> int:
-    """That a box of one channel touches, each run of neighbours beginning anywhere."""
-    run, runs = 1, math.prod(box)
-    for n, whole in reversed(list(zip(box, shape, strict=True))):
-        run, runs = run * n, runs // n
-        if n != whole:
-            break
-    return runs * (run * item // 32 + 1)
+    def total_clocks_with(self, tensors: int, apart: int = 1) -> float:
+        return self.clocks_with(tensors, apart) * self.items * self.channel_tiles * self.of.groups
 
 
 def blocks_that_fit(shared_bytes: int, sums: int, gpu: Gpu) -> int:

@@ -11,7 +11,7 @@ from crucible.write.convolution.halo import DIMS, HELD, THREADS, Boxes, decoded,
 from crucible.write.convolution.pieces import Words
 from crucible.write.convolution.spreading import Side, Spreading
 from crucible.write.convolution.windows import Spread
-from crucible.write.families.source import CUDA_TYPES, block, converted, indented, unrolled
+from crucible.write.families.source import CUDA_TYPES, block, converted, indented
 from crucible.write.program import Operand, contiguous
 
 
@@ -54,7 +54,7 @@ class Upstream:
         if self.words.convert == "bits":
             return []
         turned = [f"{self._to} = {self.words.convert}(__uint_as_float({self._to}));"]
-        return self._positions(unrolled("c", str(self.channels), turned))
+        return self._positions(self._each_channel(turned))
 
     def _of_windows(self, spread: Spread) -> list[str]:
         boxes, names = self.boxes, DIMS[-len(self.of.axes) :]
@@ -95,15 +95,31 @@ class Upstream:
         return f"grads[c * {self.pitch} + p]"
 
     def _positions(self, lines: Sequence[str]) -> list[str]:
-        count = math.prod(self.boxes.box) // (2 if self._is_half else 1)
-        return block(f"for (int p = threadIdx.x; p < {count}; p += {THREADS})", lines)
+        """A thread takes a position; where there are fewer of them, so many threads share its channels."""
+        if self._together > 1:
+            return ["{", *indented([f"const int p = threadIdx.x % {self._places};", *lines]), "}"]
+        return block(f"for (int p = threadIdx.x; p < {self._places}; p += {THREADS})", lines)
+
+    @property
+    def _places(self) -> int:
+        """Positions that are loaded at once: two of a half type."""
+        return math.prod(self.boxes.box) // (2 if self._is_half else 1)
+
+    @property
+    def _together(self) -> int:
+        """Threads of a position."""
+        return math.gcd(THREADS // self._places, self.channels) if THREADS % self._places == 0 else 1
 
     def _channels(self, lines: Sequence[str]) -> list[str]:
         grad, of = self.grad, self.of
         start = f"group * {of.out_channels} + first_channel" if of.groups > 1 else "first_channel"
         at = f"grad + n * {grad.strides[0]}LL + ({start} + c) * {grad.strides[1]}LL"
-        inner = [f"const auto* of_channel = {at};", *lines]
-        return ["#pragma unroll 8", *block(f"for (int c = 0; c < {self.channels}; ++c)", inner)]
+        return self._each_channel([f"const auto* of_channel = {at};", *lines])
+
+    def _each_channel(self, lines: Sequence[str]) -> list[str]:
+        first = f"threadIdx.x / {self._places}" if self._together > 1 else "0"
+        head = f"for (int c = {first}; c < {self.channels}; c += {self._together})"
+        return ["#pragma unroll 8", *block(head, lines)]
 
     def _inside(self, suffix: str) -> str:
         guard = f" && first_channel + c < {self.of.out_channels}" if self.of.out_channels % self.channels else ""

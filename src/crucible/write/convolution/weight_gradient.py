@@ -19,16 +19,20 @@ from functools import cached_property, lru_cache
 from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
 from crucible.write.convolution.correlation import Correlation
+from crucible.write.convolution.estimate import IN_FLIGHT, PRODUCT_CLOCKS, ROUND_CLOCKS, Work, read_sectors, traffic
 from crucible.write.convolution.fused import arithmetic
 from crucible.write.convolution.halo import DIMS, STEP_UNITS, THREADS, UNITS, Boxes, Halo, decoded
 from crucible.write.convolution.pieces import COPY_AHEAD, LOAD_MATRIX, LOAD_TURNED, WORDS, Words
 from crucible.write.convolution.spreading import SpreadHalo
-from crucible.write.convolution.tiling import LOAD_CLOCKS, WARPS, blocks_that_fit
+from crucible.write.convolution.tiling import WARPS, blocks_that_fit
 from crucible.write.convolution.upstream import Upstream
 from crucible.write.convolution.windows import WHOLE, Spreads
 from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, converted, indented, unrolled
 from crucible.write.kernel import Buffer, Kernel, Lowered
 from crucible.write.program import Operand
+
+DEPTH_CLOCKS = 100
+"""Of a step along positions beyond its products: fragments come before the first, eight warps cannot hide it all."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,11 @@ class Division(Boxes):
     """That share a multiprocessor."""
     spread: tuple[int, ...] = ()
     """The windows over whose elements the input is spread when it is staged, along each dim."""
+
+    @property
+    def in_flight(self) -> int:
+        """A block alone has twice the registers."""
+        return IN_FLIGHT * (2 if self.blocks == 1 else 1)
 
     @property
     def depth(self) -> int:
@@ -111,20 +120,41 @@ class Division(Boxes):
 
     @property
     def total_clocks(self) -> float:
-        """Estimate; see `Tiling.clocks`."""
-        rounds = math.prod(self.box) / self.depth
-        tensor_cores = 1.6 * WARPS * self.tiles_a_warp * self.m_tiles
-        reads = WARPS * (4 * self.m_tiles + 2 * self.tiles_a_warp)
-        multiplied = rounds * max(tensor_cores, reads)
-        rounds, halo = -(-math.prod(self.halo) // THREADS), self.staged * STEP_UNITS * self.points * 14 / 32 / 4
+        """Estimate of a multiprocessor's clocks for all items: see `estimate.py`."""
+        depths = math.prod(self.box) / self.depth
+        tensor_cores = PRODUCT_CLOCKS * WARPS * self.tiles_a_warp * self.m_tiles * depths
+        fragments = WARPS * (4 * self.m_tiles + 2 * self.tiles_a_warp) * depths
+        passed, issued, waited = map(sum, zip(self._staged(), self._upstream(), strict=True))
+        work = Work(tensor_cores, fragments, passed, issued, waited + DEPTH_CLOCKS * depths, self._traffic())
+        return work.clocks(self.blocks) * self.items * self.parts
+
+    def _staged(self) -> tuple[float, float, float]:
+        """Wavefronts, instructions' clocks and waiting until a box of the input has come."""
+        units = self.staged * STEP_UNITS
         if self.spread:
-            rounds, halo = max(self.spread_rounds(self.spread), 1), self.spread_clocks(self.spread, self.staged)
-        staged = halo + self.channels * math.prod(self.box) * 8 / (self.unit / 4) / 32 / 4 + LOAD_CLOCKS * rounds
-        together = multiplied + staged
-        if self.ahead:
-            together = max(multiplied, staged) + staged / 4  # which is left to do when they have come
-        clocks = max(multiplied, staged) if self.blocks == 2 else together
-        return (0.75 * clocks + 0.25 * together) * self.items * self.parts
+            rounds = max(self.spread_rounds(self.spread), 1)
+            passed, issued = self.spread_passes(self.spread, units), self.spread_clocks(self.spread, self.staged)
+            return passed, issued, rounds * ROUND_CLOCKS
+        positions = math.prod(self.halo)
+        issued = units * positions * (20 if self.ahead else 14) / 128
+        return self.loaded(units, self.ahead), issued, 0 if self.ahead else self.load_rounds * ROUND_CLOCKS
+
+    def _upstream(self) -> tuple[float, float, float]:
+        """The same of the gradient."""
+        each = self.channels * math.prod(self.box) * 4 / self.unit / 32
+        rounds = -(-self.channels * math.prod(self.box) // (THREADS * IN_FLIGHT))
+        return 3 * each, 8 * each / 4, 0 if self.ahead else rounds * ROUND_CLOCKS
+
+    def _traffic(self) -> float:
+        """Clocks for what is read of both."""
+        item = 16 // self.unit
+        shape = [axis.extent for axis in self.of.axes]
+        read = read_sectors(self.halo, shape, item)
+        if self.spread:
+            whole = [n // size for n, size in zip(shape, self.spread, strict=True)]
+            read = sum(read_sectors(self.windows(self.spread), whole, bytes_) for bytes_ in (item, 1))
+        grads = read_sectors(self.box, [axis.outputs for axis in self.of.axes], item)
+        return traffic(read * min(self.staged * self.unit * STEP_UNITS, self.of.in_channels) + grads * self.channels)
 
 
 @lru_cache(maxsize=256)
@@ -229,14 +259,12 @@ class _Body:
                       division.shared_bytes)  # fmt: skip
 
     def _lines(self) -> list[str]:
-        division, taps = self.division, self.of.products
-        shifts = ", ".join(str(self.division.shift_words(product.shift)) for product in taps)
+        division = self.division
         lines = [
             "extern __shared__ uint4 memory[];",
             "unsigned* halo = reinterpret_cast<unsigned*>(memory);  // of the input, and gradients behind it",
             *([f"unsigned* coming = halo + {division.turn_words};  // the next ones"] * division.ahead),
             "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
-            f"constexpr int shifts[{len(taps)}] = {{{shifts}}};  // in words of the halo",
             f"const int part = blockIdx.x % {division.parts};",
             f"const int first_step = part % {division.in_tiles} * {division.staged};",
             f"const int first_channel = part / {division.in_tiles} % {division.out_tiles} * {division.channels};",
@@ -260,8 +288,22 @@ class _Body:
         word = "" if self.half else " + lane / 4 % 4"
         return [
             f"const int tile = min(warp + j * {WARPS}, {division.tiles - 1});",
-            f"own[j] = shifts[tile / {division.n_tiles}] + (({unit}) * {division.points} + {position}) * 4{word};",
+            f"const int tap = tile / {division.n_tiles};",
+            f"own[j] = {self._shift()} + (({unit}) * {division.points} + {position}) * 4{word};",
         ]
+
+    def _shift(self) -> str:
+        """How many words of the halo `tap` is from the first one, a choice a dim: a table that is read at a place which
+        the compiler does not know would lie in memory."""
+        each = [[tap.shift for tap in axis.phases[0]] for axis in self.of.axes]
+        first, terms = [axis.shifts[0] for axis in self.of.axes], []
+        for dim, word in enumerate(decoded("tap", [len(shifts) for shifts in each])):
+            words = [self.division.shift_words((*first[:dim], shift, *first[dim + 1 :])) for shift in each[dim]]
+            text = str(words[-1])
+            for number in reversed(range(len(words) - 1)):
+                text = f"{word} == {number} ? {words[number]} : {text}"
+            terms.append(f"({text})")
+        return " + ".join(terms)
 
     def _place(self, item: str) -> list[str]:
         division = self.division

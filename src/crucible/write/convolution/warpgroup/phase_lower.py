@@ -75,6 +75,7 @@ class PhaseBody(Body):
     def _lines(self) -> list[str]:
         walks = self.walks
         ring = f"ring + {walks.slots * walks.slot_units}"
+        multiply = ["const int team = warp / 4;", *self.tail.before(), *self._multiply()]
         return [
             *self._memory(),
             f"unsigned long long* loaded = reinterpret_cast<unsigned long long*>({ring});  // each slot",

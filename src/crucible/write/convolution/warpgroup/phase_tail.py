@@ -91,7 +91,11 @@ class PhaseTail(WarpgroupTail):
         """Of tile j's pair of positions: the row and the place in it."""
         pitch, width = self._phased.row_pitch, self._phased.box[-1]
         if pitch % 8:
-            return [f"const int column = j * 8 % {pitch} + lane % 4 * 2;", *self._position("")]
+            return [  # eight positions may begin in the row before; so divided, both are constants but for the lane's part
+                f"const int column = j * 8 % {pitch} + lane % 4 * 2;",
+                f"const bool beyond = column >= {pitch};",
+                f"const int row_in = j * 8 / {pitch} + beyond, w_in = column - (beyond ? {pitch} : 0);",
+            ]
         tiles = pitch // 8
         between = [f"if (j % {tiles} * 8 >= {width}) continue;  // between rows"] * (width <= pitch - 8)
         return [*between, f"const int row_in = j / {tiles}, w_in = j % {tiles} * 8 + lane % 4 * 2;"]
@@ -164,15 +168,6 @@ class PhaseTail(WarpgroupTail):
             *unrolled("k", str(size), [*self._chain(), *self._added()]),
         ]
         return lines + [line for each in self.scene.elementwise for line in self._stores_of(each)]
-
-    def _position(self, more: str) -> list[str]:
-        """The row of a position and its place in it; eight positions may begin in the row before. Divided so, both are
-        constants but for the lane's part."""
-        width = self._walks.row_pitch
-        return [
-            f"const bool beyond = column{more} >= {width};",
-            f"const int row_in = j * 8 / {width} + beyond, w_in = column{more} - (beyond ? {width} : 0);",
-        ]
 
     def _stores_of(self, result: Result) -> list[str]:
         strides = self._strides(result)
