@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import io
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.profiler import profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import crucible
@@ -221,6 +223,53 @@ def test_a_pool_inside_of_a_convolution_keeps_its_choices_for_gradients_alone() 
     with Operators() as frozen:
         fused(x)
     assert frozen.names == [name]
+
+
+def happened(module: nn.Module, x: torch.Tensor) -> set[str]:
+    """What PyTorch recorded of forward and backward."""
+    with profile() as recorded:
+        module(x).sum().backward()
+    return {event.key for event in recorded.key_averages()}
+
+
+def test_kernels_are_called_without_operators_where_nobody_looks_on() -> None:
+    x = torch.rand(2, 3, 5, 5, 7)
+    fused = crucible.fuse(Pooled(), x, emulate=True)
+    alone = happened(fused, x)
+    with Operators():
+        watched = happened(fused, x)
+    assert not [name for name in alone if name.startswith("crucible")]
+    assert len([name for name in watched if name.startswith("crucible")]) == 2
+    assert not {"aten::zeros", "aten::zero_"} & (alone | watched)  # gradients of what only backward reads
+
+
+def test_an_operator_that_gets_no_gradient_gives_none() -> None:
+    class Nothing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, y: torch.Tensor) -> torch.Tensor:
+            return y.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+            return None
+
+    x = torch.rand(2, 3, 5, 5, 7, requires_grad=True)
+    fused = crucible.fuse(Pooled(), x, emulate=True)
+    for watching in (nullcontext(), Operators()):
+        with watching:
+            (Nothing.apply(fused(x)).sum() + 2.0 * x.sum()).backward()
+    assert fused.conv.weight.grad is None
+    assert x.grad is not None and bool((x.grad == 4.0).all())
+
+
+@pytest.mark.parametrize("watching", [nullcontext, Operators])
+def test_a_second_derivative_is_missed_aloud(watching: Any) -> None:
+    x = torch.rand(2, 3, 5, 5, 7, requires_grad=True)
+    fused = crucible.fuse(Pooled(), x, emulate=True)
+    with watching():
+        (gradient,) = torch.autograd.grad(fused(x).sum(), x, create_graph=True)
+    with pytest.warns(UserWarning, match="an autograd kernel was not registered"):
+        gradient.sum().backward()
 
 
 class Stacked(nn.Module):

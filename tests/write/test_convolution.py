@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from conv_harness import Built, Case, WeightCase, backward, build, forward, is_right, operands, transposed
+from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
+from crucible import hardware
+from crucible.emulator.nvcc import find
 from crucible.errors import MisuseError
 from crucible.gpus import H200
 from crucible.write.convolution.halo import UNITS
@@ -115,3 +119,21 @@ def test_channel_sums_are_those_of_the_output(built: Built) -> None:
     parts = found["total_parts"].reshape(-1, found["total_parts"].numel() // built.lowered["sums"].kernels[1].grid[0])
     total = parts.reshape(built.lowered["sums"].kernels[1].grid[0], -1).double().sum(0)[: case.correlation.out_channels]
     assert torch.allclose(total, found["out"].double().sum((0, 2, 3)), rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.skipif(not hardware.nvcc(), reason="there is no nvcc here")
+def test_nvcc_takes_half_types_as_load_inline_has_them() -> None:
+    """Without NVIDIA's conversions and operators of __half: a convolution and both of its gradients."""
+    given = [
+        forward(f"of_{dtype}", (2, 24, 9, 9), 33, (3, 3), padding=1, dtype=dtype, chain="biased")
+        for dtype in ("float16", "bfloat16")
+    ]
+    texts: list[str] = []
+    build(
+        [each for case in given for each in (case, backward(case), WeightCase(case))],
+        load=lambda name, declared, text, functions: texts.append(text) or SimpleNamespace(run=None),
+    )
+    nvcc = find("sm_90", COMMON_NVCC_FLAGS)
+    assert nvcc is not None
+    compiled = nvcc.kernels(texts[0], (), ())
+    assert compiled is not None and len(compiled) >= 6

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 from vocabulary import BINARY, UNARY, Case, places
 
 from crucible import emulator
@@ -166,7 +167,8 @@ def test_nvcc_takes_it_and_computes_nothing_in_double(tmp_path: Path) -> None:
     """With the fast functions, since nvcc's own sinf reduces large arguments in double."""
     source = tmp_path / "chains.cu"
     source.write_text(source_of([*CHAINS.values(), *PAIRS.values(), *SLOPES.values(), *MORE.values()], fast=True))
-    subprocess.run(["nvcc", "-ptx", "-arch=sm_80", "-o", tmp_path / "chains.ptx", source], check=True)
+    command = ["nvcc", *COMMON_NVCC_FLAGS, "-ptx", "-arch=sm_80", "-o", tmp_path / "chains.ptx", source]
+    subprocess.run(command, check=True)
     assert ".f64" not in (tmp_path / "chains.ptx").read_text()
 
 

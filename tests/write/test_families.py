@@ -15,6 +15,7 @@ import torch
 from harness import TORCH_TYPES, Runner, Step, assert_close, built, expected, random_storages, source
 from layouts import LAYOUTS
 from programs import CASES, Case
+from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
 from crucible import emulator, hardware
 from crucible.emulator.nvcc import find
@@ -184,7 +185,7 @@ def test_nvcc_keeps_everything_in_registers(architecture: str) -> None:
         for name, make in SHOWN.items()
         for place, step in enumerate(stages(make()))
     }
-    nvcc = find(architecture, ())
+    nvcc = find(architecture, COMMON_NVCC_FLAGS)
     assert nvcc is not None
     kernels = nvcc.unit(source(steps).partition("void run(int64_t")[0], [])
     assert len(kernels) == sum(len(step.lowered.kernels) for step in steps.values())

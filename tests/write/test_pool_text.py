@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pool_harness import Case, case
 from random_chains import Tree, ours, trees
+from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
 from crucible.errors import MisuseError
 from crucible.write.evaluate import Array, evaluate
@@ -86,7 +87,16 @@ def test_nvcc_takes_them_without_spilling(architecture: str, tmp_path: Path) -> 
     named = [(i, kernel) for i, of in enumerate(TYPICAL.values()) for kernel in kernels(of)]
     renamed = [replace(k, text=k.text.replace(f" {k.name}", f" {k.name}_{i}")) for i, k in named]
     (tmp_path / "pools.cu").write_text(source([*renamed, *beyond_32_bits()]))
-    command = ["nvcc", "-cubin", f"-arch={architecture}", "-Xptxas", "-v", "-Werror", "all-warnings"]
+    command = [
+        "nvcc",
+        *COMMON_NVCC_FLAGS,
+        "-cubin",
+        f"-arch={architecture}",
+        "-Xptxas",
+        "-v",
+        "-Werror",
+        "all-warnings",
+    ]
     done = subprocess.run([*command, "-o", "pools.cubin", "pools.cu"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count(" 0 bytes spill stores") == len(renamed) + 2, done.stderr

@@ -62,14 +62,9 @@ def _device(graph: Graph) -> str:
 
 def _fused(step: Fused, words: Mapping[str, str]) -> list[str]:
     given = ", ".join(words.get(name, name) for name in step.reads)
-    call = f"operators.{step.name}({given})"
-    if step.keeps_apart:
-        names = [words.get(held, held) for name, held in step.operands.items() if name in step.wanted]
-        learns = f"_takes_gradient({', '.join(dict.fromkeys(names))})"
-        keeping = f"operators.{step.name}_keeping({given})[0]"
-        return [f"if {learns}:", f"    {step.result} = {keeping}", "else:", f"    {step.result} = {call}"]
+    call = f"fused_{step.name}({given})"
     if not step.updates:
-        return [f"{step.result} = {call}{'[0]' if step.saved else ''}"]
+        return [f"{step.result} = {call}"]
     made = ", ".join([step.result, *(["*_"] if step.saved else []), *step.updates])
     return [f"{made} = {call}", *(f"{words[buffer]}.copy_({name})" for name, buffer in step.updates.items())]
 

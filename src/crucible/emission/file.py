@@ -30,10 +30,24 @@ def _fits(given, shape, dtype):
         raise RuntimeError("this module was written for fixed dtypes: call it outside of torch.autocast")
     return given.shape == shape and given.dtype == dtype
 '''
-_LEARNS = '''\
+_CALLS = '''\
 def _takes_gradient(*given):
-    """Whether forward is to keep what backward will need."""
-    return torch.is_grad_enabled() and any(each.requires_grad for each in given)
+    """Whether there will be a backward."""
+    return torch.is_grad_enabled() and any([each.requires_grad for each in given])
+
+
+def _is_unwatched(*given):
+    """Whether nobody but autograd has to know what is computed: no compiler, no mode, no transform, no tensor of
+    another kind. Then kernels are called without operators, whose Python takes as long as small kernels do."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._get_tracing_state()
+    ) and all([type(each) in _PLAIN and not each.is_meta for each in given])
+
+
+_PLAIN = {torch.Tensor, torch.nn.Parameter}
 '''
 
 
@@ -53,7 +67,6 @@ def emit(
         definitions_without_imports(source),
         *_kernels(operators, name),
         _CHECK,
-        _LEARNS if any(op.keeping for op in operators) else "",
         _class(plan, in_both_modes=in_both_modes) if source else _function(plan),
     ]
     head, *code = (part.rstrip("\n") + "\n" for part in parts if part)
@@ -95,6 +108,7 @@ def _kernels(operators: list[Operator], name: str) -> list[str]:
         f'DECLARATIONS = """\n#include <torch/extension.h>\n\n{declarations}\n"""',
         f'KERNELS = r"""\n{source}"""',
         "\n".join(build),
+        _CALLS,
         "\n".join(line for op in operators for line in registration(op)).strip("\n"),
     ]
 

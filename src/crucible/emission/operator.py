@@ -62,15 +62,14 @@ def _backward(step: Fused, takes: Mapping[str, TensorType], gpu: Gpu) -> Host | 
 
 
 def registration(op: Operator) -> list[str]:
-    """Python: the operator's schema, its implementation, its shapes, its gradient."""
+    """Python: the operator's schema, implementation, shapes and gradient, and the function that forward calls."""
     lines = _defined(op.forward, op.step.name)
     lines += _defined(*op.learning) if op.keeping else []
-    if op.step.wanted and op.step.is_copy:
-        return [*lines, *_passed_on(op.step)]
-    if not op.step.wanted:
-        return lines
-    backward = _defined(op.backward, f"{op.step.name}_backward") if op.backward else []
-    return [*lines, *backward, *_autograd(op)]
+    if op.step.wanted:
+        lines += _defined(op.backward, f"{op.step.name}_backward") if op.backward else []
+        lines += _passed_on(op.step) if op.step.is_copy else _autograd(op)
+        lines += _registered(op)
+    return [*lines, *_called(op)]
 
 
 def _defined(host: Host, name: str) -> list[str]:
@@ -110,19 +109,21 @@ def _returned(values: list[str]) -> list[str]:
 def _passed_on(step: Fused) -> list[str]:
     """The gradient of a copy is taken as it lies, as with PyTorch's own `contiguous`."""
     return [
+        f"def {step.name}_keeps(ctx, inputs, output):",
+        "    ctx.set_materialize_grads(False)",
+        "",
+        "",
         f"def {step.name}_gradients(ctx, grad_{step.result}):",
         f"    return grad_{step.result}",
-        "",
-        "",
-        f'torch.library.register_autograd(f"{{library.ns}}::{step.name}", {step.name}_gradients, lib=library)',
         "",
         "",
     ]
 
 
 def _autograd(op: Operator) -> list[str]:
-    step, made, (_, name) = op.step, list(op.backward.makes) if op.backward else [], op.learning
-    kept = [name for name in op.backward.takes if name != f"grad_{step.result}"] if op.backward else []
+    step, host = op.step, op.backward
+    made = list(host.makes) if host else []
+    kept = [name for name in host.takes if name != f"grad_{step.result}"] if host else []
     inputs = [name for name in kept if name in step.reads]
     saved = [name for name in kept if name in step.saved]
     outputs = (step.result, *step.saved, *step.updates)
@@ -131,23 +132,32 @@ def _autograd(op: Operator) -> list[str]:
         lines.append(f"    {_unpacked(step.reads, inputs)} = inputs")
     if saved:
         lines.append(f"    {_unpacked(outputs, saved)} = output")
+    # Without, autograd would fill a tensor of zeros for each output that only backward reads.
+    lines.append("    ctx.set_materialize_grads(False)")
     if outputs[1:]:
         lines.append("    ctx.mark_non_differentiable(*output[1:])")
     lines.append(f"    ctx.save_for_backward({', '.join((*inputs, *saved))})")
     gradient = f"grad_{step.result}"
     rest = ", *_" if outputs[1:] else ""
     lines += ["", "", f"def {step.name}_gradients(ctx, {gradient}{rest}):"]
-    given = f"{gradient}, *ctx.saved_tensors" if kept else gradient
-    call = f"operators.{step.name}_backward({given})"
+    lines += [f"    if {gradient} is None:", f"        return {', '.join('None' for _ in step.reads)}"]
     gradients = [_gradient(op, name) for name in step.reads]
-    if gradients == made:
-        lines.append(f"    return {call}")
-    else:
-        lines += [f"    {', '.join(made)} = {call}"] if made else []
-        lines.append(f"    return {', '.join(gradients)}")
-    lines += [
-        "",
-        "",
+    if made:
+        given = f"{gradient}, *ctx.saved_tensors" if kept else gradient
+        lines += [
+            f"    if _is_unwatched({gradient}) and not torch.is_grad_enabled():",
+            f"        run = run_{step.name}_backward",
+            "    else:",
+            f"        run = operators.{step.name}_backward",
+            f"    {', '.join(made)} = run({given})",
+        ]
+    return [*lines, f"    return {', '.join(gradients)}", "", ""]
+
+
+def _registered(op: Operator) -> list[str]:
+    """The gradient, told to the operator, and the same without one."""
+    step, (host, name) = op.step, op.learning
+    return [
         "torch.library.register_autograd(",
         f'    f"{{library.ns}}::{name}",',
         f"    {step.name}_gradients,",
@@ -156,8 +166,54 @@ def _autograd(op: Operator) -> list[str]:
         ")",
         "",
         "",
+        f"class {_function(step)}(torch.autograd.Function):",
+        "    @staticmethod",
+        "    def forward(ctx, *given):",
+        f"        made = {host.name}(*given)",
+        f"        {step.name}_keeps(ctx, given, made)",
+        "        return made",
+        "",
+        f"    backward = staticmethod({step.name}_gradients)",
+        "",
+        "",
     ]
-    return lines
+
+
+def _function(step: Fused) -> str:
+    return "Fused" + "".join(word.capitalize() for word in step.name.split("_"))
+
+
+def _called(op: Operator) -> list[str]:
+    """What forward calls: the kernels where it can, else the operator."""
+    step, given = op.step, ", ".join(op.step.reads)
+    lines, run = [f"def fused_{step.name}({given}):"], op.forward.name
+    end = "[0]" if _only_first(step) else ""
+    if not step.wanted:  # a gradient that nobody wrote is the operator's to miss, in PyTorch's words
+        lines += [
+            f"    if _is_unwatched({given}) and not _takes_gradient({given}):",
+            f"        return {run}({given}){end}",
+        ]
+        return [*lines, f"    return operators.{step.name}({given}){end}", "", ""]
+    learns = ", ".join(dict.fromkeys(held for name, held in step.operands.items() if name in step.wanted))
+    return [
+        *lines,
+        f"    if _is_unwatched({given}):",
+        f"        run = {run}",
+        f"        learn = {_function(step)}.apply",
+        "    else:",
+        f"        run = operators.{step.name}",
+        f"        learn = operators.{op.learning[1]}",
+        f"    if _takes_gradient({learns}):",
+        f"        return learn({given}){'[0]' if step.keeps_apart else end}",
+        f"    return run({given}){end}",
+        "",
+        "",
+    ]
+
+
+def _only_first(step: Fused) -> bool:
+    """Whether forward makes more than the module reads."""
+    return bool(step.saved) and not step.keeps_apart and not step.updates
 
 
 def _unpacked(all_: tuple[str, ...], wanted: list[str]) -> str:

@@ -15,8 +15,8 @@ from crucible.emulator.tokens import split, tokenize
 
 # What the emulator's headers call these types, and CUDA's names for them.
 _NAMES_OF_TYPES = {
-    "crucible::Small<crucible::HalfRule, c10::Half>": "__half",
-    "crucible::Small<crucible::Bfloat16Rule, c10::BFloat16>": "__nv_bfloat16",
+    "crucible::Small<crucible::HalfRule>": "__half",
+    "crucible::Small<crucible::Bfloat16Rule>": "__nv_bfloat16",
 }
 _NOT_IN_SOURCE = re.compile(r"lambda|[(&{']")
 """Template arguments that cannot be written down: lambdas, addresses of functions."""

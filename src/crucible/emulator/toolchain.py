@@ -25,7 +25,12 @@ LEAN = HEADERS / "lean"
 RUNTIME = _HERE / "runtime"
 MODULE = "crucible_emulator.so"
 _PREFIX = "prefix.h"
-_LANGUAGE = ("-std=c++20", "-fPIC", "-w", "-fno-strict-aliasing", "-DTORCH_API_INCLUDE_EXTENSION_H")
+_WITHOUT = ("HALF_OPERATORS", "HALF_CONVERSIONS", "HALF2_OPERATORS", "BFLOAT16_CONVERSIONS")
+"""Of NVIDIA's types, what PyTorch's flags for nvcc take away (torch.utils.cpp_extension.COMMON_NVCC_FLAGS)."""
+_LANGUAGE = (
+    "-std=c++20", "-fPIC", "-w", "-fno-strict-aliasing", "-DTORCH_API_INCLUDE_EXTENSION_H",
+    *(f"-D__CUDA_NO_{each}__" for each in _WITHOUT),
+)  # fmt: skip
 # -O1: at -O2 g++ takes a quarter longer and the kernels, all hooks, are no faster.
 _CANDIDATE = ("-O1", "-g1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-plt")
 """A hook is told by its return address: it may not be jumped to, nor may a stub without a line lie between."""
@@ -121,7 +126,9 @@ class Toolchain:
 
     def _object(self, folder: Path, name: str, flags: list[str]) -> str:
         object_ = f"{name}.o"
-        include = ["-include", str(self.prefix), *self.where]
+        # Who wants NVIDIA's operators back does without the precompiled header: it is of the types without them.
+        other = any("__CUDA_NO_" in flag for flag in flags)
+        include = ["-include", str(HEADERS / "crucible/all.h" if other else self.prefix), *self.where]
         _run([self.compiler, *self.flags, *include, *flags, "-x", "c++", "-c", name, "-o", object_], folder)
         return str(folder / object_)
 

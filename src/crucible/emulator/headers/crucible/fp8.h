@@ -27,14 +27,14 @@ struct Fp8 {
     Fp8() = default;
     explicit Fp8(float v) : __x(fp8_bits(v, __NV_SATFINITE, Form)) {}
     explicit Fp8(double v) : Fp8(odd(v)) {}
-    explicit Fp8(__half v) : Fp8(float(v)) {}
-    explicit Fp8(__nv_bfloat16 v) : Fp8(float(v)) {}
+    explicit Fp8(__half v) : Fp8(v.value()) {}
+    explicit Fp8(__nv_bfloat16 v) : Fp8(v.value()) {}
     explicit Fp8(int v) : Fp8(odd(double(v))) {}
     explicit Fp8(unsigned v) : Fp8(odd(double(v))) {}
     explicit operator float() const { return fp8_value(__x, Form); }
     explicit operator double() const { return float(*this); }
-    explicit operator __half() const { return __half(float(*this)); }
-    explicit operator __nv_bfloat16() const { return __nv_bfloat16(float(*this)); }
+    explicit operator __half() const { return __half::from(float(*this)); }
+    explicit operator __nv_bfloat16() const { return __nv_bfloat16::from(float(*this)); }
     explicit operator int() const { return saturated_to<int>(std::trunc(float(*this))); }
 };
 template <__nv_fp8_interpretation_t Form>
@@ -43,10 +43,10 @@ struct alignas(2) Fp8x2 {
     Fp8x2() = default;
     Fp8x2(float low, float high) : __x(uint16_t(fp8_bits(low, __NV_SATFINITE, Form) | fp8_bits(high, __NV_SATFINITE, Form) << 8)) {}
     explicit Fp8x2(float2 v) : Fp8x2(v.x, v.y) {}
-    explicit Fp8x2(__half2 v) : Fp8x2(float(v.x), float(v.y)) {}
-    explicit Fp8x2(__nv_bfloat162 v) : Fp8x2(float(v.x), float(v.y)) {}
+    explicit Fp8x2(__half2 v) : Fp8x2(v.x.value(), v.y.value()) {}
+    explicit Fp8x2(__nv_bfloat162 v) : Fp8x2(v.x.value(), v.y.value()) {}
     explicit operator float2() const { return {fp8_value(uint8_t(__x), Form), fp8_value(uint8_t(__x >> 8), Form)}; }
-    explicit operator __half2() const { const float2 v(*this); return __half2(v.x, v.y); }
+    explicit operator __half2() const { const float2 v(*this); return __half2(__half::from(v.x), __half::from(v.y)); }
 };
 template <__nv_fp8_interpretation_t Form>
 struct alignas(4) Fp8x4 {
@@ -68,8 +68,8 @@ typedef crucible::Fp8x4<__NV_E5M2> __nv_fp8x4_e5m2;
 
 CRUCIBLE_INLINE __nv_fp8_storage_t __nv_cvt_float_to_fp8(float v, __nv_saturation_t s, __nv_fp8_interpretation_t f) { return crucible::fp8_bits(v, s, f); }
 CRUCIBLE_INLINE __nv_fp8_storage_t __nv_cvt_double_to_fp8(double v, __nv_saturation_t s, __nv_fp8_interpretation_t f) { return crucible::fp8_bits(crucible::odd(v), s, f); }
-CRUCIBLE_INLINE __nv_fp8_storage_t __nv_cvt_halfraw_to_fp8(__half_raw v, __nv_saturation_t s, __nv_fp8_interpretation_t f) { return crucible::fp8_bits(float(__half(v)), s, f); }
-CRUCIBLE_INLINE __nv_fp8_storage_t __nv_cvt_bfloat16raw_to_fp8(__nv_bfloat16_raw v, __nv_saturation_t s, __nv_fp8_interpretation_t f) { return crucible::fp8_bits(float(__nv_bfloat16(v)), s, f); }
+CRUCIBLE_INLINE __nv_fp8_storage_t __nv_cvt_halfraw_to_fp8(__half_raw v, __nv_saturation_t s, __nv_fp8_interpretation_t f) { return crucible::fp8_bits(__half(v).value(), s, f); }
+CRUCIBLE_INLINE __nv_fp8_storage_t __nv_cvt_bfloat16raw_to_fp8(__nv_bfloat16_raw v, __nv_saturation_t s, __nv_fp8_interpretation_t f) { return crucible::fp8_bits(__nv_bfloat16(v).value(), s, f); }
 CRUCIBLE_INLINE __nv_fp8x2_storage_t __nv_cvt_float2_to_fp8x2(float2 v, __nv_saturation_t s, __nv_fp8_interpretation_t f) {
     return __nv_fp8x2_storage_t(crucible::fp8_bits(v.x, s, f) | crucible::fp8_bits(v.y, s, f) << 8);
 }
@@ -79,7 +79,7 @@ CRUCIBLE_INLINE __nv_fp8x2_storage_t __nv_cvt_halfraw2_to_fp8x2(__half2_raw v, _
 CRUCIBLE_INLINE __nv_fp8x2_storage_t __nv_cvt_bfloat16raw2_to_fp8x2(__nv_bfloat162_raw v, __nv_saturation_t s, __nv_fp8_interpretation_t f) {
     return __nv_cvt_float2_to_fp8x2(__bfloat1622float2(__nv_bfloat162(v)), s, f);
 }
-CRUCIBLE_INLINE __half_raw __nv_cvt_fp8_to_halfraw(__nv_fp8_storage_t v, __nv_fp8_interpretation_t f) { return __half(crucible::fp8_value(v, f)); }
+CRUCIBLE_INLINE __half_raw __nv_cvt_fp8_to_halfraw(__nv_fp8_storage_t v, __nv_fp8_interpretation_t f) { return __half::from(crucible::fp8_value(v, f)); }
 CRUCIBLE_INLINE __half2_raw __nv_cvt_fp8x2_to_halfraw2(__nv_fp8x2_storage_t v, __nv_fp8_interpretation_t f) {
-    return __half2(__half(crucible::fp8_value(uint8_t(v), f)), __half(crucible::fp8_value(uint8_t(v >> 8), f)));
+    return __half2(__half::from(crucible::fp8_value(uint8_t(v), f)), __half::from(crucible::fp8_value(uint8_t(v >> 8), f)));
 }

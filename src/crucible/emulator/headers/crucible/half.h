@@ -1,4 +1,5 @@
-// __half and __nv_bfloat16: each operation rounds to its own type, as on the GPU.
+// __half and __nv_bfloat16: each operation rounds to its own type, as on the GPU. What the macros __CUDA_NO_... take away from
+// NVIDIA's types is taken away from these; our own headers convert by from() and value().
 #pragma once
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -14,34 +15,67 @@ struct alignas(4) __nv_bfloat162_raw { unsigned short x, y; };
 
 namespace crucible {
 struct HalfRule {
+    using Torch = c10::Half;
+    using Raw = __half_raw;
+#ifdef __CUDA_NO_HALF_CONVERSIONS__
+    static constexpr bool converts = false;
+#else
+    static constexpr bool converts = true;
+#endif
     static constexpr uint16_t infinity = 0x7c00;
     static uint16_t from(float v) { return v == v ? c10::detail::fp16_ieee_from_fp32_value(v) : 0x7fff; }
     static float to(uint16_t v) { return c10::detail::fp16_ieee_to_fp32_value(v); }
 };
 struct Bfloat16Rule {
+    using Torch = c10::BFloat16;
+    using Raw = __nv_bfloat16_raw;
+#ifdef __CUDA_NO_BFLOAT16_CONVERSIONS__
+    static constexpr bool converts = false;
+#else
+    static constexpr bool converts = true;
+#endif
     static constexpr uint16_t infinity = 0x7f80;
     static uint16_t from(float v) { return v == v ? c10::detail::round_to_nearest_even(v) : 0x7fff; }
     static float to(uint16_t v) { return c10::detail::f32_from_bits(v); }
 };
-template <class Rule, class Torch, class Raw>
+// No parameter is PyTorch's type: its operators would be found by it.
+template <class Rule>
 struct Small {
+    using Torch = typename Rule::Torch;
+    using Raw = typename Rule::Raw;
     uint16_t __x;
     Small() = default;
-    CRUCIBLE_INLINE Small(float v) : __x(Rule::from(v)) {}
-    CRUCIBLE_INLINE Small(double v) : __x(Rule::from(odd(v))) {}
-    CRUCIBLE_INLINE Small(int v) : __x(Rule::from(odd(double(v)))) {}
-    CRUCIBLE_INLINE Small(unsigned v) : __x(Rule::from(odd(double(v)))) {}
-    CRUCIBLE_INLINE Small(long v) : __x(Rule::from(odd(double(v)))) {}
-    CRUCIBLE_INLINE Small(long long v) : __x(Rule::from(odd(double(v)))) {}
-    CRUCIBLE_INLINE Small(Torch v) : __x(v.x) {}
     CRUCIBLE_INLINE Small(Raw v) : __x(v.x) {}
+    template <class T> requires std::is_same_v<T, Torch>  // not what PyTorch's type could be made of
+    CRUCIBLE_INLINE Small(T v) : __x(v.x) {}
     CRUCIBLE_INLINE operator Raw() const { return Raw{__x}; }
-    CRUCIBLE_INLINE operator float() const { return Rule::to(__x); }
     CRUCIBLE_INLINE operator Torch() const { return Torch(__x, Torch::from_bits()); }
+#define CRUCIBLE_FROM(T, V) CRUCIBLE_INLINE Small(T v) requires (Rule::converts) : __x(Rule::from(V)) {}
+    CRUCIBLE_FROM(float, v)
+    CRUCIBLE_FROM(double, odd(v))
+    CRUCIBLE_FROM(short, v)
+    CRUCIBLE_FROM(unsigned short, v)
+    CRUCIBLE_FROM(int, odd(double(v)))
+    CRUCIBLE_FROM(unsigned, odd(double(v)))
+    CRUCIBLE_FROM(long, odd(double(v)))
+    CRUCIBLE_FROM(unsigned long, odd(double(v)))
+    CRUCIBLE_FROM(long long, odd(double(v)))
+    CRUCIBLE_FROM(unsigned long long, odd(double(v)))
+#undef CRUCIBLE_FROM
+    CRUCIBLE_INLINE operator float() const requires (Rule::converts) { return value(); }
+    CRUCIBLE_INLINE operator bool() const requires (Rule::converts) { return __x & 0x7fff; }
+#define CRUCIBLE_TO(T) CRUCIBLE_INLINE operator T() const requires (Rule::converts) { return saturated_to<T>(std::trunc(value())); }
+    CRUCIBLE_TO(char) CRUCIBLE_TO(signed char) CRUCIBLE_TO(unsigned char) CRUCIBLE_TO(short) CRUCIBLE_TO(unsigned short)
+    CRUCIBLE_TO(int) CRUCIBLE_TO(unsigned) CRUCIBLE_TO(long) CRUCIBLE_TO(unsigned long) CRUCIBLE_TO(long long)
+    CRUCIBLE_TO(unsigned long long)
+#undef CRUCIBLE_TO
+    static CRUCIBLE_INLINE Small from(float v) { return bits(Rule::from(v)); }
+    static CRUCIBLE_INLINE Small from(double v) { return bits(Rule::from(odd(v))); }
+    CRUCIBLE_INLINE float value() const { return Rule::to(__x); }
     static CRUCIBLE_INLINE Small bits(uint16_t b) { Small s; s.__x = b; return s; }
     static Small rounded(double v, Rounding how) {
-        const Small nearest(v);
-        const int error = sign_of(v - double(float(nearest)));
+        const Small nearest = from(v);
+        const int error = sign_of(v - double(nearest.value()));
         const bool negative = nearest.__x & 0x8000, zero = !(nearest.__x & 0x7fff);
         const bool down = error < 0 && (how == kDown || (how == kZero && !negative));
         const bool up = error > 0 && (how == kUp || (how == kZero && negative && !zero));
@@ -49,32 +83,47 @@ struct Small {
         if (zero) return bits(down ? 0x8001 : 0x0001);
         return bits(uint16_t(nearest.__x + (down == negative ? 1 : -1)));
     }
-    CRUCIBLE_INLINE Small& operator+=(Small o) { return *this = Small(float(*this) + float(o)); }
-    CRUCIBLE_INLINE Small& operator-=(Small o) { return *this = Small(float(*this) - float(o)); }
-    CRUCIBLE_INLINE Small& operator*=(Small o) { return *this = Small(float(*this) * float(o)); }
-    CRUCIBLE_INLINE Small& operator/=(Small o) { return *this = Small(float(*this) / float(o)); }
-    CRUCIBLE_INLINE Small& operator++() { return *this += Small(1.0f); }
-    CRUCIBLE_INLINE Small& operator--() { return *this -= Small(1.0f); }
-    CRUCIBLE_INLINE Small operator-() const { return bits(__x ^ 0x8000); }
-    CRUCIBLE_INLINE Small operator+() const { return *this; }
-    friend CRUCIBLE_INLINE Small operator+(Small a, Small b) { return Small(float(a) + float(b)); }
-    friend CRUCIBLE_INLINE Small operator-(Small a, Small b) { return Small(float(a) - float(b)); }
-    friend CRUCIBLE_INLINE Small operator*(Small a, Small b) { return Small(float(a) * float(b)); }
-    friend CRUCIBLE_INLINE Small operator/(Small a, Small b) { return Small(float(a) / float(b)); }
-    friend CRUCIBLE_INLINE bool operator<(Small a, Small b) { return float(a) < float(b); }
-    friend CRUCIBLE_INLINE bool operator>(Small a, Small b) { return float(a) > float(b); }
-    friend CRUCIBLE_INLINE bool operator<=(Small a, Small b) { return float(a) <= float(b); }
-    friend CRUCIBLE_INLINE bool operator>=(Small a, Small b) { return float(a) >= float(b); }
-    friend CRUCIBLE_INLINE bool operator==(Small a, Small b) { return float(a) == float(b); }
-    friend CRUCIBLE_INLINE bool operator!=(Small a, Small b) { return float(a) != float(b); }
 };
+// What generic code computes with, and what it makes of that.
+template <class T> CRUCIBLE_INLINE T wide(T v) { return v; }
+template <class Rule> CRUCIBLE_INLINE float wide(Small<Rule> v) { return v.value(); }
+template <class T, class V> CRUCIBLE_INLINE T made(V v) {
+    if constexpr (requires { T::from(v); }) return T::from(v);
+    else return T(v);
+}
 // a * b + c rounded once.
 template <class S>
-CRUCIBLE_INLINE S fused(S a, S b, S c) { return S(odd_fma(float(a), float(b), float(c))); }
+CRUCIBLE_INLINE S fused(S a, S b, S c) { return S::from(odd_fma(a.value(), b.value(), c.value())); }
 }  // namespace crucible
 
-typedef crucible::Small<crucible::HalfRule, c10::Half, __half_raw> __half;
-typedef crucible::Small<crucible::Bfloat16Rule, c10::BFloat16, __nv_bfloat16_raw> __nv_bfloat16;
+typedef crucible::Small<crucible::HalfRule> __half;
+typedef crucible::Small<crucible::Bfloat16Rule> __nv_bfloat16;
+#define CRUCIBLE_OPERATOR(OP, S)                                                                          \
+    CRUCIBLE_INLINE S operator OP(S a, S b) { return S::from(a.value() OP b.value()); }                   \
+    CRUCIBLE_INLINE S& operator OP##=(S& a, S b) { return a = a OP b; }
+#define CRUCIBLE_RELATION(OP, S) CRUCIBLE_INLINE bool operator OP(S a, S b) { return a.value() OP b.value(); }
+#define CRUCIBLE_OPERATORS(S)                                                                             \
+    CRUCIBLE_OPERATOR(+, S) CRUCIBLE_OPERATOR(-, S) CRUCIBLE_OPERATOR(*, S) CRUCIBLE_OPERATOR(/, S)       \
+    CRUCIBLE_RELATION(<, S) CRUCIBLE_RELATION(>, S) CRUCIBLE_RELATION(<=, S)                              \
+    CRUCIBLE_RELATION(>=, S) CRUCIBLE_RELATION(==, S) CRUCIBLE_RELATION(!=, S)                            \
+    CRUCIBLE_INLINE S& operator++(S& a) { return a += S::from(1.0f); }                                    \
+    CRUCIBLE_INLINE S& operator--(S& a) { return a -= S::from(1.0f); }                                    \
+    CRUCIBLE_INLINE S operator++(S& a, int) { const S before = a; ++a; return before; }                   \
+    CRUCIBLE_INLINE S operator--(S& a, int) { const S before = a; --a; return before; }                   \
+    CRUCIBLE_INLINE S operator-(S a) { return S::bits(a.__x ^ 0x8000); }                                  \
+    CRUCIBLE_INLINE S operator+(S a) { return a; }
+namespace crucible {  // where arguments of these types have them looked for
+#ifndef __CUDA_NO_HALF_OPERATORS__
+CRUCIBLE_OPERATORS(__half)
+#endif
+#ifndef __CUDA_NO_BFLOAT16_OPERATORS__
+CRUCIBLE_OPERATORS(__nv_bfloat16)
+#endif
+}
+#undef CRUCIBLE_OPERATORS
+#undef CRUCIBLE_RELATION
+#undef CRUCIBLE_OPERATOR
+
 typedef __half half;
 typedef __nv_bfloat16 nv_bfloat16;
 struct alignas(4) __half2 {

@@ -6,22 +6,22 @@ namespace crucible {
 // What minimum and maximum make of NaN: the other value, or NaN in the forms that end in `_nan`. +0 is above -0.
 template <class S>
 CRUCIBLE_INLINE S lower(S a, S b, bool keeps_nan) {
-    const float x = a, y = b;
+    const float x = a.value(), y = b.value();
     if (x != x || y != y) return keeps_nan || (x != x && y != y) ? S::bits(0x7fff) : x != x ? b : a;
     return x < y || (x == y && (a.__x & 0x8000)) ? a : b;
 }
 template <class S>
 CRUCIBLE_INLINE S upper(S a, S b, bool keeps_nan) {
-    const float x = a, y = b;
+    const float x = a.value(), y = b.value();
     if (x != x || y != y) return keeps_nan || (x != x && y != y) ? S::bits(0x7fff) : x != x ? b : a;
     return x > y || (x == y && !(a.__x & 0x8000)) ? a : b;
 }
 template <class S>
-CRUCIBLE_INLINE S unit(S v) { return float(v) > 0.0f ? float(v) < 1.0f ? v : S(1.0f) : S(0.0f); }
+CRUCIBLE_INLINE bool is_nan(S v) { return v.value() != v.value(); }
 template <class S>
-CRUCIBLE_INLINE S not_negative(S v) { return float(v) != float(v) ? S::bits(0x7fff) : float(v) > 0.0f ? v : S(0.0f); }
+CRUCIBLE_INLINE S unit(S v) { return v.value() > 0.0f ? v.value() < 1.0f ? v : S::from(1.0f) : S::from(0.0f); }
 template <class S>
-CRUCIBLE_INLINE bool is_nan(S v) { return float(v) != float(v); }
+CRUCIBLE_INLINE S not_negative(S v) { return is_nan(v) ? S::bits(0x7fff) : v.value() > 0.0f ? v : S::from(0.0f); }
 template <class S>
 CRUCIBLE_INLINE bool unordered(S a, S b) { return is_nan(a) || is_nan(b); }
 CRUCIBLE_INLINE uint32_t word(bool p) { return p ? 0xffffu : 0u; }
@@ -30,27 +30,37 @@ CRUCIBLE_INLINE uint32_t word(bool p) { return p ? 0xffffu : 0u; }
 #define CRUCIBLE_BOTH(NAME, F, S, S2) CRUCIBLE_INLINE S2 NAME(S2 a) { return S2(F(a.x), F(a.y)); }
 #define CRUCIBLE_BOTH2(NAME, F, S, S2) CRUCIBLE_INLINE S2 NAME(S2 a, S2 b) { return S2(F(a.x, b.x), F(a.y, b.y)); }
 #define CRUCIBLE_HALF_FUNCTION(NAME, S, S2, EXPRESSION)                                                   \
-    CRUCIBLE_INLINE S h##NAME(S v) { const float x = v; return S(EXPRESSION); }                           \
+    CRUCIBLE_INLINE S h##NAME(S v) { const float x = v.value(); return S::from(EXPRESSION); }             \
     CRUCIBLE_INLINE S2 h2##NAME(S2 v) { return S2(h##NAME(v.x), h##NAME(v.y)); }
 #define CRUCIBLE_COMPARED(NAME, OP, S, S2)                                                                \
-    CRUCIBLE_INLINE bool __h##NAME(S a, S b) { return float(a) OP float(b) && !crucible::unordered(a, b); } \
-    CRUCIBLE_INLINE bool __h##NAME##u(S a, S b) { return float(a) OP float(b) || crucible::unordered(a, b); } \
-    CRUCIBLE_INLINE S2 __h##NAME##2(S2 a, S2 b) { return S2(S(float(__h##NAME(a.x, b.x))), S(float(__h##NAME(a.y, b.y)))); } \
-    CRUCIBLE_INLINE S2 __h##NAME##u2(S2 a, S2 b) { return S2(S(float(__h##NAME##u(a.x, b.x))), S(float(__h##NAME##u(a.y, b.y)))); } \
+    CRUCIBLE_INLINE bool __h##NAME(S a, S b) { return a.value() OP b.value() && !crucible::unordered(a, b); } \
+    CRUCIBLE_INLINE bool __h##NAME##u(S a, S b) { return a.value() OP b.value() || crucible::unordered(a, b); } \
+    CRUCIBLE_INLINE S2 __h##NAME##2(S2 a, S2 b) { return S2(S::from(float(__h##NAME(a.x, b.x))), S::from(float(__h##NAME(a.y, b.y)))); } \
+    CRUCIBLE_INLINE S2 __h##NAME##u2(S2 a, S2 b) { return S2(S::from(float(__h##NAME##u(a.x, b.x))), S::from(float(__h##NAME##u(a.y, b.y)))); } \
     CRUCIBLE_INLINE bool __hb##NAME##2(S2 a, S2 b) { return __h##NAME(a.x, b.x) && __h##NAME(a.y, b.y); } \
     CRUCIBLE_INLINE bool __hb##NAME##u2(S2 a, S2 b) { return __h##NAME##u(a.x, b.x) && __h##NAME##u(a.y, b.y); } \
     CRUCIBLE_INLINE unsigned __h##NAME##2_mask(S2 a, S2 b) { return crucible::word(__h##NAME(a.x, b.x)) | crucible::word(__h##NAME(a.y, b.y)) << 16; }
 #define CRUCIBLE_ARITHMETIC(NAME, OP, S, S2)                                                              \
-    CRUCIBLE_INLINE S __h##NAME(S a, S b) { return a OP b; }                                              \
-    CRUCIBLE_INLINE S __h##NAME##_rn(S a, S b) { return a OP b; }                                         \
-    CRUCIBLE_INLINE S __h##NAME##_sat(S a, S b) { return crucible::unit(a OP b); }                        \
+    CRUCIBLE_INLINE S __h##NAME(S a, S b) { return S::from(a.value() OP b.value()); }                     \
+    CRUCIBLE_INLINE S __h##NAME##_rn(S a, S b) { return __h##NAME(a, b); }                                \
+    CRUCIBLE_INLINE S __h##NAME##_sat(S a, S b) { return crucible::unit(__h##NAME(a, b)); }               \
     CRUCIBLE_BOTH2(__h##NAME##2, __h##NAME, S, S2)                                                        \
     CRUCIBLE_BOTH2(__h##NAME##2_rn, __h##NAME, S, S2)                                                     \
-    CRUCIBLE_BOTH2(__h##NAME##2_sat, __h##NAME##_sat, S, S2)                                              \
-    CRUCIBLE_INLINE S2 operator OP(S2 a, S2 b) { return __h##NAME##2(a, b); }                             \
-    CRUCIBLE_INLINE S2& operator OP##=(S2& a, S2 b) { return a = __h##NAME##2(a, b); }
+    CRUCIBLE_BOTH2(__h##NAME##2_sat, __h##NAME##_sat, S, S2)
+#define CRUCIBLE_PAIR_OPERATOR(NAME, OP, S2)                                                              \
+    CRUCIBLE_INLINE S2 operator OP(S2 a, S2 b) { return NAME(a, b); }                                     \
+    CRUCIBLE_INLINE S2& operator OP##=(S2& a, S2 b) { return a = NAME(a, b); }
+#define CRUCIBLE_PAIR_RELATION(NAME, OP, S2) CRUCIBLE_INLINE bool operator OP(S2 a, S2 b) { return NAME(a, b); }
+#define CRUCIBLE_PAIR_OPERATORS(S2)                                                                       \
+    CRUCIBLE_PAIR_OPERATOR(__hadd2, +, S2) CRUCIBLE_PAIR_OPERATOR(__hsub2, -, S2)                         \
+    CRUCIBLE_PAIR_OPERATOR(__hmul2, *, S2) CRUCIBLE_PAIR_OPERATOR(__h2div, /, S2)                         \
+    CRUCIBLE_PAIR_RELATION(__hbeq2, ==, S2) CRUCIBLE_PAIR_RELATION(__hbneu2, !=, S2)                      \
+    CRUCIBLE_PAIR_RELATION(__hbgt2, >, S2) CRUCIBLE_PAIR_RELATION(__hblt2, <, S2)                         \
+    CRUCIBLE_PAIR_RELATION(__hbge2, >=, S2) CRUCIBLE_PAIR_RELATION(__hble2, <=, S2)                       \
+    CRUCIBLE_INLINE S2 operator-(S2 a) { return __hneg2(a); }                                             \
+    CRUCIBLE_INLINE S2 operator+(S2 a) { return a; }
 #define CRUCIBLE_HALF_INTEGER(NAME, R, HOW, S, INTEGER, WORDS)                                            \
-    CRUCIBLE_INLINE INTEGER __##NAME##2##WORDS##_##R(S v) { return crucible::saturated_to<INTEGER>(crucible::to_integral(float(v), crucible::HOW)); } \
+    CRUCIBLE_INLINE INTEGER __##NAME##2##WORDS##_##R(S v) { return crucible::saturated_to<INTEGER>(crucible::to_integral(v.value(), crucible::HOW)); } \
     CRUCIBLE_INLINE S __##WORDS##2##NAME##_##R(INTEGER v) { return S::rounded(crucible::odd_integer(v), crucible::HOW); }
 #define CRUCIBLE_HALF_ROUNDED(NAME, R, HOW, S)                                                            \
     CRUCIBLE_INLINE S __float2##NAME##_##R(float v) { return S::rounded(v, crucible::HOW); }              \
@@ -73,17 +83,17 @@ inline double odd_integer(I v) {
 }
 
 #define CRUCIBLE_SMALL(S, S2, NAME, NAME2)                                                                \
-    CRUCIBLE_INLINE S __float2##NAME(float v) { return S(v); }                                            \
-    CRUCIBLE_INLINE S __double2##NAME(double v) { return S(v); }                                          \
+    CRUCIBLE_INLINE S __float2##NAME(float v) { return S::from(v); }                                      \
+    CRUCIBLE_INLINE S __double2##NAME(double v) { return S::from(v); }                                    \
     CRUCIBLE_HALF_ROUNDED(NAME, rn, kNearest, S)                                                          \
     CRUCIBLE_HALF_ROUNDED(NAME, rz, kZero, S)                                                             \
     CRUCIBLE_HALF_ROUNDED(NAME, ru, kUp, S)                                                               \
     CRUCIBLE_HALF_ROUNDED(NAME, rd, kDown, S)                                                             \
-    CRUCIBLE_INLINE float __##NAME##2float(S v) { return float(v); }                                      \
+    CRUCIBLE_INLINE float __##NAME##2float(S v) { return v.value(); }                                      \
     CRUCIBLE_INLINE S2 __##NAME##2##NAME2(S v) { return S2(v, v); }                                       \
-    CRUCIBLE_INLINE S2 __float2##NAME2##_rn(float v) { return S2(S(v), S(v)); }                           \
-    CRUCIBLE_INLINE S2 __floats2##NAME2##_rn(float a, float b) { return S2(S(a), S(b)); }                 \
-    CRUCIBLE_INLINE S2 __float22##NAME2##_rn(float2 v) { return S2(S(v.x), S(v.y)); }                     \
+    CRUCIBLE_INLINE S2 __float2##NAME2##_rn(float v) { return S2(S::from(v), S::from(v)); }                           \
+    CRUCIBLE_INLINE S2 __floats2##NAME2##_rn(float a, float b) { return S2(S::from(a), S::from(b)); }                 \
+    CRUCIBLE_INLINE S2 __float22##NAME2##_rn(float2 v) { return S2(S::from(v.x), S::from(v.y)); }                     \
     CRUCIBLE_INLINE S2 __halves2##NAME2(S a, S b) { return S2(a, b); }                                    \
     CRUCIBLE_INLINE S2 make_##NAME2(S a, S b) { return S2(a, b); }                                        \
     CRUCIBLE_INLINE S __ushort_as_##NAME(unsigned short v) { return S::bits(v); }                         \
@@ -93,14 +103,9 @@ inline double odd_integer(I v) {
     CRUCIBLE_ARITHMETIC(add, +, S, S2)                                                                    \
     CRUCIBLE_ARITHMETIC(sub, -, S, S2)                                                                    \
     CRUCIBLE_ARITHMETIC(mul, *, S, S2)                                                                    \
-    CRUCIBLE_INLINE S __hdiv(S a, S b) { return a / b; }                                                  \
+    CRUCIBLE_INLINE S __hdiv(S a, S b) { return S::from(a.value() / b.value()); }                                                  \
     CRUCIBLE_BOTH2(__h2div, __hdiv, S, S2)                                                                \
-    CRUCIBLE_INLINE S2 operator/(S2 a, S2 b) { return __h2div(a, b); }                                    \
-    CRUCIBLE_INLINE S2& operator/=(S2& a, S2 b) { return a = __h2div(a, b); }                             \
-    CRUCIBLE_INLINE S2 operator-(S2 a) { return S2(-a.x, -a.y); }                                         \
-    CRUCIBLE_INLINE bool operator==(S2 a, S2 b) { return a.x == b.x && a.y == b.y; }                      \
-    CRUCIBLE_INLINE bool operator!=(S2 a, S2 b) { return !(a == b); }                                     \
-    CRUCIBLE_INLINE S __hneg(S a) { return -a; }                                                          \
+    CRUCIBLE_INLINE S __hneg(S a) { return S::bits(a.__x ^ 0x8000); }                                                          \
     CRUCIBLE_INLINE S __habs(S a) { return S::bits(a.__x & 0x7fff); }                                     \
     CRUCIBLE_BOTH(__hneg2, __hneg, S, S2)                                                                 \
     CRUCIBLE_BOTH(__habs2, __habs, S, S2)                                                                 \
@@ -125,8 +130,8 @@ inline double odd_integer(I v) {
     CRUCIBLE_COMPARED(eq, ==, S, S2)                                                                      \
     CRUCIBLE_COMPARED(ne, !=, S, S2)                                                                      \
     CRUCIBLE_INLINE bool __hisnan(S a) { return crucible::is_nan(a); }                                    \
-    CRUCIBLE_INLINE int __hisinf(S a) { return std::isinf(float(a)) ? float(a) < 0 ? -1 : 1 : 0; }        \
-    CRUCIBLE_INLINE S2 __hisnan2(S2 a) { return S2(S(float(__hisnan(a.x))), S(float(__hisnan(a.y)))); }   \
+    CRUCIBLE_INLINE int __hisinf(S a) { return std::isinf(a.value()) ? a.value() < 0 ? -1 : 1 : 0; }        \
+    CRUCIBLE_INLINE S2 __hisnan2(S2 a) { return S2(S::from(float(__hisnan(a.x))), S::from(float(__hisnan(a.y)))); }   \
     CRUCIBLE_HALF_FUNCTION(exp, S, S2, ::exp(double(x)))                                                  \
     CRUCIBLE_HALF_FUNCTION(exp2, S, S2, ::exp2(double(x)))                                                \
     CRUCIBLE_HALF_FUNCTION(exp10, S, S2, ::exp10(double(x)))                                              \
@@ -152,11 +157,17 @@ inline double odd_integer(I v) {
     CRUCIBLE_INLINE S2 __lows2##NAME2(S2 a, S2 b) { return S2(a.x, b.x); }                                \
     CRUCIBLE_INLINE S2 __highs2##NAME2(S2 a, S2 b) { return S2(a.y, b.y); }                               \
     CRUCIBLE_INLINE S2 __lowhigh2highlow(S2 v) { return S2(v.y, v.x); }                                   \
-    CRUCIBLE_INLINE float __low2float(S2 v) { return float(v.x); }                                        \
-    CRUCIBLE_INLINE float __high2float(S2 v) { return float(v.y); }                                       \
-    CRUCIBLE_INLINE S atomicAdd(S* at, S v) { return crucible::atomically(at, [=](S old) CRUCIBLE_PLAIN -> S { return old + v; }); } \
-    CRUCIBLE_INLINE S2 atomicAdd(S2* at, S2 v) { return crucible::atomically(at, [=](S2 old) CRUCIBLE_PLAIN -> S2 { return S2(old.x + v.x, old.y + v.y); }); }
+    CRUCIBLE_INLINE float __low2float(S2 v) { return v.x.value(); }                                        \
+    CRUCIBLE_INLINE float __high2float(S2 v) { return v.y.value(); }                                       \
+    CRUCIBLE_INLINE S atomicAdd(S* at, S v) { return crucible::atomically(at, [=](S old) CRUCIBLE_PLAIN -> S { return __hadd(old, v); }); } \
+    CRUCIBLE_INLINE S2 atomicAdd(S2* at, S2 v) { return crucible::atomically(at, [=](S2 old) CRUCIBLE_PLAIN -> S2 { return __hadd2(old, v); }); }
 CRUCIBLE_SMALL(__half, __half2, half, half2)
 CRUCIBLE_SMALL(__nv_bfloat16, __nv_bfloat162, bfloat16, bfloat162)
-CRUCIBLE_INLINE float2 __half22float2(__half2 v) { return {float(v.x), float(v.y)}; }
-CRUCIBLE_INLINE float2 __bfloat1622float2(__nv_bfloat162 v) { return {float(v.x), float(v.y)}; }
+CRUCIBLE_INLINE float2 __half22float2(__half2 v) { return {v.x.value(), v.y.value()}; }
+CRUCIBLE_INLINE float2 __bfloat1622float2(__nv_bfloat162 v) { return {v.x.value(), v.y.value()}; }
+#ifndef __CUDA_NO_HALF2_OPERATORS__
+CRUCIBLE_PAIR_OPERATORS(__half2)
+#endif
+#ifndef __CUDA_NO_BFLOAT162_OPERATORS__
+CRUCIBLE_PAIR_OPERATORS(__nv_bfloat162)
+#endif

@@ -140,13 +140,13 @@ template <class T> CRUCIBLE_INLINE T relu(T v) {
         else if constexpr (is_small<T>) return CRUCIBLE_SMALL_##NAME;                                        \
         else return CRUCIBLE_FULL_##NAME;                                                                    \
     }
-#define CRUCIBLE_SMALL_add_ a + b
+#define CRUCIBLE_SMALL_add_ T::from(a.value() + b.value())
 #define CRUCIBLE_FULL_add_ add_rounded(a, b, how)
-#define CRUCIBLE_SMALL_sub_ a - b
+#define CRUCIBLE_SMALL_sub_ T::from(a.value() - b.value())
 #define CRUCIBLE_FULL_sub_ add_rounded(a, -b, how)
-#define CRUCIBLE_SMALL_mul_ a * b
+#define CRUCIBLE_SMALL_mul_ T::from(a.value() * b.value())
 #define CRUCIBLE_FULL_mul_ mul_rounded(a, b, how)
-#define CRUCIBLE_SMALL_div_ a / b
+#define CRUCIBLE_SMALL_div_ T::from(a.value() / b.value())
 #define CRUCIBLE_FULL_div_ div_rounded(a, b, how)
 CRUCIBLE_EACH(add_)
 CRUCIBLE_EACH(sub_)
@@ -180,6 +180,7 @@ template <class T> CRUCIBLE_INLINE T abs_(T a) {
 }
 template <class T> CRUCIBLE_INLINE T neg_(T a) {
     if constexpr (is_pair<T>) return __hneg2(a);
+    else if constexpr (is_small<T>) return __hneg(a);
     else if constexpr (std::is_integral_v<T>) return sub_(T(0), a);
     else return -a;
 }
@@ -187,7 +188,7 @@ template <class T> CRUCIBLE_INLINE T neg_(T a) {
 #define CRUCIBLE_APPROXIMATE(NAME, EXPRESSION)                                                               \
     template <class T> CRUCIBLE_INLINE T NAME(T v, Rounding) {                                               \
         if constexpr (is_pair<T>) return T(NAME(v.x, kNearest), NAME(v.y, kNearest));                        \
-        else { const double x = double(float(v)); return T(EXPRESSION); }                                    \
+        else { const double x = double(float(wide(v))); return made<T>(EXPRESSION); }                        \
     }
 CRUCIBLE_APPROXIMATE(ex2_, ::exp2(x))
 CRUCIBLE_APPROXIMATE(lg2_, ::log2(x))
@@ -200,8 +201,8 @@ template <class T> CRUCIBLE_INLINE T rsqrt_(T v, Rounding) { return T(1.0 / ::sq
 
 // ---- comparisons
 #define CRUCIBLE_RELATION(NAME, OP)                                                                          \
-    template <class T> CRUCIBLE_INLINE bool NAME##_(T a, T b) { return a OP b && a == a && b == b; }         \
-    template <class T> CRUCIBLE_INLINE bool NAME##u_(T a, T b) { return a OP b || a != a || b != b; }
+    template <class T> CRUCIBLE_INLINE bool NAME##_(T p, T q) { const auto a = wide(p), b = wide(q); return a OP b && a == a && b == b; } \
+    template <class T> CRUCIBLE_INLINE bool NAME##u_(T p, T q) { const auto a = wide(p), b = wide(q); return a OP b || a != a || b != b; }
 CRUCIBLE_RELATION(eq, ==)
 CRUCIBLE_RELATION(ne, !=)
 CRUCIBLE_RELATION(lt, <)
@@ -212,8 +213,8 @@ template <class T> CRUCIBLE_INLINE bool lo_(T a, T b) { return Unsigned<T>(a) < 
 template <class T> CRUCIBLE_INLINE bool ls_(T a, T b) { return Unsigned<T>(a) <= Unsigned<T>(b); }
 template <class T> CRUCIBLE_INLINE bool hi_(T a, T b) { return Unsigned<T>(a) > Unsigned<T>(b); }
 template <class T> CRUCIBLE_INLINE bool hs_(T a, T b) { return Unsigned<T>(a) >= Unsigned<T>(b); }
-template <class T> CRUCIBLE_INLINE bool num_(T a, T b) { return a == a && b == b; }
-template <class T> CRUCIBLE_INLINE bool nan_(T a, T b) { return a != a || b != b; }
+template <class T> CRUCIBLE_INLINE bool num_(T a, T b) { return wide(a) == wide(a) && wide(b) == wide(b); }
+template <class T> CRUCIBLE_INLINE bool nan_(T a, T b) { return !num_(a, b); }
 
 // ---- conversions
 template <class To, class From> CRUCIBLE_INLINE To clamped_integer(From v) {
@@ -224,16 +225,16 @@ template <class To, bool Integral, bool Saturates, class From> CRUCIBLE_INLINE T
     if constexpr (std::is_integral_v<From> && std::is_integral_v<To>) {
         return Saturates ? clamped_integer<To>(v) : To(v);
     } else if constexpr (std::is_integral_v<To>) {
-        if constexpr (is_small<From>) return saturated_to<To>(to_integral(float(v), how));
+        if constexpr (is_small<From>) return saturated_to<To>(to_integral(v.value(), how));
         else return saturated_to<To>(to_integral(v, how));
     } else if constexpr (is_small<To>) {
         To out;
         if constexpr (std::is_integral_v<From>) out = To::rounded(odd_integer(v), how);
-        else out = To::rounded(double(v), how);
+        else out = To::rounded(double(wide(v)), how);
         return Saturates ? unit(out) : out;
     } else {
         To out;
-        if constexpr (is_small<From>) out = To(float(v));
+        if constexpr (is_small<From>) out = To(v.value());
         else if constexpr (std::is_same_v<From, To>) out = Integral ? to_integral(v, how) : v;
         else if constexpr (sizeof(To) > sizeof(From) && !std::is_integral_v<From>) out = To(v);
         else out = narrowed<To>(v, how);

@@ -41,17 +41,17 @@ CRUCIBLE_INLINE void store(char* at, V... values) {
 template <class T> CRUCIBLE_PLAIN T sum_of(T a, T b) {
     if constexpr (std::is_integral_v<T>) return T(std::make_unsigned_t<T>(a) + std::make_unsigned_t<T>(b));
     else if constexpr (is_pair<T>) return T(sum_of(a.x, b.x), sum_of(a.y, b.y));
-    else return T(float(a) + float(b));
+    else return made<T>(wide(a) + wide(b));
 }
 template <> inline CRUCIBLE_PLAIN double sum_of(double a, double b) { return a + b; }
 template <class T> CRUCIBLE_PLAIN T lower_of(T a, T b) {
     if constexpr (is_pair<T>) return T(lower_of(a.x, b.x), lower_of(a.y, b.y));
-    else if constexpr (is_small<T>) return float(b) < float(a) || float(a) != float(a) ? b : a;
+    else if constexpr (is_small<T>) return wide(b) < wide(a) || is_nan(a) ? b : a;
     else return b < a ? b : a;
 }
 template <class T> CRUCIBLE_PLAIN T upper_of(T a, T b) {
     if constexpr (is_pair<T>) return T(upper_of(a.x, b.x), upper_of(a.y, b.y));
-    else if constexpr (is_small<T>) return float(b) > float(a) || float(a) != float(a) ? b : a;
+    else if constexpr (is_small<T>) return wide(b) > wide(a) || is_nan(a) ? b : a;
     else return b > a ? b : a;
 }
 CRUCIBLE_ATOM(add, sum_of(old, v))
