@@ -28,11 +28,7 @@ from crucible.write.kernel import Kernel, Lowered
 from crucible.write.program import reads
 from crucible.write.simplify import simplify
 
-OF_ESTIMATE = 1.7
-"""What warps took on the H200 beside `Tiling.total_clocks`: the median of 12 ways of P90, P74 and P38 forward, 1.3 to
-3.3. The estimate for warpgroups holds what they took."""
 SPREAD = "It reads gradients of windows, and spreads them over the windows' elements in shared memory."
-
 
 def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu = H200) -> Lowered:
     """The kernels, for a GPU; divided as estimated best, where no tiling is given. Raises MisuseError where there is
@@ -65,7 +61,7 @@ def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:
     warpgroups = division(conv, gpu) or phase_division(conv, gpu)
     if warps is None or warpgroups is None:
         return warps or warpgroups
-    slower = warpgroups.total_clocks > warps.total_clocks_with(_tensors(conv)) * OF_ESTIMATE
+    slower = warpgroups.total_clocks > warps.total_clocks_with(_tensors(conv))
     return warps if slower else warpgroups
 
 

@@ -83,9 +83,7 @@ class PhaseBody(Body):
             "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
             *self._part(),
             *self._start(),
-            *self._divided(
-                ["const int team = warp / 4;", *self.tail.before(), *self._multiply()], self.staging.lines()
-            ),
+            *self._divided(multiply, self.staging.lines()),
         ]
 
     def _part(self) -> list[str]:

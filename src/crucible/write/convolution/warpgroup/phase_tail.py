@@ -13,6 +13,7 @@ from functools import cached_property
 
 from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.halo import decoded, times
+from crucible.write.convolution.rows import plain
 from crucible.write.convolution.warpgroup.phases import PhaseWalks
 from crucible.write.convolution.warpgroup.tail import WarpgroupTail
 from crucible.write.convolution.warpgroup.walks import ROWS
@@ -83,7 +84,7 @@ class PhaseTail(WarpgroupTail):
             *[line for each in scene.elementwise for line in self._row(each)],
         ]
         count = 2 * walks.last_phases // self._vector_size
-        column = [*self._place(), *self._inside()]
+        column = [*self._place(), *self._of_rows_inside()]
         column += unrolled("e", str(count), self._pack()) if count > 1 else self._pack()
         return [*self._begins(), *unrolled("i", "2", [*rows, *unrolled("j", str(walks.columns_of_b // 8), column)])]
 
@@ -91,7 +92,8 @@ class PhaseTail(WarpgroupTail):
         """Of tile j's pair of positions: the row and the place in it."""
         pitch, width = self._phased.row_pitch, self._phased.box[-1]
         if pitch % 8:
-            return [  # eight positions may begin in the row before; so divided, both are constants but for the lane's part
+            # Eight positions may begin in the row before. So divided, both are constants but for the lane's part.
+            return [
                 f"const int column = j * 8 % {pitch} + lane % 4 * 2;",
                 f"const bool beyond = column >= {pitch};",
                 f"const int row_in = j * 8 / {pitch} + beyond, w_in = column - (beyond ? {pitch} : 0);",
@@ -132,7 +134,7 @@ class PhaseTail(WarpgroupTail):
         terms += [times(name, stride) for name, stride in zip(self.scene.dims, strides[2:], strict=True)]
         return [f"{type_}* {result.name}_row = {self.scene.word[result.name]} + {' + '.join(filter(None, terms))};"]
 
-    def _inside(self) -> list[str]:
+    def _of_rows_inside(self) -> list[str]:
         """Of a pair of positions, but for where in the row: whether they are outputs."""
         walks, of, tests = self._phased, self.scene.conv.correlation, []
         rows = walks.box[-2] if len(walks.box) > 1 else 1
@@ -155,7 +157,7 @@ class PhaseTail(WarpgroupTail):
         if walks.boxes[-1] > 1:
             end = f"min({box}, {last.outputs} - w)"
         number = f"({first} + k)" if first != "0" else "k"
-        of_row = "of_row && " if self._inside() else ""
+        of_row = "of_row && " if self._of_rows_inside() else ""
         at = times("w_in", phases) + (f" + {first}" if first != "0" else "")
         product = f"sums[{number} % {phases}][j * 4 + i * 2 + {number} / {phases}]"
         self.preamble.append(PACK)
@@ -168,6 +170,9 @@ class PhaseTail(WarpgroupTail):
             *unrolled("k", str(size), [*self._chain(), *self._added()]),
         ]
         return lines + [line for each in self.scene.elementwise for line in self._stores_of(each)]
+
+    def _strides(self, result: Result) -> tuple[int, ...]:
+        return plain(result.strides, self.scene.conv.correlation.out_shape)
 
     def _stores_of(self, result: Result) -> list[str]:
         strides = self._strides(result)
