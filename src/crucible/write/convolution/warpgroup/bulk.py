@@ -14,7 +14,7 @@ from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.pieces import COPY_IN, COPY_OUT
 from crucible.write.convolution.warpgroup.tail import WarpgroupTail
 from crucible.write.convolution.warpgroup.walks import ROWS, WARPS, Chain, Walks
-from crucible.write.families.source import ALIGNED, CUDA_TYPES, PACK, block, combining, converted, indented, unrolled
+from crucible.write.families.source import CUDA_TYPES, PACK, block, combining, converted, unrolled
 from crucible.write.program import Operand, Result, contiguous, reads
 
 BULK = 16
@@ -96,10 +96,6 @@ class BulkTail(WarpgroupTail):
             at = f"min(channel + i * 8, {of.out_channels - 1}) * {stride}" if stride else "0"
             read = converted(f"{word}[{at}]", operand.dtype, "float32")
             lines += unrolled("i", "2", [f"{operand.name}_values[i] = {read};"])
-        if self._brought:
-            self.preamble.append(ALIGNED)
-            words = ", ".join(scene.word[each.name] for each in self._brought)
-            lines.append(f"const bool aligned = are_aligned<{BULK}>({words});  // or bulk copies cannot read them")
         return [*lines, *(f"float {each.name}_totals[2] = {{}};" for each in scene.sums)]
 
     def after(self) -> list[str]:
@@ -139,12 +135,10 @@ class BulkTail(WarpgroupTail):
         if not self._brought:
             return []
         self.preamble.append(COPY_IN)
-        each, slowly = [], []
+        each = []
         for number, operand in enumerate(self._brought):
             from_ = f"{self.scene.word[operand.name]} + {self._begin}"
             each.append(f"copy_in({self._row(operand, number, 'lane')}, {from_}, {self._bytes}, coming);")
-            element = f"({self._row(operand, number, 'r')})[p] = ({from_})[p];"
-            slowly.append(f"for (int p = lane; p < {self._count}; p += 32) {element}")
         channels, whole = str(16 * len(self._brought)), self.scene.conv.correlation.out_channels
         if whole % 64:
             inside = f"max(0, min(16, {whole} - first_channel - warp % 4 * 16))"
@@ -153,11 +147,8 @@ class BulkTail(WarpgroupTail):
             "unsigned long long* const coming = fetched + warp;",
             *self._left,
             *(["wait_for_reads();  // of what was in the tile before"] if self.scene.elementwise else []),
-            "if (aligned) {",
-            *indented([f"if (lane == 0) expect(coming, {channels} * {self._bytes});", *self._of_lanes(each)]),
-            "} else {",
-            *indented(["__syncwarp();", *self._of_rows(slowly), "__syncwarp();"]),
-            "}",
+            f"if (lane == 0) expect(coming, {channels} * {self._bytes});",
+            *self._of_lanes(each),
         ]
 
     def lines(self) -> list[str]:
@@ -168,7 +159,7 @@ class BulkTail(WarpgroupTail):
         added = [f"{each.name}_totals[i] += {each.name}_total;" for each in scene.sums]
         each = [*self._of_channel(), *sums, *self._of_products(self._element()), *added]
         guard = f"if (channel + i * 8 < {of.out_channels})" if of.out_channels % 64 else ""
-        lines = [f"if (aligned) wait(coming, turn / {self._walks.groups} % 2);"] if self._brought else []
+        lines = [f"wait(coming, turn / {self._walks.groups} % 2);"] if self._brought else []
         if scene.elementwise and not self._brought:
             lines += [*self._left, "wait_for_reads();  // of what was in the tile before", "__syncwarp();"]
         elif self._ragged and not self._brought:
@@ -233,13 +224,7 @@ class BulkTail(WarpgroupTail):
     def _bytes(self) -> str:
         """Of a run."""
         assert self._runs is not None
-        return f"{self._count} * {BULK // self._runs.most}"
-
-    @property
-    def _count(self) -> str:
-        """Elements of a run."""
-        assert self._runs is not None
-        return "left" if self._left else str(self._runs.run)
+        return f"{'left' if self._left else self._runs.run} * {BULK // self._runs.most}"
 
     @property
     def _begin(self) -> str:
@@ -254,14 +239,6 @@ class BulkTail(WarpgroupTail):
         inside = "lane < 16" + (f" && first_channel + warp % 4 * 16 + lane < {channels}" if channels % 64 else "")
         where = ["const int c = first_channel + warp % 4 * 16 + lane;", *self._runs.outer()]
         return block(f"if ({inside})", [*where, *lines])
-
-    def _of_rows(self, lines: list[str]) -> list[str]:
-        """A channel after the other."""
-        assert self._runs is not None
-        channels = self.scene.conv.correlation.out_channels
-        inside = f" && first_channel + warp % 4 * 16 + r < {channels}" if channels % 64 else ""
-        where = ["const int c = first_channel + warp % 4 * 16 + r;", *self._runs.outer()]
-        return block(f"for (int r = 0; r < 16{inside}; ++r)", [*where, *lines])
 
     @property
     def _ragged(self) -> list[str]:

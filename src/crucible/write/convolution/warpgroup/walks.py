@@ -214,7 +214,7 @@ class Walks(Tiling):
     @property
     def in_bulk(self) -> bool:
         """Whether a channel's outputs of a plane are one run of whole 16 bytes, and the chain stays in registers."""
-        if self.chain.by_rows or self.chain.sums > self.pitch:  # whose place is a channel's in the tile, at the end
+        if self.chain.by_rows:
             return False
         *outer, last = [axis.outputs for axis in self.of.axes]
         width, is_one = self.box[-1], self.outputs_a_plane == self.box[-1]
