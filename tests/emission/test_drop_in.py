@@ -88,6 +88,31 @@ def test_an_expanded_gradient_and_a_transposed_input_are_copied_into_place(net: 
     assert x.grad is not None
 
 
+def beside_its_start(value: torch.Tensor) -> torch.Tensor:
+    """The same, four bytes behind a whole sixteen."""
+    return torch.cat([torch.zeros(1), value.flatten()])[1:].view(value.shape)
+
+
+def rounded(value: torch.Tensor) -> torch.Tensor:
+    """As TF32 holds it."""
+    return (value * 64).round() / 64
+
+
+def test_tensors_that_begin_within_sixteen_bytes_are_copied() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv3d(3, 8, 2), nn.LeakyReLU(0.2))
+    x, grad = torch.randn(1, 3, 3, 9, 33), torch.randn(1, 8, 2, 8, 32)
+    x, grad, module[0].weight.data = (rounded(each) for each in (x, grad, module[0].weight.data))
+    fused = crucible.fuse(module, x, emulate=True)
+    found = []
+    for each in (module, fused):
+        given = beside_its_start(x).requires_grad_()
+        out = each(given)
+        found.append((out, *torch.autograd.grad(out, [given, *each.parameters()], beside_its_start(grad))))
+    for theirs, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
 def test_a_copy_has_parameters_of_its_own(fused: nn.Module) -> None:
     other = copy.deepcopy(fused)
     with torch.no_grad():

@@ -24,12 +24,12 @@ RESERVED = frozenset({"stream", "guard", "laid", "torch", "at", "c10", "std"})
 """Words of the functions below, which no tensor's variable may be."""
 
 LAID = """\
-// The tensor as the kernels read it: copied where it lies in memory in another way.
+// The tensor as the kernels read it: copied where it lies in memory in another way, or begins within 16 bytes.
 static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at::IntArrayRef strides,
                           at::ScalarType type) {
   TORCH_CHECK(given.sizes() == sizes && given.scalar_type() == type, "written for a tensor of shape ", sizes, " and ",
               type, ", given one of shape ", given.sizes(), " and ", given.scalar_type());
-  bool fits = true;
+  bool fits = reinterpret_cast<uintptr_t>(given.data_ptr()) % 16 == 0;
   for (int64_t dim = 0; dim < given.dim(); ++dim) fits &= sizes[dim] < 2 || given.stride(dim) == strides[dim];
   return fits ? given : torch::empty_strided(sizes, strides, given.options()).copy_(given);
 }

@@ -18,7 +18,8 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 @dataclass(frozen=True)
 class Convolution:
-    """Names are unique among source, weight, operands and results."""
+    """Names are unique among source, weight, operands and results. Each tensor begins at a whole sixteen bytes; a
+    written file's functions copy those that do not."""
 
     name: str
     """A C++ identifier."""

@@ -30,6 +30,7 @@ from crucible.write.simplify import simplify
 
 SPREAD = "It reads gradients of windows, and spreads them over the windows' elements in shared memory."
 
+
 def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu = H200) -> Lowered:
     """The kernels, for a GPU; divided as estimated best, where no tiling is given. Raises MisuseError where there is
     none."""
@@ -147,7 +148,7 @@ class _Body:
             lines.append(f"const int team = warp / {tiling.columns * tiling.rows};  // takes some of the phases")
         lines += self._places()
         if not self.tail.in_registers:
-            lines += [*Placing(self.scene).places(), *self.tail.alignment()]
+            lines += Placing(self.scene).places()
         lines.append(f"const int part = blockIdx.x % {self.scene.parts};")
         if tiling.of.groups > 1:
             lines.append(f"const int group = part / {tiling.channel_tiles};")

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.fused import PRODUCT, is_of_row
 from crucible.write.convolution.halo import THREADS
 from crucible.write.convolution.placing import Placing
@@ -16,7 +15,6 @@ from crucible.write.convolution.scene import LOCALS, Scene
 from crucible.write.convolution.windows import CHOICE
 from crucible.write.cuda import emit
 from crucible.write.families.source import (
-    ALIGNED,
     CUDA_TYPES,
     LOAD,
     PACK,
@@ -184,28 +182,12 @@ class Tail:
         return lines
 
     def _loaded(self, place: str) -> str:
-        vector = self._laid.vector
         self.preamble.append(LOAD)
-        if vector == 1:
-            return f"load<true, 1>({place})"
-        return f"aligned ? load<true, {vector}>({place}) : load<false, {vector}>({place})"
+        return f"load<true, {self._laid.vector}>({place})"
 
     def _stored(self, name: str, into: str) -> list[str]:
         self.preamble.append(STORE)
-        if self._laid.vector == 1:
-            return [f"store<true>({into}, {name}_pack);"]
-        return [f"if (aligned) store<true>({into}, {name}_pack);", f"else store<false>({into}, {name}_pack);"]
-
-    def alignment(self) -> list[str]:
-        """Whether tensors begin where whole vectors can be read and written."""
-        scene, vector = self.scene, self._laid.vector
-        packed = [each for each in scene.operands if not is_of_row(each)] + scene.elementwise
-        if vector == 1 or not packed:
-            return []
-        self.preamble.append(ALIGNED)
-        size = max(ITEM_BYTES[each.dtype] for each in packed) * vector
-        words = ", ".join(scene.word[each.name] for each in packed)
-        return [f"const bool aligned = are_aligned<{size}>({words});"]
+        return [f"store<true>({into}, {name}_pack);"]
 
     def _chain(self) -> list[str]:
         names = {each.name: f"{each.name}_value" for each in self.scene.operands} | {PRODUCT: "product"}

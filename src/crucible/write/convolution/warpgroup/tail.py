@@ -26,7 +26,7 @@ class WarpgroupTail(Tail):
 
     def before(self) -> list[str]:
         """Before the first item: what a warp that multiplies knows."""
-        return self.alignment()
+        return []
 
     def after(self) -> list[str]:
         """Behind the last item."""
