@@ -100,7 +100,7 @@ def rounded(value: torch.Tensor) -> torch.Tensor:
 
 def test_tensors_that_begin_within_sixteen_bytes_are_copied() -> None:
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv3d(3, 8, 2), nn.LeakyReLU(0.2))
+    module = nn.Sequential(nn.Conv3d(3, 8, 2), nn.LeakyReLU(0.25))
     x, grad = torch.randn(1, 3, 3, 9, 33), torch.randn(1, 8, 2, 8, 32)
     x, grad, module[0].weight.data = (rounded(each) for each in (x, grad, module[0].weight.data))
     fused = crucible.fuse(module, x, emulate=True)
