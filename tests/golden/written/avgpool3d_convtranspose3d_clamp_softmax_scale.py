@@ -5,36 +5,30 @@ H200. Other inputs go through PyTorch.
     - A thread takes one window; neighbouring threads read neighbouring memory.
     - A thread writes the gradients of all elements of its window, in one pass.
     - backward keeps nothing; nothing is computed again
-- conv_transpose3d_clamp_softmax_mul: conv_transpose3d -> clamp -> flatten -> softmax -> reshape -> mul; 287
-  KB
-    - each pass over the output computes the product: estimated at 0.85 of the time that writing it once and
-      reading it would take
-    - no maximum is needed: the values lie in [0, 1], so nothing overflows
-    - exp(clamp(product + conv_transpose_bias, 0, 1)) is a polynomial, right to 5e-07
-    - factors that a row shares are multiplied first, and a sum by them at its end: off by 1.2e-7 of the value
-      for each
+- conv_transpose3d: conv_transpose3d; 286 KB
     - [2, 32, 1, 3, 5] to [2, 64, 2, 6, 10] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
       fp32.
     - A block makes 32 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
       halo, its weights stay there (142 KiB). The next inputs are loaded beside the multiplication.
-    - conv_transpose3d_clamp_softmax_mul_kernel_pass_1_rows: 128 elements, 4 a thread, 4 at once
-    - A block makes 16 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
-      halo, its weights stay there (71 KiB). The next inputs are loaded beside the multiplication.
-    - conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_rows: 128 elements, 4 a thread, 4 at once
-    - conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_rows_grad_scale: 64 rows of 2: neighbours in
-      memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads share the columns
-    - conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2_rows: 128 elements, 4 a thread, 4 at once
-    - conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2_rows_grad_conv_transpose_bias: 64 rows of 2:
-      neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads share the
-      columns
     - [2, 64, 2, 6, 10] to [2, 32, 1, 3, 5] by 27 products of 64 channels, TF32 (rounded to nearest), sums in
       fp32.
     - A block makes 32 channels at 1x3x5 positions; its inputs are in shared memory with their halo, its
       weights come 2 of 8 steps at a time there (69 KiB).
-    - backward keeps avg_pool, conv_transpose_weight, conv_transpose_bias, scale, saved_total; the chain is
-      computed again
+    - backward keeps avg_pool, conv_transpose_weight; the chain is computed again
+- bias_clamp_softmax_mul: bias of conv_transpose3d -> clamp -> flatten -> softmax -> reshape -> mul; 124 KB
+    - the product is written and read: computing it in each pass would take 1.10 times as long
+    - no maximum is needed: the values lie in [0, 1], so nothing overflows
+    - bias_clamp_softmax_mul_kernel: 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in
+      registers from pass to pass
+    - exp(clamp(conv_transpose_product + conv_transpose_bias, 0, 1)) is a polynomial, right to 5e-07
+    - bias_clamp_softmax_mul_backward: 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in
+      registers from pass to pass
+    - bias_clamp_softmax_mul_backward_grad_conv_transpose_bias: 64 rows of 2: neighbours in memory are rows,
+      so a block takes 16 rows, 4 a thread, and 2 groups of threads share the columns
+    - backward keeps conv_transpose_product, conv_transpose_bias, scale, saved_total; the chain is computed
+      again
 
-Forward moves 322 KB in 2 steps; operation by operation it would be 690 KB in 7.
+Forward moves 445 KB in 3 steps; operation by operation it would be 690 KB in 7.
 """
 
 
@@ -80,10 +74,14 @@ DECLARATIONS = """
 
 std::vector<torch::Tensor> run_avg_pool3d(const torch::Tensor& x_given);
 std::vector<torch::Tensor> run_avg_pool3d_backward(const torch::Tensor& grad_avg_pool_given);
-std::vector<torch::Tensor> run_conv_transpose3d_clamp_softmax_mul(const torch::Tensor& avg_pool_given,
-    const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given,
-    const torch::Tensor& scale_given);
-std::vector<torch::Tensor> run_conv_transpose3d_clamp_softmax_mul_backward(const torch::Tensor& grad_mul_given, const torch::Tensor& avg_pool_given, const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given, const torch::Tensor& saved_total_given);
+std::vector<torch::Tensor> run_conv_transpose3d(const torch::Tensor& avg_pool_given,
+    const torch::Tensor& conv_transpose_weight_given);
+std::vector<torch::Tensor> run_conv_transpose3d_backward(const torch::Tensor& grad_conv_transpose_product_given, const torch::Tensor& avg_pool_given, const torch::Tensor& conv_transpose_weight_given);
+std::vector<torch::Tensor> run_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_product_given,
+    const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given);
+std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tensor& grad_mul_given,
+    const torch::Tensor& conv_transpose_product_given, const torch::Tensor& conv_transpose_bias_given,
+    const torch::Tensor& scale_given, const torch::Tensor& saved_total_given);
 """
 
 
@@ -191,6 +189,28 @@ __device__ __forceinline__ void accumulate(const unsigned* weights, const unsign
     }
 }
 
+template <typename T, int count>
+struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
+    T at[count];
+};
+
+template <bool aligned, int count, typename T>
+__device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
+    if constexpr (aligned && sizeof(T) * count == 16) {
+        const uint4 words = reinterpret_cast<const uint4&>(pack);
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                     :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
+    } else if constexpr (aligned && sizeof(T) * count == 8) {
+        const uint2 words = reinterpret_cast<const uint2&>(pack);
+        asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
+    } else if constexpr (aligned) {
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
+    } else {
+#pragma unroll
+        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+    }
+}
+
 __device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
     float larger;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
@@ -203,20 +223,6 @@ __device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; Na
     return smaller;
 }
 
-template <int team, typename T>
-__device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring lanes, the same for each of them
-#pragma unroll
-    for (int distance = team / 2; distance > 0; distance /= 2) {
-        value += __shfl_xor_sync(0xffffffffu, value, distance);
-    }
-    return value;
-}
-
-template <typename T, int count>
-struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
-    T at[count];
-};
-
 template <int bytes, typename... T>
 __device__ __forceinline__ bool are_aligned(const T*... pointers) {
     return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
@@ -224,7 +230,13 @@ __device__ __forceinline__ bool are_aligned(const T*... pointers) {
 
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
+    if constexpr (aligned && sizeof(T) * count == 16) {
+        const uint4 words = __ldg(reinterpret_cast<const uint4*>(from));
+        return reinterpret_cast<const Pack<T, count>&>(words);
+    } else if constexpr (aligned && sizeof(T) * count == 8) {
+        const uint2 words = __ldg(reinterpret_cast<const uint2*>(from));
+        return reinterpret_cast<const Pack<T, count>&>(words);
+    } else if constexpr (aligned) {
         return *reinterpret_cast<const Pack<T, count>*>(from);
     } else {
         Pack<T, count> pack;
@@ -234,14 +246,13 @@ __device__ __forceinline__ Pack<T, count> load(const T* from) {
     }
 }
 
-template <bool aligned, int count, typename T>
-__device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
-    } else {
+template <int team, typename T>
+__device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring lanes, the same for each of them
 #pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+    for (int distance = team / 2; distance > 0; distance /= 2) {
+        value += __shfl_xor_sync(0xffffffffu, value, distance);
     }
+    return value;
 }
 
 template <int groups, int lanes, int vector, typename T>
@@ -338,7 +349,7 @@ __global__ void __launch_bounds__(256) avg_pool3d_kernel_backward(
 }
 
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
-__global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel_pass_1_pack(
+__global__ void __launch_bounds__(256) conv_transpose3d_kernel_pack(
         const float* __restrict__ weight, int* __restrict__ packed) {
     constexpr int taps[27] = {13, 12, 14, 10, 16, 9, 11, 15, 17, 4, 22, 3, 5, 21, 23, 1, 7, 19, 25, 0, 2, 6,
         8, 18, 20, 24, 26};
@@ -353,7 +364,7 @@ __global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel
     const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
     const auto at = [&](int made, int read) {
         const bool inside = made < 64 && read < 32;
-        return inside ? weight[group * 55296LL + made * 27LL + read * 1728LL + tap] : float(0.0f);
+        return inside ? weight[group * 55296LL + made * 27LL + read * 1728LL + tap] : 0.0f;
     };
     packed[word] = static_cast<int>(rounded(at(channel, input)));
 }
@@ -362,11 +373,10 @@ __global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel
 // fp32.
 // A block makes 32 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
 // halo, its weights stay there (142 KiB). The next inputs are loaded beside the multiplication.
-__global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_kernel_pass_1(
+__global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel(
         const float* __restrict__ avg_pool,
-        const int* __restrict__ conv_transpose3d_clamp_softmax_mul_kernel_pass_1_packed,
-        const float* __restrict__ conv_transpose_bias,
-        float* __restrict__ total_parts) {
+        const int* __restrict__ conv_transpose3d_kernel_packed,
+        float* __restrict__ conv_transpose_product) {
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
     unsigned* halo = weights + 27648;
@@ -380,17 +390,23 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_ker
         const int position = min((column * 2 + j * 2 + lane / 16) * 8 + lane % 8, 14);
         place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 192;
     }
+    int spot[2];  // in the tile of products
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+        const int position = (column * 2 + j) * 8 + lane % 4 * 2;
+        spot[j] = (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2;
+    }
     const int part = blockIdx.x % 2;
     const int first_channel = part % 2 * 32;
-    __shared__ float own_parts[1][4][32];  // of an item, what each warp has
     for (int p = threadIdx.x; p < 6912; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_clamp_softmax_mul_kernel_pass_1_packed + part * 27648)[p];
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_kernel_packed + part * 27648)[p];
     }
     {
         const int n = static_cast<int>(blockIdx.x) / 2;
         const int box_d = 0;
         const int box_h = 0;
         const int box_w = 0;
+        const int other = lane / 16 * 2;
         const auto* origin = avg_pool + n * 480LL;
         for (int p = threadIdx.x; p < 48; p += 256) {
             const int d = box_d + p / 24;
@@ -400,10 +416,14 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_ker
             const auto* from = origin + h * 5 + w;
 #pragma unroll
             for (int u = 0; u < 8; ++u) {
-                copy_ahead(coming + (u * 48 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 15 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 15 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 15 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 15 : origin, inside);
+                copy_ahead(coming + (u * 48 + p) * 4 + (0 ^ other),
+                    inside ? from + (u * 4 + (0 ^ other)) * 15 : origin, inside);
+                copy_ahead(coming + (u * 48 + p) * 4 + (1 ^ other),
+                    inside ? from + (u * 4 + (1 ^ other)) * 15 : origin, inside);
+                copy_ahead(coming + (u * 48 + p) * 4 + (2 ^ other),
+                    inside ? from + (u * 4 + (2 ^ other)) * 15 : origin, inside);
+                copy_ahead(coming + (u * 48 + p) * 4 + (3 ^ other),
+                    inside ? from + (u * 4 + (3 ^ other)) * 15 : origin, inside);
             }
         }
     }
@@ -421,9 +441,10 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_ker
         for (int p = threadIdx.x; p < 48; p += 256) {
 #pragma unroll
             for (int u = 0; u < 8; ++u) {
-                uint4& word = reinterpret_cast<uint4*>(halo)[u * 48 + p];
-                word = {rounded(__uint_as_float(word.x)), rounded(__uint_as_float(word.y)),
-                    rounded(__uint_as_float(word.z)), rounded(__uint_as_float(word.w))};
+                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 48 + p];
+                reinterpret_cast<uint4*>(halo)[u * 48 + p] = {rounded(__uint_as_float(word.x)),
+                    rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
+                    rounded(__uint_as_float(word.w))};
             }
         }
         __syncthreads();
@@ -433,6 +454,7 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_ker
             const int box_d = 0;
             const int box_h = 0;
             const int box_w = 0;
+            const int other = lane / 16 * 2;
             const auto* origin = avg_pool + n * 480LL;
             for (int p = threadIdx.x; p < 48; p += 256) {
                 const int d = box_d + p / 24;
@@ -442,14 +464,14 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_ker
                 const auto* from = origin + h * 5 + w;
 #pragma unroll
                 for (int u = 0; u < 8; ++u) {
-                    copy_ahead(coming + (u * 48 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 15 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 15 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 15 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 15 : origin,
-                        inside);
+                    copy_ahead(coming + (u * 48 + p) * 4 + (0 ^ other),
+                        inside ? from + (u * 4 + (0 ^ other)) * 15 : origin, inside);
+                    copy_ahead(coming + (u * 48 + p) * 4 + (1 ^ other),
+                        inside ? from + (u * 4 + (1 ^ other)) * 15 : origin, inside);
+                    copy_ahead(coming + (u * 48 + p) * 4 + (2 ^ other),
+                        inside ? from + (u * 4 + (2 ^ other)) * 15 : origin, inside);
+                    copy_ahead(coming + (u * 48 + p) * 4 + (3 ^ other),
+                        inside ? from + (u * 4 + (3 ^ other)) * 15 : origin, inside);
                 }
             }
         }
@@ -512,305 +534,12 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_ker
                 accumulate<Tf32>(own + 2816, b, sums[1]);
             }
         }
-#pragma unroll
-        for (int i = 0; i < 1; ++i) {
-#pragma unroll
-            for (int upper = 0; upper < 2; ++upper) {
-                const int of_channel = (row * 1 + i) * 16 + upper * 8 + lane / 4;
-                const int c = first_channel + of_channel;
-                const float conv_transpose_bias_value = conv_transpose_bias[c];
-                float total_part = 0.0f;
-#pragma unroll
-                for (int slot = 0; slot < 2; ++slot) {
-#pragma unroll
-                    for (int j = 0; j < 2; ++j) {
-#pragma unroll
-                        for (int k = 0; k < 2; ++k) {
-                            const int position = (column * 2 + j) * 8 + lane % 4 * 2 + k;
-                            if (position < 15) {
-                                const float product = sums[slot][i][j][upper * 2 + k];
-                                const float clamp = min_nan(max_nan(product + conv_transpose_bias_value,
-                                    0.0f), 1.0f);
-                                // exp on [0, 1]: off by at most 5e-07 (proven, rounding included)
-                                float total_is = 0.0021505777f;
-                                total_is = fmaf(total_is, clamp, 0.0074107633f);
-                                total_is = fmaf(total_is, clamp, 0.04216171f);
-                                total_is = fmaf(total_is, clamp, 0.16654855f);
-                                total_is = fmaf(total_is, clamp, 0.5000102f);
-                                total_is = fmaf(total_is, clamp, 0.9999999f);
-                                total_is = fmaf(total_is, clamp, 1.0f);
-                                total_part += total_is;
-                            }
-                        }
-                    }
-                }
-                total_part = sum_over_team<4>(total_part);
-                if (lane % 4 == 0) {
-                    own_parts[0][team * 1 + column][of_channel] = total_part;
-                }
-            }
-        }
-        __syncthreads();
-        for (int p = threadIdx.x; p < 32; p += 256) {
-            float total_part = own_parts[0][0][p];
-#pragma unroll
-            for (int w = 1; w < 4; ++w) total_part += own_parts[0][w][p];
-            total_parts[item * 64LL + part * 32 + p] = total_part;
-        }
-    }
-}
-
-// 128 elements, 4 a thread, 4 at once
-// row_product = 1 / total_parts * scale
-// saved_total = total_parts
-template <bool aligned>
-__device__ __forceinline__ void conv_transpose3d_clamp_softmax_mul_kernel_pass_1_rows_block(
-    const float* __restrict__ total_parts,
-    const float* __restrict__ scale,
-    float* __restrict__ row_product,
-    float* __restrict__ saved_total) {
-    constexpr unsigned elements = 128;
-    constexpr unsigned size_1 = 64;
-    constexpr int vector = 4;  // neighbours that a thread takes at once
-
-    const unsigned i = threadIdx.x * vector;
-    if (i < elements) {
-        const Pack<float, vector> total_parts_read = load<aligned, vector>(total_parts + i);
-        const Pack<float, vector> scale_read = load<aligned, vector>(scale + i % size_1);
-        Pack<float, vector> row_product_pack;
-        Pack<float, vector> saved_total_pack;
-#pragma unroll
-        for (int j = 0; j < vector; ++j) {
-            const float total_parts_value = total_parts_read.at[j];
-            const float scale_value = scale_read.at[j];
-            const float row_product_value = 1.0f / total_parts_value * scale_value;
-            row_product_pack.at[j] = row_product_value;
-            saved_total_pack.at[j] = total_parts_value;
-        }
-        store<aligned>(row_product + i, row_product_pack);
-        store<aligned>(saved_total + i, saved_total_pack);
-    }
-}
-
-__global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel_pass_1_rows(
-    const float* __restrict__ total_parts,
-    const float* __restrict__ scale,
-    float* __restrict__ row_product,
-    float* __restrict__ saved_total) {
-    if (are_aligned<16>(total_parts, scale, row_product, saved_total)) {
-        conv_transpose3d_clamp_softmax_mul_kernel_pass_1_rows_block<true>(total_parts, scale, row_product,
-            saved_total);
-    } else {  // a tensor that begins in the middle of another
-        conv_transpose3d_clamp_softmax_mul_kernel_pass_1_rows_block<false>(total_parts, scale, row_product,
-            saved_total);
-    }
-}
-
-// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
-__global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel_pass_2_pack(
-        const float* __restrict__ weight, int* __restrict__ packed) {
-    constexpr int taps[27] = {13, 12, 14, 10, 16, 9, 11, 15, 17, 4, 22, 3, 5, 21, 23, 1, 7, 19, 25, 0, 2, 6,
-        8, 18, 20, 24, 26};
-    const int word = blockIdx.x * 256 + threadIdx.x;
-    if (word >= 55296) return;
-    const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 1, rest = word / 128;
-    const int tap = taps[rest % 27], step = rest / 27 % 4;
-    const int part = rest / 108;  // a tile of channels of a group
-    const int group = part / 4;
-    const int channel = part % 4 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
-    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
-    const auto at = [&](int made, int read) {
-        const bool inside = made < 64 && read < 32;
-        return inside ? weight[group * 55296LL + made * 27LL + read * 1728LL + tap] : float(0.0f);
-    };
-    packed[word] = static_cast<int>(rounded(at(channel, input)));
-}
-
-// [2, 32, 1, 3, 5] to [2, 64, 2, 6, 10] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
-// fp32.
-// A block makes 16 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
-// halo, its weights stay there (71 KiB). The next inputs are loaded beside the multiplication.
-__global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_kernel_pass_2(
-        const float* __restrict__ avg_pool,
-        const int* __restrict__ conv_transpose3d_clamp_softmax_mul_kernel_pass_2_packed,
-        const float* __restrict__ conv_transpose_bias,
-        const float* __restrict__ row_product,
-        float* __restrict__ mul) {
-    extern __shared__ uint4 memory[];
-    unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 13824;
-    unsigned* coming = halo + 2176;  // the next halo
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 1, row = warp / 1 % 1;
-    const int team = warp / 1;  // takes some of the phases
-    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
-#pragma unroll
-    for (int j = 0; j < 1; ++j) {
-        const int position = min((column * 2 + j * 2 + lane / 16) * 8 + lane % 8, 14);
-        place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 192;
-    }
-    int spot[2];  // in the tile of products
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-        const int position = (column * 2 + j) * 8 + lane % 4 * 2;
-        spot[j] = (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2;
-    }
-    const bool aligned = are_aligned<16>(mul);
-    const int part = blockIdx.x % 4;
-    const int first_channel = part % 4 * 16;
-    for (int p = threadIdx.x; p < 3456; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_clamp_softmax_mul_kernel_pass_2_packed + part * 13824)[p];
-    }
-    {
-        const int n = static_cast<int>(blockIdx.x) / 4;
-        const int box_d = 0;
-        const int box_h = 0;
-        const int box_w = 0;
-        const auto* origin = avg_pool + n * 480LL;
-        for (int p = threadIdx.x; p < 48; p += 256) {
-            const int d = box_d + p / 24;
-            const int h = box_h + p / 6 % 4;
-            const int w = box_w + p % 6;
-            const bool inside = static_cast<unsigned>(d) < 1 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
-            const auto* from = origin + h * 5 + w;
-#pragma unroll
-            for (int u = 0; u < 8; ++u) {
-                copy_ahead(coming + (u * 48 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 15 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 15 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 15 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 15 : origin, inside);
-            }
-        }
-    }
-    for (int item = static_cast<int>(blockIdx.x) / 4; item < 2; item += 2) {
-        const int n = item;
-        const int box_d = 0;
-        const int box_h = 0;
-        const int box_w = 0;
-        float sums[1][1][2][4] = {};
-        {  // what was coming is there
-            unsigned* const before = halo;
-            halo = coming, coming = before;
-        }
-        wait_for_copies();
-        for (int p = threadIdx.x; p < 48; p += 256) {
-#pragma unroll
-            for (int u = 0; u < 8; ++u) {
-                uint4& word = reinterpret_cast<uint4*>(halo)[u * 48 + p];
-                word = {rounded(__uint_as_float(word.x)), rounded(__uint_as_float(word.y)),
-                    rounded(__uint_as_float(word.z)), rounded(__uint_as_float(word.w))};
-            }
-        }
-        __syncthreads();
-        const int next = item + 2;
-        if (next < 2) {
-            const int n = next;
-            const int box_d = 0;
-            const int box_h = 0;
-            const int box_w = 0;
-            const auto* origin = avg_pool + n * 480LL;
-            for (int p = threadIdx.x; p < 48; p += 256) {
-                const int d = box_d + p / 24;
-                const int h = box_h + p / 6 % 4;
-                const int w = box_w + p % 6;
-                const bool inside = static_cast<unsigned>(d) < 1 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
-                const auto* from = origin + h * 5 + w;
-#pragma unroll
-                for (int u = 0; u < 8; ++u) {
-                    copy_ahead(coming + (u * 48 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 15 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 15 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 15 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 15 : origin,
-                        inside);
-                }
-            }
-        }
-#pragma unroll 1
-        for (int s = 0; s < 4; ++s) {
-            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
-            const unsigned* at = halo + s * 384;
-            unsigned b[2][2];
-            if (team == 0) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 3328, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 3200, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 3072, b, sums[0]);
-                read(at + 28, place, b);
-                accumulate<Tf32>(own + 2944, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2816, b, sums[0]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 2688, b, sums[0]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 2560, b, sums[0]);
-                read(at + 124, place, b);
-                accumulate<Tf32>(own + 2432, b, sums[0]);
-            }
-            else if (team == 1) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1024, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 896, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 768, b, sums[0]);
-                read(at + 28, place, b);
-                accumulate<Tf32>(own + 640, b, sums[0]);
-            }
-            else if (team == 2) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1792, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 1664, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 1536, b, sums[0]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 1408, b, sums[0]);
-            }
-            else if (team == 3) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 2304, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 2176, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2048, b, sums[0]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 1920, b, sums[0]);
-            }
-            else if (team == 4) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
-            }
-            else if (team == 5) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1280, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 1152, b, sums[0]);
-            }
-            else if (team == 6) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 512, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 384, b, sums[0]);
-            }
-            else if (team == 7) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 256, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 128, b, sums[0]);
-            }
-        }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
             if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
-            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 0 : team == 5 ? 60 : team == 6 ? 10 : 1);
+            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (team == 0 ? 70 : team == 1 ? 10 : team == 2 ? 0 : 60);
             const auto& own = sums[0][0][j];
             into[0] = own[0];
             into[1088] = own[2];
@@ -820,245 +549,11 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_ker
             into[0] = own[1];
             into[1088] = own[3];
         }
-        __syncthreads();
-        for (int r = warp; r < 16; r += 8) {
-            const int channel = first_channel + r;
-            const int c = channel;
-            const float conv_transpose_bias_value = conv_transpose_bias[c];
-            const float row_product_value = row_product[n * 64LL + c];
-#pragma unroll 4
-            for (int v = lane; v < 30; v += 32) {
-                const int i = v * 4;
-                const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 136 + v * 4);
-                Pack<float, 4> mul_pack;
-#pragma unroll
-                for (int k = 0; k < 4; ++k) {
-                    const float product = products.at[k];
-                    const float clamp = min_nan(max_nan(product + conv_transpose_bias_value, 0.0f), 1.0f);
-                    // exp on [0, 1]: off by at most 5e-07 (proven, rounding included)
-                    float exp = 0.0021505777f;
-                    exp = fmaf(exp, clamp, 0.0074107633f);
-                    exp = fmaf(exp, clamp, 0.04216171f);
-                    exp = fmaf(exp, clamp, 0.16654855f);
-                    exp = fmaf(exp, clamp, 0.5000102f);
-                    exp = fmaf(exp, clamp, 0.9999999f);
-                    exp = fmaf(exp, clamp, 1.0f);
-                    const float mul_is = exp * row_product_value;
-                    mul_pack.at[k] = mul_is;
-                }
-                if (aligned) store<true>(mul + n * 7680LL + c * 120 + i, mul_pack);
-                else store<false>(mul + n * 7680LL + c * 120 + i, mul_pack);
-            }
-        }
-    }
-}
-
-// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
-__global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_pack(
-        const float* __restrict__ weight, int* __restrict__ packed) {
-    constexpr int taps[27] = {13, 12, 14, 10, 16, 9, 11, 15, 17, 4, 22, 3, 5, 21, 23, 1, 7, 19, 25, 0, 2, 6,
-        8, 18, 20, 24, 26};
-    const int word = blockIdx.x * 256 + threadIdx.x;
-    if (word >= 55296) return;
-    const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 1, rest = word / 128;
-    const int tap = taps[rest % 27], step = rest / 27 % 4;
-    const int part = rest / 108;  // a tile of channels of a group
-    const int group = part / 4;
-    const int channel = part % 4 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
-    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
-    const auto at = [&](int made, int read) {
-        const bool inside = made < 64 && read < 32;
-        return inside ? weight[group * 55296LL + made * 27LL + read * 1728LL + tap] : float(0.0f);
-    };
-    packed[word] = static_cast<int>(rounded(at(channel, input)));
-}
-
-// [2, 32, 1, 3, 5] to [2, 64, 2, 6, 10] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
-// fp32.
-// A block makes 16 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
-// halo, its weights stay there (71 KiB). The next inputs are loaded beside the multiplication.
-__global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1(
-        const float* __restrict__ avg_pool,
-        const int* __restrict__ conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_packed,
-        const float* __restrict__ grad_mul,
-        const float* __restrict__ conv_transpose_bias,
-        float* __restrict__ grad_total_parts) {
-    extern __shared__ uint4 memory[];
-    unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 13824;
-    unsigned* coming = halo + 2176;  // the next halo
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 1, row = warp / 1 % 1;
-    const int team = warp / 1;  // takes some of the phases
-    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
-#pragma unroll
-    for (int j = 0; j < 1; ++j) {
-        const int position = min((column * 2 + j * 2 + lane / 16) * 8 + lane % 8, 14);
-        place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 192;
-    }
-    int spot[2];  // in the tile of products
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-        const int position = (column * 2 + j) * 8 + lane % 4 * 2;
-        spot[j] = (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2;
-    }
-    const bool aligned = are_aligned<16>(grad_mul);
-    const int part = blockIdx.x % 4;
-    const int first_channel = part % 4 * 16;
-    for (int p = threadIdx.x; p < 3456; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_packed + part * 13824)[p];
-    }
-    {
-        const int n = static_cast<int>(blockIdx.x) / 4;
-        const int box_d = 0;
-        const int box_h = 0;
-        const int box_w = 0;
-        const auto* origin = avg_pool + n * 480LL;
-        for (int p = threadIdx.x; p < 48; p += 256) {
-            const int d = box_d + p / 24;
-            const int h = box_h + p / 6 % 4;
-            const int w = box_w + p % 6;
-            const bool inside = static_cast<unsigned>(d) < 1 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
-            const auto* from = origin + h * 5 + w;
-#pragma unroll
-            for (int u = 0; u < 8; ++u) {
-                copy_ahead(coming + (u * 48 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 15 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 15 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 15 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 15 : origin, inside);
-            }
-        }
-    }
-    for (int item = static_cast<int>(blockIdx.x) / 4; item < 2; item += 2) {
-        const int n = item;
-        const int box_d = 0;
-        const int box_h = 0;
-        const int box_w = 0;
-        float sums[1][1][2][4] = {};
-        {  // what was coming is there
-            unsigned* const before = halo;
-            halo = coming, coming = before;
-        }
-        wait_for_copies();
-        for (int p = threadIdx.x; p < 48; p += 256) {
-#pragma unroll
-            for (int u = 0; u < 8; ++u) {
-                uint4& word = reinterpret_cast<uint4*>(halo)[u * 48 + p];
-                word = {rounded(__uint_as_float(word.x)), rounded(__uint_as_float(word.y)),
-                    rounded(__uint_as_float(word.z)), rounded(__uint_as_float(word.w))};
-            }
-        }
-        __syncthreads();
-        const int next = item + 2;
-        if (next < 2) {
-            const int n = next;
-            const int box_d = 0;
-            const int box_h = 0;
-            const int box_w = 0;
-            const auto* origin = avg_pool + n * 480LL;
-            for (int p = threadIdx.x; p < 48; p += 256) {
-                const int d = box_d + p / 24;
-                const int h = box_h + p / 6 % 4;
-                const int w = box_w + p % 6;
-                const bool inside = static_cast<unsigned>(d) < 1 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
-                const auto* from = origin + h * 5 + w;
-#pragma unroll
-                for (int u = 0; u < 8; ++u) {
-                    copy_ahead(coming + (u * 48 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 15 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 15 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 15 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 15 : origin,
-                        inside);
-                }
-            }
-        }
-#pragma unroll 1
-        for (int s = 0; s < 4; ++s) {
-            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
-            const unsigned* at = halo + s * 384;
-            unsigned b[2][2];
-            if (team == 0) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 3328, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 3200, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 3072, b, sums[0]);
-                read(at + 28, place, b);
-                accumulate<Tf32>(own + 2944, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2816, b, sums[0]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 2688, b, sums[0]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 2560, b, sums[0]);
-                read(at + 124, place, b);
-                accumulate<Tf32>(own + 2432, b, sums[0]);
-            }
-            else if (team == 1) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1024, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 896, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 768, b, sums[0]);
-                read(at + 28, place, b);
-                accumulate<Tf32>(own + 640, b, sums[0]);
-            }
-            else if (team == 2) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1792, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 1664, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 1536, b, sums[0]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 1408, b, sums[0]);
-            }
-            else if (team == 3) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 2304, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 2176, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2048, b, sums[0]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 1920, b, sums[0]);
-            }
-            else if (team == 4) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
-            }
-            else if (team == 5) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1280, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 1152, b, sums[0]);
-            }
-            else if (team == 6) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 512, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 384, b, sums[0]);
-            }
-            else if (team == 7) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 256, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 128, b, sums[0]);
-            }
-        }
-        float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
-        __syncthreads();
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
             if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
-            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 0 : team == 5 ? 60 : team == 6 ? 10 : 1);
-            const auto& own = sums[0][0][j];
+            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 1 : 61);
+            const auto& own = sums[1][0][j];
             into[0] = own[0];
             into[1088] = own[2];
             const int position = (column * 2 + j) * 8 + lane % 4 * 2 + 1;
@@ -1068,463 +563,28 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_ker
             into[1088] = own[3];
         }
         __syncthreads();
-        for (int r = warp; r < 16; r += 8) {
-            const int channel = first_channel + r;
+        for (int r = warp; r < 32; r += 8) {
+            const int channel = first_channel + r / 16 * 16 + r % 16;
             const int c = channel;
-            const float conv_transpose_bias_value = conv_transpose_bias[c];
-            float grad_total_part = 0.0f;
 #pragma unroll 4
             for (int v = lane; v < 30; v += 32) {
                 const int i = v * 4;
                 const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 136 + v * 4);
-                const auto grad_mul_pack = aligned ? load<true, 4>(grad_mul + n * 7680LL + c * 120 + i) : load<false, 4>(grad_mul + n * 7680LL + c * 120 + i);
+                Pack<float, 4> conv_transpose_product_pack;
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
                     const float product = products.at[k];
-                    const float grad_mul_value = grad_mul_pack.at[k];
-                    const float clamp = min_nan(max_nan(product + conv_transpose_bias_value, 0.0f), 1.0f);
-                    // exp on [0, 1]: off by at most 5e-07 (proven, rounding included)
-                    float exp = 0.0021505777f;
-                    exp = fmaf(exp, clamp, 0.0074107633f);
-                    exp = fmaf(exp, clamp, 0.04216171f);
-                    exp = fmaf(exp, clamp, 0.16654855f);
-                    exp = fmaf(exp, clamp, 0.5000102f);
-                    exp = fmaf(exp, clamp, 0.9999999f);
-                    exp = fmaf(exp, clamp, 1.0f);
-                    const float grad_total_is = grad_mul_value * exp;
-                    grad_total_part += grad_total_is;
+                    const float conv_transpose_product_is = product;
+                    conv_transpose_product_pack.at[k] = conv_transpose_product_is;
                 }
-            }
-            grad_total_part = sum_over_team<32>(grad_total_part);
-            if (lane == 0) grad_total_parts[item * 64LL + part * 16 + channel - first_channel] = grad_total_part;
-        }
-    }
-}
-
-// 128 elements, 4 a thread, 4 at once
-// row_product = scale * (1 / saved_total)
-// row_product_2 = grad_total_parts * (-scale * (1 / saved_total / saved_total))
-// partial_grad_scale = grad_total_parts * (1 / saved_total)
-template <bool aligned>
-__device__ __forceinline__ void conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_rows_block(
-    const float* __restrict__ grad_total_parts,
-    const float* __restrict__ scale,
-    const float* __restrict__ saved_total,
-    float* __restrict__ row_product,
-    float* __restrict__ row_product_2,
-    float* __restrict__ partial_grad_scale) {
-    constexpr unsigned elements = 128;
-    constexpr unsigned size_1 = 64;
-    constexpr int vector = 4;  // neighbours that a thread takes at once
-
-    const unsigned i = threadIdx.x * vector;
-    if (i < elements) {
-        const Pack<float, vector> grad_total_parts_read = load<aligned, vector>(grad_total_parts + i);
-        const Pack<float, vector> scale_read = load<aligned, vector>(scale + i % size_1);
-        const Pack<float, vector> saved_total_read = load<aligned, vector>(saved_total + i);
-        Pack<float, vector> row_product_pack;
-        Pack<float, vector> row_product_2_pack;
-        Pack<float, vector> partial_grad_scale_pack;
-#pragma unroll
-        for (int j = 0; j < vector; ++j) {
-            const float grad_total_parts_value = grad_total_parts_read.at[j];
-            const float scale_value = scale_read.at[j];
-            const float saved_total_value = saved_total_read.at[j];
-            const float quotient = 1.0f / saved_total_value;
-            const float row_product_value = scale_value * quotient;
-            const float row_product_2_value = grad_total_parts_value * (-scale_value * (quotient / saved_total_value));
-            const float partial_grad_scale_value = grad_total_parts_value * quotient;
-            row_product_pack.at[j] = row_product_value;
-            row_product_2_pack.at[j] = row_product_2_value;
-            partial_grad_scale_pack.at[j] = partial_grad_scale_value;
-        }
-        store<aligned>(row_product + i, row_product_pack);
-        store<aligned>(row_product_2 + i, row_product_2_pack);
-        store<aligned>(partial_grad_scale + i, partial_grad_scale_pack);
-    }
-}
-
-__global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_rows(
-    const float* __restrict__ grad_total_parts,
-    const float* __restrict__ scale,
-    const float* __restrict__ saved_total,
-    float* __restrict__ row_product,
-    float* __restrict__ row_product_2,
-    float* __restrict__ partial_grad_scale) {
-    if (are_aligned<16>(grad_total_parts, scale, saved_total, row_product, row_product_2,
-            partial_grad_scale)) {
-        conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_rows_block<true>(grad_total_parts, scale,
-            saved_total, row_product, row_product_2, partial_grad_scale);
-    } else {  // a tensor that begins in the middle of another
-        conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_rows_block<false>(grad_total_parts, scale,
-            saved_total, row_product, row_product_2, partial_grad_scale);
-    }
-}
-
-// 64 rows of 2: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads
-// share the columns
-// grad_scale_total = sum of partial_grad_scale
-// grad_scale = grad_scale_total
-template <bool aligned>
-__device__ __forceinline__ void conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_rows_grad_scale_block(
-    const float* __restrict__ partial_grad_scale,
-    float* __restrict__ grad_scale) {
-    constexpr unsigned partial_grad_scale_stride_1 = 64;
-    constexpr int lanes = 4;  // threads side by side
-    constexpr int groups = 2;  // of threads, which share the columns
-    constexpr int vector = 4;  // neighbours that a thread takes at once
-    const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
-    const unsigned group = threadIdx.x / lanes;
-    const float* partial_grad_scale_row = partial_grad_scale + row;
-
-    float grad_scale_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
-    const unsigned column = group;
-    const Pack<float, vector> partial_grad_scale_read = load<aligned, vector>(partial_grad_scale_row + column * partial_grad_scale_stride_1);
-#pragma unroll
-    for (int j = 0; j < vector; ++j) {
-        const float partial_grad_scale_value = partial_grad_scale_read.at[j];
-        grad_scale_total[j] += partial_grad_scale_value;
-    }
-    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
-    sum_over_groups<groups, lanes>(grad_scale_total, parts);
-
-    if (group == 0) {
-#pragma unroll
-        for (int j = 0; j < vector; ++j) {
-            grad_scale[row + j] = grad_scale_total[j];
-        }
-    }
-}
-
-__global__ void __launch_bounds__(8) conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_rows_grad_scale(
-    const float* __restrict__ partial_grad_scale,
-    float* __restrict__ grad_scale) {
-    if (are_aligned<16>(partial_grad_scale)) {
-        conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_rows_grad_scale_block<true>(partial_grad_scale, grad_scale);
-    } else {  // a tensor that begins in the middle of another
-        conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_rows_grad_scale_block<false>(partial_grad_scale, grad_scale);
-    }
-}
-
-// [2, 32, 1, 3, 5] to [2, 64, 2, 6, 10] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
-// fp32.
-// A block makes 16 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
-// halo, its weights stay there (71 KiB). The next inputs are loaded beside the multiplication.
-__global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2(
-        const float* __restrict__ avg_pool,
-        const int* __restrict__ conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2_packed,
-        const float* __restrict__ grad_mul,
-        const float* __restrict__ conv_transpose_bias,
-        const float* __restrict__ row_product,
-        const float* __restrict__ row_product_2,
-        float* __restrict__ grad_product,
-        float* __restrict__ grad_conv_transpose_bias_row_parts) {
-    extern __shared__ uint4 memory[];
-    unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 13824;
-    unsigned* coming = halo + 2176;  // the next halo
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 1, row = warp / 1 % 1;
-    const int team = warp / 1;  // takes some of the phases
-    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
-#pragma unroll
-    for (int j = 0; j < 1; ++j) {
-        const int position = min((column * 2 + j * 2 + lane / 16) * 8 + lane % 8, 14);
-        place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 192;
-    }
-    int spot[2];  // in the tile of products
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-        const int position = (column * 2 + j) * 8 + lane % 4 * 2;
-        spot[j] = (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2;
-    }
-    const bool aligned = are_aligned<16>(grad_mul, grad_product);
-    const int part = blockIdx.x % 4;
-    const int first_channel = part % 4 * 16;
-    for (int p = threadIdx.x; p < 3456; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2_packed + part * 13824)[p];
-    }
-    {
-        const int n = static_cast<int>(blockIdx.x) / 4;
-        const int box_d = 0;
-        const int box_h = 0;
-        const int box_w = 0;
-        const auto* origin = avg_pool + n * 480LL;
-        for (int p = threadIdx.x; p < 48; p += 256) {
-            const int d = box_d + p / 24;
-            const int h = box_h + p / 6 % 4;
-            const int w = box_w + p % 6;
-            const bool inside = static_cast<unsigned>(d) < 1 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
-            const auto* from = origin + h * 5 + w;
-#pragma unroll
-            for (int u = 0; u < 8; ++u) {
-                copy_ahead(coming + (u * 48 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 15 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 15 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 15 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 15 : origin, inside);
+                store<true>(conv_transpose_product + n * 7680LL + c * 120 + i, conv_transpose_product_pack);
             }
         }
-    }
-    for (int item = static_cast<int>(blockIdx.x) / 4; item < 2; item += 2) {
-        const int n = item;
-        const int box_d = 0;
-        const int box_h = 0;
-        const int box_w = 0;
-        float sums[1][1][2][4] = {};
-        {  // what was coming is there
-            unsigned* const before = halo;
-            halo = coming, coming = before;
-        }
-        wait_for_copies();
-        for (int p = threadIdx.x; p < 48; p += 256) {
-#pragma unroll
-            for (int u = 0; u < 8; ++u) {
-                uint4& word = reinterpret_cast<uint4*>(halo)[u * 48 + p];
-                word = {rounded(__uint_as_float(word.x)), rounded(__uint_as_float(word.y)),
-                    rounded(__uint_as_float(word.z)), rounded(__uint_as_float(word.w))};
-            }
-        }
-        __syncthreads();
-        const int next = item + 2;
-        if (next < 2) {
-            const int n = next;
-            const int box_d = 0;
-            const int box_h = 0;
-            const int box_w = 0;
-            const auto* origin = avg_pool + n * 480LL;
-            for (int p = threadIdx.x; p < 48; p += 256) {
-                const int d = box_d + p / 24;
-                const int h = box_h + p / 6 % 4;
-                const int w = box_w + p % 6;
-                const bool inside = static_cast<unsigned>(d) < 1 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
-                const auto* from = origin + h * 5 + w;
-#pragma unroll
-                for (int u = 0; u < 8; ++u) {
-                    copy_ahead(coming + (u * 48 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 15 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 15 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 15 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 15 : origin,
-                        inside);
-                }
-            }
-        }
-#pragma unroll 1
-        for (int s = 0; s < 4; ++s) {
-            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
-            const unsigned* at = halo + s * 384;
-            unsigned b[2][2];
-            if (team == 0) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 3328, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 3200, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 3072, b, sums[0]);
-                read(at + 28, place, b);
-                accumulate<Tf32>(own + 2944, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2816, b, sums[0]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 2688, b, sums[0]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 2560, b, sums[0]);
-                read(at + 124, place, b);
-                accumulate<Tf32>(own + 2432, b, sums[0]);
-            }
-            else if (team == 1) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1024, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 896, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 768, b, sums[0]);
-                read(at + 28, place, b);
-                accumulate<Tf32>(own + 640, b, sums[0]);
-            }
-            else if (team == 2) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1792, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 1664, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 1536, b, sums[0]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 1408, b, sums[0]);
-            }
-            else if (team == 3) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 2304, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 2176, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2048, b, sums[0]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 1920, b, sums[0]);
-            }
-            else if (team == 4) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
-            }
-            else if (team == 5) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1280, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 1152, b, sums[0]);
-            }
-            else if (team == 6) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 512, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 384, b, sums[0]);
-            }
-            else if (team == 7) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 256, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 128, b, sums[0]);
-            }
-        }
-        float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
-        __syncthreads();
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-            if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
-            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 0 : team == 5 ? 60 : team == 6 ? 10 : 1);
-            const auto& own = sums[0][0][j];
-            into[0] = own[0];
-            into[1088] = own[2];
-            const int position = (column * 2 + j) * 8 + lane % 4 * 2 + 1;
-            if (position >= 15) continue;
-            into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
-            into[0] = own[1];
-            into[1088] = own[3];
-        }
-        __syncthreads();
-        for (int r = warp; r < 16; r += 8) {
-            const int channel = first_channel + r;
-            const int c = channel;
-            const float conv_transpose_bias_value = conv_transpose_bias[c];
-            const float row_product_value = row_product[n * 64LL + c];
-            const float row_product_2_value = row_product_2[n * 64LL + c];
-            float grad_conv_transpose_bias_row_part = 0.0f;
-#pragma unroll 4
-            for (int v = lane; v < 30; v += 32) {
-                const int i = v * 4;
-                const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 136 + v * 4);
-                const auto grad_mul_pack = aligned ? load<true, 4>(grad_mul + n * 7680LL + c * 120 + i) : load<false, 4>(grad_mul + n * 7680LL + c * 120 + i);
-                Pack<float, 4> grad_product_pack;
-#pragma unroll
-                for (int k = 0; k < 4; ++k) {
-                    const float product = products.at[k];
-                    const float grad_mul_value = grad_mul_pack.at[k];
-                    const float sum = product + conv_transpose_bias_value;
-                    const float clamp = min_nan(max_nan(sum, 0.0f), 1.0f);
-                    // exp on [0, 1]: off by at most 5e-07 (proven, rounding included)
-                    float exp = 0.0021505777f;
-                    exp = fmaf(exp, clamp, 0.0074107633f);
-                    exp = fmaf(exp, clamp, 0.04216171f);
-                    exp = fmaf(exp, clamp, 0.16654855f);
-                    exp = fmaf(exp, clamp, 0.5000102f);
-                    exp = fmaf(exp, clamp, 0.9999999f);
-                    exp = fmaf(exp, clamp, 1.0f);
-                    const float sum_2 = fmaf(grad_mul_value * exp, row_product_value,
-                        exp * row_product_2_value);
-                    const float grad_product_is = sum >= 0.0f && sum <= 1.0f ? sum_2 : 0.0f;
-                    const float grad_conv_transpose_bias_row_is = grad_product_is;
-                    grad_product_pack.at[k] = grad_product_is;
-                    grad_conv_transpose_bias_row_part += grad_conv_transpose_bias_row_is;
-                }
-                if (aligned) store<true>(grad_product + n * 7680LL + c * 120 + i, grad_product_pack);
-                else store<false>(grad_product + n * 7680LL + c * 120 + i, grad_product_pack);
-            }
-            grad_conv_transpose_bias_row_part = sum_over_team<32>(grad_conv_transpose_bias_row_part);
-            if (lane == 0) grad_conv_transpose_bias_row_parts[item * 64LL + part * 16 + channel - first_channel] = grad_conv_transpose_bias_row_part;
-        }
-    }
-}
-
-// 128 elements, 4 a thread, 4 at once
-// partial_grad_conv_transpose_bias = grad_conv_transpose_bias_row_parts
-template <bool aligned>
-__device__ __forceinline__ void conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2_rows_block(
-    const float* __restrict__ grad_conv_transpose_bias_row_parts,
-    float* __restrict__ partial_grad_conv_transpose_bias) {
-    constexpr unsigned elements = 128;
-    constexpr int vector = 4;  // neighbours that a thread takes at once
-
-    const unsigned i = threadIdx.x * vector;
-    if (i < elements) {
-        const Pack<float, vector> grad_conv_transpose_bias_row_parts_read = load<aligned, vector>(grad_conv_transpose_bias_row_parts + i);
-        Pack<float, vector> partial_grad_conv_transpose_bias_pack;
-#pragma unroll
-        for (int j = 0; j < vector; ++j) {
-            const float grad_conv_transpose_bias_row_parts_value = grad_conv_transpose_bias_row_parts_read.at[j];
-            partial_grad_conv_transpose_bias_pack.at[j] = grad_conv_transpose_bias_row_parts_value;
-        }
-        store<aligned>(partial_grad_conv_transpose_bias + i, partial_grad_conv_transpose_bias_pack);
-    }
-}
-
-__global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2_rows(
-    const float* __restrict__ grad_conv_transpose_bias_row_parts,
-    float* __restrict__ partial_grad_conv_transpose_bias) {
-    if (are_aligned<16>(grad_conv_transpose_bias_row_parts, partial_grad_conv_transpose_bias)) {
-        conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2_rows_block<true>(grad_conv_transpose_bias_row_parts, partial_grad_conv_transpose_bias);
-    } else {  // a tensor that begins in the middle of another
-        conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2_rows_block<false>(grad_conv_transpose_bias_row_parts, partial_grad_conv_transpose_bias);
-    }
-}
-
-// 64 rows of 2: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads
-// share the columns
-// grad_conv_transpose_bias_total = sum of partial_grad_conv_transpose_bias
-// grad_conv_transpose_bias = grad_conv_transpose_bias_total
-template <bool aligned>
-__device__ __forceinline__ void conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2_rows_grad_conv_transpose_bias_block(
-    const float* __restrict__ partial_grad_conv_transpose_bias,
-    float* __restrict__ grad_conv_transpose_bias) {
-    constexpr unsigned partial_grad_conv_transpose_bias_stride_1 = 64;
-    constexpr int lanes = 4;  // threads side by side
-    constexpr int groups = 2;  // of threads, which share the columns
-    constexpr int vector = 4;  // neighbours that a thread takes at once
-    const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
-    const unsigned group = threadIdx.x / lanes;
-    const float* partial_grad_conv_transpose_bias_row = partial_grad_conv_transpose_bias + row;
-
-    float grad_conv_transpose_bias_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
-    const unsigned column = group;
-    const Pack<float, vector> partial_grad_conv_transpose_bias_read = load<aligned, vector>(partial_grad_conv_transpose_bias_row + column * partial_grad_conv_transpose_bias_stride_1);
-#pragma unroll
-    for (int j = 0; j < vector; ++j) {
-        const float partial_grad_conv_transpose_bias_value = partial_grad_conv_transpose_bias_read.at[j];
-        grad_conv_transpose_bias_total[j] += partial_grad_conv_transpose_bias_value;
-    }
-    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
-    sum_over_groups<groups, lanes>(grad_conv_transpose_bias_total, parts);
-
-    if (group == 0) {
-#pragma unroll
-        for (int j = 0; j < vector; ++j) {
-            grad_conv_transpose_bias[row + j] = grad_conv_transpose_bias_total[j];
-        }
-    }
-}
-
-__global__ void __launch_bounds__(8) conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2_rows_grad_conv_transpose_bias(
-    const float* __restrict__ partial_grad_conv_transpose_bias,
-    float* __restrict__ grad_conv_transpose_bias) {
-    if (are_aligned<16>(partial_grad_conv_transpose_bias)) {
-        conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2_rows_grad_conv_transpose_bias_block<true>(partial_grad_conv_transpose_bias, grad_conv_transpose_bias);
-    } else {  // a tensor that begins in the middle of another
-        conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2_rows_grad_conv_transpose_bias_block<false>(partial_grad_conv_transpose_bias, grad_conv_transpose_bias);
     }
 }
 
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
-__global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel_input_pack(
+__global__ void __launch_bounds__(256) conv_transpose3d_kernel_input_pack(
         const float* __restrict__ weight, int* __restrict__ packed) {
     constexpr int taps[27] = {13, 12, 14, 10, 9, 11, 16, 15, 17, 4, 3, 5, 1, 0, 2, 7, 6, 8, 22, 21, 23, 19,
         18, 20, 25, 24, 26};
@@ -1539,7 +599,7 @@ __global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel
     const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
     const auto at = [&](int made, int read) {
         const bool inside = made < 32 && read < 64;
-        return inside ? weight[group * 55296LL + made * 1728LL + read * 27LL + tap] : float(0.0f);
+        return inside ? weight[group * 55296LL + made * 1728LL + read * 27LL + tap] : 0.0f;
     };
     packed[word] = static_cast<int>(rounded(at(channel, input)));
 }
@@ -1548,9 +608,9 @@ __global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel
 // fp32.
 // A block makes 32 channels at 1x3x5 positions; its inputs are in shared memory with their halo, its
 // weights come 2 of 8 steps at a time there (69 KiB).
-__global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_kernel_input(
-        const float* __restrict__ grad_product,
-        const int* __restrict__ conv_transpose3d_clamp_softmax_mul_kernel_input_packed,
+__global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_input(
+        const float* __restrict__ grad_conv_transpose_product,
+        const int* __restrict__ conv_transpose3d_kernel_input_packed,
         float* __restrict__ grad_avg_pool) {
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
@@ -1574,11 +634,14 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_ker
         for (int step = 0; step < 8; step += 2) {
             __syncthreads();  // what was there before is done with
             for (int p = threadIdx.x; p < 3456; p += 256) {
-                reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_clamp_softmax_mul_kernel_input_packed + part * 55296 + step * 6912)[p];
+                copy_ahead(reinterpret_cast<uint4*>(weights) + p,
+                    reinterpret_cast<const uint4*>(conv_transpose3d_kernel_input_packed + part * 55296 + step * 6912) + p);
             }
             {
-                const auto* origin = grad_product + n * 7680LL + step * 960LL;
-                for (int p = threadIdx.x; p < 231; p += 256) {
+                const auto* origin = grad_conv_transpose_product + n * 7680LL + step * 960LL;
+                for (int k = threadIdx.x; k < 240; k += 256) {
+                    const int p = k / 16 * 16 + k % 8 * 2 + k / 8 % 2;
+                    if (p >= 231) continue;
                     const int d = box_d * 2 + p / 77 - 1;
                     const int h = box_h * 2 + p / 11 % 7 - 1;
                     const int w = box_w * 2 + p % 11 - 1;
@@ -1596,6 +659,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_ker
                     }
                 }
             }
+            wait_for_copies();
             __syncthreads();
 #pragma unroll 1
             for (int s = 0; s < 2; ++s) {
@@ -1685,33 +749,35 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_clamp_softmax_mul_ker
     }
 }
 
-// The gradient of a weight of 27 taps: a block adds up 32 x 32 channels over boxes of 1x3x8 positions.
-__global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_kernel_weight(
+// The gradient of a weight of 27 taps: a block adds up 32 x 16 channels over boxes of 1x3x8 positions.
+__global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
         const float* __restrict__ source, const float* __restrict__ grad,
         float* __restrict__ partial) {
     extern __shared__ uint4 memory[];
     unsigned* halo = reinterpret_cast<unsigned*>(memory);  // of the input, and gradients behind it
-    unsigned* coming = halo + 13056;  // the next ones
+    unsigned* coming = halo + 6976;  // the next ones
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    constexpr int shifts[27] = {612, 576, 580, 540, 504, 508, 684, 648, 652, 108, 72, 76, 36, 0, 4, 180, 144,
-        148, 1116, 1080, 1084, 1044, 1008, 1012, 1188, 1152, 1156};  // in words of the halo
-    const int part = blockIdx.x % 2;
-    const int first_step = part % 2 * 4;
-    const int first_channel = part / 2 % 1 * 32;
-    int own[14];  // where a lane begins to read, of each tile of its warp
+    const int part = blockIdx.x % 4;
+    const int first_step = part % 4 * 2;
+    const int first_channel = part / 4 % 1 * 32;
+    int own[7];  // where a lane begins to read, of each tile of its warp
 #pragma unroll
-    for (int j = 0; j < 14; ++j) {
-        const int tile = min(warp + j * 8, 107);
-        own[j] = shifts[tile / 4] + ((tile % 4 * 2 + lane / 16) * 380 + lane % 4) * 4 + lane / 4 % 4;
+    for (int j = 0; j < 7; ++j) {
+        const int tile = min(warp + j * 8, 53);
+        const int tap = tile / 2;
+        own[j] = (tap / 9 == 0 ? 504 : tap / 9 == 1 ? 0 : 1008) + (tap / 3 % 3 == 0 ? 72 : tap / 3 % 3 == 1 ? 0 : 144) + (tap % 3 == 0 ? 36 : tap % 3 == 1 ? 0 : 4) + ((tile % 2 * 2 + lane / 16) * 380 + lane % 4) * 4 + lane / 4 % 4;
     }
-    float sums[14][2][4] = {};
+    float sums[7][2][4] = {};
     {
-        const int n = static_cast<int>(blockIdx.x) / 2;
+        const int n = static_cast<int>(blockIdx.x) / 4;
         const int box_d = 0;
         const int box_h = 0;
         const int box_w = 0;
+        const int other = lane / 16 * 2;
         const auto* origin = source + n * 7680LL + first_step * 960LL;
-        for (int p = threadIdx.x; p < 357; p += 256) {
+        for (int k = threadIdx.x; k < 368; k += 256) {
+            const int p = k / 16 * 16 + k % 8 * 2 + k / 8 % 2;
+            if (p >= 357) continue;
             const int d = box_d * 2 + p / 119 - 1;
             const int h = box_h * 2 + p / 17 % 7 - 1;
             const int w = box_w * 2 + p % 17 - 1;
@@ -1719,18 +785,18 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_ker
             const auto* from = origin + d * 60 + h * 10 + w;
             const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
 #pragma unroll
-            for (int u = 0; u < 8; ++u) {
-                copy_ahead(coming + (u * 380 + dealt) * 4 + 0, inside ? from + (u * 4 + 0) * 120 : origin,
-                    inside);
-                copy_ahead(coming + (u * 380 + dealt) * 4 + 1, inside ? from + (u * 4 + 1) * 120 : origin,
-                    inside);
-                copy_ahead(coming + (u * 380 + dealt) * 4 + 2, inside ? from + (u * 4 + 2) * 120 : origin,
-                    inside);
-                copy_ahead(coming + (u * 380 + dealt) * 4 + 3, inside ? from + (u * 4 + 3) * 120 : origin,
-                    inside);
+            for (int u = 0; u < 4; ++u) {
+                copy_ahead(coming + (u * 380 + dealt) * 4 + (0 ^ other),
+                    inside ? from + (u * 4 + (0 ^ other)) * 120 : origin, inside);
+                copy_ahead(coming + (u * 380 + dealt) * 4 + (1 ^ other),
+                    inside ? from + (u * 4 + (1 ^ other)) * 120 : origin, inside);
+                copy_ahead(coming + (u * 380 + dealt) * 4 + (2 ^ other),
+                    inside ? from + (u * 4 + (2 ^ other)) * 120 : origin, inside);
+                copy_ahead(coming + (u * 380 + dealt) * 4 + (3 ^ other),
+                    inside ? from + (u * 4 + (3 ^ other)) * 120 : origin, inside);
             }
         }
-        unsigned* grads = coming + 12160;
+        unsigned* grads = coming + 6080;
         for (int p = threadIdx.x; p < 24; p += 256) {
             const int d = box_d + p / 24;
             const int h = box_h + p / 8 % 3;
@@ -1738,31 +804,34 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_ker
             const bool inside = w < 5;
             const int from = h * 5 + w;
 #pragma unroll 8
-            for (int c = 0; c < 32; ++c) {
+            for (int c = 0; c < 32; c += 1) {
                 const auto* of_channel = grad + n * 480LL + (first_channel + c) * 15LL;
                 copy_ahead(&grads[c * 28 + p], inside ? of_channel + from : grad, inside);
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < 2; item += 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 4; item < 2; item += 2) {
         {  // what was coming is there
             unsigned* const before = halo;
             halo = coming, coming = before;
         }
-        unsigned* grads = halo + 12160;
+        unsigned* grads = halo + 6080;
         wait_for_copies();
-        for (int p = threadIdx.x; p < 357; p += 256) {
+        for (int k = threadIdx.x; k < 368; k += 256) {
+            const int p = k / 16 * 16 + k % 8 * 2 + k / 8 % 2;
+            if (p >= 357) continue;
             const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
 #pragma unroll
-            for (int u = 0; u < 8; ++u) {
-                uint4& word = reinterpret_cast<uint4*>(halo)[u * 380 + dealt];
-                word = {rounded(__uint_as_float(word.x)), rounded(__uint_as_float(word.y)),
-                    rounded(__uint_as_float(word.z)), rounded(__uint_as_float(word.w))};
+            for (int u = 0; u < 4; ++u) {
+                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 380 + dealt];
+                reinterpret_cast<uint4*>(halo)[u * 380 + dealt] = {rounded(__uint_as_float(word.x)),
+                    rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
+                    rounded(__uint_as_float(word.w))};
             }
         }
         for (int p = threadIdx.x; p < 24; p += 256) {
-#pragma unroll
-            for (int c = 0; c < 32; ++c) {
+#pragma unroll 8
+            for (int c = 0; c < 32; c += 1) {
                 grads[c * 28 + p] = rounded(__uint_as_float(grads[c * 28 + p]));
             }
         }
@@ -1772,8 +841,11 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_ker
             const int box_d = 0;
             const int box_h = 0;
             const int box_w = 0;
+            const int other = lane / 16 * 2;
             const auto* origin = source + n * 7680LL + first_step * 960LL;
-            for (int p = threadIdx.x; p < 357; p += 256) {
+            for (int k = threadIdx.x; k < 368; k += 256) {
+                const int p = k / 16 * 16 + k % 8 * 2 + k / 8 % 2;
+                if (p >= 357) continue;
                 const int d = box_d * 2 + p / 119 - 1;
                 const int h = box_h * 2 + p / 17 % 7 - 1;
                 const int w = box_w * 2 + p % 17 - 1;
@@ -1781,18 +853,18 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_ker
                 const auto* from = origin + d * 60 + h * 10 + w;
                 const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
 #pragma unroll
-                for (int u = 0; u < 8; ++u) {
-                    copy_ahead(coming + (u * 380 + dealt) * 4 + 0,
-                        inside ? from + (u * 4 + 0) * 120 : origin, inside);
-                    copy_ahead(coming + (u * 380 + dealt) * 4 + 1,
-                        inside ? from + (u * 4 + 1) * 120 : origin, inside);
-                    copy_ahead(coming + (u * 380 + dealt) * 4 + 2,
-                        inside ? from + (u * 4 + 2) * 120 : origin, inside);
-                    copy_ahead(coming + (u * 380 + dealt) * 4 + 3,
-                        inside ? from + (u * 4 + 3) * 120 : origin, inside);
+                for (int u = 0; u < 4; ++u) {
+                    copy_ahead(coming + (u * 380 + dealt) * 4 + (0 ^ other),
+                        inside ? from + (u * 4 + (0 ^ other)) * 120 : origin, inside);
+                    copy_ahead(coming + (u * 380 + dealt) * 4 + (1 ^ other),
+                        inside ? from + (u * 4 + (1 ^ other)) * 120 : origin, inside);
+                    copy_ahead(coming + (u * 380 + dealt) * 4 + (2 ^ other),
+                        inside ? from + (u * 4 + (2 ^ other)) * 120 : origin, inside);
+                    copy_ahead(coming + (u * 380 + dealt) * 4 + (3 ^ other),
+                        inside ? from + (u * 4 + (3 ^ other)) * 120 : origin, inside);
                 }
             }
-            unsigned* grads = coming + 12160;
+            unsigned* grads = coming + 6080;
             for (int p = threadIdx.x; p < 24; p += 256) {
                 const int d = box_d + p / 24;
                 const int h = box_h + p / 8 % 3;
@@ -1800,7 +872,7 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_ker
                 const bool inside = w < 5;
                 const int from = h * 5 + w;
 #pragma unroll 8
-                for (int c = 0; c < 32; ++c) {
+                for (int c = 0; c < 32; c += 1) {
                     const auto* of_channel = grad + n * 480LL + (first_channel + c) * 15LL;
                     copy_ahead(&grads[c * 28 + p], inside ? of_channel + from : grad, inside);
                 }
@@ -1817,7 +889,7 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_ker
                     a[i] = load_matrix(grads + i * 448 + lane % 16 * 28 + lane / 16 * 4 + row * 8 + k * 8);
                 }
 #pragma unroll
-                for (int j = 0; j < 14; ++j) {
+                for (int j = 0; j < 7; ++j) {
                     unsigned b[2];
                     b[0] = at[own[j] + k * 32];
                     b[1] = at[own[j] + k * 32 + 16];
@@ -1829,11 +901,11 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_ker
             }
         }
     }
-    float* into = partial + blockIdx.x / 2 * 55296 + part * 27648;
+    float* into = partial + blockIdx.x / 4 * 55296 + part * 13824;
 #pragma unroll
-    for (int j = 0; j < 14; ++j) {
+    for (int j = 0; j < 7; ++j) {
         const int tile = warp + j * 8;
-        if (tile < 108) {
+        if (tile < 54) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
                 float* to = into + (tile * 32 + i * 16 + lane / 4) * 8 + lane % 4 * 2;
@@ -1845,7 +917,7 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_clamp_softmax_mul_ker
 }
 
 // Adds up what 2 blocks made of each element of the weight's gradient.
-__global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel_weight_finish(
+__global__ void __launch_bounds__(256) conv_transpose3d_kernel_weight_finish(
         const float* __restrict__ partial, float* __restrict__ result) {
     __shared__ float totals[8][32];
     constexpr int taps[27] = {13, 12, 14, 10, 9, 11, 16, 15, 17, 4, 3, 5, 1, 0, 2, 7, 6, 8, 22, 21, 23, 19,
@@ -1858,24 +930,286 @@ __global__ void __launch_bounds__(256) conv_transpose3d_clamp_softmax_mul_kernel
     if (slice) return;
 #pragma unroll
     for (int s = 1; s < 8; ++s) total += totals[s][lane];
-    const int place = word % 27648, part = word / 27648;
+    const int place = word % 13824, part = word / 13824;
     const int tile = place / 256;
-    const int channel = part / 2 % 1 * 32 + place / 8 % 32;
-    const int input = part % 2 * 32 + tile % 4 * 8 + place % 8;
-    const int group = part / 2;
+    const int channel = part / 4 % 1 * 32 + place / 8 % 32;
+    const int input = part % 4 * 16 + tile % 2 * 8 + place % 8;
+    const int group = part / 4;
     if (channel < 32 && input < 64) {
-        const int tap = taps[tile / 4];
+        const int tap = taps[tile / 2];
         result[group * 55296LL + channel * 1728LL + input * 27LL + tap] = total;
     }
 }
 
-// The tensor as the kernels read it: copied where it lies in memory in another way.
+// 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in registers from pass to pass
+// saved_total = total
+template <bool aligned>
+__device__ __forceinline__ void bias_clamp_softmax_mul_kernel_block(
+    const float* __restrict__ conv_transpose_product,
+    const float* __restrict__ conv_transpose_bias,
+    const float* __restrict__ scale,
+    float* __restrict__ mul,
+    float* __restrict__ saved_total) {
+    constexpr unsigned columns = 120;
+    constexpr unsigned block_rows = 4;  // of a block
+    constexpr unsigned conv_transpose_product_stride_1 = 120;
+    constexpr unsigned mul_stride_1 = 120;
+    constexpr unsigned size_1 = 64;
+    constexpr int team = 32;  // threads that share a row
+    constexpr int vector = 4;  // neighbours that a thread takes at once
+    const unsigned thread = threadIdx.x % team;
+    const unsigned row = blockIdx.x * block_rows + threadIdx.x / team;
+    const float* conv_transpose_product_row = conv_transpose_product + row * conv_transpose_product_stride_1;
+    float* mul_row = mul + row * mul_stride_1;
+    const float conv_transpose_bias_value = conv_transpose_bias[row % size_1];
+    const float scale_value = scale[row % size_1];
+
+    // pass 1
+    float kept_polynomial[vector];
+    float total = 0.0f;
+    {
+        const unsigned column = thread * vector;
+        if (column < columns) {
+            const Pack<float, vector> conv_transpose_product_read = load<aligned, vector>(conv_transpose_product_row + column);
+#pragma unroll
+            for (int j = 0; j < vector; ++j) {
+                const float conv_transpose_product_value = conv_transpose_product_read.at[j];
+                const float larger = max_nan(conv_transpose_product_value + conv_transpose_bias_value, 0.0f);
+                const float clamp = min_nan(larger, 1.0f);
+                // exp on [0, 1]: off by at most 5e-07 (proven, rounding included)
+                float total_value = 0.0021505777f;
+                total_value = fmaf(total_value, clamp, 0.0074107633f);
+                total_value = fmaf(total_value, clamp, 0.04216171f);
+                total_value = fmaf(total_value, clamp, 0.16654855f);
+                total_value = fmaf(total_value, clamp, 0.5000102f);
+                total_value = fmaf(total_value, clamp, 0.9999999f);
+                total_value = fmaf(total_value, clamp, 1.0f);
+                total += total_value;
+                kept_polynomial[j] = total_value;
+            }
+        }
+    }
+    total = sum_over_team<team>(total);
+
+    // pass 2
+    const float row_quotient = 1.0f / total;
+    {
+        const unsigned column = thread * vector;
+        if (column < columns) {
+            Pack<float, vector> mul_pack;
+#pragma unroll
+            for (int j = 0; j < vector; ++j) {
+                const float mul_value = kept_polynomial[j] * row_quotient * scale_value;
+                mul_pack.at[j] = mul_value;
+            }
+            store<aligned>(mul_row + column, mul_pack);
+        }
+    }
+
+    if (thread == 0) {
+        saved_total[row] = total;
+    }
+}
+
+__global__ void __launch_bounds__(128) bias_clamp_softmax_mul_kernel(
+    const float* __restrict__ conv_transpose_product,
+    const float* __restrict__ conv_transpose_bias,
+    const float* __restrict__ scale,
+    float* __restrict__ mul,
+    float* __restrict__ saved_total) {
+    if (are_aligned<16>(conv_transpose_product, mul)) {
+        bias_clamp_softmax_mul_kernel_block<true>(conv_transpose_product, conv_transpose_bias, scale, mul,
+            saved_total);
+    } else {  // a tensor that begins in the middle of another
+        bias_clamp_softmax_mul_kernel_block<false>(conv_transpose_product, conv_transpose_bias, scale, mul,
+            saved_total);
+    }
+}
+
+// 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in registers from pass to pass
+// partial_grad_conv_transpose_bias = grad_conv_transpose_bias_row
+// partial_grad_scale = grad_scale_row
+template <bool aligned>
+__device__ __forceinline__ void bias_clamp_softmax_mul_backward_block(
+    const float* __restrict__ conv_transpose_product,
+    const float* __restrict__ conv_transpose_bias,
+    const float* __restrict__ scale,
+    const float* __restrict__ saved_total,
+    const float* __restrict__ grad_mul,
+    float* __restrict__ grad_conv_transpose_product,
+    float* __restrict__ partial_grad_conv_transpose_bias,
+    float* __restrict__ partial_grad_scale) {
+    constexpr unsigned columns = 120;
+    constexpr unsigned block_rows = 4;  // of a block
+    constexpr unsigned conv_transpose_product_stride_1 = 120;
+    constexpr unsigned grad_conv_transpose_product_stride_1 = 120;
+    constexpr unsigned grad_mul_stride_1 = 120;
+    constexpr unsigned size_1 = 64;
+    constexpr int team = 32;  // threads that share a row
+    constexpr int vector = 4;  // neighbours that a thread takes at once
+    const unsigned thread = threadIdx.x % team;
+    const unsigned row = blockIdx.x * block_rows + threadIdx.x / team;
+    const float* conv_transpose_product_row = conv_transpose_product + row * conv_transpose_product_stride_1;
+    const float* grad_mul_row = grad_mul + row * grad_mul_stride_1;
+    float* grad_conv_transpose_product_row = grad_conv_transpose_product + row * grad_conv_transpose_product_stride_1;
+    const float conv_transpose_bias_value = conv_transpose_bias[row % size_1];
+    const float scale_value = scale[row % size_1];
+    const float saved_total_value = saved_total[row];
+
+    // pass 1
+    const float row_quotient = 1.0f / saved_total_value;
+    const float row_quotient_2 = row_quotient / saved_total_value;
+    float kept_polynomial[vector];
+    float kept_both[vector];
+    float kept_chosen[vector];
+    float grad_total = 0.0f;
+    float grad_scale_row = 0.0f;
+    {
+        const unsigned column = thread * vector;
+        if (column < columns) {
+            const Pack<float, vector> conv_transpose_product_read = load<aligned, vector>(conv_transpose_product_row + column);
+            const Pack<float, vector> grad_mul_read = load<aligned, vector>(grad_mul_row + column);
+#pragma unroll
+            for (int j = 0; j < vector; ++j) {
+                const float conv_transpose_product_value = conv_transpose_product_read.at[j];
+                const float grad_mul_value = grad_mul_read.at[j];
+                const float product = grad_mul_value * scale_value;
+                const float sum = conv_transpose_product_value + conv_transpose_bias_value;
+                const float clamp = min_nan(max_nan(sum, 0.0f), 1.0f);
+                // exp on [0, 1]: off by at most 5e-07 (proven, rounding included)
+                float kept_polynomial_value = 0.0021505777f;
+                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.0074107633f);
+                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.04216171f);
+                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.16654855f);
+                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.5000102f);
+                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.9999999f);
+                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 1.0f);
+                const float grad_total_value = -(product * kept_polynomial_value) * row_quotient_2;
+                const float grad_scale_row_value = grad_mul_value * (kept_polynomial_value * row_quotient);
+                const bool kept_both_value = sum >= 0.0f && sum <= 1.0f;
+                const float kept_chosen_value = kept_both_value ? product * row_quotient * kept_polynomial_value : 0.0f;
+                grad_total += grad_total_value;
+                grad_scale_row += grad_scale_row_value;
+                kept_polynomial[j] = kept_polynomial_value;
+                kept_both[j] = kept_both_value;
+                kept_chosen[j] = kept_chosen_value;
+            }
+        }
+    }
+    grad_total = sum_over_team<team>(grad_total);
+    grad_scale_row = sum_over_team<team>(grad_scale_row);
+
+    // pass 2
+    float grad_conv_transpose_bias_row = 0.0f;
+    {
+        const unsigned column = thread * vector;
+        if (column < columns) {
+            Pack<float, vector> grad_conv_transpose_product_pack;
+#pragma unroll
+            for (int j = 0; j < vector; ++j) {
+                const float grad_conv_transpose_bias_row_value = kept_chosen[j] + (kept_both[j] ? grad_total * kept_polynomial[j] : 0.0f);
+                grad_conv_transpose_bias_row += grad_conv_transpose_bias_row_value;
+                grad_conv_transpose_product_pack.at[j] = grad_conv_transpose_bias_row_value;
+            }
+            store<aligned>(grad_conv_transpose_product_row + column, grad_conv_transpose_product_pack);
+        }
+    }
+    grad_conv_transpose_bias_row = sum_over_team<team>(grad_conv_transpose_bias_row);
+
+    if (thread == 0) {
+        partial_grad_conv_transpose_bias[row] = grad_conv_transpose_bias_row;
+        partial_grad_scale[row] = grad_scale_row;
+    }
+}
+
+__global__ void __launch_bounds__(128) bias_clamp_softmax_mul_backward(
+    const float* __restrict__ conv_transpose_product,
+    const float* __restrict__ conv_transpose_bias,
+    const float* __restrict__ scale,
+    const float* __restrict__ saved_total,
+    const float* __restrict__ grad_mul,
+    float* __restrict__ grad_conv_transpose_product,
+    float* __restrict__ partial_grad_conv_transpose_bias,
+    float* __restrict__ partial_grad_scale) {
+    if (are_aligned<16>(conv_transpose_product, grad_mul, grad_conv_transpose_product)) {
+        bias_clamp_softmax_mul_backward_block<true>(conv_transpose_product, conv_transpose_bias, scale,
+            saved_total, grad_mul, grad_conv_transpose_product, partial_grad_conv_transpose_bias,
+            partial_grad_scale);
+    } else {  // a tensor that begins in the middle of another
+        bias_clamp_softmax_mul_backward_block<false>(conv_transpose_product, conv_transpose_bias, scale,
+            saved_total, grad_mul, grad_conv_transpose_product, partial_grad_conv_transpose_bias,
+            partial_grad_scale);
+    }
+}
+
+// 64 rows of 2: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads
+// share the columns
+// grad_conv_transpose_bias_total = sum of partial_grad_conv_transpose_bias
+// grad_scale_total = sum of partial_grad_scale
+// grad_conv_transpose_bias = grad_conv_transpose_bias_total
+// grad_scale = grad_scale_total
+template <bool aligned>
+__device__ __forceinline__ void bias_clamp_softmax_mul_backward_grad_conv_transpose_bias_block(
+    const float* __restrict__ partial_grad_conv_transpose_bias,
+    const float* __restrict__ partial_grad_scale,
+    float* __restrict__ grad_conv_transpose_bias,
+    float* __restrict__ grad_scale) {
+    constexpr unsigned partial_grad_conv_transpose_bias_stride_1 = 64;
+    constexpr unsigned partial_grad_scale_stride_1 = 64;
+    constexpr int lanes = 4;  // threads side by side
+    constexpr int groups = 2;  // of threads, which share the columns
+    constexpr int vector = 4;  // neighbours that a thread takes at once
+    const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
+    const unsigned group = threadIdx.x / lanes;
+    const float* partial_grad_conv_transpose_bias_row = partial_grad_conv_transpose_bias + row;
+    const float* partial_grad_scale_row = partial_grad_scale + row;
+
+    float grad_conv_transpose_bias_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
+    float grad_scale_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
+    const unsigned column = group;
+    const Pack<float, vector> partial_grad_conv_transpose_bias_read = load<aligned, vector>(partial_grad_conv_transpose_bias_row + column * partial_grad_conv_transpose_bias_stride_1);
+    const Pack<float, vector> partial_grad_scale_read = load<aligned, vector>(partial_grad_scale_row + column * partial_grad_scale_stride_1);
+#pragma unroll
+    for (int j = 0; j < vector; ++j) {
+        const float partial_grad_conv_transpose_bias_value = partial_grad_conv_transpose_bias_read.at[j];
+        const float partial_grad_scale_value = partial_grad_scale_read.at[j];
+        grad_conv_transpose_bias_total[j] += partial_grad_conv_transpose_bias_value;
+        grad_scale_total[j] += partial_grad_scale_value;
+    }
+    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
+    sum_over_groups<groups, lanes>(grad_conv_transpose_bias_total, parts);
+    __syncthreads();  // others may still be reading the parts
+    sum_over_groups<groups, lanes>(grad_scale_total, parts);
+
+    if (group == 0) {
+#pragma unroll
+        for (int j = 0; j < vector; ++j) {
+            grad_conv_transpose_bias[row + j] = grad_conv_transpose_bias_total[j];
+            grad_scale[row + j] = grad_scale_total[j];
+        }
+    }
+}
+
+__global__ void __launch_bounds__(8) bias_clamp_softmax_mul_backward_grad_conv_transpose_bias(
+    const float* __restrict__ partial_grad_conv_transpose_bias,
+    const float* __restrict__ partial_grad_scale,
+    float* __restrict__ grad_conv_transpose_bias,
+    float* __restrict__ grad_scale) {
+    if (are_aligned<16>(partial_grad_conv_transpose_bias, partial_grad_scale)) {
+        bias_clamp_softmax_mul_backward_grad_conv_transpose_bias_block<true>(partial_grad_conv_transpose_bias, partial_grad_scale, grad_conv_transpose_bias, grad_scale);
+    } else {  // a tensor that begins in the middle of another
+        bias_clamp_softmax_mul_backward_grad_conv_transpose_bias_block<false>(partial_grad_conv_transpose_bias, partial_grad_scale, grad_conv_transpose_bias, grad_scale);
+    }
+}
+
+// The tensor as the kernels read it: copied where it lies in memory in another way, or begins within 16
+// bytes.
 static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at::IntArrayRef strides,
                           at::ScalarType type) {
   TORCH_CHECK(given.sizes() == sizes && given.scalar_type() == type, "written for a tensor of shape ", sizes,
       " and ",
               type, ", given one of shape ", given.sizes(), " and ", given.scalar_type());
-  bool fits = true;
+  bool fits = reinterpret_cast<uintptr_t>(given.data_ptr()) % 16 == 0;
   for (int64_t dim = 0; dim < given.dim(); ++dim) fits &= sizes[dim] < 2 || given.stride(dim) == strides[dim];
   return fits ? given : torch::empty_strided(sizes, strides, given.options()).copy_(given);
 }
@@ -1904,129 +1238,143 @@ std::vector<torch::Tensor> run_avg_pool3d_backward(const torch::Tensor& grad_avg
   return {grad_x};
 }
 
-std::vector<torch::Tensor> run_conv_transpose3d_clamp_softmax_mul(const torch::Tensor& avg_pool_given,
-        const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given) {
+std::vector<torch::Tensor> run_conv_transpose3d(const torch::Tensor& avg_pool_given,
+        const torch::Tensor& conv_transpose_weight_given) {
   const c10::cuda::CUDAGuard guard(avg_pool_given.device());
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor avg_pool = laid(avg_pool_given, {2, 32, 1, 3, 5}, {480, 15, 15, 5, 1}, torch::kFloat32);
   const torch::Tensor conv_transpose_weight = laid(conv_transpose_weight_given, {32, 64, 3, 3, 3}, {1728, 27,
       9, 3, 1}, torch::kFloat32);
+  torch::Tensor conv_transpose_product = torch::empty_strided({2, 64, 2, 6, 10}, {7680, 120, 60, 10, 1},
+      avg_pool.options().dtype(torch::kFloat32));
+  torch::Tensor conv_transpose3d_kernel_packed = torch::empty_strided({55296}, {1},
+      avg_pool.options().dtype(torch::kInt32));
+  conv_transpose3d_kernel_pack<<<216, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(),
+      conv_transpose3d_kernel_packed.data_ptr<int>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+      145408));
+  conv_transpose3d_kernel<<<4, 256, 145408, stream>>>(avg_pool.data_ptr<float>(),
+      conv_transpose3d_kernel_packed.data_ptr<int>(), conv_transpose_product.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return {conv_transpose_product};
+}
+
+std::vector<torch::Tensor> run_conv_transpose3d_backward(const torch::Tensor& grad_conv_transpose_product_given, const torch::Tensor& avg_pool_given, const torch::Tensor& conv_transpose_weight_given) {
+  const c10::cuda::CUDAGuard guard(grad_conv_transpose_product_given.device());
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+  const torch::Tensor grad_conv_transpose_product = laid(grad_conv_transpose_product_given, {2, 64, 2, 6,
+      10}, {7680, 120, 60, 10, 1}, torch::kFloat32);
+  const torch::Tensor avg_pool = laid(avg_pool_given, {2, 32, 1, 3, 5}, {480, 15, 15, 5, 1}, torch::kFloat32);
+  const torch::Tensor conv_transpose_weight = laid(conv_transpose_weight_given, {32, 64, 3, 3, 3}, {1728, 27,
+      9, 3, 1}, torch::kFloat32);
+  torch::Tensor grad_avg_pool = torch::empty_strided({2, 32, 1, 3, 5}, {480, 15, 15, 5, 1},
+      grad_conv_transpose_product.options().dtype(torch::kFloat32));
+  torch::Tensor grad_conv_transpose_weight = torch::empty_strided({32, 64, 3, 3, 3}, {1728, 27, 9, 3, 1},
+      grad_conv_transpose_product.options().dtype(torch::kFloat32));
+  torch::Tensor conv_transpose3d_kernel_input_packed = torch::empty_strided({55296}, {1},
+      grad_conv_transpose_product.options().dtype(torch::kInt32));
+  conv_transpose3d_kernel_input_pack<<<216, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(),
+      conv_transpose3d_kernel_input_packed.data_ptr<int>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_kernel_input,
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 71424));
+  conv_transpose3d_kernel_input<<<2, 256, 71424, stream>>>(grad_conv_transpose_product.data_ptr<float>(),
+      conv_transpose3d_kernel_input_packed.data_ptr<int>(), grad_avg_pool.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  torch::Tensor grad_conv_transpose_weight_parts = torch::empty_strided({110592}, {1},
+      grad_conv_transpose_product.options().dtype(torch::kFloat32));
+  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_kernel_weight,
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 55808));
+  conv_transpose3d_kernel_weight<<<8, 256, 55808, stream>>>(grad_conv_transpose_product.data_ptr<float>(),
+      avg_pool.data_ptr<float>(), grad_conv_transpose_weight_parts.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  conv_transpose3d_kernel_weight_finish<<<1728, 256, 0, stream>>>(grad_conv_transpose_weight_parts.data_ptr<float>(), grad_conv_transpose_weight.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return {grad_avg_pool, grad_conv_transpose_weight};
+}
+
+std::vector<torch::Tensor> run_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_product_given,
+        const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given) {
+  const c10::cuda::CUDAGuard guard(conv_transpose_product_given.device());
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+  const torch::Tensor conv_transpose_product = laid(conv_transpose_product_given, {2, 64, 2, 6, 10}, {7680,
+      120, 60, 10, 1}, torch::kFloat32);
   const torch::Tensor conv_transpose_bias = laid(conv_transpose_bias_given, {64}, {1}, torch::kFloat32);
   const torch::Tensor scale = laid(scale_given, {1, 64, 1, 1, 1}, {64, 1, 1, 1, 1}, torch::kFloat32);
   torch::Tensor mul = torch::empty_strided({2, 64, 2, 6, 10}, {7680, 120, 60, 10, 1},
-      avg_pool.options().dtype(torch::kFloat32));
-  torch::Tensor saved_total = torch::empty_strided({128}, {1}, avg_pool.options().dtype(torch::kFloat32));
-  torch::Tensor row_product = torch::empty_strided({128}, {1}, avg_pool.options().dtype(torch::kFloat32));
-  torch::Tensor conv_transpose3d_clamp_softmax_mul_kernel_pass_1_packed = torch::empty_strided({55296}, {1},
-      avg_pool.options().dtype(torch::kInt32));
-  torch::Tensor total_parts = torch::empty_strided({128}, {1}, avg_pool.options().dtype(torch::kFloat32));
-  conv_transpose3d_clamp_softmax_mul_kernel_pass_1_pack<<<216, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_clamp_softmax_mul_kernel_pass_1_packed.data_ptr<int>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_clamp_softmax_mul_kernel_pass_1,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 145408));
-  conv_transpose3d_clamp_softmax_mul_kernel_pass_1<<<4, 256, 145408, stream>>>(avg_pool.data_ptr<float>(),
-      conv_transpose3d_clamp_softmax_mul_kernel_pass_1_packed.data_ptr<int>(),
-      conv_transpose_bias.data_ptr<float>(), total_parts.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  conv_transpose3d_clamp_softmax_mul_kernel_pass_1_rows<<<1, 256, 0, stream>>>(total_parts.data_ptr<float>(),
-      scale.data_ptr<float>(), row_product.data_ptr<float>(), saved_total.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  torch::Tensor conv_transpose3d_clamp_softmax_mul_kernel_pass_2_packed = torch::empty_strided({55296}, {1},
-      avg_pool.options().dtype(torch::kInt32));
-  conv_transpose3d_clamp_softmax_mul_kernel_pass_2_pack<<<216, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_clamp_softmax_mul_kernel_pass_2_packed.data_ptr<int>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_clamp_softmax_mul_kernel_pass_2,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 72704));
-  conv_transpose3d_clamp_softmax_mul_kernel_pass_2<<<8, 256, 72704, stream>>>(avg_pool.data_ptr<float>(),
-      conv_transpose3d_clamp_softmax_mul_kernel_pass_2_packed.data_ptr<int>(),
-      conv_transpose_bias.data_ptr<float>(), row_product.data_ptr<float>(), mul.data_ptr<float>());
+      conv_transpose_product.options().dtype(torch::kFloat32));
+  torch::Tensor saved_total = torch::empty_strided({128}, {1},
+      conv_transpose_product.options().dtype(torch::kFloat32));
+  bias_clamp_softmax_mul_kernel<<<32, 128, 0, stream>>>(conv_transpose_product.data_ptr<float>(),
+      conv_transpose_bias.data_ptr<float>(), scale.data_ptr<float>(), mul.data_ptr<float>(),
+      saved_total.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {mul, saved_total};
 }
 
-std::vector<torch::Tensor> run_conv_transpose3d_clamp_softmax_mul_backward(const torch::Tensor& grad_mul_given, const torch::Tensor& avg_pool_given, const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given, const torch::Tensor& saved_total_given) {
+std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tensor& grad_mul_given,
+        const torch::Tensor& conv_transpose_product_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given, const torch::Tensor& saved_total_given) {
   const c10::cuda::CUDAGuard guard(grad_mul_given.device());
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor grad_mul = laid(grad_mul_given, {2, 64, 2, 6, 10}, {7680, 120, 60, 10, 1},
       torch::kFloat32);
-  const torch::Tensor avg_pool = laid(avg_pool_given, {2, 32, 1, 3, 5}, {480, 15, 15, 5, 1}, torch::kFloat32);
-  const torch::Tensor conv_transpose_weight = laid(conv_transpose_weight_given, {32, 64, 3, 3, 3}, {1728, 27,
-      9, 3, 1}, torch::kFloat32);
+  const torch::Tensor conv_transpose_product = laid(conv_transpose_product_given, {2, 64, 2, 6, 10}, {7680,
+      120, 60, 10, 1}, torch::kFloat32);
   const torch::Tensor conv_transpose_bias = laid(conv_transpose_bias_given, {64}, {1}, torch::kFloat32);
   const torch::Tensor scale = laid(scale_given, {1, 64, 1, 1, 1}, {64, 1, 1, 1, 1}, torch::kFloat32);
   const torch::Tensor saved_total = laid(saved_total_given, {128}, {1}, torch::kFloat32);
+  torch::Tensor grad_conv_transpose_product = torch::empty_strided({2, 64, 2, 6, 10}, {7680, 120, 60, 10, 1},
+      grad_mul.options().dtype(torch::kFloat32));
   torch::Tensor grad_conv_transpose_bias = torch::empty_strided({64}, {1},
       grad_mul.options().dtype(torch::kFloat32));
   torch::Tensor grad_scale = torch::empty_strided({1, 64, 1, 1, 1}, {64, 1, 1, 1, 1},
       grad_mul.options().dtype(torch::kFloat32));
-  torch::Tensor grad_avg_pool = torch::empty_strided({2, 32, 1, 3, 5}, {480, 15, 15, 5, 1},
-      grad_mul.options().dtype(torch::kFloat32));
-  torch::Tensor grad_conv_transpose_weight = torch::empty_strided({32, 64, 3, 3, 3}, {1728, 27, 9, 3, 1},
-      grad_mul.options().dtype(torch::kFloat32));
-  torch::Tensor grad_product = torch::empty_strided({15360}, {1}, grad_mul.options().dtype(torch::kFloat32));
-  torch::Tensor partial_grad_scale = torch::empty_strided({128}, {1},
-      grad_mul.options().dtype(torch::kFloat32));
-  torch::Tensor row_product = torch::empty_strided({128}, {1}, grad_mul.options().dtype(torch::kFloat32));
-  torch::Tensor row_product_2 = torch::empty_strided({128}, {1}, grad_mul.options().dtype(torch::kFloat32));
   torch::Tensor partial_grad_conv_transpose_bias = torch::empty_strided({128}, {1},
       grad_mul.options().dtype(torch::kFloat32));
-  torch::Tensor conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_packed = torch::empty_strided({55296},
-      {1}, grad_mul.options().dtype(torch::kInt32));
-  torch::Tensor grad_total_parts = torch::empty_strided({128}, {1},
+  torch::Tensor partial_grad_scale = torch::empty_strided({128}, {1},
       grad_mul.options().dtype(torch::kFloat32));
-  conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_pack<<<216, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_packed.data_ptr<int>());
+  bias_clamp_softmax_mul_backward<<<32, 128, 0, stream>>>(conv_transpose_product.data_ptr<float>(),
+      conv_transpose_bias.data_ptr<float>(), scale.data_ptr<float>(), saved_total.data_ptr<float>(),
+      grad_mul.data_ptr<float>(), grad_conv_transpose_product.data_ptr<float>(),
+      partial_grad_conv_transpose_bias.data_ptr<float>(), partial_grad_scale.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 72704));
-  conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1<<<8, 256, 72704, stream>>>(avg_pool.data_ptr<float>(), conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_packed.data_ptr<int>(), grad_mul.data_ptr<float>(), conv_transpose_bias.data_ptr<float>(), grad_total_parts.data_ptr<float>());
+  bias_clamp_softmax_mul_backward_grad_conv_transpose_bias<<<4, 8, 0, stream>>>(partial_grad_conv_transpose_bias.data_ptr<float>(), partial_grad_scale.data_ptr<float>(), grad_conv_transpose_bias.data_ptr<float>(), grad_scale.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_rows<<<1, 256, 0, stream>>>(grad_total_parts.data_ptr<float>(), scale.data_ptr<float>(), saved_total.data_ptr<float>(), row_product.data_ptr<float>(), row_product_2.data_ptr<float>(), partial_grad_scale.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_rows_grad_scale<<<4, 8, 0, stream>>>(partial_grad_scale.data_ptr<float>(), grad_scale.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  torch::Tensor grad_conv_transpose_bias_row_parts = torch::empty_strided({128}, {1},
-      grad_mul.options().dtype(torch::kFloat32));
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 72704));
-  conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2<<<8, 256, 72704, stream>>>(avg_pool.data_ptr<float>(), conv_transpose3d_clamp_softmax_mul_kernel_again_pass_1_packed.data_ptr<int>(), grad_mul.data_ptr<float>(), conv_transpose_bias.data_ptr<float>(), row_product.data_ptr<float>(), row_product_2.data_ptr<float>(), grad_product.data_ptr<float>(), grad_conv_transpose_bias_row_parts.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2_rows<<<1, 256, 0, stream>>>(grad_conv_transpose_bias_row_parts.data_ptr<float>(), partial_grad_conv_transpose_bias.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  conv_transpose3d_clamp_softmax_mul_kernel_again_pass_2_rows_grad_conv_transpose_bias<<<4, 8, 0, stream>>>(partial_grad_conv_transpose_bias.data_ptr<float>(), grad_conv_transpose_bias.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  torch::Tensor conv_transpose3d_clamp_softmax_mul_kernel_input_packed = torch::empty_strided({55296}, {1},
-      grad_mul.options().dtype(torch::kInt32));
-  conv_transpose3d_clamp_softmax_mul_kernel_input_pack<<<216, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_clamp_softmax_mul_kernel_input_packed.data_ptr<int>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_clamp_softmax_mul_kernel_input,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 71424));
-  conv_transpose3d_clamp_softmax_mul_kernel_input<<<2, 256, 71424, stream>>>(grad_product.data_ptr<float>(),
-      conv_transpose3d_clamp_softmax_mul_kernel_input_packed.data_ptr<int>(),
-      grad_avg_pool.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  torch::Tensor grad_conv_transpose_weight_parts = torch::empty_strided({110592}, {1},
-      grad_mul.options().dtype(torch::kFloat32));
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_clamp_softmax_mul_kernel_weight,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 104448));
-  conv_transpose3d_clamp_softmax_mul_kernel_weight<<<4, 256, 104448, stream>>>(grad_product.data_ptr<float>(), avg_pool.data_ptr<float>(), grad_conv_transpose_weight_parts.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  conv_transpose3d_clamp_softmax_mul_kernel_weight_finish<<<1728, 256, 0, stream>>>(grad_conv_transpose_weight_parts.data_ptr<float>(), grad_conv_transpose_weight.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return {grad_conv_transpose_bias, grad_scale, grad_avg_pool, grad_conv_transpose_weight};
+  return {grad_conv_transpose_product, grad_conv_transpose_bias, grad_scale};
 }
 """
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_b4eaa210",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_b0284bee",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
-    functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d_clamp_softmax_mul",
-        "run_conv_transpose3d_clamp_softmax_mul_backward"],
+    functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d",
+        "run_conv_transpose3d_backward", "run_bias_clamp_softmax_mul", "run_bias_clamp_softmax_mul_backward"],
     extra_cuda_cflags=["-O3"],
 )
 library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")
 operators = getattr(torch.ops, library.ns)
+
+
+def _takes_gradient(*given):
+    """Whether there will be a backward."""
+    return torch.is_grad_enabled() and any([each.requires_grad for each in given])
+
+
+def _is_unwatched(*given):
+    """Whether nobody but autograd has to know what is computed: no compiler, no mode, no transform, no tensor of
+    another kind. Then kernels are called without operators, whose Python takes as long as small kernels do."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._get_tracing_state()
+    ) and all([type(each) in _PLAIN and not each.is_meta for each in given])
+
+
+_PLAIN = {torch.Tensor, torch.nn.Parameter}
 
 
 library.define("avg_pool3d(Tensor x) -> Tensor")
@@ -2056,11 +1404,19 @@ def run_avg_pool3d_backward_shapes(grad_avg_pool):
 
 
 def avg_pool3d_keeps(ctx, inputs, output):
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward()
 
 
 def avg_pool3d_gradients(ctx, grad_avg_pool):
-    return operators.avg_pool3d_backward(grad_avg_pool)
+    if grad_avg_pool is None:
+        return None
+    if _is_unwatched(grad_avg_pool) and not torch.is_grad_enabled():
+        run = run_avg_pool3d_backward
+    else:
+        run = operators.avg_pool3d_backward
+    grad_x = run(grad_avg_pool)
+    return grad_x
 
 
 torch.library.register_autograd(
@@ -2071,63 +1427,191 @@ torch.library.register_autograd(
 )
 
 
-library.define("conv_transpose3d_clamp_softmax_mul(Tensor avg_pool, Tensor conv_transpose_weight, Tensor conv_transpose_bias, Tensor scale) -> (Tensor, Tensor)")
+class FusedAvgPool3d(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, *given):
+        made = run_avg_pool3d(*given)
+        avg_pool3d_keeps(ctx, given, made)
+        return made
+
+    backward = staticmethod(avg_pool3d_gradients)
 
 
-@torch.library.impl(library, "conv_transpose3d_clamp_softmax_mul", "CompositeExplicitAutograd")
-def run_conv_transpose3d_clamp_softmax_mul(avg_pool, conv_transpose_weight, conv_transpose_bias, scale):
-    return tuple(kernels.run_conv_transpose3d_clamp_softmax_mul(avg_pool, conv_transpose_weight,
-        conv_transpose_bias, scale))
+def fused_avg_pool3d(x):
+    if _is_unwatched(x):
+        run = run_avg_pool3d
+        learn = FusedAvgPool3d.apply
+    else:
+        run = operators.avg_pool3d
+        learn = operators.avg_pool3d
+    if _takes_gradient(x):
+        return learn(x)
+    return run(x)
 
 
-@torch.library.register_fake(f"{library.ns}::conv_transpose3d_clamp_softmax_mul", lib=library)
-def run_conv_transpose3d_clamp_softmax_mul_shapes(avg_pool, conv_transpose_weight, conv_transpose_bias,
-        scale):
+library.define("conv_transpose3d(Tensor avg_pool, Tensor conv_transpose_weight) -> Tensor")
+
+
+@torch.library.impl(library, "conv_transpose3d", "CompositeExplicitAutograd")
+def run_conv_transpose3d(avg_pool, conv_transpose_weight):
+    return kernels.run_conv_transpose3d(avg_pool, conv_transpose_weight)[0]
+
+
+@torch.library.register_fake(f"{library.ns}::conv_transpose3d", lib=library)
+def run_conv_transpose3d_shapes(avg_pool, conv_transpose_weight):
+    return avg_pool.new_empty_strided((2, 64, 2, 6, 10), (7680, 120, 60, 10, 1), dtype=torch.float32)
+
+
+library.define("conv_transpose3d_backward(Tensor grad_conv_transpose_product, Tensor avg_pool, Tensor conv_transpose_weight) -> (Tensor, Tensor)")
+
+
+@torch.library.impl(library, "conv_transpose3d_backward", "CompositeExplicitAutograd")
+def run_conv_transpose3d_backward(grad_conv_transpose_product, avg_pool, conv_transpose_weight):
+    return tuple(kernels.run_conv_transpose3d_backward(grad_conv_transpose_product, avg_pool,
+        conv_transpose_weight))
+
+
+@torch.library.register_fake(f"{library.ns}::conv_transpose3d_backward", lib=library)
+def run_conv_transpose3d_backward_shapes(grad_conv_transpose_product, avg_pool, conv_transpose_weight):
     return (
-        avg_pool.new_empty_strided((2, 64, 2, 6, 10), (7680, 120, 60, 10, 1), dtype=torch.float32),
-        avg_pool.new_empty_strided((128,), (1,), dtype=torch.float32),
+        grad_conv_transpose_product.new_empty_strided((2, 32, 1, 3, 5), (480, 15, 15, 5, 1),
+            dtype=torch.float32),
+        grad_conv_transpose_product.new_empty_strided((32, 64, 3, 3, 3), (1728, 27, 9, 3, 1),
+            dtype=torch.float32),
     )
 
 
-library.define("conv_transpose3d_clamp_softmax_mul_backward(Tensor grad_mul, Tensor avg_pool, Tensor conv_transpose_weight, Tensor conv_transpose_bias, Tensor scale, Tensor saved_total) -> (Tensor, Tensor, Tensor, Tensor)")
+def conv_transpose3d_keeps(ctx, inputs, output):
+    avg_pool, conv_transpose_weight = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(avg_pool, conv_transpose_weight)
 
 
-@torch.library.impl(library, "conv_transpose3d_clamp_softmax_mul_backward", "CompositeExplicitAutograd")
-def run_conv_transpose3d_clamp_softmax_mul_backward(grad_mul, avg_pool, conv_transpose_weight,
-        conv_transpose_bias, scale, saved_total):
-    return tuple(kernels.run_conv_transpose3d_clamp_softmax_mul_backward(grad_mul, avg_pool,
-        conv_transpose_weight, conv_transpose_bias, scale, saved_total))
-
-
-@torch.library.register_fake(f"{library.ns}::conv_transpose3d_clamp_softmax_mul_backward", lib=library)
-def run_conv_transpose3d_clamp_softmax_mul_backward_shapes(grad_mul, avg_pool, conv_transpose_weight,
-        conv_transpose_bias, scale, saved_total):
-    return (
-        grad_mul.new_empty_strided((64,), (1,), dtype=torch.float32),
-        grad_mul.new_empty_strided((1, 64, 1, 1, 1), (64, 1, 1, 1, 1), dtype=torch.float32),
-        grad_mul.new_empty_strided((2, 32, 1, 3, 5), (480, 15, 15, 5, 1), dtype=torch.float32),
-        grad_mul.new_empty_strided((32, 64, 3, 3, 3), (1728, 27, 9, 3, 1), dtype=torch.float32),
-    )
-
-
-def conv_transpose3d_clamp_softmax_mul_keeps(ctx, inputs, output):
-    avg_pool, conv_transpose_weight, conv_transpose_bias, scale = inputs
-    _, saved_total = output
-    ctx.mark_non_differentiable(*output[1:])
-    ctx.save_for_backward(avg_pool, conv_transpose_weight, conv_transpose_bias, scale, saved_total)
-
-
-def conv_transpose3d_clamp_softmax_mul_gradients(ctx, grad_mul, *_):
-    grad_conv_transpose_bias, grad_scale, grad_avg_pool, grad_conv_transpose_weight = operators.conv_transpose3d_clamp_softmax_mul_backward(grad_mul, *ctx.saved_tensors)
-    return grad_avg_pool, grad_conv_transpose_weight, grad_conv_transpose_bias, grad_scale
+def conv_transpose3d_gradients(ctx, grad_conv_transpose_product):
+    if grad_conv_transpose_product is None:
+        return None, None
+    if _is_unwatched(grad_conv_transpose_product) and not torch.is_grad_enabled():
+        run = run_conv_transpose3d_backward
+    else:
+        run = operators.conv_transpose3d_backward
+    grad_avg_pool, grad_conv_transpose_weight = run(grad_conv_transpose_product, *ctx.saved_tensors)
+    return grad_avg_pool, grad_conv_transpose_weight
 
 
 torch.library.register_autograd(
-    f"{library.ns}::conv_transpose3d_clamp_softmax_mul",
-    conv_transpose3d_clamp_softmax_mul_gradients,
-    setup_context=conv_transpose3d_clamp_softmax_mul_keeps,
+    f"{library.ns}::conv_transpose3d",
+    conv_transpose3d_gradients,
+    setup_context=conv_transpose3d_keeps,
     lib=library,
 )
+
+
+class FusedConvTranspose3d(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, *given):
+        made = run_conv_transpose3d(*given)
+        conv_transpose3d_keeps(ctx, given, made)
+        return made
+
+    backward = staticmethod(conv_transpose3d_gradients)
+
+
+def fused_conv_transpose3d(avg_pool, conv_transpose_weight):
+    if _is_unwatched(avg_pool, conv_transpose_weight):
+        run = run_conv_transpose3d
+        learn = FusedConvTranspose3d.apply
+    else:
+        run = operators.conv_transpose3d
+        learn = operators.conv_transpose3d
+    if _takes_gradient(avg_pool, conv_transpose_weight):
+        return learn(avg_pool, conv_transpose_weight)
+    return run(avg_pool, conv_transpose_weight)
+
+
+library.define("bias_clamp_softmax_mul(Tensor conv_transpose_product, Tensor conv_transpose_bias, Tensor scale) -> (Tensor, Tensor)")
+
+
+@torch.library.impl(library, "bias_clamp_softmax_mul", "CompositeExplicitAutograd")
+def run_bias_clamp_softmax_mul(conv_transpose_product, conv_transpose_bias, scale):
+    return tuple(kernels.run_bias_clamp_softmax_mul(conv_transpose_product, conv_transpose_bias, scale))
+
+
+@torch.library.register_fake(f"{library.ns}::bias_clamp_softmax_mul", lib=library)
+def run_bias_clamp_softmax_mul_shapes(conv_transpose_product, conv_transpose_bias, scale):
+    return (
+        conv_transpose_product.new_empty_strided((2, 64, 2, 6, 10), (7680, 120, 60, 10, 1),
+            dtype=torch.float32),
+        conv_transpose_product.new_empty_strided((128,), (1,), dtype=torch.float32),
+    )
+
+
+library.define("bias_clamp_softmax_mul_backward(Tensor grad_mul, Tensor conv_transpose_product, Tensor conv_transpose_bias, Tensor scale, Tensor saved_total) -> (Tensor, Tensor, Tensor)")
+
+
+@torch.library.impl(library, "bias_clamp_softmax_mul_backward", "CompositeExplicitAutograd")
+def run_bias_clamp_softmax_mul_backward(grad_mul, conv_transpose_product, conv_transpose_bias, scale,
+        saved_total):
+    return tuple(kernels.run_bias_clamp_softmax_mul_backward(grad_mul, conv_transpose_product,
+        conv_transpose_bias, scale, saved_total))
+
+
+@torch.library.register_fake(f"{library.ns}::bias_clamp_softmax_mul_backward", lib=library)
+def run_bias_clamp_softmax_mul_backward_shapes(grad_mul, conv_transpose_product, conv_transpose_bias, scale,
+        saved_total):
+    return (
+        grad_mul.new_empty_strided((2, 64, 2, 6, 10), (7680, 120, 60, 10, 1), dtype=torch.float32),
+        grad_mul.new_empty_strided((64,), (1,), dtype=torch.float32),
+        grad_mul.new_empty_strided((1, 64, 1, 1, 1), (64, 1, 1, 1, 1), dtype=torch.float32),
+    )
+
+
+def bias_clamp_softmax_mul_keeps(ctx, inputs, output):
+    conv_transpose_product, conv_transpose_bias, scale = inputs
+    _, saved_total = output
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(conv_transpose_product, conv_transpose_bias, scale, saved_total)
+
+
+def bias_clamp_softmax_mul_gradients(ctx, grad_mul, *_):
+    if grad_mul is None:
+        return None, None, None
+    if _is_unwatched(grad_mul) and not torch.is_grad_enabled():
+        run = run_bias_clamp_softmax_mul_backward
+    else:
+        run = operators.bias_clamp_softmax_mul_backward
+    grad_conv_transpose_product, grad_conv_transpose_bias, grad_scale = run(grad_mul, *ctx.saved_tensors)
+    return grad_conv_transpose_product, grad_conv_transpose_bias, grad_scale
+
+
+torch.library.register_autograd(
+    f"{library.ns}::bias_clamp_softmax_mul",
+    bias_clamp_softmax_mul_gradients,
+    setup_context=bias_clamp_softmax_mul_keeps,
+    lib=library,
+)
+
+
+class FusedBiasClampSoftmaxMul(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, *given):
+        made = run_bias_clamp_softmax_mul(*given)
+        bias_clamp_softmax_mul_keeps(ctx, given, made)
+        return made
+
+    backward = staticmethod(bias_clamp_softmax_mul_gradients)
+
+
+def fused_bias_clamp_softmax_mul(conv_transpose_product, conv_transpose_bias, scale):
+    if _is_unwatched(conv_transpose_product, conv_transpose_bias, scale):
+        run = run_bias_clamp_softmax_mul
+        learn = FusedBiasClampSoftmaxMul.apply
+    else:
+        run = operators.bias_clamp_softmax_mul
+        learn = operators.bias_clamp_softmax_mul
+    if _takes_gradient(conv_transpose_product, conv_transpose_bias, scale):
+        return learn(conv_transpose_product, conv_transpose_bias, scale)[0]
+    return run(conv_transpose_product, conv_transpose_bias, scale)[0]
 
 
 def _fits(given, shape, dtype):
@@ -2143,7 +1627,7 @@ class ModelNew(Model):
     def forward(self, x):
         if not (_fits(x, (2, 32, 2, 6, 10), torch.float32)):
             return super().forward(x)
-        avg_pool = operators.avg_pool3d(x)
-        mul = operators.conv_transpose3d_clamp_softmax_mul(avg_pool, self.conv_transpose.weight,
-            self.conv_transpose.bias, self.scale)[0]
+        avg_pool = fused_avg_pool3d(x)
+        conv_transpose_product = fused_conv_transpose3d(avg_pool, self.conv_transpose.weight)
+        mul = fused_bias_clamp_softmax_mul(conv_transpose_product, self.conv_transpose.bias, self.scale)
         return mul

@@ -6,7 +6,7 @@ NVIDIA H200. Other inputs go through PyTorch.
     - [2, 16, 2, 3, 5] to [2, 32, 4, 6, 10] by 27 products of 16 channels, TF32 (rounded to nearest), sums in
       fp32.
     - A block makes 32 channels of 8 phases at 2x3x5 positions; its inputs are in shared memory with their
-      halo, its weights stay there (74 KiB). The next inputs are loaded beside the multiplication.
+      halo, its weights stay there (87 KiB).
     - Of windows of 2x2x2 the product of the largest value is left. leaky_relu(leaky_relu(u +
       conv_transpose_bias, 0.2) * multiplier, 0.2) only rises or only falls with u, by the sign of a
       parameter: it is computed at both ends of a window.
@@ -86,21 +86,6 @@ struct Tf32 {  // what a word holds
     }
 };
 
-__device__ __forceinline__ void copy_ahead(unsigned* to, const float* from,
-    bool inside) {  // 0 where it is not
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
-                 : "memory");
-}
-__device__ __forceinline__ void copy_ahead(uint4* to, const uint4* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
-                 : "memory");
-}
-__device__ __forceinline__ void wait_for_copies() {  // of this thread
-    asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
 __device__ __forceinline__ uint4 load_matrix(const unsigned* row) {  // four times 8 rows of 16 bytes
     uint4 a;
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -147,11 +132,6 @@ __device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; Na
     return smaller;
 }
 
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}
-
 template <typename T, int count>
 struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
     T at[count];
@@ -159,7 +139,14 @@ struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or sto
 
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned) {
+    if constexpr (aligned && sizeof(T) * count == 16) {
+        const uint4 words = reinterpret_cast<const uint4&>(pack);
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                     :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
+    } else if constexpr (aligned && sizeof(T) * count == 8) {
+        const uint2 words = reinterpret_cast<const uint2&>(pack);
+        asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
+    } else if constexpr (aligned) {
         *reinterpret_cast<Pack<T, count>*>(to) = pack;
     } else {
 #pragma unroll
@@ -167,9 +154,20 @@ __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
     }
 }
 
+template <int bytes, typename... T>
+__device__ __forceinline__ bool are_aligned(const T*... pointers) {
+    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
+}
+
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
+    if constexpr (aligned && sizeof(T) * count == 16) {
+        const uint4 words = __ldg(reinterpret_cast<const uint4*>(from));
+        return reinterpret_cast<const Pack<T, count>&>(words);
+    } else if constexpr (aligned && sizeof(T) * count == 8) {
+        const uint2 words = __ldg(reinterpret_cast<const uint2*>(from));
+        return reinterpret_cast<const Pack<T, count>&>(words);
+    } else if constexpr (aligned) {
         return *reinterpret_cast<const Pack<T, count>*>(from);
     } else {
         Pack<T, count> pack;
@@ -188,6 +186,21 @@ __device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring
     return value;
 }
 
+__device__ __forceinline__ void copy_ahead(unsigned* to, const float* from,
+    bool inside) {  // 0 where it is not
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_ahead(uint4* to, const uint4* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
+                 : "memory");
+}
+__device__ __forceinline__ void wait_for_copies() {  // of this thread
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
 __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_pack(
         const float* __restrict__ weight, int* __restrict__ packed) {
@@ -204,7 +217,7 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3
     const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
     const auto at = [&](int made, int read) {
         const bool inside = made < 32 && read < 16;
-        return inside ? weight[group * 13824LL + made * 27LL + read * 864LL + tap] : float(0.0f);
+        return inside ? weight[group * 13824LL + made * 27LL + read * 864LL + tap] : 0.0f;
     };
     packed[word] = static_cast<int>(rounded(at(channel, input)));
 }
@@ -212,7 +225,7 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3
 // [2, 16, 2, 3, 5] to [2, 32, 4, 6, 10] by 27 products of 16 channels, TF32 (rounded to nearest), sums in
 // fp32.
 // A block makes 32 channels of 8 phases at 2x3x5 positions; its inputs are in shared memory with their
-// halo, its weights stay there (74 KiB). The next inputs are loaded beside the multiplication.
+// halo, its weights stay there (87 KiB).
 // Of windows of 2x2x2 the product of the largest value is left. leaky_relu(leaky_relu(u +
 // conv_transpose_bias, 0.2) * multiplier, 0.2) only rises or only falls with u, by the sign of a
 // parameter: it is computed at both ends of a window.
@@ -225,68 +238,34 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
     unsigned* halo = weights + 13824;
-    unsigned* coming = halo + 2560;  // the next halo
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 4, row = warp / 4 % 2;
-    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+    const int column = warp % 1, row = warp / 1 % 2;
+    const int team = warp / 2;  // takes some of the phases
+    int place[2];  // in the halo, of the 16 bytes that a lane takes of each two tiles
 #pragma unroll
-    for (int j = 0; j < 1; ++j) {
-        const int position = min((column * 1 + j * 2 + lane / 16) * 8 + lane % 8, 29);
+    for (int j = 0; j < 2; ++j) {
+        const int position = min((column * 4 + j * 2 + lane / 16) * 8 + lane % 8, 29);
         place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 288;
     }
-    const bool aligned = are_aligned<8>(max_pool3d);
+    int spot[4];  // in the tile of products
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        const int position = (column * 4 + j) * 8 + lane % 4 * 2;
+        spot[j] = (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2;
+    }
     const int part = blockIdx.x % 1;
     const int first_channel = part % 1 * 32;
     for (int p = threadIdx.x; p < 3456; p += 256) {
         reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed + part * 13824)[p];
-    }
-    {
-        const int n = static_cast<int>(blockIdx.x) / 1;
-        const int box_d = 0;
-        const int box_h = 0;
-        const int box_w = 0;
-        const auto* origin = x + n * 480LL;
-        for (int p = threadIdx.x; p < 72; p += 256) {
-            const int d = box_d + p / 24;
-            const int h = box_h + p / 6 % 4;
-            const int w = box_w + p % 6;
-            const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
-            const auto* from = origin + d * 15 + h * 5 + w;
-#pragma unroll
-            for (int u = 0; u < 4; ++u) {
-                copy_ahead(coming + (u * 72 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 30 : origin, inside);
-                copy_ahead(coming + (u * 72 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 30 : origin, inside);
-                copy_ahead(coming + (u * 72 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 30 : origin, inside);
-                copy_ahead(coming + (u * 72 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 30 : origin, inside);
-            }
-        }
     }
     for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
         const int n = item;
         const int box_d = 0;
         const int box_h = 0;
         const int box_w = 0;
-        float sums[8][1][1][4] = {};
-        {  // what was coming is there
-            unsigned* const before = halo;
-            halo = coming, coming = before;
-        }
-        wait_for_copies();
-        for (int p = threadIdx.x; p < 72; p += 256) {
-#pragma unroll
-            for (int u = 0; u < 4; ++u) {
-                uint4& word = reinterpret_cast<uint4*>(halo)[u * 72 + p];
-                word = {rounded(__uint_as_float(word.x)), rounded(__uint_as_float(word.y)),
-                    rounded(__uint_as_float(word.z)), rounded(__uint_as_float(word.w))};
-            }
-        }
-        __syncthreads();
-        const int next = item + 2;
-        if (next < 2) {
-            const int n = next;
-            const int box_d = 0;
-            const int box_h = 0;
-            const int box_w = 0;
+        float sums[2][1][4][4] = {};
+        __syncthreads();  // what was there before is done with
+        {
             const auto* origin = x + n * 480LL;
             for (int p = threadIdx.x; p < 72; p += 256) {
                 const int d = box_d + p / 24;
@@ -296,114 +275,147 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                 const auto* from = origin + d * 15 + h * 5 + w;
 #pragma unroll
                 for (int u = 0; u < 4; ++u) {
-                    copy_ahead(coming + (u * 72 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 30 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 72 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 30 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 72 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 30 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 72 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 30 : origin,
-                        inside);
+                    uint4 word;
+                    word.x = inside ? rounded(from[(u * 4 + 0) * 30]) : 0u;
+                    word.y = inside ? rounded(from[(u * 4 + 1) * 30]) : 0u;
+                    word.z = inside ? rounded(from[(u * 4 + 2) * 30]) : 0u;
+                    word.w = inside ? rounded(from[(u * 4 + 3) * 30]) : 0u;
+                    reinterpret_cast<uint4*>(halo)[u * 72 + p] = word;
                 }
             }
         }
+        __syncthreads();
 #pragma unroll 1
         for (int s = 0; s < 2; ++s) {
             const unsigned* own = weights + s * 6912 + row * 128 + lane * 4;
             const unsigned* at = halo + s * 576;
-            unsigned b[1][2];
-            read(at + 0, place, b);
-            accumulate<Tf32>(own + 0, b, sums[0]);
-            accumulate<Tf32>(own + 512, b, sums[1]);
-            accumulate<Tf32>(own + 1024, b, sums[2]);
-            accumulate<Tf32>(own + 2048, b, sums[3]);
-            accumulate<Tf32>(own + 2560, b, sums[4]);
-            accumulate<Tf32>(own + 3584, b, sums[5]);
-            accumulate<Tf32>(own + 4608, b, sums[6]);
-            accumulate<Tf32>(own + 6656, b, sums[7]);
-            read(at + 4, place, b);
-            accumulate<Tf32>(own + 256, b, sums[1]);
-            accumulate<Tf32>(own + 1792, b, sums[3]);
-            accumulate<Tf32>(own + 3328, b, sums[5]);
-            accumulate<Tf32>(own + 6400, b, sums[7]);
-            read(at + 24, place, b);
-            accumulate<Tf32>(own + 768, b, sums[2]);
-            accumulate<Tf32>(own + 1536, b, sums[3]);
-            accumulate<Tf32>(own + 4352, b, sums[6]);
-            accumulate<Tf32>(own + 6144, b, sums[7]);
-            read(at + 28, place, b);
-            accumulate<Tf32>(own + 1280, b, sums[3]);
-            accumulate<Tf32>(own + 5888, b, sums[7]);
-            read(at + 96, place, b);
-            accumulate<Tf32>(own + 2304, b, sums[4]);
-            accumulate<Tf32>(own + 3072, b, sums[5]);
-            accumulate<Tf32>(own + 4096, b, sums[6]);
-            accumulate<Tf32>(own + 5632, b, sums[7]);
-            read(at + 100, place, b);
-            accumulate<Tf32>(own + 2816, b, sums[5]);
-            accumulate<Tf32>(own + 5376, b, sums[7]);
-            read(at + 120, place, b);
-            accumulate<Tf32>(own + 3840, b, sums[6]);
-            accumulate<Tf32>(own + 5120, b, sums[7]);
-            read(at + 124, place, b);
-            accumulate<Tf32>(own + 4864, b, sums[7]);
+            unsigned b[4][2];
+            if (team == 0) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 4608, b, sums[0]);
+                accumulate<Tf32>(own + 6656, b, sums[1]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 6400, b, sums[1]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 4352, b, sums[0]);
+                accumulate<Tf32>(own + 6144, b, sums[1]);
+                read(at + 28, place, b);
+                accumulate<Tf32>(own + 5888, b, sums[1]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 4096, b, sums[0]);
+                accumulate<Tf32>(own + 5632, b, sums[1]);
+                read(at + 100, place, b);
+                accumulate<Tf32>(own + 5376, b, sums[1]);
+                read(at + 120, place, b);
+                accumulate<Tf32>(own + 3840, b, sums[0]);
+                accumulate<Tf32>(own + 5120, b, sums[1]);
+                read(at + 124, place, b);
+                accumulate<Tf32>(own + 4864, b, sums[1]);
+            }
+            else if (team == 1) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 1024, b, sums[0]);
+                accumulate<Tf32>(own + 2048, b, sums[1]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 1792, b, sums[1]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 768, b, sums[0]);
+                accumulate<Tf32>(own + 1536, b, sums[1]);
+                read(at + 28, place, b);
+                accumulate<Tf32>(own + 1280, b, sums[1]);
+            }
+            else if (team == 2) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 0, b, sums[0]);
+                accumulate<Tf32>(own + 512, b, sums[1]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 256, b, sums[1]);
+            }
+            else if (team == 3) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 2560, b, sums[0]);
+                accumulate<Tf32>(own + 3584, b, sums[1]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 3328, b, sums[1]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 2304, b, sums[0]);
+                accumulate<Tf32>(own + 3072, b, sums[1]);
+                read(at + 100, place, b);
+                accumulate<Tf32>(own + 2816, b, sums[1]);
+            }
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
         __syncthreads();
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int c = min(first_channel + row * 16 + lane / 4 + half * 8, 31);
-            const float conv_transpose_bias_own = conv_transpose_bias[c];
-            const float multiplier_own = multiplier[c];
+        for (int j = 0; j < 4; ++j) {
+            if ((column * 4 + j) * 8 + lane % 4 * 2 >= 30) continue;
+            float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 0 ? 70 : team == 1 ? 10 : team == 2 ? 0 : 60);
+            const auto& own = sums[0][0][j];
+            into[0] = own[0];
+            into[2112] = own[2];
+            const int position = (column * 4 + j) * 8 + lane % 4 * 2 + 1;
+            if (position >= 30) continue;
+            into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
+            into[0] = own[1];
+            into[2112] = own[3];
+        }
 #pragma unroll
-            for (int j = 0; j < 1; ++j) {
-                Pack<float, 2> products;
-#pragma unroll
-                for (int k = 0; k < 2; ++k) {
-                    float largest = sums[0][0][j][half * 2 + k];
-                    float smallest = sums[0][0][j][half * 2 + k];
-#pragma unroll
-                    for (int e = 1; e < 8; ++e) {
-                        largest = max_nan(largest, sums[e][0][j][half * 2 + k]);
-                        smallest = min_nan(smallest, sums[e][0][j][half * 2 + k]);
-                    }
-                    const float sum = largest + conv_transpose_bias_own;
-                    const float leaky_relu = multiplier_own > 0.0f ? multiplier_own : multiplier_own * 0.2f;
-                    const float negative = -multiplier_own;
-                    const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
-                    const float negative_2 = -(leaky_relu_2 * 0.2f);
-                    const float at_largest = sum * (sum > 0.0f ? leaky_relu : negative_2);
-                    const float sum_2 = smallest + conv_transpose_bias_own;
-                    const float at_smallest = sum_2 * (sum_2 > 0.0f ? leaky_relu : negative_2);
-                    products.at[k] = (at_smallest > at_largest) | isnan(at_smallest) ? smallest : largest;
-                }
-                float* into = tile + (row * 16 + lane / 4) * 40 + half * 320 + (column * 1 + j) * 8 + lane % 4 * 2;
-                *reinterpret_cast<Pack<float, 2>*>(into) = products;
-            }
+        for (int j = 0; j < 4; ++j) {
+            if ((column * 4 + j) * 8 + lane % 4 * 2 >= 30) continue;
+            float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 1 : 61);
+            const auto& own = sums[1][0][j];
+            into[0] = own[0];
+            into[2112] = own[2];
+            const int position = (column * 4 + j) * 8 + lane % 4 * 2 + 1;
+            if (position >= 30) continue;
+            into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
+            into[0] = own[1];
+            into[2112] = own[3];
         }
         __syncthreads();
-        for (int r = threadIdx.x / 16; r < 32; r += 16) {
+        for (int r = warp; r < 32; r += 8) {
             const int channel = first_channel + r / 16 * 16 + r % 16;
             const int c = channel;
             const float conv_transpose_bias_value = conv_transpose_bias[c];
             const float multiplier_value = multiplier[c];
 #pragma unroll 4
-            for (int v = lane % 16; v < 15; v += 16) {
-                const int i = v * 2;
-                const auto products = *reinterpret_cast<const Pack<float, 2>*>(tile + r * 40 + v * 2);
-                Pack<float, 2> max_pool3d_pack;
+            for (int v = lane; v < 30; v += 32) {
+                const int i = v;
+                const float* window = tile + r * 264 + (v / 15) * 120 + (v / 5 % 3) * 20 + (v % 5) * 2;
+                Pack<float, 2> rows[4];
 #pragma unroll
-                for (int k = 0; k < 2; ++k) {
-                    const float product = products.at[k];
-                    const float sum = product + conv_transpose_bias_value;
+                for (int e = 0; e < 4; ++e) {
+                    rows[e] = *reinterpret_cast<const Pack<float, 2>*>(window + (e / 2) * 60 + (e % 2) * 10);
+                }
+                Pack<float, 1> products;
+#pragma unroll
+                for (int k = 0; k < 1; ++k) {
+                    float largest = rows[0 / 2].at[k * 2 + 0 % 2];
+                    float smallest = rows[0 / 2].at[k * 2 + 0 % 2];
+#pragma unroll
+                    for (int e = 1; e < 8; ++e) {
+                        largest = max_nan(largest, rows[e / 2].at[k * 2 + e % 2]);
+                        smallest = min_nan(smallest, rows[e / 2].at[k * 2 + e % 2]);
+                    }
+                    const float sum = largest + conv_transpose_bias_value;
                     const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
                     const float negative = -multiplier_value;
                     const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
-                    const float max_pool3d_is = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
-                    max_pool3d_pack.at[k] = max_pool3d_is;
+                    const float negative_2 = -(leaky_relu_2 * 0.2f);
+                    const float at_largest = sum * (sum > 0.0f ? leaky_relu : negative_2);
+                    const float sum_2 = smallest + conv_transpose_bias_value;
+                    const float at_smallest = sum_2 * (sum_2 > 0.0f ? leaky_relu : negative_2);
+                    products.at[k] = (at_smallest > at_largest) | isnan(at_smallest) ? smallest : largest;
                 }
-                if (aligned) store<true>(max_pool3d + n * 960LL + c * 30 + i, max_pool3d_pack);
-                else store<false>(max_pool3d + n * 960LL + c * 30 + i, max_pool3d_pack);
+                Pack<float, 1> max_pool3d_pack;
+                const float product = products.at[0];
+                const float sum = product + conv_transpose_bias_value;
+                const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
+                const float negative = -multiplier_value;
+                const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
+                const float max_pool3d_is = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
+                max_pool3d_pack.at[0] = max_pool3d_is;
+                store<true>(max_pool3d + n * 960LL + c * 30 + i, max_pool3d_pack);
             }
         }
     }
@@ -425,7 +437,7 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3
     const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
     const auto at = [&](int made, int read) {
         const bool inside = made < 32 && read < 16;
-        return inside ? weight[group * 13824LL + made * 27LL + read * 864LL + tap] : float(0.0f);
+        return inside ? weight[group * 13824LL + made * 27LL + read * 864LL + tap] : 0.0f;
     };
     packed[word] = static_cast<int>(rounded(at(channel, input)));
 }
@@ -433,7 +445,7 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3
 // [2, 16, 2, 3, 5] to [2, 32, 4, 6, 10] by 27 products of 16 channels, TF32 (rounded to nearest), sums in
 // fp32.
 // A block makes 32 channels of 8 phases at 2x3x5 positions; its inputs are in shared memory with their
-// halo, its weights stay there (74 KiB). The next inputs are loaded beside the multiplication.
+// halo, its weights stay there (87 KiB).
 // Of windows of 2x2x2 the product of the largest value is left and which it is.
 __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping(
         const float* __restrict__ x,
@@ -446,70 +458,34 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
     unsigned* halo = weights + 13824;
-    unsigned* coming = halo + 2560;  // the next halo
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 4, row = warp / 4 % 2;
-    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+    const int column = warp % 1, row = warp / 1 % 2;
+    const int team = warp / 2;  // takes some of the phases
+    int place[2];  // in the halo, of the 16 bytes that a lane takes of each two tiles
 #pragma unroll
-    for (int j = 0; j < 1; ++j) {
-        const int position = min((column * 1 + j * 2 + lane / 16) * 8 + lane % 8, 29);
+    for (int j = 0; j < 2; ++j) {
+        const int position = min((column * 4 + j * 2 + lane / 16) * 8 + lane % 8, 29);
         place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 288;
     }
-    const bool aligned = are_aligned<8>(max_pool3d,
-        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
-        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice);
+    int spot[4];  // in the tile of products
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        const int position = (column * 4 + j) * 8 + lane % 4 * 2;
+        spot[j] = (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2;
+    }
     const int part = blockIdx.x % 1;
     const int first_channel = part % 1 * 32;
     for (int p = threadIdx.x; p < 3456; p += 256) {
         reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed + part * 13824)[p];
-    }
-    {
-        const int n = static_cast<int>(blockIdx.x) / 1;
-        const int box_d = 0;
-        const int box_h = 0;
-        const int box_w = 0;
-        const auto* origin = x + n * 480LL;
-        for (int p = threadIdx.x; p < 72; p += 256) {
-            const int d = box_d + p / 24;
-            const int h = box_h + p / 6 % 4;
-            const int w = box_w + p % 6;
-            const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
-            const auto* from = origin + d * 15 + h * 5 + w;
-#pragma unroll
-            for (int u = 0; u < 4; ++u) {
-                copy_ahead(coming + (u * 72 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 30 : origin, inside);
-                copy_ahead(coming + (u * 72 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 30 : origin, inside);
-                copy_ahead(coming + (u * 72 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 30 : origin, inside);
-                copy_ahead(coming + (u * 72 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 30 : origin, inside);
-            }
-        }
     }
     for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
         const int n = item;
         const int box_d = 0;
         const int box_h = 0;
         const int box_w = 0;
-        float sums[8][1][1][4] = {};
-        {  // what was coming is there
-            unsigned* const before = halo;
-            halo = coming, coming = before;
-        }
-        wait_for_copies();
-        for (int p = threadIdx.x; p < 72; p += 256) {
-#pragma unroll
-            for (int u = 0; u < 4; ++u) {
-                uint4& word = reinterpret_cast<uint4*>(halo)[u * 72 + p];
-                word = {rounded(__uint_as_float(word.x)), rounded(__uint_as_float(word.y)),
-                    rounded(__uint_as_float(word.z)), rounded(__uint_as_float(word.w))};
-            }
-        }
-        __syncthreads();
-        const int next = item + 2;
-        if (next < 2) {
-            const int n = next;
-            const int box_d = 0;
-            const int box_h = 0;
-            const int box_w = 0;
+        float sums[2][1][4][4] = {};
+        __syncthreads();  // what was there before is done with
+        {
             const auto* origin = x + n * 480LL;
             for (int p = threadIdx.x; p < 72; p += 256) {
                 const int d = box_d + p / 24;
@@ -519,80 +495,131 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                 const auto* from = origin + d * 15 + h * 5 + w;
 #pragma unroll
                 for (int u = 0; u < 4; ++u) {
-                    copy_ahead(coming + (u * 72 + p) * 4 + 0, inside ? from + (u * 4 + 0) * 30 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 72 + p) * 4 + 1, inside ? from + (u * 4 + 1) * 30 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 72 + p) * 4 + 2, inside ? from + (u * 4 + 2) * 30 : origin,
-                        inside);
-                    copy_ahead(coming + (u * 72 + p) * 4 + 3, inside ? from + (u * 4 + 3) * 30 : origin,
-                        inside);
+                    uint4 word;
+                    word.x = inside ? rounded(from[(u * 4 + 0) * 30]) : 0u;
+                    word.y = inside ? rounded(from[(u * 4 + 1) * 30]) : 0u;
+                    word.z = inside ? rounded(from[(u * 4 + 2) * 30]) : 0u;
+                    word.w = inside ? rounded(from[(u * 4 + 3) * 30]) : 0u;
+                    reinterpret_cast<uint4*>(halo)[u * 72 + p] = word;
                 }
             }
         }
+        __syncthreads();
 #pragma unroll 1
         for (int s = 0; s < 2; ++s) {
             const unsigned* own = weights + s * 6912 + row * 128 + lane * 4;
             const unsigned* at = halo + s * 576;
-            unsigned b[1][2];
-            read(at + 0, place, b);
-            accumulate<Tf32>(own + 0, b, sums[0]);
-            accumulate<Tf32>(own + 512, b, sums[1]);
-            accumulate<Tf32>(own + 1024, b, sums[2]);
-            accumulate<Tf32>(own + 2048, b, sums[3]);
-            accumulate<Tf32>(own + 2560, b, sums[4]);
-            accumulate<Tf32>(own + 3584, b, sums[5]);
-            accumulate<Tf32>(own + 4608, b, sums[6]);
-            accumulate<Tf32>(own + 6656, b, sums[7]);
-            read(at + 4, place, b);
-            accumulate<Tf32>(own + 256, b, sums[1]);
-            accumulate<Tf32>(own + 1792, b, sums[3]);
-            accumulate<Tf32>(own + 3328, b, sums[5]);
-            accumulate<Tf32>(own + 6400, b, sums[7]);
-            read(at + 24, place, b);
-            accumulate<Tf32>(own + 768, b, sums[2]);
-            accumulate<Tf32>(own + 1536, b, sums[3]);
-            accumulate<Tf32>(own + 4352, b, sums[6]);
-            accumulate<Tf32>(own + 6144, b, sums[7]);
-            read(at + 28, place, b);
-            accumulate<Tf32>(own + 1280, b, sums[3]);
-            accumulate<Tf32>(own + 5888, b, sums[7]);
-            read(at + 96, place, b);
-            accumulate<Tf32>(own + 2304, b, sums[4]);
-            accumulate<Tf32>(own + 3072, b, sums[5]);
-            accumulate<Tf32>(own + 4096, b, sums[6]);
-            accumulate<Tf32>(own + 5632, b, sums[7]);
-            read(at + 100, place, b);
-            accumulate<Tf32>(own + 2816, b, sums[5]);
-            accumulate<Tf32>(own + 5376, b, sums[7]);
-            read(at + 120, place, b);
-            accumulate<Tf32>(own + 3840, b, sums[6]);
-            accumulate<Tf32>(own + 5120, b, sums[7]);
-            read(at + 124, place, b);
-            accumulate<Tf32>(own + 4864, b, sums[7]);
+            unsigned b[4][2];
+            if (team == 0) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 4608, b, sums[0]);
+                accumulate<Tf32>(own + 6656, b, sums[1]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 6400, b, sums[1]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 4352, b, sums[0]);
+                accumulate<Tf32>(own + 6144, b, sums[1]);
+                read(at + 28, place, b);
+                accumulate<Tf32>(own + 5888, b, sums[1]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 4096, b, sums[0]);
+                accumulate<Tf32>(own + 5632, b, sums[1]);
+                read(at + 100, place, b);
+                accumulate<Tf32>(own + 5376, b, sums[1]);
+                read(at + 120, place, b);
+                accumulate<Tf32>(own + 3840, b, sums[0]);
+                accumulate<Tf32>(own + 5120, b, sums[1]);
+                read(at + 124, place, b);
+                accumulate<Tf32>(own + 4864, b, sums[1]);
+            }
+            else if (team == 1) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 1024, b, sums[0]);
+                accumulate<Tf32>(own + 2048, b, sums[1]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 1792, b, sums[1]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 768, b, sums[0]);
+                accumulate<Tf32>(own + 1536, b, sums[1]);
+                read(at + 28, place, b);
+                accumulate<Tf32>(own + 1280, b, sums[1]);
+            }
+            else if (team == 2) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 0, b, sums[0]);
+                accumulate<Tf32>(own + 512, b, sums[1]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 256, b, sums[1]);
+            }
+            else if (team == 3) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 2560, b, sums[0]);
+                accumulate<Tf32>(own + 3584, b, sums[1]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 3328, b, sums[1]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 2304, b, sums[0]);
+                accumulate<Tf32>(own + 3072, b, sums[1]);
+                read(at + 100, place, b);
+                accumulate<Tf32>(own + 2816, b, sums[1]);
+            }
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
         __syncthreads();
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int c = min(first_channel + row * 16 + lane / 4 + half * 8, 31);
-            const float conv_transpose_bias_own = conv_transpose_bias[c];
-            const float multiplier_own = multiplier[c];
+        for (int j = 0; j < 4; ++j) {
+            if ((column * 4 + j) * 8 + lane % 4 * 2 >= 30) continue;
+            float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 0 ? 70 : team == 1 ? 10 : team == 2 ? 0 : 60);
+            const auto& own = sums[0][0][j];
+            into[0] = own[0];
+            into[2112] = own[2];
+            const int position = (column * 4 + j) * 8 + lane % 4 * 2 + 1;
+            if (position >= 30) continue;
+            into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
+            into[0] = own[1];
+            into[2112] = own[3];
+        }
 #pragma unroll
-            for (int j = 0; j < 1; ++j) {
-                Pack<float, 2> products;
-                Pack<int, 2> choices;
+        for (int j = 0; j < 4; ++j) {
+            if ((column * 4 + j) * 8 + lane % 4 * 2 >= 30) continue;
+            float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 1 : 61);
+            const auto& own = sums[1][0][j];
+            into[0] = own[0];
+            into[2112] = own[2];
+            const int position = (column * 4 + j) * 8 + lane % 4 * 2 + 1;
+            if (position >= 30) continue;
+            into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
+            into[0] = own[1];
+            into[2112] = own[3];
+        }
+        __syncthreads();
+        for (int r = warp; r < 32; r += 8) {
+            const int channel = first_channel + r / 16 * 16 + r % 16;
+            const int c = channel;
+            const float conv_transpose_bias_value = conv_transpose_bias[c];
+            const float multiplier_value = multiplier[c];
+#pragma unroll 4
+            for (int v = lane; v < 30; v += 32) {
+                const int i = v;
+                const float* window = tile + r * 264 + (v / 15) * 120 + (v / 5 % 3) * 20 + (v % 5) * 2;
+                Pack<float, 2> rows[4];
 #pragma unroll
-                for (int k = 0; k < 2; ++k) {
+                for (int e = 0; e < 4; ++e) {
+                    rows[e] = *reinterpret_cast<const Pack<float, 2>*>(window + (e / 2) * 60 + (e % 2) * 10);
+                }
+                Pack<float, 1> products;
+                Pack<int, 1> choices;
+#pragma unroll
+                for (int k = 0; k < 1; ++k) {
                     float best = 0;
                     products.at[k] = 0;
                     choices.at[k] = 0;
 #pragma unroll
                     for (int e = 0; e < 8; ++e) {
-                        const float product = sums[e][0][j][half * 2 + k];
-                        const float sum = product + conv_transpose_bias_own;
-                        const float leaky_relu = multiplier_own > 0.0f ? multiplier_own : multiplier_own * 0.2f;
-                        const float negative = -multiplier_own;
+                        const float product = rows[e / 2].at[k * 2 + e % 2];
+                        const float sum = product + conv_transpose_bias_value;
+                        const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
+                        const float negative = -multiplier_value;
                         const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
                         const float value = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
                         const bool taken = (e == 0) | (value > best) | isnan(value);  // selects: `||` would branch
@@ -601,44 +628,22 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                         choices.at[k] = taken ? e : choices.at[k];
                     }
                 }
-                float* into = tile + (row * 16 + lane / 4) * 40 + half * 320 + (column * 1 + j) * 8 + lane % 4 * 2;
-                *reinterpret_cast<Pack<float, 2>*>(into) = products;
-                *reinterpret_cast<Pack<int, 2>*>(into + 1280) = choices;
-            }
-        }
-        __syncthreads();
-        for (int r = threadIdx.x / 16; r < 32; r += 16) {
-            const int channel = first_channel + r / 16 * 16 + r % 16;
-            const int c = channel;
-            const float conv_transpose_bias_value = conv_transpose_bias[c];
-            const float multiplier_value = multiplier[c];
-#pragma unroll 4
-            for (int v = lane % 16; v < 15; v += 16) {
-                const int i = v * 2;
-                const auto products = *reinterpret_cast<const Pack<float, 2>*>(tile + r * 40 + v * 2);
-                const auto choices = *reinterpret_cast<const Pack<int, 2>*>(tile + r * 40 + v * 2 + 1280);
-                Pack<float, 2> max_pool3d_pack;
-                Pack<float, 2> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack;
-                Pack<unsigned char, 2> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack;
-#pragma unroll
-                for (int k = 0; k < 2; ++k) {
-                    const float product = products.at[k];
-                    const float sum = product + conv_transpose_bias_value;
-                    const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
-                    const float negative = -multiplier_value;
-                    const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
-                    const float max_pool3d_is = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
-                    const float conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is = product;
-                    max_pool3d_pack.at[k] = max_pool3d_is;
-                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack.at[k] = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is;
-                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack.at[k] = choices.at[k];
-                }
-                if (aligned) store<true>(max_pool3d + n * 960LL + c * 30 + i, max_pool3d_pack);
-                else store<false>(max_pool3d + n * 960LL + c * 30 + i, max_pool3d_pack);
-                if (aligned) store<true>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product + n * 960LL + c * 30 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack);
-                else store<false>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product + n * 960LL + c * 30 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack);
-                if (aligned) store<true>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL + c * 30 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack);
-                else store<false>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL + c * 30 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack);
+                Pack<float, 1> max_pool3d_pack;
+                Pack<float, 1> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack;
+                Pack<unsigned char, 1> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack;
+                const float product = products.at[0];
+                const float sum = product + conv_transpose_bias_value;
+                const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
+                const float negative = -multiplier_value;
+                const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
+                const float max_pool3d_is = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
+                const float conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is = product;
+                max_pool3d_pack.at[0] = max_pool3d_is;
+                conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack.at[0] = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is;
+                conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack.at[0] = choices.at[0];
+                store<true>(max_pool3d + n * 960LL + c * 30 + i, max_pool3d_pack);
+                store<true>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product + n * 960LL + c * 30 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack);
+                store<true>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL + c * 30 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack);
             }
         }
     }
@@ -741,7 +746,7 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3
     const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
     const auto at = [&](int made, int read) {
         const bool inside = made < 16 && read < 32;
-        return inside ? weight[group * 13824LL + made * 864LL + read * 27LL + tap] : float(0.0f);
+        return inside ? weight[group * 13824LL + made * 864LL + read * 27LL + tap] : 0.0f;
     };
     packed[word] = static_cast<int>(rounded(at(channel, input)));
 }
@@ -767,7 +772,6 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
         const int position = min((column * 1 + j * 2 + lane / 16) * 8 + lane % 8, 29);
         place[j] = ((position / 15) * 168 + (position / 5 % 3) * 24 + (position % 5)) * 4 + lane / 8 % 2 * 1680;
     }
-    const bool aligned = are_aligned<8>(grad_x);
     const int part = blockIdx.x % 1;
     const int first_channel = part % 1 * 16;
     for (int p = threadIdx.x; p < 3456; p += 256) {
@@ -797,7 +801,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
                 const bool there = inside;
-                value[r][k] = there ? origin[from + (u * 4 + k) * 30] : float(0.0f);
+                value[r][k] = there ? origin[from + (u * 4 + k) * 30] : 0.0f;
                 choice[r][k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
             }
         }
@@ -861,7 +865,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
                     const bool there = inside;
-                    value[r][k] = there ? origin[from + (u * 4 + k) * 30] : float(0.0f);
+                    value[r][k] = there ? origin[from + (u * 4 + k) * 30] : 0.0f;
                     choice[r][k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
                 }
             }
@@ -950,8 +954,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                     const float grad_x_is = product;
                     grad_x_pack.at[k] = grad_x_is;
                 }
-                if (aligned) store<true>(grad_x + n * 480LL + c * 30 + i, grad_x_pack);
-                else store<false>(grad_x + n * 480LL + c * 30 + i, grad_x_pack);
+                store<true>(grad_x + n * 480LL + c * 30 + i, grad_x_pack);
             }
         }
     }
@@ -964,8 +967,6 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
     extern __shared__ uint4 memory[];
     unsigned* halo = reinterpret_cast<unsigned*>(memory);  // of the input, and gradients behind it
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    constexpr int shifts[27] = {612, 576, 580, 540, 504, 508, 684, 648, 652, 108, 72, 76, 36, 0, 4, 180, 144,
-        148, 1116, 1080, 1084, 1044, 1008, 1012, 1188, 1152, 1156};  // in words of the halo
     const int part = blockIdx.x % 1;
     const int first_step = part % 1 * 4;
     const int first_channel = part / 1 % 1 * 16;
@@ -973,7 +974,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll
     for (int j = 0; j < 14; ++j) {
         const int tile = min(warp + j * 8, 107);
-        own[j] = shifts[tile / 4] + ((tile % 4 * 2 + lane / 16) * 636 + lane % 4) * 4 + lane / 4 % 4;
+        const int tap = tile / 4;
+        own[j] = (tap / 9 == 0 ? 504 : tap / 9 == 1 ? 0 : 1008) + (tap / 3 % 3 == 0 ? 72 : tap / 3 % 3 == 1 ? 0 : 144) + (tap % 3 == 0 ? 36 : tap % 3 == 1 ? 0 : 4) + ((tile % 4 * 2 + lane / 16) * 636 + lane % 4) * 4 + lane / 4 % 4;
     }
     float sums[14][1][4] = {};
     float value[4][4];  // of windows
@@ -1000,7 +1002,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
                 const bool there = inside;
-                value[r][k] = there ? origin[from + (u * 4 + k) * 30] : float(0.0f);
+                value[r][k] = there ? origin[from + (u * 4 + k) * 30] : 0.0f;
                 choice[r][k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
             }
         }
@@ -1019,7 +1021,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             const bool inside = w < 5;
             const int from = d * 15 + h * 5 + w;
 #pragma unroll 8
-            for (int c = 0; c < 16; ++c) {
+            for (int c = 0; c < 16; c += 1) {
                 const auto* of_channel = grad + n * 480LL + (first_channel + c) * 30LL;
                 copy_ahead(&grads[c * 52 + p], inside ? of_channel + from : grad, inside);
             }
@@ -1054,8 +1056,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
         }
         wait_for_copies();
         for (int p = threadIdx.x; p < 48; p += 256) {
-#pragma unroll
-            for (int c = 0; c < 16; ++c) {
+#pragma unroll 8
+            for (int c = 0; c < 16; c += 1) {
                 grads[c * 52 + p] = rounded(__uint_as_float(grads[c * 52 + p]));
             }
         }
@@ -1082,7 +1084,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
                     const bool there = inside;
-                    value[r][k] = there ? origin[from + (u * 4 + k) * 30] : float(0.0f);
+                    value[r][k] = there ? origin[from + (u * 4 + k) * 30] : 0.0f;
                     choice[r][k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
                 }
             }
@@ -1150,13 +1152,14 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3
     }
 }
 
-// The tensor as the kernels read it: copied where it lies in memory in another way.
+// The tensor as the kernels read it: copied where it lies in memory in another way, or begins within 16
+// bytes.
 static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at::IntArrayRef strides,
                           at::ScalarType type) {
   TORCH_CHECK(given.sizes() == sizes && given.scalar_type() == type, "written for a tensor of shape ", sizes,
       " and ",
               type, ", given one of shape ", given.sizes(), " and ", given.scalar_type());
-  bool fits = true;
+  bool fits = reinterpret_cast<uintptr_t>(given.data_ptr()) % 16 == 0;
   for (int64_t dim = 0; dim < given.dim(); ++dim) fits &= sizes[dim] < 2 || given.stride(dim) == strides[dim];
   return fits ? given : torch::empty_strided(sizes, strides, given.options()).copy_(given);
 }
@@ -1177,8 +1180,8 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d(const 
   conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_pack<<<54, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed.data_ptr<int>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 75776));
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel<<<2, 256, 75776, stream>>>(x.data_ptr<float>(),
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 89088));
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel<<<2, 256, 89088, stream>>>(x.data_ptr<float>(),
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed.data_ptr<int>(),
       conv_transpose_bias.data_ptr<float>(), multiplier.data_ptr<float>(), max_pool3d.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
@@ -1203,8 +1206,8 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_keepin
   conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_pack<<<54, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed.data_ptr<int>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 75776));
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping<<<2, 256, 75776, stream>>>(x.data_ptr<float>(),
+      cudaFuncAttributeMaxDynamicSharedMemorySize, 89088));
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping<<<2, 256, 89088, stream>>>(x.data_ptr<float>(),
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed.data_ptr<int>(),
       conv_transpose_bias.data_ptr<float>(), multiplier.data_ptr<float>(), max_pool3d.data_ptr<float>(),
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product.data_ptr<float>(),
@@ -1259,7 +1262,7 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_backwa
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_32ac565b",
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_8af9dd26",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_conv_transpose3d_leaky_relu_mul_max_pool3d",
@@ -1269,6 +1272,25 @@ kernels = load_inline(
 )
 library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")
 operators = getattr(torch.ops, library.ns)
+
+
+def _takes_gradient(*given):
+    """Whether there will be a backward."""
+    return torch.is_grad_enabled() and any([each.requires_grad for each in given])
+
+
+def _is_unwatched(*given):
+    """Whether nobody but autograd has to know what is computed: no compiler, no mode, no transform, no tensor of
+    another kind. Then kernels are called without operators, whose Python takes as long as small kernels do."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._get_tracing_state()
+    ) and all([type(each) in _PLAIN and not each.is_meta for each in given])
+
+
+_PLAIN = {torch.Tensor, torch.nn.Parameter}
 
 
 library.define("conv_transpose3d_leaky_relu_mul_max_pool3d(Tensor x, Tensor conv_transpose_weight, Tensor conv_transpose_bias, Tensor multiplier) -> Tensor")
@@ -1337,6 +1359,7 @@ def run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward_shapes(grad_max_pool
 def conv_transpose3d_leaky_relu_mul_max_pool3d_keeps(ctx, inputs, output):
     x, conv_transpose_weight, conv_transpose_bias, multiplier = inputs
     _, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice = output
+    ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
     ctx.save_for_backward(x, conv_transpose_weight, conv_transpose_bias, multiplier,
         conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
@@ -1344,7 +1367,14 @@ def conv_transpose3d_leaky_relu_mul_max_pool3d_keeps(ctx, inputs, output):
 
 
 def conv_transpose3d_leaky_relu_mul_max_pool3d_gradients(ctx, grad_max_pool3d, *_):
-    grad_conv_transpose_bias, grad_multiplier, grad_x, grad_conv_transpose_weight = operators.conv_transpose3d_leaky_relu_mul_max_pool3d_backward(grad_max_pool3d, *ctx.saved_tensors)
+    if grad_max_pool3d is None:
+        return None, None, None, None
+    if _is_unwatched(grad_max_pool3d) and not torch.is_grad_enabled():
+        run = run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward
+    else:
+        run = operators.conv_transpose3d_leaky_relu_mul_max_pool3d_backward
+    grad_conv_transpose_bias, grad_multiplier, grad_x, grad_conv_transpose_weight = run(grad_max_pool3d,
+        *ctx.saved_tensors)
     return grad_x, grad_conv_transpose_weight, grad_conv_transpose_bias, grad_multiplier
 
 
@@ -1356,16 +1386,34 @@ torch.library.register_autograd(
 )
 
 
+class FusedConvTranspose3dLeakyReluMulMaxPool3d(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, *given):
+        made = run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(*given)
+        conv_transpose3d_leaky_relu_mul_max_pool3d_keeps(ctx, given, made)
+        return made
+
+    backward = staticmethod(conv_transpose3d_leaky_relu_mul_max_pool3d_gradients)
+
+
+def fused_conv_transpose3d_leaky_relu_mul_max_pool3d(x, conv_transpose_weight, conv_transpose_bias,
+        multiplier):
+    if _is_unwatched(x, conv_transpose_weight, conv_transpose_bias, multiplier):
+        run = run_conv_transpose3d_leaky_relu_mul_max_pool3d
+        learn = FusedConvTranspose3dLeakyReluMulMaxPool3d.apply
+    else:
+        run = operators.conv_transpose3d_leaky_relu_mul_max_pool3d
+        learn = operators.conv_transpose3d_leaky_relu_mul_max_pool3d_keeping
+    if _takes_gradient(x, conv_transpose_weight, conv_transpose_bias, multiplier):
+        return learn(x, conv_transpose_weight, conv_transpose_bias, multiplier)[0]
+    return run(x, conv_transpose_weight, conv_transpose_bias, multiplier)
+
+
 def _fits(given, shape, dtype):
     """Whether the kernels, whose sizes are built in, were written for such a tensor."""
     if torch.is_autocast_enabled(given.device.type):
         raise RuntimeError("this module was written for fixed dtypes: call it outside of torch.autocast")
     return given.shape == shape and given.dtype == dtype
-
-
-def _takes_gradient(*given):
-    """Whether forward is to keep what backward will need."""
-    return torch.is_grad_enabled() and any(each.requires_grad for each in given)
 
 
 class ModelNew(Model):
@@ -1374,10 +1422,6 @@ class ModelNew(Model):
     def forward(self, x):
         if not (_fits(x, (2, 16, 2, 3, 5), torch.float32)):
             return super().forward(x)
-        if _takes_gradient(x, self.conv_transpose.weight, self.conv_transpose.bias, self.multiplier):
-            max_pool3d = operators.conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(x,
-                self.conv_transpose.weight, self.conv_transpose.bias, self.multiplier)[0]
-        else:
-            max_pool3d = operators.conv_transpose3d_leaky_relu_mul_max_pool3d(x, self.conv_transpose.weight,
-                self.conv_transpose.bias, self.multiplier)
+        max_pool3d = fused_conv_transpose3d_leaky_relu_mul_max_pool3d(x, self.conv_transpose.weight,
+            self.conv_transpose.bias, self.multiplier)
         return max_pool3d
