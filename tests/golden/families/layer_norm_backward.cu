@@ -11,13 +11,7 @@ __device__ __forceinline__ bool are_aligned(const T*... pointers) {
 }
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned && sizeof(T) * count == 16) {
-        const uint4 words = __ldg(reinterpret_cast<const uint4*>(from));
-        return reinterpret_cast<const Pack<T, count>&>(words);
-    } else if constexpr (aligned && sizeof(T) * count == 8) {
-        const uint2 words = __ldg(reinterpret_cast<const uint2*>(from));
-        return reinterpret_cast<const Pack<T, count>&>(words);
-    } else if constexpr (aligned) {
+    if constexpr (aligned) {
         return *reinterpret_cast<const Pack<T, count>*>(from);
     } else {
         Pack<T, count> pack;
@@ -28,11 +22,11 @@ __device__ __forceinline__ Pack<T, count> load(const T* from) {
 }
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned && sizeof(T) * count == 16) {
+    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
         const uint4 words = reinterpret_cast<const uint4&>(pack);
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                      :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
-    } else if constexpr (aligned && sizeof(T) * count == 8) {
+    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
         const uint2 words = reinterpret_cast<const uint2&>(pack);
         asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
     } else if constexpr (aligned) {
@@ -233,13 +227,7 @@ __device__ __forceinline__ bool are_aligned(const T*... pointers) {
 }
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned && sizeof(T) * count == 16) {
-        const uint4 words = __ldg(reinterpret_cast<const uint4*>(from));
-        return reinterpret_cast<const Pack<T, count>&>(words);
-    } else if constexpr (aligned && sizeof(T) * count == 8) {
-        const uint2 words = __ldg(reinterpret_cast<const uint2*>(from));
-        return reinterpret_cast<const Pack<T, count>&>(words);
-    } else if constexpr (aligned) {
+    if constexpr (aligned) {
         return *reinterpret_cast<const Pack<T, count>*>(from);
     } else {
         Pack<T, count> pack;

@@ -14,13 +14,7 @@ __device__ __forceinline__ bool are_aligned(const T*... pointers) {
 }
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned && sizeof(T) * count == 16) {
-        const uint4 words = __ldg(reinterpret_cast<const uint4*>(from));
-        return reinterpret_cast<const Pack<T, count>&>(words);
-    } else if constexpr (aligned && sizeof(T) * count == 8) {
-        const uint2 words = __ldg(reinterpret_cast<const uint2*>(from));
-        return reinterpret_cast<const Pack<T, count>&>(words);
-    } else if constexpr (aligned) {
+    if constexpr (aligned) {
         return *reinterpret_cast<const Pack<T, count>*>(from);
     } else {
         Pack<T, count> pack;

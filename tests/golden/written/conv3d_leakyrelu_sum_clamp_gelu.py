@@ -144,11 +144,11 @@ __device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; Na
 
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned && sizeof(T) * count == 16) {
+    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
         const uint4 words = reinterpret_cast<const uint4&>(pack);
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                      :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
-    } else if constexpr (aligned && sizeof(T) * count == 8) {
+    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
         const uint2 words = reinterpret_cast<const uint2&>(pack);
         asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
     } else if constexpr (aligned) {
@@ -161,13 +161,7 @@ __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
 
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned && sizeof(T) * count == 16) {
-        const uint4 words = __ldg(reinterpret_cast<const uint4*>(from));
-        return reinterpret_cast<const Pack<T, count>&>(words);
-    } else if constexpr (aligned && sizeof(T) * count == 8) {
-        const uint2 words = __ldg(reinterpret_cast<const uint2*>(from));
-        return reinterpret_cast<const Pack<T, count>&>(words);
-    } else if constexpr (aligned) {
+    if constexpr (aligned) {
         return *reinterpret_cast<const Pack<T, count>*>(from);
     } else {
         Pack<T, count> pack;
@@ -1251,7 +1245,7 @@ std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(const t
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_4c82d1d0",
+    name="conv3d_leakyrelu_sum_clamp_gelu_0925a9a5",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward"],

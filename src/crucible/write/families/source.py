@@ -38,13 +38,7 @@ __device__ __forceinline__ bool are_aligned(const T*... pointers) {
 LOAD = """\
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned && sizeof(T) * count == 16) {
-        const uint4 words = __ldg(reinterpret_cast<const uint4*>(from));
-        return reinterpret_cast<const Pack<T, count>&>(words);
-    } else if constexpr (aligned && sizeof(T) * count == 8) {
-        const uint2 words = __ldg(reinterpret_cast<const uint2*>(from));
-        return reinterpret_cast<const Pack<T, count>&>(words);
-    } else if constexpr (aligned) {
+    if constexpr (aligned) {
         return *reinterpret_cast<const Pack<T, count>*>(from);
     } else {
         Pack<T, count> pack;
@@ -56,11 +50,11 @@ __device__ __forceinline__ Pack<T, count> load(const T* from) {
 STORE = """\
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned && sizeof(T) * count == 16) {
+    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
         const uint4 words = reinterpret_cast<const uint4&>(pack);
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                      :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
-    } else if constexpr (aligned && sizeof(T) * count == 8) {
+    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
         const uint2 words = reinterpret_cast<const uint2&>(pack);
         asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
     } else if constexpr (aligned) {
@@ -70,9 +64,9 @@ __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
         for (int j = 0; j < count; ++j) to[j] = pack.at[j];
     }
 }"""
-# Written plainly, nvcc 13.0 made four instructions of each 16 bytes: it merges both branches of `aligned`, and takes
-# packs apart where the values of a store come out of a chain (seen in SASS; ncu on an H200 showed 8 of 32 bytes of a
-# sector used). The store clobbers no memory: no kernel reads what it stores, and loads may pass it.
+# Written plainly, nvcc 13.0 made four instructions of each 16 bytes that came out of a chain (seen in SASS; ncu on an H200
+# showed 8 of 32 bytes of a sector used). The store clobbers no memory: no kernel reads what it stores, and loads may
+# pass it. Doubles are left as they are: in halves they spilled.
 HELPERS = {"Pack": PACK, "are_aligned": ALIGNED, "load": LOAD, "store": STORE}
 """By the word that calls for them, in the order in which they must stand."""
 
