@@ -1354,7 +1354,7 @@ operators = getattr(torch.ops, library.ns)
 
 def _takes_gradient(*given):
     """Whether there will be a backward."""
-    return torch.is_grad_enabled() and any([each.requires_grad for each in given])
+    return torch.is_grad_enabled() and any(each.requires_grad for each in given)
 
 
 def _is_unwatched(*given):
@@ -1365,7 +1365,7 @@ def _is_unwatched(*given):
         or torch._C._len_torch_dispatch_stack()
         or torch._C._are_functorch_transforms_active()
         or torch._C._get_tracing_state()
-    ) and all([type(each) in _PLAIN and not each.is_meta for each in given])
+    ) and all(type(each) in _PLAIN and not each.is_meta for each in given)
 
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter}

@@ -64,9 +64,9 @@ __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
         for (int j = 0; j < count; ++j) to[j] = pack.at[j];
     }
 }"""
-# Written plainly, nvcc 13.0 made four instructions of each 16 bytes that came out of a chain (seen in SASS; ncu on an H200
-# showed 8 of 32 bytes of a sector used). The store clobbers no memory: no kernel reads what it stores, and loads may
-# pass it. Doubles are left as they are: in halves they spilled.
+# Written plainly, nvcc 13.0 made four instructions of each 16 bytes that came out of a chain (seen in SASS; ncu on an
+# H200 showed 8 of 32 bytes of a sector used). The store clobbers no memory: no kernel reads what it stores, and loads
+# may pass it. Doubles are left as they are: in halves they spilled.
 HELPERS = {"Pack": PACK, "are_aligned": ALIGNED, "load": LOAD, "store": STORE}
 """By the word that calls for them, in the order in which they must stand."""
 
