@@ -192,7 +192,7 @@ def test_a_line_of_a_python_file_stays() -> None:
 # --- what is missing
 
 TOOL = """#!/bin/sh
-printf '%s\\n' "$@" > {arguments}
+printf '%s\\n' "$@" > {arguments}."$2"
 while [ "$1" != --log-file ]; do shift; done
 cat {text} > "$2"
 shift 2
@@ -285,8 +285,28 @@ def test_each_tool_runs_the_case_in_a_process_of_its_own(tool: Path, tmp_path: P
     assert note.read_text() == "3 -lineinfo 1\n" * 2
     assert [(one.tool, one.ended) for one in found.runs] == [("memcheck", ""), ("initcheck", "")]
     assert [[report.kernel for report in one.reports] for one in found.runs] == [["histogram<4>", "look_up"]] * 2
-    arguments = (tool.parent / "arguments").read_text().splitlines()
-    assert arguments[:2] == ["--tool", "initcheck"] and "--padding" not in arguments
+    arguments = {one.tool: (tool.parent / f"arguments.{one.tool}").read_text().splitlines() for one in found.runs}
+    assert [name for name, words in arguments.items() if "--padding" in words] == ["memcheck"]
+    ports = {int(words[words.index("--port") + 1]) // 10 for words in arguments.values()}
+    assert len(ports) == 2 and all(49152 <= 10 * tens <= 65520 for tens in ports)
+
+
+ALONE = """import pathlib
+        here = pathlib.Path({here!r})
+        try:
+            here.mkdir()
+            time.sleep(4)
+            here.rmdir()
+        except FileExistsError:
+            raise MemoryError('crowded')"""
+
+
+def test_a_tool_that_fell_beside_the_others_runs_again_alone(tool: Path, tmp_path: Path) -> None:
+    (tool.parent / "text").write_text("")  # as of one that died before its summary
+    tool.write_text(tool.read_text().replace('exec "$@"', '"$@" && echo "ERROR SUMMARY: 0 errors" >> "$log"'))
+    tool.write_text(tool.read_text().replace("cat ", 'log="$2"; cat '))
+    found = under(tmp_path, ALONE.format(here=str(tmp_path / "here")))
+    assert [(one.tool, one.ended) for one in found.runs] == [("memcheck", ""), ("initcheck", "")]
 
 
 @pytest.mark.parametrize(
@@ -312,7 +332,7 @@ def test_a_candidate_that_does_not_build_for_the_tools_is_run_under_none(tool: P
     assert {one.ended for one in found.runs} == {
         "its build for the tools ended with exit code 1: RuntimeError: no compiler"
     }
-    assert not (tool.parent / "arguments").exists()
+    assert not [*tool.parent.glob("arguments*")]
 
 
 # --- after a verdict
@@ -385,7 +405,7 @@ def test_a_candidate_runs_under_the_tools_when_its_verdict_is_there(tool: Path, 
 
 def test_without_being_asked_for_no_tool_is_run(tool: Path, tmp_path: Path) -> None:
     assert judged(tmp_path, KERNEL, sanitize=False).sanitizer == NotSanitized("not asked for")
-    assert not (tool.parent / "arguments").exists()
+    assert not [*tool.parent.glob("arguments*")]
 
 
 @pytest.mark.parametrize(
@@ -398,4 +418,4 @@ def test_without_being_asked_for_no_tool_is_run(tool: Path, tmp_path: Path) -> N
 def test_what_has_no_kernels_or_never_ran_is_run_under_none(tool: Path, tmp_path: Path, source: str) -> None:
     found = judged(tmp_path, source).sanitizer
     assert isinstance(found, NotSanitized) and found.reason.startswith("only candidates with kernels of their own")
-    assert not (tool.parent / "arguments").exists()
+    assert not [*tool.parent.glob("arguments*")]
