@@ -65,6 +65,14 @@ def test_rates_agree_with_a_stopwatch(one_thread: None) -> None:
     assert 0.1 < rates._product_rate(CPU, torch.float32, 128, 0.01) / multiplied < 10
 
 
+def test_products_that_would_take_too_long_are_left_out(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
+    """As those of bfloat16 are on a CPU without units for it; this one would take a minute and more."""
+    monkeypatch.setitem(rates._MATRIX_SIZES, "cpu", (64, 10_000))
+    start = time.perf_counter()
+    assert rates._matrix_rate(CPU, torch.float32, 0.01) > 0
+    assert time.perf_counter() - start < 10
+
+
 @pytest.mark.parametrize("allowed", [False, True])
 def test_settings_are_put_back(allowed: bool, settings: None) -> None:
     torch.backends.cuda.matmul.allow_tf32 = allowed
