@@ -41,7 +41,8 @@ def measure(device: torch.device, limit_s: float = 1.0) -> Rates:
         else:
             # On two cores shared with two busy processes, two threads wait for each other: 0.3 GFLOP/s for a product
             # of 128, where one thread gives 100.
-            found = [_measure_with(threads, limit_s / 2) for threads in (torch.get_num_threads(), 1)]
+            numbers = {torch.get_num_threads(), 1}
+            found = [_measure_with(threads, limit_s / len(numbers)) for threads in numbers]
     bandwidth, fp32, tf32, bf16 = (max(rates) for rates in zip(*found, strict=True))
     return Rates(bandwidth / 1e9, fp32 / 1e12, max(tf32, fp32) / 1e12, max(bf16, tf32, fp32) / 1e12, "measured here")
 
