@@ -9,7 +9,7 @@ judge: $(VENV)/ready  ## the main job: judge a task's candidates
 	$(BIN)/crucible judge $(TASK)
 
 test: $(VENV)/ready lint  ## everything that needs no GPU
-	$(BIN)/python -m pytest -n auto --ignore=tests/gpu --cov=crucible.judge --cov-report=term:skip-covered --cov-fail-under=90
+	$(BIN)/python -m pytest -n auto --ignore=tests/gpu --durations=30 --durations-min=5 --cov=crucible.judge --cov-report=term:skip-covered --cov-fail-under=90
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
