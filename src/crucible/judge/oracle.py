@@ -17,18 +17,19 @@ from typing import Any
 
 import torch
 
-from crucible.contract import CONTRACTS, Contract, benchmark_tolerance
+from crucible.contract import CONTRACTS, Contract
 from crucible.errors import TaskError
 from crucible.judge import power
 from crucible.judge.answers import Answers, Case, Vault
+from crucible.judge.cases import CaseMaker, moved_round
 from crucible.judge.channel import Channel, ChannelClosed, ChannelTimeout
 from crucible.judge.compare import Expected, Heads, hand_out, read_stream
 from crucible.judge.evidence import Finding, NoVariant, Variant
 from crucible.judge.gradient_variants import look_up_gradients
 from crucible.judge.influence import can_be_moved, reached
 from crucible.judge.mapping import Mapper
-from crucible.judge.reference import Reference, blamed_on_task, seed_all
-from crucible.judge.tree import NotPlain, copy_moved, put_together, take_apart, write_bundle
+from crucible.judge.reference import Reference
+from crucible.judge.tree import NotPlain, take_apart, write_bundle
 from crucible.judge.variants import look_up
 from crucible.judge.verdict import to_json
 from crucible.rates import measure
@@ -38,9 +39,6 @@ from crucible.shapes import Sizes, words
 STREAM_TIMEOUT_S = 120.0
 LARGE_BYTES = 128 << 20
 """Of outputs (and gradients) in one timed case."""
-LITTLE_FLOPS, LITTLE_BYTES = 1e8, 8 << 20
-"""Of a forward at sizes that the judge chooses: 2 s of a tiled matrix product on the emulator, 0.2 s of elements (27 M
-multiply-adds and 9 M elements a second: benchmarks/results/emulator_cpu.json)."""
 RATES_S = 1.0
 """Seconds for measuring what the device can do."""
 
@@ -78,6 +76,7 @@ class Oracle:
         """Other shapes, each as what to try."""
         self.asked: bool = settings["asked"]
         """Whether the user chose these: then one that the reference refuses is an error."""
+        self.make = CaseMaker(reference, self.contract, self.seed, self.asked)
         self.secrets: list[list[int]] = settings["secrets"]
         """For forward, and for forward+backward in training."""
         self.heads = Heads()
@@ -91,18 +90,18 @@ class Oracle:
 
     def prepare(self) -> None:
         """Builds the cases, their answers and their tolerances. Raises TaskError or JudgeError."""
-        self.sizes = self._cut_down()
-        first = self._case("its own inputs", 0, backward=not self.contract.allclose)
+        self.make.sizes = self._cut_down()
+        first = self.make.case("its own inputs", 0, backward=not self.contract.allclose)
         self.answers.choose_precision(first)
         self.answers.look_at_outputs(first)
-        second = self._case("its own inputs, another seed", 1)
+        second = self.make.case("its own inputs, another seed", 1)
         for index, case in enumerate((first, second)):
             self._write(index, case)
         self.say_written()
         self._add(first)
         self._add(second)
         if not self.contract.allclose:
-            self._try(self._case("its own inputs, new weights", 2, weights=True, backward=self.training))
+            self._try(self.make.case("its own inputs, new weights", 2, weights=True, backward=self.training))
         self._ensure_power()
         self._add_shapes()
         self._add_timed()
@@ -119,7 +118,7 @@ class Oracle:
             "mutated": self.answers.mutated,
             "multiple": self.contract.multiple,
             "cases": [self._described(i, case) for i, case in enumerate(self.cases)],
-            "sizes": self.sizes,
+            "sizes": self.make.sizes,
             "timed": self._timed_numbers(),
             "precision": str(self.answers.exact)[6:],
             "findings": [to_json(finding) for finding in self.answers.findings],
@@ -189,9 +188,9 @@ class Oracle:
         `refused` says why there is none."""
         model = self.cases[like]
         try:
-            if not self._is_affordable(model, sizes):
+            if not self.make.is_affordable(model, sizes):
                 return {"refused": "more work than a look at it is worth"}
-            case = self._case(f"other sizes: {words(sizes)}", number, wide=model.wide, backward=model.backward,
+            case = self.make.case(f"other sizes: {words(sizes)}", number, wide=model.wide, backward=model.backward,
                               sizes={**model.sizes, **sizes})  # fmt: skip
             case.state = model.state
             self.answers.look_at_shapes(case)
@@ -226,33 +225,11 @@ class Oracle:
 
     # --- cases
 
-    def _case(
-        self,
-        label: str,
-        number: int,
-        *,
-        weights: bool = False,
-        wide: bool = False,
-        backward: bool = False,
-        sizes: Sizes | None = None,
-    ) -> Case:
-        inputs = self.reference.inputs(self.seed + 1 + number, {**self.sizes, **(sizes or {})})
-        seed_all(self.seed + 101 + number)
-        structure, leaves = take_apart(inputs, "input")
-        tensors = [_widened(leaf.tensor) if wide else leaf.tensor for leaf in leaves]
-        if self.contract.bfloat16_tensors:
-            tensors = [t.to(torch.bfloat16) if t.is_floating_point() else t for t in tensors]
-        state = self.reference.state()
-        if weights:
-            learned = set(self.reference.parameter_names())
-            state = {name: _moved(name, value, name in learned) for name, value in state.items()}
-        return Case(label, put_together(structure, tensors), state, backward, sizes or {}, wide)
-
     def _cut_down(self) -> Sizes:
         """Sizes in place of the task's own, where an emulator is to run at them."""
         if not self.first:
             return {}
-        chosen = next((sizes for sizes in self._in_order(self.first) if self._takes(sizes)), None)
+        chosen = next((sizes for sizes in self.make.in_order(self.first) if self.make.takes(sizes)), None)
         claim, evidence = "judged at sizes cut down for the emulator", words(chosen or {})
         if chosen is None:
             claim = "judged at its full size: the reference takes none of the smaller ones that were tried"
@@ -264,7 +241,7 @@ class Oracle:
         """Of each further shape the first sizes that the reference answers. Raises TaskError when it refuses what the
         user asked for."""
         for tries in self.further:
-            chosen = next((sizes for sizes in self._in_order(tries) if self._add_shape(sizes)), None)
+            chosen = next((sizes for sizes in self.make.in_order(tries) if self._add_shape(sizes)), None)
             claim, evidence = "judged at another shape too", words(chosen or {})
             if chosen is None:
                 claim = "judged at one shape only: the reference takes no other of those that were tried"
@@ -275,7 +252,7 @@ class Oracle:
         """Adds a case at these sizes, unless the reference has no answer there and nobody asked for it."""
         try:
             label = f"other sizes: {words(sizes)}"
-            case = self._case(label, len(self.cases), backward=self.training, sizes=sizes)
+            case = self.make.case(label, len(self.cases), backward=self.training, sizes=sizes)
             self.answers.look_at_shapes(case)
             self._add(case)
         except TaskError:
@@ -283,34 +260,6 @@ class Oracle:
                 raise
             return False
         return True
-
-    def _in_order(self, tries: list[Sizes]) -> list[Sizes]:
-        """The sizes that are little enough work as they come, then all from the last; as they are if asked for."""
-        return tries if self.asked else [*filter(self._is_little, tries), *reversed(tries)]
-
-    def _takes(self, sizes: Sizes) -> bool:
-        """Whether the reference has a forward at these sizes."""
-        with contextlib.suppress(TaskError), blamed_on_task(self.reference.path, "Model.forward"):
-            self.reference.evaluate(self.reference.state(), self.reference.inputs(self.seed, sizes))
-            return True
-        return False
-
-    def _is_little(self, sizes: Sizes) -> bool:
-        """Whether an emulated candidate answers in seconds."""
-        try:
-            (forward, *_) = self.reference.work(self.reference.inputs(self.seed, sizes), backward=False)
-        except Exception:  # noqa: BLE001 - a reference may refuse sizes, or tensors without values, in any way
-            return False
-        return forward.matrix_flops <= LITTLE_FLOPS and forward.bytes_moved <= LITTLE_BYTES
-
-    def _is_affordable(self, model: Case, sizes: Sizes) -> bool:
-        """Whether a trial at these sizes is little work: no larger than a case that was itself little, or little by
-        what the reference does."""
-        wanted = {**self.sizes, **model.sizes, **sizes}
-        known = sum(expected.nbytes for expected in model.outputs) + _bytes_of(model.inputs)
-        if known <= LITTLE_BYTES and _bytes_of(self.reference.inputs(self.seed, wanted)) <= _bytes_of(model.inputs):
-            return True  # tensors without values, which counting takes, bring half of torch along: 1.1 s
-        return self._is_little(wanted)
 
     def _add(self, case: Case) -> None:
         """Writes what candidates need, answers a case, measures its noise, keeps it."""
@@ -338,7 +287,7 @@ class Oracle:
             self.timed = []
 
     def _timed_case(self, backward: bool, secret: int) -> Case:
-        inputs = _moved_round(self.cases[0 if backward else 1].inputs, secret)
+        inputs = moved_round(self.cases[0 if backward else 1].inputs, secret)
         case = Case("the timed contents", inputs, self.cases[0].state, backward)
         case.cotangents = self.answers.cotangents(case) if backward else []
         self.answers.answer(case)
@@ -386,7 +335,7 @@ class Oracle:
         while passing := power.unrefused([case.outputs for case in self.cases], self.device):
             if wider and not self.contract.allclose:
                 label, how = wider.pop(0)
-                self._try(self._case(label, len(self.cases), **how))
+                self._try(self.make.case(label, len(self.cases), **how))
             elif self.contract.allclose and self._scale_rule():
                 continue
             else:
@@ -397,14 +346,7 @@ class Oracle:
 
     def _scale_rule(self) -> bool:
         """Brings the benchmark's absolute tolerance to the outputs' own size; False when that was done before."""
-        done = False
-        for case in self.cases:
-            for expected in case.outputs:
-                if expected.dtype.is_floating_point and expected.absolute == benchmark_tolerance(
-                    str(expected.dtype)[6:]
-                ):
-                    expected.absolute *= min(1.0, expected.scale)
-                    done = done or expected.scale < 1.0
+        done = power.scale_rule([case.outputs for case in self.cases])
         if done:
             claim = "the benchmark's absolute tolerance cannot tell this task's answer from plainly wrong ones"
             scales = max(e.scale for e in self.cases[0].outputs)
@@ -413,39 +355,8 @@ class Oracle:
         return done
 
 
-def _bytes_of(inputs: Any) -> int:
-    return sum(leaf.tensor.nbytes for leaf in take_apart(inputs, "input")[1])
-
-
 def _describe(expected: Expected, dtype: torch.dtype) -> dict[str, Any]:
     return {"name": expected.name, "dtype": str(dtype)[6:], "shape": list(expected.shape)}
-
-
-def _moved_round(inputs: Any, places: int) -> Any:
-    """As `tree.copy_moved` in a worker."""
-    structure, leaves = take_apart(inputs, "input")
-    moved = [torch.empty_like(leaf.tensor, memory_format=torch.contiguous_format) for leaf in leaves]
-    for target, leaf in zip(moved, leaves, strict=True):
-        copy_moved(target, leaf.tensor, places)
-    return put_together(structure, moved)
-
-
-def _widened(tensor: torch.Tensor) -> torch.Tensor:
-    """Normal values, three times as wide, in place of the task's own floats."""
-    return (torch.randn(tensor.shape) * 3).to(tensor.dtype) if tensor.is_floating_point() else tensor
-
-
-def _moved(name: str, value: torch.Tensor, learned: bool) -> torch.Tensor:
-    """A weight that is neither its initial value nor far from it; constants (a scale of ones) come alive, and so
-    do the statistics of a batch norm. Other buffers (a mask, say) are constants of the task."""
-    if not value.is_floating_point() or not (learned or name.endswith(("running_mean", "running_var"))):
-        return value
-    if name.endswith("running_var"):
-        scaled: torch.Tensor = value * (torch.randn(value.shape) * 0.3).exp().to(value.dtype)
-        return scaled
-    spread = 0.3 * float(value.float().pow(2).mean()) ** 0.5 + 0.05
-    moved: torch.Tensor = value + (torch.randn(value.shape) * spread).to(value.dtype)
-    return moved
 
 
 def serve(channel: Channel) -> None:

@@ -7,7 +7,6 @@ PyTorch is bound before the candidate is imported.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import sys
 import time
@@ -20,24 +19,20 @@ from typing import Any
 
 import torch
 
-from crucible.emulator import pretend, session, toolchain
-from crucible.emulator.places import Places
-from crucible.emulator.triton import interpreter
-from crucible.gpus import DEFAULT, Gpu, known_gpu
-from crucible.judge import building, cheats, clock, diagnostics
+from crucible.gpus import DEFAULT, known_gpu
+from crucible.judge import building, cheats, diagnostics, on_emulator
 from crucible.judge.channel import Channel, ChannelClosed
-from crucible.judge.compare import CHUNK_BYTES, INTEGER_VIEWS, POISON
+from crucible.judge.compare import INTEGER_VIEWS, POISON
+from crucible.judge.handing import described, finish, mutated, subclass_in, write
 from crucible.judge.influence import PLACE, can_be_moved, reached
 from crucible.judge.poison import Poison, poison_free_memory, uncompiled
 from crucible.judge.profile import profile_call
 from crucible.judge.reference import call, construct, precision, pulled_back, seed_all, share_memory
-from crucible.judge.replies import MOST_TRACED
 from crucible.judge.timed import TimedStep
 from crucible.judge.tree import (
     NotPlain,
     numbers_to_tensors,
     put_together,
-    raw_bytes,
     read_bundle,
     spread_part,
     take_apart,
@@ -59,11 +54,9 @@ class Worker:
         self.mode: str = settings["mode"]
         self.bfloat16: bool = settings["bfloat16"]
         self.channel = channel
-        self.launched: set[str] = set()
-        """Kernels that the emulator has run so far."""
         gpu = known_gpu(settings.get("gpu") or DEFAULT)
-        self.emulator = _start_emulator(settings.get("emulator", ""), gpu, settings.get("triton_program_s", 0.0))
-        self.watcher = building.Watcher(settings["compile_only"], self.emulator, gpu.architecture)
+        self.emulated = on_emulator.start(settings.get("emulator", ""), gpu, settings.get("triton_program_s", 0.0))
+        self.watcher = building.Watcher(settings["compile_only"], self.emulated.emulator, gpu.architecture)
         self.watch = cheats.Watch()
         self.replaced = cheats.snapshot()
         self.model: torch.nn.Module | None = None
@@ -83,8 +76,7 @@ class Worker:
         self.module.__file__ = self.file
         sys.modules["candidate"] = self.module
         source = Path(self.file).read_text(encoding="utf-8", errors="replace")
-        if self.emulator is not None:
-            self.emulator.sources.written_in = Places(source)
+        self.emulated.written_in(source)
         exec(compile(source, self.file, "exec"), self.module.__dict__)
         if not isinstance(self.module.__dict__.get("ModelNew"), type):
             raise AttributeError("it defines no class ModelNew")
@@ -114,9 +106,7 @@ class Worker:
                 tensor.requires_grad_(True)
         self.outputs, self.gradients = [], {}
         poison_free_memory(self.device, request["outputs"])
-        if self.emulator is not None:
-            self._forget_faults()
-            self.emulator.schedule(request.get("schedule", "forward"))
+        self.emulated.begin(request.get("schedule", "forward"))
         poison = Poison()
         swallowed = cheats.Swallowed(self.file)
         with (
@@ -131,9 +121,9 @@ class Worker:
             given_away = [t.clone() for t in tensors] if request["clone"] else tensors
             start = _now()
             out = call(self.model, put_together(structure, given_away))  # type: ignore[arg-type]
-            _finish(self.device)
+            finish(self.device)
             self.first_call_s = self.first_call_s or _now() - start
-        subclass = _subclass_in(out)
+        subclass = subclass_in(out)
         if subclass:
             return {"cheat": ["tensor subclass", f"the output is a {subclass}, not a torch.Tensor"]}
         try:
@@ -143,23 +133,15 @@ class Worker:
         self.outputs = [leaf.tensor for leaf in leaves]
         report: dict[str, Any] = {
             "structure": out_structure,
-            "outputs": [
-                {
-                    "name": leaf.name,
-                    "dtype": str(t.dtype)[6:],
-                    "shape": list(t.shape),
-                    "device": _kind_of(t),
-                }
-                for leaf, t in zip(leaves, self.outputs, strict=True)
-            ],
+            "outputs": described(leaves),
             "aliases": [
                 [o, i] for o, out in enumerate(self.outputs) for i, t in enumerate(tensors) if share_memory(out, t)
             ],
-            "mutated": _mutated(tensors, given),
+            "mutated": mutated(tensors, given),
             "swallowed": swallowed.seen,
             "operations": sorted(poison.operations),
             "weights": weights,
-            "faults": self._faults(),
+            "faults": self.faults(),
         }
         if request["backward"]:
             self._kept_for_backward = (structure, tensors, given)
@@ -174,25 +156,27 @@ class Worker:
         wanted.update({name: p for name, p in self.model.named_parameters() if p.requires_grad})
         with precision(*self.allow_tf32):
             self.gradients = pulled_back(self.outputs, wanted, cotangents)
-            _finish(self.device)
+            finish(self.device)
         self.outputs = []
         return {
             "gradients": {
                 name: {"dtype": str(g.dtype)[6:], "shape": list(g.shape)} for name, g in self.gradients.items()
             },
-            "mutated": _mutated(tensors, given),
-            "faults": self._faults(),
+            "mutated": mutated(tensors, given),
+            "faults": self.faults(),
         }
 
     def trace(self, request: dict[str, Any]) -> dict[str, Any]:
         """Once more forward (and backward), on the emulator, with what it asks of memory counted."""
-        assert self.emulator is not None
-        with self.emulator.trace() as seen:
+
+        def once() -> None:
             self.run(request)
             if request["backward"]:
                 self.backward(request)
+
+        found = self.emulated.traced(once)
         self.outputs, self.gradients = [], {}
-        return {"trace": seen.trace.bounded(MOST_TRACED, MOST_TRACED).to_json()}
+        return {"trace": found}
 
     def send(self, request: dict[str, Any]) -> dict[str, Any]:
         """Writes the last outputs, or the named gradients, to the stream as raw bytes."""
@@ -201,7 +185,7 @@ class Worker:
         for tensor in tensors:
             whole = not part_of["most"] or tensor.numel() <= part_of["most"]
             chosen = tensor if whole else spread_part(tensor.flatten(), part_of["most"], part_of["start"])
-            _write(self.stream, chosen.detach())
+            write(self.stream, chosen.detach())
         return {}
 
     def set_up(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -243,7 +227,7 @@ class Worker:
     def influence(self, request: dict[str, Any]) -> dict[str, Any]:
         """Where in the first output of case 0 one element of a weight shows, and the emulator's words for whoever
         reads that element."""
-        assert self.model is not None and self.emulator is not None
+        assert self.model is not None
         self._load(read_bundle(self.inputs_folder / "case0.state"))
         structure, tensors, _ = self._place(read_bundle(self.inputs_folder / "case0.inputs"))
         weight = self.model.state_dict().get(request["weight"])
@@ -260,10 +244,10 @@ class Worker:
             places = reached(answer, own)
             unwritten = own.clone()
             unwritten[PLACE].view(INTEGER_VIEWS[own.element_size()]).fill_(POISON[own.dtype])
-            self._forget_faults()
+            self.emulated.begin()
             answer(unwritten)
             weight.copy_(own)
-        readers = [f for f in self.emulator.faults() if f.kind == "uninitialised-global" and "read" in f.detail]
+        readers = [f for f in self.emulated.faults() if f.kind == "uninitialised-global" and "read" in f.detail]
         return {"reached": places, "read_by": [fault.where for fault in readers]}
 
     def audit(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -273,27 +257,19 @@ class Worker:
             "hunts": sorted(self.watch.hunts),
             "flags": self._changed_flags(),
             "builds": [asdict(build) for build in self.watcher.builds],
-            "never_ran": self._never_ran(),
-            "never_reached": self._never_reached(),
+            "never_ran": [fault.to_json() for fault in self.emulated.never_ran()],
+            "never_reached": [fault.to_json() for fault in self.emulated.never_reached()],
             "resources": self._resources(),
         }
 
     @property
     def not_covered(self) -> str:
         """What the emulator does not know of the candidate's kernels."""
-        triton = self.emulator.triton if self.emulator else None
-        return self.watcher.not_covered or (triton.not_covered if triton else "")
+        return self.watcher.not_covered or self.emulated.not_covered
 
-    def _forget_faults(self) -> None:
-        """Faults from now on only; what was launched stays known."""
-        if self.emulator is not None:
-            self.launched |= self.emulator.launched()
-            self.emulator.forget()
-
-    def _faults(self) -> list[dict[str, Any]]:
-        """Each fault since the last run began."""
-        found = self.emulator.faults() if self.emulator else ()
-        return [fault.to_json() for fault in found if fault.kind not in ("never-ran", "never-reached")]
+    def faults(self) -> list[dict[str, Any]]:
+        """Each that the emulator saw since the last run began."""
+        return [fault.to_json() for fault in self.emulated.faults()]
 
     def _resources(self) -> list[list[Any]]:
         """What nvcc says of each kernel that was launched, with how it was."""
@@ -311,14 +287,6 @@ class Worker:
             ]
             for one in launched
         ]
-
-    def _never_ran(self) -> list[dict[str, Any]]:
-        """Kernels of the candidate's that nothing has launched."""
-        return [fault.to_json() for fault in self.emulator.never_ran(self.launched)] if self.emulator else []
-
-    def _never_reached(self) -> list[dict[str, Any]]:
-        """Barriers of kernels that ran to which no thread has come."""
-        return [fault.to_json() for fault in self.emulator.never_reached(self.launched)] if self.emulator else []
 
     @contextlib.contextmanager
     def _timing(self, request: dict[str, Any]) -> Iterator[TimedStep]:
@@ -358,91 +326,6 @@ class Worker:
 FLAGS = cheats.precision_flags()
 
 
-def _subclass_in(out: Any) -> str | None:
-    """The name of a tensor subclass in the output; nothing of the subclass's own is called."""
-    kind = type(out)
-    if isinstance(out, torch.Tensor) and kind is not torch.Tensor and kind is not torch.nn.Parameter:
-        return kind.__name__
-    if kind in (tuple, list) or isinstance(out, tuple):
-        return next((name for item in out if (name := _subclass_in(item))), None)
-    if kind is dict:
-        return next((name for item in out.values() if (name := _subclass_in(item))), None)
-    return None
-
-
-def _mutated(tensors: list[torch.Tensor], given: list[torch.Tensor]) -> list[int]:
-    """Indices of inputs that no longer hold what was given."""
-    return [
-        i for i, (now, before) in enumerate(zip(tensors, given, strict=True)) if not _same_bits(now.detach(), before)
-    ]
-
-
-def _same_bits(now: torch.Tensor, before: torch.Tensor) -> bool:
-    view = INTEGER_VIEWS.get(now.element_size())
-    if now.is_complex() or view is None:
-        return torch.equal(now, before.to(now.device))
-    a, b = now.flatten().view(view), before.flatten().view(view)
-    return all(torch.equal(x, y.to(x.device)) for x, y in zip(a.split(1 << 24), b.split(1 << 24), strict=True))
-
-
-def _write(descriptor: int, tensor: torch.Tensor) -> None:
-    """All of a tensor's bytes in row-major order, a chunk at a time."""
-    if not tensor.is_contiguous() and tensor.dim() and tensor.numel() * tensor.element_size() > CHUNK_BYTES:
-        for row in tensor:
-            _write(descriptor, row)
-        return
-    flat = tensor.contiguous().flatten()
-    elements = max(1, CHUNK_BYTES // flat.element_size())
-    staging = _pinned(flat[:elements]) if _kind_of(flat) == "cuda" else None
-    for chunk in flat.split(elements):
-        view = raw_bytes(chunk if staging is None else staging[: chunk.numel()].copy_(chunk))
-        while view:
-            view = view[os.write(descriptor, view) :]
-
-
-def _kind_of(tensor: torch.Tensor) -> str:
-    """Where a tensor is, also in a process that takes its CPU for a GPU."""
-    with torch._C.DisableTorchFunction():
-        return tensor.device.type
-
-
-def _pinned(like: torch.Tensor) -> torch.Tensor:
-    """Page-locked memory on the CPU: copies from the GPU run at full speed into it."""
-    return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
-
-
-def _finish(device: torch.device) -> None:
-    """Waits for the device; raises RuntimeError for an error nobody looked at (a launch that was refused)."""
-    if device.type != "cuda":
-        return
-    code, words = _last_cuda_error()
-    if code:
-        raise RuntimeError(f"CUDA error: {words} (left unchecked by the candidate)")
-    torch.cuda.synchronize()
-
-
-def _last_cuda_error() -> tuple[int, str]:
-    """cudaGetLastError of the runtimes that this process has loaded."""
-    for runtime in clock.cuda_runtimes():
-        runtime.cudaGetErrorString.restype = ctypes.c_char_p
-        code = runtime.cudaGetLastError()
-        if code:
-            return code, runtime.cudaGetErrorString(code).decode()
-    return 0, ""
-
-
-def _start_emulator(folder: str, gpu: Gpu, triton_program_s: float) -> session.Emulator | None:
-    """The emulator that was prepared in `folder`, and a process that takes its CPU for that GPU; None without."""
-    if not folder:
-        return None
-    started = session.start(toolchain.ready(Path(folder)))
-    started.pretend(gpu)
-    pretend.install(gpu)
-    if triton_program_s:
-        started.triton = interpreter.install(started.is_of_the_gpu, triton_program_s, gpu)
-    return started
-
-
 def _failure(error: BaseException, worker: Worker) -> dict[str, Any]:
     """An exception in plain words, with its line in the candidate."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -453,7 +336,7 @@ def _failure(error: BaseException, worker: Worker) -> dict[str, Any]:
         "line": frames[-1].lineno if frames else getattr(error, "lineno", None) or 0,
         "build_failure": diagnostics.is_build_failure(str(error)),
         "not_covered": worker.not_covered,
-        "faults": worker._faults(),
+        "faults": worker.faults(),
         "compiled_only": isinstance(error, building.CompiledOnly) or worker.watcher.compiled,
         "out_of_memory": isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error),
         "forked": worker.watch.forked,
