@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from crucible.gpus import Gpu
+from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.correlation import Correlation, Product
 from crucible.write.convolution.fused import Convolution, is_of_row
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
@@ -32,12 +33,15 @@ from crucible.write.convolution.warpgroup.walks import (
     planes,
     with_slots,
 )
+from crucible.write.program import reads
 
 ROW_STEPS = (8, 4)
 """Positions of which a row in shared memory is a multiple: of 8, and no tile of eight lies in two rows; of 4, and of
 float32 a tile still begins with a sector of the output."""
 ELEMENT, STAGED = 16, 5
 """Instructions, counted by eye: of a chain's element, of a staged one."""
+CHAIN = 64
+"""Registers for all but a thread's sums and what it loads ahead of its chain."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class PhaseWalks(Walks):
     """Outer phases (of all dims but the last, counted like products') of a share."""
     tensors: int = 1
     """Of the output's size that are written."""
+    loaded: int = 0
+    """Bytes of other tensors that a chain reads for each output."""
 
     # phases
 
@@ -112,6 +118,15 @@ class PhaseWalks(Walks):
     def shared_bytes(self) -> int:
         return 16 * (self.weight_units + self.slots * self.slot_units) + 8 * self.barriers
 
+    # registers
+
+    @property
+    def held(self) -> int:
+        """Registers of a thread that multiplies, for sums and for what chains load ahead of them."""
+        columns, pitch = self.columns_of_b, self.row_pitch
+        tiles = columns // 8 if pitch % 8 else self.outputs_a_plane // self.box[-1] * -(-self.box[-1] // 8)
+        return (columns // 2 + tiles * self.loaded) * self.last_phases
+
     # time
 
     def clocks_of(self, share: int) -> float:
@@ -127,7 +142,8 @@ class PhaseWalks(Walks):
         staged = again * (LOAD_CLOCKS + rounds * channels * STAGED)
         item = 16 // self.unit
         written = self.tensors * len(own) * math.prod(self.box[-2:]) * self.last_phases * ROWS * item
-        moved = (written + again * math.prod(self.staged_plane) * channels * item / 2) / BYTES_A_CLOCK
+        fetched = self.loaded * len(own) * self.outputs_a_plane * self.last_phases * ROWS
+        moved = (written + fetched + again * math.prod(self.staged_plane) * channels * item / 2) / BYTES_A_CLOCK
         return max(multiplied, (multiplied + finished) / self.groups, staged, moved)
 
     @cached_property
@@ -158,23 +174,32 @@ def phase_division(conv: Convolution, gpu: Gpu) -> PhaseWalks | None:
     """How warpgroups would share a convolution of several phases; None where they do not serve it: as for one phase,
     and where chains read tensors of the output's size, or sums are over batch and space, or one reduction reads
     another."""
-    if conv.math == "fp32" or conv.pool or conv.spread or not all(map(is_of_row, conv.operands)):
+    if conv.math == "fp32" or conv.pool or conv.spread:
         return None
     if any(each.sums for each in conv.results) or any(each.kind == "max" for each in conv.reductions):
         return None
-    return walk_phases(conv.correlation, UNITS[conv.source.dtype], gpu, len(conv.results))
+    return walk_phases(conv.correlation, UNITS[conv.source.dtype], gpu, len(conv.results), loaded_of(conv))
+
+
+def loaded_of(conv: Convolution) -> int:
+    """Bytes of tensors that chains read for each output."""
+    read = frozenset[str]().union(*map(reads, conv.exprs))
+    return sum(ITEM_BYTES[each.dtype] for each in conv.operands if each.name in read and not is_of_row(each))
 
 
 @lru_cache(maxsize=256)
-def walk_phases(of: Correlation, unit: int, gpu: Gpu, tensors: int = 1) -> PhaseWalks | None:
-    """The division of least estimated time, where so many tensors are written; None where there is none."""
-    return min(_phase_walks(of, unit, gpu, tensors), key=lambda each: each.total_clocks, default=None)
+def walk_phases(of: Correlation, unit: int, gpu: Gpu, tensors: int = 1, loaded: int = 0) -> PhaseWalks | None:
+    """The division of least estimated time, where so many tensors are written and so many bytes an output are read;
+    None where there is none."""
+    return min(_phase_walks(of, unit, gpu, tensors, loaded), key=lambda each: each.total_clocks, default=None)
 
 
-def best_phase_walks(of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1) -> list[PhaseWalks]:
+def best_phase_walks(
+    of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1, loaded: int = 0
+) -> list[PhaseWalks]:
     """So many of least estimated time, each with other planes, warpgroups or shares."""
     found: dict[tuple[object, ...], PhaseWalks] = {}
-    for each in sorted(_phase_walks(of, unit, gpu, tensors), key=lambda each: each.total_clocks):
+    for each in sorted(_phase_walks(of, unit, gpu, tensors, loaded), key=lambda each: each.total_clocks):
         found.setdefault((each.box, each.groups, each.together), each)
     return list(found.values())[:count]
 
@@ -190,7 +215,7 @@ def _serves(of: Correlation, gpu: Gpu) -> bool:
     )
 
 
-def _phase_walks(of: Correlation, unit: int, gpu: Gpu, tensors: int) -> Iterator[PhaseWalks]:
+def _phase_walks(of: Correlation, unit: int, gpu: Gpu, tensors: int, loaded: int) -> Iterator[PhaseWalks]:
     if not _serves(of, gpu):
         return
     steps = -(-of.in_channels // (unit * STEP_UNITS))
@@ -200,8 +225,8 @@ def _phase_walks(of: Correlation, unit: int, gpu: Gpu, tensors: int) -> Iterator
     ways = itertools.product(planes(of), TEAMS, lengths(of), sorted(set(shared)))
     for box, (groups, most, most_units), length, together in ways:
         wanted = PhaseWalks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, sms=gpu.sms,
-                            together=together, tensors=tensors)  # fmt: skip
+                            together=together, tensors=tensors, loaded=loaded)  # fmt: skip
         narrow = wanted.row_pitch < 8 and wanted.outputs_a_plane > box[-1]  # eight positions lie in two rows at most
-        fits = wanted.columns_of_b * wanted.last_phases <= most and wanted.columns_of_b <= 256
+        fits = wanted.columns_of_b <= 256 and wanted.held <= (most // 2 if not loaded else wanted.registers - CHAIN)
         if fits and not narrow and steps * STEP_UNITS <= most_units:
             yield from with_slots(wanted, gpu)
