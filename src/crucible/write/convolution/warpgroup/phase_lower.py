@@ -19,16 +19,24 @@ from crucible.write.convolution.warpgroup.staging import Planes
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS
 from crucible.write.families.source import block
 from crucible.write.kernel import Lowered
+from crucible.write.program import Reduction
 
 
 def lower_phases(conv: Convolution, walks: PhaseWalks, gpu: Gpu) -> Lowered:
     """The kernels; chains are taken as they are."""
-    walks = replace(walks, loaded=loaded_of(conv))
+    conv, walks = _of_rows(conv), replace(walks, loaded=loaded_of(conv))
     buffer = packing.packed(f"{conv.name}_packed", walks)
     order = packing.pack(f"{conv.name}_pack", walks, conv.weight.name, conv.source.dtype, conv.math, buffer)
     scene = Scene(conv, walks, buffer, gpu)
     body = PhaseBody(scene, walks, PhasePlanes(scene), PhaseTail(scene))
     return Lowered((order, body.kernel()), (buffer, *scene.row_parts), tuple(body.notes()))
+
+
+def _of_rows(conv: Convolution) -> Convolution:
+    """With sums over batch and space as sums of rows: the same parts, which whoever adds them up takes as blocks'."""
+    sums = tuple(Reduction(each.name, "sum", each.expr) for each in conv.results if each.sums)
+    results = tuple(each for each in conv.results if not each.sums)
+    return replace(conv, results=results, reductions=(*conv.reductions, *sums))
 
 
 @dataclass(frozen=True)

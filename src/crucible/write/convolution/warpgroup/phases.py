@@ -19,8 +19,9 @@ from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.correlation import Correlation, Product
 from crucible.write.convolution.fused import Convolution, is_of_row
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
-from crucible.write.convolution.tiling import BYTES_A_CLOCK, LOAD_CLOCKS, MOST_PRODUCTS
+from crucible.write.convolution.tiling import LOAD_CLOCKS, MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.walks import (
+    BYTES_A_CLOCK,
     CHAIN_CLOCKS,
     FIRST_PLANES,
     HAND_OVER,
@@ -130,10 +131,11 @@ class PhaseWalks(Walks):
     # time
 
     def clocks_of(self, share: int) -> float:
-        """Estimate for a plane of a share: of the tensor cores and of chains as for other walks; of the warpgroup that
-        stages; of memory, whose writes are whole sectors."""
+        """Estimate for a plane of a share: of the tensor cores, whose instructions take N / 2 and the reads of their
+        operands from shared memory as well; of chains as for other walks; of the warpgroup that stages; of memory,
+        whose tensors are whole sectors."""
         own = self.numbered[share * self.together : (share + 1) * self.together]
-        instruction = max(self.columns_of_b / 2, (self.columns_of_b + ROWS) / 4)
+        instruction = self.columns_of_b / 2 + (self.columns_of_b + ROWS) / 4
         multiplied = sum(self.steps * len(taps) * instruction + HAND_OVER for taps in own)
         elements = self.columns_of_b * self.last_phases * ROWS
         finished = len(own) * (elements * ELEMENT / 128 + CHAIN_CLOCKS)
@@ -141,9 +143,9 @@ class PhaseWalks(Walks):
         rounds = -(-math.prod(self.staged_plane) // (32 * WARPS))
         staged = again * (LOAD_CLOCKS + rounds * channels * STAGED)
         item = 16 // self.unit
-        written = self.tensors * len(own) * math.prod(self.box[-2:]) * self.last_phases * ROWS * item
-        fetched = self.loaded * len(own) * self.outputs_a_plane * self.last_phases * ROWS
-        moved = (written + fetched + again * math.prod(self.staged_plane) * channels * item / 2) / BYTES_A_CLOCK
+        outputs = len(own) * self.outputs_a_plane * self.last_phases * ROWS
+        read = again * math.prod(self.staged_plane) * channels * item
+        moved = (outputs * (self.tensors * item + self.loaded) + read) / BYTES_A_CLOCK
         return max(multiplied, (multiplied + finished) / self.groups, staged, moved)
 
     @cached_property
@@ -172,13 +174,13 @@ class PhaseWalks(Walks):
 
 def phase_division(conv: Convolution, gpu: Gpu) -> PhaseWalks | None:
     """How warpgroups would share a convolution of several phases; None where they do not serve it: as for one phase,
-    and where chains read tensors of the output's size, or sums are over batch and space, or one reduction reads
-    another."""
+    and where maxima are sought, or chains read more than registers hold."""
     if conv.math == "fp32" or conv.pool or conv.spread:
         return None
-    if any(each.sums for each in conv.results) or any(each.kind == "max" for each in conv.reductions):
+    if any(each.kind == "max" for each in conv.reductions):
         return None
-    return walk_phases(conv.correlation, UNITS[conv.source.dtype], gpu, len(conv.results), loaded_of(conv))
+    written = sum(not each.sums for each in conv.results)
+    return walk_phases(conv.correlation, UNITS[conv.source.dtype], gpu, written, loaded_of(conv))
 
 
 def loaded_of(conv: Convolution) -> int:
