@@ -315,7 +315,7 @@ def quickest(tilings: Sequence[Tiling | None], moved: tuple[int, int]) -> Tiling
 def clocks(tiling: Tiling, moved: tuple[int, int]) -> float:
     """Estimate for a pass that writes and reads so many tensors of the output's size."""
     if isinstance(tiling, PhaseWalks):
-        return replace(tiling, tensors=moved[0], loaded=16 // tiling.unit * moved[1]).total_clocks
+        return replace(tiling, tensors=moved[0], fetched=16 // tiling.unit * moved[1]).total_clocks
     return tiling.total_clocks_with(sum(moved))
 
 

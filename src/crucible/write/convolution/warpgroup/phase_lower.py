@@ -14,7 +14,7 @@ from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup import packing, pieces
 from crucible.write.convolution.warpgroup.lower import Body
 from crucible.write.convolution.warpgroup.phase_tail import PhaseTail
-from crucible.write.convolution.warpgroup.phases import PhaseWalks, loaded_of
+from crucible.write.convolution.warpgroup.phases import PhaseWalks, fetched_by
 from crucible.write.convolution.warpgroup.staging import Planes
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS
 from crucible.write.families.source import block
@@ -24,7 +24,7 @@ from crucible.write.program import Reduction
 
 def lower_phases(conv: Convolution, walks: PhaseWalks, gpu: Gpu) -> Lowered:
     """The kernels; chains are taken as they are."""
-    conv, walks = _of_rows(conv), replace(walks, loaded=loaded_of(conv))
+    conv, walks = _of_rows(conv), replace(walks, fetched=fetched_by(conv))
     buffer = packing.packed(f"{conv.name}_packed", walks)
     order = packing.pack(f"{conv.name}_pack", walks, conv.weight.name, conv.source.dtype, conv.math, buffer)
     scene = Scene(conv, walks, buffer, gpu)
@@ -66,7 +66,7 @@ class PhaseBody(Body):
         walked = f", along {walks.walk} planes" if len(walks.box) == 3 else ""
         count = walks.together * walks.last_phases
         dealt = " and ".join(map(str, walks.dealt))
-        comes = " What else they read is on its way beside the products." if walks.loaded else ""
+        comes = " What else they read is on its way beside the products." if walks.fetched else ""
         shares = f" ({dealt} blocks for each share of them)" if walks.shares > 1 else ""
         return [
             f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
@@ -85,11 +85,9 @@ class PhaseBody(Body):
     def _lines(self) -> list[str]:
         walks = self.walks
         ring = f"ring + {walks.slots * walks.slot_units}"
-        multiply = ["const int team = warp / 4;", *self.tail.before(), *self._multiply()]
-        stage = self.staging.lines()
-        if walks.loaded:
-            multiply.insert(0, f"take_registers<{walks.registers}>();")
-            stage.insert(0, f"leave_registers<{STAGING_REGISTERS}>();")
+        taken = f"take_registers<{walks.registers}>();"
+        multiply = [taken, "const int team = warp / 4;", *self.tail.before(), *self._multiply()]
+        stage = [f"leave_registers<{STAGING_REGISTERS}>();", *self.staging.lines()]
         return [
             *self._memory(),
             f"unsigned long long* loaded = reinterpret_cast<unsigned long long*>({ring});  // each slot",

@@ -153,7 +153,8 @@ class PhaseTail(WarpgroupTail):
         walks, of = self._phased, self.scene.conv.correlation
         cut = [walks.box[-1] * walks.last_phases] if walks.boxes[-1] > 1 else []
         sizes = [2 * walks.last_phases, of.axes[-1].outputs, *cut]
-        for each in (*self.scene.elementwise, *self._loaded_ahead):
+        tensors: list[Operand | Result] = [*self.scene.elementwise, *self._loaded_ahead]
+        for each in tensors:
             strides = self._strides(each)
             if strides[-1] not in (0, 1):
                 return 1

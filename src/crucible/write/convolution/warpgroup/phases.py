@@ -41,8 +41,9 @@ ROW_STEPS = (8, 4)
 float32 a tile still begins with a sector of the output."""
 ELEMENT, STAGED = 16, 5
 """Instructions, counted by eye: of a chain's element, of a staged one."""
-CHAIN = 64
-"""Registers for all but a thread's sums and what it loads ahead of its chain."""
+CHAIN, MIXED = 64, 88
+"""Registers for all but a thread's sums and what it loads ahead of its chain; and where tiles of eight may lie in two
+rows (with 64, P38's second pass spilled at N = 144)."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class PhaseWalks(Walks):
     """Outer phases (of all dims but the last, counted like products') of a share."""
     tensors: int = 1
     """Of the output's size that are written."""
-    loaded: int = 0
+    fetched: int = 0
     """Bytes of other tensors that a chain reads for each output."""
 
     # phases
@@ -123,10 +124,10 @@ class PhaseWalks(Walks):
 
     @property
     def held(self) -> int:
-        """Registers of a thread that multiplies, for sums and for what chains load ahead of them."""
-        columns, pitch = self.columns_of_b, self.row_pitch
-        tiles = columns // 8 if pitch % 8 else self.outputs_a_plane // self.box[-1] * -(-self.box[-1] // 8)
-        return (columns // 2 + tiles * self.loaded) * self.last_phases
+        """Registers of a thread that multiplies: its sums, what it loads ahead of its chain, and all else."""
+        columns, mixed = self.columns_of_b, self.row_pitch % 8
+        tiles = columns // 8 if mixed else self.outputs_a_plane // self.box[-1] * -(-self.box[-1] // 8)
+        return (columns // 2 + tiles * self.fetched) * self.last_phases + (MIXED if mixed else CHAIN)
 
     # time
 
@@ -145,7 +146,7 @@ class PhaseWalks(Walks):
         item = 16 // self.unit
         outputs = len(own) * self.outputs_a_plane * self.last_phases * ROWS
         read = again * math.prod(self.staged_plane) * channels * item
-        moved = (outputs * (self.tensors * item + self.loaded) + read) / BYTES_A_CLOCK
+        moved = (outputs * (self.tensors * item + self.fetched) + read) / BYTES_A_CLOCK
         return max(multiplied, (multiplied + finished) / self.groups, staged, moved)
 
     @cached_property
@@ -180,28 +181,28 @@ def phase_division(conv: Convolution, gpu: Gpu) -> PhaseWalks | None:
     if any(each.kind == "max" for each in conv.reductions):
         return None
     written = sum(not each.sums for each in conv.results)
-    return walk_phases(conv.correlation, UNITS[conv.source.dtype], gpu, written, loaded_of(conv))
+    return walk_phases(conv.correlation, UNITS[conv.source.dtype], gpu, written, fetched_by(conv))
 
 
-def loaded_of(conv: Convolution) -> int:
+def fetched_by(conv: Convolution) -> int:
     """Bytes of tensors that chains read for each output."""
     read = frozenset[str]().union(*map(reads, conv.exprs))
     return sum(ITEM_BYTES[each.dtype] for each in conv.operands if each.name in read and not is_of_row(each))
 
 
 @lru_cache(maxsize=256)
-def walk_phases(of: Correlation, unit: int, gpu: Gpu, tensors: int = 1, loaded: int = 0) -> PhaseWalks | None:
+def walk_phases(of: Correlation, unit: int, gpu: Gpu, tensors: int = 1, fetched: int = 0) -> PhaseWalks | None:
     """The division of least estimated time, where so many tensors are written and so many bytes an output are read;
     None where there is none."""
-    return min(_phase_walks(of, unit, gpu, tensors, loaded), key=lambda each: each.total_clocks, default=None)
+    return min(_phase_walks(of, unit, gpu, tensors, fetched), key=lambda each: each.total_clocks, default=None)
 
 
 def best_phase_walks(
-    of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1, loaded: int = 0
+    of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1, fetched: int = 0
 ) -> list[PhaseWalks]:
     """So many of least estimated time, each with other planes, warpgroups or shares."""
     found: dict[tuple[object, ...], PhaseWalks] = {}
-    for each in sorted(_phase_walks(of, unit, gpu, tensors, loaded), key=lambda each: each.total_clocks):
+    for each in sorted(_phase_walks(of, unit, gpu, tensors, fetched), key=lambda each: each.total_clocks):
         found.setdefault((each.box, each.groups, each.together), each)
     return list(found.values())[:count]
 
@@ -217,7 +218,7 @@ def _serves(of: Correlation, gpu: Gpu) -> bool:
     )
 
 
-def _phase_walks(of: Correlation, unit: int, gpu: Gpu, tensors: int, loaded: int) -> Iterator[PhaseWalks]:
+def _phase_walks(of: Correlation, unit: int, gpu: Gpu, tensors: int, fetched: int) -> Iterator[PhaseWalks]:
     if not _serves(of, gpu):
         return
     steps = -(-of.in_channels // (unit * STEP_UNITS))
@@ -225,10 +226,10 @@ def _phase_walks(of: Correlation, unit: int, gpu: Gpu, tensors: int, loaded: int
         return
     shared = [math.prod(of.phases[dim:-1]) for dim in range(len(of.axes))]
     ways = itertools.product(planes(of), TEAMS, lengths(of), sorted(set(shared)))
-    for box, (groups, most, most_units), length, together in ways:
+    for box, (groups, _, most_units), length, together in ways:
         wanted = PhaseWalks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, sms=gpu.sms,
-                            together=together, tensors=tensors, loaded=loaded)  # fmt: skip
+                            together=together, tensors=tensors, fetched=fetched)  # fmt: skip
         narrow = wanted.row_pitch < 8 and wanted.outputs_a_plane > box[-1]  # eight positions lie in two rows at most
-        fits = wanted.columns_of_b <= 256 and wanted.held <= (most // 2 if not loaded else wanted.registers - CHAIN)
+        fits = wanted.columns_of_b <= 256 and wanted.held <= wanted.registers
         if fits and not narrow and steps * STEP_UNITS <= most_units:
             yield from with_slots(wanted, gpu)
