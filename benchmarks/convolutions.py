@@ -52,8 +52,16 @@ from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, Program, Reduction, Result, contiguous
 
 DIRECTIONS = ("forward", "input gradient", "weight gradient")
-REDUCED = {"P38": ("sum over space", "softmax over space")}
-"""What else is measured of a layer: the first pass of P38's softmax (of the clamped product), and both."""
+PASSES = {
+    "sum over space": ((0, 0),),
+    "softmax over space": ((0, 0), (1, 0)),
+    "sum for the softmax's gradient": ((0, 1),),
+    "softmax's gradient over space": ((0, 1), (1, 1)),
+}
+"""Of a reduction over space: for each pass the tensors of the output's size that it writes and, besides, reads."""
+REDUCED = {"P38": tuple(PASSES)}
+"""What else is measured of a layer: the first pass of P38's softmax (of the clamped product), and both; the same of its
+gradient."""
 ALLOWED = {"float32": 6e-4, "float16": 2e-3, "bfloat16": 2e-2}
 """Relative L2 error: TF32 rounds operands to 11 bits."""
 SAMPLES = 15
@@ -283,24 +291,32 @@ def reduced(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
     """The sum of exp(clamp(product)) over space, or the softmax that it belongs to: with each pass divided in the way
     of least estimated time, then with all in one of the best for the first, of warps and of warpgroups."""
     of, unit = work.layer.correlation, UNITS[work.layer.dtype]
-    count = 2 if work.direction == "softmax over space" else 1
-    own = [quickest([best(of, unit, 1, tensors=n)[0], walk_phases(of, unit, GPU, n)], n) for n in range(count)]
+    passes, item = PASSES[work.direction], 16 // unit
+    own = []
+    for written, loaded in passes:
+        ways_of_pass = [
+            *best(of, unit, 1, tensors=written + loaded),
+            walk_phases(of, unit, GPU, written, item * loaded),
+        ]
+        own.append(quickest(ways_of_pass, (written, loaded)))
     found = [("each pass in its way", *reducing(work, f"{number}_0", own, None))]
-    first = [*best(of, unit, max(ways - 1, 1), tensors=0), *best_phase_walks(of, unit, ways, GPU, 0)]
+    written, loaded = passes[0]
+    first = [*best(of, unit, max(ways - 1, 1), tensors=written + loaded)]
+    first += best_phase_walks(of, unit, ways, GPU, written, item * loaded)
     for i, tiling in enumerate(first, 1):
-        found.append((words_of(tiling), *reducing(work, f"{number}_{i}", [tiling] * count, tiling)))
+        found.append((words_of(tiling), *reducing(work, f"{number}_{i}", [tiling] * len(passes), tiling)))
     return found
 
 
-def quickest(tilings: Sequence[Tiling | None], tensors: int) -> Tiling:
-    return min(filter(None, tilings), key=lambda each: clocks(each, tensors))
+def quickest(tilings: Sequence[Tiling | None], moved: tuple[int, int]) -> Tiling:
+    return min(filter(None, tilings), key=lambda each: clocks(each, moved))
 
 
-def clocks(tiling: Tiling, tensors: int) -> float:
-    """Estimate for a pass that writes so many tensors of the output's size."""
+def clocks(tiling: Tiling, moved: tuple[int, int]) -> float:
+    """Estimate for a pass that writes and reads so many tensors of the output's size."""
     if isinstance(tiling, PhaseWalks):
-        return replace(tiling, tensors=tensors).total_clocks
-    return tiling.total_clocks_with(tensors)
+        return replace(tiling, tensors=moved[0], fetched=16 // tiling.unit * moved[1]).total_clocks
+    return tiling.total_clocks_with(sum(moved))
 
 
 def reducing(work: Work, number: str, passes: list[Tiling], given: Tiling | None) -> tuple[float, Lowered]:
@@ -311,16 +327,23 @@ def reducing(work: Work, number: str, passes: list[Tiling], given: Tiling | None
         Operand(n, layer.dtype, contiguous(s)) for n, s in (("source", of.in_shape), ("grad", layer.weight_shape))
     )
     conv = Convolution(name, of, source, weight, layer.weight_shape, (), ())
-    power = LEAF.clamp(0, 1).exp()
-    total = Reduction("total", "sum", power)
+    power, upstream = LEAF.clamp(0, 1).exp(), Operand("upstream", layer.dtype, contiguous(out))
+    turned = reads_upstream(work)
+    total = Reduction("total", "sum", upstream.leaf * power if turned else power)
+    expr = power * (upstream.leaf - total.leaf * (1 / math.prod(out[2:]))) if turned else power * (1.0 / total.leaf)
     result = Result(f"out_{number}", layer.dtype, contiguous(out[:2]), total.leaf)
     if len(passes) > 1:
-        result = Result(f"out_{number}", layer.dtype, contiguous(out), power * (1.0 / total.leaf))
-    program = Program(name, out, 2, (product(conv),), (total,), (result,))
+        result = Result(f"out_{number}", layer.dtype, contiguous(out), expr)
+    program = Program(name, out, 2, (product(conv), *([upstream] if turned else [])), (total,), (result,))
     found = lower_reducing(ReducingConvolution(name, conv, program), tiling=given)
     steps = [lower(each) if isinstance(each, Program) else each for each in found.steps]
-    estimate = sum(clocks(tiling, tensors) for tensors, tiling in enumerate(passes))
+    estimate = sum(clocks(*each) for each in zip(passes, PASSES[work.direction], strict=True))
     return estimate, joined([Lowered((), found.buffers), *steps])
+
+
+def reads_upstream(work: Work) -> bool:
+    """Whether it is a reduction that reads a third tensor."""
+    return any(loaded for _, loaded in PASSES.get(work.direction, ()))
 
 
 def hosts(work: Work, number: int, ways: int) -> list[Host]:
@@ -328,8 +351,7 @@ def hosts(work: Work, number: int, ways: int) -> list[Host]:
     layer, of = work.layer, work.layer.correlation
     shapes = {"x": of.in_shape, "y": layer.made_shape, "weight": layer.weight_shape, "rows": of.out_shape[:2]}
     order = {
-        "sum over space": ("x", "weight", "rows"),
-        "softmax over space": ("x", "weight", "y"),
+        **{name: ("x", "weight", "rows" if len(passes) == 1 else "y") for name, passes in PASSES.items()},
         "forward": ("x", "weight", "y"),
         "input gradient": ("y", "weight", "x"),
         "weight gradient": ("x", "y", "weight"),
@@ -339,6 +361,8 @@ def hosts(work: Work, number: int, ways: int) -> list[Host]:
         first, second = second, first
     types = [TensorType(tuple(shapes[n]), contiguous(shapes[n]), layer.dtype) for n in (first, second, made)]
     given = {"source": types[0], "grad": types[1]}
+    if reads_upstream(work):
+        given["upstream"] = TensorType(layer.made_shape, contiguous(layer.made_shape), layer.dtype)
     if layer.pool and work.direction != "forward":
         given["choice"] = TensorType(layer.made_shape, contiguous(layer.made_shape), "uint8")
     return [
@@ -414,6 +438,8 @@ def operands(work: Work, device: torch.device) -> tuple[Callable[[], torch.Tenso
     given = {"input gradient": (y, weight), "weight gradient": (x, y)}.get(direction, (x, weight))
     if direction == "weight gradient" and layer.is_transposed:
         given = (y, x)
+    if reads_upstream(work):
+        return theirs, (*given, y)
     return theirs, (*given, choice) if layer.pool and direction != "forward" else given
 
 
@@ -434,6 +460,8 @@ def torch_operation(
         return lambda: layer.call(x, weight).clamp(0, 1).exp().flatten(2).sum(2)
     if direction == "softmax over space":
         return lambda: torch.softmax(layer.call(x, weight).clamp(0, 1).flatten(2), 2).reshape(y.shape)
+    if direction in PASSES:
+        return lambda: softmax_gradient(layer.call(x, weight).clamp(0, 1).exp().flatten(2), y, direction)
     mask = [direction == "input gradient", direction == "weight gradient", False]
     each = [[n] * layer.rank for n in (layer.stride, layer.padding, 1, layer.output_padding)]
     stride, padding, dilation, more = each
@@ -441,6 +469,14 @@ def torch_operation(
     return lambda: torch.ops.aten.convolution_backward(
         y, x, weight, None, stride, padding, dilation, layer.is_transposed, more, layer.groups, mask
     )[wanted]
+
+
+def softmax_gradient(power: torch.Tensor, y: torch.Tensor, direction: str) -> torch.Tensor:
+    """As the kernels compute it, scaled differently; or its first pass."""
+    total = (power * y.flatten(2)).sum(2, keepdim=True)
+    if len(PASSES[direction]) == 1:
+        return total.squeeze(2)
+    return (power * (y.flatten(2) - total / power.shape[2])).reshape(y.shape)
 
 
 def median(call: Callable[[], Any], device: torch.device) -> float:

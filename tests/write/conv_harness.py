@@ -328,3 +328,18 @@ def is_right(built: Built, case: Case | WeightCase) -> str:
     error = ((found.double() - right).abs() / (size + 0.05)).max().item()
     allowed = EXACT if of.exact else NEAR[of.dtype]
     return "" if error <= allowed else f"error {error:.2g} of the size of what is added up, {allowed} allowed: {case}"
+
+
+def sums_are_right(built: Built, case: Case) -> str:
+    """Runs a case by warpgroups whose chain is added up for each channel; words where what they add up is wrong."""
+    known, of = operands(case), case.correlation
+    found = built(case, known)
+    right, size = (each.transpose(0, 1).flatten(1).sum(1) for each in wanted(case, known))
+    padded = -(-of.out_channels // 64) * 64  # tiles of channels, a block each
+    for name, sign in {"total": 1, "other_total": -1}.items():
+        if f"{name}_parts" in found:
+            parts = found[f"{name}_parts"].reshape(-1, padded).double().sum(0)[: of.out_channels]
+            error = ((parts - sign * right).abs() / (size + right.abs())).max().item()
+            if not error < 2e-6:
+                return f"{name}: error {error:.2g} of the size of what is added up"
+    return ""

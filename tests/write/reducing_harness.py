@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from conv_harness import DECLARED, DTYPES, TWO, Case, Tensors, channel_strides, operands, rounded, source
@@ -197,6 +198,7 @@ class Built:
 
     run: Callable[[int, list[torch.Tensor]], None]
     first: dict[str, int]
+    device: str
 
     def __call__(self, case: Reducing, known: Tensors) -> Tensors:
         """Runs a case; what it writes is full of 7 before."""
@@ -210,13 +212,14 @@ class Built:
                 made = torch.full((rows,), 7.0) if like is None else torch.full_like(like, 7)
                 held.setdefault(name, made)
         assert held["x"].dtype == DTYPES[dtype]
+        held = {name: tensor.to(self.device) for name, tensor in held.items()}
         for number, kernel in enumerate(lowered.kernels, self.first[case.name]):
             self.run(number, [held[name] for name in (*kernel.reads, *kernel.writes)])
-        return held
+        return {name: tensor.cpu() for name, tensor in held.items()}
 
 
-def build(cases: Sequence[Reducing]) -> Built:
-    """Kernels of all cases in one extension."""
+def build(cases: Sequence[Reducing], load: Callable[..., Any] = emulator.load_inline, device: str = "cpu") -> Built:
+    """Kernels of all cases in one extension, which `load` loads as `load_inline` does."""
     types = []
     for case in cases:
         known = {b.name: b.dtype for b in case.lowered.buffers}
@@ -227,12 +230,12 @@ def build(cases: Sequence[Reducing]) -> Built:
         types.append(ours | known)
     text = source([case.lowered for case in cases], types)
     name = f"reducing_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    extension = emulator.load_inline(name, DECLARED, text, ["run"])
+    extension = load(name, DECLARED, text, ["run"])
     first, number = {}, 0
     for case in cases:
         first[case.name] = number
         number += len(case.lowered.kernels)
-    return Built(extension.run, first)
+    return Built(extension.run, first, device)
 
 
 def wrong(built: Built, case: Reducing) -> list[str]:

@@ -5,20 +5,39 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 
 import pytest
 import reducing_harness
 import torch
-from conv_harness import DECLARED, TWO, Built, Case, backward, build, forward, is_right, operands, source, transposed
+from conv_harness import (
+    ALONE,
+    DECLARED,
+    NEAR,
+    SUMS,
+    TWO,
+    Built,
+    Case,
+    backward,
+    build,
+    forward,
+    is_right,
+    operands,
+    source,
+    sums_are_right,
+    transposed,
+    wanted,
+)
 from reducing_harness import Reducing, wrong
 
 from crucible import emulator
 from crucible.gpus import H200, known_gpu
+from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.phases import PhaseWalks, phase_division, walk_phases
+from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, phase_division, walk_phases
 from crucible.write.kernel import Lowered
+from crucible.write.program import Operand
 
 P38 = transposed("p38", (32, 32, 16, 32, 32), 64, (3, 3, 3), stride=2, padding=1, output_padding=1)
 
@@ -56,21 +75,74 @@ CASES = [
     doubled("stride_of_three", (2, 8, 4, 10), 64, 5, output_padding=0, stride=3, chain="shifted", box=(2, 10)),
     doubled("halves", (2, 16, 3, 4, 8), 64, dtype="float16", box=(1, 2, 8), walk=3, slots=4),
     doubled("bfloats", (2, 20, 5, 8), 130, 4, output_padding=0, dtype="bfloat16", chain="shifted"),
+    doubled("reads", (2, 8, 5, 12), 40, chain="biased", box=(2, 12)),
+    doubled("reads_odd", (2, 8, 5, 9), 70, output_padding=0, chain="biased", box=(3, 9)),
+    doubled("reads_pieces", (1, 8, 4, 45), 64, 4, output_padding=0, chain="biased", box=(2, 32)),
+    doubled("reads_thirds", (2, 8, 4, 10), 64, 5, output_padding=0, stride=3, chain="biased", box=(2, 10)),
+    doubled("reads_by_shares", (2, 16, 4, 5, 8), 64, chain="biased", box=(1, 2, 8), walk=2, slots=4, together=2),
+    doubled("reads_halves", (2, 20, 5, 8), 130, 4, output_padding=0, dtype="float16", chain="biased"),
+    doubled("sums", (2, 8, 5, 12), 70, chain="summed", box=(2, 12)),
+    doubled(
+        "sums_by_shares", (2, 8, 4, 3, 8), 64, chain="of_two", box=(1, 3, 8), walk=4, slots=5, groups=3, together=2
+    ),
+    doubled("sums_alone", (2, 8, 5, 9), 24, output_padding=0, chain="alone_scaled", box=(3, 9)),
     backward(forward("of_strides", (2, 24, 9, 12), 40, (3, 3), stride=2, padding=1, tiling=phases())),
 ]
 SHARES = next(case for case in CASES if case.name == "shares")
 
 
+@dataclass(frozen=True)
+class Laid(Case):
+    """A case that reads `other` in a layout of its own."""
+
+    strides: tuple[int, ...] = ()
+
+    @property
+    def fused(self) -> Convolution:
+        whole = super().fused
+        return replace(whole, operands=tuple(self._laid(each) for each in whole.operands))
+
+    def _laid(self, operand: Operand) -> Operand:
+        return replace(operand, strides=self.strides) if operand.name == "other" else operand
+
+
+def laid(name: str, *strides: int) -> Laid:
+    """Of [2, 40, 10, 24] outputs."""
+    of = doubled(name, (2, 8, 5, 12), 40, chain="biased", box=(2, 12))
+    return Laid(**{each.name: getattr(of, each.name) for each in fields(Case)}, strides=strides)
+
+
+LAID = [
+    laid("channels_last", 9600, 1, 960, 40),
+    laid("of_rows", 400, 10, 1, 0),
+    laid("of_columns", 24, 0, 0, 1),
+    laid("of_rows_apart", 10400, 260, 26, 1),
+]
+
+
 @pytest.fixture(scope="module")
 def built() -> Built:
-    return build(CASES)
+    return build([*CASES, *LAID])
 
 
 @pytest.mark.usefixtures("no_faults")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
     assert built.lowered[case.name].kernels[1].architecture == "sm_90a"
-    assert is_right(built, case) == ""
+    assert case.chain in ALONE or is_right(built, case) == ""
+    assert case.chain not in SUMS or sums_are_right(built, case) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", LAID, ids=lambda case: case.name)
+def test_what_chains_read_may_lie_in_any_way(built: Built, case: Laid) -> None:
+    known, shape = operands(case), case.correlation.out_shape
+    memory = torch.randn(1 + sum((n - 1) * stride for n, stride in zip(shape, case.strides, strict=True)))
+    (right, size), found = (
+        wanted(case, known | {"other": memory.as_strided(shape, case.strides)}),
+        built(case, known | {"other": memory})["out"],
+    )
+    assert ((found.double() - right).abs() / (size + right.abs() + 0.05)).max() < NEAR["float32"]
 
 
 @pytest.mark.usefixtures("no_faults")
@@ -115,6 +187,11 @@ def test_the_emulator_sees_what_is_left_out() -> None:
 
 ROWS = [
     Reducing(transposed("p38", (1, 32, 4, 6, 16), 60, (3, 3, 3), stride=2, padding=1), "bounded"),
+    Reducing(
+        transposed("tiles", (1, 32, 3, 3, 8), 130, (3, 3, 3), stride=2, padding=1, output_padding=1, dtype="float16"),
+        "bounded",
+    ),
+    Reducing(transposed("bfloats", (1, 32, 4, 24), 40, (4, 4), stride=2, padding=1, dtype="bfloat16"), "mean"),
     Reducing(transposed("flat", (2, 32, 9, 25), 64, (4, 4), stride=2, padding=1), "normal"),
     Reducing(transposed("in_pieces", (2, 32, 300), 64, (4,), stride=2, padding=1), "bounded", ()),
     Reducing(transposed("compared", (2, 32, 9, 24), 64, (4, 4), stride=2, padding=1), "largest", ()),
@@ -127,8 +204,10 @@ def test_rows_are_reduced_as_pytorch_does() -> None:
     assert {case.name: wrong(built, case) for case in ROWS} == {case.name: [] for case in ROWS}
     by_warpgroups = {case.name: [k.name for k in case.lowered.kernels if k.architecture] for case in ROWS}
     assert {name: len(found) for name, found in by_warpgroups.items()} == {
-        "p38_bounded": 2,  # forward alone: backward reads a gradient of the output's size
-        "flat_normal": 2,  # the second pass goes on from rows of the first; what it writes reads another tensor
+        "p38_bounded": 4,  # forward and backward, which reads a gradient of the output's size
+        "tiles_bounded": 4,
+        "bfloats_mean": 1,
+        "flat_normal": 5,  # a pass goes on from rows of the one before; one reads two tensors
         "in_pieces_bounded": 2,  # which writes: where only sums are made, warps are estimated to be faster
         "compared_largest": 0,  # a gradient of the maximum would ask which products are equal to it
     }
@@ -148,6 +227,31 @@ def test_the_benchmarks_transposed_convolution_goes_to_warpgroups_on_hopper_alon
     assert phase_division(P38.fused, known_gpu("a100")) is None
 
 
+def test_what_its_chain_reads_is_asked_for_before_its_turn_comes() -> None:
+    case = replace(P38, chain="biased")
+    found = phase_division(case.fused, H200)
+    assert found is not None and found.fetched == 4 and found.held <= found.registers == 208
+    _, kernel = lower_convolution(case.fused, gpu=H200).kernels
+    steps = ("take_registers<208>();", "other_ahead[i][j][0] = load<true, 4>(", "wait(turns", "begin_products();")
+    places = [kernel.text.index(step) for step in (*steps, "finish_products(", "other_pack = other_ahead")]
+    assert places == sorted(places)
+
+
+MEASURED = {
+    # box, warpgroups, outer phases, tensors written: ms on an H200 (benchmarks/results/written_tasks_h200.json)
+    ((1, 2, 32), 3, 2, 0): 0.322,
+    ((1, 2, 32), 2, 2, 1): 0.435,
+}
+
+
+@pytest.mark.parametrize("way", MEASURED)
+def test_estimates_are_near_what_was_measured(way: tuple[tuple[int, ...], int, int, int]) -> None:
+    *division, tensors = way
+    ways = best_phase_walks(P38.correlation, 4, 40, H200, tensors)
+    found = next(each for each in ways if [each.box, each.groups, each.together] == division)
+    assert 0.9 < found.total_clocks / H200.sms / 1.755e6 / MEASURED[way] < 1.1
+
+
 def test_shares_are_dealt_by_what_they_take() -> None:
     found = walk_phases(P38.correlation, 4, H200, 0)
     assert found is not None and found.shares > 1
@@ -161,9 +265,7 @@ def test_shares_are_dealt_by_what_they_take() -> None:
         transposed("grouped", (2, 16, 9, 9), 64, (3, 3), stride=2, groups=2),
         transposed("heavy", (2, 256, 9, 9), 256, (3, 3), stride=2),
         transposed("without_taps", (2, 8, 9, 9), 64, (1, 1), stride=2),
-        transposed("reads_others", (2, 8, 9, 9), 64, (3, 3), stride=2, chain="biased"),
         transposed("exact", (2, 8, 9, 9), 64, (3, 3), stride=2, exact=True),
-        transposed("sums", (2, 8, 9, 9), 64, (3, 3), stride=2, chain="sums"),
     ],
     ids=lambda case: case.name,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Product
@@ -14,20 +14,29 @@ from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup import packing, pieces
 from crucible.write.convolution.warpgroup.lower import Body
 from crucible.write.convolution.warpgroup.phase_tail import PhaseTail
-from crucible.write.convolution.warpgroup.phases import PhaseWalks
+from crucible.write.convolution.warpgroup.phases import PhaseWalks, fetched_by
 from crucible.write.convolution.warpgroup.staging import Planes
-from crucible.write.convolution.warpgroup.walks import ROWS
+from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS
 from crucible.write.families.source import block
 from crucible.write.kernel import Lowered
+from crucible.write.program import Reduction
 
 
 def lower_phases(conv: Convolution, walks: PhaseWalks, gpu: Gpu) -> Lowered:
     """The kernels; chains are taken as they are."""
+    conv, walks = _of_rows(conv), replace(walks, fetched=fetched_by(conv))
     buffer = packing.packed(f"{conv.name}_packed", walks)
     order = packing.pack(f"{conv.name}_pack", walks, conv.weight.name, conv.source.dtype, conv.math, buffer)
     scene = Scene(conv, walks, buffer, gpu)
     body = PhaseBody(scene, walks, PhasePlanes(scene), PhaseTail(scene))
     return Lowered((order, body.kernel()), (buffer, *scene.row_parts), tuple(body.notes()))
+
+
+def _of_rows(conv: Convolution) -> Convolution:
+    """With sums over batch and space as sums of rows: the same parts, which whoever adds them up takes as blocks'."""
+    sums = tuple(Reduction(each.name, "sum", each.expr) for each in conv.results if each.sums)
+    results = tuple(each for each in conv.results if not each.sums)
+    return replace(conv, results=results, reductions=(*conv.reductions, *sums))
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,7 @@ class PhaseBody(Body):
         walked = f", along {walks.walk} planes" if len(walks.box) == 3 else ""
         count = walks.together * walks.last_phases
         dealt = " and ".join(map(str, walks.dealt))
+        comes = " What else they read is on its way beside the products." if walks.fetched else ""
         shares = f" ({dealt} blocks for each share of them)" if walks.shares > 1 else ""
         return [
             f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
@@ -65,7 +75,7 @@ class PhaseBody(Body):
             f"A block makes {ROWS} channels of {count} phases{shares} at {box} positions at a time{walked}:"
             f" {walks.groups} warpgroups in turn, {walks.last_phases} phases each, while another one loads planes of"
             f" input into {walks.slots} slots; its weights stay in shared memory ({walks.shared_bytes // 1024} KiB)."
-            " Chains run where the products come to be.",
+            f" Chains run where the products come to be.{comes}",
         ]
 
     @property
@@ -75,7 +85,9 @@ class PhaseBody(Body):
     def _lines(self) -> list[str]:
         walks = self.walks
         ring = f"ring + {walks.slots * walks.slot_units}"
-        multiply = ["const int team = warp / 4;", *self.tail.before(), *self._multiply()]
+        taken = f"take_registers<{walks.registers}>();"
+        multiply = [taken, "const int team = warp / 4;", *self.tail.before(), *self._multiply()]
+        stage = [f"leave_registers<{STAGING_REGISTERS}>();", *self.staging.lines()]
         return [
             *self._memory(),
             f"unsigned long long* loaded = reinterpret_cast<unsigned long long*>({ring});  // each slot",
@@ -83,7 +95,7 @@ class PhaseBody(Body):
             "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
             *self._part(),
             *self._start(),
-            *self._divided(multiply, self.staging.lines()),
+            *self._divided(multiply, stage),
         ]
 
     def _part(self) -> list[str]:

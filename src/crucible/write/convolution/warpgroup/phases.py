@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from crucible.gpus import Gpu
+from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.correlation import Correlation, Product
 from crucible.write.convolution.fused import Convolution, is_of_row
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
-from crucible.write.convolution.tiling import BYTES_A_CLOCK, LOAD_CLOCKS, MOST_PRODUCTS
+from crucible.write.convolution.tiling import LOAD_CLOCKS, MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.walks import (
+    BYTES_A_CLOCK,
     CHAIN_CLOCKS,
     FIRST_PLANES,
     HAND_OVER,
@@ -32,12 +34,16 @@ from crucible.write.convolution.warpgroup.walks import (
     planes,
     with_slots,
 )
+from crucible.write.program import reads
 
 ROW_STEPS = (8, 4)
 """Positions of which a row in shared memory is a multiple: of 8, and no tile of eight lies in two rows; of 4, and of
 float32 a tile still begins with a sector of the output."""
 ELEMENT, STAGED = 16, 5
 """Instructions, counted by eye: of a chain's element, of a staged one."""
+CHAIN, MIXED = 64, 88
+"""Registers for all but a thread's sums and what it loads ahead of its chain; and where tiles of eight may lie in two
+rows (with 64, P38's second pass spilled at N = 144)."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,8 @@ class PhaseWalks(Walks):
     """Outer phases (of all dims but the last, counted like products') of a share."""
     tensors: int = 1
     """Of the output's size that are written."""
+    fetched: int = 0
+    """Bytes of other tensors that a chain reads for each output."""
 
     # phases
 
@@ -112,13 +120,23 @@ class PhaseWalks(Walks):
     def shared_bytes(self) -> int:
         return 16 * (self.weight_units + self.slots * self.slot_units) + 8 * self.barriers
 
+    # registers
+
+    @property
+    def held(self) -> int:
+        """Registers of a thread that multiplies: its sums, what it loads ahead of its chain, and all else."""
+        columns, mixed = self.columns_of_b, self.row_pitch % 8
+        tiles = columns // 8 if mixed else self.outputs_a_plane // self.box[-1] * -(-self.box[-1] // 8)
+        return (columns // 2 + tiles * self.fetched) * self.last_phases + (MIXED if mixed else CHAIN)
+
     # time
 
     def clocks_of(self, share: int) -> float:
-        """Estimate for a plane of a share: of the tensor cores and of chains as for other walks; of the warpgroup that
-        stages; of memory, whose writes are whole sectors."""
+        """Estimate for a plane of a share: of the tensor cores, whose instructions take N / 2 and the reads of their
+        operands from shared memory as well; of chains as for other walks; of the warpgroup that stages; of memory,
+        whose tensors are whole sectors."""
         own = self.numbered[share * self.together : (share + 1) * self.together]
-        instruction = max(self.columns_of_b / 2, (self.columns_of_b + ROWS) / 4)
+        instruction = self.columns_of_b / 2 + (self.columns_of_b + ROWS) / 4
         multiplied = sum(self.steps * len(taps) * instruction + HAND_OVER for taps in own)
         elements = self.columns_of_b * self.last_phases * ROWS
         finished = len(own) * (elements * ELEMENT / 128 + CHAIN_CLOCKS)
@@ -126,8 +144,9 @@ class PhaseWalks(Walks):
         rounds = -(-math.prod(self.staged_plane) // (32 * WARPS))
         staged = again * (LOAD_CLOCKS + rounds * channels * STAGED)
         item = 16 // self.unit
-        written = self.tensors * len(own) * math.prod(self.box[-2:]) * self.last_phases * ROWS * item
-        moved = (written + again * math.prod(self.staged_plane) * channels * item / 2) / BYTES_A_CLOCK
+        outputs = len(own) * self.outputs_a_plane * self.last_phases * ROWS
+        read = again * math.prod(self.staged_plane) * channels * item
+        moved = (outputs * (self.tensors * item + self.fetched) + read) / BYTES_A_CLOCK
         return max(multiplied, (multiplied + finished) / self.groups, staged, moved)
 
     @cached_property
@@ -156,25 +175,34 @@ class PhaseWalks(Walks):
 
 def phase_division(conv: Convolution, gpu: Gpu) -> PhaseWalks | None:
     """How warpgroups would share a convolution of several phases; None where they do not serve it: as for one phase,
-    and where chains read tensors of the output's size, or sums are over batch and space, or one reduction reads
-    another."""
-    if conv.math == "fp32" or conv.pool or conv.spread or not all(map(is_of_row, conv.operands)):
+    and where maxima are sought, or chains read more than registers hold."""
+    if conv.math == "fp32" or conv.pool or conv.spread:
         return None
-    if any(each.sums for each in conv.results) or any(each.kind == "max" for each in conv.reductions):
+    if any(each.kind == "max" for each in conv.reductions):
         return None
-    return walk_phases(conv.correlation, UNITS[conv.source.dtype], gpu, len(conv.results))
+    written = sum(not each.sums for each in conv.results)
+    return walk_phases(conv.correlation, UNITS[conv.source.dtype], gpu, written, fetched_by(conv))
+
+
+def fetched_by(conv: Convolution) -> int:
+    """Bytes of tensors that chains read for each output."""
+    read = frozenset[str]().union(*map(reads, conv.exprs))
+    return sum(ITEM_BYTES[each.dtype] for each in conv.operands if each.name in read and not is_of_row(each))
 
 
 @lru_cache(maxsize=256)
-def walk_phases(of: Correlation, unit: int, gpu: Gpu, tensors: int = 1) -> PhaseWalks | None:
-    """The division of least estimated time, where so many tensors are written; None where there is none."""
-    return min(_phase_walks(of, unit, gpu, tensors), key=lambda each: each.total_clocks, default=None)
+def walk_phases(of: Correlation, unit: int, gpu: Gpu, tensors: int = 1, fetched: int = 0) -> PhaseWalks | None:
+    """The division of least estimated time, where so many tensors are written and so many bytes an output are read;
+    None where there is none."""
+    return min(_phase_walks(of, unit, gpu, tensors, fetched), key=lambda each: each.total_clocks, default=None)
 
 
-def best_phase_walks(of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1) -> list[PhaseWalks]:
+def best_phase_walks(
+    of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1, fetched: int = 0
+) -> list[PhaseWalks]:
     """So many of least estimated time, each with other planes, warpgroups or shares."""
     found: dict[tuple[object, ...], PhaseWalks] = {}
-    for each in sorted(_phase_walks(of, unit, gpu, tensors), key=lambda each: each.total_clocks):
+    for each in sorted(_phase_walks(of, unit, gpu, tensors, fetched), key=lambda each: each.total_clocks):
         found.setdefault((each.box, each.groups, each.together), each)
     return list(found.values())[:count]
 
@@ -190,7 +218,7 @@ def _serves(of: Correlation, gpu: Gpu) -> bool:
     )
 
 
-def _phase_walks(of: Correlation, unit: int, gpu: Gpu, tensors: int) -> Iterator[PhaseWalks]:
+def _phase_walks(of: Correlation, unit: int, gpu: Gpu, tensors: int, fetched: int) -> Iterator[PhaseWalks]:
     if not _serves(of, gpu):
         return
     steps = -(-of.in_channels // (unit * STEP_UNITS))
@@ -198,10 +226,10 @@ def _phase_walks(of: Correlation, unit: int, gpu: Gpu, tensors: int) -> Iterator
         return
     shared = [math.prod(of.phases[dim:-1]) for dim in range(len(of.axes))]
     ways = itertools.product(planes(of), TEAMS, lengths(of), sorted(set(shared)))
-    for box, (groups, most, most_units), length, together in ways:
+    for box, (groups, _, most_units), length, together in ways:
         wanted = PhaseWalks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, sms=gpu.sms,
-                            together=together, tensors=tensors)  # fmt: skip
+                            together=together, tensors=tensors, fetched=fetched)  # fmt: skip
         narrow = wanted.row_pitch < 8 and wanted.outputs_a_plane > box[-1]  # eight positions lie in two rows at most
-        fits = wanted.columns_of_b * wanted.last_phases <= most and wanted.columns_of_b <= 256
+        fits = wanted.columns_of_b <= 256 and wanted.held <= wanted.registers
         if fits and not narrow and steps * STEP_UNITS <= most_units:
             yield from with_slots(wanted, gpu)
