@@ -44,14 +44,14 @@ inline CRUCIBLE_PLAIN void wgmma(float (&d)[N / 2], uint64_t a_bits, uint64_t b_
     meet();
 }
 
-// The same with a in registers: a warp has its 16 rows as mma.sync has them, and each warp reads all of b.
+// The same with a in registers: a warp has its 16 rows as mma.sync has them.
 template <int N, int K, class E>
 inline CRUCIBLE_PLAIN void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b_bits, bool adds) {
     constexpr int units = 2, of_unit = 4 * E::per;
     static_assert(K == units * of_unit);
     const Described b = described(b_bits);
-    const int lane = plain_lane();
-    for (int p = lane; p < N * units; p += 32) crucible_product_reads(b.unit(p / units, p % units), 16);
+    const int lane = plain_lane(), warp = plain_thread() / 32 % 4;
+    for (int p = warp * 32 + lane; p < N * units; p += 128) crucible_product_reads(b.unit(p / units, p % units), 16);
     uint64_t as[32];
     crucible_gather(0xffffffffu, uint64_t(&a), as);
     for (int j = 0; j < N / 8; ++j)

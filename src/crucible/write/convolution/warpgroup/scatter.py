@@ -51,11 +51,11 @@ end."""
 
 @dataclass(frozen=True)
 class Scatter(Tiling):
-    """A tiling whose box is of outputs. Dims that there are none of, inner or outer, have one element and one tap."""
+    """A tiling whose box is of outputs."""
 
     inner: int | None = None
-    """The dim whose taps meet in registers."""
-    outer: int | None = None
+    """The dim whose taps meet in registers; there is none of two."""
+    outer: int = 0
     """That whose taps meet in rows of shared memory."""
     slots: int = 2
     """Places for inputs: of two rows, so many channels as are multiplied at once."""
@@ -70,7 +70,7 @@ class Scatter(Tiling):
     # dims
 
     def axis(self, dim: int | None) -> Axis:
-        """Of the dims that there are none of: one element."""
+        """One element and one tap where there is no such dim."""
         return self.of.axes[dim] if dim is not None else NONE
 
     def size(self, dim: int | None) -> int:
@@ -103,13 +103,13 @@ class Scatter(Tiling):
 
     @cached_property
     def taps(self) -> tuple[tuple[int, int, int, int], ...]:
-        """How far the output of each is behind the first that an input is multiplied for, along the inner, the outer and
-        the last dim, and the place of its weight."""
+        """How far the output of each is behind the first that an input is multiplied for, along inner, outer and last
+        dim, and the place of its weight."""
         found = []
         for product in self.of.products:
             behind = [axis.shifts[-1] - shift for axis, shift in zip(self.of.axes, product.shift, strict=True)]
-            inner, outer = (behind[dim] if dim is not None else 0 for dim in (self.inner, self.outer))
-            found.append((inner, outer, behind[-1], product.weight))
+            inner = behind[self.inner] if self.inner is not None else 0
+            found.append((inner, behind[self.outer], behind[-1], product.weight))
         return tuple(sorted(found))
 
     @cached_property
@@ -280,8 +280,8 @@ def best_scatters(of: Correlation, count: int, gpu: Gpu) -> list[Scatter]:
 
 
 def serves(of: Correlation, gpu: Gpu) -> bool:
-    """Whether a GPU has the instructions, copies begin at whole sixteen bytes and end within the tensor, and each output
-    is finished by an input at its own place or behind it, as with padding of no more than all taps but one."""
+    """Whether a GPU has the instructions, copies end within the tensor, and each output is reached by an input at its own
+    place or before and one there or behind, as with padding of no more than all taps but one."""
 
     def is_served(axis: Axis) -> bool:
         first, last = axis.shifts[0], axis.shifts[-1]
@@ -308,9 +308,9 @@ def _divisions(of: Correlation, gpu: Gpu) -> Iterator[Scatter]:
     for (inner, outer), width in itertools.product(orders, _widths(of.axes[-1])):
         for parts in itertools.product(PARTS, PARTS if inner is not None else (1,)):
             box = [width] * (last + 1)
-            for dim, count in zip((outer, inner), parts, strict=True):
-                if dim is not None:
-                    box[dim] = -(-of.axes[dim].outputs // count)
+            box[outer] = -(-of.axes[outer].outputs // parts[0])
+            if inner is not None:
+                box[inner] = -(-of.axes[inner].outputs // parts[1])
             wanted = Scatter(of, UNIT, steps, tuple(box), CHANNELS, ((0,),), 1, inner=inner, outer=outer, sms=gpu.sms)
             yield from _held(wanted, gpu)
 
@@ -320,7 +320,7 @@ def _held(wanted: Scatter, gpu: Gpu) -> Iterator[Scatter]:
     sums = wanted.groups * wanted.columns // 2
     channels = wanted.of.in_channels
     is_filled = channels == wanted.steps * CHANNELS or wanted.chunks == 1  # or places hold channels of another chunk
-    are_dense = len(wanted.axis(wanted.inner).phases[0]) == wanted.groups  # sums of each place begin with the last tap
+    are_dense = len(wanted.axis(wanted.inner).phases[0]) == wanted.groups  # or sums begin anywhere
     if sums > MOST_SUMS or wanted.columns > 256 or not is_filled or not are_dense:
         return
     for slots in range(MOST_SLOTS, 1, -1):

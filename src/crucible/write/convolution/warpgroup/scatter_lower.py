@@ -1,5 +1,5 @@
-"""A convolution of few output channels as kernels for warpgroups (`scatter`): one puts the weight in order, one does all
-the rest."""
+"""A convolution of few output channels as kernels for warpgroups (`scatter`): one puts the weight in order, one does
+all the rest."""
 
 from __future__ import annotations
 
@@ -166,21 +166,23 @@ class _Body:
 
     def _place(self) -> list[str]:
         """Of an item: its sample, its first output along each dim, and the inputs that those need."""
-        division = self.division
-        boxes = division.boxes
-        lines = [f"const int n = item / {math.prod(boxes)};"]
-        found = decoded(f"item % {math.prod(boxes)}", boxes) if math.prod(boxes) > 1 else ["0"] * len(boxes)
-        for dim, word, size, axis in zip(self.scene.dims, found, division.box, division.of.axes, strict=True):
-            lines.append(f"const int box_{dim} = {times(f'({word})', size) if word != '0' else '0'};")
-        for name, dim in (("row", division.outer), ("plane", division.inner), ("column", division.last)):
-            if dim is None:
-                continue
-            axis, start, shifts = division.axis(dim), f"box_{self.scene.dims[dim]}", division.axis(dim).shifts
-            lines.append(f"const int first_{name} = {f'max(0, {start} + {shifts[0]})'};")
-            end = division.size(dim) + shifts[-1]
-            if name != "column":
-                lines.append(f"const int last_{name} = min({axis.extent}, {start} + {end});")
-        return lines
+        division, (*_, last) = self.division, self.scene.dims
+        boxes = math.prod(division.boxes)
+        found = decoded("item" if division.of.batch == 1 else f"item % {boxes}", division.boxes)
+        lines = ["const int n = item;" if boxes == 1 else f"const int n = item / {boxes};"]
+        for dim, word, size, count in zip(self.scene.dims, found, division.box, division.boxes, strict=True):
+            lines.append(f"const int box_{dim} = {times(f'({word})', size) if count > 1 else '0'};")
+        lines += self._range("row", division.outer)
+        if division.inner is not None:
+            lines += self._range("plane", division.inner)
+        shift = division.axis(division.last).shifts[0]
+        return [*lines, f"const int first_column = {f'max(0, box_{last} - {-shift})' if shift else f'box_{last}'};"]
+
+    def _range(self, name: str, dim: int) -> list[str]:
+        axis, start = self.division.axis(dim), f"box_{self.scene.dims[dim]}"
+        end = self.division.size(dim) + axis.shifts[-1]
+        first = f"max(0, {start} - {-axis.shifts[0]})" if axis.shifts[0] else start
+        return [f"const int first_{name} = {first}, last_{name} = min({axis.extent}, {start} + {end});"]
 
     # dims of the source
 
@@ -188,22 +190,21 @@ class _Body:
     def _strides(self) -> tuple[int, int, int, int]:
         """Of the source: sample, channel, outer, inner."""
         whole, division = contiguous(self.division.of.in_shape), self.division
-        outer, inner = (whole[2 + dim] if dim is not None else 0 for dim in (division.outer, division.inner))
-        return whole[0], whole[1], outer, inner
+        inner = whole[2 + division.inner] if division.inner is not None else 0
+        return whole[0], whole[1], whole[2 + division.outer], inner
 
     def _begin(self, channel: str, row: str) -> str:
         """The first element that is read of a channel in a row, as an offset in the source."""
         sample, of_channel, outer, inner = self._strides
-        terms = [f"n * {sample}LL", times(channel, of_channel), times(row, outer)]
-        if self.division.inner is not None:
-            terms.append(times("plane", inner))
-        return " + ".join([*terms, "first_column"])
+        terms = [f"n * {sample}LL", times(channel, of_channel), times(row, outer), times("plane", inner)]
+        return " + ".join([*filter(None, terms), "first_column"])
 
     # a warp copies
 
     def _copies(self) -> list[str]:
         """Two rows at each place of the inner dim, whole sixteen bytes: what begins within some begins with them."""
         division, source = self.division, self.scene.word[self.scene.conv.source.name]
+        of_row = "" if division.is_joined else f" + s * {division.team_words}"
         lines = [
             f"const int slot = count % {division.slots};",
             f"wait(done + slot, count / {division.slots} % 2 ^ 1);",
@@ -211,7 +212,12 @@ class _Body:
             "int bytes = 0;",
             *self._each_channel(["bytes += size;"]),
             "expect(loaded + slot, bytes);",
-            *self._each_channel([f"copy_in(to, {source} + from, size, loaded + slot);"]),
+            *self._each_channel(
+                [
+                    f"float* to = slots + slot * {division.slot_words} + c * {division.pitch}{of_row};",
+                    f"copy_in(to, {source} + from, size, loaded + slot);",
+                ]
+            ),
             "++count;",
         ]
         return self._walk(self._chunked(lines))
@@ -228,22 +234,19 @@ class _Body:
         return block(f"for (int chunk = 0; chunk < {division.chunks}; ++chunk)", lines)
 
     def _each_channel(self, lines: list[str]) -> list[str]:
-        """Of a lane: where its run is `from` and `to`, and its `size`."""
+        """Of a lane: where its run is `from`, and its `size` in bytes."""
         division = self.division
         channels = min(division.chunk * CHANNELS, division.of.in_channels)
-        first = f"chunk * {channels} + " if division.chunks > 1 else ""
+        channel = f"(chunk * {channels} + c)" if division.chunks > 1 else "c"
         extent = division.axis(division.last).extent
         width = str(extent) if division.is_whole else f"min({POSITIONS}, {extent} - first_column)"
         count = f"both * {width}" if division.is_joined else width
-        row, to = ("row", "") if division.is_joined else ("(row + s)", f" + s * {division.team_words}")
+        row = "row" if division.is_joined else "(row + s)"
         inner = [
-            f"const long long begin = {self._begin(f'({first}c)', row)}, from = begin / 4 * 4;",
+            f"const long long begin = {self._begin(channel, row)}, from = begin / 4 * 4;",
             f"const int size = static_cast<int>((begin + {count} + 3) / 4 * 4 - from) * 4;",
-            f"float* to = slots + slot * {division.slot_words} + c * {division.pitch}{to};",
             *lines,
         ]
-        if not any("to," in line for line in lines):
-            inner.pop(2)
         inner = inner if division.is_joined else block("for (int s = 0; s < both; ++s)", inner)
         return block(f"for (int c = lane; c < {channels}; c += 32)", inner)
 
@@ -318,8 +321,8 @@ class _Body:
         """Into registers: two neighbouring positions of two channels of each step; nothing beyond a row."""
         division = self.division
         row = "row" if division.is_joined else "(row + team)"
-        channel = "chunk * " + str(division.chunk * CHANNELS) if division.chunks > 1 else ""
-        lane = f"({channel} + lane % 4)" if channel else "(lane % 4)"
+        chunk = f"chunk * {division.chunk * CHANNELS} + " if division.chunks > 1 else ""
+        lane = f"({chunk}lane % 4)"
         extent = division.axis(division.last).extent
         lines = [
             f"const int before = static_cast<int>(({self._begin(lane, row)}) % 4);  // of what was copied with it",

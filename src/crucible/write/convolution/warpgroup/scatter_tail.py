@@ -44,8 +44,7 @@ class Adding:
 
     def before(self) -> list[str]:
         """What a thread knows throughout: its place in a row, and how a row is written out."""
-        lines = [f"const int own_place = (warp % {WARPS} * 8 + lane / 4) * {CHANNELS} + lane % 4 * 2;  // in a row"]
-        return lines
+        return [f"const int own_place = (warp % {WARPS} * 8 + lane / 4) * {CHANNELS} + lane % 4 * 2;  // in a row"]
 
     def clear(self, everyone: int) -> list[str]:
         """Rows that sums are added to."""
@@ -65,7 +64,7 @@ class Adding:
             return []
         threads, size = TEAMS * THREADS, division.size(division.inner)
         each = [
-            f"const int to_row = last_row + place / {size} - {division.axis(division.outer).shifts[-1]};",
+            *self._to_row(f"last_row + place / {size}"),
             *self._to_plane(f"place % {size}"),
             f"const float* from = rows + ((last_row + place / {size}) % {division.pending} * {size} + place % {size})"
             f" * {division.row_words};",
@@ -78,6 +77,11 @@ class Adding:
             *block(f"for (int place = team; place < {division.pending * size}; place += {TEAMS})", each),
             f"together<{everyone}, {threads}>();",
         ]
+
+    def _to_row(self, word: str) -> list[str]:
+        """The output that a row of inputs is the last one of."""
+        behind = self.division.axis(self.division.outer).shifts[-1]
+        return [f"const int to_row = {word}{f' - {behind}' if behind else ''};"]
 
     def _to_plane(self, word: str) -> list[str]:
         if self.division.inner is None:
@@ -113,30 +117,24 @@ class Adding:
         return f"min({size}, {outputs} - box_{self.scene.dims[division.inner]})" if outputs % size else str(size)
 
     def _rounds(self) -> list[str]:
-        division = self.division
-        lines = []
-        for outer in range(division.pending + 1):
-            if outer == division.pending > 0:
-                continue  # has the place of the first
-            if division.pending:
-                size = division.size(division.inner)
-                at = "z" if division.inner is not None else "0"
-                number = f"(row + team + {outer}) % {division.pending}"
-                row = f"rows + ({times(number, size)} + {at}) * {division.row_words}"
-                lines.append(f"float* row_{outer} = {row};")
-        for number in range(division.rounds):
-            lines += self._round(number)
-            if number == 0:
-                lines += self._edge()
-            lines.append("team_together(team);")
+        division, lines = self.division, list[str]()
+        size = division.size(division.inner)
+        for outer in range(division.pending):  # that behind them has the place of the first
+            number = f"(row + team{f' + {outer}' if outer else ''}) % {division.pending}"
+            place = f"({number} * {size} + z)" if division.inner is not None else f"({number})"
+            lines.append(f"float* row_{outer} = rows + {place} * {division.row_words};")
+        for turn in range(division.rounds):
+            edge = self._edge() if turn == 0 else []
+            lines += [*self._round(turn), *edge, "team_together(team);"]
         self.preamble.append(PLACES)
         return lines
 
     def _round(self, number: int) -> list[str]:
         """What is there is read before any of it is written, or each sum would wait for the one before."""
-        taken, put = [], []
+        taken, put = list[str](), list[str]()
         for e in (2 * number, 2 * number + 1):
-            at = f"own_place + {e % 2 * self.division.half_words + e // 2 * CHANNELS}"
+            offset = e % 2 * self.division.half_words + e // 2 * CHANNELS
+            at = f"own_place + {offset}" if offset else "own_place"
             for outer in range(self.division.pending + 1):
                 for place, old, values in self._added(outer, e, is_first=number == 0):
                     if old:
@@ -188,10 +186,8 @@ class Adding:
     # a finished row
 
     def _leaves(self) -> list[str]:
-        division = self.division
-        assert division.outer is not None
         return [
-            f"const int to_row = row + team - {division.axis(division.outer).shifts[-1]};",
+            *self._to_row("row + team"),
             *self._to_plane("z"),
             "const float* from = ready;",
             *self._written(),
@@ -200,20 +196,19 @@ class Adding:
     def _written(self) -> list[str]:
         """Of the row `from`: a thread takes four channels of an output, so that lanes store neighbours."""
         division = self.division
-        assert division.outer is not None
         dim = self.scene.dims[division.outer]
         outputs, size = division.axis(division.outer).outputs, division.size(division.outer)
         end = f"min({outputs}, box_{dim} + {size})" if outputs % size else f"box_{dim} + {size}"
         axis, last = division.axis(division.last), self.scene.dims[-1]
         inside = f"min({division.box[-1]}, {axis.outputs} - box_{last})"
         count = str(division.box[-1]) if axis.outputs % division.box[-1] == 0 else inside
-        column = f"w + box_{last} - first_column + {axis.shifts[-1]}"
+        column = f"to_column - first_column{f' + {axis.shifts[-1]}' if axis.shifts[-1] else ''}"
         channels = division.of.out_channels
-        chain = [*self._chain()]
-        each = [f"const int c = first_channel + w_half * 4 + k;", "const float product = values.at[k];", *chain]
+        each = ["const int c = first_channel + w_half * 4 + k;", "const float product = values.at[k];", *self._chain()]
         if channels % CHANNELS:
             each.insert(1, f"if (c >= {channels}) break;")
         body = [
+            f"const int to_column = box_{last} + w;",
             f"const int column = {column};",
             f"const Pack<float, 4> values = *reinterpret_cast<const Pack<float, 4>*>(from + column % 2"
             f" * {division.half_words} + column / 2 * {CHANNELS} + w_half * 4);",
@@ -246,9 +241,8 @@ class Adding:
         """Of an operand or a result, at the output of this thread."""
         division, strides = self.division, plain(tensor.strides, self._shape)
         terms = [f"n * {strides[0]}LL" if strides[0] else "", times("c", strides[1])]
-        assert division.outer is not None
         terms.append(times("to_row", strides[2 + division.outer]))
         if division.inner is not None:
             terms.append(times("to_plane", strides[2 + division.inner]))
-        terms.append(times(f"(w + box_{self.scene.dims[-1]})", strides[-1]))
+        terms.append(times("to_column", strides[-1]))
         return f"{self.scene.word[tensor.name]}[{' + '.join(filter(None, terms)) or '0'}]"
