@@ -100,7 +100,7 @@ LEFT_OUT = {
     "what other lanes added": ("team_together(team);", "", "race-shared"),
     "rows that begin with zeros": ("rows[p] = 0;", ";", "uninitialised-shared"),
     "rows that are all there": ("together<3, 256>();", "", "race-shared"),
-    "nothing from beyond a row": ("const bool inside = own_column < 12", "const bool inside = own_column < 13", ""),
+    "nothing from beyond a row": ("own_column < 12 ?", "own_column < 13 ?", ""),
 }
 
 

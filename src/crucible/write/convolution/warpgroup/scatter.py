@@ -280,7 +280,7 @@ def best_scatters(of: Correlation, count: int, gpu: Gpu) -> list[Scatter]:
 
 
 def serves(of: Correlation, gpu: Gpu) -> bool:
-    """Whether a GPU has the instructions, copies end within the tensor, and each output is reached by an input at its own
+    """Whether a GPU has the instructions, copies end within the tensor, and each output is reached by one input at its
     place or before and one there or behind, as with padding of no more than all taps but one."""
 
     def is_served(axis: Axis) -> bool:

@@ -331,23 +331,20 @@ class _Body:
             f"unsigned inputs[{division.chunk}][4];",
         ]
         convert = WORDS[self.scene.conv.math].convert
-        inside = ["", ""]
+        masks = ["", ""]
         if extent < POSITIONS or not division.is_whole:
             columns = str(extent) if division.is_whole else f"{extent} - first_column"
-            lines.append(f"const bool inside = own_column < {columns}, next_inside = own_column + 1 < {columns};")
-            inside = ["inside ? ", "next_inside ? "]
-        else_ = " : 0u" if inside[0] else ""
+            lines.append(f"const unsigned inside = own_column < {columns} ? ~0u : 0u;  // bits that are kept")
+            lines.append(f"const unsigned next_inside = own_column + 1 < {columns} ? ~0u : 0u;")
+            masks = [" & inside", " & next_inside"]
         each = []
         for upper in (0, 1):
             at = f"own + k * {CHANNELS * division.pitch}" + (f" + {4 * division.pitch}" if upper else "")
+            values = [f"({at})[0]", f"({at})[1]"]
             if self._is_even:
                 each.append(f"const Pack<float, 2> pair_{upper} = *reinterpret_cast<const Pack<float, 2>*>({at});")
                 values = [f"pair_{upper}.at[0]", f"pair_{upper}.at[1]"]
-            else:
-                values = [f"({at})[0]", f"({at})[1]"]
-            each += [
-                f"inputs[k][{upper * 2 + i}] = {inside[i]}{convert}({value}){else_};" for i, value in enumerate(values)
-            ]
+            each += [f"inputs[k][{upper * 2 + i}] = {convert}({values[i]}){masks[i]};" for i in (0, 1)]
         return [*lines, *unrolled("k", str(division.chunk), each)]
 
     @property
