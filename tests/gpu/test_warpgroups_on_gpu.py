@@ -13,10 +13,11 @@ import torch
 sys.path.append(str(Path(__file__).parents[1] / "write"))
 
 from conv_harness import Built, Case, build, is_right
+from random_scatters import drawn
 from test_scatters import CASES as SCATTERS
 from test_warpgroups import CASES as WALKS
 
-CASES = [*WALKS, *SCATTERS]
+CASES = [*WALKS, *SCATTERS, *drawn(40)]
 HOPPER = (9, 0)
 
 

@@ -25,6 +25,7 @@ from conv_harness import (
     transposed,
     wanted,
 )
+from random_scatters import drawn
 
 from crucible import emulator
 from crucible.emission.file import flags
@@ -57,23 +58,24 @@ CASES = [
     forward("image_in_bands", (2, 8, 11, 8), 8, (3, 5), padding=2, chain="shifted", tiling=scatters(box=(4, 8))),
     backward(forward("wide", (1, 3, 6, 150), 16, (3, 3), padding=1, tiling=scatters())),
     forward("wide_and_even", (1, 8, 4, 132), 8, (3, 2), chain="biased", tiling=scatters()),
-    transposed("at_stride_1", (1, 8, 3, 5, 64), 8, (2, 2, 3), tiling=scatters(inner=0)),
+    transposed("whole_rows", (1, 8, 2, 6, 62), 8, (2, 2, 3), tiling=scatters(inner=0)),
     forward("dilated", (1, 8, 2, 9, 12), 4, (1, 3, 3), dilation=2, tiling=scatters(inner=0)),
     forward("one_tap", (2, 20, 5, 6), 8, (1, 1), tiling=scatters()),
     forward("in_chunks", (1, 72, 4, 5, 8), 8, (2, 2, 2), tiling=scatters(inner=0)),
     forward("in_parts", (2, 8, 6, 8), 11, (3, 3), padding=1, chain="biased", tiling=scatters()),
     forward("odd_planes", (4, 7, 3, 5, 5), 8, (3, 2, 2), chain="shifted", tiling=scatters(inner=0)),
 ]
+DRAWN = drawn(4)
 BY_NAME = {case.name: case for case in CASES}
 
 
 @pytest.fixture(scope="module")
 def built() -> Built:
-    return build(CASES)
+    return build([*CASES, *DRAWN])
 
 
 @pytest.mark.usefixtures("no_faults")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *DRAWN], ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
     text = built.lowered[case.name].kernels[1].text
     assert "every input by all" in text
@@ -86,6 +88,18 @@ def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
 def test_they_do_so_in_any_order_of_threads(built: Built, name: str, order: str) -> None:
     with emulator.schedule(order):
         assert is_right(built, BY_NAME[name]) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+def test_shared_memory_is_read_and_written_without_conflicts_and_memory_in_whole_sectors(built: Built) -> None:
+    with emulator.trace() as seen:
+        assert is_right(built, BY_NAME["whole_rows"]) == ""
+    lines = [line for line in seen.lines if not line.kernel.endswith("_pack")]
+    shared = [line for line in lines if line.space == "shared"]
+    assert {(line.operation, line.width) for line in shared} >= {("load", 8), ("load", 16), ("store", 8)}
+    assert all(line.wavefronts == line.ideal_wavefronts for line in shared)
+    stored = [line for line in lines if line.space == "global" and line.operation == "store"]
+    assert stored and all(line.sectors == line.ideal_sectors for line in stored)
 
 
 # what cannot be left out

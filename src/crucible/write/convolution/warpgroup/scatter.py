@@ -155,7 +155,7 @@ class Scatter(Tiling):
     @property
     def pitch(self) -> int:
         """Of a channel's inputs: 8 beyond a multiple of 32, so that four channels of a fragment are read without bank
-        conflicts; with up to three words before the first."""
+        conflicts where channels begin alike; with up to three words before the first."""
         needed = self.team_words + POSITIONS + 3
         return needed + (8 - needed) % 32
 
