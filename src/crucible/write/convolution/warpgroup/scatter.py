@@ -5,7 +5,7 @@ Roles are turned round against `walks`: 64 neighbouring inputs of a row are the 
 and its columns are taps times eight output channels. Along one dim (the inner one: depth, of three) a warpgroup walks
 on, and sums of taps that meet there stay in its registers; those of the other dims are added up in shared memory, a
 row of outputs for each tap of the outer dim that is yet to come. Two warpgroups take every other row of the outer dim,
-while a warp copies inputs in bulk. A box is of outputs; it reads what its outputs need, so boxes share inputs.
+while a third one copies inputs in bulk. A box is of outputs; it reads what its outputs need, so boxes share inputs.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Scatter(Tiling):
 
     @property
     def threads(self) -> int:
-        """With a warpgroup of which one warp copies: registers are moved among warpgroups."""
+        """With a warpgroup that copies."""
         return (TEAMS + 1) * WARPS * 32
 
     # dims

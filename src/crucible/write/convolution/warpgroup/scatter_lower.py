@@ -108,13 +108,12 @@ class _Body:
             f" {WORDS[self.scene.conv.math].about}, sums in fp32, added up in shared memory; warpgroup instructions, on"
             " compute capability 9.0 alone.",
             f"A block makes {CHANNELS} channels of {box} outputs: two warpgroups take every other row of inputs,"
-            f" {POSITIONS} positions at a time, while a warp copies what comes next into {division.slots} slots; its"
-            f" weights stay in shared memory ({division.shared_bytes // 1024} KiB).{walked}",
+            f" {POSITIONS} positions at a time, while another one copies what comes next into {division.slots} slots;"
+            f" its weights stay in shared memory ({division.shared_bytes // 1024} KiB).{walked}",
         ]
 
     def _lines(self) -> list[str]:
-        one_warp = block(f"if (warp == {TEAMS * WARPS})", self._each_item(self._copies()))
-        copying = [f"leave_registers<{COPYING}>();", *one_warp]
+        copying = [f"leave_registers<{COPYING}>();", *self._each_item(self._copies())]
         return [
             *self._memory(),
             *self._start(),
@@ -146,7 +145,8 @@ class _Body:
         units, threads = division.weight_words // 4, division.threads
         begin = f"(reinterpret_cast<const uint4*>({scene.word[scene.packed.name]}) + part * {units})[p]"
         prepare = [
-            f"for (int s = 0; s < {division.slots}; ++s) prepare(loaded + s, 32), prepare(done + s, {TEAMS * WARPS});",
+            f"for (int s = 0; s < {division.slots}; ++s) prepare(loaded + s, {WARPS}),"
+            f" prepare(done + s, {TEAMS * WARPS});",
             f"for (int s = 0; s < {TEAMS}; ++s) prepare(turns + s, {WARPS});",
         ]
         words = division.slots * division.slot_words
@@ -199,10 +199,11 @@ class _Body:
         terms = [f"n * {sample}LL", times(channel, of_channel), times(row, outer), times("plane", inner)]
         return " + ".join([*filter(None, terms), "first_column"])
 
-    # a warp copies
+    # a warpgroup copies
 
     def _copies(self) -> list[str]:
-        """Two rows at each place of the inner dim, whole sixteen bytes: what begins within some begins with them."""
+        """Two rows at each place of the inner dim, whole sixteen bytes: what begins within some begins with them. All
+        warps of a warpgroup share the channels, as a warp issues its lanes' copies one by one, by nine instructions."""
         division, source = self.division, self.scene.word[self.scene.conv.source.name]
         of_row = "" if division.is_joined else f" + s * {division.team_words}"
         lines = [
@@ -211,7 +212,8 @@ class _Body:
             "const int both = min(2, last_row - row);",
             "int bytes = 0;",
             *self._each_channel(["bytes += size;"]),
-            "expect(loaded + slot, bytes);",
+            "bytes = __reduce_add_sync(0xffffffffu, bytes);",
+            "if (lane == 0) expect(loaded + slot, bytes);",
             *self._each_channel(
                 [
                     f"float* to = slots + slot * {division.slot_words} + c * {division.pitch}{of_row};",
@@ -248,7 +250,7 @@ class _Body:
             *lines,
         ]
         inner = inner if division.is_joined else block("for (int s = 0; s < both; ++s)", inner)
-        return block(f"for (int c = lane; c < {channels}; c += 32)", inner)
+        return block(f"for (int c = lane * {WARPS} + warp % {WARPS}; c < {channels}; c += {WARPS * 32})", inner)
 
     # warpgroups multiply
 
