@@ -302,14 +302,19 @@ class _Body:
             multiplied.append(f"{name}(sums[{index}], inputs[k], b + {first}, {given});")
         at = f" + chunk * {division.chunk * step}" if division.chunks > 1 else ""
         described = f"const unsigned long long b = describe(weights{at} + k * {step}, {division.every_column});"
-        mine = [
-            *self._inputs(),
-            "arrive(done + slot);",
-            "begin_products();",
-            *unrolled("k", str(division.chunk), [described, *multiplied]),
-            "commit_products();",
-            "finish_products(sums);",
-        ]
+        before, loaded = self._inputs()
+        mine = list(before)
+        for first, end in self._halves:
+            head = f"for (int k = {first}; k < {end}; ++k)"
+            mine += ["#pragma unroll", *block(head, loaded)]
+            mine += ["arrive(done + slot);"] if end == division.chunk else []
+            mine += [
+                "begin_products();",
+                "#pragma unroll",
+                *block(head, [described, *multiplied]),
+                "commit_products();",
+            ]
+        mine.append("finish_products(sums);")
         lines = [
             f"const int slot = count % {division.slots};",
             f"wait(loaded + slot, count / {division.slots} % 2);",
@@ -319,8 +324,15 @@ class _Body:
         ]
         return self._chunked(lines) if division.chunks > 1 else block("", lines)
 
-    def _inputs(self) -> list[str]:
-        """Into registers: two neighbouring positions of two channels of each step; nothing beyond a row."""
+    @property
+    def _halves(self) -> list[tuple[int, int]]:
+        """Of a chunk's steps: tensor cores begin with the first half while the second comes into registers."""
+        half = self.division.chunk // 2
+        return [(0, half), (half, self.division.chunk)] if half else [(0, 1)]
+
+    def _inputs(self) -> tuple[list[str], list[str]]:
+        """Into registers: two neighbouring positions of two channels of each step; nothing beyond a row. What comes
+        before, and a step."""
         division = self.division
         row = "row" if division.is_joined else "(row + team)"
         chunk = f"chunk * {division.chunk * CHANNELS} + " if division.chunks > 1 else ""
@@ -347,7 +359,7 @@ class _Body:
                 each.append(f"const Pack<float, 2> pair_{upper} = *reinterpret_cast<const Pack<float, 2>*>({at});")
                 values = [f"pair_{upper}.at[0]", f"pair_{upper}.at[1]"]
             each += [f"inputs[k][{upper * 2 + i}] = {convert}({values[i]}){masks[i]};" for i in (0, 1)]
-        return [*lines, *unrolled("k", str(division.chunk), each)]
+        return lines, each
 
     @property
     def _is_even(self) -> bool:
