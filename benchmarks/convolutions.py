@@ -44,6 +44,7 @@ from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.reducing import ReducingConvolution, lower_reducing, product
 from crucible.write.convolution.tiling import Tiling, best
 from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, walk_phases
+from crucible.write.convolution.warpgroup.scatter import Scatter, best_scatters
 from crucible.write.convolution.warpgroup.walks import Walks, best_walks
 from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
@@ -257,7 +258,8 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
     given = ((), layer.windows) if turned else (layer.windows, ())
     found = []
     walks = [] if layer.pool else [*best_walks(of, unit, ways, GPU), *best_phase_walks(of, unit, ways, GPU)]
-    tilings = [*best(of, unit, ways, GPU, *given), *walks]
+    scatters = best_scatters(of, ways, GPU) if layer.dtype == "float32" and not layer.pool else []
+    tilings = [*best(of, unit, ways, GPU, *given), *walks, *scatters]
     for i, tiling in enumerate(sorted(tilings, key=lambda each: each.total_clocks)):
         weight = Operand("grad", layer.dtype, contiguous(layer.weight_shape))
         result = Result(f"out_{number}_{i}", layer.dtype, contiguous(made), LEAF)
@@ -279,6 +281,11 @@ def words_of(tiling: Tiling) -> str:
         return (
             f"wgmma: {tiling.groups} warpgroups, box {tiling.box}, N {tiling.columns_of_b}, along {tiling.walk} planes,"
             f" {tiling.slots} slots{shares}"
+        )
+    if isinstance(tiling, Scatter):
+        return (
+            f"wgmma: every input by {len(tiling.taps)} taps at once, N {tiling.columns}, box {tiling.box}, walks along"
+            f" dim {tiling.inner}, rows of dim {tiling.outer}, {tiling.slots} slots"
         )
     return (
         f"{tiling.channels} channels, box {tiling.box}, {len(tiling.teams)} teams of"

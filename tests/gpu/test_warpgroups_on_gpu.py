@@ -1,5 +1,5 @@
 """Convolutions by warpgroup instructions on a GPU that has them: the cases that run on the emulator
-(`tests/write/test_warpgroups.py`), beside PyTorch in float64."""
+(`tests/write/test_warpgroups.py`, `test_scatters.py`), beside PyTorch in float64."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ import torch
 sys.path.append(str(Path(__file__).parents[1] / "write"))
 
 from conv_harness import Built, Case, build, is_right
-from test_warpgroups import CASES
+from random_scatters import drawn
+from test_scatters import CASES as SCATTERS
+from test_warpgroups import CASES as WALKS
 
+CASES = [*WALKS, *SCATTERS, *drawn(40)]
 HOPPER = (9, 0)
 
 

@@ -27,7 +27,10 @@ LOCALS = WINDOW_LOCALS | frozenset(
         " slot upper phase phases own_parts of_channel"
         " ring loaded done turns turn plane planes first_plane leave words first thread a to"
         " row_in beyond all_totals fetched coming other"
-        " share blocks first_item column e taps first_taps own_units",
+        " share blocks first_item column e taps first_taps own_units"
+        " slots finished count first_row last_row first_column last_plane both bytes size begin_plane mine own_column"
+        " own_place inputs next_inside to_row to_plane to_column z beyond was w_half ready pair_0 pair_1 p"
+        " row_0 row_1 row_2 row_3 row_4 row_5 row_6 row_7",
     )
 )
 """Words of the kernel, which no tensor may be called there."""

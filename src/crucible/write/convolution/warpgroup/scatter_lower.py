@@ -1,0 +1,369 @@
+"""A convolution of few output channels as kernels for warpgroups (`scatter`): one puts the weight in order, one does
+all the rest."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from dataclasses import dataclass
+from functools import cached_property
+
+from crucible.errors import MisuseError
+from crucible.gpus import Gpu
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.halo import STEP_UNITS, decoded, times
+from crucible.write.convolution.packing import THREADS
+from crucible.write.convolution.pieces import WORDS
+from crucible.write.convolution.scene import Scene
+from crucible.write.convolution.warpgroup import packing, pieces
+from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
+from crucible.write.convolution.warpgroup.scatter import CHANNELS, COPYING, MULTIPLYING, POSITIONS, TEAMS, UNIT, Scatter
+from crucible.write.convolution.warpgroup.scatter_tail import Adding
+from crucible.write.convolution.warpgroup.walks import WARPS
+from crucible.write.families.source import CUDA_TYPES, INCLUDES, PACK, block, indented, unrolled
+from crucible.write.kernel import Buffer, Kernel, Lowered
+from crucible.write.program import contiguous
+
+EVERYONE = TEAMS + 1
+"""The number of the barrier of all warpgroups that multiply, behind those of each."""
+
+
+def lower_scatter(conv: Convolution, division: Scatter, gpu: Gpu) -> Lowered:
+    """The kernels; the chain is taken as it is. Raises MisuseError where what a block holds does not fit."""
+    if division.shared_bytes > gpu.shared_memory_per_block_bytes:
+        raise MisuseError(
+            f"{conv.name}: its rows and inputs take {division.shared_bytes} bytes of shared memory, and a block of"
+            f" {gpu.name} has {gpu.shared_memory_per_block_bytes}: give it smaller boxes"
+        )
+    buffer = Buffer(f"{conv.name}_packed", "int32", division.channel_tiles * division.weight_words)
+    order = _pack(conv, division, buffer)
+    scene = Scene(conv, division, buffer, gpu)
+    body = _Body(scene, division, Adding(scene, division))
+    return Lowered((order, body.kernel()), (buffer,), tuple(body.notes()))
+
+
+def _pack(conv: Convolution, division: Scatter, buffer: Buffer) -> Kernel:
+    """The kernel that puts the weight in order, a thread a word: [tile of channels][step][unit of input channels][tap]
+    [8 channels][4 words]; what lies outside is 0."""
+    of, name, columns = conv.correlation, f"{conv.name}_pack", division.every_column
+    _, made, read = of.weight_strides
+    offsets = ", ".join(str(weight) for *_, weight in division.taps)
+    lines = [
+        f"// The weight in the order in which warpgroups take it: {len(division.taps)} taps of {CHANNELS} channels.",
+        f"__global__ void __launch_bounds__({THREADS}) {name}(",
+        "        const float* __restrict__ weight, int* __restrict__ packed) {",
+        f"    constexpr int taps[{len(division.taps)}] = {{{offsets}}};",
+        f"    const int word = blockIdx.x * {THREADS} + threadIdx.x;",
+        f"    if (word >= {buffer.elements}) return;",
+        f"    const int column = word / {UNIT} % {columns}, units = word / {UNIT * columns};",
+        f"    const int input = units % {division.steps * STEP_UNITS} * {UNIT} + word % {UNIT};",
+        f"    const int channel = units / {division.steps * STEP_UNITS} * {CHANNELS} + column % {CHANNELS};",
+        f"    const bool inside = channel < {of.out_channels} && input < {of.in_channels};",
+        f"    const float value = inside ? weight[channel * {made}LL + input * {read}LL + taps[column / {CHANNELS}]]"
+        " : 0.0f;",
+        f"    packed[word] = static_cast<int>({WORDS[conv.math].convert}(value));",
+        "}",
+    ]
+    blocks = -(-buffer.elements // THREADS)
+    preamble = packing.conversions(conv.math)
+    return Kernel(name, "\n".join(lines), preamble, (conv.weight.name,), (buffer.name,), (blocks, 1, 1), THREADS)
+
+
+@dataclass(frozen=True)
+class _Body:
+    """The kernel that multiplies."""
+
+    scene: Scene
+    division: Scatter
+    adding: Adding
+
+    def kernel(self) -> Kernel:
+        conv, division, scene = self.scene.conv, self.division, self.scene
+        read = {conv.source.name: conv.source.dtype, scene.packed.name: "int32"}
+        read |= {each.name: each.dtype for each in scene.operands}
+        written = {each.name: each.dtype for each in scene.elementwise}
+        types = {**CUDA_TYPES, "int32": "int"}
+        arguments = [f"const {types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in read.items()]
+        arguments += [f"{types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in written.items()]
+        signature = ",\n        ".join(arguments)
+        head = f"__global__ void __launch_bounds__({division.threads}, 1) {conv.name}(\n        {signature}) {{"
+        comment = [f"// {line}" for sentence in self.notes() for line in textwrap.wrap(sentence, 104)]
+        text = "\n".join([*comment, head, *indented(self._lines()), "}"])
+        before = [INCLUDES[dtype] for dtype in INCLUDES if dtype in {*read.values(), *written.values()}]
+        before += [*packing.conversions(conv.math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH]
+        before += [pieces.DESCRIBE, pieces.BEGIN, pieces.COPY_IN, pieces.TOGETHER, pieces.REGISTERS]
+        before += pieces.products_of_registers(conv.math, division.columns, division.groups)
+        preamble = tuple(dict.fromkeys([*before, *self.adding.preamble]))
+        grid = (scene.parts * scene.blocks_a_part, 1, 1)
+        return Kernel(conv.name, text, preamble, tuple(read), tuple(written), grid, division.threads,
+                      division.shared_bytes, ARCHITECTURE)  # fmt: skip
+
+    def notes(self) -> list[str]:
+        """How the work is laid out, in words."""
+        of, division = self.division.of, self.division
+        box = "x".join(map(str, division.box))
+        walked = f" Sums of {division.groups} taps of the inner dim meet in registers." if division.groups > 1 else ""
+        return [
+            f"{list(of.in_shape)} to {list(of.out_shape)}: every input by all {len(of.products)} taps at once,"
+            f" {WORDS[self.scene.conv.math].about}, sums in fp32, added up in shared memory; warpgroup instructions, on"
+            " compute capability 9.0 alone.",
+            f"A block makes {CHANNELS} channels of {box} outputs: two warpgroups take every other row of inputs,"
+            f" {POSITIONS} positions at a time, while another one copies what comes next into {division.slots} slots;"
+            f" its weights stay in shared memory ({division.shared_bytes // 1024} KiB).{walked}",
+        ]
+
+    def _lines(self) -> list[str]:
+        copying = [f"leave_registers<{COPYING}>();", *self._each_item(self._copies())]
+        return [
+            *self._memory(),
+            *self._start(),
+            "int count = 0;  // of places that were filled",
+            *block(f"if (team < {TEAMS})", [f"take_registers<{MULTIPLYING}>();", *self._multiplying()])[:-1],
+            *block("} else", copying),
+        ]
+
+    def _memory(self) -> list[str]:
+        division = self.division
+        return [
+            "extern __shared__ uint4 memory[];",
+            "uint4* weights = memory;",
+            f"float* slots = reinterpret_cast<float*>(weights + {division.weight_words // 4});  // for inputs",
+            f"float* rows = slots + {division.slots * division.slot_words};  // of sums that more is added to",
+            f"float* finished = rows + {division.rows_words};  // of each warpgroup, two rows",
+            "unsigned long long* loaded = reinterpret_cast<unsigned long long*>(finished"
+            f" + {division.finished_words});  // each slot",
+            f"unsigned long long* done = loaded + {division.slots};  // with each slot",
+            f"unsigned long long* turns = done + {division.slots};  // of warpgroups to add up",
+            "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, team = warp / 4;",
+            f"const int part = blockIdx.x % {self.scene.parts};",
+            f"const int first_channel = part * {CHANNELS};",
+        ]
+
+    def _start(self) -> list[str]:
+        """Weights and barriers; what no copy ever fills of a slot is 0, as it is multiplied too."""
+        division, scene = self.division, self.scene
+        units, threads = division.weight_words // 4, division.threads
+        begin = f"(reinterpret_cast<const uint4*>({scene.word[scene.packed.name]}) + part * {units})[p]"
+        prepare = [
+            f"for (int s = 0; s < {division.slots}; ++s) prepare(loaded + s, {WARPS}),"
+            f" prepare(done + s, {TEAMS * WARPS});",
+            f"for (int s = 0; s < {TEAMS}; ++s) prepare(turns + s, {WARPS});",
+        ]
+        words = division.slots * division.slot_words
+        return [
+            f"for (int p = threadIdx.x; p < {units}; p += {threads}) weights[p] = {begin};",
+            f"for (int p = threadIdx.x; p < {words}; p += {threads}) slots[p] = 0;",
+            *block("if (threadIdx.x == 0)", prepare),
+            "publish();",
+            "__syncthreads();",
+        ]
+
+    def _each_item(self, lines: list[str]) -> list[str]:
+        scene, step = self.scene, self.scene.blocks_a_part
+        first = f"blockIdx.x / {scene.parts}" if scene.parts > 1 else "blockIdx.x"
+        head = f"for (int item = {first}; item < {self.division.items}; item += {step})"
+        return block(head, [*self._place(), *lines])
+
+    def _place(self) -> list[str]:
+        """Of an item: its sample, its first output along each dim, and the inputs that those need."""
+        division, (*_, last) = self.division, self.scene.dims
+        boxes = math.prod(division.boxes)
+        found = decoded("item" if division.of.batch == 1 else f"item % {boxes}", division.boxes)
+        lines = ["const int n = item;" if boxes == 1 else f"const int n = item / {boxes};"]
+        for dim, word, size, count in zip(self.scene.dims, found, division.box, division.boxes, strict=True):
+            lines.append(f"const int box_{dim} = {times(f'({word})', size) if count > 1 else '0'};")
+        lines += self._range("row", division.outer)
+        if division.inner is not None:
+            lines += self._range("plane", division.inner)
+        shift = division.axis(division.last).shifts[0]
+        return [*lines, f"const int first_column = {f'max(0, box_{last} - {-shift})' if shift else f'box_{last}'};"]
+
+    def _range(self, name: str, dim: int) -> list[str]:
+        axis, start = self.division.axis(dim), f"box_{self.scene.dims[dim]}"
+        end = self.division.size(dim) + axis.shifts[-1]
+        first = f"max(0, {start} - {-axis.shifts[0]})" if axis.shifts[0] else start
+        return [f"const int first_{name} = {first}, last_{name} = min({axis.extent}, {start} + {end});"]
+
+    # dims of the source
+
+    @cached_property
+    def _strides(self) -> tuple[int, int, int, int]:
+        """Of the source: sample, channel, outer, inner."""
+        whole, division = contiguous(self.division.of.in_shape), self.division
+        inner = whole[2 + division.inner] if division.inner is not None else 0
+        return whole[0], whole[1], whole[2 + division.outer], inner
+
+    def _begin(self, channel: str, row: str) -> str:
+        """The first element that is read of a channel in a row, as an offset in the source."""
+        sample, of_channel, outer, inner = self._strides
+        terms = [f"n * {sample}LL", times(channel, of_channel), times(row, outer), times("plane", inner)]
+        return " + ".join([*filter(None, terms), "first_column"])
+
+    # a warpgroup copies
+
+    def _copies(self) -> list[str]:
+        """Two rows at each place of the inner dim, whole sixteen bytes: what begins within some begins with them. All
+        warps of a warpgroup share the channels, as a warp issues its lanes' copies one by one, by nine instructions."""
+        division, source = self.division, self.scene.word[self.scene.conv.source.name]
+        of_row = "" if division.is_joined else f" + s * {division.team_words}"
+        lines = [
+            f"const int slot = count % {division.slots};",
+            f"wait(done + slot, count / {division.slots} % 2 ^ 1);",
+            "const int both = min(2, last_row - row);",
+            "int bytes = 0;",
+            *self._each_channel(["bytes += size;"]),
+            "bytes = __reduce_add_sync(0xffffffffu, bytes);",
+            "if (lane == 0) expect(loaded + slot, bytes);",
+            *self._each_channel(
+                [
+                    f"float* to = slots + slot * {division.slot_words} + c * {division.pitch}{of_row};",
+                    f"copy_in(to, {source} + from, size, loaded + slot);",
+                ]
+            ),
+            "++count;",
+        ]
+        return self._walk(self._chunked(lines))
+
+    def _walk(self, lines: list[str]) -> list[str]:
+        if self.division.inner is not None:
+            lines = block("for (int plane = first_plane; plane < last_plane; ++plane)", lines)
+        return block("for (int row = first_row; row < last_row; row += 2)", lines)
+
+    def _chunked(self, lines: list[str]) -> list[str]:
+        division = self.division
+        if division.chunks == 1:
+            return lines
+        return block(f"for (int chunk = 0; chunk < {division.chunks}; ++chunk)", lines)
+
+    def _each_channel(self, lines: list[str]) -> list[str]:
+        """Of a lane: where its run is `from`, and its `size` in bytes."""
+        division = self.division
+        channels = min(division.chunk * CHANNELS, division.of.in_channels)
+        channel = f"(chunk * {channels} + c)" if division.chunks > 1 else "c"
+        extent = division.axis(division.last).extent
+        width = str(extent) if division.is_whole else f"min({POSITIONS}, {extent} - first_column)"
+        count = f"both * {width}" if division.is_joined else width
+        row = "row" if division.is_joined else "(row + s)"
+        inner = [
+            f"const long long begin = {self._begin(channel, row)}, from = begin / 4 * 4;",
+            f"const int size = static_cast<int>((begin + {count} + 3) / 4 * 4 - from) * 4;",
+            *lines,
+        ]
+        inner = inner if division.is_joined else block("for (int s = 0; s < both; ++s)", inner)
+        return block(f"for (int c = lane * {WARPS} + warp % {WARPS}; c < {channels}; c += {WARPS * 32})", inner)
+
+    # warpgroups multiply
+
+    def _multiplying(self) -> list[str]:
+        division = self.division
+        item = [
+            *self.adding.clear(EVERYONE),
+            *block("for (int row = first_row; row < last_row; row += 2)", self._rows()),
+            *self.adding.rest(EVERYONE),
+        ]
+        return [
+            "int turn = 0;  // of adding up",
+            f"const int own_column = warp % {WARPS} * 16 + lane / 4 * 2;  // and that behind it: of this lane's inputs",
+            *self.adding.before(),
+            f"float sums[{division.groups}][{division.columns // 2}];  // of each place of the inner dim",
+            *self._each_item(item),
+        ]
+
+    def _rows(self) -> list[str]:
+        """Every place of the inner dim by turns: sums of the one that no later input adds to leave."""
+        division = self.division
+        mine = "const bool mine = row + team < last_row;"
+        if division.inner is None:
+            return [mine, "constexpr int phase = 0;", *self._products("false"), *self.adding.lines()]
+        pending = division.groups - 1
+        inside = self._products("plane > first_plane")
+        each = [
+            "const int plane = begin_plane + phase;",
+            f"if (plane >= last_plane + {pending}) break;" if pending else "",
+            *(block("if (plane < last_plane)", inside) if pending else inside),
+            *self.adding.lines(),
+        ]
+        over = f"for (int begin_plane = first_plane; begin_plane < last_plane + {pending};"
+        head = f"{over} begin_plane += {division.groups})"
+        return [mine, *block(head, unrolled("phase", str(division.groups), [line for line in each if line]))]
+
+    def _products(self, adds: str) -> list[str]:
+        """Of a row of inputs by all taps, chunk by chunk of their channels."""
+        division = self.division
+        step = STEP_UNITS * division.every_column
+        groups, name = division.groups, pieces.multiply(self.scene.conv.math)
+        multiplied = []
+        for group in dict.fromkeys(inner for inner, *_ in division.taps):
+            index = f"(phase + {group}) % {groups}" if groups > 1 else "0"
+            first = [tap[0] for tap in division.taps].index(group) * CHANNELS
+            starts = "false" if group == groups - 1 else adds
+            later = "k > 0" if division.chunks == 1 else "k + chunk > 0"
+            given = later if starts == "false" else f"{later} || {starts}"
+            multiplied.append(f"{name}(sums[{index}], inputs[k], b + {first}, {given});")
+        at = f" + chunk * {division.chunk * step}" if division.chunks > 1 else ""
+        described = f"const unsigned long long b = describe(weights{at} + k * {step}, {division.every_column});"
+        before, loaded = self._inputs()
+        mine = list(before)
+        for first, end in self._halves:
+            head = f"for (int k = {first}; k < {end}; ++k)"
+            mine += ["#pragma unroll", *block(head, loaded)]
+            mine += ["arrive(done + slot);"] if end == division.chunk else []
+            mine += [
+                "begin_products();",
+                "#pragma unroll",
+                *block(head, [described, *multiplied]),
+                "commit_products();",
+            ]
+        mine.append("finish_products(sums);")
+        lines = [
+            f"const int slot = count % {division.slots};",
+            f"wait(loaded + slot, count / {division.slots} % 2);",
+            *block("if (mine)", mine)[:-1],
+            *block("} else", ["arrive(done + slot);"]),
+            "++count;",
+        ]
+        return self._chunked(lines) if division.chunks > 1 else block("", lines)
+
+    @property
+    def _halves(self) -> list[tuple[int, int]]:
+        """Of a chunk's steps: tensor cores begin with the first half while the second comes into registers."""
+        half = self.division.chunk // 2
+        return [(0, half), (half, self.division.chunk)] if half else [(0, 1)]
+
+    def _inputs(self) -> tuple[list[str], list[str]]:
+        """Into registers: two neighbouring positions of two channels of each step; nothing beyond a row. What comes
+        before, and a step."""
+        division = self.division
+        row = "row" if division.is_joined else "(row + team)"
+        chunk = f"chunk * {division.chunk * CHANNELS} + " if division.chunks > 1 else ""
+        lane = f"({chunk}lane % 4)"
+        extent = division.axis(division.last).extent
+        lines = [
+            f"const int before = static_cast<int>(({self._begin(lane, row)}) % 4);  // of what was copied with it",
+            f"const float* own = slots + slot * {division.slot_words} + lane % 4 * {division.pitch}"
+            f" + team * {division.team_words} + before + own_column;",
+            f"unsigned inputs[{division.chunk}][4];",
+        ]
+        convert = WORDS[self.scene.conv.math].convert
+        masks = ["", ""]
+        if extent < POSITIONS or not division.is_whole:
+            columns = str(extent) if division.is_whole else f"{extent} - first_column"
+            lines.append(f"const unsigned inside = own_column < {columns} ? ~0u : 0u;  // bits that are kept")
+            lines.append(f"const unsigned next_inside = own_column + 1 < {columns} ? ~0u : 0u;")
+            masks = [" & inside", " & next_inside"]
+        each = []
+        for upper in (0, 1):
+            at = f"own + k * {CHANNELS * division.pitch}" + (f" + {4 * division.pitch}" if upper else "")
+            values = [f"({at})[0]", f"({at})[1]"]
+            if self._is_even:
+                each.append(f"const Pack<float, 2> pair_{upper} = *reinterpret_cast<const Pack<float, 2>*>({at});")
+                values = [f"pair_{upper}.at[0]", f"pair_{upper}.at[1]"]
+            each += [f"inputs[k][{upper * 2 + i}] = {convert}({values[i]}){masks[i]};" for i in (0, 1)]
+        return lines, each
+
+    @property
+    def _is_even(self) -> bool:
+        """Whether every row begins with a pair of words that one load takes."""
+        division = self.division
+        first = [division.box[-1], division.axis(division.last).shifts[0]] if not division.is_whole else []
+        return all(n % 2 == 0 for n in (*self._strides, division.team_words, *first))

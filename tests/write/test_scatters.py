@@ -1,0 +1,195 @@
+"""Convolutions of few output channels by warpgroup instructions, every input by all taps at once, on the emulator
+against PyTorch in float64, and what the kernels must not do without."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from conv_harness import (
+    DECLARED,
+    DTYPES,
+    TWO,
+    Built,
+    Case,
+    backward,
+    build,
+    forward,
+    is_right,
+    operands,
+    source,
+    transposed,
+    wanted,
+)
+from random_scatters import drawn
+
+from crucible import emulator
+from crucible.emission.file import flags
+from crucible.emission.host import Host
+from crucible.gpus import H200, known_gpu
+from crucible.write.convolution.correlation import convolution, input_gradient
+from crucible.write.convolution.lower import chosen, lower_convolution
+from crucible.write.convolution.tiling import Tiling
+from crucible.write.convolution.warpgroup.scatter import Scatter, best_scatters, scattered
+from crucible.write.kernel import Lowered
+
+P90 = input_gradient(convolution((128, 8, 16, 64, 64), (64, 8, 3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1))
+
+
+def scatters(inner: int | None = None, **changed: int | tuple[int, ...]) -> Callable[[Tiling], Tiling]:
+    """The best division, or that with this inner dim, changed."""
+
+    def changed_best(tiling: Tiling) -> Tiling:
+        found = [each for each in best_scatters(tiling.made, 99, TWO) if inner in (None, each.inner)]
+        return replace(found[0], **changed)  # type: ignore[arg-type]
+
+    return changed_best
+
+
+CASES = [
+    backward(forward("like_p90", (3, 8, 5, 7, 9), 24, (3, 3, 3), tiling=scatters(inner=0))),
+    forward("bands", (1, 8, 5, 7, 12), 8, (3, 3, 3), padding=1, tiling=scatters(inner=0, box=(3, 4, 12), slots=3)),
+    forward("bands_of_planes", (1, 16, 6, 6, 10), 5, (2, 3, 2), tiling=scatters(inner=1, box=(3, 3, 9))),
+    forward("image", (2, 12, 9, 13), 3, (3, 3), padding=1, chain="biased", tiling=scatters()),
+    forward("image_in_bands", (2, 8, 11, 8), 8, (3, 5), padding=2, chain="shifted", tiling=scatters(box=(4, 8))),
+    backward(forward("wide", (1, 3, 6, 150), 16, (3, 3), padding=1, tiling=scatters())),
+    forward("wide_and_even", (1, 8, 4, 132), 8, (3, 2), chain="biased", tiling=scatters()),
+    transposed("whole_rows", (1, 8, 2, 6, 62), 8, (2, 2, 3), tiling=scatters(inner=0)),
+    forward("dilated", (1, 8, 2, 9, 12), 4, (1, 3, 3), dilation=2, tiling=scatters(inner=0)),
+    forward("one_tap", (2, 20, 5, 6), 8, (1, 1), tiling=scatters()),
+    forward("in_chunks", (1, 72, 4, 5, 8), 8, (2, 2, 2), tiling=scatters(inner=0)),
+    forward("in_parts", (2, 8, 6, 8), 11, (3, 3), padding=1, chain="biased", tiling=scatters()),
+    forward("odd_planes", (4, 7, 3, 5, 5), 8, (3, 2, 2), chain="shifted", tiling=scatters(inner=0)),
+]
+DRAWN = drawn(4)
+BY_NAME = {case.name: case for case in CASES}
+
+
+@pytest.fixture(scope="module")
+def built() -> Built:
+    return build([*CASES, *DRAWN])
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", [*CASES, *DRAWN], ids=lambda case: case.name)
+def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
+    text = built.lowered[case.name].kernels[1].text
+    assert "every input by all" in text
+    assert is_right(built, case) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("order", ["reverse", "random"])
+@pytest.mark.parametrize("name", ["bands", "image_in_bands"])
+def test_they_do_so_in_any_order_of_threads(built: Built, name: str, order: str) -> None:
+    with emulator.schedule(order):
+        assert is_right(built, BY_NAME[name]) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+def test_shared_memory_is_read_and_written_without_conflicts_and_memory_in_whole_sectors(built: Built) -> None:
+    with emulator.trace() as seen:
+        assert is_right(built, BY_NAME["whole_rows"]) == ""
+    lines = [line for line in seen.lines if not line.kernel.endswith("_pack")]
+    shared = [line for line in lines if line.space == "shared"]
+    assert {(line.operation, line.width) for line in shared} >= {("load", 8), ("load", 16), ("store", 8)}
+    assert all(line.wavefronts == line.ideal_wavefronts for line in shared)
+    stored = [line for line in lines if line.space == "global" and line.operation == "store"]
+    assert stored and all(line.sectors == line.ideal_sectors for line in stored)
+
+
+# what cannot be left out
+
+BANDS = BY_NAME["bands"]
+LEFT_OUT = {
+    # what: text, in its place, what the emulator says; nothing where the result is wrong
+    "inputs that have come": ("wait(loaded + slot", "if (false) wait(loaded + slot", "race-shared"),
+    "inputs that have been read": ("wait(done + slot", "if (false) wait(done + slot", "deadlock"),
+    "published weights": ("publish();", "", "missing-proxy-fence"),
+    "a turn to add up": ("wait(turns + team", "if (false) wait(turns + team", "race-shared"),
+    "what other lanes added": ("team_together(team);", "", "race-shared"),
+    "rows that begin with zeros": ("rows[p] = 0;", ";", "uninitialised-shared"),
+    "rows that are all there": ("together<3, 256>();", "", "race-shared"),
+    "nothing from beyond a row": ("own_column < 12 ?", "own_column < 13 ?", ""),
+}
+
+
+@pytest.fixture(scope="module")
+def mutants() -> Callable[[int, list[torch.Tensor]], None]:
+    """The kernel without each of what is left out; the first one puts the weight in order."""
+    lowered = BANDS.lowered()
+    order, whole = lowered.kernels
+    made = [order]
+    for number, (text, instead, _) in enumerate(LEFT_OUT.values()):
+        assert text in whole.text
+        changed = whole.text.replace(text, instead).replace(f" {whole.name}(", f" without_{number}(")
+        made.append(replace(whole, name=f"without_{number}", text=changed))
+    names = dict.fromkeys(("x", "weight", "out"), "float32") | {each.name: each.dtype for each in lowered.buffers}
+    text = source([Lowered(tuple(made))], [names])
+    name = f"scatter_mutants_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    run: Callable[[int, list[torch.Tensor]], None] = emulator.load_inline(name, DECLARED, text, ["run"]).run
+    return run
+
+
+@pytest.mark.parametrize("what", LEFT_OUT)
+def test_the_emulator_sees_what_is_left_out(mutants: Callable[[int, list[torch.Tensor]], None], what: str) -> None:
+    *_, kind = LEFT_OUT[what]
+    (buffer,), known = BANDS.lowered().buffers, operands(BANDS)
+    packed = torch.zeros(buffer.elements, dtype=DTYPES[buffer.dtype])
+    emulator.forget()
+    out = torch.zeros(BANDS.correlation.out_shape)
+    mutants(0, [known["weight"], packed])
+    with contextlib.suppress(RuntimeError):  # a kernel that does not come back
+        mutants(1 + list(LEFT_OUT).index(what), [known["x"], packed, out])
+    kinds = {fault.kind for fault in emulator.faults() if fault.kind != "never-ran"}
+    right, size = wanted(BANDS, known)
+    assert kind in kinds if kind else ((out - right).abs() > 0.01 * size).any()
+
+
+# which convolutions they are for
+
+
+def test_the_benchmarks_input_gradient_goes_to_them_on_hopper_alone() -> None:
+    case = replace(BY_NAME["like_p90_grad"], correlation=P90, weight_shape=(64, 8, 3, 3, 3))
+    found = chosen(case.fused, H200)
+    assert isinstance(found, Scatter) and found.box == (16, 64, 64)  # a sample a block: no input is read twice
+    assert found.total_clocks / H200.sms < 1.4e6  # 0.75 ms; 2.38 by warps, measured
+    lowered = lower_convolution(case.fused, gpu=H200)
+    assert flags([Host("run", {}, {}, {}, {}, (lowered,))]) == ["-O3", "-gencode=arch=compute_90a,code=sm_90a"]
+    assert "m64n72k8" in "".join(lowered.kernels[1].preamble)
+    assert scattered(case.fused, known_gpu("a100")) is None
+    assert not lower_convolution(case.fused, gpu=known_gpu("a100")).kernels[1].architecture
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        forward("strided", (2, 8, 9, 9), 8, (3, 3), stride=2),
+        forward("grouped", (2, 16, 9, 9), 16, (3, 3), groups=2),
+        forward("exact", (2, 8, 9, 9), 8, (3, 3), exact=True),
+        forward("halves", (2, 8, 9, 9), 8, (3, 3), dtype="float16"),
+        forward("line", (2, 8, 9), 8, (3,)),
+        forward("channels", (2, 8, 9, 9), 24, (3, 3)),
+        forward("taps", (2, 64, 9, 9), 8, (7, 7)),
+        forward("summed_up", (2, 8, 9, 9), 8, (3, 3), chain="sums"),
+        forward("padded_by_all", (2, 8, 9, 9), 8, (3, 3), padding=3),
+        forward("of_odd_size", (1, 5, 9, 9), 8, (3, 3)),
+        forward("dilated_inside", (1, 8, 7, 7, 7), 4, (2, 2, 2), dilation=2),
+    ],
+    ids=lambda case: case.name,
+)
+def test_what_they_do_not_serve_is_left_to_others(case: Case) -> None:
+    assert scattered(case.fused, H200) is None
+    assert "every input by all" not in lower_convolution(case.fused, gpu=H200).kernels[1].text
+
+
+def test_all_that_a_division_holds_fits() -> None:
+    for each in best_scatters(P90, 99, H200):
+        assert each.shared_bytes <= H200.shared_memory_per_block_bytes and each.slots > 1
+        assert each.half_words % 8 == 4 and each.pitch % 32 == 8  # no bank conflicts
+        reads = [each.read(dim) for dim in (0, 1, 2)]
+        assert all(n <= axis.extent for n, axis in zip(reads, P90.axes, strict=True))
