@@ -18,6 +18,15 @@ __device__ __forceinline__ void NAME(float (&d)[8], unsigned long long a, unsign
                  : "l"(a), "l"(b), "r"(int(adds)));
 }
 """
+OF_REGISTERS = r"""
+__device__ __forceinline__ void NAME(float (&d)[8], const unsigned (&a)[4], unsigned long long b, bool adds) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n16INSTRUCTION "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, p, 1, 1MORE;\n}"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(adds)));
+}
+"""
 KINDS = {
     "tf32": ("k8.f32.tf32.tf32", ""),
     "fp16": ("k16.f32.f16.f16", ", 0, 0"),
@@ -59,6 +68,43 @@ __global__ void products(const uint4* a, const uint4* b, float* c, int kind, int
     commit_and_wait();
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
     for (int e = 0; e < 8; ++e) c[(row + e / 2 % 2 * 8) * 16 + e / 4 * 8 + lane % 4 * 2 + e % 2] = d[e];
+}
+// The same with a in registers: of a unit a lane has word lane % 4, in rows lane / 4 and 8 below.
+__global__ void products_of_registers(const unsigned* a, const uint4* b, float* c, int kind, int shift) {
+    __shared__ uint4 other[40 * 2];
+    lay(other, b, 40, 40, 8);
+    publish();
+    __syncthreads();
+    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
+    unsigned x[4];
+    for (int r = 0; r < 4; ++r) x[r] = a[(row + r % 2 * 8) * 8 + r / 2 * 4 + lane % 4];
+    const unsigned long long y = matrix(other, 40, 8);
+    float d[8];
+    for (float& v : d) v = 1e30f;
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    for (int k = 0; k < 2; ++k) {
+        if (kind == 0) tf32(d, x, y + k * shift, k);
+        if (kind == 1) fp16(d, x, y + k * shift, k);
+        if (kind == 2) bf16(d, x, y + k * shift, k);
+    }
+    commit_and_wait();
+    for (int e = 0; e < 8; ++e) c[(row + e / 2 % 2 * 8) * 16 + e / 4 * 8 + lane % 4 * 2 + e % 2] = d[e];
+}
+template <bool published, bool waits>
+__global__ void misused_beside_registers(const uint4* a, float* c) {
+    __shared__ uint4 shared[64 * 2];
+    lay(shared, a, 64, 8, 16);
+    if (published) publish();
+    __syncthreads();
+    float d[8] = {};
+    const unsigned x[4] = {};
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    tf32(d, x, matrix(shared, 8, 16), true);
+    if (waits) commit_and_wait();
+    __syncthreads();
+    shared[threadIdx.x].x = threadIdx.x;
+    if (!waits) commit_and_wait();
+    c[threadIdx.x] = d[0] + d[7];
 }
 template <bool published, bool waits, bool swizzled>
 __global__ void misused(const uint4* a, float* c) {
@@ -146,6 +192,21 @@ torch::Tensor run_products(torch::Tensor a, torch::Tensor b, int kind, int shift
     products<<<1, 128>>>((const uint4*)a.data_ptr(), (const uint4*)b.data_ptr(), c.data_ptr<float>(), kind, shift);
     return c;
 }
+torch::Tensor run_products_of_registers(torch::Tensor a, torch::Tensor b, int kind, int shift) {
+    auto c = torch::empty({64, 16}, a.options().dtype(torch::kFloat));
+    products_of_registers<<<1, 128>>>((const unsigned*)a.data_ptr(), (const uint4*)b.data_ptr(), c.data_ptr<float>(),
+                                      kind, shift);
+    return c;
+}
+torch::Tensor run_misused_beside_registers(torch::Tensor a, int how) {
+    auto c = torch::empty({128}, a.options());
+    const uint4* from = (const uint4*)a.data_ptr();
+    float* to = c.data_ptr<float>();
+    if (how == 0) misused_beside_registers<true, true><<<1, 128>>>(from, to);
+    if (how == 1) misused_beside_registers<false, true><<<1, 128>>>(from, to);
+    if (how == 2) misused_beside_registers<true, false><<<1, 128>>>(from, to);
+    return c;
+}
 torch::Tensor run_misused(torch::Tensor a, int how) {
     auto c = torch::empty({128}, a.options());
     const uint4* from = (const uint4*)a.data_ptr();
@@ -182,7 +243,8 @@ torch::Tensor run_through(torch::Tensor x, int how) {
 }
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("products", &run_products); m.def("misused", &run_misused); m.def("copied", &run_copied);
-    m.def("through", &run_through);
+    m.def("through", &run_through); m.def("products_of_registers", &run_products_of_registers);
+    m.def("misused_beside_registers", &run_misused_beside_registers);
 }
 """
 
@@ -190,8 +252,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 @pytest.fixture(scope="module")
 def built() -> Any:
     each = [
-        MULTIPLY.replace("NAME", name).replace("INSTRUCTION", instruction).replace("MORE", more)
-        for name, (instruction, more) in KINDS.items()
+        form.replace("NAME", name).replace("INSTRUCTION", instruction).replace("MORE", more)
+        for name, (instruction, majors) in KINDS.items()
+        for form, more in ((MULTIPLY, majors), (OF_REGISTERS, majors[:3]))
     ]
     return emulator.load_inline("ptx_warpgroup", "", KERNELS.replace("MULTIPLY\n", "".join(each)))
 
@@ -201,13 +264,14 @@ def kinds() -> set[str]:
 
 
 @pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("form", ["products", "products_of_registers"])
 @pytest.mark.parametrize("shift", [0, 1, 11, 24])
 @pytest.mark.parametrize("kind", [0, 1, 2])
-def test_products_are_of_what_descriptors_describe(built: Any, kind: int, shift: int) -> None:
+def test_products_are_of_what_descriptors_describe(built: Any, kind: int, shift: int, form: str) -> None:
     dtype, depth = ((torch.float32, 8), (torch.float16, 16), (torch.bfloat16, 16))[kind]
     a, b = torch.randint(-9, 9, (64, depth)).to(dtype), torch.randint(-9, 9, (40, depth)).to(dtype)
     right = a.float() @ (b[:16] + b[shift : shift + 16]).float().T
-    assert torch.equal(built.products(a, b, kind, shift), right)
+    assert torch.equal(getattr(built, form)(a, b, kind, shift), right)
 
 
 @pytest.mark.usefixtures("no_faults")
@@ -232,6 +296,13 @@ def test_matrices_are_published_and_left_alone_until_products_are_waited_for(
     else:
         built.misused(a, how)
         assert kinds() == found
+
+
+@pytest.mark.parametrize(("how", "found"), [(0, set()), (1, {"missing-proxy-fence"}), (2, {"race-shared"})])
+def test_so_is_a_matrix_beside_registers(built: Any, how: int, found: set[str]) -> None:
+    emulator.forget()
+    built.misused_beside_registers(torch.randn(64, 8), how)
+    assert kinds() == found
 
 
 @pytest.mark.parametrize("how", [0, 1, 2, 3])

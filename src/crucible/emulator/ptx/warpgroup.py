@@ -11,17 +11,22 @@ _ELEMENTS = {"f16": ("F16", 16), "bf16": ("Bf16", 16), "tf32": ("Tf32", 8)}
 
 
 def _multiply(it: Instruction, found: re.Match[str]) -> str | None:
-    """`wgmma.mma_async ... {d}, a, b, adds, 1, 1` with both matrices described, K-major and not negated."""
+    """`wgmma.mma_async ... {d}, a, b, adds, 1, 1`, not negated: b described, a so or in four registers; of half types
+    what is described is said to be K-major."""
     columns, depth, of, other = int(found[1]), int(found[2]), found[3], found[4]
     element, wanted = _ELEMENTS[of]
     d, *rest = it.operands
-    majors = ["0", "0"] if of != "tf32" else []
+    in_registers = isinstance(rest[0], list)
+    majors = [] if of == "tf32" else ["0"] if in_registers else ["0", "0"]
     if of != other or depth != wanted or columns % 8 or columns > 256 or rest[3:] != ["1", "1", *majors]:
         return None
     registers, (a, b, adds) = several(d), rest[:3]
-    if len(registers) != columns // 2 or isinstance(a, list) or isinstance(b, list):
+    if len(registers) != columns // 2 or isinstance(b, list) or (in_registers and len(a) != 4):
         return None
     fill = " ".join(f"crucible_d[{i}] = {one};" for i, one in enumerate(registers))
+    if in_registers:
+        words = ", ".join(f"::crucible::ptx::as<uint32_t>({one})" for one in a)
+        fill, a = f"{fill} const uint32_t crucible_a[4] = {{{words}}};", "crucible_a"
     call = f"::crucible::wgmma<{columns}, {depth}, ::crucible::{element}>(crucible_d, {a}, {b}, bool({adds}));"
     out = " ".join(put(one, f"crucible_d[{i}]") for i, one in enumerate(registers))
     return f"{{ float crucible_d[{len(registers)}]; {fill} {call} {out} }}"

@@ -1,5 +1,5 @@
-// Matrix instructions of a warpgroup: wgmma with both matrices in shared memory (PTX ISA, "Asynchronous Warpgroup Level
-// Matrix Multiply-Accumulate Operation"). The products are computed where they are issued, what they read is looked at
+// Matrix instructions of a warpgroup: wgmma with its second matrix in shared memory and its first there or in registers
+// (PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Operation"). The products are computed where they are issued, what they read is looked at
 // again where they are waited for.
 #pragma once
 #include "mma.h"
@@ -42,6 +42,29 @@ inline CRUCIBLE_PLAIN void wgmma(float (&d)[N / 2], uint64_t a_bits, uint64_t b_
             d[j * 4 + e] = sum;
         }
     meet();
+}
+
+// The same with a in registers: a warp has its 16 rows as mma.sync has them, and each warp reads all of b.
+template <int N, int K, class E>
+inline CRUCIBLE_PLAIN void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b_bits, bool adds) {
+    constexpr int units = 2, of_unit = 4 * E::per;
+    static_assert(K == units * of_unit);
+    const Described b = described(b_bits);
+    const int lane = plain_lane();
+    for (int p = lane; p < N * units; p += 32) crucible_product_reads(b.unit(p / units, p % units), 16);
+    uint64_t as[32];
+    crucible_gather(0xffffffffu, uint64_t(&a), as);
+    for (int j = 0; j < N / 8; ++j)
+        for (int e = 0; e < 4; ++e) {
+            const int row = lane / 4 + e / 2 * 8, column = j * 8 + lane % 4 * 2 + e % 2;
+            float sum = adds ? d[j * 4 + e] : 0.0f;
+            for (int i = 0; i < K; ++i) {
+                const uint32_t* x = reinterpret_cast<const uint32_t*>(as[row % 8 * 4 + i % of_unit / E::per]);
+                sum += E::at(x, (row / 8 + i / of_unit * 2) * E::per + i % E::per) * E::at(b.unit(column, i / of_unit), i % of_unit);
+            }
+            d[j * 4 + e] = sum;
+        }
+    meet();  // nobody changes its registers before all have read them
 }
 
 }  // namespace crucible
