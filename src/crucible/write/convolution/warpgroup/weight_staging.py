@@ -1,0 +1,150 @@
+"""How planes of the input come into their slots for the gradient of a weight: a copy for each tap of a row, in units of
+four words whose positions are those that one instruction adds up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crucible.write.convolution.halo import decoded, times
+from crucible.write.convolution.pieces import WORDS
+from crucible.write.convolution.warpgroup.walks import WARPS
+from crucible.write.convolution.warpgroup.weight_walks import COLUMNS, TEAMS, WeightWalks
+from crucible.write.families.source import CUDA_TYPES, block, unrolled
+from crucible.write.program import Operand
+
+LANES = WARPS * 32
+
+
+def read(declared: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """The lines, behind those of the integers `declared` that they read."""
+    words = set(re.findall(r"\w+", "\n".join(lines)))
+    return [*(line for line in declared if line.split()[2] in words), *lines]
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Text of the warpgroup that stages."""
+
+    walks: WeightWalks
+    source: Operand
+    math: str
+
+    def item(self, item: str = "item") -> list[str]:
+        """Where an item is."""
+        walks = self.walks
+        words = decoded(item, (walks.of.batch, *walks.places))
+        sizes = (walks.walk, walks.rows, walks.width)
+        lines = [f"const int n = {words[0]};"]
+        for name, word, size in zip(("first_plane", "box_h", "box_w"), words[1:], sizes, strict=True):
+            lines.append(f"const int {name} = {word if word == '0' else f'({word}) * {size}'};")
+        return lines
+
+    @property
+    def planes(self) -> str:
+        """Of positions, of an item."""
+        walks = self.walks
+        planes = walks.outputs[0]
+        return str(walks.walk) if planes % walks.walk == 0 else f"min({walks.walk}, {planes} - first_plane)"
+
+    def each_item(self, lines: list[str]) -> list[str]:
+        """The loop over the block's items."""
+        walks = self.walks
+        first, step = f"static_cast<int>(blockIdx.x) / {walks.parts}", walks.blocks_a_part
+        return block(f"for (int item = {first}; item < {walks.items}; item += {step})", lines)
+
+    def lines(self) -> list[str]:
+        """All planes of all items."""
+        walks = self.walks
+        more, stride = walks.span - walks.strides[0], walks.strides[0]
+        count = " ".join([times(f"({self.planes})", stride), *([f"+ {more}"] if more else [])])
+        each = [
+            *self.item(),
+            f"const auto* origin = source + n * {self.source.strides[0]}LL + first_input * {self.source.strides[1]}LL;",
+            *block(f"for (int t = 0; t < {count}; ++t, ++plane)", self._plane()),
+        ]
+        first = [f"const int thread = threadIdx.x - {TEAMS * LANES};", "int plane = 0;"]
+        return [*first, *self.each_item(each)]
+
+    def _plane(self) -> list[str]:
+        """Pieces are loaded first, then the slot is waited for, then they are stored."""
+        walks, type_ = self.walks, CUDA_TYPES[self.source.dtype]
+        together, rounds = walks.pieces_together, -(-walks.pieces // LANES)
+        guard = f"if (p < {walks.pieces})" if walks.pieces % (LANES * together) else ""
+        number = f"const int p = {'thread' if together == rounds else 'first'} + k * {LANES};"
+        lines = [
+            f"Pack<{type_}, {walks.loads}> found[{together}][{walks.piece_loads}];",
+            *unrolled("k", str(together), [number, *read(self._piece(), self._loaded())]),
+            f"wait(done + slot, plane / {walks.slots} % 2 ^ 1);  // with what was in the slot before",
+            *unrolled("k", str(together), [number, *block(guard, read(self._piece(), self._stored()))]),
+        ]
+        if together < rounds:
+            lines = block(f"for (int first = thread; first < {walks.pieces}; first += {together * LANES})", lines)
+        first = self._moved("first_plane", 0)
+        lines = [f"const int slot = plane % {walks.slots};", *lines, "publish();", "arrive(loaded + slot);"]
+        return read([f"const int d = {first} + t;"], lines)
+
+    def _moved(self, word: str, dim: int) -> str:
+        """From a position to the first that its taps read."""
+        first = self.walks.taps[dim].first
+        moved = f" {'-' if first < 0 else '+'} {abs(first)}" if first else ""
+        return times(word, self.walks.strides[dim]) + moved
+
+    def _piece(self) -> list[str]:
+        """Which one p is: channels lie beside each other, so that stores of 16 bytes have no bank conflicts."""
+        walks = self.walks
+        words = decoded("p", (walks.channel_tiles, walks.staged_rows, walks.pieces_a_row, COLUMNS))
+        return [f"const int {name} = {word};" for name, word in zip(("tile", "row", "b", "c"), words, strict=True)]
+
+    def _loaded(self) -> list[str]:
+        walks, strides = self.walks, self.source.strides
+        names = ("d", "h", "w")[-len(walks.of.axes) :]
+        tests = [f"p < {walks.pieces}"] if walks.pieces % (LANES * walks.pieces_together) else []
+        if walks.of.in_channels % (walks.channel_tiles * COLUMNS):
+            tests.append(f"first_input + tile * {COLUMNS} + c < {walks.of.in_channels}")
+        tests += [
+            f"static_cast<unsigned>({name}) < {extent}"
+            for name, extent in zip("dh", walks.extents, strict=False)
+            if name in names
+        ]
+        start = f"box_w + b * {walks.piece}"
+        lines = []
+        if "h" in names:
+            lines.append(f"const int h = {self._moved('box_h', 1)} + row;")
+        before = walks.before - walks.taps[2].first
+        lines.append(f"const int w = {times(f'({start})', walks.strides[2])} - {before};")
+        terms = [f"(tile * {COLUMNS} + c) * {strides[1]}LL"]
+        terms += [times(name, stride) for name, stride in zip(names, strides[2:], strict=True)]
+        guard = " && ".join([*tests, f"static_cast<unsigned>(w + v * {walks.loads}) < {walks.extents[2]}"])
+        type_ = f"const Pack<{CUDA_TYPES[self.source.dtype]}, {walks.loads}>*"
+        each = [
+            "found[k][v] = {};",
+            f"if ({guard}) found[k][v] = *reinterpret_cast<{type_}>(from + v * {walks.loads});",
+        ]
+        return [*lines, f"const auto* from = origin + {' + '.join(terms)};",
+                *unrolled("v", str(walks.piece_loads), each)]  # fmt: skip
+
+    def _stored(self) -> list[str]:
+        walks = self.walks
+        place = f"(b * {walks.piece_words // 4} * {walks.staged_rows} + row) * {walks.row_units} + c"
+        tile = f" + tile * {walks.tile_units}" if walks.channel_tiles > 1 else ""
+        lines = [f"uint4* to = ring + slot * {walks.slot_units}{tile} + {place};"]
+        taps = walks.taps[2]
+        for step in range(walks.piece_words // 8):
+            for half in range(2):
+                for tap in range(len(taps.numbers)):
+                    words = [self._word(walks.word(step, half, number), tap * taps.spacing) for number in range(4)]
+                    at = (step * 2 + half) * walks.half_units + tap * COLUMNS
+                    lines.append(f"to[{at}] = make_uint4({', '.join(words)});")
+        return lines
+
+    def _word(self, word: int, shift: int) -> str:
+        """Of a piece, as one tap reads it."""
+        walks = self.walks
+        each = []
+        for number in range(walks.per_word):
+            at = walks.before + (word * walks.per_word + number) * walks.strides[2] + shift
+            value = f"found[k][{at // walks.loads}].at[{at % walks.loads}]"
+            each.append(f"{WORDS[self.math].convert}({value})")
+        return each[0] if len(each) == 1 else f"{each[0]} | static_cast<unsigned>({each[1]}) << 16"

@@ -1,0 +1,73 @@
+"""Gradients of weights by warpgroup instructions, on the emulator against PyTorch in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from conv_harness import TWO, Built, Case, WeightCase, build, forward, is_right, transposed
+
+from crucible import emulator
+from crucible.graph import ITEM_BYTES
+from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups
+from crucible.write.convolution.warpgroup.weight_walks import weight_walk
+from crucible.write.kernel import Lowered
+from crucible.write.program import Operand, contiguous
+
+
+@dataclass(frozen=True)
+class HeldCase(WeightCase):
+    """Divided as estimated best, then changed."""
+
+    changed: dict[str, int | bool] = field(default_factory=dict)
+
+    def lowered(self) -> Lowered:
+        of, dtype = self.correlation, self.case.dtype
+        walks = weight_walk(of, ITEM_BYTES[dtype], TWO)
+        assert walks is not None
+        source, grad = (
+            Operand("source", dtype, contiguous(of.in_shape)),
+            Operand("grad", dtype, contiguous(of.out_shape)),
+        )
+        return lower_weight_for_warpgroups(self.name, replace(walks, **self.changed), source, grad, "result")
+
+
+def held(case: Case, **changed: int | bool) -> HeldCase:
+    return HeldCase(case, changed=changed)
+
+
+CASES = [
+    held(forward("cubes", (2, 8, 5, 7, 8), 64, (3, 3, 3)), rows=2),
+    held(forward("one_dim", (3, 5, 40), 16, (3,), padding=1)),
+    held(forward("two_dims", (2, 12, 7, 16), 72, (3, 2), padding=1), channel_tiles=2),
+    held(forward("odd", (2, 3, 6, 9), 20, (2, 3), padding=1)),
+    held(forward("in_boxes", (1, 8, 6, 98), 64, (2, 3), dilation=2)),
+    held(forward("strided", (2, 8, 5, 9, 16), 64, (3, 3, 3), stride=2, padding=1)),
+    held(forward("walked", (1, 8, 8, 4, 8), 64, (2, 2, 2)), walk=3, slots=3),
+    held(forward("in_parts", (2, 8, 4, 7, 8), 64, (3, 3, 3)), outer=2),
+    held(forward("row_by_row", (2, 8, 4, 7, 8), 64, (2, 3, 3)), together=False, outer=6),
+    held(forward("row_parts", (2, 8, 4, 7, 8), 64, (2, 3, 3)), together=False, outer=4),
+    held(forward("halves", (2, 16, 5, 5, 20), 64, (3, 3, 3), padding=1, dtype="float16")),
+    held(forward("bfloats", (3, 8, 9, 16), 40, (3, 3), padding=1, dtype="bfloat16"), channel_tiles=1),
+    held(forward("strided_halves", (2, 8, 9, 18), 64, (3, 2), stride=2, padding=1, dtype="float16")),
+    held(transposed("turned", (2, 8, 3, 4, 8), 16, (3, 3, 3), stride=2, padding=1, output_padding=1)),
+    held(transposed("at_stride_1", (2, 8, 9, 9), 16, (2, 2), padding=1)),
+]
+
+
+@pytest.fixture(scope="module")
+def built() -> Built:
+    return build(CASES)
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_kernels_compute_what_pytorch_does(built: Built, case: HeldCase) -> None:
+    assert is_right(built, case) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("order", ["reverse", "random"])
+def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
+    with emulator.schedule(order):
+        assert is_right(built, next(case for case in CASES if case.name == "walked_weight")) == ""
