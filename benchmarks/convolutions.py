@@ -269,7 +269,7 @@ def words_of_weight(way: Division | WeightWalks) -> str:
     if isinstance(way, WeightWalks):
         return (
             f"wgmma: {way.chunks} x N {way.columns}, box {way.rows} x {way.width}, along {way.walk} planes,"
-            f" {way.vector} words a load, {way.slots} slots, {way.parts} parts"
+            f" {way.vector} words a load, {way.slots} slots{', in bulk' * (way.raw > 0)}, {way.parts} parts"
         )
     box = f"box {way.box}, {way.blocks} blocks{', ahead' * way.ahead}"
     return f"{way.channels} x {way.n_tiles * 8} channels, {box}"

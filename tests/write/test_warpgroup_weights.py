@@ -50,6 +50,10 @@ CASES = [
     held(forward("halves", (2, 16, 5, 5, 20), 64, (3, 3, 3), padding=1, dtype="float16")),
     held(forward("bfloats", (3, 8, 9, 16), 40, (3, 3), padding=1, dtype="bfloat16"), channel_tiles=1),
     held(forward("strided_halves", (2, 8, 9, 18), 64, (3, 2), stride=2, padding=1, dtype="float16")),
+    held(forward("brought", (1, 12, 7, 9, 16), 64, (3, 3, 3), padding=1), raw=3, channel_tiles=1, rows=4, slots=4),
+    held(forward("brought_strided", (2, 8, 7, 9, 16), 64, (3, 3, 3), stride=2, padding=1), raw=2, rows=2, walk=2),
+    held(forward("brought_row", (3, 8, 40), 16, (3,), padding=1), raw=3),
+    held(forward("brought_halves", (3, 20, 9, 16), 64, (3, 3), dtype="float16"), raw=3),
     held(transposed("turned", (2, 8, 3, 4, 8), 16, (3, 3, 3), stride=2, padding=1, output_padding=1)),
     held(transposed("at_stride_1", (2, 8, 9, 9), 16, (2, 2), padding=1)),
 ]

@@ -58,12 +58,13 @@ class _Body:
 
     def kernel(self) -> Kernel:
         walks, type_ = self.walks, CUDA_TYPES[self.source.dtype]
+        bulk = ", made of what bulk copies bring" if walks.raw else ""
         about = (
             f"The gradient of a weight of {len(walks.of.products)} taps, by warpgroup instructions, on compute"
             f" capability 9.0 alone: a block adds up {ROWS} x {walks.channel_tiles * COLUMNS} channels for"
             f" {walks.outer * walks.inner} taps over boxes of {walks.walk}x{walks.rows}x{walks.width} positions,"
             f" {WORDS[self.math].about}. Two warpgroups hold the output's gradient in registers; the input is in shared"
-            f" memory ({walks.shared_bytes // 1024} KiB), a copy for each tap of a row."
+            f" memory ({walks.shared_bytes // 1024} KiB), a copy for each tap of a row{bulk}."
         )
         head = [
             *(f"// {line}" for line in textwrap.wrap(about, 104)),
@@ -74,7 +75,7 @@ class _Body:
         text = "\n".join([*head, *indented(self._lines()), "}"])
         include = [INCLUDES[self.source.dtype]] if self.source.dtype in INCLUDES else []
         preamble = [*include, *packing.conversions(self.math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH,
-                    pieces.DESCRIBE, pieces.BEGIN, pieces.REGISTERS,
+                    pieces.DESCRIBE, pieces.BEGIN, pieces.REGISTERS, *([pieces.COPY_IN] if walks.raw else []),
                     *pieces.held_products(self.math, walks.columns, walks.chunks)]  # fmt: skip
         return Kernel(self.name, text, tuple(dict.fromkeys(preamble)), (self.source.name, self.grad.name),
                       (self.partial.name,), (walks.parts * walks.blocks_a_part, 1, 1), walks.threads,
@@ -82,18 +83,20 @@ class _Body:
 
     def _lines(self) -> list[str]:
         walks = self.walks
-        sums = walks.shared_bytes - 8 * walks.barriers
         prepare = [
             f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {WARPS}),"
             f" prepare(done + s, {TEAMS * WARPS});",
             f"prepare(multiplied, {TEAMS * WARPS});",
         ]
+        if walks.raw:
+            prepare.append(f"for (int s = 0; s < {walks.raw}; ++s) prepare(came + s, 1), prepare(taken + s, {WARPS});")
         lines = [
             "extern __shared__ uint4 memory[];",
             "uint4* ring = memory;  // slots of planes",
-            f"unsigned long long* loaded = reinterpret_cast<unsigned long long*>(ring + {sums // 16});  // each slot",
-            f"unsigned long long* done = loaded + {walks.slots};  // with each slot",
+            f"unsigned long long* loaded = reinterpret_cast<unsigned long long*>(ring + {walks.shared_units});",
+            f"unsigned long long* done = loaded + {walks.slots};  // each slot is loaded, and done with",
             f"unsigned long long* multiplied = done + {walks.slots};  // is all",
+            *self._copies.memory(),
             "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
             f"const int part = blockIdx.x % {walks.parts};",
             f"const int first_channel = part / {walks.in_parts * walks.outer_parts} * {ROWS};",
@@ -167,36 +170,37 @@ class _Body:
     def _ask(self) -> list[str]:
         """A lane's words are neighbours in memory; the order of the positions is that in which the input is staged."""
         walks, grad, vector = self.walks, self.grad, self.walks.vector
+        rows = walks.step_rows
+        terms = [f"n * {grad.strides[0]}LL", f"channel * {grad.strides[1]}LL"]
         names = ("(first_plane + next_t)", "row", "w")[-len(walks.of.axes) :]
-        terms = [f"n * {grad.strides[0]}LL", f"(channel + i * 8) * {grad.strides[1]}LL"]
-        terms += [
-            times(f"({name})" if " " in name else name, s) for name, s in zip(names, grad.strides[2:], strict=True)
-        ]
+        terms += [times(name, stride) for name, stride in zip(names, grad.strides[2:], strict=True)]
+        step = 4 * vector * walks.per_word
         tests = []
         if walks.of.out_channels % ROWS:
             tests.append(f"channel + i * 8 < {walks.of.out_channels}")
         if walks.places[1] * walks.rows > walks.outputs[1]:
-            tests.append(f"row < {walks.outputs[1]}")
+            tests.append(f"row + r < {walks.outputs[1]}")
         if walks.places[2] * walks.width > walks.outputs[2]:
-            tests.append(f"w < {walks.outputs[2]}")
+            tests.append(f"w + q * {step} < {walks.outputs[2]}")
         guard = f"if ({' && '.join(tests)}) " if tests else ""
         loads = walks.depths_a_row * 2 // vector
         type_ = {1: "unsigned", 2: "uint2", 4: "uint4"}[vector]
-        step = 4 * vector * walks.per_word
-        lane = f"lane % 4 * {vector * walks.per_word}"
-        each = [
-            f"const auto* from = grad + {' + '.join(terms)};",
-            f"{type_} words = {{}};",
-            f"{guard}words = *reinterpret_cast<const {type_}*>(from);",
-        ]
+        moved = f"i * {8 * grad.strides[1]} + r * {grad.strides[-2] if len(names) > 1 else 0} + q * {step}"
         parts = ["words"] if vector == 1 else [f"words.{part}" for part in "xyzw"[:vector]]
         at = f"(r * {loads} + q) * {vector}"
-        each += [f"coming[i][{at}{f' + {n}' if n else ''}] = {part};" for n, part in enumerate(parts)]
-        row = f"const int row = box_h + next_s * {walks.step_rows} + r;"
-        each = read([row, f"const int w = box_w + q * {step} + {lane};"], each)
-        loop = unrolled("i", "2", unrolled("r", str(walks.step_rows), unrolled("q", str(loads), each)))
-        moved = [f"next_s += {TEAMS};", "move_on();"]
-        return block(f"if (next_item < {walks.items})", [*read(self._copies.item("next_item"), loop), *moved])
+        each = [
+            f"{type_} words = {{}};",
+            f"{guard}words = *reinterpret_cast<const {type_}*>(from + {moved});",
+            *(f"coming[i][{at}{f' + {n}' if n else ''}] = {part};" for n, part in enumerate(parts)),
+        ]
+        loop = [
+            f"const auto* from = grad + {' + '.join(terms)};",
+            *unrolled("i", "2", unrolled("r", str(rows), unrolled("q", str(loads), each))),
+        ]
+        row = f"const int row = box_h + next_s * {rows};"
+        loop = read([row, f"const int w = box_w + lane % 4 * {vector * walks.per_word};"], loop)
+        moved_on = [f"next_s += {TEAMS};", "move_on();"]
+        return block(f"if (next_item < {walks.items})", [*read(self._copies.item("next_item"), loop), *moved_on])
 
     def _step(self) -> list[str]:
         walks = self.walks

@@ -14,8 +14,6 @@ from crucible.write.convolution.warpgroup.weight_walks import COLUMNS, TEAMS, We
 from crucible.write.families.source import CUDA_TYPES, block, unrolled
 from crucible.write.program import Operand
 
-LANES = WARPS * 32
-
 
 def read(declared: Sequence[str], lines: Sequence[str]) -> list[str]:
     """The lines, behind those of the integers `declared` that they read."""
@@ -54,25 +52,75 @@ class Copies:
         first, step = f"static_cast<int>(blockIdx.x) / {walks.parts}", walks.blocks_a_part
         return block(f"for (int item = {first}; item < {walks.items}; item += {step})", lines)
 
+    def memory(self) -> list[str]:
+        """Behind the slots, and behind the other barriers: planes as they lie in memory."""
+        walks = self.walks
+        if not walks.raw:
+            return []
+        return [
+            f"uint4* brought = ring + {walks.slots * walks.slot_units};  // planes as they lie in memory",
+            "unsigned long long* came = multiplied + 1;  // each of them",
+            f"unsigned long long* taken = came + {walks.raw};  // by all that stage",
+        ]
+
     def lines(self) -> list[str]:
         """All planes of all items."""
-        walks = self.walks
-        more, stride = walks.span - walks.strides[0], walks.strides[0]
-        count = " ".join([times(f"({self.planes})", stride), *([f"+ {more}"] if more else [])])
-        each = [
-            *self.item(),
-            f"const auto* origin = source + n * {self.source.strides[0]}LL + first_input * {self.source.strides[1]}LL;",
-            *block(f"for (int t = 0; t < {count}; ++t, ++plane)", self._plane()),
+        walks, strides = self.walks, self.source.strides
+        origin = f"const auto* origin = source + n * {strides[0]}LL + first_input * {strides[1]}LL;"
+        plane = block(f"for (int t = 0; t < {self._count}; ++t, ++plane)", self._plane())
+        each = [*([] if walks.raw else [origin]), *plane]
+        first = [f"const int thread = threadIdx.x - {TEAMS * WARPS * 32};", "int plane = 0;"]
+        if walks.raw:
+            first += [*self._bring(), f"for (int k = 1; k < {walks.raw}; ++k) bring();"]
+        return [*first, *self.each_item(read(self.item(), each))]
+
+    @property
+    def _count(self) -> str:
+        """Planes of input of an item."""
+        more, stride = self.walks.span - self.walks.strides[0], self.walks.strides[0]
+        return " ".join([times(f"({self.planes})", stride), *([f"+ {more}"] if more else [])])
+
+    def _bring(self) -> list[str]:
+        """By the first warp, a lane a channel: those rows of the next plane that there are, when what was in its place
+        has been read."""
+        walks, source = self.walks, self.source
+        width = walks.extents[2]
+        strides = (0, 0, 0, *source.strides[2:])[-3:]
+        places = f"n * {source.strides[0]}LL + (first_input + c) * {source.strides[1]}LL"
+        to = f"brought + place * {walks.raw_units} + c * {walks.raw_pitch} + (row - top) * {width * walks.item // 16}"
+        copy = f"copy_in({to}, source + {places} + d * {strides[0]} + row * {strides[1]}, bytes, came + place);"
+        channels = walks.channel_tiles * COLUMNS
+        count = str(channels)
+        if walks.of.in_channels % channels:
+            count = f"min({channels}, {walks.of.in_channels} - first_input)"
+        next_item = [
+            f"const int d = {self._moved('first_plane', 0)} + next_t, top = {self._moved('box_h', 1)};",
+            f"const int row = max(top, 0), rows = min(top + {walks.staged_rows}, {walks.extents[1]}) - row;",
+            f"const bool inside = static_cast<unsigned>(d) < {walks.extents[0]} && rows > 0;",
+            f"const int bytes = inside ? rows * {width * walks.item} : 0, channels = {count};",
+            f"const int place = next_plane % {walks.raw};",
+            f"wait(taken + place, next_plane / {walks.raw} % 2 ^ 1);",
+            "if (thread == 0) expect(came + place, bytes * channels);",
+            "__syncwarp();",
+            *block("if (inside)", [f"for (int c = thread; c < channels; c += 32) {copy}"]),
+            "++next_plane;",
+            f"if (++next_t == {self._count}) next_t = 0, next_item += {walks.blocks_a_part};",
         ]
-        first = [f"const int thread = threadIdx.x - {TEAMS * LANES};", "int plane = 0;"]
-        return [*first, *self.each_item(each)]
+        return [
+            f"int next_item = static_cast<int>(blockIdx.x) / {walks.parts}, next_t = 0, next_plane = 0;",
+            "const auto bring = [&] {",
+            f"    if (thread >= 32 || next_item >= {walks.items}) return;",
+            *(f"    {line}" for line in read(self.item("next_item"), next_item)),
+            "};",
+        ]
 
     def _plane(self) -> list[str]:
         """Pieces are loaded first, then the slot is waited for, then they are stored."""
         walks, type_ = self.walks, CUDA_TYPES[self.source.dtype]
-        together, rounds = walks.pieces_together, -(-walks.pieces // LANES)
-        guard = f"if (p < {walks.pieces})" if walks.pieces % (LANES * together) else ""
-        number = f"const int p = {'thread' if together == rounds else 'first'} + k * {LANES};"
+        together, threads = walks.pieces_together, WARPS * 32
+        rounds = -(-walks.pieces // threads)
+        guard = f"if (p < {walks.pieces})" if walks.pieces % (threads * together) else ""
+        number = f"const int p = {'thread' if together == rounds else 'first'} + k * {threads};"
         lines = [
             f"Pack<{type_}, {walks.loads}> found[{together}][{walks.piece_loads}];",
             *unrolled("k", str(together), [number, *read(self._piece(), self._loaded())]),
@@ -80,8 +128,11 @@ class Copies:
             *unrolled("k", str(together), [number, *block(guard, read(self._piece(), self._stored()))]),
         ]
         if together < rounds:
-            lines = block(f"for (int first = thread; first < {walks.pieces}; first += {together * LANES})", lines)
+            lines = block(f"for (int first = thread; first < {walks.pieces}; first += {together * threads})", lines)
         first = self._moved("first_plane", 0)
+        if walks.raw:
+            place, parity = f"plane % {walks.raw}", f"plane / {walks.raw} % 2"
+            lines = ["bring();", f"wait(came + {place}, {parity});", *lines, f"arrive(taken + {place});"]
         lines = [f"const int slot = plane % {walks.slots};", *lines, "publish();", "arrive(loaded + slot);"]
         return read([f"const int d = {first} + t;"], lines)
 
@@ -100,7 +151,7 @@ class Copies:
     def _loaded(self) -> list[str]:
         walks, strides = self.walks, self.source.strides
         names = ("d", "h", "w")[-len(walks.of.axes) :]
-        tests = [f"p < {walks.pieces}"] if walks.pieces % (LANES * walks.pieces_together) else []
+        tests = [f"p < {walks.pieces}"] if walks.pieces % (WARPS * 32 * walks.pieces_together) else []
         if walks.of.in_channels % (walks.channel_tiles * COLUMNS):
             tests.append(f"first_input + tile * {COLUMNS} + c < {walks.of.in_channels}")
         tests += [
@@ -114,15 +165,21 @@ class Copies:
             lines.append(f"const int h = {self._moved('box_h', 1)} + row;")
         before = walks.before - walks.taps[2].first
         lines.append(f"const int w = {times(f'({start})', walks.strides[2])} - {before};")
-        terms = [f"(tile * {COLUMNS} + c) * {strides[1]}LL"]
-        terms += [times(name, stride) for name, stride in zip(names, strides[2:], strict=True)]
+        if walks.raw:
+            place = f"brought + plane % {walks.raw} * {walks.raw_units} + (tile * {COLUMNS} + c) * {walks.raw_pitch}"
+            row = f"row * {walks.extents[2]} + w" if "h" in names else "w"
+            origin = f"reinterpret_cast<const {CUDA_TYPES[self.source.dtype]}*>({place}) + {row}"
+        else:
+            terms = [f"(tile * {COLUMNS} + c) * {strides[1]}LL"]
+            terms += [times(name, stride) for name, stride in zip(names, strides[2:], strict=True)]
+            origin = f"origin + {' + '.join(terms)}"
         guard = " && ".join([*tests, f"static_cast<unsigned>(w + v * {walks.loads}) < {walks.extents[2]}"])
         type_ = f"const Pack<{CUDA_TYPES[self.source.dtype]}, {walks.loads}>*"
         each = [
             "found[k][v] = {};",
             f"if ({guard}) found[k][v] = *reinterpret_cast<{type_}>(from + v * {walks.loads});",
         ]
-        return [*lines, f"const auto* from = origin + {' + '.join(terms)};",
+        return [*lines, f"const auto* from = {origin};",
                 *unrolled("v", str(walks.piece_loads), each)]  # fmt: skip
 
     def _stored(self) -> list[str]:

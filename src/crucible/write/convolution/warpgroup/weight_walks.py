@@ -25,16 +25,19 @@ from crucible.write.convolution.warpgroup.walks import BYTES_A_CLOCK, REGISTERS,
 COLUMNS = 8
 """Input channels that lie beside each other."""
 TEAMS = 2
-"""Warpgroups that multiply, beside one that stages."""
+"""Warpgroups that multiply."""
 MOST_COLUMNS, MOST_SUMS, STEP_WORDS = 256, 112, 64
 """Of an instruction; of a thread; of each channel of the gradient at a time, of which a thread holds half in registers
 while as many come."""
+RAW = 3
+"""Planes of input as they lie in memory: one that is read, the others on their way."""
 MOST_WORDS = 40
 """Of the input that a thread that stages has on its way for one of its pieces."""
-LEAST_CLOCKS, FIRST_PLANES, STEP_CLOCKS, LOAD_CLOCKS, PIECE_CLOCKS = 16, 2000, 500, 900, 30
+LEAST_CLOCKS, FIRST_PLANES, STEP_CLOCKS, LOAD_CLOCKS, READ_CLOCKS, PIECE_CLOCKS = 16, 2000, 500, 900, 100, 30
 """Assumed: of an instruction, however few its columns; until the first planes of an item have come, where there is no
 room for them beside the last ones of the item before; of a step beside its products (its words are rounded, the last
-instructions come to their end); until what is staged has come; to find a piece's place."""
+instructions come to their end); until what is staged has come from memory, or from shared memory; to find the place of
+a piece."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ class WeightWalks:
     """Taps over the dims whose taps are instructions of their own, of a block."""
     slots: int = 0
     """Planes of input in shared memory."""
+    raw: int = 0
+    """Planes of input that bulk copies bring, as they lie in memory, to be staged; none where threads load them."""
     sms: int = 132
 
     @property
@@ -265,14 +270,37 @@ class WeightWalks:
         return self.taps[0].reach + 1
 
     @property
+    def in_bulk(self) -> bool:
+        """Whether a channel's rows of a plane of input are one run of whole 16 bytes, that is loaded so."""
+        return self.places[2] == 1 and self.loads * self.item == 16
+
+    @property
+    def raw_pitch(self) -> int:
+        """Units of a channel of a plane as it is in memory: 1 beyond a multiple of 8, so that eight channels are read
+        without bank conflicts."""
+        units = self.staged_rows * self.extents[2] * self.item // 16
+        return units + (1 - units) % 8
+
+    @property
+    def raw_units(self) -> int:
+        """Of a plane."""
+        return self.channel_tiles * COLUMNS * self.raw_pitch
+
+    @property
     def barriers(self) -> int:
-        """Each slot is loaded and done with; all have multiplied."""
-        return 2 * self.slots + 1
+        """Each slot is loaded and done with, each plane as it lies in memory has come and is read; all have
+        multiplied."""
+        return 2 * self.slots + 2 * self.raw + 1
+
+    @property
+    def shared_units(self) -> int:
+        """Of planes; in the end sums of a warpgroup take their place."""
+        sums = (TEAMS - 1) * WARPS * 32 * self.sums // 4
+        return max(self.slots * self.slot_units + self.raw * self.raw_units, sums)
 
     @property
     def shared_bytes(self) -> int:
-        sums = (TEAMS - 1) * WARPS * 32 * self.sums * 4
-        return max(self.slots * self.slot_units * 16, sums) + 8 * self.barriers
+        return self.shared_units * 16 + 8 * self.barriers
 
     # staging, a thread a piece of one channel's row at a time
 
@@ -313,15 +341,34 @@ class WeightWalks:
         and both memory and the warpgroup that stages go on beside."""
         step = self.depths * self.chunks * max(self.columns / 2, LEAST_CLOCKS)
         multiplied = self.steps * max(step, (step + STEP_CLOCKS) / TEAMS)
-        return max(multiplied, self._staged, self._moved)
+        return max(multiplied, self._staged, self._moved, self._passed)
+
+    @property
+    def _units(self) -> int:
+        """That a thread stores of a piece."""
+        return self.piece_words // 4 * len(self.taps[2].numbers)
 
     @property
     def _staged(self) -> float:
         """Of one warp on each scheduler: two clocks an instruction."""
         rounds = -(-self.pieces // (WARPS * 32 * self.pieces_together))
-        units = self.piece_words // 4 * len(self.taps[2].numbers)
-        each = self.piece_loads * 3 + self.piece_registers + units * (2 if self.item == 4 else 6) + PIECE_CLOCKS
-        return self.strides[0] * rounds * (LOAD_CLOCKS + 2 * each * self.pieces_together)
+        each = self.piece_loads * 3 + self.piece_registers + self._units * (2 if self.item == 4 else 6) + PIECE_CLOCKS
+        waited = READ_CLOCKS if self.raw else LOAD_CLOCKS
+        return self.strides[0] * rounds * (waited + 2 * each * self.pieces_together)
+
+    @property
+    def _passed(self) -> float:
+        """Wavefronts through L1 and shared memory: a line of 128 bytes of the gradient for each of eight channels, or
+        of the input for each piece of them; 128 bytes of shared memory."""
+        warps = -(-min(ROWS, self.of.out_channels) // 16)
+        grads = self.steps * warps * 2 * self.depths * 2 / self.vector * 8
+        beside = min(4, self.pieces_a_row)
+        lines = 32 / beside * max(1, beside * self.piece * self.strides[2] * self.item / 128)
+        pieces = self.strides[0] * self.pieces / 32
+        staged = pieces * (self.piece_loads * (4 if self.raw else lines) + self._units * 4)
+        brought = self.strides[0] * self.raw_units / 8 if self.raw else 0
+        columns = self.steps * self.depths * self.chunks * self.columns / 4
+        return 1.05 * (grads + staged + brought + columns)
 
     @property
     def _moved(self) -> float:
@@ -372,10 +419,10 @@ def weight_walk(of: Correlation, item: int, gpu: Gpu) -> WeightWalks | None:
 
 
 def best_weight_walks(of: Correlation, item: int, count: int, gpu: Gpu) -> list[WeightWalks]:
-    """So many of least estimated time, no two alike but for how far they walk."""
+    """So many of least estimated time, no two alike but for how far they walk and how they group taps."""
     found: dict[tuple[object, ...], WeightWalks] = {}
     for each in sorted(_walks(of, item, gpu), key=lambda each: each.total_clocks):
-        found.setdefault((each.rows, each.width, each.together, each.channel_tiles, each.outer), each)
+        found.setdefault((each.rows, each.raw, each.vector, each.channel_tiles, each.outer), each)
     return list(found.values())[:count]
 
 
@@ -405,8 +452,10 @@ def _planes(first: WeightWalks, gpu: Gpu) -> Iterator[WeightWalks]:
     width = -(-columns // (parts * first.piece)) * first.piece
     least = max(1, min(rows, STEP_WORDS * first.per_word // width))
     for count in sorted({least * min(-(-rows // least), n) for n in (1, 2, 3, 4, 6, 8)}):
-        for slots in range(first.span + 3 * first.strides[0], first.span, -1):
-            found = replace(first, rows=count, width=width, slots=slots)
-            if found.half_units < 1 << 14 and found.shared_bytes <= gpu.shared_memory_per_block_bytes:
-                yield found
-                break
+        for raw in (0, RAW):
+            for slots in range(first.span + 3 * first.strides[0], first.span, -1):
+                found = replace(first, rows=count, width=width, slots=slots, raw=raw)
+                fits = found.half_units < 1 << 14 and found.shared_bytes <= gpu.shared_memory_per_block_bytes
+                if fits and (not raw or found.in_bulk):
+                    yield found
+                    break
