@@ -29,15 +29,19 @@ TEAMS = 2
 MOST_COLUMNS, MOST_SUMS, STEP_WORDS = 256, 112, 64
 """Of an instruction; of a thread; of each channel of the gradient at a time, of which a thread holds half in registers
 while as many come."""
+MOST_BYTES = 195 * 1024
+"""Of shared memory: the 60 KiB that are left then hold the lines of the gradient that two warpgroups ask for at once,
+some three for each row of each of 64 channels."""
 RAW = 3
 """Planes of input as they lie in memory: one that is read, the others on their way."""
 MOST_WORDS = 40
 """Of the input that a thread that stages has on its way for one of its pieces."""
-LEAST_CLOCKS, FIRST_PLANES, STEP_CLOCKS, LOAD_CLOCKS, READ_CLOCKS, PIECE_CLOCKS = 16, 2000, 500, 900, 100, 30
-"""Assumed: of an instruction, however few its columns; until the first planes of an item have come, where there is no
-room for them beside the last ones of the item before; of a step beside its products (its words are rounded, the last
+LEAST_CLOCKS, STEP_CLOCKS, LOAD_CLOCKS, READ_CLOCKS, PIECE_CLOCKS = 16, 500, 900, 100, 30
+"""Assumed: of an instruction, however few its columns; of a step beside its products (its words are rounded, the last
 instructions come to their end); until what is staged has come from memory, or from shared memory; to find the place of
 a piece."""
+BEYOND = 1.36
+"""Times what its products take by themselves, P90's forward took on the H200."""
 
 
 @dataclass(frozen=True)
@@ -340,7 +344,7 @@ class WeightWalks:
         """Estimate for a plane of positions: tensor cores take N / 2 for each instruction, the two warpgroups overlap,
         and both memory and the warpgroup that stages go on beside."""
         step = self.depths * self.chunks * max(self.columns / 2, LEAST_CLOCKS)
-        multiplied = self.steps * max(step, (step + STEP_CLOCKS) / TEAMS)
+        multiplied = self.steps * max(step, (step + STEP_CLOCKS) / TEAMS) * BEYOND
         return max(multiplied, self._staged, self._moved, self._passed)
 
     @property
@@ -386,8 +390,9 @@ class WeightWalks:
     def total_clocks(self) -> float:
         """Of all multiprocessors, by the one with most items, and what is added up in the end."""
         rounds = -(-self.items // self.blocks_a_part)
-        first = FIRST_PLANES if self.slots < 2 * self.span else FIRST_PLANES / 4
-        return (rounds * (self.walk * self.clocks + first) + self._finished) * self.sms
+        late = max(0, 2 * self.span - self.slots)  # planes that are staged when the item before is done with
+        first = late * self._staged / self.strides[0]
+        return (rounds * (self.walk * self.clocks + first + STEP_CLOCKS) + self._finished) * self.sms
 
     @property
     def _finished(self) -> float:
@@ -455,7 +460,8 @@ def _planes(first: WeightWalks, gpu: Gpu) -> Iterator[WeightWalks]:
         for raw in (0, RAW):
             for slots in range(first.span + 3 * first.strides[0], first.span, -1):
                 found = replace(first, rows=count, width=width, slots=slots, raw=raw)
-                fits = found.half_units < 1 << 14 and found.shared_bytes <= gpu.shared_memory_per_block_bytes
+                most = min(MOST_BYTES, gpu.shared_memory_per_block_bytes)
+                fits = found.half_units < 1 << 14 and found.shared_bytes <= most
                 if fits and (not raw or found.in_bulk):
                     yield found
                     break
