@@ -116,51 +116,12 @@ def products(math: str, columns: int) -> tuple[str, str]:
     return "\n".join(lines), "\n".join(wait)
 
 
-def held_products(math: str, columns: int, chunks: int) -> tuple[str, str]:
-    """The function that multiplies 64 rows, of which a warp's are in its registers, by so many columns, and that which
-    waits until that is done for several sums."""
-    type_, depth, order = _TYPES[math]
-    count = columns // 2
-    names = textwrap.wrap("{" + ", ".join(f"%{i}" for i in range(count)) + "}", 96)
-    head = f"__device__ __forceinline__ void {multiply_held(math)}("
-    held = ", ".join(f"%{count + i}" for i in range(4))
-    lines = [
-        f"// sums += 64 rows x {depth}, of which a lane holds four words, times {depth} x {columns} in shared memory.",
-        f"{head}float (&sums)[{count}], unsigned a0, unsigned a1, unsigned a2, unsigned a3,",
-        f"{' ' * len(head)}unsigned long long columns) {{",
-        '    asm volatile("{\\n"',
-        '                 ".reg .pred adds;\\n"',
-        '                 "setp.eq.u32 adds, 1, 1;\\n"',
-        f'                 "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{type_}.{type_} "',
-        *[f'                 "{line}"' for line in names],
-        f'                 ", {{{held}}}, %{count + 4}, adds, 1, 1{order[: len(order) // 2]};\\n"',
-        '                 "}"',
-        *_registers(count),
-        '                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(columns));',
-        "}",
-    ]
-    wait = [
-        f"__device__ __forceinline__ void finish_products(float (&sums)[{chunks}][{count}]) {{  // there from here on",
-        '    asm volatile("wgmma.wait_group.sync.aligned 0;"',
-        *_registers(count, chunks),
-        '                 :: "memory");',
-        "}",
-    ]
-    return "\n".join(lines), "\n".join(wait)
-
-
-def multiply_held(math: str) -> str:
-    """The name of the function that multiplies what registers hold."""
-    return f"multiply_held_{math}"
-
-
 def multiply(math: str) -> str:
     """The name of the function that multiplies."""
     return f"multiply_{math}"
 
 
-def _registers(count: int, chunks: int = 0) -> list[str]:
-    """All sums, or all of so many, as operands that are read and written."""
-    first = [f"[{c}]" for c in range(chunks)] or [""]
-    lines = textwrap.wrap(", ".join(f'"+f"(sums{c}[{i}])' for c in first for i in range(count)), 100)
+def _registers(count: int) -> list[str]:
+    """All sums, as operands that are read and written."""
+    lines = textwrap.wrap(", ".join(f'"+f"(sums[{i}])' for i in range(count)), 100)
     return [f"                 {' ' if i else ':'} {line}" for i, line in enumerate(lines)]
