@@ -13,6 +13,7 @@ from crucible.write.convolution.fused import arithmetic
 from crucible.write.convolution.halo import times
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.warpgroup import packing, pieces
+from crucible.write.convolution.warpgroup.held import FINISH, held_products, multiply_held
 from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, WARPS
 from crucible.write.convolution.warpgroup.weight_staging import Copies, read
@@ -76,7 +77,7 @@ class _Body:
         include = [INCLUDES[self.source.dtype]] if self.source.dtype in INCLUDES else []
         preamble = [*include, *packing.conversions(self.math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH,
                     pieces.DESCRIBE, pieces.BEGIN, pieces.REGISTERS, *([pieces.COPY_IN] if walks.raw else []),
-                    *pieces.held_products(self.math, walks.columns, walks.chunks)]  # fmt: skip
+                    *held_products(self.math, walks.columns, walks.chunks)]  # fmt: skip
         return Kernel(self.name, text, tuple(dict.fromkeys(preamble)), (self.source.name, self.grad.name),
                       (self.partial.name,), (walks.parts * walks.blocks_a_part, 1, 1), walks.threads,
                       walks.shared_bytes, ARCHITECTURE)  # fmt: skip
@@ -220,7 +221,7 @@ class _Body:
         for r in range(walks.step_rows):
             for depth in range(walks.depths_a_row):
                 lines += self._products(r, depth)
-        return [*lines, "commit_products();", "finish_products(sums);"]
+        return [*lines, "commit_products();", f"{FINISH}(sums);"]
 
     def _described(self) -> list[str]:
         """The input of each outer tap, of the step's first row."""
@@ -253,7 +254,7 @@ class _Body:
             for number in range(walks.outer):
                 chunk = tile * walks.outer + number
                 moved = f" + {at}" if at else ""
-                lines.append(f"{pieces.multiply_held(self.math)}(sums[{chunk}], {a}, b_{number}{moved});")
+                lines.append(f"{multiply_held(self.math)}(sums[{chunk}], {a}, b_{number}{moved});")
         return lines
 
     # what is left
