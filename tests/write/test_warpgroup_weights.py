@@ -10,10 +10,11 @@ from conv_harness import TWO, Built, Case, WeightCase, build, forward, is_right,
 from crucible import emulator
 from crucible.gpus import H200, Gpu, known_gpu
 from crucible.graph import ITEM_BYTES
+from crucible.write.convolution.backward import lower_product_backward
 from crucible.write.convolution.correlation import Correlation, convolution
+from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups
 from crucible.write.convolution.warpgroup.weight_walks import weight_walk
-from crucible.write.convolution.weight_gradient import divide
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, contiguous
 
@@ -75,15 +76,25 @@ def test_kernels_compute_what_pytorch_does(built: Built, case: HeldCase) -> None
     assert is_right(built, case) == ""
 
 
+P90 = convolution((128, 8, 16, 64, 64), (64, 8, 3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
+
+
 def test_a_weight_whose_sums_fit_in_registers_is_divided_so() -> None:
-    """P90's at full size: 27 taps of eight channels, 108 sums a thread, by instructions of 72 columns each."""
-    of = convolution((128, 8, 16, 64, 64), (64, 8, 3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
-    found = weight_walk(of, 4, H200)
+    """27 taps of eight channels are 108 sums a thread, by instructions of 72 columns each."""
+    found = weight_walk(P90, 4, H200)
     assert found is not None
     assert (found.parts, found.columns, found.sums, found.vector) == (1, 72, 108, 2)
-    warps = divide(of, 4)
-    assert warps is not None
-    assert found.total_clocks < warps.total_clocks
+
+
+@pytest.mark.parametrize(("exact", "architecture"), [(False, "sm_90a"), (True, "")])
+def test_backward_takes_the_way_of_least_estimated_time(exact: bool, architecture: str) -> None:
+    source = Operand("x", "float32", contiguous(P90.in_shape))
+    shape = (64, 8, 3, 3, 3)
+    weight = Operand("weight", "float32", contiguous(shape))
+    conv = Convolution("p90", P90, source, weight, shape, (), (), exact=exact)
+    (step,) = lower_product_backward(conv, ["weight"], "upstream").steps
+    assert isinstance(step, Lowered)
+    assert step.kernels[0].architecture == architecture
 
 
 @pytest.mark.parametrize(
