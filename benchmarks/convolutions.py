@@ -267,9 +267,10 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
 
 def words_of_weight(way: Division | WeightWalks) -> str:
     if isinstance(way, WeightWalks):
+        brought = (", in bulk" if way.raw else "") + (", the gradient asked for ahead" if way.fetches else "")
         return (
             f"wgmma: {way.chunks} x N {way.columns}, box {way.rows} x {way.width}, along {way.walk} planes,"
-            f" {way.vector} words a load, {way.slots} slots{', in bulk' * (way.raw > 0)}, {way.parts} parts"
+            f" {way.vector} words a load, {way.slots} slots{brought}, {way.parts} parts"
         )
     box = f"box {way.box}, {way.blocks} blocks{', ahead' * way.ahead}"
     return f"{way.channels} x {way.n_tiles * 8} channels, {box}"

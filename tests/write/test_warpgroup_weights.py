@@ -56,8 +56,17 @@ CASES = [
     held(forward("halves", (2, 16, 5, 5, 20), 64, (3, 3, 3), padding=1, dtype="float16"), **WHOLE),
     held(forward("bfloats", (3, 8, 9, 16), 40, (3, 3), padding=1, dtype="bfloat16"), vector=4, width=32, raw=0),
     held(forward("strided_halves", (2, 8, 9, 18), 64, (3, 2), stride=2, padding=1, dtype="float16")),
-    held(forward("brought", (1, 12, 7, 9, 16), 64, (3, 3, 3), padding=1), **WHOLE | {"raw": 3, "rows": 4, "slots": 4}),
-    held(forward("brought_strided", (2, 8, 7, 9, 16), 64, (3, 3, 3), stride=2, padding=1), raw=2, rows=2, walk=2),
+    held(
+        forward("brought", (1, 12, 7, 9, 16), 64, (3, 3, 3), padding=1),
+        **WHOLE | {"raw": 3, "rows": 4, "slots": 4, "fetches": True},
+    ),
+    held(
+        forward("brought_strided", (2, 8, 7, 9, 16), 64, (3, 3, 3), stride=2, padding=1),
+        raw=2,
+        rows=2,
+        walk=2,
+        fetches=True,
+    ),
     held(forward("brought_row", (3, 8, 40), 16, (3,), padding=1), raw=3),
     held(forward("brought_halves", (3, 20, 9, 16), 64, (3, 3), dtype="float16"), raw=3),
     held(transposed("turned", (2, 8, 3, 4, 8), 16, (3, 3, 3), stride=2, padding=1, output_padding=1)),
@@ -95,6 +104,14 @@ def test_backward_takes_the_way_of_least_estimated_time(exact: bool, architectur
     (step,) = lower_product_backward(conv, ["weight"], "upstream").steps
     assert isinstance(step, Lowered)
     assert step.kernels[0].architecture == architecture
+
+
+def test_the_gradient_is_asked_for_within_its_tensor(built: Built) -> None:
+    """Whole runs of 16 bytes alone: as many as a channel has positions in a box, rows of other boxes left out."""
+    text = built.lowered["brought_weight"].kernels[0].text
+    assert "fetch(grad + " in text
+    assert "min(4, 9 - box_h) * 64" in text
+    assert "fetch(" not in built.lowered["odd_weight"].kernels[0].text
 
 
 @pytest.mark.parametrize(

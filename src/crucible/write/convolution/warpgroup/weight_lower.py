@@ -13,7 +13,7 @@ from crucible.write.convolution.fused import arithmetic
 from crucible.write.convolution.halo import times
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.warpgroup import packing, pieces
-from crucible.write.convolution.warpgroup.held import FINISH, held_products, multiply_held
+from crucible.write.convolution.warpgroup.held import FETCH, FINISH, held_products, multiply_held
 from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, WARPS
 from crucible.write.convolution.warpgroup.weight_staging import Copies, read
@@ -55,7 +55,7 @@ class _Body:
 
     @property
     def _copies(self) -> Copies:
-        return Copies(self.walks, self.source, self.math)
+        return Copies(self.walks, self.source, self.grad, self.math)
 
     def kernel(self) -> Kernel:
         walks, type_ = self.walks, CUDA_TYPES[self.source.dtype]
@@ -77,6 +77,7 @@ class _Body:
         include = [INCLUDES[self.source.dtype]] if self.source.dtype in INCLUDES else []
         preamble = [*include, *packing.conversions(self.math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH,
                     pieces.DESCRIBE, pieces.BEGIN, pieces.REGISTERS, *([pieces.COPY_IN] if walks.raw else []),
+                    *([FETCH] if walks.fetches else []),
                     *held_products(self.math, walks.columns, walks.chunks)]  # fmt: skip
         return Kernel(self.name, text, tuple(dict.fromkeys(preamble)), (self.source.name, self.grad.name),
                       (self.partial.name,), (walks.parts * walks.blocks_a_part, 1, 1), walks.threads,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from crucible.write.convolution.halo import decoded, times
 from crucible.write.convolution.pieces import WORDS
-from crucible.write.convolution.warpgroup.walks import WARPS
+from crucible.write.convolution.warpgroup.walks import ROWS, WARPS
 from crucible.write.convolution.warpgroup.weight_walks import COLUMNS, TEAMS, WeightWalks
 from crucible.write.families.source import CUDA_TYPES, block, unrolled
 from crucible.write.program import Operand
@@ -27,6 +27,7 @@ class Copies:
 
     walks: WeightWalks
     source: Operand
+    grad: Operand
     math: str
 
     def item(self, item: str = "item") -> list[str]:
@@ -133,8 +134,30 @@ class Copies:
         if walks.raw:
             place, parity = f"plane % {walks.raw}", f"plane / {walks.raw} % 2"
             lines = ["bring();", f"wait(came + {place}, {parity});", *lines, f"arrive(taken + {place});"]
-        lines = [f"const int slot = plane % {walks.slots};", *lines, "publish();", "arrive(loaded + slot);"]
+        fetched = self._fetched() if walks.fetches else []
+        lines = [f"const int slot = plane % {walks.slots};", *fetched, *lines, "publish();", "arrive(loaded + slot);"]
         return read([f"const int d = {first} + t;"], lines)
+
+    def _fetched(self) -> list[str]:
+        """Asks for the gradient of the plane of positions that reads this plane last: its loads follow when what is
+        staged meanwhile has been multiplied."""
+        walks, grad = self.walks, self.grad
+        stride, last, (_, rows, columns) = walks.strides[0], walks.span - 1, walks.outputs
+        places = f"n * {grad.strides[0]}LL + (first_channel + channel) * {grad.strides[1]}LL"
+        if len(walks.of.axes) > 2:
+            at = f"(t - {last})" if last else "t"
+            places += f" + (first_plane + {at}{f' / {stride}' if stride > 1 else ''}) * {grad.strides[2]}"
+        if len(walks.of.axes) > 1:
+            places += f" + box_h * {columns}"
+        here = [f"t >= {last}"] if last else []
+        here += [f"(t - {last}) % {stride} == 0"] if stride > 1 else []
+        each = walks.fetches_a_warp
+        here += [f"thread % 32 < {each}"]
+        if walks.of.out_channels % min(ROWS, each * WARPS):
+            here.append(f"first_channel + channel < {walks.of.out_channels}")
+        bytes_ = f"min({walks.rows}, {rows} - box_h) * {columns * walks.item}"
+        line = f"if ({' && '.join(here)}) fetch(grad + {places}, {bytes_});"
+        return block("", [f"const int channel = thread / 32 * {each} + thread % 32;  // of the gradient", line])
 
     def _moved(self, word: str, dim: int) -> str:
         """From a position to the first that its taps read."""

@@ -36,10 +36,10 @@ RAW = 3
 """Planes of input as they lie in memory: one that is read, the others on their way."""
 MOST_WORDS = 40
 """Of the input that a thread that stages has on its way for one of its pieces."""
-LEAST_CLOCKS, STEP_CLOCKS, LOAD_CLOCKS, READ_CLOCKS, PIECE_CLOCKS = 16, 500, 900, 100, 30
+LEAST_CLOCKS, STEP_CLOCKS, LOAD_CLOCKS, READ_CLOCKS, FETCH_CLOCKS, PIECE_CLOCKS = 16, 500, 900, 100, 100, 30
 """Assumed: of an instruction, however few its columns; of a step beside its products (its words are rounded, the last
-instructions come to their end); until what is staged has come from memory, or from shared memory; to find the place of
-a piece."""
+instructions come to their end); until what is staged has come from memory, or from shared memory; to ask for a
+channel (nine instructions a lane, one lane after the other); to find the place of a piece."""
 BEYOND = 1.36
 """Times what its products take by themselves, P90's forward took on the H200."""
 
@@ -96,6 +96,8 @@ class WeightWalks:
     """Planes of input in shared memory."""
     raw: int = 0
     """Planes of input that bulk copies bring, as they lie in memory, to be staged; none where threads load them."""
+    fetches: bool = False
+    """Whether the gradient is asked for a plane ahead, to the L2 cache."""
     sms: int = 132
 
     @property
@@ -279,6 +281,17 @@ class WeightWalks:
         return self.places[2] == 1 and self.loads * self.item == 16
 
     @property
+    def fetches_a_warp(self) -> int:
+        """Channels of the gradient that each staging warp asks for, one by one."""
+        return -(-min(ROWS, self.of.out_channels) // WARPS)
+
+    @property
+    def grads_in_bulk(self) -> bool:
+        """Whether a channel's positions of a plane are one run of whole 16 bytes, also where its rows end."""
+        _, rows, columns = self.outputs
+        return self.places[2] == 1 and all(n * columns * self.item % 16 == 0 for n in (self.rows, rows))
+
+    @property
     def raw_pitch(self) -> int:
         """Units of a channel of a plane as it is in memory: 1 beyond a multiple of 8, so that eight channels are read
         without bank conflicts."""
@@ -345,7 +358,8 @@ class WeightWalks:
         and both memory and the warpgroup that stages go on beside."""
         step = self.depths * self.chunks * max(self.columns / 2, LEAST_CLOCKS)
         multiplied = self.steps * max(step, (step + STEP_CLOCKS) / TEAMS) * BEYOND
-        return max(multiplied, self._staged, self._moved, self._passed)
+        fetched = FETCH_CLOCKS * self.fetches_a_warp if self.fetches else 0
+        return max(multiplied, self._staged + fetched, self._moved, self._passed)
 
     @property
     def _units(self) -> int:
@@ -427,7 +441,7 @@ def best_weight_walks(of: Correlation, item: int, count: int, gpu: Gpu) -> list[
     """So many of least estimated time, no two alike but for how far they walk and how they group taps."""
     found: dict[tuple[object, ...], WeightWalks] = {}
     for each in sorted(_walks(of, item, gpu), key=lambda each: each.total_clocks):
-        found.setdefault((each.rows, each.raw, each.vector, each.channel_tiles, each.outer), each)
+        found.setdefault((each.rows, each.raw, each.fetches, each.vector, each.channel_tiles, each.outer), each)
     return list(found.values())[:count]
 
 
@@ -463,5 +477,6 @@ def _planes(first: WeightWalks, gpu: Gpu) -> Iterator[WeightWalks]:
                 most = min(MOST_BYTES, gpu.shared_memory_per_block_bytes)
                 fits = found.half_units < 1 << 14 and found.shared_bytes <= most
                 if fits and (not raw or found.in_bulk):
+                    yield from ([replace(found, fetches=True)] if found.grads_in_bulk else [])
                     yield found
                     break
