@@ -34,7 +34,7 @@ from crucible import emulator, hardware
 from crucible.emission.file import cuda, flags
 from crucible.emission.host import Host
 from crucible.gpus import H200, closest_gpu
-from crucible.graph import TensorType
+from crucible.graph import ITEM_BYTES, TensorType
 from crucible.judge.clock import sampler
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
 from crucible.write.convolution.estimate import GHZ
@@ -46,7 +46,9 @@ from crucible.write.convolution.tiling import Tiling, best
 from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, walk_phases
 from crucible.write.convolution.warpgroup.scatter import Scatter, best_scatters
 from crucible.write.convolution.warpgroup.walks import Walks, best_walks
-from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
+from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups
+from crucible.write.convolution.warpgroup.weight_walks import WeightWalks, best_weight_walks
+from crucible.write.convolution.weight_gradient import Division, best_divisions, lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.families.lower import joined, lower
 from crucible.write.kernel import Lowered
@@ -243,14 +245,17 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
             for name, shape in zip(("source", "grad"), shapes, strict=True)
         )
         spreads = (spread(layer), None) if layer.is_transposed else (None, spread(layer))
-        return [
-            (
-                f"{d.channels} x {d.n_tiles * 8} channels, box {d.box}, {d.blocks} blocks{', ahead' * d.ahead}",
-                d.total_clocks,
-                lower_weight_gradient(f"wgrad_{number}_{i}", of, source, grad, f"out_{number}_{i}", d, spreads),
-            )
-            for i, d in enumerate(best_divisions(of, unit, ways, H200, spreads))
-        ]
+        divisions = [*best_divisions(of, unit, ways, H200, spreads)]
+        walks = [] if layer.pool else best_weight_walks(of, ITEM_BYTES[layer.dtype], ways, GPU)
+        found = []
+        for i, way in enumerate(sorted([*divisions, *walks], key=lambda each: each.total_clocks)):
+            names = f"wgrad_{number}_{i}", f"out_{number}_{i}"
+            if isinstance(way, WeightWalks):
+                each = lower_weight_for_warpgroups(names[0], way, source, grad, names[1])
+            else:
+                each = lower_weight_gradient(names[0], of, source, grad, names[1], way, spreads)
+            found.append((words_of_weight(way), way.total_clocks, each))
+        return found
     turned = work.direction == "input gradient"
     of = input_gradient(of) if turned else of
     read, made = (layer.made_shape, layer.shape) if turned else (layer.shape, layer.made_shape)
@@ -268,6 +273,17 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
                            spread=spread(layer) if turned else None)  # fmt: skip
         found.append((words_of(tiling), tiling.total_clocks, lower_convolution(conv, tiling, GPU)))
     return found
+
+
+def words_of_weight(way: Division | WeightWalks) -> str:
+    if isinstance(way, WeightWalks):
+        brought = (", in bulk" if way.raw else "") + (", the gradient asked for ahead" if way.fetches else "")
+        return (
+            f"wgmma: {way.chunks} x N {way.columns}, box {way.rows} x {way.width}, along {way.walk} planes,"
+            f" {way.vector} words a load, {way.slots} slots{brought}, {way.parts} parts"
+        )
+    box = f"box {way.box}, {way.blocks} blocks{', ahead' * way.ahead}"
+    return f"{way.channels} x {way.n_tiles * 8} channels, {box}"
 
 
 def spread(layer: Layer) -> Spread | None:

@@ -605,7 +605,7 @@ def test_matrices_are_stored_and_loaded_turned() -> None:
     [
         ('asm("barrier.cluster.arrive.aligned;");', "barrier.cluster.arrive.aligned, line 2"),
         ('asm("wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8 {%0}, %1, %2, 1;" : "+r"(a) : "l"(b), "l"(c));', "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8, line 2"),
-        ('asm("wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, %5, 1, 1, 1;" : "+f"(a), "+f"(a), "+f"(a), "+f"(a) : "r"(b), "l"(c));', "wgmma.mma_async"),
+        ('asm("wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 {%0, %1, %2, %3}, {%4, %4, %4}, %5, 1, 1, 1;" : "+f"(a), "+f"(a), "+f"(a), "+f"(a) : "r"(b), "l"(c));', "wgmma.mma_async"),
         ('asm("wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 {%0, %1, %2, %3}, %4, %4, 1, -1, 1;" : "+f"(a), "+f"(a), "+f"(a), "+f"(a) : "l"(c));', "wgmma.mma_async"),
         ('asm volatile("{\\n"\n"mov.b32 %0, 1;\\n"\n"tcgen05.alloc.b32 [%0], 32;}" : "=r"(x));', "tcgen05.alloc.b32, line 4"),
         ('asm("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%0}, {%1}, {%2}, {%3};" : "=f"(a) : "r"(b), "r"(c), "f"(d));', "mma.sync.aligned.m8n8k4"),

@@ -1,5 +1,5 @@
 """Convolutions by warpgroup instructions on a GPU that has them: the cases that run on the emulator
-(`tests/write/test_warpgroups.py`, `test_scatters.py`), beside PyTorch in float64."""
+(`tests/write/test_warpgroups.py`, `test_scatters.py`, `test_warpgroup_weights.py`), beside PyTorch in float64."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[1] / "write"))
 
-from conv_harness import Built, Case, build, is_right
+from conv_harness import Built, Case, WeightCase, build, is_right
 from random_scatters import drawn
 from test_scatters import CASES as SCATTERS
+from test_warpgroup_weights import CASES as WEIGHTS
 from test_warpgroups import CASES as WALKS
 
-CASES = [*WALKS, *SCATTERS, *drawn(40)]
+CASES = [*WALKS, *SCATTERS, *WEIGHTS, *drawn(40)]
 HOPPER = (9, 0)
 
 
@@ -37,5 +38,5 @@ def built() -> Built:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
+def test_kernels_compute_what_pytorch_does(built: Built, case: Case | WeightCase) -> None:
     assert is_right(built, case) == ""

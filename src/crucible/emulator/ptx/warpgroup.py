@@ -58,6 +58,7 @@ RULES: list[Rule] = [
     rule(r"fence\.proxy\.async(?:\.shared::cta)?", lambda it, found: "crucible_fence(); crucible_proxy_fence();"),
     rule(r"cp\.async\.bulk\.global\.shared::cta\.bulk_group", _copy_out),
     rule(r"cp\.async\.bulk\.shared::(?:cta|cluster)\.global\.mbarrier::complete_tx::bytes", _copy_in),
+    rule(r"cp\.async\.bulk\.prefetch\.L2\.global", lambda it, found: ";" if len(it.operands) == 2 else None),
     rule(r"cp\.async\.bulk\.commit_group", lambda it, found: "crucible_bulk_commit();"),
     rule(r"cp\.async\.bulk\.wait_group(?:\.read)?", lambda it, found: f"crucible_bulk_wait({it.operands[0]});"),
 ]

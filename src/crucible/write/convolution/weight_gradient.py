@@ -20,6 +20,7 @@ from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.estimate import IN_FLIGHT, PRODUCT_CLOCKS, ROUND_CLOCKS, Work, read_sectors, traffic
+from crucible.write.convolution.finishing import finish
 from crucible.write.convolution.fused import arithmetic
 from crucible.write.convolution.halo import DIMS, STEP_UNITS, THREADS, UNITS, Boxes, Halo, decoded
 from crucible.write.convolution.pieces import COPY_AHEAD, LOAD_MATRIX, LOAD_TURNED, WORDS, Words
@@ -27,7 +28,7 @@ from crucible.write.convolution.spreading import SpreadHalo
 from crucible.write.convolution.tiling import WARPS, blocks_that_fit
 from crucible.write.convolution.upstream import Upstream
 from crucible.write.convolution.windows import WHOLE, Spreads
-from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, converted, indented, unrolled
+from crucible.write.families.source import CUDA_TYPES, block, indented, unrolled
 from crucible.write.kernel import Buffer, Kernel, Lowered
 from crucible.write.program import Operand
 
@@ -403,40 +404,17 @@ class _Body:
         return [f"float* into = partial + {into};", *unrolled("j", str(division.tiles_a_warp), tile)]
 
     def finish(self) -> Kernel:
-        """Adds the blocks' parts up: 32 elements a block, each by eight threads that take every eighth part."""
+        """Adds the blocks' parts up."""
         division, of = self.division, self.of
-        group, made, read = of.weight_strides
-        words = division.parts * division.part_words
-        dtype = self.source.dtype
-        offsets = ", ".join(str(product.weight) for product in of.products)
-        lines = [
-            f"// Adds up what {self.blocks_a_part} blocks made of each element of the weight's gradient.",
-            f"__global__ void __launch_bounds__({THREADS}) {self.name}_finish(",
-            f"        const float* __restrict__ partial, {CUDA_TYPES[dtype]}* __restrict__ result) {{",
-            "    __shared__ float totals[8][32];",
-            f"    constexpr int taps[{len(of.products)}] = {{{offsets}}};",
-            "    const int lane = threadIdx.x % 32, slice = threadIdx.x / 32, word = blockIdx.x * 32 + lane;",
-            "    float total = 0;",
-            f"    for (int b = slice; b < {self.blocks_a_part}; b += 8) total += partial[b * {words}LL + word];",
-            "    totals[slice][lane] = total;",
-            "    __syncthreads();",
-            "    if (slice) return;",
-            "#pragma unroll",
-            "    for (int s = 1; s < 8; ++s) total += totals[s][lane];",
-            f"    const int place = word % {division.part_words}, part = word / {division.part_words};",
-            f"    const int tile = place / {division.channels * 8};",
-            f"    const int channel = part / {division.in_tiles} % {division.out_tiles} * {division.channels}"
+        place = [
+            f"const int place = word % {division.part_words}, part = word / {division.part_words};",
+            f"const int tile = place / {division.channels * 8};",
+            f"const int channel = part / {division.in_tiles} % {division.out_tiles} * {division.channels}"
             f" + place / 8 % {division.channels};",
-            f"    const int input = part % {division.in_tiles} * {division.staged * division.unit * STEP_UNITS}"
+            f"const int input = part % {division.in_tiles} * {division.staged * division.unit * STEP_UNITS}"
             f" + tile % {division.n_tiles} * 8 + place % 8;",
-            f"    const int group = part / {division.in_tiles * division.out_tiles};",
-            f"    if (channel < {of.out_channels} && input < {of.in_channels}) {{",
-            f"        const int tap = taps[tile / {division.n_tiles}];",
-            f"        result[group * {group}LL + channel * {made}LL + input * {read}LL + tap]"
-            f" = {converted('total', 'float32', dtype)};",
-            "    }",
-            "}",
+            f"const int group = part / {division.in_tiles * division.out_tiles};",
         ]
-        preamble = (INCLUDES[dtype],) if dtype in INCLUDES else ()
-        return Kernel(f"{self.name}_finish", "\n".join(lines), preamble, (self.partial.name,), (self.result,),
-                      (words // 32, 1, 1), THREADS)  # fmt: skip
+        taps = [product.weight for product in of.products]
+        tap, dtype = f"tile / {division.n_tiles}", self.source.dtype
+        return finish(f"{self.name}_finish", of, self.partial, self.result, dtype, self.blocks_a_part, taps, place, tap)

@@ -1,0 +1,318 @@
+"""The gradient of a convolution's weight as kernels for warpgroups: one makes parts of it, one adds them up."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+from crucible.gpus import Gpu
+from crucible.graph import ITEM_BYTES
+from crucible.write.convolution.correlation import Correlation
+from crucible.write.convolution.finishing import finish
+from crucible.write.convolution.fused import arithmetic
+from crucible.write.convolution.halo import times
+from crucible.write.convolution.pieces import WORDS
+from crucible.write.convolution.warpgroup import packing, pieces
+from crucible.write.convolution.warpgroup.held import FETCH, FINISH, held_products, multiply_held
+from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
+from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, WARPS
+from crucible.write.convolution.warpgroup.weight_staging import Copies, read
+from crucible.write.convolution.warpgroup.weight_walks import COLUMNS, TEAMS, WeightWalks, weight_walk
+from crucible.write.families.source import CUDA_TYPES, INCLUDES, PACK, block, indented, unrolled
+from crucible.write.kernel import Buffer, Kernel, Lowered
+from crucible.write.program import Operand, contiguous
+
+
+def weight_division(of: Correlation, source: Operand, grad: Operand, gpu: Gpu) -> WeightWalks | None:
+    """How warpgroups would share the gradient of the weight; None where they do not serve it: GPUs without them,
+    tensors that are not contiguous, groups, rows of an odd number of half types, sums that registers do not hold."""
+    if (source.strides, grad.strides) != (contiguous(of.in_shape), contiguous(of.out_shape)):
+        return None
+    return weight_walk(of, ITEM_BYTES[source.dtype], gpu)
+
+
+def lower_weight_for_warpgroups(name: str, walks: WeightWalks, source: Operand, grad: Operand, result: str) -> Lowered:
+    """The kernels that write the gradient of the weight, of the source's dtype, to a tensor `result` laid out like it;
+    source and `grad` are contiguous."""
+    body = _Body(name, walks, source, grad, result, arithmetic(source.dtype, exact=False))
+    return Lowered((body.kernel(), body.finish()), (body.partial,))
+
+
+@dataclass(frozen=True)
+class _Body:
+    name: str
+    walks: WeightWalks
+    source: Operand
+    grad: Operand
+    result: str
+    math: str
+
+    @property
+    def partial(self) -> Buffer:
+        """[block of a part][part][eight input channels of a tap][channel][8]"""
+        walks = self.walks
+        return Buffer(f"{self.result}_parts", "float32", walks.blocks_a_part * walks.parts * walks.part_words)
+
+    @property
+    def _copies(self) -> Copies:
+        return Copies(self.walks, self.source, self.grad, self.math)
+
+    def kernel(self) -> Kernel:
+        walks, type_ = self.walks, CUDA_TYPES[self.source.dtype]
+        bulk = ", made of what bulk copies bring" if walks.raw else ""
+        about = (
+            f"The gradient of a weight of {len(walks.of.products)} taps, by warpgroup instructions, on compute"
+            f" capability 9.0 alone: a block adds up {ROWS} x {walks.channel_tiles * COLUMNS} channels for"
+            f" {walks.outer * walks.inner} taps over boxes of {walks.walk}x{walks.rows}x{walks.width} positions,"
+            f" {WORDS[self.math].about}. Two warpgroups hold the output's gradient in registers; the input is in shared"
+            f" memory ({walks.shared_bytes // 1024} KiB), a copy for each tap of a row{bulk}."
+        )
+        head = [
+            *(f"// {line}" for line in textwrap.wrap(about, 104)),
+            f"__global__ void __launch_bounds__({walks.threads}, 1) {self.name}(",
+            f"        const {type_}* __restrict__ source, const {type_}* __restrict__ grad,",
+            "        float* __restrict__ partial) {",
+        ]
+        text = "\n".join([*head, *indented(self._lines()), "}"])
+        include = [INCLUDES[self.source.dtype]] if self.source.dtype in INCLUDES else []
+        preamble = [*include, *packing.conversions(self.math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH,
+                    pieces.DESCRIBE, pieces.BEGIN, pieces.REGISTERS, *([pieces.COPY_IN] if walks.raw else []),
+                    *([FETCH] if walks.fetches else []),
+                    *held_products(self.math, walks.columns, walks.chunks)]  # fmt: skip
+        return Kernel(self.name, text, tuple(dict.fromkeys(preamble)), (self.source.name, self.grad.name),
+                      (self.partial.name,), (walks.parts * walks.blocks_a_part, 1, 1), walks.threads,
+                      walks.shared_bytes, ARCHITECTURE)  # fmt: skip
+
+    def _lines(self) -> list[str]:
+        walks = self.walks
+        prepare = [
+            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {WARPS}),"
+            f" prepare(done + s, {TEAMS * WARPS});",
+            f"prepare(multiplied, {TEAMS * WARPS});",
+        ]
+        if walks.raw:
+            prepare.append(f"for (int s = 0; s < {walks.raw}; ++s) prepare(came + s, 1), prepare(taken + s, {WARPS});")
+        lines = [
+            "extern __shared__ uint4 memory[];",
+            "uint4* ring = memory;  // slots of planes",
+            f"unsigned long long* loaded = reinterpret_cast<unsigned long long*>(ring + {walks.shared_units});",
+            f"unsigned long long* done = loaded + {walks.slots};  // each slot is loaded, and done with",
+            f"unsigned long long* multiplied = done + {walks.slots};  // is all",
+            *self._copies.memory(),
+            "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
+            f"const int part = blockIdx.x % {walks.parts};",
+            f"const int first_channel = part / {walks.in_parts * walks.outer_parts} * {ROWS};",
+            f"const int first_input = part / {walks.outer_parts} % {walks.in_parts} * {walks.channel_tiles * COLUMNS};",
+            *([f"const int first_tap = part % {walks.outer_parts} * {walks.outer};"] * (walks.outer_parts > 1)),
+            *block("if (threadIdx.x == 0)", prepare),
+            "publish();",
+            "__syncthreads();",
+        ]
+        loads = [f"leave_registers<{STAGING_REGISTERS}>();", *self._copies.lines()]
+        branch = f"if (warp < {TEAMS * WARPS})"
+        return [*lines, *block(branch, self._multiplies())[:-1], *block("} else", loads)]
+
+    # multiplying
+
+    def _multiplies(self) -> list[str]:
+        walks = self.walks
+        words = walks.depths * 2
+        leave = f"t + 1 < planes ? {walks.strides[0]} : {walks.span}" if walks.span > walks.strides[0] else walks.span
+        newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
+        plane = [
+            f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
+            *block(f"for (; s < steps; s += {TEAMS})", self._step()),
+            "s -= steps;",
+            f"const int leave = {leave};  // planes of input that nothing later reads",
+            f"for (int k = 0; k < leave; ++k) arrive(done + (plane + k) % {walks.slots});",
+        ]
+        item = [
+            f"const int planes = {self._copies.planes}, steps = {self._steps};",
+            *block(f"for (int t = 0; t < planes; ++t, plane += {walks.strides[0]})", plane),
+            *([f"plane += {walks.span - walks.strides[0]};"] if walks.span > walks.strides[0] else []),
+        ]
+        return [
+            f"take_registers<{walks.registers}>();",
+            "const int team = warp / 4, channel = first_channel + warp % 4 * 16 + lane / 4;",
+            f"float sums[{walks.chunks}][{walks.columns // 2}] = {{}};",
+            f"unsigned coming[2][{words}];  // words of channel and channel + 8, of the next step of this warpgroup",
+            f"int next_item = static_cast<int>(blockIdx.x) / {walks.parts}, next_t = 0, next_s = team;",
+            "const auto move_on = [&] {  // to a step that there is",
+            *indented(self._moves()),
+            "};",
+            "const auto ask = [&] {  // for the next step's words, and on to that after it",
+            *indented(self._ask()),
+            "};",
+            "move_on();",
+            "ask();",
+            "int plane = 0, s = team;",
+            *self._copies.each_item(read(self._copies.item(), item)),
+            *self._store(),
+        ]
+
+    @property
+    def _steps(self) -> str:
+        """Of a plane: those that have positions."""
+        walks = self.walks
+        if walks.outputs[1] % walks.rows == 0:
+            return str(walks.steps)
+        more = f" + {walks.step_rows - 1}" if walks.step_rows > 1 else ""
+        return f"min({walks.steps}, ({walks.outputs[1]} - box_h{more}) / {walks.step_rows})"
+
+    def _moves(self) -> list[str]:
+        walks = self.walks
+        advance = [
+            f"const int planes = {self._copies.planes}, steps = {self._steps};",
+            "if (next_s < steps) break;",
+            "next_s -= steps;",
+            f"if (++next_t == planes) next_t = 0, next_item += {walks.blocks_a_part};",
+        ]
+        return block(f"while (next_item < {walks.items})", read(self._copies.item("next_item"), advance))
+
+    def _ask(self) -> list[str]:
+        """A lane's words are neighbours in memory; the order of the positions is that in which the input is staged."""
+        walks, grad, vector = self.walks, self.grad, self.walks.vector
+        rows = walks.step_rows
+        terms = [f"n * {grad.strides[0]}LL", f"channel * {grad.strides[1]}LL"]
+        names = ("(first_plane + next_t)", "row", "w")[-len(walks.of.axes) :]
+        terms += [times(name, stride) for name, stride in zip(names, grad.strides[2:], strict=True)]
+        step = 4 * vector * walks.per_word
+        tests = []
+        if walks.of.out_channels % ROWS:
+            tests.append(f"channel + i * 8 < {walks.of.out_channels}")
+        if walks.places[1] * walks.rows > walks.outputs[1]:
+            tests.append(f"row + r < {walks.outputs[1]}")
+        if walks.places[2] * walks.width > walks.outputs[2]:
+            tests.append(f"w + q * {step} < {walks.outputs[2]}")
+        guard = f"if ({' && '.join(tests)}) " if tests else ""
+        loads = walks.depths_a_row * 2 // vector
+        type_ = {1: "unsigned", 2: "uint2", 4: "uint4"}[vector]
+        moved = f"i * {8 * grad.strides[1]} + r * {grad.strides[-2] if len(names) > 1 else 0} + q * {step}"
+        parts = ["words"] if vector == 1 else [f"words.{part}" for part in "xyzw"[:vector]]
+        at = f"(r * {loads} + q) * {vector}"
+        each = [
+            f"{type_} words = {{}};",
+            f"{guard}words = *reinterpret_cast<const {type_}*>(from + {moved});",
+            *(f"coming[i][{at}{f' + {n}' if n else ''}] = {part};" for n, part in enumerate(parts)),
+        ]
+        loop = [
+            f"const auto* from = grad + {' + '.join(terms)};",
+            *unrolled("i", "2", unrolled("r", str(rows), unrolled("q", str(loads), each))),
+        ]
+        row = f"const int row = box_h + next_s * {rows};"
+        loop = read([row, f"const int w = box_w + lane % 4 * {vector * walks.per_word};"], loop)
+        moved_on = [f"next_s += {TEAMS};", "move_on();"]
+        return block(f"if (next_item < {walks.items})", [*read(self._copies.item("next_item"), loop), *moved_on])
+
+    def _step(self) -> list[str]:
+        walks = self.walks
+        words = walks.depths * 2
+        convert = "rounded(__uint_as_float(coming[i][k]))" if walks.item == 4 else "coming[i][k]"
+        lines = [
+            f"unsigned words[2][{words}];",
+            *unrolled("i", "2", unrolled("k", str(words), [f"words[i][k] = {convert};"])),
+            "ask();",
+            *(
+                [f"const int row = {times('s', walks.step_rows * walks.strides[1])};  // of the plane's input"]
+                * (walks.steps > 1)
+            ),
+            *self._described(),
+            "begin_products();",
+        ]
+        for r in range(walks.step_rows):
+            for depth in range(walks.depths_a_row):
+                lines += self._products(r, depth)
+        return [*lines, "commit_products();", f"{FINISH}(sums);"]
+
+    def _described(self) -> list[str]:
+        """The input of each outer tap, of the step's first row."""
+        walks = self.walks
+        planes, rows, _ = walks.taps
+        inner_rows = 1 if walks.together else len(rows.numbers)
+        lines = []
+        for number in range(walks.outer):
+            if walks.outer_parts == 1:
+                plane, row = number // inner_rows * planes.spacing, number % inner_rows * rows.spacing
+                moved = f"plane + {plane}" if plane else "plane"
+                down = f" + {row}" if row else ""
+            else:
+                tap = f"min(first_tap + {number}, {walks.all_outer - 1})"
+                moved = f"plane + {tap} / {inner_rows} * {planes.spacing}"
+                down = f" + {tap} % {inner_rows} * {rows.spacing}" if inner_rows > 1 else ""
+            first = "row" if walks.steps > 1 else "0"
+            at = f"ring + ({moved}) % {walks.slots} * {walks.slot_units} + ({first}{down}) * {walks.row_units}"
+            lines.append(f"const unsigned long long b_{number} = describe({at}, {walks.half_units});")
+        return lines
+
+    def _products(self, row: int, depth: int) -> list[str]:
+        """By one instruction's positions."""
+        walks = self.walks
+        k = (row * walks.depths_a_row + depth) * 2
+        a = f"words[0][{k}], words[1][{k}], words[0][{k + 1}], words[1][{k + 1}]"
+        lines = []
+        for tile in range(walks.channel_tiles):
+            at = tile * walks.tile_units + depth * 2 * walks.half_units + row * walks.strides[1] * walks.row_units
+            for number in range(walks.outer):
+                chunk = tile * walks.outer + number
+                moved = f" + {at}" if at else ""
+                lines.append(f"{multiply_held(self.math)}(sums[{chunk}], {a}, b_{number}{moved});")
+        return lines
+
+    # what is left
+
+    def _store(self) -> list[str]:
+        """The second warpgroup's sums go to the first one through shared memory, when nothing else there is read."""
+        walks = self.walks
+        count = walks.columns // 2
+        lanes = WARPS * 32
+        each = [f"totals[(c * {count} + i) * {lanes} + threadIdx.x % {lanes}]"]
+        chunks = str(walks.chunks)
+        given = unrolled("c", chunks, unrolled("i", str(count), [f"{each[0]} = sums[c][i];"]))
+        taken = unrolled("c", chunks, unrolled("i", str(count), [f"sums[c][i] += {each[0]};"]))
+        tile = [
+            f"float* to = into + ((c * {walks.inner} + j) * {ROWS} + warp % 4 * 16 + lane / 4) * {COLUMNS}"
+            " + lane % 4 * 2;",
+            "*reinterpret_cast<float2*>(to) = make_float2(sums[c][j * 4], sums[c][j * 4 + 1]);",
+            f"*reinterpret_cast<float2*>(to + {8 * COLUMNS}) = make_float2(sums[c][j * 4 + 2], sums[c][j * 4 + 3]);",
+        ]
+        return [
+            "float* totals = reinterpret_cast<float*>(ring);",
+            "arrive(multiplied);",
+            "wait(multiplied, 0);",
+            *block("if (team == 1)", given),
+            "arrive(multiplied);",
+            "if (team == 1) return;",
+            "wait(multiplied, 1);",
+            *taken,
+            f"float* into = partial + blockIdx.x * {walks.part_words}LL;",
+            *unrolled("c", chunks, unrolled("j", str(walks.inner), tile)),
+        ]
+
+    def finish(self) -> Kernel:
+        """Adds the blocks' parts up."""
+        walks, of = self.walks, self.walks.of
+        planes, rows, columns = walks.taps
+        kernel = [axis.kernel for axis in of.axes]
+        strides = (*[0] * (3 - len(kernel)), *contiguous(kernel))
+        taps = [
+            p * strides[0] + r * strides[1] + c * strides[2]
+            for p in planes.numbers
+            for r in rows.numbers
+            for c in columns.numbers
+        ]
+        outer = f"tile / {walks.inner} % {walks.outer}"
+        if walks.outer_parts > 1:
+            outer = f"part % {walks.outer_parts} * {walks.outer} + {outer}"
+        place = [
+            f"const int place = word % {walks.part_words}, part = word / {walks.part_words};",
+            f"const int tile = place / {ROWS * COLUMNS};",
+            f"const int channel = part / {walks.in_parts * walks.outer_parts} * {ROWS} + place / {COLUMNS} % {ROWS};",
+            f"const int input = (part / {walks.outer_parts} % {walks.in_parts} * {walks.channel_tiles}"
+            f" + tile / {walks.inner * walks.outer}) * {COLUMNS} + place % {COLUMNS};",
+            "const int group = 0;",
+            f"const int outer = {outer};  // taps, of instructions of their own",
+            *([f"if (outer >= {walks.all_outer}) return;"] if walks.all_outer % walks.outer else []),
+        ]
+        tap = f"outer * {walks.inner} + tile % {walks.inner}"
+        return finish(f"{self.name}_finish", of, self.partial, self.result, self.source.dtype, walks.blocks_a_part,
+                      taps, place, tap)  # fmt: skip

@@ -1,0 +1,230 @@
+"""How planes of the input come into their slots for the gradient of a weight: a copy for each tap of a row, in units of
+four words whose positions are those that one instruction adds up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crucible.write.convolution.halo import decoded, times
+from crucible.write.convolution.pieces import WORDS
+from crucible.write.convolution.warpgroup.walks import ROWS, WARPS
+from crucible.write.convolution.warpgroup.weight_walks import COLUMNS, TEAMS, WeightWalks
+from crucible.write.families.source import CUDA_TYPES, block, unrolled
+from crucible.write.program import Operand
+
+
+def read(declared: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """The lines, behind those of the integers `declared` that they read."""
+    words = set(re.findall(r"\w+", "\n".join(lines)))
+    return [*(line for line in declared if line.split()[2] in words), *lines]
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Text of the warpgroup that stages."""
+
+    walks: WeightWalks
+    source: Operand
+    grad: Operand
+    math: str
+
+    def item(self, item: str = "item") -> list[str]:
+        """Where an item is."""
+        walks = self.walks
+        words = decoded(item, (walks.of.batch, *walks.places))
+        sizes = (walks.walk, walks.rows, walks.width)
+        lines = [f"const int n = {words[0]};"]
+        for name, word, size in zip(("first_plane", "box_h", "box_w"), words[1:], sizes, strict=True):
+            lines.append(f"const int {name} = {word if word == '0' else f'({word}) * {size}'};")
+        return lines
+
+    @property
+    def planes(self) -> str:
+        """Of positions, of an item."""
+        walks = self.walks
+        planes = walks.outputs[0]
+        return str(walks.walk) if planes % walks.walk == 0 else f"min({walks.walk}, {planes} - first_plane)"
+
+    def each_item(self, lines: list[str]) -> list[str]:
+        """The loop over the block's items."""
+        walks = self.walks
+        first, step = f"static_cast<int>(blockIdx.x) / {walks.parts}", walks.blocks_a_part
+        return block(f"for (int item = {first}; item < {walks.items}; item += {step})", lines)
+
+    def memory(self) -> list[str]:
+        """Behind the slots, and behind the other barriers: planes as they lie in memory."""
+        walks = self.walks
+        if not walks.raw:
+            return []
+        return [
+            f"uint4* brought = ring + {walks.slots * walks.slot_units};  // planes as they lie in memory",
+            "unsigned long long* came = multiplied + 1;  // each of them",
+            f"unsigned long long* taken = came + {walks.raw};  // by all that stage",
+        ]
+
+    def lines(self) -> list[str]:
+        """All planes of all items."""
+        walks, strides = self.walks, self.source.strides
+        origin = f"const auto* origin = source + n * {strides[0]}LL + first_input * {strides[1]}LL;"
+        plane = block(f"for (int t = 0; t < {self._count}; ++t, ++plane)", self._plane())
+        each = [*([] if walks.raw else [origin]), *plane]
+        first = [f"const int thread = threadIdx.x - {TEAMS * WARPS * 32};", "int plane = 0;"]
+        if walks.raw:
+            first += [*self._bring(), f"for (int k = 1; k < {walks.raw}; ++k) bring();"]
+        return [*first, *self.each_item(read(self.item(), each))]
+
+    @property
+    def _count(self) -> str:
+        """Planes of input of an item."""
+        more, stride = self.walks.span - self.walks.strides[0], self.walks.strides[0]
+        return " ".join([times(f"({self.planes})", stride), *([f"+ {more}"] if more else [])])
+
+    def _bring(self) -> list[str]:
+        """By the first warp, a lane a channel: those rows of the next plane that there are, when what was in its place
+        has been read."""
+        walks, source = self.walks, self.source
+        width = walks.extents[2]
+        strides = (0, 0, 0, *source.strides[2:])[-3:]
+        places = f"n * {source.strides[0]}LL + (first_input + c) * {source.strides[1]}LL"
+        to = f"brought + place * {walks.raw_units} + c * {walks.raw_pitch} + (row - top) * {width * walks.item // 16}"
+        copy = f"copy_in({to}, source + {places} + d * {strides[0]} + row * {strides[1]}, bytes, came + place);"
+        channels = walks.channel_tiles * COLUMNS
+        count = str(channels)
+        if walks.of.in_channels % channels:
+            count = f"min({channels}, {walks.of.in_channels} - first_input)"
+        next_item = [
+            f"const int d = {self._moved('first_plane', 0)} + next_t, top = {self._moved('box_h', 1)};",
+            f"const int row = max(top, 0), rows = min(top + {walks.staged_rows}, {walks.extents[1]}) - row;",
+            f"const bool inside = static_cast<unsigned>(d) < {walks.extents[0]} && rows > 0;",
+            f"const int bytes = inside ? rows * {width * walks.item} : 0, channels = {count};",
+            f"const int place = next_plane % {walks.raw};",
+            f"wait(taken + place, next_plane / {walks.raw} % 2 ^ 1);",
+            "if (thread == 0) expect(came + place, bytes * channels);",
+            "__syncwarp();",
+            *block("if (inside)", [f"for (int c = thread; c < channels; c += 32) {copy}"]),
+            "++next_plane;",
+            f"if (++next_t == {self._count}) next_t = 0, next_item += {walks.blocks_a_part};",
+        ]
+        return [
+            f"int next_item = static_cast<int>(blockIdx.x) / {walks.parts}, next_t = 0, next_plane = 0;",
+            "const auto bring = [&] {",
+            f"    if (thread >= 32 || next_item >= {walks.items}) return;",
+            *(f"    {line}" for line in read(self.item("next_item"), next_item)),
+            "};",
+        ]
+
+    def _plane(self) -> list[str]:
+        """Pieces are loaded first, then the slot is waited for, then they are stored."""
+        walks, type_ = self.walks, CUDA_TYPES[self.source.dtype]
+        together, threads = walks.pieces_together, WARPS * 32
+        rounds = -(-walks.pieces // threads)
+        guard = f"if (p < {walks.pieces})" if walks.pieces % (threads * together) else ""
+        number = f"const int p = {'thread' if together == rounds else 'first'} + k * {threads};"
+        lines = [
+            f"Pack<{type_}, {walks.loads}> found[{together}][{walks.piece_loads}];",
+            *unrolled("k", str(together), [number, *read(self._piece(), self._loaded())]),
+            f"wait(done + slot, plane / {walks.slots} % 2 ^ 1);  // with what was in the slot before",
+            *unrolled("k", str(together), [number, *block(guard, read(self._piece(), self._stored()))]),
+        ]
+        if together < rounds:
+            lines = block(f"for (int first = thread; first < {walks.pieces}; first += {together * threads})", lines)
+        first = self._moved("first_plane", 0)
+        if walks.raw:
+            place, parity = f"plane % {walks.raw}", f"plane / {walks.raw} % 2"
+            lines = ["bring();", f"wait(came + {place}, {parity});", *lines, f"arrive(taken + {place});"]
+        fetched = self._fetched() if walks.fetches else []
+        lines = [f"const int slot = plane % {walks.slots};", *fetched, *lines, "publish();", "arrive(loaded + slot);"]
+        return read([f"const int d = {first} + t;"], lines)
+
+    def _fetched(self) -> list[str]:
+        """Asks for the gradient of the plane of positions that reads this plane last: its loads follow when what is
+        staged meanwhile has been multiplied."""
+        walks, grad = self.walks, self.grad
+        stride, last, (_, rows, columns) = walks.strides[0], walks.span - 1, walks.outputs
+        places = f"n * {grad.strides[0]}LL + (first_channel + channel) * {grad.strides[1]}LL"
+        if len(walks.of.axes) > 2:
+            at = f"(t - {last})" if last else "t"
+            places += f" + (first_plane + {at}{f' / {stride}' if stride > 1 else ''}) * {grad.strides[2]}"
+        if len(walks.of.axes) > 1:
+            places += f" + box_h * {columns}"
+        here = [f"t >= {last}"] if last else []
+        here += [f"(t - {last}) % {stride} == 0"] if stride > 1 else []
+        each = walks.fetches_a_warp
+        here += [f"thread % 32 < {each}"]
+        if walks.of.out_channels % min(ROWS, each * WARPS):
+            here.append(f"first_channel + channel < {walks.of.out_channels}")
+        bytes_ = f"min({walks.rows}, {rows} - box_h) * {columns * walks.item}"
+        line = f"if ({' && '.join(here)}) fetch(grad + {places}, {bytes_});"
+        return block("", [f"const int channel = thread / 32 * {each} + thread % 32;  // of the gradient", line])
+
+    def _moved(self, word: str, dim: int) -> str:
+        """From a position to the first that its taps read."""
+        first = self.walks.taps[dim].first
+        moved = f" {'-' if first < 0 else '+'} {abs(first)}" if first else ""
+        return times(word, self.walks.strides[dim]) + moved
+
+    def _piece(self) -> list[str]:
+        """Which one p is: channels lie beside each other, so that stores of 16 bytes have no bank conflicts."""
+        walks = self.walks
+        words = decoded("p", (walks.channel_tiles, walks.staged_rows, walks.pieces_a_row, COLUMNS))
+        return [f"const int {name} = {word};" for name, word in zip(("tile", "row", "b", "c"), words, strict=True)]
+
+    def _loaded(self) -> list[str]:
+        walks, strides = self.walks, self.source.strides
+        names = ("d", "h", "w")[-len(walks.of.axes) :]
+        tests = [f"p < {walks.pieces}"] if walks.pieces % (WARPS * 32 * walks.pieces_together) else []
+        if walks.of.in_channels % (walks.channel_tiles * COLUMNS):
+            tests.append(f"first_input + tile * {COLUMNS} + c < {walks.of.in_channels}")
+        tests += [
+            f"static_cast<unsigned>({name}) < {extent}"
+            for name, extent in zip("dh", walks.extents, strict=False)
+            if name in names
+        ]
+        start = f"box_w + b * {walks.piece}"
+        lines = []
+        if "h" in names:
+            lines.append(f"const int h = {self._moved('box_h', 1)} + row;")
+        before = walks.before - walks.taps[2].first
+        lines.append(f"const int w = {times(f'({start})', walks.strides[2])} - {before};")
+        if walks.raw:
+            place = f"brought + plane % {walks.raw} * {walks.raw_units} + (tile * {COLUMNS} + c) * {walks.raw_pitch}"
+            row = f"row * {walks.extents[2]} + w" if "h" in names else "w"
+            origin = f"reinterpret_cast<const {CUDA_TYPES[self.source.dtype]}*>({place}) + {row}"
+        else:
+            terms = [f"(tile * {COLUMNS} + c) * {strides[1]}LL"]
+            terms += [times(name, stride) for name, stride in zip(names, strides[2:], strict=True)]
+            origin = f"origin + {' + '.join(terms)}"
+        guard = " && ".join([*tests, f"static_cast<unsigned>(w + v * {walks.loads}) < {walks.extents[2]}"])
+        type_ = f"const Pack<{CUDA_TYPES[self.source.dtype]}, {walks.loads}>*"
+        each = [
+            "found[k][v] = {};",
+            f"if ({guard}) found[k][v] = *reinterpret_cast<{type_}>(from + v * {walks.loads});",
+        ]
+        return [*lines, f"const auto* from = {origin};",
+                *unrolled("v", str(walks.piece_loads), each)]  # fmt: skip
+
+    def _stored(self) -> list[str]:
+        walks = self.walks
+        place = f"(b * {walks.piece_words // 4} * {walks.staged_rows} + row) * {walks.row_units} + c"
+        tile = f" + tile * {walks.tile_units}" if walks.channel_tiles > 1 else ""
+        lines = [f"uint4* to = ring + slot * {walks.slot_units}{tile} + {place};"]
+        taps = walks.taps[2]
+        for step in range(walks.piece_words // 8):
+            for half in range(2):
+                for tap in range(len(taps.numbers)):
+                    words = [self._word(walks.word(step, half, number), tap * taps.spacing) for number in range(4)]
+                    at = (step * 2 + half) * walks.half_units + tap * COLUMNS
+                    lines.append(f"to[{at}] = make_uint4({', '.join(words)});")
+        return lines
+
+    def _word(self, word: int, shift: int) -> str:
+        """Of a piece, as one tap reads it."""
+        walks = self.walks
+        each = []
+        for number in range(walks.per_word):
+            at = walks.before + (word * walks.per_word + number) * walks.strides[2] + shift
+            value = f"found[k][{at // walks.loads}].at[{at % walks.loads}]"
+            each.append(f"{WORDS[self.math].convert}({value})")
+        return each[0] if len(each) == 1 else f"{each[0]} | static_cast<unsigned>({each[1]}) << 16"

@@ -1,0 +1,134 @@
+"""Gradients of weights by warpgroup instructions, on the emulator against PyTorch in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from conv_harness import TWO, Built, Case, WeightCase, build, forward, is_right, transposed
+
+from crucible import emulator
+from crucible.gpus import H200, Gpu, known_gpu
+from crucible.graph import ITEM_BYTES
+from crucible.write.convolution.backward import lower_product_backward
+from crucible.write.convolution.correlation import Correlation, convolution
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups
+from crucible.write.convolution.warpgroup.weight_walks import weight_walk
+from crucible.write.kernel import Lowered
+from crucible.write.program import Operand, contiguous
+
+
+@dataclass(frozen=True)
+class HeldCase(WeightCase):
+    """Divided as estimated best, then changed."""
+
+    changed: dict[str, int | bool] = field(default_factory=dict)
+
+    def lowered(self) -> Lowered:
+        of, dtype = self.correlation, self.case.dtype
+        walks = weight_walk(of, ITEM_BYTES[dtype], TWO)
+        assert walks is not None
+        source, grad = (
+            Operand("source", dtype, contiguous(of.in_shape)),
+            Operand("grad", dtype, contiguous(of.out_shape)),
+        )
+        return lower_weight_for_warpgroups(self.name, replace(walks, **self.changed), source, grad, "result")
+
+
+def held(case: Case, **changed: int | bool) -> HeldCase:
+    return HeldCase(case, changed=changed)
+
+
+WHOLE = {"together": True, "outer": 3, "channel_tiles": 1, "raw": 0}
+"""All taps of three planes in a block."""
+CASES = [
+    held(forward("cubes", (2, 8, 5, 7, 8), 64, (3, 3, 3)), **WHOLE | {"rows": 2}),
+    held(forward("one_dim", (3, 5, 40), 16, (3,), padding=1), raw=0),
+    held(forward("two_dims", (2, 12, 7, 16), 72, (3, 2), padding=1), channel_tiles=2, raw=0),
+    held(forward("odd", (2, 3, 6, 9), 20, (2, 3), padding=1), together=True, outer=1),
+    held(forward("in_boxes", (1, 8, 6, 98), 64, (2, 3), dilation=2)),
+    held(forward("strided", (2, 8, 5, 9, 16), 64, (3, 3, 3), stride=2, padding=1), **WHOLE),
+    held(forward("walked", (1, 8, 8, 4, 8), 64, (2, 2, 2)), walk=3, slots=3, raw=0),
+    held(forward("in_parts", (2, 8, 4, 7, 8), 64, (3, 3, 3)), **WHOLE | {"outer": 2}),
+    held(forward("row_by_row", (2, 8, 4, 7, 8), 64, (2, 3, 3)), together=False, outer=6),
+    held(forward("row_parts", (2, 8, 4, 7, 8), 64, (2, 3, 3)), together=False, outer=4),
+    held(forward("halves", (2, 16, 5, 5, 20), 64, (3, 3, 3), padding=1, dtype="float16"), **WHOLE),
+    held(forward("bfloats", (3, 8, 9, 16), 40, (3, 3), padding=1, dtype="bfloat16"), vector=4, width=32, raw=0),
+    held(forward("strided_halves", (2, 8, 9, 18), 64, (3, 2), stride=2, padding=1, dtype="float16")),
+    held(
+        forward("brought", (1, 12, 7, 9, 16), 64, (3, 3, 3), padding=1),
+        **WHOLE | {"raw": 3, "rows": 4, "slots": 4, "fetches": True},
+    ),
+    held(
+        forward("brought_strided", (2, 8, 7, 9, 16), 64, (3, 3, 3), stride=2, padding=1),
+        raw=2,
+        rows=2,
+        walk=2,
+        fetches=True,
+    ),
+    held(forward("brought_row", (3, 8, 40), 16, (3,), padding=1), raw=3),
+    held(forward("brought_halves", (3, 20, 9, 16), 64, (3, 3), dtype="float16"), raw=3),
+    held(transposed("turned", (2, 8, 3, 4, 8), 16, (3, 3, 3), stride=2, padding=1, output_padding=1)),
+    held(transposed("at_stride_1", (2, 8, 9, 9), 16, (2, 2), padding=1)),
+]
+
+
+@pytest.fixture(scope="module")
+def built() -> Built:
+    return build(CASES)
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_kernels_compute_what_pytorch_does(built: Built, case: HeldCase) -> None:
+    assert is_right(built, case) == ""
+
+
+P90 = convolution((128, 8, 16, 64, 64), (64, 8, 3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
+
+
+def test_a_weight_whose_sums_fit_in_registers_is_divided_so() -> None:
+    """27 taps of eight channels are 108 sums a thread, by instructions of 72 columns each."""
+    found = weight_walk(P90, 4, H200)
+    assert found is not None
+    assert (found.parts, found.columns, found.sums, found.vector) == (1, 72, 108, 2)
+
+
+@pytest.mark.parametrize(("exact", "architecture"), [(False, "sm_90a"), (True, "")])
+def test_backward_takes_the_way_of_least_estimated_time(exact: bool, architecture: str) -> None:
+    source = Operand("x", "float32", contiguous(P90.in_shape))
+    shape = (64, 8, 3, 3, 3)
+    weight = Operand("weight", "float32", contiguous(shape))
+    conv = Convolution("p90", P90, source, weight, shape, (), (), exact=exact)
+    (step,) = lower_product_backward(conv, ["weight"], "upstream").steps
+    assert isinstance(step, Lowered)
+    assert step.kernels[0].architecture == architecture
+
+
+def test_the_gradient_is_asked_for_within_its_tensor(built: Built) -> None:
+    """Whole runs of 16 bytes alone: as many as a channel has positions in a box, rows of other boxes left out."""
+    text = built.lowered["brought_weight"].kernels[0].text
+    assert "fetch(grad + " in text
+    assert "min(4, 9 - box_h) * 64" in text
+    assert "fetch(" not in built.lowered["odd_weight"].kernels[0].text
+
+
+@pytest.mark.parametrize(
+    ("of", "gpu"),
+    [
+        (forward("grouped", (2, 16, 8, 16), 64, (3, 3), groups=2).correlation, TWO),
+        (forward("other", (2, 8, 8, 16), 64, (3, 3)).correlation, known_gpu("a100")),
+        (transposed("phases", (2, 8, 8, 16), 64, (2, 2), stride=2).correlation, TWO),
+    ],
+    ids=["groups", "GPU", "phases"],
+)
+def test_what_they_do_not_serve_is_declined(of: Correlation, gpu: Gpu) -> None:
+    assert weight_walk(of, 4, gpu) is None
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("order", ["reverse", "random"])
+def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
+    with emulator.schedule(order):
+        assert is_right(built, next(case for case in CASES if case.name == "walked_weight")) == ""
