@@ -20,7 +20,7 @@ from crucible.write.convolution.correlation import input_gradient
 from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS, Boxes
 from crucible.write.convolution.lower import lower_convolution
-from crucible.write.convolution.tiling import best
+from crucible.write.convolution.tiling import Tiling, best
 from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.expression import Expr, parameter, tensor
@@ -57,6 +57,8 @@ class PooledCase:
     chain: str
     way: int = 0
     """Of dividing it, most promising first."""
+    division: Callable[[Convolution], Tiling] | None = None
+    """How forward is divided, in place of that."""
 
     @property
     def name(self) -> str:
@@ -82,16 +84,20 @@ class PooledCase:
         return Convolution(self.name, of, x, weight, self.case.weight_shape, tuple(operands), (result,),
                            self.case.exact, pool)  # fmt: skip
 
+    def _tiling(self, conv: Convolution) -> Tiling:
+        if self.division:
+            return self.division(conv)
+        ways = best(conv.correlation, UNITS[self.dtype], WAYS, pool=self.sizes)
+        return ways[self.way % len(ways)]
+
     def lowered(self) -> Lowered:
         """Forward alone, forward that keeps, backward."""
         conv, dtype = self.fused, self.dtype
-        ways = best(conv.correlation, UNITS[dtype], WAYS, pool=self.sizes)
-        tiling = ways[self.way % len(ways)]
         further = kept(conv, WANTED, "upstream")
         (result,) = conv.results
         again = replace(conv, name=f"{self.name}_keeping", results=(replace(result, name="out_too"), *further))
         back = lower_convolution_backward(conv, WANTED, "upstream", TWO)
-        steps = [lower_convolution(conv, tiling, TWO), lower_convolution(again, tiling, TWO)]
+        steps = [lower_convolution(each, self._tiling(each), TWO) for each in (conv, again)]
         steps += [lower(each, TWO.sms) if isinstance(each, Program) else each for each in back.steps]
         left, laid = (
             math.prod(conv.made_shape),
