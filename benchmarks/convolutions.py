@@ -44,6 +44,7 @@ from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.reducing import ReducingConvolution, lower_reducing, product
 from crucible.write.convolution.tiling import Tiling, best
 from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, walk_phases
+from crucible.write.convolution.warpgroup.pooled import PooledWalks, best_pooled_walks
 from crucible.write.convolution.warpgroup.walks import Walks, best_walks
 from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
@@ -248,7 +249,11 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
     pool = Windows("max", layer.windows, LEAF) if layer.pool and not turned else None
     given = ((), layer.windows) if turned else (layer.windows, ())
     found = []
-    walks = [] if layer.pool else [*best_walks(of, unit, ways, GPU), *best_phase_walks(of, unit, ways, GPU)]
+    walks: list[Walks] = []
+    if pool:
+        walks += best_pooled_walks(of, unit, layer.windows, ways, GPU)
+    elif not layer.pool:
+        walks += [*best_walks(of, unit, ways, GPU), *best_phase_walks(of, unit, ways, GPU)]
     tilings = [*best(of, unit, ways, GPU, *given), *walks]
     for i, tiling in enumerate(sorted(tilings, key=lambda each: each.total_clocks)):
         weight = Operand("grad", layer.dtype, contiguous(layer.weight_shape))
@@ -268,6 +273,8 @@ def spread(layer: Layer) -> Spread | None:
 def words_of(tiling: Tiling) -> str:
     if isinstance(tiling, Walks):
         shares = f", {tiling.together} outer phases a block" if isinstance(tiling, PhaseWalks) else ""
+        if isinstance(tiling, PooledWalks):
+            shares = ", two phases in 64 rows" if tiling.pairs else ", one phase in 64 rows"
         return (
             f"wgmma: {tiling.groups} warpgroups, box {tiling.box}, N {tiling.columns_of_b}, along {tiling.walk} planes,"
             f" {tiling.slots} slots{shares}"

@@ -2,7 +2,8 @@
 
 A warpgroup makes all phases of its positions, one after another, and keeps in registers what is left of each window so
 far. Of at most 32 channels a tile, the 64 rows of an instruction are two phases of the last dim: a lane's two rows are
-one channel in both. Their taps are laid over each other by what they read, so some weights are 0.
+one channel in both. Their taps are laid over each other by what they read, so some weights are 0, and an infinite input
+gives NaN in all windows that it is read for.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from crucible.gpus import Gpu
-from crucible.write.convolution.choosing import Choosing
 from crucible.write.convolution.correlation import Correlation, Product
-from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.fused import PRODUCT, Convolution
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
-from crucible.write.convolution.tiling import BYTES_A_CLOCK, LOAD_CLOCKS, MOST_PRODUCTS, sectors
+from crucible.write.convolution.running import Running
+from crucible.write.convolution.tiling import LOAD_CLOCKS, MOST_PRODUCTS, sectors
 from crucible.write.convolution.warpgroup.walks import (
+    BYTES_A_CLOCK,
     CHAIN_CLOCKS,
     FIRST_PLANES,
     HAND_OVER,
@@ -30,6 +32,10 @@ from crucible.write.convolution.warpgroup.walks import (
     lengths,
     planes,
 )
+from crucible.write.expression import nodes
+from crucible.write.operations import ISSUE_SLOTS, lowered
+from crucible.write.program import reads
+from crucible.write.simplify import simplify
 
 TEAMS = ((2, 160, 16), (3, 96, 8))
 """Warpgroups that multiply beside one that stages; of a thread's registers those for sums and windows, units of
@@ -38,10 +44,11 @@ ENTRY = STEP_UNITS * ROWS + 1
 """Units from one matrix of weights to the next: odd, so that the taps of a channel are written to different banks."""
 MOST_LAST_TAPS = 16
 """Of the last dim: where each goes is written in four bits of a number."""
-STAGED, LEFT = 7, 20
-"""Instructions, counted by eye: of a staged element, of a window when all its elements are there."""
-ELEMENT = {"avg": 1, "ends": 4, "largest": 16}
-"""Clocks' worth of issue for a warp's product, by what is kept of a window: comparisons and selections take two."""
+STAGED, LEFT, STORED = 7, 20, 5
+"""Instructions, counted by eye: of a staged element; of a window when all its elements are there, and of each tensor
+that it is stored to."""
+EXTREME, COMPARED = 2, 6
+"""Clocks of a warp's issue for a product: of a maximum, which takes two, and of a comparison with its selections."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class PooledWalks(Walks):
     states: int = 1
     """Registers for what is known of a window while its elements come."""
     element: int = 1
-    """Issue of one product into them, in clocks of a warp's instruction."""
+    """Clocks in which a warp issues what a product does to them."""
     tensors: int = 1
     """Of the windows' size that are read and written."""
 
@@ -194,13 +201,14 @@ class PooledWalks(Walks):
         instruction = max(n / 2, (n + ROWS) / 4)
         count = self.steps * sum(map(len, self.multiplied))
         multiplied = count * instruction + self.passes * HAND_OVER
-        finished = self.passes * n * ROWS * self.element / 128 + n * self.channels * LEFT / 128 * self.tensors
+        made = n * self.channels * (LEFT + STORED * self.tensors)
+        finished = (self.passes * n * ROWS * self.element + made) / 128
         channels, again = self.steps * STEP_UNITS * self.unit, (self.walk + self.span - 1) / self.walk
         rounds = -(-math.prod(self.staged_plane) // (32 * WARPS))
         staged = again * (LOAD_CLOCKS + rounds * channels * STAGED)
         item = 16 // self.unit
-        made = [axis.outputs // axis.out_stride for axis in self.of.axes]
-        moved: float = sectors(self.box, made, item) * self.channels * 32 * self.tensors
+        windows = [axis.outputs // axis.out_stride for axis in self.of.axes]
+        moved: float = sectors(self.box, windows, item) * self.channels * 32 * self.tensors
         moved += again * math.prod(self.staged_plane) * channels * item
         both = multiplied + finished + CHAIN_CLOCKS
         return max(multiplied, finished, both / self.groups, staged, moved / BYTES_A_CLOCK)
@@ -220,32 +228,36 @@ def pool_division(conv: Convolution, gpu: Gpu) -> PooledWalks | None:
         return None
     if any(each.sums for each in conv.results):
         return None
-    choosing = Choosing(conv, conv.pool)
-    how = "avg" if conv.pool.kind == "avg" else "ends" if choosing.ends else "largest"
+    running = Running(conv, conv.pool)
     tensors = len(conv.results) + sum(any(each.strides[2:]) for each in conv.operands)
-    return walk_pool(conv.correlation, UNITS[conv.source.dtype], conv.pool.sizes, gpu, how, states(choosing), tensors)
+    kept = (len(running.states), element_clocks(running))
+    return walk_pool(conv.correlation, UNITS[conv.source.dtype], conv.pool.sizes, gpu, kept, tensors)
 
 
-def states(choosing: Choosing) -> int:
-    """Registers for what is known of a window."""
-    if choosing.pool.kind == "avg":
+def element_clocks(running: Running) -> int:
+    """See `PooledWalks.element`."""
+    if running.pool.kind == "avg":
         return 1
-    return len(choosing.ends.ends) if choosing.ends else 2 + choosing.keeps
+    if running.ends:
+        return EXTREME * len(running.ends.ends)
+    chain = nodes(lowered(simplify(running.pool.before).exprs[0]))
+    return COMPARED + sum(ISSUE_SLOTS.get(node.kind, 0) for node in chain if PRODUCT in reads(node))
 
 
 @lru_cache(maxsize=256)
 def walk_pool(
-    of: Correlation, unit: int, pool: tuple[int, ...], gpu: Gpu, how: str = "ends", states: int = 1, tensors: int = 1
+    of: Correlation, unit: int, pool: tuple[int, ...], gpu: Gpu, kept: tuple[int, int] = (1, EXTREME), tensors: int = 1
 ) -> PooledWalks | None:
-    """The division of least estimated time; None where there is none. `how` is a key of `ELEMENT`."""
-    found = _pooled_walks(of, unit, pool, gpu, how, states, tensors)
+    """The division of least estimated time; None where there is none. `kept` are the `states` of a window and what one
+    `element` takes."""
+    found = _pooled_walks(of, unit, pool, gpu, kept, tensors)
     return min(found, key=lambda each: each.total_clocks, default=None)
 
 
 def best_pooled_walks(of: Correlation, unit: int, pool: tuple[int, ...], count: int, gpu: Gpu) -> list[PooledWalks]:
-    """So many of least estimated time for a maximum by one end, each with other planes, warpgroups or rows."""
+    """So many of least estimated time for the largest product, each with other planes, warpgroups or rows."""
     found: dict[tuple[object, ...], PooledWalks] = {}
-    for each in sorted(_pooled_walks(of, unit, pool, gpu, "ends", 1, 1), key=lambda each: each.total_clocks):
+    for each in sorted(_pooled_walks(of, unit, pool, gpu, (1, EXTREME), 1), key=lambda each: each.total_clocks):
         found.setdefault((each.box, each.groups, each.channels), each)
     return list(found.values())[:count]
 
@@ -266,7 +278,7 @@ def _serves(of: Correlation, pool: tuple[int, ...], gpu: Gpu) -> bool:
 
 
 def _pooled_walks(
-    of: Correlation, unit: int, pool: tuple[int, ...], gpu: Gpu, how: str, states: int, tensors: int
+    of: Correlation, unit: int, pool: tuple[int, ...], gpu: Gpu, kept: tuple[int, int], tensors: int
 ) -> Iterator[PooledWalks]:
     if not _serves(of, pool, gpu):
         return
@@ -275,7 +287,7 @@ def _pooled_walks(
     ways = itertools.product(planes(of), TEAMS, lengths(of), rows)
     for box, (groups, most, most_units), length, channels in ways:
         wanted = PooledWalks(of, unit, steps, box, channels, ((0,),), 1, walk=length, groups=groups, sms=gpu.sms,
-                             states=states, element=ELEMENT[how], tensors=tensors, pool=pool)  # fmt: skip
+                             states=kept[0], element=kept[1], tensors=tensors, pool=pool)  # fmt: skip
         fits = wanted.held <= most and wanted.columns_of_b <= 256 and steps * STEP_UNITS <= most_units
         if fits and steps * sum(map(len, wanted.multiplied)) <= MOST_INSTRUCTIONS:
             yield from _with_slots(wanted, gpu)
