@@ -215,10 +215,11 @@ class PooledWalks(Walks):
 
     @property
     def total_clocks(self) -> float:
-        """Of all multiprocessors, by the one with most items; weights come beside the first planes."""
+        """Of all multiprocessors, by the one with most items. Putting weights in order is left out, as it is of
+        estimates for kernels that have one of their own for it."""
         rounds = -(-self.items // max(1, self.sms // self.channel_tiles))
         first = FIRST_PLANES if self.slots <= self.span * self.groups else FIRST_PLANES / 4
-        return (2 * FIRST_PLANES + rounds * (self.walk * self.clocks + first)) * self.sms
+        return rounds * (self.walk * self.clocks + first) * self.sms
 
 
 def pool_division(conv: Convolution, gpu: Gpu) -> PooledWalks | None:
