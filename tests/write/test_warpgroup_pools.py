@@ -92,7 +92,7 @@ def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
 LEFT_OUT = {
     # what: text, in its place, what the emulator says
     "weights that are none": ("weights[p] = uint4{}", "(void)p", "uninitialised-shared"),
-    "zeros around": ("ring[p] = uint4{}", "(void)p", "uninitialised-shared"),
+    "zeros around": ("row[spot] = uint4{}", "(void)row", "uninitialised-shared"),
     "published weights": ("publish();\n        arrive(ordered)", "arrive(ordered)", "missing-proxy-fence"),
     "waiting for weights": ("wait(ordered, 0);", "", "race-shared"),
     "published input": ("publish();\n                arrive(loaded", "arrive(loaded", "missing-proxy-fence"),

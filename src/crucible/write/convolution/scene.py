@@ -28,7 +28,7 @@ LOCALS = WINDOW_LOCALS | frozenset(
         " ring loaded done turns turn plane planes first_plane leave words first thread a to"
         " row_in beyond all_totals fetched coming other"
         " share blocks first_item column e taps first_taps own_units"
-        " number kept chosen of_tap read made tap last ordered passes own all g",
+        " number kept chosen of_tap read made tap last ordered passes own all g copy values",
     )
 )
 """Words of the kernel, which no tensor may be called there."""

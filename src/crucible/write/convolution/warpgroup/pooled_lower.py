@@ -17,10 +17,10 @@ from crucible.write.convolution.warpgroup.pooled import ENTRY, PooledWalks
 from crucible.write.convolution.warpgroup.pooled_tail import PooledTail
 from crucible.write.convolution.warpgroup.staging import Planes
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, WARPS
-from crucible.write.families.source import block, unrolled
+from crucible.write.families.source import CUDA_TYPES, block, unrolled
 from crucible.write.kernel import Buffer, Lowered
 
-TOGETHER = 16
+MOST_TOGETHER = 32
 """Elements of the weight that a thread loads at once."""
 
 
@@ -41,22 +41,21 @@ class PooledPlanes(Planes):
         return self.scene.tiling
 
     def slack(self, threads: int) -> list[str]:
-        """What is never loaded is 0 once and for all."""
-        walks = self._pooled
-        width, units = walks.box[-1], walks.slots * walks.slot_units
-        first, end = walks.first_column, walks.first_column + walks.staged_plane[1]
-        if all(first <= copy and copy + walks.row_pitch <= min(end, copy + width) for copy in range(walks.copies)):
+        """What is never loaded is 0 once and for all: the ends of rows."""
+        walks, (rows, columns) = self._pooled, self._pooled.staged_plane
+        first, end, width, pitch = walks.first_column, walks.first_column + columns, walks.box[-1], walks.row_pitch
+        lines = []
+        if first:
+            lines.append(f"for (int spot = 0; spot < {first} - copy; ++spot) row[spot] = uint4{{}};")
+        if min(width, end - walks.copies + 1) < pitch:
+            last = f"min({width}, {end} - copy)"
+            lines.append(f"for (int spot = {last}; spot < {pitch}; ++spot) row[spot] = uint4{{}};")
+        if not lines:
             return []
-        tests = [f"spot < {width}"] * (width < walks.row_pitch)
-        tests += [f"column < {end}"] if walks.copies - 1 + walks.row_pitch > end else []
-        tests += [f"column >= {first}"] if first else []
-        return block(
-            f"for (int p = threadIdx.x; p < {units}; p += {threads})",
-            [
-                f"const int spot = p % {walks.row_pitch}, column = spot + p / {walks.copy_units} % {walks.copies};",
-                f"if (!({' && '.join(tests)})) ring[p] = uint4{{}};  // never loaded",
-            ],
-        )
+        count = walks.slots * walks.slot_units // pitch
+        head = f"for (int p = threadIdx.x; p < {count}; p += {threads})"
+        place = [f"const int copy = p / {rows} % {walks.copies};", f"uint4* const row = ring + p * {pitch};"]
+        return block(head, [*place, *lines])
 
     def _stores(self, units: int) -> list[str]:
         walks, columns = self._pooled, self._pooled.staged_plane[1]
@@ -150,23 +149,39 @@ class PooledBody(Body):
         of channels, so that loads are of neighbours and what depends on the tap is computed once."""
         walks, of = self.walks, self.walks.of
         taps, kernel = math.prod(axis.kernel for axis in of.axes), of.axes[-1].kernel
-        apart = walks.groups * WARPS * 32 // taps
+        apart, count = walks.groups * WARPS * 32 // taps, of.in_channels * walks.channels
+        rounds = -(-count // apart)
+        together = -(-rounds // -(-rounds // MOST_TOGETHER))
         table = sum((entry << 1 | upper) << 4 * tap for tap, (entry, upper) in enumerate(walks.last_taps))
-        each = f"for (int p = threadIdx.x / {taps}; p < {of.in_channels * walks.channels}; p += {apart})"
+        place = [
+            f"const int p = (begin + k) * {apart} + threadIdx.x / {taps};",
+            f"const int read = p / {walks.channels}, made = p % {walks.channels};",
+        ]
+        test = " && ".join(
+            [f"p < {count}"] + [f"first_channel + made < {of.out_channels}"] * (of.out_channels % walks.channels != 0)
+        )
+        values = [
+            f"{CUDA_TYPES[self.scene.conv.source.dtype]} values[{together}];",
+            *unrolled("k", str(together), [*place, f"if ({test}) values[k] = {self._element()};"]),
+            *unrolled("k", str(together), [*place, f"if ({test}) {self._ordered_element('values[k]')};"]),
+        ]
         lines = [
             f"const int last = {hex(table)}ull >> tap % {kernel} * 4 & 15;  // the matrix, and its half",
             f"uint4* const of_tap = weights + (tap / {kernel} * {walks.entries_a_tap} + last / 2) * {ENTRY}"
             " + last % 2 * 8;",
-            f"#pragma unroll {TOGETHER}",
-            *block(each, self._ordered_element()),
+            *block(f"for (int begin = 0; begin < {rounds}; begin += {together})", values),
         ]
         head = f"if (const int tap = threadIdx.x % {taps}; threadIdx.x < {apart * taps})"
         return ["// The weight in the order in which tensor cores take it.", *block(head, lines)]
 
-    def _ordered_element(self) -> list[str]:
+    def _element(self) -> str:
         """Of a tap, the weight of channel `made` of channel `read`."""
-        walks, of, scene = self.walks, self.walks.of, self.scene
-        _, made, read = of.weight_strides
+        _, made, read = self.walks.of.weight_strides
+        return f"{self.scene.word[self.scene.packed.name]}[read * {read} + (first_channel + made) * {made} + tap]"
+
+    def _ordered_element(self, value: str) -> str:
+        """It to where tensor cores take it from."""
+        walks, scene = self.walks, self.scene
         unit, step = walks.unit, walks.unit * STEP_UNITS
         type_, convert = ("unsigned short", "raw") if scene.half else ("unsigned", WORDS[scene.conv.math].convert)
         terms = [
@@ -175,12 +190,7 @@ class PooledBody(Body):
             "made / 8 * 16 + made % 8" if walks.pairs else "made",
         ]
         place = f"of_tap + {' + '.join(filter(None, terms))}"
-        value = f"{scene.word[scene.packed.name]}[read * {read} + (first_channel + made) * {made} + tap]"
-        return [
-            f"const int read = p / {walks.channels}, made = p % {walks.channels};",
-            *[f"if (first_channel + made >= {of.out_channels}) continue;"] * (of.out_channels % walks.channels != 0),
-            f"reinterpret_cast<{type_}*>({place})[read % {unit}] = {convert}({value});",
-        ]
+        return f"reinterpret_cast<{type_}*>({place})[read % {unit}] = {convert}({value})"
 
     # multiplying
 
