@@ -55,6 +55,15 @@ def test_beside_large_kernels_go_light_ones_alone() -> None:
     assert names(kernel("k_sums", "a", "b"), replace(light, architecture="sm_90a")) == ["k_sums", "k_pack"]
 
 
+def test_static_shared_memory_is_not_added_up() -> None:
+    sums, finish = (
+        replace(each, text=each.text.replace(" {", " {\n    __shared__ float own[256];"))
+        for each in (kernel("k_sums", "a", "b"), kernel("k_finish", "c", "d"))
+    )
+    assert names(sums, finish) == ["k_sums", "k_finish"]
+    assert names(sums, kernel("k_finish", "c", "d")) == ["k_sums_beside_finish"]
+
+
 def test_the_first_blocks_are_one_kernels_and_the_others_are_told_theirs() -> None:
     (found,) = side_by_side((Lowered((kernel("k_sums", "ab", "c", 7, 128), kernel("k_pack", "w", "p", 3))),), {}, H200)
     (both,) = found.kernels

@@ -50,7 +50,7 @@ def _fit(a: Kernel, b: Kernel, gpu: Gpu) -> bool:
         is_plain = len(_HEAD.findall(kernel.text)) == 1 and "gridDim" not in kernel.text
         if not flat or kernel.shared_bytes or kernel.architecture or not is_plain:
             return False
-    if not (_can_be_told(a) or _can_be_told(b)):
+    if not (_can_be_told(a) or _can_be_told(b)) or (_has_shared(a) and _has_shared(b)):
         return False
     small = [each.grid[0] * each.threads <= gpu.sms * THREADS_A_SM for each in (a, b)]
     return all(small) or any(fits and each.is_light for fits, each in zip(small, (a, b), strict=True))
@@ -117,6 +117,11 @@ def _can_be_told(kernel: Kernel) -> bool:
     """Whether nothing but the kernel itself asks which block it is."""
     head = _HEAD.search(kernel.text)
     return head is not None and "blockIdx" not in "".join((*kernel.preamble, kernel.text[: head.start()]))
+
+
+def _has_shared(kernel: Kernel) -> bool:
+    """Whether it has static shared memory: that of two would be added up, and 48 KiB are the most."""
+    return "__shared__" in "".join((*kernel.preamble, kernel.text))
 
 
 def _types(kernel: Kernel) -> list[str]:
