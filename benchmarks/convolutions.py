@@ -44,6 +44,7 @@ from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.reducing import ReducingConvolution, lower_reducing, product
 from crucible.write.convolution.tiling import Tiling, best
 from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, walk_phases
+from crucible.write.convolution.warpgroup.pooled import PooledWalks, best_pooled_walks
 from crucible.write.convolution.warpgroup.scatter import Scatter, best_scatters
 from crucible.write.convolution.warpgroup.walks import Walks, best_walks
 from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups
@@ -262,8 +263,13 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
     pool = Windows("max", layer.windows, LEAF) if layer.pool and not turned else None
     given = ((), layer.windows) if turned else (layer.windows, ())
     found = []
-    walks = [] if layer.pool else [*best_walks(of, unit, ways, GPU), *best_phase_walks(of, unit, ways, GPU)]
-    scatters = best_scatters(of, ways, GPU) if layer.dtype == "float32" and not layer.pool else []
+    walks: list[Walks] = []
+    scatters: list[Scatter] = []
+    if pool:
+        walks += best_pooled_walks(of, unit, layer.windows, ways, GPU)
+    elif not layer.pool:
+        walks += [*best_walks(of, unit, ways, GPU), *best_phase_walks(of, unit, ways, GPU)]
+        scatters += best_scatters(of, ways, GPU) if layer.dtype == "float32" else []
     tilings = [*best(of, unit, ways, GPU, *given), *walks, *scatters]
     for i, tiling in enumerate(sorted(tilings, key=lambda each: each.total_clocks)):
         weight = Operand("grad", layer.dtype, contiguous(layer.weight_shape))
@@ -294,6 +300,8 @@ def spread(layer: Layer) -> Spread | None:
 def words_of(tiling: Tiling) -> str:
     if isinstance(tiling, Walks):
         shares = f", {tiling.together} outer phases a block" if isinstance(tiling, PhaseWalks) else ""
+        if isinstance(tiling, PooledWalks):
+            shares = ", two phases in 64 rows" if tiling.pairs else ", one phase in 64 rows"
         return (
             f"wgmma: {tiling.groups} warpgroups, box {tiling.box}, N {tiling.columns_of_b}, along {tiling.walk} planes,"
             f" {tiling.slots} slots{shares}"

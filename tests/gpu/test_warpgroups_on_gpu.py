@@ -1,5 +1,6 @@
 """Convolutions by warpgroup instructions on a GPU that has them: the cases that run on the emulator
-(`tests/write/test_warpgroups.py`, `test_scatters.py`, `test_warpgroup_weights.py`), beside PyTorch in float64."""
+(`tests/write/test_warpgroups.py`, `test_scatters.py`, `test_warpgroup_weights.py`, `test_warpgroup_pools.py`), beside
+PyTorch in float64."""
 
 from __future__ import annotations
 
@@ -12,9 +13,11 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[1] / "write"))
 
+import pooled_harness
 from conv_harness import Built, Case, WeightCase, build, is_right
 from random_scatters import drawn
 from test_scatters import CASES as SCATTERS
+from test_warpgroup_pools import CASES as POOLED
 from test_warpgroup_weights import CASES as WEIGHTS
 from test_warpgroups import CASES as WALKS
 
@@ -34,9 +37,14 @@ def load(name: str, declared: str, text: str, functions: list[str]) -> Any:
 def built() -> Built:
     if torch.cuda.get_device_capability() != HOPPER:
         pytest.skip("this GPU has no warpgroup instructions of compute capability 9.0")
-    return build(CASES, load, "cuda")
+    return build([*CASES, *POOLED], load, "cuda")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: Case | WeightCase) -> None:
     assert is_right(built, case) == ""
+
+
+@pytest.mark.parametrize("case", POOLED, ids=lambda case: case.name)
+def test_kernels_with_a_pool_compute_what_pytorch_does(built: Built, case: pooled_harness.PooledCase) -> None:
+    assert pooled_harness.is_right(built, case) == ""

@@ -20,7 +20,7 @@ from crucible.write.convolution.correlation import input_gradient
 from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS, Boxes
 from crucible.write.convolution.lower import lower_convolution
-from crucible.write.convolution.tiling import best
+from crucible.write.convolution.tiling import Tiling, best
 from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.expression import Expr, parameter, tensor
@@ -57,6 +57,10 @@ class PooledCase:
     chain: str
     way: int = 0
     """Of dividing it, most promising first."""
+    division: Callable[[Convolution], Tiling] | None = None
+    """How forward is divided, in place of that."""
+    gradients: bool = True
+    """Whether backward is run; else what forward keeps for it is looked at."""
 
     @property
     def name(self) -> str:
@@ -82,16 +86,20 @@ class PooledCase:
         return Convolution(self.name, of, x, weight, self.case.weight_shape, tuple(operands), (result,),
                            self.case.exact, pool)  # fmt: skip
 
+    def _tiling(self, conv: Convolution) -> Tiling:
+        if self.division:
+            return self.division(conv)
+        ways = best(conv.correlation, UNITS[self.dtype], WAYS, pool=self.sizes)
+        return ways[self.way % len(ways)]
+
     def lowered(self) -> Lowered:
         """Forward alone, forward that keeps, backward."""
         conv, dtype = self.fused, self.dtype
-        ways = best(conv.correlation, UNITS[dtype], WAYS, pool=self.sizes)
-        tiling = ways[self.way % len(ways)]
         further = kept(conv, WANTED, "upstream")
         (result,) = conv.results
         again = replace(conv, name=f"{self.name}_keeping", results=(replace(result, name="out_too"), *further))
-        back = lower_convolution_backward(conv, WANTED, "upstream", TWO)
-        steps = [lower_convolution(conv, tiling, TWO), lower_convolution(again, tiling, TWO)]
+        steps = [lower_convolution(each, self._tiling(each), TWO) for each in (conv, again)]
+        back = lower_convolution_backward(conv, WANTED if self.gradients else (), "upstream", TWO)
         steps += [lower(each, TWO.sms) if isinstance(each, Program) else each for each in back.steps]
         left, laid = (
             math.prod(conv.made_shape),
@@ -130,13 +138,32 @@ def wanted(case: PooledCase, known: Tensors) -> Tensors:
     given = {name: value.double().requires_grad_(name != "upstream") for name, value in known.items()}
     rank = len(case.sizes)
     bias, scale = (given[name].reshape(-1, *[1] * rank) for name in ("bias", "scale"))
-    value = BEFORE[case.chain][1](case.case.torchs(given["x"], given["weight"]), bias, scale)
+    product = case.case.torchs(given["x"], given["weight"])
+    value = BEFORE[case.chain][1](product, bias, scale)
+    if not case.gradients:
+        return _wanted_kept(case, value, product.detach(), given["other"])
     pool = getattr(F, f"{case.kind}_pool{rank}d")
     out = pool(value, case.sizes) * given["other"]
     leaves = [given[name] for name in WANTED]
     gradients = torch.autograd.grad(out, leaves, given["upstream"], allow_unused=True)
     found = {f"grad_{name}": each for name, each in zip(WANTED, gradients, strict=True) if each is not None}
     return {"out": out.detach(), "out_too": out.detach(), **found}
+
+
+def _wanted_kept(case: PooledCase, value: torch.Tensor, product: torch.Tensor, other: torch.Tensor) -> Tensors:
+    """The same without gradients, with what forward keeps for them."""
+    rank, sizes, name = len(case.sizes), case.sizes, case.name
+    if case.kind == "avg":
+        mean = getattr(F, f"avg_pool{rank}d")
+        out = (mean(value, sizes) * other).detach()
+        return {"out": out, "out_too": out, f"{name}_product": mean(product, sizes)}
+    pooled, places = getattr(F, f"max_pool{rank}d")(value.detach(), sizes, return_indices=True)
+    out = (pooled * other).detach()
+    number, rest = torch.zeros_like(places), places
+    for size, extent, step in zip(reversed(sizes), reversed(value.shape[2:]), reversed(contiguous(sizes)), strict=True):
+        number, rest = number + rest % extent % size * step, rest // extent
+    kept = product.flatten(2).gather(2, places.flatten(2)).reshape(places.shape)
+    return {"out": out, "out_too": out, f"{name}_product": kept, f"{name}_choice": number}
 
 
 NEAR = {"float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
@@ -150,10 +177,11 @@ def is_right(built: Built, case: PooledCase, change: Callable[[Tensors], None] =
     found = built(case, known)
     for name, right in wanted(case, known).items():
         if name not in found:
-            if right.any():
-                return f"{name} is missing"
-            continue
-        value = found[name].double().reshape(right.shape)
+            is_read = not right.any() if case.gradients else name.endswith("_product")  # by backward, or not at all
+            if is_read:
+                continue
+            return f"{name} is missing"
+        value, right = found[name].double().reshape(right.shape), right.double()
         size = right.nan_to_num(0, 0, 0).abs().max() if right.numel() else torch.tensor(0.0)
         if not torch.allclose(value, right, rtol=0, atol=float(NEAR[case.dtype] * (size + 1)), equal_nan=True):
             error = (value - right).abs().max().item()

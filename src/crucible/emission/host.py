@@ -91,8 +91,17 @@ class Host:
         launch = [f"  {kernel.name}<<<{how}>>>({', '.join(pointers)});", "  C10_CUDA_KERNEL_LAUNCH_CHECK();"]
         if kernel.shared_bytes <= FREE_SHARED_BYTES:
             return launch
-        most = "cudaFuncAttributeMaxDynamicSharedMemorySize"
-        return [f"  C10_CUDA_CHECK(cudaFuncSetAttribute({kernel.name}, {most}, {kernel.shared_bytes}));", *launch]
+        first, most = _variable(next(iter(self.takes))), "cudaFuncAttributeMaxDynamicSharedMemorySize"
+        asks = [
+            "  {  // once a thread and GPU",
+            "    static thread_local uint64_t asked = 0;",
+            f"    const uint64_t gpu = uint64_t{{1}} << ({first}_given.get_device() & 63);",
+            "    if (!(asked & gpu))",
+            f"      C10_CUDA_CHECK(cudaFuncSetAttribute({kernel.name}, {most}, {kernel.shared_bytes}));",
+            "    asked |= gpu;",
+            "  }",
+        ]
+        return [*asks, *launch]
 
     def _pointer(self, name: str, types: Mapping[str, TensorType], const: str) -> str:
         variable = self.variables.get(name, name)

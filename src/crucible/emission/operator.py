@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from crucible.emission.beside import side_by_side
 from crucible.emission.host import Host
 from crucible.emission.lower import lowered_backward, lowered_forward
 from crucible.gpus import Gpu
@@ -42,9 +43,10 @@ def operator(step: Fused, types: Mapping[str, TensorType], gpu: Gpu) -> Operator
     held = dict(step.operands)
     keeping = None
     if step.keeps_apart:
-        keeping = Host(f"run_{step.name}_keeping", takes, makes, {}, held, lowered_forward(step, gpu, keeping=True))
+        lowered = side_by_side(lowered_forward(step, gpu, keeping=True), held, gpu)
+        keeping = Host(f"run_{step.name}_keeping", takes, makes, {}, held, lowered)
         makes = {step.result: step.type}
-    forward = Host(f"run_{step.name}", takes, makes, {}, held, lowered_forward(step, gpu))
+    forward = Host(f"run_{step.name}", takes, makes, {}, held, side_by_side(lowered_forward(step, gpu), held, gpu))
     backward = _backward(step, takes, gpu) if step.wanted and not step.is_copy else None
     return Operator(step, forward, keeping, backward)
 
@@ -58,7 +60,9 @@ def _backward(step: Fused, takes: Mapping[str, TensorType], gpu: Gpu) -> Host | 
     gradient = f"grad_{step.result}"
     given = {gradient: step.type} | {name: type_ for name, type_ in {**takes, **step.saved}.items() if name in read}
     makes = {f"grad_{name}": takes[step.operands[name]] for name in found.gradients}
-    return Host(f"run_{step.name}_backward", given, makes, found.partials, dict(step.operands), found.lowered)
+    held = dict(step.operands)
+    lowered = side_by_side(found.lowered, held, gpu)
+    return Host(f"run_{step.name}_backward", given, makes, found.partials, held, lowered)
 
 
 def registration(op: Operator) -> list[str]:

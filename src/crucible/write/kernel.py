@@ -36,6 +36,8 @@ class Kernel:
     """Dynamic shared memory."""
     architecture: str = ""
     """`sm_90a` where it uses what that architecture alone has; empty where any from sm_80 on will do."""
+    is_light: bool = False
+    """Whether it needs a few registers and no shared memory, so that it takes nothing from a kernel beside it."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from crucible.write.simplify import simplify
 
 LOCALS = frozenset({"e", "largest", "smallest", "at_largest", "at_smallest", "best", "taken", "total", "value"})
 """Words of a window's text."""
-_ENDS = {LARGEST: ("largest", "max_nan"), SMALLEST: ("smallest", "min_nan")}
+END_WORDS = {LARGEST: ("largest", "max_nan"), SMALLEST: ("smallest", "min_nan")}
 """Their words, and how they are found."""
 
 
@@ -40,7 +40,7 @@ class Choosing:
     @cached_property
     def operands(self) -> tuple[Operand, ...]:
         """What the comparison reads beside the products."""
-        if self.pool.kind == "avg" or (self._ends and len(self._ends.ends) == 1):
+        if self.pool.kind == "avg" or (self.ends and len(self.ends.ends) == 1):
             return ()
         return tuple(each for each in self.conv.operands if each.name in reads(self.pool.before))
 
@@ -50,7 +50,7 @@ class Choosing:
         if self.pool.kind == "avg":
             return f"Of windows of {size} products their mean is left."
         kept = " and which it is" if self.keeps else ""
-        how = f" {self._ends.note}" if self._ends else ""
+        how = f" {self.ends.note}" if self.ends else ""
         return f"Of windows of {size} the product of the largest value is left{kept}.{how}"
 
     def lines(self, element: Callable[[str], str], product: str, choice: str, names: Mapping[str, str]) -> list[str]:
@@ -58,8 +58,8 @@ class Choosing:
         one into `choice` if that is kept. `names` are those of what operands hold."""
         if self.pool.kind == "avg":
             return self._mean(element, product)
-        if self._ends:
-            return self._end(element, product, self._ends, names)
+        if self.ends:
+            return self._end(element, product, self.ends, names)
         return self._first_of_largest(element, product, choice, names)
 
     def of_tile(self, tiling: Tiling, vector: int, names: Mapping[str, str]) -> list[str]:
@@ -88,7 +88,7 @@ class Choosing:
         return lines + unrolled("k", str(vector), self.lines(element, "products.at[k]", "choices.at[k]", names))
 
     @cached_property
-    def _ends(self) -> Sunk | None:
+    def ends(self) -> Sunk | None:
         """Where the largest or the smallest product gives the largest value; which element it is of several then is
         another matter."""
         if self.keeps:
@@ -107,21 +107,28 @@ class Choosing:
         return ["#pragma unroll", *block(f"for (int e = {first}; e < {self.pool.elements}; ++e)", lines)]
 
     def _mean(self, element: Callable[[str], str], product: str) -> list[str]:
+        return ["float total = 0;", *self._loop([f"total += {element('e')};"]), f"{product} = {self._mean_of_total};"]
+
+    @property
+    def _mean_of_total(self) -> str:
         count = self.pool.elements
-        mean = f"total / {literal(count)}" if count & (count - 1) else f"total * {literal(1 / count)}"
-        return ["float total = 0;", *self._loop([f"total += {element('e')};"]), f"{product} = {mean};"]
+        return f"total / {literal(count)}" if count & (count - 1) else f"total * {literal(1 / count)}"
 
     def _end(self, element: Callable[[str], str], product: str, way: Sunk, names: Mapping[str, str]) -> list[str]:
         """By the ends of a window; where a sign decides between them, the larger of their values does."""
-        words = {end: _ENDS[end][0] for end in way.ends}
+        words = {end: END_WORDS[end][0] for end in way.ends}
         lines = [f"float {word} = {element('0')};" for word in words.values()]
-        lines += self._loop([f"{w} = {_ENDS[end][1]}({w}, {element('e')});" for end, w in words.items()], 1)
+        lines += self._loop([f"{w} = {END_WORDS[end][1]}({w}, {element('e')});" for end, w in words.items()], 1)
+        return [*lines, *self._of_ends(product, way, words, names)]
+
+    def _of_ends(self, product: str, way: Sunk, words: Mapping[Expr, str], names: Mapping[str, str]) -> list[str]:
+        """Of what was found at the ends, in `words`."""
         self.preamble += emit({"both": LARGEST.maximum(SMALLEST).minimum(LARGEST)}, {}).preamble
         if len(way.ends) == 1:
-            return [*lines, f"{product} = {words[way.ends[0]]};"]
+            return [f"{product} = {words[way.ends[0]]};"]
         values = {f"at_{word}": substitute(self.pool.before, {LEAF: end}) for end, word in words.items()}
         ends = {name_of(end): word for end, word in words.items()}
-        lines += self._emitted(values, {**names, **ends})
+        lines = self._emitted(values, {**names, **ends})
         taken = "(at_smallest > at_largest) | isnan(at_smallest)"
         return [*lines, f"{product} = {taken} ? smallest : largest;"]
 

@@ -19,12 +19,7 @@ from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.staging import Staging
 from crucible.write.convolution.tail import Tail
 from crucible.write.convolution.tiling import Tiling, tile
-from crucible.write.convolution.warpgroup.lower import division, lower_for_warpgroups
-from crucible.write.convolution.warpgroup.phase_lower import lower_phases
-from crucible.write.convolution.warpgroup.phases import PhaseWalks, phase_division
-from crucible.write.convolution.warpgroup.scatter import Scatter, scattered
-from crucible.write.convolution.warpgroup.scatter_lower import lower_scatter
-from crucible.write.convolution.warpgroup.walks import Walks
+from crucible.write.convolution.warpgroup.kinds import KINDS, for_warpgroups
 from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, indented, unrolled
 from crucible.write.kernel import Kernel, Lowered
 from crucible.write.program import reads
@@ -44,12 +39,9 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
     rest = simple[len(results) :]
     reductions = tuple(replace(each, expr=expr) for each, expr in zip(conv.reductions, rest, strict=True))
     conv = replace(conv, results=results, reductions=reductions)
-    if isinstance(tiling, PhaseWalks):
-        return lower_phases(conv, tiling, gpu)
-    if isinstance(tiling, Scatter):
-        return lower_scatter(conv, tiling, gpu)
-    if isinstance(tiling, Walks):
-        return lower_for_warpgroups(conv, tiling, gpu)
+    for kind in KINDS:
+        if isinstance(tiling, kind.divisions):
+            return kind.lower(conv, tiling, gpu)
     buffer = packing.packed(f"{conv.name}_packed", tiling)
     order = packing.pack(f"{conv.name}_pack", tiling, conv.weight.name, conv.source.dtype, conv.math, buffer)
     scene = Scene(conv, tiling, buffer, gpu)
@@ -63,8 +55,7 @@ def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:
     """The division of least estimated time, among warps or warpgroups; None where there is none."""
     pool, spread = conv.pool.sizes if conv.pool else (), conv.spread.sizes if conv.spread else ()
     warps = tile(conv.correlation, UNITS[conv.source.dtype], gpu, pool, spread)
-    every = [division(conv, gpu) or phase_division(conv, gpu), scattered(conv, gpu)]
-    warpgroups = min(filter(None, every), key=lambda each: each.total_clocks, default=None)
+    warpgroups = for_warpgroups(conv, gpu)
     if warps is None or warpgroups is None:
         return warps or warpgroups
     slower = warpgroups.total_clocks > warps.total_clocks_with(_tensors(conv))

@@ -55,4 +55,5 @@ def pack(name: str, tiling: Tiling, weight: str, dtype: str, math: str, buffer: 
         "}",
     ]
     blocks = -(-buffer.elements // THREADS)
-    return Kernel(name, "\n".join(lines), WORDS[math].preamble, (weight,), (buffer.name,), (blocks, 1, 1), THREADS)
+    return Kernel(name, "\n".join(lines), WORDS[math].preamble, (weight,), (buffer.name,), (blocks, 1, 1), THREADS,
+                  is_light=True)  # fmt: skip

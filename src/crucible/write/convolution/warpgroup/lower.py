@@ -57,7 +57,7 @@ class Body:
 
     def kernel(self) -> Kernel:
         conv, walks, scene = self.scene.conv, self.walks, self.scene
-        read = {conv.source.name: conv.source.dtype, scene.packed.name: "int32"}
+        read = {conv.source.name: conv.source.dtype, scene.packed.name: scene.packed.dtype}
         read |= {each.name: each.dtype for each in scene.operands}
         written = {each.name: each.dtype for each in scene.elementwise}
         written |= {each.name: each.dtype for each in (*scene.partials, *scene.row_parts)}

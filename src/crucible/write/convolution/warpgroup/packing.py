@@ -51,4 +51,5 @@ def pack(name: str, walks: Walks, weight: str, dtype: str, math: str, buffer: Bu
         "}",
     ]
     blocks = -(-buffer.elements // THREADS)
-    return Kernel(name, "\n".join(lines), conversions(math), (weight,), (buffer.name,), (blocks, 1, 1), THREADS)
+    return Kernel(name, "\n".join(lines), conversions(math), (weight,), (buffer.name,), (blocks, 1, 1), THREADS,
+                  is_light=True)  # fmt: skip

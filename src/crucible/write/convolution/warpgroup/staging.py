@@ -97,9 +97,8 @@ class Planes:
         convert = WORDS[self.scene.conv.math].convert
         halo = Halo(walks.of, self.scene.conv.source, walks, convert)
         load = [*at_once, *self._place(), *unrolled("u", str(units), [*halo.word("0"), "words[k][u] = word;"])]
-        store = [f"ring[slot * {walks.slot_units} + u * {walks.points} + {self._at()}] = words[k][u];"]
         guard = f"if (p < {staged})" if rounds * LANES > staged else ""
-        stores = [*at_once, *block(guard, unrolled("u", str(units), store))]
+        stores = [*at_once, *block(guard, self._stores(units))]
         lines = [
             f"uint4 words[{together}][{units}];",
             *unrolled("k", str(together), load),
@@ -109,6 +108,11 @@ class Planes:
         if together < rounds:
             lines = block(f"for (int first = thread; first < {staged}; first += {together * LANES})", lines)
         return [*lines, "publish();", "arrive(loaded + slot);"]
+
+    def _stores(self, units: int) -> list[str]:
+        """The units of position p to its slot."""
+        store = f"ring[slot * {self._walks.slot_units} + u * {self._walks.points} + {self._at()}] = words[k][u];"
+        return unrolled("u", str(units), [store])
 
     def _at(self) -> str:
         """Position p in its slot."""

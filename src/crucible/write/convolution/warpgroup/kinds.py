@@ -1,0 +1,73 @@
+"""The kinds of divisions among warpgroups: which convolutions each serves, its best ones, and their kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from crucible.gpus import Gpu
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.tiling import Tiling
+from crucible.write.convolution.warpgroup.bulk import chain_of
+from crucible.write.convolution.warpgroup.lower import division, lower_for_warpgroups
+from crucible.write.convolution.warpgroup.phase_lower import lower_phases
+from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, fetched_by, phase_division
+from crucible.write.convolution.warpgroup.pooled import PooledWalks, best_pooled_walks, pool_division, work_of
+from crucible.write.convolution.warpgroup.pooled_lower import lower_pooled
+from crucible.write.convolution.warpgroup.scatter import Scatter, best_scatters, scattered
+from crucible.write.convolution.warpgroup.scatter_lower import lower_scatter
+from crucible.write.convolution.warpgroup.walks import Walks, best_walks
+from crucible.write.kernel import Lowered
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of them."""
+
+    divisions: type[Tiling]
+    chosen: Callable[[Convolution, Gpu], Tiling | None]
+    """The one of least estimated time; None where the kind does not serve a convolution."""
+    several: Callable[[Convolution, int, Gpu], list[Any]]
+    """So many of least estimated time, for a convolution that it serves."""
+    lower: Callable[[Convolution, Any, Gpu], Lowered]
+
+
+def for_warpgroups(conv: Convolution, gpu: Gpu) -> Tiling | None:
+    """The division of least estimated time among all kinds; None where none serves a convolution."""
+    every = (kind.chosen(conv, gpu) for kind in KINDS)
+    return min(filter(None, every), key=lambda each: each.total_clocks, default=None)
+
+
+def best_for_warpgroups(conv: Convolution, count: int, gpu: Gpu) -> list[Tiling]:
+    """So many of each kind that serves a convolution."""
+    return [each for kind in KINDS if kind.chosen(conv, gpu) for each in kind.several(conv, count, gpu)]
+
+
+def _walks(conv: Convolution, count: int, gpu: Gpu) -> list[Walks]:
+    return best_walks(conv.correlation, UNITS[conv.source.dtype], count, gpu, chain_of(conv))
+
+
+def _phase_walks(conv: Convolution, count: int, gpu: Gpu) -> list[PhaseWalks]:
+    written = sum(not each.sums for each in conv.results)
+    return best_phase_walks(conv.correlation, UNITS[conv.source.dtype], count, gpu, written, fetched_by(conv))
+
+
+def _pooled_walks(conv: Convolution, count: int, gpu: Gpu) -> list[PooledWalks]:
+    assert conv.pool is not None
+    kept, tensors = work_of(conv, conv.pool)
+    return best_pooled_walks(conv.correlation, UNITS[conv.source.dtype], conv.pool.sizes, count, gpu, kept, tensors)
+
+
+def _scatters(conv: Convolution, count: int, gpu: Gpu) -> list[Scatter]:
+    return best_scatters(conv.correlation, count, gpu)
+
+
+KINDS = (
+    Kind(PooledWalks, pool_division, _pooled_walks, lower_pooled),
+    Kind(PhaseWalks, phase_division, _phase_walks, lower_phases),
+    Kind(Scatter, scattered, _scatters, lower_scatter),
+    Kind(Walks, division, _walks, lower_for_warpgroups),
+)
+"""Divisions that are also another kind's stand before that."""
