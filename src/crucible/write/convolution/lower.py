@@ -22,6 +22,8 @@ from crucible.write.convolution.tiling import Tiling, tile
 from crucible.write.convolution.warpgroup.lower import division, lower_for_warpgroups
 from crucible.write.convolution.warpgroup.phase_lower import lower_phases
 from crucible.write.convolution.warpgroup.phases import PhaseWalks, phase_division
+from crucible.write.convolution.warpgroup.stream_lower import lower_streams
+from crucible.write.convolution.warpgroup.streams import Streams, stream_division
 from crucible.write.convolution.warpgroup.walks import Walks
 from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, indented, unrolled
 from crucible.write.kernel import Kernel, Lowered
@@ -44,6 +46,8 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
     conv = replace(conv, results=results, reductions=reductions)
     if isinstance(tiling, PhaseWalks):
         return lower_phases(conv, tiling, gpu)
+    if isinstance(tiling, Streams):
+        return lower_streams(conv, tiling, gpu)
     if isinstance(tiling, Walks):
         return lower_for_warpgroups(conv, tiling, gpu)
     buffer = packing.packed(f"{conv.name}_packed", tiling)
@@ -59,7 +63,7 @@ def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:
     """The division of least estimated time, among warps or warpgroups; None where there is none."""
     pool, spread = conv.pool.sizes if conv.pool else (), conv.spread.sizes if conv.spread else ()
     warps = tile(conv.correlation, UNITS[conv.source.dtype], gpu, pool, spread)
-    warpgroups = division(conv, gpu) or phase_division(conv, gpu)
+    warpgroups = division(conv, gpu) or phase_division(conv, gpu) or stream_division(conv, gpu)
     if warps is None or warpgroups is None:
         return warps or warpgroups
     slower = warpgroups.total_clocks > warps.total_clocks_with(_tensors(conv))

@@ -27,7 +27,8 @@ LOCALS = WINDOW_LOCALS | frozenset(
         " slot upper phase phases own_parts of_channel"
         " ring loaded done turns turn plane planes first_plane leave words first thread a to"
         " row_in beyond all_totals fetched coming other"
-        " share blocks first_item column e taps first_taps own_units",
+        " share blocks first_item column e taps first_taps own_units"
+        " stage packed_units of_image from_units units m none number",
     )
 )
 """Words of the kernel, which no tensor may be called there."""
