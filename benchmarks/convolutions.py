@@ -44,6 +44,7 @@ from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.reducing import ReducingConvolution, lower_reducing, product
 from crucible.write.convolution.tiling import Tiling, best
 from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, walk_phases
+from crucible.write.convolution.warpgroup.streams import Streams, best_streams
 from crucible.write.convolution.warpgroup.walks import Walks, best_walks
 from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
@@ -248,7 +249,9 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
     pool = Windows("max", layer.windows, LEAF) if layer.pool and not turned else None
     given = ((), layer.windows) if turned else (layer.windows, ())
     found = []
-    walks = [] if layer.pool else [*best_walks(of, unit, ways, GPU), *best_phase_walks(of, unit, ways, GPU)]
+    walks = [] if layer.pool else [
+        *best_walks(of, unit, ways, GPU), *best_phase_walks(of, unit, ways, GPU), *best_streams(of, unit, ways, GPU)
+    ]  # fmt: skip
     tilings = [*best(of, unit, ways, GPU, *given), *walks]
     for i, tiling in enumerate(sorted(tilings, key=lambda each: each.total_clocks)):
         weight = Operand("grad", layer.dtype, contiguous(layer.weight_shape))
@@ -271,6 +274,12 @@ def words_of(tiling: Tiling) -> str:
         return (
             f"wgmma: {tiling.groups} warpgroups, box {tiling.box}, N {tiling.columns_of_b}, along {tiling.walk} planes,"
             f" {tiling.slots} slots{shares}"
+        )
+    if isinstance(tiling, Streams):
+        once = ", planes staged once" if tiling.once else ""
+        return (
+            f"wgmma, weights streamed: {tiling.channels} channels, box {tiling.box}, N {tiling.live * tiling.channels},"
+            f" along {tiling.walk} planes, {tiling.slots} slots{once}"
         )
     return (
         f"{tiling.channels} channels, box {tiling.box}, {len(tiling.teams)} teams of"

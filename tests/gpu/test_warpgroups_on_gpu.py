@@ -1,5 +1,5 @@
 """Convolutions by warpgroup instructions on a GPU that has them: the cases that run on the emulator
-(`tests/write/test_warpgroups.py`), beside PyTorch in float64."""
+(`tests/write/test_warpgroups.py`, `test_warpgroup_streams.py`), beside PyTorch in float64."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import torch
 sys.path.append(str(Path(__file__).parents[1] / "write"))
 
 from conv_harness import Built, Case, build, is_right
+from test_warpgroup_streams import CASES as STREAMED
 from test_warpgroups import CASES
 
+EVERY = [*CASES, *STREAMED]
 HOPPER = (9, 0)
 
 
@@ -30,9 +32,9 @@ def load(name: str, declared: str, text: str, functions: list[str]) -> Any:
 def built() -> Built:
     if torch.cuda.get_device_capability() != HOPPER:
         pytest.skip("this GPU has no warpgroup instructions of compute capability 9.0")
-    return build(CASES, load, "cuda")
+    return build(EVERY, load, "cuda")
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
     assert is_right(built, case) == ""

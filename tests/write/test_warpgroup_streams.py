@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from conv_harness import TWO, Built, Case, backward, build, forward, is_right, transposed
+import torch
+from conv_harness import DECLARED, TWO, Built, Case, backward, build, forward, is_right, operands, source, transposed
+from random_convolutions import drawn
 
+from crucible import emulator
+from crucible.gpus import H200, known_gpu
+from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.lower import chosen, lower_convolution
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.streams import stream
+from crucible.write.convolution.warpgroup.streams import Streams, best_streams, stream, stream_division
+from crucible.write.kernel import Lowered
 
 P38 = transposed("p38", (32, 32, 16, 32, 32), 64, (3, 3, 3), stride=2, padding=1, output_padding=1)
 
@@ -29,7 +38,8 @@ def streams(**changed: int | tuple[int, ...]) -> Callable[[Tiling], Tiling]:
 
 def of_p38(name: str, shape: tuple[int, ...], made: int, **changed: int | tuple[int, ...]) -> Case:
     """An input gradient like P38's: from `made` channels, twice as large, to those of `shape`."""
-    layer = transposed(name, shape, made, (3,) * (len(shape) - 2), stride=2, padding=1, output_padding=1)
+    kernel = (3,) * (len(shape) - 2)
+    layer = transposed(f"streamed_{name}", shape, made, kernel, stride=2, padding=1, output_padding=1)
     return replace(backward(layer), tiling=streams(**changed))
 
 
@@ -37,7 +47,8 @@ def of_layer(name: str, shape: tuple[int, ...], made: int, kernel: tuple[int, ..
              chain: str = "none", of: dict[str, int] | None = None, **changed: Any) -> Case:  # fmt: skip
     """A convolution of the parameters `of`."""
     given = {"padding": 1} if of is None else of
-    return forward(name, shape, made, kernel, dtype=dtype, chain=chain, tiling=streams(**changed), **given)
+    way = streams(**changed)
+    return forward(f"streamed_{name}", shape, made, kernel, dtype=dtype, chain=chain, tiling=way, **given)  # type: ignore[arg-type]
 
 
 CASES = [
@@ -60,6 +71,30 @@ CASES = [
              channels=24),
     of_layer("five_taps", (2, 12, 70), 8, (5,)),
 ]  # fmt: skip
+ONCE = CASES[0]
+DRAWN = 96
+
+
+def drawn_cases() -> list[Case]:
+    """Of random layers every eighth that is served: the output's, or the input's gradient."""
+    found = []
+    for number, layer in enumerate(drawn(DRAWN)):
+        case = layer.case(f"streamed_random_{number}")
+        case = replace(backward(case) if layer.is_transposed else case, tiling=way_of(layer.way))
+        if layer.groups == 1 and not layer.exact and stream(case.correlation, UNITS[case.dtype], TWO):
+            found.append(case)
+    return found[::8]
+
+
+def way_of(number: int) -> Callable[[Tiling], Tiling]:
+    def chosen(tiling: Tiling) -> Tiling:
+        ways = best_streams(tiling.made, tiling.unit, 8, TWO)
+        return ways[number % len(ways)]
+
+    return chosen
+
+
+CASES += drawn_cases()
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +107,91 @@ def built() -> Built:
 def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
     assert built.lowered[case.name].kernels[1].architecture == "sm_90a"
     assert is_right(built, case) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("order", ["reverse", "random"])
+def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
+    with emulator.schedule(order):
+        assert is_right(built, ONCE) == ""
+
+
+# what cannot be left out
+
+STAGED = f"publish();\n{24 * ' '}arrive(loaded"
+FINISHED = "finish_products(sums[i]);"
+LEFT_OUT = {
+    # what: text, in its place, what the emulator says
+    "zeros around": ("= uint4{};", ";", "uninitialised-shared"),
+    "published input": (STAGED, STAGED.removeprefix("publish();"), "missing-proxy-fence"),
+    "input that has come": ("wait(loaded + ", "if (stage > 0) wait(loaded + ", "race-shared"),
+    "a slot that is done with": ("wait(done + ", "if (stage != 2) wait(done + ", "race-shared"),
+    "finished products": (FINISHED, "", "race-shared"),
+}
+
+
+def test_the_emulator_sees_what_is_left_out() -> None:
+    order, whole = ONCE.lowered().kernels
+    made = [order]
+    for number, (text, instead, _) in enumerate(LEFT_OUT.values()):
+        assert text in whole.text
+        changed = whole.text.replace(text, instead).replace(f" {whole.name}(", f" without_{number}(")
+        made.append(replace(whole, name=f"without_{number}", text=changed))
+    (buffer,) = ONCE.lowered().buffers
+    text = source([Lowered(tuple(made))], [dict.fromkeys(("x", "weight", "out"), "float32") | {buffer.name: "int32"}])
+    name = f"stream_mutants_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    run = emulator.load_inline(name, DECLARED, text, ["run"]).run
+    known, packed = operands(ONCE), torch.zeros(buffer.elements, dtype=torch.int32)
+    run(0, [known["weight"], packed])
+    for number, (_, _, kind) in enumerate(LEFT_OUT.values()):
+        emulator.forget()
+        for way in ("forward", "reverse", "random"):
+            with emulator.schedule(way), contextlib.suppress(RuntimeError):  # some wait for each other for ever
+                run(1 + number, [known["x"], packed, torch.zeros(ONCE.correlation.out_shape)])
+        assert kind in {fault.kind for fault in emulator.faults()}, list(LEFT_OUT)[number]
+
+
+# which convolutions they are for
+
+GRADIENT = backward(P38)
+
+
+def test_the_benchmarks_input_gradient_goes_to_them_on_hopper_alone() -> None:
+    found = stream_division(GRADIENT.fused, H200)
+    assert isinstance(found, Streams) and found.once and found.items <= H200.sms
+    assert [(part.blocks, len(part.taps)) for part in found.parts] == [(2, 9), (1, 9)]  # of odd planes, and even ones
+    assert found.staged_plane[1] == 64 and found.plane[1] == 65  # what is outside in every item is never loaded
+    _, kernel = lower_convolution(GRADIENT.fused, gpu=H200).kernels
+    assert kernel.architecture == "sm_90a" and "m64n64k8" in "".join(kernel.preamble)
+    assert stream_division(GRADIENT.fused, known_gpu("a100")) is None
+    assert not lower_convolution(GRADIENT.fused, gpu=known_gpu("a100")).kernels[1].architecture
+
+
+@pytest.mark.parametrize(
+    ("case", "columns"),
+    [
+        (forward("of_64", (16, 64, 16, 32, 32), 64, (3, 3, 3), padding=1), 64),
+        (forward("of_256", (64, 256, 28, 28), 256, (3, 3), padding=1), 128),
+        (forward("strided", (64, 64, 56, 56), 128, (3, 3), stride=2, padding=1), 128),
+    ],
+    ids=lambda case: getattr(case, "name", None),
+)
+def test_convolutions_of_many_channels_go_to_them(case: Case, columns: int) -> None:
+    found = chosen(case.fused, H200)
+    assert isinstance(found, Streams) and found.channels == columns
+    assert found.slots >= 2 and found.shared_bytes <= H200.shared_memory_per_block_bytes
+    assert found.tiles * found.held <= 128 and found.live * found.channels <= 256
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        forward("grouped", (2, 16, 9, 9), 64, (3, 3), groups=2),
+        forward("exact", (2, 8, 9, 9), 64, (3, 3), exact=True),
+        forward("sums", (2, 8, 9, 9), 64, (3, 3), chain="sums"),
+        transposed("of_phases", (2, 8, 9, 9), 64, (3, 3), stride=2),
+    ],
+    ids=lambda case: case.name,
+)
+def test_what_they_do_not_serve(case: Case) -> None:
+    assert stream_division(case.fused, H200) is None

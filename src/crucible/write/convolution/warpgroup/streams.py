@@ -38,7 +38,8 @@ GROUPS, STAGERS = 2, 2
 STAGING_REGISTERS = 88
 MOST_COLUMNS, MOST_SUMS = 256, 128
 """Of an instruction; registers of a thread."""
-MOST_SLOTS = 6
+MOST_SLOTS, MOST_HIGH = 6, 16
+"""Stages ahead; tiles of a box one under the other."""
 FIRST_STAGE, STAGE_CLOCKS = 2000, 150
 """Assumed clocks: until an item's first stage has come, and its last outputs have left; from one stage's products to
 the next's."""
@@ -324,14 +325,14 @@ def _channels(of: Correlation) -> list[int]:
 
 
 def _boxes(of: Correlation) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Boxes of whole tiles, as wide as the outputs or in pieces; and the rows of their tiles."""
+    """Boxes of whole tiles, as wide as the outputs or in pieces, as many for each warpgroup; and the rows of a tile."""
     steps = [axis.steps for axis in of.axes]
     for rows in EIGHTS if len(steps) > 1 else (1,):
         size = TILE // rows
         whole = -(-steps[-1] // size)
-        for wide in sorted({whole, *(n for n in (1, 2, 4, 8) if n < whole)}):
-            most = -(-steps[-2] // rows) if len(steps) > 1 else 1
-            for high in range(1, min(most, 16) + 1):
+        most = max(GROUPS, -(-steps[-2] // rows)) if len(steps) > 1 else 1
+        for wide in sorted({whole, whole + whole % GROUPS, *(n for n in (1, 2, 4, 8) if n < whole)}):
+            for high in range(1, min(most, MOST_HIGH) + 1):
                 if wide * high % GROUPS == 0:
                     yield (1, high * rows, wide * size)[-len(steps) :], rows
 
