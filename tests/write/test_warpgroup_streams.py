@@ -119,15 +119,14 @@ def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
 
 STAGED = f"publish();\n{24 * ' '}arrive(loaded"
 RELEASED, FINISHED = "arrive(done + stage % 2);", "finish_products(sums[i]);"
-FREE = "wait(done + stage % 2, stage / 2 % 2 ^ 1);"
-LATER = FINISHED.replace("[i]", "[0]")
+BEGUN, LATER = "begin_products();", FINISHED.replace("[i]", "[0]")
 LEFT_OUT = {
     # what: texts and what is in their places, what the emulator says
     "zeros around": ([("= uint4{};", ";")], "uninitialised-shared"),
     "published input": ([(STAGED, STAGED.removeprefix("publish();"))], "missing-proxy-fence"),
     "input that has come": ([("wait(loaded + ", "if (stage > 0) wait(loaded + ")], "race-shared"),
     "finished products": ([(FINISHED, ""), (RELEASED, f"{RELEASED} {LATER}")], "race-shared"),
-    "a slot that is done with": ([(FREE, ""), (STAGED, f"{FREE} {STAGED}")], "race-shared"),
+    "a slot that is done with": ([(RELEASED, ""), (BEGUN, f"{RELEASED} {BEGUN}")], "race-shared"),
 }
 
 
