@@ -9,7 +9,20 @@ from typing import Any
 
 import pytest
 import torch
-from conv_harness import DECLARED, TWO, Built, Case, backward, build, forward, is_right, operands, source, transposed
+from conv_harness import (
+    DECLARED,
+    TWO,
+    Built,
+    Case,
+    backward,
+    build,
+    forward,
+    is_right,
+    operands,
+    source,
+    transposed,
+    wanted,
+)
 from random_convolutions import drawn
 
 from crucible import emulator
@@ -69,6 +82,7 @@ CASES = [
     of_layer("bfloats", (1, 24, 4, 9, 16), 48, (3, 3, 3), "bfloat16", "biased", once=False, box=(1, 8, 16),
              channels=24),
     of_layer("five_taps", (2, 12, 70), 8, (5,)),
+    of_layer("summed", (2, 24, 9, 13), 44, (3, 3), "float32", "summed", box=(8, 16), channels=24),
 ]  # fmt: skip
 ONCE = CASES[0]
 DRAWN = 96
@@ -113,6 +127,17 @@ def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
 def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
     with emulator.schedule(order):
         assert is_right(built, ONCE) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+def test_channel_sums_are_those_of_the_output(built: Built) -> None:
+    case = next(case for case in CASES if case.name == "streamed_summed")
+    known = operands(case)
+    found, (right, size) = built(case, known), wanted(case, known)
+    right, size = (each.transpose(0, 1).flatten(1).sum(1) for each in (right, size))
+    for name, sign in {"total": 1, "other_total": -1}.items():
+        parts = found[f"{name}_parts"].reshape(-1, 48).double().sum(0)[:44]  # two tiles of 24 channels
+        assert ((parts - sign * right).abs() / (size + right.abs())).max() < 2e-6
 
 
 # what cannot be left out
@@ -190,7 +215,6 @@ def test_convolutions_of_many_channels_go_to_them(case: Case, columns: int) -> N
     [
         forward("grouped", (2, 16, 9, 9), 64, (3, 3), groups=2),
         forward("exact", (2, 8, 9, 9), 64, (3, 3), exact=True),
-        forward("sums", (2, 8, 9, 9), 64, (3, 3), chain="sums"),
         transposed("of_phases", (2, 8, 9, 9), 64, (3, 3), stride=2),
     ],
     ids=lambda case: case.name,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from crucible.errors import MisuseError
 from crucible.gpus import Gpu
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS
@@ -21,12 +22,18 @@ from crucible.write.kernel import Kernel, Lowered
 
 
 def lower_streams(conv: Convolution, streams: Streams, gpu: Gpu) -> Lowered:
-    """The kernels; the chain is taken as it is."""
+    """The kernels; the chain is taken as it is. Raises MisuseError where its sums do not fit beside the slots."""
+    streams, most = replace(streams, sums=sum(each.sums for each in conv.results)), gpu.shared_memory_per_block_bytes
+    if streams.shared_bytes > most:
+        raise MisuseError(
+            f"{conv.name}: {streams.slots} slots and {streams.sums} sums of each channel take {streams.shared_bytes}"
+            f" bytes of shared memory, and a block of {gpu.name} has {most}: give it fewer slots"
+        )
     buffer = stream_packing.packed(f"{conv.name}_packed", streams)
     order = stream_packing.pack(f"{conv.name}_pack", streams, conv.weight.name, conv.source.dtype, conv.math, buffer)
     scene = Scene(conv, streams, buffer, gpu)
     body = _Body(scene, streams, Stages(scene), StreamTail(scene))
-    return Lowered((order, body.kernel()), (buffer,), tuple(body.notes()))
+    return Lowered((order, body.kernel()), (buffer, *scene.partials), tuple(body.notes()))
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,7 @@ class _Body:
         read = {conv.source.name: conv.source.dtype, scene.packed.name: "int32"}
         read |= {each.name: each.dtype for each in scene.operands}
         written = {each.name: each.dtype for each in scene.elementwise}
+        written |= {each.name: each.dtype for each in scene.partials}
         types = {**CUDA_TYPES, "int32": "int"}
         arguments = [f"const {types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in read.items()]
         arguments += [f"{types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in written.items()]
@@ -87,6 +95,7 @@ class _Body:
             f"take_registers<{streams.registers}>();",
             # told so, the compiler reckons descriptors once a warp: 3 instructions a product instead of 10
             "const int team = __shfl_sync(0xffffffff, warp / 4, 0);",
+            *self.tail.own_totals(),
             *self._multiply(),
         ]
         loads = [f"leave_registers<{STAGING_REGISTERS}>();", *self.stages.lines()]
@@ -99,12 +108,14 @@ class _Body:
             "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
             f"const int part = blockIdx.x % {self.scene.parts};  // of the channels",
             f"const int first_channel = part * {streams.channels};",
+            *self.tail.totals(),
             *self.stages.zeros(),
             *block("if (threadIdx.x == 0)", [prepare]),
             "publish();",
             "__syncthreads();",
             *block(f"if (warp < {GROUPS * WARPS})", multiply)[:-1],
             *block("} else", loads),
+            *self.tail.store_totals(),
         ]
 
     def _multiply(self) -> list[str]:

@@ -3,6 +3,7 @@ two positions of an eighth of the channels; eight lanes have eight neighbours of
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 
 from crucible.write.convolution.fused import is_of_row
@@ -10,8 +11,9 @@ from crucible.write.convolution.halo import times
 from crucible.write.convolution.row_parts import row_values
 from crucible.write.convolution.rows import plain
 from crucible.write.convolution.tail import Tail
-from crucible.write.convolution.warpgroup.streams import Streams
-from crucible.write.families.source import CUDA_TYPES, PACK, converted, unrolled
+from crucible.write.convolution.warpgroup.streams import GROUPS, Streams
+from crucible.write.convolution.warpgroup.walks import WARPS
+from crucible.write.families.source import CUDA_TYPES, PACK, block, converted, unrolled
 from crucible.write.program import Operand, Result
 
 
@@ -26,17 +28,58 @@ class StreamTail(Tail):
 
     def lines(self) -> list[str]:
         """A plane of outputs: channel by channel, so that what belongs to a channel is read once."""
-        streams, of = self._streams, self.scene.conv.correlation
-        eights = streams.channels // 8
-        channel = ["const int c = first_channel + j * 8 + lane % 4 * 2 + e;"]
-        if of.out_channels % streams.channels:
-            channel.append(f"if (c >= {of.out_channels}) continue;")
-        each = [*self._position(), *self._element()]
-        positions = unrolled("i", str(streams.tiles), unrolled("r", "2", each))
-        return [
-            *self._plane(),
-            *unrolled("j", str(eights), unrolled("e", "2", [*channel, *row_values(self.scene), *positions])),
+        streams, sums = self._streams, self.scene.sums
+        positions = unrolled("i", str(streams.tiles), unrolled("r", "2", [*self._position(), *self._element()]))
+        each = [
+            *self._channel(),
+            *row_values(self.scene),
+            *(f"float {each.name}_total = 0;" for each in sums),
+            *positions,
+            *(line for each in sums for line in self._added_up(each)),
         ]
+        return [*self._plane(), *unrolled("j", str(streams.channels // 8), unrolled("e", "2", each))]
+
+    def _channel(self) -> list[str]:
+        """Where there are sums all lanes go on: they add up together."""
+        place, channels = "first_channel + j * 8 + lane % 4 * 2 + e", self.scene.conv.correlation.out_channels
+        if channels % self._streams.channels == 0:
+            return [f"const int c = {place};"]
+        if self.scene.sums:
+            return [f"const int channel = {place}, c = min(channel, {channels - 1});"]
+        return [f"const int c = {place};", f"if (c >= {channels}) continue;"]
+
+    # sums over batch and space: eight lanes have the same channel
+
+    def _added_up(self, each: Result) -> list[str]:
+        total = f"{each.name}_total"
+        lines = [f"{total} += __shfl_xor_sync(0xffffffff, {total}, {lanes});" for lanes in (4, 8, 16)]
+        return [*lines, f"if (lane < 4) totals[{self._total_at(each)} + j * 8 + lane * 2 + e] += {total};"]
+
+    def totals(self) -> list[str]:
+        streams = self._streams
+        if not self.scene.sums:
+            return []
+        words = GROUPS * WARPS * streams.total_words
+        return [
+            f"float* all_totals = reinterpret_cast<float*>(done + {streams.slots});  // of each warp",
+            f"for (int p = threadIdx.x; p < {words}; p += {streams.threads}) all_totals[p] = 0;",
+        ]
+
+    def own_totals(self) -> list[str]:
+        return [f"float* totals = all_totals + warp * {self._streams.total_words};"] if self.scene.sums else []
+
+    def store_totals(self) -> list[str]:
+        """Added in one order on every run."""
+        streams, parts = self._streams, self.scene.parts
+        lines = []
+        for each, buffer in zip(self.scene.sums, self.scene.partials, strict=True):
+            into = f"{self.scene.word[buffer.name]}[(blockIdx.x / {parts} * {parts} + part) * {streams.channels} + p]"
+            own = [f"all_totals[{w * streams.total_words + self._total_at(each)} + p]" for w in range(GROUPS * WARPS)]
+            lines += textwrap.wrap(f"{into} = {' + '.join(own)};", 100)
+        head = f"if (const int p = threadIdx.x; p < {streams.channels})"
+        return ["__syncthreads();", *block(head, lines)] if lines else []
+
+    # a plane
 
     def _plane(self) -> list[str]:
         """Of those that have sums, the oldest."""
@@ -65,6 +108,9 @@ class StreamTail(Tail):
             outputs = streams.of.axes[dim].outputs
             if streams.boxes[dim] * streams.box[dim] > outputs:
                 tests.append(f"{dims[dim]} < {outputs}")
+        channels = self.scene.conv.correlation.out_channels
+        if self.scene.sums and channels % streams.channels:
+            tests.append(f"channel < {channels}")
         return [*lines, *([f"if (!({' && '.join(tests)})) continue;"] if tests else [])]
 
     def _element(self) -> list[str]:
@@ -77,6 +123,7 @@ class StreamTail(Tail):
                 lines.append(f"const Pack<{CUDA_TYPES[operand.dtype]}, 1> {pack} = {{{self._at(operand)}}};")
         lines += [f"Pack<{CUDA_TYPES[each.dtype]}, 1> {each.name}_pack;" for each in self.scene.elementwise]
         lines += [line.replace("[k]", "[0]") for line in self._chain()]
+        lines += [f"{each.name}_total += {each.name}_is;" for each in self.scene.sums]
         return lines + [f"{self._at(each)} = {each.name}_pack.at[0];" for each in self.scene.elementwise]
 
     def _values_of_packs(self) -> list[str]:

@@ -94,6 +94,8 @@ class Streams(Tiling):
     """Stages in shared memory."""
     tensors: int = 1
     """Of the output's size, that the chain reads and writes."""
+    sums: int = 0
+    """Of each channel, over the outputs."""
     sms: int = 132
 
     @property
@@ -238,7 +240,12 @@ class Streams(Tiling):
 
     @property
     def shared_bytes(self) -> int:
-        return self.slots * (16 * self.slot_units + 16)
+        return self.slots * (16 * self.slot_units + 16) + 4 * GROUPS * WARPS * self.total_words
+
+    @property
+    def total_words(self) -> int:
+        """Of a warp, for its own part of each sum."""
+        return self.sums * self.channels
 
     # time
 
@@ -270,14 +277,14 @@ class Streams(Tiling):
 
 def stream_division(conv: Convolution, gpu: Gpu) -> Streams | None:
     """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, groups, several
-    phases, float32 kept exact, pools, and sums or reductions of what is made."""
+    phases, float32 kept exact, pools and reductions of rows."""
     if conv.math == "fp32" or conv.reductions or conv.pool or conv.spread:
-        return None
-    if any(each.sums for each in conv.results):
         return None
     read = frozenset[str]().union(*map(reads, conv.exprs))
     loaded = [each for each in conv.operands if each.name in read and not is_of_row(each)]
-    return stream(conv.correlation, UNITS[conv.source.dtype], gpu, len(loaded) + len(conv.results))
+    sums = sum(each.sums for each in conv.results)
+    tensors = len(loaded) + len(conv.results) - sums
+    return stream(conv.correlation, UNITS[conv.source.dtype], gpu, tensors, sums)
 
 
 def _serves(of: Correlation, gpu: Gpu) -> bool:
@@ -290,32 +297,30 @@ def _serves(of: Correlation, gpu: Gpu) -> bool:
 
 
 @lru_cache(maxsize=256)
-def stream(of: Correlation, unit: int, gpu: Gpu, tensors: int = 1) -> Streams | None:
+def stream(of: Correlation, unit: int, gpu: Gpu, tensors: int = 1, sums: int = 0) -> Streams | None:
     """The division of least estimated time; None where there is none."""
-    return min(_streams(of, unit, gpu, tensors), key=lambda each: each.total_clocks, default=None)
+    return min(_streams(of, unit, gpu, tensors, sums), key=lambda each: each.total_clocks, default=None)
 
 
 def best_streams(of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1) -> list[Streams]:
     """So many of least estimated time, each with other boxes, channels or ways to walk."""
     found: dict[tuple[object, ...], Streams] = {}
-    for each in sorted(_streams(of, unit, gpu, tensors), key=lambda each: each.total_clocks):
+    for each in sorted(_streams(of, unit, gpu, tensors, 0), key=lambda each: each.total_clocks):
         found.setdefault((each.box, each.channels, each.once), each)
     return list(found.values())[:count]
 
 
-def _streams(of: Correlation, unit: int, gpu: Gpu, tensors: int) -> Iterator[Streams]:
+def _streams(of: Correlation, unit: int, gpu: Gpu, tensors: int, sums: int) -> Iterator[Streams]:
     if not _serves(of, gpu):
         return
-    steps = -(-of.in_channels // (unit * STEP_UNITS))
     for channels, once, length in itertools.product(_channels(of), (True, False), lengths(of)):
         if once and (len(of.axes) < 3 or length == 1):
             continue
         for box, tile_rows in _boxes(of):
             wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, tile_rows=tile_rows, walk=length, once=once,
-                             tensors=tensors, sms=gpu.sms)  # fmt: skip
+                             tensors=tensors, sums=sums, sms=gpu.sms)  # fmt: skip
             columns = wanted.live * channels
             if columns <= MOST_COLUMNS and wanted.tiles * wanted.held <= MOST_SUMS:
-                assert wanted.steps == steps
                 yield from _with_slots(wanted, gpu)
 
 
