@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -27,11 +28,13 @@ from random_convolutions import drawn
 
 from crucible import emulator
 from crucible.gpus import H200, known_gpu
+from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import chosen, lower_convolution
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.streams import Streams, best_streams, stream, stream_division
 from crucible.write.kernel import Lowered
+from crucible.write.program import Operand, contiguous
 
 P38 = transposed("p38", (32, 32, 16, 32, 32), 64, (3, 3, 3), stride=2, padding=1, output_padding=1)
 
@@ -84,6 +87,25 @@ CASES = [
     of_layer("five_taps", (2, 12, 70), 8, (5,)),
     of_layer("summed", (2, 24, 9, 13), 44, (3, 3), "float32", "summed", box=(8, 16), channels=24),
 ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ChannelsLast(Case):
+    """What is read lies so."""
+
+    @property
+    def fused(self) -> Convolution:
+        _, channels, *space = self.correlation.in_shape
+        size = math.prod(space)
+        strides = (channels * size, 1, *(stride * channels for stride in contiguous(space)))
+        return replace(super().fused, source=Operand("x", self.dtype, strides))
+
+
+LAST = [
+    ChannelsLast(**of_layer("last", (2, 12, 9, 18), 16, (3, 3), box=(8, 16)).__dict__),
+    ChannelsLast(**of_layer("last_halves", (2, 24, 9, 18), 40, (2, 3), "float16", box=(8, 16)).__dict__),
+]
+CASES += LAST
 ONCE = CASES[0]
 DRAWN = 96
 
@@ -118,7 +140,8 @@ def built() -> Built:
 @pytest.mark.usefixtures("no_faults")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
-    assert built.lowered[case.name].kernels[1].architecture == "sm_90a"
+    kernel = built.lowered[case.name].kernels[1]
+    assert kernel.architecture == "sm_90a" and ("uint4*>(from " in kernel.text) == isinstance(case, ChannelsLast)
     assert is_right(built, case) == ""
 
 

@@ -36,8 +36,9 @@ EIGHTS = (8, 1)
 GROUPS, STAGERS = 2, 2
 """Warpgroups that multiply, and that stage: those have twice the loads on their way."""
 STAGING_REGISTERS = 88
-MOST_COLUMNS, MOST_SUMS = 256, 128
-"""Of an instruction; registers of a thread."""
+MOST_COLUMNS, MOST_SUMS, FEWER_SUMS = 256, 128, 96
+"""Of an instruction; registers of a thread, and those beside a chain that reads tensors or adds up (with 128 it spilled
+up to 376 bytes)."""
 MOST_SLOTS, MOST_HIGH = 6, 16
 """Stages ahead; tiles of a box one under the other."""
 FIRST_STAGE, STAGE_CLOCKS = 2000, 150
@@ -313,6 +314,7 @@ def best_streams(of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int 
 def _streams(of: Correlation, unit: int, gpu: Gpu, tensors: int, sums: int) -> Iterator[Streams]:
     if not _serves(of, gpu):
         return
+    most = MOST_SUMS if tensors == 1 and not sums else FEWER_SUMS
     for channels, once, length in itertools.product(_channels(of), (True, False), lengths(of)):
         if once and (len(of.axes) < 3 or length == 1):
             continue
@@ -320,7 +322,7 @@ def _streams(of: Correlation, unit: int, gpu: Gpu, tensors: int, sums: int) -> I
             wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, tile_rows=tile_rows, walk=length, once=once,
                              tensors=tensors, sums=sums, sms=gpu.sms)  # fmt: skip
             columns = wanted.live * channels
-            if columns <= MOST_COLUMNS and wanted.tiles * wanted.held <= MOST_SUMS:
+            if columns <= MOST_COLUMNS and wanted.tiles * wanted.held <= most:
                 yield from _with_slots(wanted, gpu)
 
 
