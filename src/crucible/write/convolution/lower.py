@@ -63,7 +63,8 @@ def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:
     """The division of least estimated time, among warps or warpgroups; None where there is none."""
     pool, spread = conv.pool.sizes if conv.pool else (), conv.spread.sizes if conv.spread else ()
     warps = tile(conv.correlation, UNITS[conv.source.dtype], gpu, pool, spread)
-    warpgroups = division(conv, gpu) or phase_division(conv, gpu) or stream_division(conv, gpu)
+    served = (division(conv, gpu), phase_division(conv, gpu), stream_division(conv, gpu))
+    warpgroups = min(filter(None, served), key=lambda each: each.total_clocks, default=None)
     if warps is None or warpgroups is None:
         return warps or warpgroups
     slower = warpgroups.total_clocks > warps.total_clocks_with(_tensors(conv))

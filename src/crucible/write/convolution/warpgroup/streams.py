@@ -22,7 +22,7 @@ from functools import cached_property, lru_cache
 
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.estimate import written_sectors
+from crucible.write.convolution.estimate import SHARPNESS, written_sectors
 from crucible.write.convolution.fused import Convolution, is_of_row
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.tiling import MOST_PRODUCTS, Tiling
@@ -44,6 +44,8 @@ MOST_SLOTS, MOST_HIGH = 6, 16
 FIRST_STAGE, STAGE_CLOCKS = 2000, 150
 """Assumed clocks: until an item's first stage has come, and its last outputs have left; from one stage's products to
 the next's."""
+ELEMENT, STAGED = 16, 11
+"""Instructions: of a chain's element, by eye; of a staged one, with its place, by the machine code."""
 FROM_L2 = 2
 """How many times faster weights come, which all blocks read."""
 
@@ -253,19 +255,24 @@ class Streams(Tiling):
     @cached_property
     def clocks(self) -> float:
         """Estimate for a plane of outputs. A product of N columns takes tensor cores N / 2 clocks, and shared memory 16
-        for its positions and N / 4 for its weights; what is staged passes it twice, coming from L1 and going in."""
-        tiles, cores, passed, moved = self.tiles * GROUPS, 0.0, 0.0, 0.0
+        for its positions and N / 4 for its weights; what is staged passes it twice, coming from L1 and going in. Chains
+        hold tensor cores up, where the other warpgroup is at its own."""
+        tiles, made = self.tiles * GROUPS, self.tiles * GROUPS * TILE * self.channels
+        cores = issued = made * ELEMENT * self.tensors / 128
+        passed = moved = 0.0
+        staged = self.steps * math.prod(self.staged_plane)
         for part in self.parts:
-            columns, staged = part.blocks * self.channels, math.prod(self.staged_plane)
-            cores += self.steps * (tiles * len(part.taps) * columns / 2 + STAGE_CLOCKS)
-            passed += self.steps * (tiles * len(part.taps) * (16 + columns / 4) + staged / 2)
-            weights = 16 * self.weight_units(part)
-            passed += self.steps * weights / 128
-            moved += self.steps * (staged * STEP_UNITS * 16 + weights / FROM_L2)
+            products, columns = self.steps * tiles * len(part.taps), part.blocks * self.channels
+            weights = self.steps * 16 * self.weight_units(part)
+            cores += products * columns / 2 + self.steps * STAGE_CLOCKS
+            passed += products * (16 + columns / 4) + staged / 2 + weights / 128
+            issued += staged * STEP_UNITS * self.unit * STAGED / 128
+            moved += staged * STEP_UNITS * 16 + weights / FROM_L2
         item, outer = 16 // self.unit, [axis.outputs for axis in self.of.axes]
         box = [min(n, whole) for n, whole in zip(self.box, outer, strict=True)]
         moved += 32 * self.tensors * written_sectors(box, outer, item) * min(self.channels, self.of.out_channels)
-        return max(cores, passed, moved / BYTES_A_CLOCK)
+        parts = (cores, passed, issued, moved / BYTES_A_CLOCK)
+        return math.pow(sum(math.pow(part, SHARPNESS) for part in parts), 1 / SHARPNESS)
 
     @property
     def total_clocks(self) -> float:
