@@ -43,10 +43,12 @@ from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.reducing import ReducingConvolution, lower_reducing, product
 from crucible.write.convolution.tiling import Tiling, best
+from crucible.write.convolution.warpgroup.kinds import best_for_warpgroups
 from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, walk_phases
-from crucible.write.convolution.warpgroup.pooled import PooledWalks, best_pooled_walks
-from crucible.write.convolution.warpgroup.scatter import Scatter, best_scatters
-from crucible.write.convolution.warpgroup.walks import Walks, best_walks
+from crucible.write.convolution.warpgroup.pooled import PooledWalks
+from crucible.write.convolution.warpgroup.scatter import Scatter
+from crucible.write.convolution.warpgroup.streams import Streams
+from crucible.write.convolution.warpgroup.walks import Walks
 from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks, best_weight_walks
 from crucible.write.convolution.weight_gradient import Division, best_divisions, lower_weight_gradient
@@ -262,22 +264,16 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
     read, made = (layer.made_shape, layer.shape) if turned else (layer.shape, layer.made_shape)
     pool = Windows("max", layer.windows, LEAF) if layer.pool and not turned else None
     given = ((), layer.windows) if turned else (layer.windows, ())
+    source = Operand("source", layer.dtype, contiguous(read))
+    weight = Operand("grad", layer.dtype, contiguous(layer.weight_shape))
+    result = Result("out", layer.dtype, contiguous(made), LEAF)
+    conv = Convolution("conv", of, source, weight, layer.weight_shape, (), (result,), pool=pool,
+                       spread=spread(layer) if turned else None)  # fmt: skip
+    tilings = [*best(of, unit, ways, GPU, *given), *best_for_warpgroups(conv, ways, GPU)]
     found = []
-    walks: list[Walks] = []
-    scatters: list[Scatter] = []
-    if pool:
-        walks += best_pooled_walks(of, unit, layer.windows, ways, GPU)
-    elif not layer.pool:
-        walks += [*best_walks(of, unit, ways, GPU), *best_phase_walks(of, unit, ways, GPU)]
-        scatters += best_scatters(of, ways, GPU) if layer.dtype == "float32" else []
-    tilings = [*best(of, unit, ways, GPU, *given), *walks, *scatters]
     for i, tiling in enumerate(sorted(tilings, key=lambda each: each.total_clocks)):
-        weight = Operand("grad", layer.dtype, contiguous(layer.weight_shape))
-        result = Result(f"out_{number}_{i}", layer.dtype, contiguous(made), LEAF)
-        source = Operand("source", layer.dtype, contiguous(read))
-        conv = Convolution(f"conv_{number}_{i}", of, source, weight, layer.weight_shape, (), (result,), pool=pool,
-                           spread=spread(layer) if turned else None)  # fmt: skip
-        found.append((words_of(tiling), tiling.total_clocks, lower_convolution(conv, tiling, GPU)))
+        one = replace(conv, name=f"conv_{number}_{i}", results=(replace(result, name=f"out_{number}_{i}"),))
+        found.append((words_of(tiling), tiling.total_clocks, lower_convolution(one, tiling, GPU)))
     return found
 
 
@@ -310,6 +306,12 @@ def words_of(tiling: Tiling) -> str:
         return (
             f"wgmma: every input by {len(tiling.taps)} taps at once, N {tiling.columns}, box {tiling.box}, walks along"
             f" dim {tiling.inner}, rows of dim {tiling.outer}, {tiling.slots} slots"
+        )
+    if isinstance(tiling, Streams):
+        once = ", planes staged once" if tiling.once else ""
+        return (
+            f"wgmma, weights streamed: {tiling.channels} channels, box {tiling.box}, N {tiling.live * tiling.channels},"
+            f" along {tiling.walk} planes, {tiling.slots} slots{once}"
         )
     return (
         f"{tiling.channels} channels, box {tiling.box}, {len(tiling.teams)} teams of"

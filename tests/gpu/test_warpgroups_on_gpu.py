@@ -1,6 +1,6 @@
 """Convolutions by warpgroup instructions on a GPU that has them: the cases that run on the emulator
-(`tests/write/test_warpgroups.py`, `test_scatters.py`, `test_warpgroup_weights.py`, `test_warpgroup_pools.py`), beside
-PyTorch in float64."""
+(`tests/write/test_warpgroups.py`, `test_scatters.py`, `test_warpgroup_weights.py`, `test_warpgroup_pools.py`,
+`test_warpgroup_streams.py`), beside PyTorch in float64."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from conv_harness import Built, Case, WeightCase, build, is_right
 from random_scatters import drawn
 from test_scatters import CASES as SCATTERS
 from test_warpgroup_pools import CASES as POOLED
+from test_warpgroup_streams import CASES as STREAMED
 from test_warpgroup_weights import CASES as WEIGHTS
 from test_warpgroups import CASES as WALKS
 
-CASES = [*WALKS, *SCATTERS, *WEIGHTS, *drawn(40)]
+CASES = [*WALKS, *SCATTERS, *STREAMED, *WEIGHTS, *drawn(40)]
 HOPPER = (9, 0)
 
 

@@ -263,12 +263,17 @@ def operands(case: Case, seed: int = 0) -> Tensors:
         return torch.randn(shape, generator=generator).to(DTYPES[case.dtype])
 
     return {
-        "x": drawn(*of.in_shape),
+        "x": laid(drawn(*of.in_shape), case.fused.source.strides),
         "weight": drawn(*case.weight_shape),
         "bias": drawn(of.out_shape[1]),
         "other": drawn(*of.out_shape),
         "upstream": drawn(*of.out_shape),
     }
+
+
+def laid(value: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+    """The same, in memory as a kernel reads it."""
+    return value.new_empty(value.numel()).as_strided(value.shape, strides).copy_(value)
 
 
 def wanted(case: Case, known: Tensors) -> tuple[torch.Tensor, torch.Tensor]:

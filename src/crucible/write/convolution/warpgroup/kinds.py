@@ -18,6 +18,8 @@ from crucible.write.convolution.warpgroup.pooled import PooledWalks, best_pooled
 from crucible.write.convolution.warpgroup.pooled_lower import lower_pooled
 from crucible.write.convolution.warpgroup.scatter import Scatter, best_scatters, scattered
 from crucible.write.convolution.warpgroup.scatter_lower import lower_scatter
+from crucible.write.convolution.warpgroup.stream_lower import lower_streams
+from crucible.write.convolution.warpgroup.streams import Streams, best_streams, moved_by, stream_division
 from crucible.write.convolution.warpgroup.walks import Walks, best_walks
 from crucible.write.kernel import Lowered
 
@@ -64,10 +66,15 @@ def _scatters(conv: Convolution, count: int, gpu: Gpu) -> list[Scatter]:
     return best_scatters(conv.correlation, count, gpu)
 
 
+def _streams(conv: Convolution, count: int, gpu: Gpu) -> list[Streams]:
+    return best_streams(conv.correlation, UNITS[conv.source.dtype], count, gpu, *moved_by(conv))
+
+
 KINDS = (
     Kind(PooledWalks, pool_division, _pooled_walks, lower_pooled),
     Kind(PhaseWalks, phase_division, _phase_walks, lower_phases),
     Kind(Scatter, scattered, _scatters, lower_scatter),
+    Kind(Streams, stream_division, _streams, lower_streams),
     Kind(Walks, division, _walks, lower_for_warpgroups),
 )
 """Divisions that are also another kind's stand before that."""

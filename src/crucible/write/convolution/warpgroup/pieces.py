@@ -41,6 +41,17 @@ DESCRIBE = """\
 __device__ __forceinline__ unsigned long long describe(const uint4* matrix, int unit) {
     return (address(matrix) & 0x3ffff) >> 4 | static_cast<unsigned long long>(unit) << 16 | 8ull << 32;
 }"""
+DESCRIBE_APART = """\
+// The same, of eights of rows that are `eight` x 16 bytes apart.
+__device__ __forceinline__ unsigned long long describe(const uint4* matrix, int unit, int eight) {
+    return (address(matrix) & 0x3ffff) >> 4 | static_cast<unsigned long long>(unit) << 16
+           | static_cast<unsigned long long>(eight) << 32;
+}"""
+MOVED_ON = """\
+// A sum that takes the place of another, `none` being 0: said so, the compiler keeps all where they are.
+__device__ __forceinline__ float moved_on(float sum, float to, unsigned none) {
+    return __uint_as_float((__float_as_uint(to) & none) | __float_as_uint(sum));
+}"""
 BEGIN = """\
 __device__ __forceinline__ void begin_products() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -95,14 +106,41 @@ _TYPES = {"tf32": ("tf32", 8, ""), "fp16": ("f16", 16, ", 0, 0"), "bf16": ("bf16
 
 def products(math: str, columns: int) -> tuple[str, str]:
     """The function that multiplies 64 rows by so many columns, and that which waits until that is done."""
+    depth, count = _TYPES[math][1], columns // 2
+    about = f"sums (+)= weights of 64 channels x {depth}, times inputs of {depth} x {columns} positions."
+    return _product(math, multiply(math), about, ("weights", "inputs"), columns, count), _finish(count)
+
+
+def products_of_positions(math: str, columns: int, held: int) -> tuple[str, str]:
+    """The same of 64 positions and so many columns of weights, into the first of the `held` sums of a thread."""
+    depth = _TYPES[math][1]
+    about = f"first sums += inputs of 64 positions x {depth}, times weights of {depth} x {columns} columns."
+    name = multiply_positions(math, columns)
+    return _product(math, name, about, ("inputs", "weights"), columns, held), _finish(held)
+
+
+def held_sums(count: int) -> str:
+    """Functions for sums that stay from product to product. Moved on plainly, nvcc 13.0 keeps them in two places at
+    once and runs one product after the other (C7511); written before products without `settle`, it waits within."""
+    lines = [
+        f"__device__ __forceinline__ void settle(float (&sums)[{count}]) {{  // what was written is there from here on",
+        '    asm volatile(""',
+        *_registers(count),
+        '                 :: "memory");',
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def _product(math: str, name: str, about: str, words: tuple[str, str], columns: int, held: int) -> str:
     type_, depth, order = _TYPES[math]
     count = columns // 2
     names = textwrap.wrap("{" + ", ".join(f"%{i}" for i in range(count)) + "}", 96)
-    head = f"__device__ __forceinline__ void {multiply(math)}("
+    head = f"__device__ __forceinline__ void {name}("
     lines = [
-        f"// sums (+)= weights of 64 channels x {depth}, times inputs of {depth} x {columns} positions.",
-        f"{head}float (&sums)[{count}], unsigned long long weights,",
-        f"{' ' * len(head)}unsigned long long inputs, bool adds) {{",
+        f"// {about}",
+        f"{head}float (&sums)[{held}], unsigned long long {words[0]},",
+        f"{' ' * len(head)}unsigned long long {words[1]}, bool adds) {{",
         '    asm volatile("{\\n"',
         '                 ".reg .pred adds;\\n"',
         f'                 "setp.ne.b32 adds, %{count + 2}, 0;\\n"',
@@ -111,17 +149,21 @@ def products(math: str, columns: int) -> tuple[str, str]:
         f'                 ", %{count}, %{count + 1}, adds, 1, 1{order};\\n"',
         '                 "}"',
         *_registers(count),
-        '                 : "l"(weights), "l"(inputs), "r"(static_cast<int>(adds)));',
+        f'                 : "l"({words[0]}), "l"({words[1]}), "r"(static_cast<int>(adds)));',
         "}",
     ]
-    wait = [
+    return "\n".join(lines)
+
+
+def _finish(count: int) -> str:
+    lines = [
         f"__device__ __forceinline__ void finish_products(float (&sums)[{count}]) {{  // which are there from here on",
         '    asm volatile("wgmma.wait_group.sync.aligned 0;"',
         *_registers(count),
         '                 :: "memory");',
         "}",
     ]
-    return "\n".join(lines), "\n".join(wait)
+    return "\n".join(lines)
 
 
 def products_of_registers(math: str, columns: int, groups: int) -> tuple[str, str]:
@@ -166,6 +208,11 @@ def products_of_registers(math: str, columns: int, groups: int) -> tuple[str, st
 def multiply(math: str) -> str:
     """The name of the function that multiplies."""
     return f"multiply_{math}"
+
+
+def multiply_positions(math: str, columns: int) -> str:
+    """The same, where positions are the rows."""
+    return f"multiply_{math}_by_{columns}"
 
 
 def _registers(count: int) -> list[str]:

@@ -1,0 +1,177 @@
+"""A convolution whose weights are streamed, as kernels for warpgroups."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass, replace
+
+from crucible.errors import MisuseError
+from crucible.gpus import Gpu
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.halo import STEP_UNITS
+from crucible.write.convolution.pieces import WORDS
+from crucible.write.convolution.scene import Scene
+from crucible.write.convolution.warpgroup import pieces, stream_packing
+from crucible.write.convolution.warpgroup.packing import conversions
+from crucible.write.convolution.warpgroup.stream_staging import Stages
+from crucible.write.convolution.warpgroup.stream_tail import StreamTail
+from crucible.write.convolution.warpgroup.streams import GROUPS, STAGERS, STAGING_REGISTERS, Part, Streams
+from crucible.write.convolution.warpgroup.walks import WARPS
+from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, indented, unrolled
+from crucible.write.kernel import Kernel, Lowered
+
+
+def lower_streams(conv: Convolution, streams: Streams, gpu: Gpu) -> Lowered:
+    """The kernels; the chain is taken as it is. Raises MisuseError where its sums do not fit beside the slots."""
+    streams, most = replace(streams, sums=sum(each.sums for each in conv.results)), gpu.shared_memory_per_block_bytes
+    if streams.shared_bytes > most:
+        raise MisuseError(
+            f"{conv.name}: {streams.slots} slots and {streams.sums} sums of each channel take {streams.shared_bytes}"
+            f" bytes of shared memory, and a block of {gpu.name} has {most}: give it fewer slots"
+        )
+    buffer = stream_packing.packed(f"{conv.name}_packed", streams)
+    order = stream_packing.pack(f"{conv.name}_pack", streams, conv.weight.name, conv.source.dtype, conv.math, buffer)
+    scene = Scene(conv, streams, buffer, gpu)
+    body = _Body(scene, streams, Stages(scene), StreamTail(scene))
+    return Lowered((order, body.kernel()), (buffer, *scene.partials), tuple(body.notes()))
+
+
+@dataclass(frozen=True)
+class _Body:
+    """The kernel that multiplies."""
+
+    scene: Scene
+    streams: Streams
+    stages: Stages
+    tail: StreamTail
+
+    def kernel(self) -> Kernel:
+        conv, streams, scene = self.scene.conv, self.streams, self.scene
+        read = {conv.source.name: conv.source.dtype, scene.packed.name: "int32"}
+        read |= {each.name: each.dtype for each in scene.operands}
+        written = {each.name: each.dtype for each in scene.elementwise}
+        written |= {each.name: each.dtype for each in scene.partials}
+        types = {**CUDA_TYPES, "int32": "int"}
+        arguments = [f"const {types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in read.items()]
+        arguments += [f"{types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in written.items()]
+        signature = ",\n        ".join(arguments)
+        head = f"__global__ void __launch_bounds__({streams.threads}, 1) {conv.name}(\n        {signature}) {{"
+        comment = [f"// {line}" for sentence in self.notes() for line in textwrap.wrap(sentence, 104)]
+        text = "\n".join([*comment, head, *indented(self._lines()), "}"])
+        before = [INCLUDES[dtype] for dtype in INCLUDES if dtype in {*read.values(), *written.values()}]
+        before += [*conversions(conv.math), pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH, pieces.DESCRIBE_APART]
+        before += [pieces.BEGIN, pieces.COPY_IN, pieces.REGISTERS, pieces.held_sums(streams.held)]
+        before += [pieces.MOVED_ON] if streams.live > 1 else []
+        for part in streams.parts:
+            before += pieces.products_of_positions(conv.math, part.blocks * streams.channels, streams.held)
+        preamble = tuple(dict.fromkeys([*before, *self.tail.preamble]))
+        blocks = scene.parts * scene.blocks_a_part
+        return Kernel(conv.name, text, preamble, tuple(read), tuple(written),
+                      (blocks, 1, 1), streams.threads, streams.shared_bytes, "sm_90a")  # fmt: skip
+
+    def notes(self) -> list[str]:
+        """How the work is laid out, in words."""
+        of, streams = self.streams.of, self.streams
+        box = "x".join(map(str, streams.box))
+        walked = f", along {streams.walk} planes" if streams.walk > 1 else ""
+        planes = " Each plane of input is staged once for all planes of outputs that read it." if streams.once else ""
+        return [
+            f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
+            f" {WORDS[self.scene.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"
+            " alone.",
+            f"A block makes {streams.channels} channels at {box} positions at a time{walked}: {GROUPS} warpgroups"
+            f" multiply {streams.tiles} tiles of 64 positions each, while {STAGERS} load {streams.unit * STEP_UNITS}"
+            f" channels of a plane at a time into {streams.slots} slots, the weights beside them in one copy"
+            f" ({streams.shared_bytes // 1024} KiB).{planes}",
+        ]
+
+    def _lines(self) -> list[str]:
+        streams = self.streams
+        prepare = (
+            f"for (int s = 0; s < {streams.slots}; ++s) prepare(loaded + s, {STAGERS * WARPS + 1}),"
+            f" prepare(done + s, {GROUPS * WARPS});"
+        )
+        multiply = [
+            f"take_registers<{streams.registers}>();",
+            # told so, the compiler reckons descriptors once a warp: 3 instructions a product instead of 10
+            "const int team = __shfl_sync(0xffffffff, warp / 4, 0);",
+            *self.tail.own_totals(),
+            *self._multiply(),
+        ]
+        loads = [f"leave_registers<{STAGING_REGISTERS}>();", *self.stages.lines()]
+        return [
+            "extern __shared__ uint4 memory[];",
+            "uint4* ring = memory;  // slots of planes, each with the weights that it is multiplied by",
+            "unsigned long long* loaded = reinterpret_cast<unsigned long long*>(ring"
+            f" + {streams.slots * streams.slot_units});  // each slot",
+            f"unsigned long long* done = loaded + {streams.slots};  // with each slot",
+            "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
+            f"const int part = blockIdx.x % {self.scene.parts};  // of the channels",
+            f"const int first_channel = part * {streams.channels};",
+            *self.tail.totals(),
+            *self.stages.zeros(),
+            *block("if (threadIdx.x == 0)", [prepare]),
+            "publish();",
+            "__syncthreads();",
+            *block(f"if (warp < {GROUPS * WARPS})", multiply)[:-1],
+            *block("} else", loads),
+            *self.tail.store_totals(),
+        ]
+
+    def _multiply(self) -> list[str]:
+        streams = self.streams
+        parts = {number: self._stage(part) for number, part in enumerate(streams.parts)}
+        finished = self.tail.lines()
+        if streams.live > 1:
+            finished = block(f"if (t >= {streams.live - 1})", finished)
+        stages = self.stages.each_stage(self._begun(), parts, {streams.last_part: finished})
+        return [
+            *self._tiles(),
+            f"float sums[{streams.tiles}][{streams.held}] = {{}};",
+            *(["const unsigned none = blockIdx.z;  // 0, but the compiler does not know"] if streams.live > 1 else []),
+            "int stage = 0;",
+            *self.stages.each_item(stages),
+        ]
+
+    def _tiles(self) -> list[str]:
+        """Where this warpgroup's are in a plane."""
+        streams = self.streams
+        across, down = streams.tiles_in_row, streams.tile_rows * streams.step_of_rows
+        tile = f"(team * {streams.tiles} + i)"
+        place = f"{tile} * {down}"
+        if across > 1:
+            place = f"{tile} / {across} * {down} + {tile} % {across} * {streams.tile_columns}"
+        return [f"int place[{streams.tiles}];", *unrolled("i", str(streams.tiles), [f"place[i] = {place};"])]
+
+    def _begun(self) -> list[str]:
+        """A new plane of outputs: those that have sums already move on."""
+        streams = self.streams
+        own, held = streams.channels // 2, streams.held
+        each = unrolled("j", str(own), ["sums[i][j] = 0;"])
+        if held > own:
+            moved = f"sums[i][{held - 1} - j] = moved_on(sums[i][{held - own - 1} - j], sums[i][{held - 1} - j], none);"
+            each = [*unrolled("j", str(held - own), [moved]), *each]
+        return unrolled("i", str(streams.tiles), each)
+
+    def _stage(self, part: Part) -> list[str]:
+        """All its products in one go."""
+        streams = self.streams
+        columns, slot = part.blocks * streams.channels, f"stage % {streams.slots}"
+        name = pieces.multiply_positions(self.scene.conv.math, columns)
+        first = f"const unsigned long long a = describe(slot + place[i], {streams.points}, {streams.eight});"
+        products = []
+        for number, ((row, column), _) in enumerate(part.taps):
+            weights = f"b + {number * STEP_UNITS * columns}"
+            products.append(f"{name}(sums[i], a + {streams.place(row, column)}, {weights}, true);")
+        return [
+            f"const uint4* slot = ring + {slot} * {streams.slot_units};",
+            f"wait(loaded + {slot}, stage / {streams.slots} % 2);",
+            *unrolled("i", str(streams.tiles), ["settle(sums[i]);"]),
+            "begin_products();",
+            f"const unsigned long long b = describe(slot + {streams.plane_units}, {columns}, 8);",
+            *unrolled("i", str(streams.tiles), [first, *products]),
+            "commit_products();",
+            *unrolled("i", str(streams.tiles), ["finish_products(sums[i]);"]),
+            f"arrive(done + {slot});",
+            "++stage;",
+        ]

@@ -1,0 +1,362 @@
+"""How a correlation is divided among warpgroups whose weights do not stay: positions are the rows of a product, output
+channels its columns.
+
+A block makes a box of positions, 8 x 8 or 1 x 64 of them a tile, for up to 256 output channels. It is multiplied stage
+by stage: of one plane of input the channels of one instruction (8, or 16 of a half type), and beside it in the same
+slot of shared memory the weights of all its taps, in one bulk copy. Sums stay in registers over all stages. A tile's
+eights of positions are rows of the plane, so a stride between rows is a distance in the descriptor; along the last dim
+every stride-th position lies in a row, and each tap is a shift of the descriptor again.
+
+Of three dims the first is walked along. Either every plane of input is staged once, for all planes of outputs that it
+takes part in: these are columns side by side of one product, and sums move on by so many columns from plane to plane.
+Or each plane of outputs is made of its own planes of input, from the L2 cache mostly, for more positions at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+from crucible.gpus import Gpu
+from crucible.write.convolution.correlation import Correlation
+from crucible.write.convolution.estimate import SHARPNESS, written_sectors
+from crucible.write.convolution.fused import Convolution, is_of_row
+from crucible.write.convolution.halo import STEP_UNITS, UNITS
+from crucible.write.convolution.tiling import MOST_PRODUCTS, Tiling
+from crucible.write.convolution.warpgroup.walks import BYTES_A_CLOCK, REGISTERS, WARPS, lengths
+from crucible.write.program import reads
+
+TILE = 64
+"""Positions of a warpgroup instruction."""
+EIGHTS = (8, 1)
+"""Rows of a tile."""
+GROUPS, STAGERS = 2, 2
+"""Warpgroups that multiply, and that stage: those have twice the loads on their way."""
+STAGING_REGISTERS = 88
+MOST_COLUMNS, MOST_SUMS, FEWER_SUMS = 256, 128, 96
+"""Of an instruction; registers of a thread, and those beside a chain that reads tensors or adds up (with 128 it spilled
+up to 376 bytes)."""
+MOST_SLOTS, MOST_HIGH = 6, 16
+"""Stages ahead; tiles of a box one under the other."""
+FIRST_STAGE, STAGE_CLOCKS = 2000, 150
+"""Assumed clocks: until an item's first stage has come, and its last outputs have left; from one stage's products to
+the next's."""
+ELEMENT, STAGED = 16, 11
+"""Instructions: of a chain's element, by eye; of a staged one, with its place, by the machine code."""
+FROM_L2 = 2
+"""How many times faster weights come, which all blocks read."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A plane of input, and what it is multiplied by."""
+
+    shift: int
+    """From the first plane of the newest plane of outputs."""
+    blocks: int
+    """Planes of outputs that it takes part in, the newest first: as many times the channels in one product."""
+    taps: tuple[tuple[tuple[int, int], tuple[int, ...]], ...]
+    """Row and column of each from the first, and of each block the offset of its weight; -1 where it has none."""
+
+
+@lru_cache(maxsize=256)
+def _parts(of: Correlation, *, once: bool) -> tuple[Part, ...]:
+    weights: dict[tuple[int, tuple[int, int]], int] = {}
+    for product in of.products:
+        shifts = [given - axis.shifts[0] for given, axis in zip(product.shift, of.axes, strict=True)]
+        depth, row, column = [0] * (3 - len(shifts)) + shifts
+        weights[depth, (row, column)] = product.weight
+    depths = sorted({depth for depth, _ in weights})
+    if not once:
+        return tuple(_part([depth], weights) for depth in depths)
+    stride = of.axes[0].in_stride
+    ends = [max(d for d in depths if d % stride == rest) for rest in sorted({d % stride for d in depths})]
+    return tuple(_part(range(end % stride, end + 1, stride), weights) for end in ends)
+
+
+def _part(depths: Sequence[int], weights: dict[tuple[int, tuple[int, int]], int]) -> Part:
+    taps = sorted({at for depth, at in weights if depth in depths})
+    of_taps = tuple((at, tuple(weights.get((depth, at), -1) for depth in depths)) for at in taps)
+    return Part(depths[0], len(depths), of_taps)
+
+
+@dataclass(frozen=True)
+class Streams(Tiling):
+    """A tiling whose box is one plane."""
+
+    tile_rows: int = 8
+    """Of 64 positions."""
+    walk: int = 1
+    """Planes of outputs of an item."""
+    once: bool = False
+    """Whether planes of input are staged once for all planes of outputs."""
+    slots: int = 2
+    """Stages in shared memory."""
+    tensors: int = 1
+    """Of the output's size, that the chain reads and writes."""
+    sums: int = 0
+    """Of each channel, over the outputs."""
+    sms: int = 132
+
+    @property
+    def threads(self) -> int:
+        return (GROUPS + STAGERS) * WARPS * 32
+
+    @property
+    def registers(self) -> int:
+        """Of a thread that multiplies: its share, and what those leave that stage."""
+        share = REGISTERS // self.threads // 8 * 8
+        return share + (share - STAGING_REGISTERS) * STAGERS // GROUPS // 8 * 8
+
+    # tiles
+
+    @property
+    def rows_and_columns(self) -> tuple[int, int]:
+        """Of the box's plane."""
+        return (self.box[-2] if len(self.box) > 1 else 1), self.box[-1]
+
+    @property
+    def tile_columns(self) -> int:
+        return TILE // self.tile_rows
+
+    @property
+    def tiles_in_row(self) -> int:
+        return self.box[-1] // self.tile_columns
+
+    @property
+    def tiles(self) -> int:
+        """Of each warpgroup."""
+        return math.prod(self.rows_and_columns) // TILE // GROUPS
+
+    @property
+    def live(self) -> int:
+        """Planes of outputs that have sums at once."""
+        return (len(self.of.axes[0].shifts) - 1) // self.of.axes[0].in_stride + 1 if self.once else 1
+
+    @property
+    def held(self) -> int:
+        """Registers of a thread for sums of a tile."""
+        return self.live * self.channels // 2
+
+    # planes of input
+
+    @property
+    def is_walked(self) -> bool:
+        return len(self.box) == 3
+
+    @cached_property
+    def plane(self) -> tuple[int, int]:
+        """Rows and columns of input."""
+        return (self.halo[-2] if len(self.box) > 1 else 1), self.halo[-1]
+
+    @property
+    def first_column(self) -> int:
+        """Of what is loaded: what lies outside in every item is 0 once and for all."""
+        return max(0, -self.of.axes[-1].shifts[0]) if self.boxes[-1] == 1 else 0
+
+    @property
+    def staged_plane(self) -> tuple[int, int]:
+        """What is loaded."""
+        rows, columns = self.plane
+        if self.boxes[-1] > 1:
+            return rows, columns
+        last = self.of.axes[-1]
+        return rows, max(1, min(columns, last.extent - last.shifts[0]) - self.first_column)
+
+    @property
+    def row_pitch(self) -> int:
+        """Positions from one row of input to the next."""
+        return self.lane_stride * self.lane_row
+
+    @property
+    def step_of_rows(self) -> int:
+        """Positions from what one row of outputs reads to the next."""
+        return self.row_pitch * (self.of.axes[-2].in_stride if len(self.box) > 1 else 1)
+
+    @property
+    def eight(self) -> int:
+        """Positions from one eight of a tile to the next."""
+        return self.step_of_rows if self.tile_rows > 1 else 8
+
+    @property
+    def points(self) -> int:
+        """Positions of a unit of channels."""
+        return self.plane[0] * self.row_pitch
+
+    def place(self, row: int, column: int) -> int:
+        """The position of what a tap reads, from the first."""
+        return row * self.row_pitch + column % self.lane_stride * self.lane_row + column // self.lane_stride
+
+    # the walk
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Of one plane of outputs, in order: all its planes of input, or those that are new with it."""
+        return _parts(self.of, once=self.once)
+
+    @property
+    def last_part(self) -> int:
+        """That with which a plane of outputs is complete."""
+        if not self.once:
+            return len(self.parts) - 1
+        end = len(self.of.axes[0].shifts) - 1
+        return [part.shift for part in self.parts].index(end % self.of.axes[0].in_stride)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Items of one sample along each dim."""
+        first, *rest = self.boxes
+        return (-(-first // self.walk), *rest) if self.is_walked else self.boxes
+
+    @property
+    def items(self) -> int:
+        return self.of.batch * math.prod(self.places)
+
+    # shared memory, in units of 16 bytes
+
+    def weight_units(self, part: Part) -> int:
+        """Of a stage."""
+        return len(part.taps) * STEP_UNITS * part.blocks * self.channels
+
+    @property
+    def packed_units(self) -> int:
+        """Of a tile of channels: [part][step][tap][unit of input channels][block][channels]."""
+        return self.steps * sum(map(self.weight_units, self.parts))
+
+    @property
+    def begins(self) -> tuple[int, ...]:
+        """Of each part's weights."""
+        sizes = [self.steps * self.weight_units(part) for part in self.parts]
+        return tuple(itertools.accumulate([0, *sizes[:-1]]))
+
+    @property
+    def plane_units(self) -> int:
+        """Of a slot; its weights follow."""
+        return STEP_UNITS * self.points
+
+    @property
+    def slot_units(self) -> int:
+        return self.plane_units + max(map(self.weight_units, self.parts))
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.slots * (16 * self.slot_units + 16) + 4 * GROUPS * WARPS * self.total_words
+
+    @property
+    def total_words(self) -> int:
+        """Of a warp, for its own part of each sum."""
+        return self.sums * self.channels
+
+    # time
+
+    @cached_property
+    def clocks(self) -> float:
+        """Estimate for a plane of outputs. A product of N columns takes tensor cores N / 2 clocks, and shared memory 16
+        for its positions and N / 4 for its weights; what is staged passes it twice, coming from L1 and going in. Chains
+        hold tensor cores up, where the other warpgroup is at its own."""
+        tiles, made = self.tiles * GROUPS, self.tiles * GROUPS * TILE * self.channels
+        cores = issued = made * ELEMENT * self.tensors / 128
+        passed = moved = 0.0
+        staged = self.steps * math.prod(self.staged_plane)
+        for part in self.parts:
+            products, columns = self.steps * tiles * len(part.taps), part.blocks * self.channels
+            weights = self.steps * 16 * self.weight_units(part)
+            cores += products * columns / 2 + self.steps * STAGE_CLOCKS
+            passed += products * (16 + columns / 4) + staged / 2 + weights / 128
+            issued += staged * STEP_UNITS * self.unit * STAGED / 128
+            moved += staged * STEP_UNITS * 16 + weights / FROM_L2
+        item, outer = 16 // self.unit, [axis.outputs for axis in self.of.axes]
+        box = [min(n, whole) for n, whole in zip(self.box, outer, strict=True)]
+        moved += 32 * self.tensors * written_sectors(box, outer, item) * min(self.channels, self.of.out_channels)
+        parts = (cores, passed, issued, moved / BYTES_A_CLOCK)
+        return math.pow(sum(math.pow(part, SHARPNESS) for part in parts), 1 / SHARPNESS)
+
+    @property
+    def total_clocks(self) -> float:
+        """Of all multiprocessors, by the one with most items. Where planes are staged once, the first ones of an item
+        are of outputs before it too."""
+        rounds = -(-self.items // max(1, self.sms // self.channel_tiles))
+        planes = self.walk + (self.live - 1) / len(self.parts)
+        return rounds * (planes * self.clocks + FIRST_STAGE) * self.sms
+
+
+def stream_division(conv: Convolution, gpu: Gpu) -> Streams | None:
+    """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, groups, several
+    phases, float32 kept exact, pools and reductions of rows."""
+    if conv.math == "fp32" or conv.reductions or conv.pool or conv.spread:
+        return None
+    return stream(conv.correlation, UNITS[conv.source.dtype], gpu, *moved_by(conv))
+
+
+def moved_by(conv: Convolution) -> tuple[int, int]:
+    """Tensors of the output's size that chains read and write, and sums of channels."""
+    read = frozenset[str]().union(*map(reads, conv.exprs))
+    loaded = [each for each in conv.operands if each.name in read and not is_of_row(each)]
+    sums = sum(each.sums for each in conv.results)
+    return len(loaded) + len(conv.results) - sums, sums
+
+
+def _serves(of: Correlation, gpu: Gpu) -> bool:
+    return (
+        gpu.compute_capability == (9, 0)
+        and of.groups == math.prod(of.phases) == 1
+        and not of.folds
+        and 0 < len(of.products) <= MOST_PRODUCTS
+    )
+
+
+@lru_cache(maxsize=256)
+def stream(of: Correlation, unit: int, gpu: Gpu, tensors: int = 1, sums: int = 0) -> Streams | None:
+    """The division of least estimated time; None where there is none."""
+    return min(_streams(of, unit, gpu, tensors, sums), key=lambda each: each.total_clocks, default=None)
+
+
+def best_streams(of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1, sums: int = 0) -> list[Streams]:
+    """So many of least estimated time, each with other boxes, channels or ways to walk."""
+    found: dict[tuple[object, ...], Streams] = {}
+    for each in sorted(_streams(of, unit, gpu, tensors, sums), key=lambda each: each.total_clocks):
+        found.setdefault((each.box, each.channels, each.once), each)
+    return list(found.values())[:count]
+
+
+def _streams(of: Correlation, unit: int, gpu: Gpu, tensors: int, sums: int) -> Iterator[Streams]:
+    if not _serves(of, gpu):
+        return
+    most = MOST_SUMS if tensors == 1 and not sums else FEWER_SUMS
+    for channels, once, length in itertools.product(_channels(of), (True, False), lengths(of)):
+        if once and (len(of.axes) < 3 or length == 1):
+            continue
+        for box, tile_rows in _boxes(of):
+            wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, tile_rows=tile_rows, walk=length, once=once,
+                             tensors=tensors, sums=sums, sms=gpu.sms)  # fmt: skip
+            columns = wanted.live * channels
+            if columns <= MOST_COLUMNS and wanted.tiles * wanted.held <= most:
+                yield from _with_slots(wanted, gpu)
+
+
+def _channels(of: Correlation) -> list[int]:
+    """Of a block: all, or in equal parts."""
+    return sorted({-(-of.out_channels // (8 * parts)) * 8 for parts in (1, 2, 3, 4, 8)})
+
+
+def _boxes(of: Correlation) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Boxes of whole tiles, as wide as the outputs or in pieces, as many for each warpgroup; and the rows of a tile."""
+    steps = [axis.steps for axis in of.axes]
+    for rows in EIGHTS if len(steps) > 1 else (1,):
+        size = TILE // rows
+        whole = -(-steps[-1] // size)
+        most = max(GROUPS, -(-steps[-2] // rows)) if len(steps) > 1 else 1
+        for wide in sorted({whole, whole + whole % GROUPS, *(n for n in (1, 2, 4, 8) if n < whole)}):
+            for high in range(1, min(most, MOST_HIGH) + 1):
+                if wide * high % GROUPS == 0:
+                    yield (1, high * rows, wide * size)[-len(steps) :], rows
+
+
+def _with_slots(wanted: Streams, gpu: Gpu) -> Iterator[Streams]:
+    """With as many stages in shared memory as fit."""
+    found = [replace(wanted, slots=slots) for slots in range(MOST_SLOTS, 1, -1)]
+    fits = [each for each in found if each.shared_bytes <= gpu.shared_memory_per_block_bytes]
+    yield from fits[:1]

@@ -1,0 +1,246 @@
+"""Convolutions by warpgroup instructions whose weights are streamed, on the emulator against PyTorch in float64."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from conv_harness import (
+    DECLARED,
+    TWO,
+    Built,
+    Case,
+    backward,
+    build,
+    forward,
+    is_right,
+    operands,
+    source,
+    transposed,
+    wanted,
+)
+from random_convolutions import drawn
+
+from crucible import emulator
+from crucible.gpus import H200, known_gpu
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.lower import chosen, lower_convolution
+from crucible.write.convolution.tiling import Tiling
+from crucible.write.convolution.warpgroup.streams import Streams, best_streams, stream, stream_division
+from crucible.write.kernel import Lowered
+from crucible.write.program import Operand, contiguous
+
+P38 = transposed("p38", (32, 32, 16, 32, 32), 64, (3, 3, 3), stride=2, padding=1, output_padding=1)
+
+
+def streams(**changed: int | tuple[int, ...]) -> Callable[[Tiling], Tiling]:
+    """The best division, changed; boxes are of tiles of 8 x 8, unless something else is said."""
+    changed = ({"tile_rows": 8} if "box" in changed else {}) | changed
+
+    def chosen(tiling: Tiling) -> Tiling:
+        found = stream(tiling.made, tiling.unit, TWO)
+        assert found is not None
+        return replace(found, **changed)  # type: ignore[arg-type]
+
+    return chosen
+
+
+def of_p38(name: str, shape: tuple[int, ...], made: int, **changed: int | tuple[int, ...]) -> Case:
+    """An input gradient like P38's: from `made` channels, twice as large, to those of `shape`."""
+    kernel = (3,) * (len(shape) - 2)
+    layer = transposed(f"streamed_{name}", shape, made, kernel, stride=2, padding=1, output_padding=1)
+    return replace(backward(layer), tiling=streams(**changed))
+
+
+def of_layer(name: str, shape: tuple[int, ...], made: int, kernel: tuple[int, ...], dtype: str = "float32",
+             chain: str = "none", of: dict[str, int] | None = None, **changed: Any) -> Case:  # fmt: skip
+    """A convolution of the parameters `of`."""
+    given = {"padding": 1} if of is None else of
+    way = streams(**changed)
+    return forward(f"streamed_{name}", shape, made, kernel, dtype=dtype, chain=chain, tiling=way, **given)  # type: ignore[arg-type]
+
+
+CASES = [
+    of_p38("once", (1, 16, 5, 16, 8), 16, once=True, box=(1, 16, 8), walk=3, slots=2),
+    of_p38("ragged", (2, 20, 3, 11, 9), 19, once=True, box=(1, 8, 16), walk=2, slots=3),
+    of_p38("each", (1, 24, 3, 9, 17), 8, once=False, box=(1, 16, 8), walk=2, slots=4),
+    of_p38("two_dims", (3, 40, 9, 16), 24, box=(8, 16), channels=24, slots=2),
+    of_p38("one_dim", (2, 8, 130), 16, box=(128,), tile_rows=1),
+    of_layer("three_live", (1, 16, 6, 8, 14), 16, (3, 3, 3), once=True, box=(1, 8, 16), walk=4, slots=3),
+    of_layer("of_three", (1, 24, 11, 10, 26), 32, (4, 2, 3), chain="biased", of={"stride": 3, "padding": 1},
+             once=True, box=(1, 8, 16), walk=2),
+    of_layer("spread", (1, 8, 8, 12, 20), 16, (2, 2, 2), chain="shifted", of={"dilation": 2, "padding": 1},
+             once=True, box=(1, 8, 16), walk=3),
+    of_layer("spread_planes", (1, 8, 8, 12, 20), 16, (2, 1, 2), of={"dilation": 2}, once=False, box=(1, 8, 16)),
+    of_layer("between", (1, 8, 9, 9, 18), 16, (1, 2, 1), of={"stride": 2}, once=True, box=(1, 8, 16), walk=3),
+    of_layer("in_pieces", (1, 16, 9, 70), 40, (3, 3), chain="shifted", box=(2, 64), tile_rows=1),
+    of_layer("wide", (1, 16, 9, 9), 256, (3, 3), box=(16, 8), channels=256, slots=2),
+    of_layer("halves", (2, 40, 9, 19), 72, (3, 3), "float16", "shifted", {"stride": 2, "padding": 1}, box=(8, 16)),
+    of_layer("bfloats", (1, 24, 4, 9, 16), 48, (3, 3, 3), "bfloat16", "biased", once=False, box=(1, 8, 16),
+             channels=24),
+    of_layer("five_taps", (2, 12, 70), 8, (5,)),
+    of_layer("summed", (2, 24, 9, 13), 44, (3, 3), "float32", "summed", box=(8, 16), channels=24),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ChannelsLast(Case):
+    """What is read lies so."""
+
+    @property
+    def fused(self) -> Convolution:
+        _, channels, *space = self.correlation.in_shape
+        size = math.prod(space)
+        strides = (channels * size, 1, *(stride * channels for stride in contiguous(space)))
+        return replace(super().fused, source=Operand("x", self.dtype, strides))
+
+
+LAST = [
+    ChannelsLast(**of_layer("last", (2, 12, 9, 18), 16, (3, 3), box=(8, 16)).__dict__),
+    ChannelsLast(**of_layer("last_halves", (2, 24, 9, 18), 40, (2, 3), "float16", box=(8, 16)).__dict__),
+]
+CASES += LAST
+ONCE = CASES[0]
+DRAWN = 96
+
+
+def drawn_cases() -> list[Case]:
+    """Of random layers every eighth that is served: the output's, or the input's gradient."""
+    found = []
+    for number, layer in enumerate(drawn(DRAWN)):
+        case = layer.case(f"streamed_random_{number}")
+        case = replace(backward(case) if layer.is_transposed else case, tiling=way_of(layer.way))
+        if layer.groups == 1 and not layer.exact and stream(case.correlation, UNITS[case.dtype], TWO):
+            found.append(case)
+    return found[::8]
+
+
+def way_of(number: int) -> Callable[[Tiling], Tiling]:
+    def chosen(tiling: Tiling) -> Tiling:
+        ways = best_streams(tiling.made, tiling.unit, 8, TWO)
+        return ways[number % len(ways)]
+
+    return chosen
+
+
+CASES += drawn_cases()
+
+
+@pytest.fixture(scope="module")
+def built() -> Built:
+    return build(CASES)
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
+    kernel = built.lowered[case.name].kernels[1]
+    assert kernel.architecture == "sm_90a" and ("uint4*>(from " in kernel.text) == isinstance(case, ChannelsLast)
+    assert is_right(built, case) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("order", ["reverse", "random"])
+def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
+    with emulator.schedule(order):
+        assert is_right(built, ONCE) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+def test_channel_sums_are_those_of_the_output(built: Built) -> None:
+    case = next(case for case in CASES if case.name == "streamed_summed")
+    known = operands(case)
+    found, (right, size) = built(case, known), wanted(case, known)
+    right, size = (each.transpose(0, 1).flatten(1).sum(1) for each in (right, size))
+    for name, sign in {"total": 1, "other_total": -1}.items():
+        parts = found[f"{name}_parts"].reshape(-1, 48).double().sum(0)[:44]  # two tiles of 24 channels
+        assert ((parts - sign * right).abs() / (size + right.abs())).max() < 2e-6
+
+
+# what cannot be left out
+
+STAGED = f"publish();\n{24 * ' '}arrive(loaded"
+RELEASED, FINISHED = "arrive(done + stage % 2);", "finish_products(sums[i]);"
+BEGUN, LATER = "begin_products();", FINISHED.replace("[i]", "[0]")
+LEFT_OUT = {
+    # what: texts and what is in their places, what the emulator says
+    "zeros around": ([("= uint4{};", ";")], "uninitialised-shared"),
+    "published input": ([(STAGED, STAGED.removeprefix("publish();"))], "missing-proxy-fence"),
+    "input that has come": ([("wait(loaded + ", "if (stage > 0) wait(loaded + ")], "race-shared"),
+    "finished products": ([(FINISHED, ""), (RELEASED, f"{RELEASED} {LATER}")], "race-shared"),
+    "a slot that is done with": ([(RELEASED, ""), (BEGUN, f"{RELEASED} {BEGUN}")], "race-shared"),
+}
+
+
+def test_the_emulator_sees_what_is_left_out() -> None:
+    order, whole = ONCE.lowered().kernels
+    made = [order]
+    for number, (changes, _) in enumerate(LEFT_OUT.values()):
+        changed = whole.text.replace(f" {whole.name}(", f" without_{number}(")
+        for text, instead in changes:
+            assert text in changed
+            changed = changed.replace(text, instead)
+        made.append(replace(whole, name=f"without_{number}", text=changed))
+    (buffer,) = ONCE.lowered().buffers
+    text = source([Lowered(tuple(made))], [dict.fromkeys(("x", "weight", "out"), "float32") | {buffer.name: "int32"}])
+    name = f"stream_mutants_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    run = emulator.load_inline(name, DECLARED, text, ["run"]).run
+    known, packed = operands(ONCE), torch.zeros(buffer.elements, dtype=torch.int32)
+    run(0, [known["weight"], packed])
+    for number, (what, (_, kind)) in enumerate(LEFT_OUT.items()):
+        emulator.forget()
+        for way in ("forward", "reverse", "random"):
+            with emulator.schedule(way):
+                run(1 + number, [known["x"], packed, torch.zeros(ONCE.correlation.out_shape)])
+        assert kind in {fault.kind for fault in emulator.faults()}, what
+
+
+# which convolutions they are for
+
+GRADIENT = backward(P38)
+
+
+def test_the_benchmarks_input_gradient_goes_to_them_on_hopper_alone() -> None:
+    found = stream_division(GRADIENT.fused, H200)
+    assert isinstance(found, Streams) and found.once and found.items <= H200.sms
+    assert [(part.blocks, len(part.taps)) for part in found.parts] == [(2, 9), (1, 9)]  # of odd planes, and even ones
+    assert found.staged_plane[1] == 64 and found.plane[1] == 65  # what is outside in every item is never loaded
+    _, kernel = lower_convolution(GRADIENT.fused, gpu=H200).kernels
+    assert kernel.architecture == "sm_90a" and "m64n64k8" in "".join(kernel.preamble)
+    assert stream_division(GRADIENT.fused, known_gpu("a100")) is None
+    assert not lower_convolution(GRADIENT.fused, gpu=known_gpu("a100")).kernels[1].architecture
+
+
+@pytest.mark.parametrize(
+    ("case", "columns"),
+    [
+        (forward("of_64", (16, 64, 16, 32, 32), 64, (3, 3, 3), padding=1), 64),
+        (forward("of_256", (64, 256, 28, 28), 256, (3, 3), padding=1), 128),
+        (forward("strided", (64, 64, 56, 56), 128, (3, 3), stride=2, padding=1), 128),
+    ],
+    ids=lambda case: getattr(case, "name", None),
+)
+def test_convolutions_of_many_channels_go_to_them(case: Case, columns: int) -> None:
+    found = chosen(case.fused, H200)
+    assert isinstance(found, Streams) and found.channels == columns
+    assert found.slots >= 2 and found.shared_bytes <= H200.shared_memory_per_block_bytes
+    assert found.tiles * found.held <= 128 and found.live * found.channels <= 256
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        forward("grouped", (2, 16, 9, 9), 64, (3, 3), groups=2),
+        forward("exact", (2, 8, 9, 9), 64, (3, 3), exact=True),
+        transposed("of_phases", (2, 8, 9, 9), 64, (3, 3), stride=2),
+    ],
+    ids=lambda case: case.name,
+)
+def test_what_they_do_not_serve(case: Case) -> None:
+    assert stream_division(case.fused, H200) is None
