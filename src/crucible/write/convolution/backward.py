@@ -21,6 +21,7 @@ from crucible.write.convolution.correlation import input_gradient
 from crucible.write.convolution.fused import LEAF, PRODUCT, Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import chosen, lower_convolution
+from crucible.write.convolution.questions import WeightGradient, answered
 from crucible.write.convolution.weight_gradient import divide, lower_weight_gradient
 from crucible.write.convolution.windows import CHOICE, Spread, Spreads, Windows
 from crucible.write.expression import substitute, tensor
@@ -229,16 +230,16 @@ class _Work:
         if math.prod(of.phases) > 1:
             of, source, grad = input_gradient(of), grad, source
             spreads = (self.spread, None)
-        division = divide(of, UNITS[conv.source.dtype], self.gpu, spreads)
+        name = f"{conv.name}_weight"
+        measured = answered(self.gpu, WeightGradient(name, of, source, grad, spreads, conv.exact))
+        division = measured or divide(of, UNITS[conv.source.dtype], self.gpu, spreads)
         if division is None:
             raise MisuseError(f"{conv.name}: no division of its weight's gradient fits in shared memory")
-        name = f"grad_{conv.weight.name}"
+        result = f"grad_{conv.weight.name}"
         self.steps.append(
-            lower_weight_gradient(
-                f"{conv.name}_weight", of, source, grad, name, division, spreads, exact=conv.exact, gpu=self.gpu
-            )
+            lower_weight_gradient(name, of, source, grad, result, division, spreads, exact=conv.exact, gpu=self.gpu)
         )
-        self.results.append(name)
+        self.results.append(result)
 
 
 def _of_windows(back: Program, conv: Convolution, pool: Windows) -> Program:
