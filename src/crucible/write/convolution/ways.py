@@ -16,7 +16,7 @@ from crucible.write.convolution.tiling import Tiling, best, tile
 from crucible.write.convolution.warpgroup.bulk import chain_of
 from crucible.write.convolution.warpgroup.lower import division
 from crucible.write.convolution.warpgroup.phases import best_phase_walks, phase_division
-from crucible.write.convolution.warpgroup.walks import Walks, best_walks
+from crucible.write.convolution.warpgroup.walks import best_walks
 from crucible.write.convolution.weight_gradient import best_divisions, divide, lower_weight_gradient
 from crucible.write.kernel import Lowered
 
@@ -52,9 +52,9 @@ def described(way: Way) -> str:
 
 def clocks(question: Question, way: Way) -> float:
     """The estimate for it, of all multiprocessors together."""
-    if isinstance(question, WeightGradient) or isinstance(way, Walks):
-        return float(way.total_clocks)
-    return float(way.total_clocks_with(question.tensors))
+    if isinstance(question, Multiplying) and type(way) is Tiling:
+        return way.total_clocks_with(question.tensors)
+    return float(way.total_clocks)  # warpgroups' know what their chain moves
 
 
 def _fits(question: Question, way: Way, gpu: Gpu) -> bool:
