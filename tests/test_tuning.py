@@ -163,7 +163,7 @@ def test_the_questions_are_of_every_kind() -> None:
 
 def test_ways_are_of_every_kind_and_told_apart() -> None:
     kinds = {type(way) for _, found in asked().values() for way in found}
-    assert kinds == {Tiling, Walks, PhaseWalks, Division}
+    assert kinds >= {Tiling, Walks, PhaseWalks, Division}
     for question, found in asked().values():
         assert len({ways.described(way) for way in found}) == len(found) > 0, question.name
 
