@@ -24,6 +24,7 @@ LAYERS = [
     {"emission"},
     {"emulator"},
     {"judge"},
+    {"tuning"},
     {"run"},
     {"explain"},
     {"report"},
@@ -74,8 +75,12 @@ WITH_TORCH = {
     "work",
     "products",
     "fusing",
+    "float64",
+    "expected",
+    "bench",
+    "search",
 }
-MIXED = ("emulator", "judge", "rates", "work", "products", "fusing")
+MIXED = ("emulator", "judge", "rates", "work", "products", "fusing", "tuning")
 """Where some modules need torch; `capture` is all about it."""
 WITH_NUMPY = {"evaluate"}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -27,8 +27,8 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-def fuse(module: _Any, *inputs: _Any, emulate: bool = False) -> _Any:
+def fuse(module: _Any, *inputs: _Any, emulate: bool = False, tune: bool = False) -> _Any:
     """A drop-in for `module`, computed by fused kernels, forward and backward; see `crucible.fusing.fuse`."""
     from crucible.fusing import fuse as written  # torch is loaded by who asks for it
 
-    return written(module, *inputs, emulate=emulate)
+    return written(module, *inputs, emulate=emulate, tune=tune)

@@ -149,6 +149,12 @@ def fuse(
     gpu: Annotated[
         str, typer.Option(help="What kernels are laid out for: h200, h100, a100, l40s, b200; auto: this machine's.")
     ] = "auto",
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune", help="Divide convolutions as measured on this GPU, every division verified; minutes once."
+        ),
+    ] = False,
 ) -> None:
     """Write the fused module of a task: CUDA C++ with its backward, in one readable file; the plan goes to stdout."""
     from crucible import fusing  # it loads torch, seconds
@@ -156,10 +162,15 @@ def fuse(
     loaded = Task.load(task).at(scale=scale, training=False, mode=mode, small_by_default=False).shaped(shape or ())
     if contract not in ("tf32", "fp32"):
         raise MisuseError(f"fuse --contract is tf32 or fp32, not {contract!r}")
-    text = fusing.write(loaded, tf32=contract == "tf32", gpu=_laid_out_for(gpu))
+    console = Console(stderr=True)
+
+    def say(words: str) -> None:
+        console.print(Text(words), soft_wrap=True)
+
+    text = fusing.write(loaded, tf32=contract == "tf32", gpu=_laid_out_for(gpu), tune=tune, say=say)
     store.write_text(output, text)
     print(fusing.plan_of(text))
-    Console(stderr=True).print(Text(f"written to {output}"), soft_wrap=True)
+    console.print(Text(f"written to {output}"), soft_wrap=True)
 
 
 def _laid_out_for(name: str) -> Gpu:

@@ -7,6 +7,7 @@ CrucibleError
 │   ├── CandidateError the list of candidates (a bad candidate is a verdict, never an error)
 │   ├── DeviceError    the device asked for
 │   └── RecordError    the run that was asked for
+├── TuningError        a division that was tried gives wrong results, or does not end (exit code 3)
 └── JudgeError         the judge itself failed: nobody's verdict   (exit code 3)
     └── StoreError     a run could not be written or read
 """
@@ -38,6 +39,10 @@ class DeviceError(MisuseError):
 
 class RecordError(MisuseError):
     """There is no such record of a run, or it is of another version."""
+
+
+class TuningError(CrucibleError):
+    """A division of a written kernel that tuning tried is wrong or hangs; the message names it."""
 
 
 class JudgeError(CrucibleError):

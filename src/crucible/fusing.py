@@ -23,31 +23,59 @@ from crucible.gpus import H200, Gpu, closest_gpu
 from crucible.graph import Graph
 from crucible.judge.reference import Reference
 from crucible.plan.planner import fuse as plan
+from crucible.plan.steps import Plan
 from crucible.task import Task
+from crucible.tuning.bench import gpu_bench
+from crucible.tuning.cache import cache_of
+from crucible.tuning.search import Search, check_gpu
 
 _LOADERS = {False: "torch.utils.cpp_extension", True: "crucible.emulator"}
 _Key = tuple[Any, ...]
 
 
-def write(task: Task, seed: int = 0, *, tf32: bool = True, gpu: Gpu = H200) -> str:
+def write(
+    task: Task,
+    seed: int = 0,
+    *,
+    tf32: bool = True,
+    gpu: Gpu = H200,
+    tune: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> str:
     """A Python file with `ModelNew` for a task, at its sizes and in its mode: CUDA C++ and operators of PyTorch.
 
     With tf32=False convolutions of float32 tensors keep float32's precision: where kernels of ours compute them, by
     three products of TF32 for each, else as `torch.backends.cudnn.allow_tf32` says. Kernels are laid out for `gpu`; on
-    one of less shared memory some may not start. Runs the reference's text in this process to trace its module. Raises
-    CaptureError for what cannot be traced or written, TaskError for a reference that fails.
+    one of less shared memory some may not start. With `tune` the few divisions of each convolution that are estimated
+    best are verified and timed here, and the fastest taken (see `crucible.tuning`); `say` hears how far it is. Runs the
+    reference's text in this process to trace its module. Raises CaptureError for what cannot be traced or written,
+    TaskError for a reference that fails; tuning, DeviceError where this machine has no such GPU, and TuningError for a
+    division that is wrong.
     """
+    if tune:
+        check_gpu(gpu, _gpu_here())
     reference = Reference(
         task.source, str(task.path), task.sizes, mode=task.mode, seed=seed, device=torch.device("cpu")
     )
     given = reference.inputs(seed)
     graph = trace(reference.model, given)
+    planned = plan(graph, tf32=tf32, gpu=gpu)
     return emit(
-        plan(graph, tf32=tf32, gpu=gpu),
+        _tuned(planned, say) if tune else planned,
         task.name,
         task.source,
         in_both_modes=_is_same_in_other_mode(reference.model, given, graph),
     )
+
+
+def _gpu_here() -> str:
+    """Its name; empty without one."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+
+
+def _tuned(planned: Plan, say: Callable[[str], None]) -> Plan:
+    """With each convolution divided as measured on this machine's GPU, or found in what was kept of that."""
+    return Search(gpu_bench(), cache_of(_gpu_here(), say), say).plan(planned)
 
 
 def _is_same_in_other_mode(module: nn.Module, inputs: Sequence[Any], graph: Graph) -> bool:
@@ -65,21 +93,25 @@ def plan_of(text: str) -> str:
     return ast.get_docstring(ast.parse(text)) or ""
 
 
-def fuse(module: nn.Module, *inputs: Any, emulate: bool = False) -> nn.Module:
+def fuse(module: nn.Module, *inputs: Any, emulate: bool = False, tune: bool = False) -> nn.Module:
     """A module that computes the same with fused kernels; a drop-in for `module`, with whose parameters it works.
 
     It is written for these inputs (their shapes, dtypes and layouts) and the module's mode at once; for other shapes,
     dtypes or modes when they come. Inputs of another layout are copied. Kernels need a GPU, or `emulate=True`: then
     they run on the CPU, slowly, with every fault named. Convolutions of float32 tensors round their operands to TF32
-    if `torch.backends.cudnn.allow_tf32` says so now, else they keep float32's precision. Raises CaptureError
-    for what cannot be traced or written, DeviceError where inputs are not on a GPU.
+    if `torch.backends.cudnn.allow_tf32` says so now, else they keep float32's precision. With `tune` convolutions are
+    divided as measured, which takes minutes the first time; progress goes to stderr. Raises CaptureError for what
+    cannot be traced or written, DeviceError where inputs are not on a GPU, TuningError for a division that is wrong.
     """
+    if tune and emulate:
+        raise DeviceError("fuse: tuning times kernels on a GPU, which emulate=True does without: leave one of them out")
     if isinstance(module, _Fused):
         module._write(inputs)
         return module
     fused = copy.copy(module)
     kind = type(f"Fused{type(module).__name__}", (_Fused, type(module)), {})
-    fused.__dict__ = {**module.__dict__, "_emulate": emulate, "_tf32": torch.backends.cudnn.allow_tf32, "_written": {}}
+    own = {"_emulate": emulate, "_tune": tune, "_tf32": torch.backends.cudnn.allow_tf32, "_written": {}}
+    fused.__dict__ = {**module.__dict__, **own}
     fused.__class__ = kind
     fused._write(inputs)  # type: ignore[operator]
     return fused
@@ -89,6 +121,7 @@ class _Fused(nn.Module):
     """What a fused module is beside its own class."""
 
     _emulate: bool
+    _tune: bool
     _tf32: bool
     _written: dict[_Key, Callable[..., Any]]
 
@@ -107,6 +140,8 @@ class _Fused(nn.Module):
             graph = trace(plain, inputs)
         gpu = H200 if self._emulate else closest_gpu(torch.cuda.get_device_name(_device(inputs)))
         planned = plan(graph, tf32=self._tf32, gpu=gpu)
+        if self._tune:
+            planned = _tuned(planned, lambda text: print(f"crucible: {text}", file=sys.stderr, flush=True))
         text = emit(planned, type(plain).__name__.lower(), loader=_LOADERS[self._emulate])
         written: Callable[..., Any] = _imported(text).forward
         self._written[_key(self.training, inputs)] = written

@@ -9,6 +9,7 @@ from crucible.emission.operator import Operator
 from crucible.plan.rules import BIASED
 from crucible.plan.steps import Call, Fused, Plan
 from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.questions import Tuned
 from crucible.write.convolution.reducing import ReducingConvolution
 
 _WIDTH = 110
@@ -22,6 +23,9 @@ def header(plan: Plan, name: str, operators: Sequence[Operator]) -> str:
     lines = [*textwrap.wrap(title, _WIDTH), ""]
     for step in plan.steps:
         lines += _of_call(step) if isinstance(step, Call) else _of_kernel(step, by_step[step.name], plan)
+    if isinstance(plan.gpu, Tuned) and plan.gpu.notes:
+        lines += _item(f"divisions of these kernels were measured on {plan.gpu.name}, each verified in float64 first:")
+        lines += [line for note in plan.gpu.notes for line in _item(note, indent="    ")]
     eager, ours = plan.graph.bytes_moved, sum(step.bytes_moved for step in plan.steps)
     lines += ["", f"Forward moves {_size(ours)} in {len(plan.steps)} steps; operation by operation it would be"]
     lines[-1] += f" {_size(eager)} in {len(plan.graph.operations)}."

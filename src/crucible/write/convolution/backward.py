@@ -19,10 +19,9 @@ from crucible.gpus import H200, Gpu
 from crucible.write.adjoint import adjoint
 from crucible.write.convolution.correlation import input_gradient
 from crucible.write.convolution.fused import LEAF, PRODUCT, Convolution
-from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import chosen, lower_convolution
-from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups, weight_division
-from crucible.write.convolution.weight_gradient import divide, lower_weight_gradient
+from crucible.write.convolution.questions import WeightGradient
+from crucible.write.convolution.weights import chosen_for_weight, lower_weight
 from crucible.write.convolution.windows import CHOICE, Spread, Spreads, Windows
 from crucible.write.expression import substitute, tensor
 from crucible.write.kernel import Buffer, Lowered
@@ -230,18 +229,13 @@ class _Work:
         if math.prod(of.phases) > 1:
             of, source, grad = input_gradient(of), grad, source
             spreads = (self.spread, None)
-        division = divide(of, UNITS[conv.source.dtype], self.gpu, spreads)
-        walks = None if conv.exact or any(spreads) else weight_division(of, source, grad, self.gpu)
-        name, result = f"{conv.name}_weight", f"grad_{conv.weight.name}"
-        self.results.append(result)
-        if walks and (division is None or walks.total_clocks < division.total_clocks):
-            self.steps.append(lower_weight_for_warpgroups(name, walks, source, grad, result))
-            return
-        if division is None:
+        result = f"grad_{conv.weight.name}"
+        question = WeightGradient(f"{conv.name}_weight", of, source, grad, spreads, conv.exact)
+        way = chosen_for_weight(question, self.gpu)
+        if way is None:
             raise MisuseError(f"{conv.name}: no division of its weight's gradient fits in shared memory")
-        self.steps.append(
-            lower_weight_gradient(name, of, source, grad, result, division, spreads, exact=conv.exact, gpu=self.gpu)
-        )
+        self.steps.append(lower_weight(question, way, result, self.gpu))
+        self.results.append(result)
 
 
 def _of_windows(back: Program, conv: Convolution, pool: Windows) -> Program:

@@ -20,6 +20,7 @@ from crucible.write.convolution.fused import PRODUCT, Convolution, is_of_row
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.pairs import corrected, maximum_of, schedule, tensors
+from crucible.write.convolution.questions import Multiplying, answered
 from crucible.write.convolution.tiling import Tiling, tile
 from crucible.write.convolution.warpgroup.phases import phase_division
 from crucible.write.expression import Expr, name_of, nodes, parameter, substitute
@@ -222,9 +223,12 @@ class _Passes:
         return usual if found.of.folds or usual.of.folds else found
 
     def _divided(self, conv: Convolution, tensors: int) -> Tiling:
-        """For a pass: among warps, or warpgroups where they take less time by the estimates."""
-        found = self._tiling(tensors)
-        if self.given is not None or _compares(self.program):
+        """For a pass: as measured, else among warps, or warpgroups where they take less time by the estimates."""
+        found, alike = self._tiling(tensors), _compares(self.program)
+        measured: Tiling | None = None if self.given else answered(self.gpu, Multiplying(conv, tensors, alike))
+        if measured is not None:
+            return measured
+        if self.given is not None or alike:
             return found
         phased = phase_division(conv, self.gpu)
         faster = phased is not None and phased.total_clocks < found.total_clocks_with(tensors)

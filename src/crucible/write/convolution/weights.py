@@ -1,0 +1,51 @@
+"""The gradient of a weight, by warps or by warpgroups: which divisions it may take, and its kernels by each."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from crucible.gpus import Gpu
+from crucible.graph import ITEM_BYTES
+from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.questions import WeightGradient, answered
+from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups, weight_division
+from crucible.write.convolution.warpgroup.weight_walks import WeightWalks, best_weight_walks
+from crucible.write.convolution.weight_gradient import Division, best_divisions, divide, lower_weight_gradient
+from crucible.write.kernel import Lowered
+
+WeightWay: TypeAlias = Division | WeightWalks
+
+
+def chosen_for_weight(question: WeightGradient, gpu: Gpu) -> WeightWay | None:
+    """The division that was measured as fastest, or else that of least estimated time; None where there is none."""
+    measured: WeightWay | None = answered(gpu, question)
+    if measured is not None:
+        return measured
+    warps = divide(question.of, UNITS[question.source.dtype], gpu, question.spreads)
+    found = [each for each in (warps, _walks(question, gpu)) if each is not None]
+    return min(found, key=lambda each: each.total_clocks, default=None)
+
+
+def ways_for_weight(question: WeightGradient, gpu: Gpu, count: int) -> list[WeightWay]:
+    """The one that is taken unmeasured, then so many of least estimated time by warps and by warpgroups."""
+    first = chosen_for_weight(question, gpu)
+    found: list[WeightWay] = [first] if first else []
+    found += best_divisions(question.of, UNITS[question.source.dtype], count, gpu, question.spreads)
+    if _walks(question, gpu):
+        found += best_weight_walks(question.of, ITEM_BYTES[question.source.dtype], count, gpu)
+    return found
+
+
+def lower_weight(question: WeightGradient, way: WeightWay, result: str, gpu: Gpu) -> Lowered:
+    """The kernels; the gradient goes to the tensor `result`."""
+    name, of, source, grad = question.name, question.of, question.source, question.grad
+    if isinstance(way, WeightWalks):
+        return lower_weight_for_warpgroups(name, way, source, grad, result)
+    return lower_weight_gradient(name, of, source, grad, result, way, question.spreads, exact=question.exact, gpu=gpu)
+
+
+def _walks(question: WeightGradient, gpu: Gpu) -> WeightWalks | None:
+    """For warpgroups; None where they do not serve it."""
+    if question.exact or any(question.spreads):
+        return None
+    return weight_division(question.of, question.source, question.grad, gpu)

@@ -1,0 +1,359 @@
+"""Divisions by measurement: what is asked, tried, refused, chosen and kept. Kernels run on the emulator; times are
+those of a plain clock of the tests' own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from crucible import emulator, fusing, store
+from crucible.capture import trace
+from crucible.emission.file import emit
+from crucible.emission.operator import operator
+from crucible.errors import DeviceError, TuningError
+from crucible.gpus import H200, Gpu, known_gpu
+from crucible.plan.planner import fuse as plan_of
+from crucible.plan.steps import Fused, Plan
+from crucible.tuning.bench import Bench, Calls, Run, host
+from crucible.tuning.cache import Cache, Measured, Tried
+from crucible.tuning.expected import subject
+from crucible.tuning.search import Search, check_gpu, questions
+from crucible.write.convolution import ways
+from crucible.write.convolution.questions import Multiplying, Question, Way, WeightGradient
+from crucible.write.convolution.tiling import Tiling
+from crucible.write.convolution.warpgroup.phases import PhaseWalks
+from crucible.write.convolution.warpgroup.walks import Walks
+from crucible.write.convolution.weight_gradient import Division
+
+TASK = Path(__file__).parents[1] / "tasks/conv3d_leakyrelu_sum_clamp_gelu"
+GPU = replace(H200, sms=2)
+"""So that blocks take several items each."""
+COUNT = 1
+
+
+class Module(nn.Module):
+    """A function of a convolution and an input."""
+
+    def __init__(self, conv: nn.Module, function: Callable[[nn.Module, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.conv, self.function = conv, function
+        self.scale = nn.Parameter(torch.randn(16, 1, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(self, x)
+
+
+def _softmax(y: torch.Tensor) -> torch.Tensor:
+    return F.softmax(y.flatten(2), 2).reshape(y.shape)
+
+
+MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "chain": (
+        lambda: Module(nn.Conv3d(8, 16, 3), lambda m, x: (F.leaky_relu(m.conv(x), 0.2) * m.scale).clamp(-1, 1)),
+        (3, 8, 4, 5, 10),
+    ),
+    "pooled": (
+        lambda: Module(nn.ConvTranspose3d(8, 16, 3, 2, 1, 1), lambda m, x: F.max_pool3d(m.conv(x) * m.scale, 2)),
+        (2, 8, 2, 3, 5),
+    ),
+    "averaged": (lambda: Module(nn.Conv3d(8, 16, 3), lambda m, x: F.avg_pool3d(m.conv(x), 2)), (2, 8, 4, 5, 10)),
+    "clamped": (
+        lambda: Module(nn.ConvTranspose3d(8, 16, 3, 2, 1, 1), lambda m, x: _softmax(m.conv(x).clamp(0, 1))),
+        (2, 8, 2, 4, 8),
+    ),
+    "softmax": (
+        lambda: Module(nn.ConvTranspose3d(8, 16, 3, 2, 1, 1), lambda m, x: _softmax(m.conv(x) * m.scale)),
+        (2, 8, 2, 4, 8),
+    ),
+}
+
+
+@cache
+def planned(name: str, tf32: bool = True) -> Plan:
+    torch.manual_seed(0)
+    make, shape = MODULES[name]
+    return plan_of(trace(make(), [torch.randn(shape, requires_grad=True)]), tf32=tf32, gpu=GPU)
+
+
+PLANS = [*((name, True) for name in MODULES), ("chain", False)]
+"""Of all modules, and of one whose products keep float32's precision."""
+
+
+@cache
+def asked() -> dict[str, tuple[Question, list[Way]]]:
+    found = [each for plan in PLANS for each in questions(planned(*plan))]
+    return {each.text: (each, ways.ways(each, GPU, COUNT)) for each in found}
+
+
+RUN = {
+    ("chain", True): ("kernel", "again", "input", "weight"),
+    ("pooled", True): ("keeping", "input", "weight"),
+    ("averaged", True): ("kernel",),
+    ("clamped", True): ("kernel_pass_1", "again_pass_2"),
+    ("softmax", True): ("kernel_pass_1",),
+    ("chain", False): ("kernel",),
+}
+"""The questions whose ways are built: how their names end."""
+
+
+@cache
+def run() -> list[str]:
+    """Their keys."""
+    return [each.text for plan, ends in RUN.items() for each in questions(planned(*plan)) if each.name.endswith(ends)]
+
+
+NUMBERS = range(12)
+
+
+def clock(calls: Calls) -> dict[str, float]:
+    """The last way is the fastest."""
+    return {name: float(len(calls) - number) for number, name in enumerate(calls)}
+
+
+def faults() -> list[emulator.Fault]:
+    """But for kernels that are still to run."""
+    return [each for each in emulator.faults() if each.kind != "never-ran"]
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    return Bench(torch.device("cpu"), emulator.load_inline, clock, faults)
+
+
+@pytest.fixture(scope="module")
+def built(bench: Bench) -> dict[str, list[Run]]:
+    """All in one extension."""
+    emulator.forget()
+    return bench.built(GPU, {key: asked()[key] for key in run()})
+
+
+def nth(number: int) -> tuple[str, Question, list[Way]]:
+    key = run()[number]
+    return key, *asked()[key]
+
+
+def test_all_that_is_built_is_run() -> None:
+    assert len(run()) == len(NUMBERS)
+
+
+# what is asked and tried
+
+
+def test_the_questions_are_of_every_kind() -> None:
+    found = [question for question, _ in asked().values()]
+    multiplying = [each for each in found if isinstance(each, Multiplying)]
+    assert sum(isinstance(each, WeightGradient) for each in found) == len(MODULES)  # two share theirs
+    assert any(each.alike for each in multiplying) and not all(each.alike for each in multiplying)
+    assert any(each.conv.reductions for each in multiplying) and any(each.conv.exact for each in multiplying)
+    assert {each.conv.pool.kind for each in multiplying if each.conv.pool} == {"max", "avg"}
+    assert any(each.conv.spread for each in multiplying)
+    assert any(result.sums for each in multiplying for result in each.conv.results)
+
+
+def test_ways_are_of_every_kind_and_told_apart() -> None:
+    kinds = {type(way) for _, found in asked().values() for way in found}
+    assert kinds >= {Tiling, Walks, PhaseWalks, Division}
+    for question, found in asked().values():
+        assert len({ways.described(way) for way in found}) == len(found) > 0, question.name
+
+
+def kernels(plan: Plan) -> dict[str, str]:
+    """What a plan is lowered to: texts by name."""
+    steps = [each for each in plan.steps if isinstance(each, Fused)]
+    hosts = [each for step in steps for each in operator(step, plan.types, plan.gpu).hosts]
+    return {kernel.name: kernel.text for each in hosts for kernel in each.kernels}
+
+
+def alone(question: Question, way: Way) -> str:
+    """The text of its kernel in a division, results called as in a plan."""
+    made = ways.lowered(question, way, GPU, question.name).kernels
+    return next(each for each in made if each.name == question.name).text
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_the_first_way_is_the_one_that_is_taken_unmeasured(plan: tuple[str, bool]) -> None:
+    made = kernels(planned(*plan))
+    for question in questions(planned(*plan)):
+        first = ways.ways(question, GPU, COUNT)[0]
+        assert made[question.name] == alone(question, first), question.name
+
+
+# right
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_every_way_is_right(bench: Bench, built: dict[str, list[Run]], number: int) -> None:
+    key, question, found = nth(number)
+    assert len(bench.measured(question, found, built[key], GPU)) == len(found)
+
+
+def altered(made: Sequence[torch.Tensor], at: int, by: float) -> list[torch.Tensor]:
+    """With one value of one result changed: a choice is another one."""
+    changed = made[at].clone()
+    changed[0] = (int(changed[0]) + 1) % 8 if changed.dtype == torch.uint8 else changed[0] + by
+    return [changed if number == at else each for number, each in enumerate(made)]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_one_wrong_value_of_a_way_is_refused_by_name(bench: Bench, built: dict[str, list[Run]], number: int) -> None:
+    key, question, found = nth(number)
+    named, work = host(question, found[-1], GPU, "named"), subject(question, bench.device)
+    made = built[key][-1](*(work.given[name] for name in named.takes))
+    for (at, name), by in itertools.product(enumerate(named.makes), (1.0, float("nan"))):
+        with pytest.raises(TuningError) as refused:
+            bench.measured(question, found[-1:], [lambda *given, at=at, by=by: altered(made, at, by)], GPU)
+        said = str(refused.value)
+        assert question.name in said and ways.described(found[-1]) in said
+        assert name.removesuffix("_parts") in said or isinstance(question, WeightGradient)
+
+
+def test_a_fault_in_a_way_is_refused_by_name(bench: Bench, built: dict[str, list[Run]]) -> None:
+    key, question, found = nth(0)
+    watched = replace(bench, faults=lambda: ["a write outside of memory"])
+    with pytest.raises(TuningError, match="a write outside of memory"):
+        watched.measured(question, found, built[key], GPU)
+
+
+# chosen, and kept
+
+
+@pytest.fixture(scope="module")
+def ready(bench: Bench, built: dict[str, list[Run]]) -> Bench:
+    """With what was built before."""
+
+    @dataclass(frozen=True)
+    class Ready(Bench):
+        def built(self, gpu: Gpu, asked: Mapping[str, tuple[Question, Sequence[Way]]]) -> dict[str, list[Run]]:
+            return {key: built[key] for key in asked}
+
+    return Ready(bench.device, bench.load, bench.time, bench.faults)
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def search(ready: Bench, tmp_path: Path, said: list[str]) -> Search:
+    cache = Cache(tmp_path / "tuned", "a GPU", {"torch": "2"}, said.append)
+    return Search(ready, cache, said.append, COUNT)
+
+
+def test_the_plan_is_lowered_by_the_fastest_ways(search: Search) -> None:
+    found = search.plan(planned("chain"))
+    made, words = kernels(found), " ".join(fusing.plan_of(emit(found, "module")).split())
+    assert made != kernels(planned("chain"))
+    for question in questions(planned("chain")):
+        assert made[question.name] == alone(question, ways.ways(question, GPU, COUNT)[-1])
+        assert f"- {question.name}: 1 ms, fastest of" in words
+
+
+def test_what_the_search_gained_is_said(search: Search) -> None:
+    words = " ".join(fusing.plan_of(emit(search.plan(planned("chain")), "module")).split())
+    for question in questions(planned("chain")):
+        count = len(ways.ways(question, GPU, COUNT))
+        gained = f"takes {count} ms, {count}.00 times as long" if count > 1 else "is the fastest"
+        start = f"{question.name}: 1 ms, fastest of {count} divisions"
+        assert f"{start}; that of least estimated time {gained}" in words
+
+
+def test_a_second_search_builds_and_times_nothing(search: Search) -> None:
+    first = emit(search.plan(planned("chain")), "module")
+
+    def load(*args: Any, **more: Any) -> Any:
+        raise AssertionError("built again")
+
+    idle = replace(search, bench=Bench(torch.device("cpu"), load, lambda calls: {}))
+    assert emit(idle.plan(planned("chain")), "module") == first
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: "{",
+        lambda data: "[]",
+        lambda data: json.dumps(data | {"gpu": "another"}),
+        lambda data: json.dumps(data | {"versions": {"torch": "1"}}),
+        lambda data: json.dumps(data | {"chosen": "Tiling: of somebody else"}),
+        lambda data: json.dumps(data | {"tried": []}),
+        lambda data: json.dumps(data | {"tried": [each | {"ms": "soon"} for each in data["tried"]]}),
+    ],
+)
+def test_a_spoilt_or_foreign_file_is_told_and_not_used(
+    search: Search, said: list[str], spoil: Callable[[dict[str, Any]], str]
+) -> None:
+    question, kept = asked()[run()[0]][0], Measured((Tried("one", 2.0, 4.0), Tried("another", 3.0, 1.0)))
+    search.cache.put(question, kept)
+    assert search.cache.get(question) == kept and not said
+    (file,) = search.cache.root.glob("*.json")
+    file.write_text(spoil(json.loads(file.read_text())))
+    assert search.cache.get(question) is None
+    assert str(file) in said[0] and f"{question.name} is measured again" in said[0]
+
+
+def test_a_spoilt_file_is_written_anew(search: Search, said: list[str]) -> None:
+    search.plan(planned("chain"))
+    file = sorted(search.cache.root.glob("*.json"))[0]
+    kept = file.read_text()
+    file.write_text(kept[:-9])
+    search.plan(planned("chain"))
+    assert any(str(file) in each for each in said) and file.read_text() == kept
+
+
+def test_other_ways_than_were_tried_are_measured_again(search: Search, said: list[str]) -> None:
+    search.plan(planned("chain"))
+    question = questions(planned("chain"))[0]
+    kept = search.cache.get(question)
+    assert kept is not None
+    search.cache.put(question, Measured(kept.tried[1:]))
+    said.clear()
+    search.plan(planned("chain"))
+    assert any("other divisions were tried before" in each for each in said)
+    assert search.cache.get(question) == kept
+
+
+def test_a_question_is_the_same_in_any_process() -> None:
+    """Sets and hashes of words come in another order there."""
+    code = "import test_tuning as t; print(t.store.key_of([q.text for q in t.questions(t.planned('softmax'))]))"
+    folders = [str(Path(__file__).parent), str(Path(fusing.__file__).parents[1])]
+    environment = {**os.environ, "PYTHONPATH": ":".join(folders), "PYTHONHASHSEED": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == f"{store.key_of([question.text for question in questions(planned('softmax'))])}\n"
+
+
+# the front door
+
+
+def test_tuning_needs_the_gpu_that_is_tuned_for() -> None:
+    with pytest.raises(DeviceError, match="no NVIDIA GPU: run it where there is one, or leave --tune out"):
+        check_gpu(H200, "")
+    with pytest.raises(DeviceError, match="on NVIDIA H200 says nothing of NVIDIA L40S"):
+        check_gpu(known_gpu("l40s"), "NVIDIA H200")
+    check_gpu(H200, "NVIDIA H200")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_what_to_do(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "crucible", "fuse", str(TASK), "--tune", "-o", str(tmp_path / "fused.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and not (tmp_path / "fused.py").exists()
+    assert "this machine has no NVIDIA GPU: run it where there is one, or leave --tune out" in done.stderr
+
+
+def test_the_emulator_is_no_clock() -> None:
+    with pytest.raises(DeviceError, match="emulate=True"):
+        fusing.fuse(nn.Conv3d(8, 16, 3), torch.randn(1, 8, 4, 5, 6), emulate=True, tune=True)
