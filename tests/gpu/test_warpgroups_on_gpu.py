@@ -38,7 +38,14 @@ def load(name: str, declared: str, text: str, functions: list[str]) -> Any:
 def built() -> Built:
     if torch.cuda.get_device_capability() != HOPPER:
         pytest.skip("this GPU has no warpgroup instructions of compute capability 9.0")
-    return build([*CASES, *POOLED], load, "cuda")
+    return build(CASES, load, "cuda")
+
+
+@pytest.fixture(scope="module")
+def pools() -> Built:
+    if torch.cuda.get_device_capability() != HOPPER:
+        pytest.skip("this GPU has no warpgroup instructions of compute capability 9.0")
+    return build(POOLED, load, "cuda")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -47,5 +54,5 @@ def test_kernels_compute_what_pytorch_does(built: Built, case: Case | WeightCase
 
 
 @pytest.mark.parametrize("case", POOLED, ids=lambda case: case.name)
-def test_kernels_with_a_pool_compute_what_pytorch_does(built: Built, case: pooled_harness.PooledCase) -> None:
-    assert pooled_harness.is_right(built, case) == ""
+def test_kernels_with_a_pool_compute_what_pytorch_does(pools: Built, case: pooled_harness.PooledCase) -> None:
+    assert pooled_harness.is_right(pools, case) == ""
