@@ -163,6 +163,14 @@ def test_channel_sums_are_those_of_the_output(built: Built) -> None:
         assert ((parts - sign * right).abs() / (size + right.abs())).max() < 2e-6
 
 
+@pytest.mark.usefixtures("no_faults")
+def test_inputs_are_dealt_without_bank_conflicts(built: Built) -> None:
+    with emulator.trace() as seen:
+        assert is_right(built, ONCE) == ""
+    stored = [line for line in seen.lines if (line.space, line.operation, line.width) == ("shared", "store", 16)]
+    assert stored and all(line.wavefronts == line.ideal_wavefronts for line in stored)
+
+
 # what cannot be left out
 
 STAGED = f"publish();\n{24 * ' '}arrive(loaded"
