@@ -29,18 +29,18 @@ def held_products(math: str, columns: int, chunks: int) -> tuple[str, str]:
     head = f"__device__ __forceinline__ void {multiply_held(math)}("
     words = ", ".join(f"%{count + i}" for i in range(4))
     lines = [
-        f"// sums += 64 rows x {depth}, of which a lane holds four words, times {depth} x {columns} in shared memory.",
+        f"// sums (+)= 64 rows x {depth}, as mma.sync has them, times {depth} x {columns} in shared memory.",
         f"{head}float (&sums)[{count}], unsigned a0, unsigned a1, unsigned a2, unsigned a3,",
-        f"{' ' * len(head)}unsigned long long columns) {{",
+        f"{' ' * len(head)}unsigned long long columns, bool adds) {{",
         '    asm volatile("{\\n"',
         '                 ".reg .pred adds;\\n"',
-        '                 "setp.eq.u32 adds, 1, 1;\\n"',
+        f'                 "setp.ne.b32 adds, %{count + 5}, 0;\\n"',
         f'                 "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{type_}.{type_} "',
         *[f'                 "{line}"' for line in names],
         f'                 ", {{{words}}}, %{count + 4}, adds, 1, 1{order};\\n"',
         '                 "}"',
         *_sums([f"sums[{i}]" for i in range(count)]),
-        '                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(columns));',
+        '                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(columns), "r"(static_cast<int>(adds)));',
         "}",
     ]
     wait = [

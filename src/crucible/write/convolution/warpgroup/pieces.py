@@ -166,45 +166,6 @@ def _finish(count: int) -> str:
     return "\n".join(lines)
 
 
-def products_of_registers(math: str, columns: int, groups: int) -> tuple[str, str]:
-    """The function that multiplies 64 rows in registers by so many columns, and that which waits for `groups` sums."""
-    type_, depth, order = _TYPES[math]
-    count = columns // 2
-    names = textwrap.wrap("{" + ", ".join(f"%{i}" for i in range(count)) + "}", 96)
-    head = f"__device__ __forceinline__ void {multiply(math)}("
-    own = ", ".join(f"%{count + i}" for i in range(4))
-    lines = [
-        f"// sums (+)= inputs at 64 positions x {depth} channels, a warp's 16 as mma.sync has them, times weights for"
-        f" {columns} columns.",
-        f"{head}float (&sums)[{count}], const unsigned (&inputs)[4],",
-        f"{' ' * len(head)}unsigned long long weights, bool adds) {{",
-        '    asm volatile("{\\n"',
-        '                 ".reg .pred adds;\\n"',
-        f'                 "setp.ne.b32 adds, %{count + 5}, 0;\\n"',
-        f'                 "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{type_}.{type_} "',
-        *[f'                 "{line}"' for line in names],
-        f'                 ", {{{own}}}, %{count + 4}, adds, 1, 1{order[:3]};\\n"',
-        '                 "}"',
-        *_registers(count),
-        '                 : "r"(inputs[0]), "r"(inputs[1]), "r"(inputs[2]), "r"(inputs[3]), "l"(weights),',
-        '                   "r"(static_cast<int>(adds)));',
-        "}",
-    ]
-    every = [f'"+f"(sums[{group}][{i}])' for group in range(groups) for i in range(count)]
-    wait = [
-        f"__device__ __forceinline__ void finish_products(float (&sums)[{groups}][{count}]) {{"
-        "  // which are there from here on",
-        '    asm volatile("wgmma.wait_group.sync.aligned 0;"',
-        *[
-            f"                 {' ' if i else ':'} {line}"
-            for i, line in enumerate(textwrap.wrap(", ".join(every), 100))
-        ],
-        '                 :: "memory");',
-        "}",
-    ]
-    return "\n".join(lines), "\n".join(wait)
-
-
 def multiply(math: str) -> str:
     """The name of the function that multiplies."""
     return f"multiply_{math}"

@@ -16,6 +16,7 @@ from crucible.write.convolution.packing import THREADS
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup import packing, pieces
+from crucible.write.convolution.warpgroup.held import FINISH, held_products, multiply_held
 from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
 from crucible.write.convolution.warpgroup.scatter import CHANNELS, COPYING, MULTIPLYING, POSITIONS, TEAMS, UNIT, Scatter
 from crucible.write.convolution.warpgroup.scatter_tail import Adding
@@ -92,7 +93,7 @@ class _Body:
         before = [INCLUDES[dtype] for dtype in INCLUDES if dtype in {*read.values(), *written.values()}]
         before += [*packing.conversions(conv.math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH]
         before += [pieces.DESCRIBE, pieces.BEGIN, pieces.COPY_IN, pieces.TOGETHER, pieces.REGISTERS]
-        before += pieces.products_of_registers(conv.math, division.columns, division.groups)
+        before += held_products(conv.math, division.columns, division.groups)
         preamble = tuple(dict.fromkeys([*before, *self.adding.preamble]))
         grid = (scene.parts * scene.blocks_a_part, 1, 1)
         return Kernel(conv.name, text, preamble, tuple(read), tuple(written), grid, division.threads,
@@ -291,7 +292,8 @@ class _Body:
         """Of a row of inputs by all taps, chunk by chunk of their channels."""
         division = self.division
         step = STEP_UNITS * division.every_column
-        groups, name = division.groups, pieces.multiply(self.scene.conv.math)
+        groups, name = division.groups, multiply_held(self.scene.conv.math)
+        words = ", ".join(f"inputs[k][{i}]" for i in range(4))
         multiplied = []
         for group in dict.fromkeys(inner for inner, *_ in division.taps):
             index = f"(phase + {group}) % {groups}" if groups > 1 else "0"
@@ -299,7 +301,7 @@ class _Body:
             starts = "false" if group == groups - 1 else adds
             later = "k > 0" if division.chunks == 1 else "k + chunk > 0"
             given = later if starts == "false" else f"{later} || {starts}"
-            multiplied.append(f"{name}(sums[{index}], inputs[k], b + {first}, {given});")
+            multiplied.append(f"{name}(sums[{index}], {words}, b + {first}, {given});")
         at = f" + chunk * {division.chunk * step}" if division.chunks > 1 else ""
         described = f"const unsigned long long b = describe(weights{at} + k * {step}, {division.every_column});"
         before, loaded = self._inputs()
@@ -314,7 +316,7 @@ class _Body:
                 *block(head, [described, *multiplied]),
                 "commit_products();",
             ]
-        mine.append("finish_products(sums);")
+        mine.append(f"{FINISH}(sums);")
         lines = [
             f"const int slot = count % {division.slots};",
             f"wait(loaded + slot, count / {division.slots} % 2);",

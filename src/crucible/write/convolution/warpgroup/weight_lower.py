@@ -255,7 +255,7 @@ class _Body:
             for number in range(walks.outer):
                 chunk = tile * walks.outer + number
                 moved = f" + {at}" if at else ""
-                lines.append(f"{multiply_held(self.math)}(sums[{chunk}], {a}, b_{number}{moved});")
+                lines.append(f"{multiply_held(self.math)}(sums[{chunk}], {a}, b_{number}{moved}, true);")
         return lines
 
     # what is left
