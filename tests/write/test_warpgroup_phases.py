@@ -79,7 +79,6 @@ CASES = [
     doubled("reads_odd", (2, 8, 5, 9), 70, output_padding=0, chain="biased", box=(3, 9)),
     doubled("reads_pieces", (1, 8, 4, 45), 64, 4, output_padding=0, chain="biased", box=(2, 32)),
     doubled("reads_thirds", (2, 8, 4, 10), 64, 5, output_padding=0, stride=3, chain="biased", box=(2, 10)),
-    doubled("reads_by_shares", (2, 16, 4, 5, 8), 64, chain="biased", box=(1, 2, 8), walk=2, slots=4, together=2),
     doubled("reads_halves", (2, 20, 5, 8), 130, 4, output_padding=0, dtype="float16", chain="biased"),
     doubled("sums", (2, 8, 5, 12), 70, chain="summed", box=(2, 12)),
     doubled(
@@ -115,7 +114,6 @@ def laid(name: str, *strides: int) -> Laid:
 LAID = [
     laid("channels_last", 9600, 1, 960, 40),
     laid("of_rows", 400, 10, 1, 0),
-    laid("of_columns", 24, 0, 0, 1),
     laid("of_rows_apart", 10400, 260, 26, 1),
 ]
 

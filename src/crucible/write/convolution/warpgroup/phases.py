@@ -41,9 +41,10 @@ ROW_STEPS = (8, 4)
 float32 a tile still begins with a sector of the output."""
 ELEMENT, STAGED = 16, 5
 """Instructions, counted by eye: of a chain's element, of a staged one."""
-CHAIN, MIXED = 64, 88
-"""Registers for all but a thread's sums and what it loads ahead of its chain; and where tiles of eight may lie in two
-rows (with 64, P38's second pass spilled at N = 144)."""
+CHAIN, MIXED, WRITES = 64, 88, 8
+"""Registers for all but a thread's sums and what it loads ahead of its chain; the same where tiles of eight may lie in
+two rows (with 64, P38's second pass spilled at N = 144); and for each tensor that is written (without, it spilled at
+N = 72 in float16)."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,8 @@ class PhaseWalks(Walks):
         """Registers of a thread that multiplies: its sums, what it loads ahead of its chain, and all else."""
         columns, mixed = self.columns_of_b, self.row_pitch % 8
         tiles = columns // 8 if mixed else self.outputs_a_plane // self.box[-1] * -(-self.box[-1] // 8)
-        return (columns // 2 + tiles * self.fetched) * self.last_phases + (MIXED if mixed else CHAIN)
+        of_chain = (MIXED if mixed else CHAIN) + WRITES * self.tensors
+        return (columns // 2 + tiles * self.fetched) * self.last_phases + of_chain
 
     # time
 
