@@ -1246,8 +1246,14 @@ std::vector<torch::Tensor> run_conv_transpose3d(const torch::Tensor& avg_pool_gi
   conv_transpose3d_kernel_pack<<<216, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(),
       conv_transpose3d_kernel_packed.data_ptr<int>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-      145408));
+  {  // once a thread and GPU
+    static thread_local uint64_t asked = 0;
+    const uint64_t gpu = uint64_t{1} << (avg_pool_given.get_device() & 63);
+    if (!(asked & gpu))
+      C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_kernel,
+          cudaFuncAttributeMaxDynamicSharedMemorySize, 145408));
+    asked |= gpu;
+  }
   conv_transpose3d_kernel<<<4, 256, 145408, stream>>>(avg_pool.data_ptr<float>(),
       conv_transpose3d_kernel_packed.data_ptr<int>(), conv_transpose_product.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
@@ -1271,15 +1277,27 @@ std::vector<torch::Tensor> run_conv_transpose3d_backward(const torch::Tensor& gr
   conv_transpose3d_kernel_input_pack<<<216, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(),
       conv_transpose3d_kernel_input_packed.data_ptr<int>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_kernel_input,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 71424));
+  {  // once a thread and GPU
+    static thread_local uint64_t asked = 0;
+    const uint64_t gpu = uint64_t{1} << (grad_conv_transpose_product_given.get_device() & 63);
+    if (!(asked & gpu))
+      C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_kernel_input,
+          cudaFuncAttributeMaxDynamicSharedMemorySize, 71424));
+    asked |= gpu;
+  }
   conv_transpose3d_kernel_input<<<2, 256, 71424, stream>>>(grad_conv_transpose_product.data_ptr<float>(),
       conv_transpose3d_kernel_input_packed.data_ptr<int>(), grad_avg_pool.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   torch::Tensor grad_conv_transpose_weight_parts = torch::empty_strided({110592}, {1},
       grad_conv_transpose_product.options().dtype(torch::kFloat32));
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_kernel_weight,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 55808));
+  {  // once a thread and GPU
+    static thread_local uint64_t asked = 0;
+    const uint64_t gpu = uint64_t{1} << (grad_conv_transpose_product_given.get_device() & 63);
+    if (!(asked & gpu))
+      C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_kernel_weight,
+          cudaFuncAttributeMaxDynamicSharedMemorySize, 55808));
+    asked |= gpu;
+  }
   conv_transpose3d_kernel_weight<<<8, 256, 55808, stream>>>(grad_conv_transpose_product.data_ptr<float>(),
       avg_pool.data_ptr<float>(), grad_conv_transpose_weight_parts.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
@@ -1341,7 +1359,7 @@ std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tens
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_472b66e3",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_e0cec74f",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d",

@@ -159,6 +159,45 @@ __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
     }
 }
 
+// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
+__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_part(const float* __restrict__ weight, int* __restrict__ packed) {
+    constexpr int taps[27] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+        22, 23, 24, 25, 26};
+    const int word = blockIdx.x * 256 + threadIdx.x;
+    if (word >= 13824) return;
+    const int corner = word % 4, lane = word / 4 % 32;
+    const int tile = word / 128 % 4, rest = word / 512;
+    const int tap = taps[rest % 27], step = rest / 27 % 1;
+    const int part = rest / 27;  // a tile of channels of a group
+    const int group = part / 1;
+    const int channel = part % 1 * 64 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
+    const auto at = [&](int made, int read) {
+        const bool inside = made < 64 && read < 8;
+        return inside ? weight[group * 13824LL + made * 216LL + read * 27LL + tap] : 0.0f;
+    };
+    packed[word] = static_cast<int>(rounded(at(channel, input)));
+}
+
+// The weight in the order in which tensor cores take it: 9 taps, tiles of 16 channels.
+__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack_part(const int block_number, const float* __restrict__ weight, int* __restrict__ packed) {
+    constexpr int taps[9] = {0, 3, 6, 9, 12, 15, 18, 21, 24};
+    const int word = block_number * 256 + threadIdx.x;
+    if (word >= 18432) return;
+    const int corner = word % 4, lane = word / 4 % 32;
+    const int tile = word / 128 % 2, rest = word / 256;
+    const int tap = taps[rest % 9], step = rest / 9 % 8;
+    const int part = rest / 72;  // a tile of channels of a group
+    const int group = part / 1;
+    const int channel = part % 1 * 32 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
+    const auto at = [&](int made, int read) {
+        const bool inside = made < 24 && read < 64;
+        return inside ? weight[group * 13824LL + made % 8 * 27LL + made / 8 + read * 216LL + tap] : 0.0f;
+    };
+    packed[word] = static_cast<int>(rounded(at(channel, input)));
+}
+
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
     if constexpr (aligned) {
@@ -426,25 +465,18 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
     }
 }
 
-// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
-__global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack(
-        const float* __restrict__ weight, int* __restrict__ packed) {
-    constexpr int taps[27] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-        22, 23, 24, 25, 26};
-    const int word = blockIdx.x * 256 + threadIdx.x;
-    if (word >= 13824) return;
-    const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 4, rest = word / 512;
-    const int tap = taps[rest % 27], step = rest / 27 % 1;
-    const int part = rest / 27;  // a tile of channels of a group
-    const int group = part / 1;
-    const int channel = part % 1 * 64 + tile * 16 + lane / 4 + corner % 2 * 8;
-    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
-    const auto at = [&](int made, int read) {
-        const bool inside = made < 64 && read < 8;
-        return inside ? weight[group * 13824LL + made * 216LL + read * 27LL + tap] : 0.0f;
-    };
-    packed[word] = static_cast<int>(rounded(at(channel, input)));
+// conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack and conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack:
+// neither waits for the other.
+__global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_beside_input_pack(
+        const float* __restrict__ tensor_0,
+        const float* __restrict__ tensor_2,
+        int* __restrict__ tensor_1,
+        int* __restrict__ tensor_3) {
+    if (blockIdx.x < 54) {
+        conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_part(tensor_0, tensor_1);
+    } else {
+        conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack_part(blockIdx.x - 54, tensor_2, tensor_3);
+    }
 }
 
 // [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
@@ -767,26 +799,6 @@ __global__ void __launch_bounds__(8) conv3d_leaky_relu_add_clamp_gelu_kernel_gra
         conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor_block<false>(grad_sum_tensor_parts,
             grad_sum_tensor);
     }
-}
-
-// The weight in the order in which tensor cores take it: 9 taps, tiles of 16 channels.
-__global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack(
-        const float* __restrict__ weight, int* __restrict__ packed) {
-    constexpr int taps[9] = {0, 3, 6, 9, 12, 15, 18, 21, 24};
-    const int word = blockIdx.x * 256 + threadIdx.x;
-    if (word >= 18432) return;
-    const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 2, rest = word / 256;
-    const int tap = taps[rest % 9], step = rest / 9 % 8;
-    const int part = rest / 72;  // a tile of channels of a group
-    const int group = part / 1;
-    const int channel = part % 1 * 32 + tile * 16 + lane / 4 + corner % 2 * 8;
-    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
-    const auto at = [&](int made, int read) {
-        const bool inside = made < 24 && read < 64;
-        return inside ? weight[group * 13824LL + made % 8 * 27LL + made / 8 + read * 216LL + tap] : 0.0f;
-    };
-    packed[word] = static_cast<int>(rounded(at(channel, input)));
 }
 
 // [2, 64, 2, 4, 5] to [2, 8, 4, 6, 7] by 9 products (of 3 taps at once, in the place of channels) of 64
@@ -1173,8 +1185,14 @@ std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu(const torch::Ten
   conv3d_leaky_relu_add_clamp_gelu_kernel_pack<<<54, 256, 0, stream>>>(conv_weight.data_ptr<float>(),
       conv3d_leaky_relu_add_clamp_gelu_kernel_packed.data_ptr<int>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv3d_leaky_relu_add_clamp_gelu_kernel,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 92160));
+  {  // once a thread and GPU
+    static thread_local uint64_t asked = 0;
+    const uint64_t gpu = uint64_t{1} << (x_given.get_device() & 63);
+    if (!(asked & gpu))
+      C10_CUDA_CHECK(cudaFuncSetAttribute(conv3d_leaky_relu_add_clamp_gelu_kernel,
+          cudaFuncAttributeMaxDynamicSharedMemorySize, 92160));
+    asked |= gpu;
+  }
   conv3d_leaky_relu_add_clamp_gelu_kernel<<<2, 256, 92160, stream>>>(x.data_ptr<float>(),
       conv3d_leaky_relu_add_clamp_gelu_kernel_packed.data_ptr<int>(), conv_bias.data_ptr<float>(),
       sum_tensor.data_ptr<float>(), gelu.data_ptr<float>());
@@ -1206,11 +1224,20 @@ std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(const t
       grad_gelu.options().dtype(torch::kFloat32));
   torch::Tensor grad_sum_tensor_parts = torch::empty_strided({128}, {1},
       grad_gelu.options().dtype(torch::kFloat32));
-  conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack<<<54, 256, 0, stream>>>(conv_weight.data_ptr<float>(),
-      conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed.data_ptr<int>());
+  torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed = torch::empty_strided({18432}, {1},
+      grad_gelu.options().dtype(torch::kInt32));
+  torch::Tensor grad_conv_weight_parts = torch::empty_strided({27648}, {1},
+      grad_gelu.options().dtype(torch::kFloat32));
+  conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_beside_input_pack<<<126, 256, 0, stream>>>(conv_weight.data_ptr<float>(), conv_weight.data_ptr<float>(), conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed.data_ptr<int>(), conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed.data_ptr<int>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv3d_leaky_relu_add_clamp_gelu_kernel_again,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 92160));
+  {  // once a thread and GPU
+    static thread_local uint64_t asked = 0;
+    const uint64_t gpu = uint64_t{1} << (grad_gelu_given.get_device() & 63);
+    if (!(asked & gpu))
+      C10_CUDA_CHECK(cudaFuncSetAttribute(conv3d_leaky_relu_add_clamp_gelu_kernel_again,
+          cudaFuncAttributeMaxDynamicSharedMemorySize, 92160));
+    asked |= gpu;
+  }
   conv3d_leaky_relu_add_clamp_gelu_kernel_again<<<2, 256, 92160, stream>>>(x.data_ptr<float>(),
       conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed.data_ptr<int>(), conv_bias.data_ptr<float>(),
       sum_tensor.data_ptr<float>(), grad_gelu.data_ptr<float>(), grad_product.data_ptr<float>(),
@@ -1220,20 +1247,25 @@ std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(const t
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor<<<4, 8, 0, stream>>>(grad_sum_tensor_parts.data_ptr<float>(), grad_sum_tensor.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed = torch::empty_strided({18432}, {1},
-      grad_gelu.options().dtype(torch::kInt32));
-  conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack<<<72, 256, 0, stream>>>(conv_weight.data_ptr<float>(),
-      conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed.data_ptr<int>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv3d_leaky_relu_add_clamp_gelu_kernel_input,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 71680));
+  {  // once a thread and GPU
+    static thread_local uint64_t asked = 0;
+    const uint64_t gpu = uint64_t{1} << (grad_gelu_given.get_device() & 63);
+    if (!(asked & gpu))
+      C10_CUDA_CHECK(cudaFuncSetAttribute(conv3d_leaky_relu_add_clamp_gelu_kernel_input,
+          cudaFuncAttributeMaxDynamicSharedMemorySize, 71680));
+    asked |= gpu;
+  }
   conv3d_leaky_relu_add_clamp_gelu_kernel_input<<<2, 256, 71680, stream>>>(grad_product.data_ptr<float>(),
       conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed.data_ptr<int>(), grad_x.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  torch::Tensor grad_conv_weight_parts = torch::empty_strided({27648}, {1},
-      grad_gelu.options().dtype(torch::kFloat32));
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv3d_leaky_relu_add_clamp_gelu_kernel_weight,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 50432));
+  {  // once a thread and GPU
+    static thread_local uint64_t asked = 0;
+    const uint64_t gpu = uint64_t{1} << (grad_gelu_given.get_device() & 63);
+    if (!(asked & gpu))
+      C10_CUDA_CHECK(cudaFuncSetAttribute(conv3d_leaky_relu_add_clamp_gelu_kernel_weight,
+          cudaFuncAttributeMaxDynamicSharedMemorySize, 50432));
+    asked |= gpu;
+  }
   conv3d_leaky_relu_add_clamp_gelu_kernel_weight<<<2, 256, 50432, stream>>>(x.data_ptr<float>(),
       grad_product.data_ptr<float>(), grad_conv_weight_parts.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
@@ -1245,7 +1277,7 @@ std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(const t
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_0925a9a5",
+    name="conv3d_leakyrelu_sum_clamp_gelu_371204e7",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward"],

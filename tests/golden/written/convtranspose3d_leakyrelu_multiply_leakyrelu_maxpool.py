@@ -180,6 +180,106 @@ __device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring
     return value;
 }
 
+// 32 rows of 60: 32 threads a row, 4 rows a block
+// grad_conv_transpose_bias = grad_conv_transpose_bias_row
+// grad_multiplier = grad_multiplier_row
+template <bool aligned>
+__device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_block(
+    const float* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+    const float* __restrict__ conv_transpose_bias,
+    const float* __restrict__ multiplier,
+    const float* __restrict__ grad_max_pool3d,
+    float* __restrict__ grad_product,
+    float* __restrict__ grad_conv_transpose_bias,
+    float* __restrict__ grad_multiplier) {
+    constexpr unsigned columns = 60;
+    constexpr unsigned block_rows = 4;  // of a block
+    constexpr unsigned conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_stride_0 = 30;
+    constexpr unsigned conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_stride_1 = 960;
+    constexpr unsigned grad_max_pool3d_stride_0 = 30;
+    constexpr unsigned grad_max_pool3d_stride_1 = 960;
+    constexpr unsigned grad_product_stride_0 = 30;
+    constexpr unsigned grad_product_stride_1 = 960;
+    constexpr unsigned size_2 = 30;
+    constexpr int team = 32;  // threads that share a row
+    constexpr int vector = 2;  // neighbours that a thread takes at once
+    const unsigned thread = threadIdx.x % team;
+    const unsigned row = blockIdx.x * block_rows + threadIdx.x / team;
+    const float* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_row = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product + row * conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_stride_0;
+    const float* grad_max_pool3d_row = grad_max_pool3d + row * grad_max_pool3d_stride_0;
+    float* grad_product_row = grad_product + row * grad_product_stride_0;
+    const float conv_transpose_bias_value = conv_transpose_bias[row];
+    const float multiplier_value = multiplier[row];
+
+    float grad_conv_transpose_bias_row = 0.0f;
+    float grad_multiplier_row = 0.0f;
+    const unsigned column = thread * vector;
+    if (column < columns) {
+        const Pack<float, vector> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_read = load<aligned, vector>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_row + column / size_2 * conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_stride_1 + column % size_2);
+        const Pack<float, vector> grad_max_pool3d_read = load<aligned, vector>(grad_max_pool3d_row + column / size_2 * grad_max_pool3d_stride_1 + column % size_2);
+        Pack<float, vector> grad_product_pack;
+#pragma unroll
+        for (int j = 0; j < vector; ++j) {
+            const float conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_value = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_read.at[j];
+            const float grad_max_pool3d_value = grad_max_pool3d_read.at[j];
+            const float sum = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_value + conv_transpose_bias_value;
+            const bool above = sum > 0.0f;
+            const float leaky_relu = above ? sum : sum * 0.2f;
+            const float chosen = leaky_relu * multiplier_value > 0.0f ? grad_max_pool3d_value : grad_max_pool3d_value * 0.2f;
+            const float product = chosen * multiplier_value;
+            const float grad_conv_transpose_bias_row_value = above ? product : product * 0.2f;
+            const float grad_multiplier_row_value = chosen * leaky_relu;
+            grad_conv_transpose_bias_row += grad_conv_transpose_bias_row_value;
+            grad_multiplier_row += grad_multiplier_row_value;
+            grad_product_pack.at[j] = grad_conv_transpose_bias_row_value;
+        }
+        store<aligned>(grad_product_row + column / size_2 * grad_product_stride_1 + column % size_2,
+            grad_product_pack);
+    }
+    grad_conv_transpose_bias_row = sum_over_team<team>(grad_conv_transpose_bias_row);
+    grad_multiplier_row = sum_over_team<team>(grad_multiplier_row);
+
+    if (thread == 0) {
+        grad_conv_transpose_bias[row] = grad_conv_transpose_bias_row;
+        grad_multiplier[row] = grad_multiplier_row;
+    }
+}
+
+__device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_part(const float* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+    const float* __restrict__ conv_transpose_bias,
+    const float* __restrict__ multiplier,
+    const float* __restrict__ grad_max_pool3d,
+    float* __restrict__ grad_product,
+    float* __restrict__ grad_conv_transpose_bias,
+    float* __restrict__ grad_multiplier) {
+    if (are_aligned<8>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, grad_max_pool3d,
+            grad_product)) {
+        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_block<true>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, conv_transpose_bias, multiplier, grad_max_pool3d, grad_product, grad_conv_transpose_bias, grad_multiplier);
+    } else {  // a tensor that begins in the middle of another
+        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_block<false>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, conv_transpose_bias, multiplier, grad_max_pool3d, grad_product, grad_conv_transpose_bias, grad_multiplier);
+    }
+}
+
+// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
+__device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_pack_part(const int block_number, const float* __restrict__ weight, int* __restrict__ packed) {
+    constexpr int taps[27] = {13, 12, 14, 10, 9, 11, 16, 15, 17, 4, 3, 5, 1, 0, 2, 7, 6, 8, 22, 21, 23, 19,
+        18, 20, 25, 24, 26};
+    const int word = block_number * 256 + threadIdx.x;
+    if (word >= 13824) return;
+    const int corner = word % 4, lane = word / 4 % 32;
+    const int tile = word / 128 % 1, rest = word / 128;
+    const int tap = taps[rest % 27], step = rest / 27 % 4;
+    const int part = rest / 108;  // a tile of channels of a group
+    const int group = part / 1;
+    const int channel = part % 1 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
+    const auto at = [&](int made, int read) {
+        const bool inside = made < 16 && read < 32;
+        return inside ? weight[group * 13824LL + made * 864LL + read * 27LL + tap] : 0.0f;
+    };
+    packed[word] = static_cast<int>(rounded(at(channel, input)));
+}
+
 __device__ __forceinline__ void copy_ahead(unsigned* to, const float* from,
     bool inside) {  // 0 where it is not
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
@@ -643,106 +743,23 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
     }
 }
 
-// 32 rows of 60: 32 threads a row, 4 rows a block
-// grad_conv_transpose_bias = grad_conv_transpose_bias_row
-// grad_multiplier = grad_multiplier_row
-template <bool aligned>
-__device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_block(
-    const float* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
-    const float* __restrict__ conv_transpose_bias,
-    const float* __restrict__ multiplier,
-    const float* __restrict__ grad_max_pool3d,
-    float* __restrict__ grad_product,
-    float* __restrict__ grad_conv_transpose_bias,
-    float* __restrict__ grad_multiplier) {
-    constexpr unsigned columns = 60;
-    constexpr unsigned block_rows = 4;  // of a block
-    constexpr unsigned conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_stride_0 = 30;
-    constexpr unsigned conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_stride_1 = 960;
-    constexpr unsigned grad_max_pool3d_stride_0 = 30;
-    constexpr unsigned grad_max_pool3d_stride_1 = 960;
-    constexpr unsigned grad_product_stride_0 = 30;
-    constexpr unsigned grad_product_stride_1 = 960;
-    constexpr unsigned size_2 = 30;
-    constexpr int team = 32;  // threads that share a row
-    constexpr int vector = 2;  // neighbours that a thread takes at once
-    const unsigned thread = threadIdx.x % team;
-    const unsigned row = blockIdx.x * block_rows + threadIdx.x / team;
-    const float* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_row = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product + row * conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_stride_0;
-    const float* grad_max_pool3d_row = grad_max_pool3d + row * grad_max_pool3d_stride_0;
-    float* grad_product_row = grad_product + row * grad_product_stride_0;
-    const float conv_transpose_bias_value = conv_transpose_bias[row];
-    const float multiplier_value = multiplier[row];
-
-    float grad_conv_transpose_bias_row = 0.0f;
-    float grad_multiplier_row = 0.0f;
-    const unsigned column = thread * vector;
-    if (column < columns) {
-        const Pack<float, vector> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_read = load<aligned, vector>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_row + column / size_2 * conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_stride_1 + column % size_2);
-        const Pack<float, vector> grad_max_pool3d_read = load<aligned, vector>(grad_max_pool3d_row + column / size_2 * grad_max_pool3d_stride_1 + column % size_2);
-        Pack<float, vector> grad_product_pack;
-#pragma unroll
-        for (int j = 0; j < vector; ++j) {
-            const float conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_value = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_read.at[j];
-            const float grad_max_pool3d_value = grad_max_pool3d_read.at[j];
-            const float sum = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_value + conv_transpose_bias_value;
-            const bool above = sum > 0.0f;
-            const float leaky_relu = above ? sum : sum * 0.2f;
-            const float chosen = leaky_relu * multiplier_value > 0.0f ? grad_max_pool3d_value : grad_max_pool3d_value * 0.2f;
-            const float product = chosen * multiplier_value;
-            const float grad_conv_transpose_bias_row_value = above ? product : product * 0.2f;
-            const float grad_multiplier_row_value = chosen * leaky_relu;
-            grad_conv_transpose_bias_row += grad_conv_transpose_bias_row_value;
-            grad_multiplier_row += grad_multiplier_row_value;
-            grad_product_pack.at[j] = grad_conv_transpose_bias_row_value;
-        }
-        store<aligned>(grad_product_row + column / size_2 * grad_product_stride_1 + column % size_2,
-            grad_product_pack);
+// conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward and
+// conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_pack: neither waits for the other.
+__global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_beside_input_pack(
+        const float* __restrict__ tensor_0,
+        const float* __restrict__ tensor_1,
+        const float* __restrict__ tensor_2,
+        const float* __restrict__ tensor_3,
+        const float* __restrict__ tensor_7,
+        float* __restrict__ tensor_4,
+        float* __restrict__ tensor_5,
+        float* __restrict__ tensor_6,
+        int* __restrict__ tensor_8) {
+    if (blockIdx.x < 8) {
+        if (threadIdx.x < 128) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_part(tensor_0, tensor_1, tensor_2, tensor_3, tensor_4, tensor_5, tensor_6);
+    } else {
+        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_pack_part(blockIdx.x - 8, tensor_7, tensor_8);
     }
-    grad_conv_transpose_bias_row = sum_over_team<team>(grad_conv_transpose_bias_row);
-    grad_multiplier_row = sum_over_team<team>(grad_multiplier_row);
-
-    if (thread == 0) {
-        grad_conv_transpose_bias[row] = grad_conv_transpose_bias_row;
-        grad_multiplier[row] = grad_multiplier_row;
-    }
-}
-
-__global__ void __launch_bounds__(128) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward(
-    const float* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
-    const float* __restrict__ conv_transpose_bias,
-    const float* __restrict__ multiplier,
-    const float* __restrict__ grad_max_pool3d,
-    float* __restrict__ grad_product,
-    float* __restrict__ grad_conv_transpose_bias,
-    float* __restrict__ grad_multiplier) {
-    if (are_aligned<8>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, grad_max_pool3d,
-            grad_product)) {
-        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_block<true>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, conv_transpose_bias, multiplier, grad_max_pool3d, grad_product, grad_conv_transpose_bias, grad_multiplier);
-    } else {  // a tensor that begins in the middle of another
-        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_block<false>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, conv_transpose_bias, multiplier, grad_max_pool3d, grad_product, grad_conv_transpose_bias, grad_multiplier);
-    }
-}
-
-// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
-__global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_pack(
-        const float* __restrict__ weight, int* __restrict__ packed) {
-    constexpr int taps[27] = {13, 12, 14, 10, 9, 11, 16, 15, 17, 4, 3, 5, 1, 0, 2, 7, 6, 8, 22, 21, 23, 19,
-        18, 20, 25, 24, 26};
-    const int word = blockIdx.x * 256 + threadIdx.x;
-    if (word >= 13824) return;
-    const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 1, rest = word / 128;
-    const int tap = taps[rest % 27], step = rest / 27 % 4;
-    const int part = rest / 108;  // a tile of channels of a group
-    const int group = part / 1;
-    const int channel = part % 1 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
-    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
-    const auto at = [&](int made, int read) {
-        const bool inside = made < 16 && read < 32;
-        return inside ? weight[group * 13824LL + made * 864LL + read * 27LL + tap] : 0.0f;
-    };
-    packed[word] = static_cast<int>(rounded(at(channel, input)));
 }
 
 // [2, 32, 4, 6, 10] to [2, 16, 2, 3, 5] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
@@ -1173,8 +1190,14 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d(const 
       x.options().dtype(torch::kInt32));
   conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_pack<<<54, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed.data_ptr<int>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 89088));
+  {  // once a thread and GPU
+    static thread_local uint64_t asked = 0;
+    const uint64_t gpu = uint64_t{1} << (x_given.get_device() & 63);
+    if (!(asked & gpu))
+      C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel,
+          cudaFuncAttributeMaxDynamicSharedMemorySize, 89088));
+    asked |= gpu;
+  }
   conv_transpose3d_leaky_relu_mul_max_pool3d_kernel<<<2, 256, 89088, stream>>>(x.data_ptr<float>(),
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed.data_ptr<int>(),
       conv_transpose_bias.data_ptr<float>(), multiplier.data_ptr<float>(), max_pool3d.data_ptr<float>());
@@ -1199,8 +1222,14 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_keepin
   torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed = torch::empty_strided({13824}, {1}, x.options().dtype(torch::kInt32));
   conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_pack<<<54, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed.data_ptr<int>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 89088));
+  {  // once a thread and GPU
+    static thread_local uint64_t asked = 0;
+    const uint64_t gpu = uint64_t{1} << (x_given.get_device() & 63);
+    if (!(asked & gpu))
+      C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping,
+          cudaFuncAttributeMaxDynamicSharedMemorySize, 89088));
+    asked |= gpu;
+  }
   conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping<<<2, 256, 89088, stream>>>(x.data_ptr<float>(),
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed.data_ptr<int>(),
       conv_transpose_bias.data_ptr<float>(), multiplier.data_ptr<float>(), max_pool3d.data_ptr<float>(),
@@ -1233,19 +1262,29 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_backwa
       grad_max_pool3d.options().dtype(torch::kFloat32));
   torch::Tensor grad_product = torch::empty_strided({1920}, {1},
       grad_max_pool3d.options().dtype(torch::kFloat32));
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward<<<8, 128, 0, stream>>>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product.data_ptr<float>(), conv_transpose_bias.data_ptr<float>(), multiplier.data_ptr<float>(), grad_max_pool3d.data_ptr<float>(), grad_product.data_ptr<float>(), grad_conv_transpose_bias.data_ptr<float>(), grad_multiplier.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
   torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed = torch::empty_strided({13824}, {1}, grad_max_pool3d.options().dtype(torch::kInt32));
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_pack<<<54, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed.data_ptr<int>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 109056));
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input<<<2, 256, 109056, stream>>>(grad_product.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice.data_ptr<uint8_t>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed.data_ptr<int>(), grad_x.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
   torch::Tensor grad_conv_transpose_weight_parts = torch::empty_strided({27648}, {1},
       grad_max_pool3d.options().dtype(torch::kFloat32));
-  C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight,
-      cudaFuncAttributeMaxDynamicSharedMemorySize, 84736));
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_beside_input_pack<<<62, 256, 0, stream>>>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product.data_ptr<float>(), conv_transpose_bias.data_ptr<float>(), multiplier.data_ptr<float>(), grad_max_pool3d.data_ptr<float>(), conv_transpose_weight.data_ptr<float>(), grad_product.data_ptr<float>(), grad_conv_transpose_bias.data_ptr<float>(), grad_multiplier.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed.data_ptr<int>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  {  // once a thread and GPU
+    static thread_local uint64_t asked = 0;
+    const uint64_t gpu = uint64_t{1} << (grad_max_pool3d_given.get_device() & 63);
+    if (!(asked & gpu))
+      C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input,
+          cudaFuncAttributeMaxDynamicSharedMemorySize, 109056));
+    asked |= gpu;
+  }
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input<<<2, 256, 109056, stream>>>(grad_product.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice.data_ptr<uint8_t>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed.data_ptr<int>(), grad_x.data_ptr<float>());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  {  // once a thread and GPU
+    static thread_local uint64_t asked = 0;
+    const uint64_t gpu = uint64_t{1} << (grad_max_pool3d_given.get_device() & 63);
+    if (!(asked & gpu))
+      C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight,
+          cudaFuncAttributeMaxDynamicSharedMemorySize, 84736));
+    asked |= gpu;
+  }
   conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight<<<2, 256, 84736, stream>>>(grad_product.data_ptr<float>(), x.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice.data_ptr<uint8_t>(), grad_conv_transpose_weight_parts.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight_finish<<<432, 256, 0, stream>>>(grad_conv_transpose_weight_parts.data_ptr<float>(), grad_conv_transpose_weight.data_ptr<float>());
@@ -1256,7 +1295,7 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_backwa
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_23705872",
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_1c0d6c4f",
     cpp_sources=DECLARATIONS,
     cuda_sources=KERNELS,
     functions=["run_conv_transpose3d_leaky_relu_mul_max_pool3d",
