@@ -19,7 +19,7 @@ import math
 import multiprocessing
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,11 +29,12 @@ import torch
 
 from crucible import fusing, hardware
 from crucible.errors import MisuseError
-from crucible.judge.clock import Sampler, sampler
+from crucible.judge.clock import sampler
 from crucible.judge.noise import RoundedOperands
 from crucible.judge.reference import Reference, precision
-from crucible.judge.timing import CPU_PACE, GPU_PACE, Race, Turn, measured
+from crucible.judge.timing import CPU_PACE, GPU_PACE, Race, measured
 from crucible.task import Task
+from crucible.tuning.bench import Runner
 from crucible.work import count
 
 ROOT = Path(__file__).parents[1]
@@ -238,33 +239,12 @@ def step(subject: Subject, covers: str) -> Callable[[], Any]:
     return both
 
 
-@dataclass(frozen=True)
-class Local:
-    """A contestant of this process."""
-
-    name: str
-    call: Callable[[], Any]
-    sample: Sampler
-    checks: int = 0
-
-    def turn(self, samples: int, checked: int) -> Turn:
-        self.call()
-        taken = list(self._samples(samples))
-        device, wall = tuple(s for s, _ in taken), tuple(w for _, w in taken)
-        return Turn(device, wall, wall)
-
-    def _samples(self, number: int) -> Iterator[tuple[float, float]]:
-        for _ in range(number):
-            found = self.sample(self.call)
-            yield found.device_ms, found.wall_ms
-
-
 def race(steps: dict[str, Callable[[], Any]], covers: str) -> dict[str, Any]:
     """Median milliseconds of each, and the written module's speed-ups with their intervals."""
     kind = hardware.find_device().kind
     take = sampler(torch.device(kind))
     pace = PACE if kind == "cuda" else replace(CPU_PACE, rounds=(2, 2))
-    runners = Race([Local(name, call, take) for name, call in steps.items()], pace, random.Random(0))
+    runners = Race([Runner(name, call, take) for name, call in steps.items()], pace, random.Random(0))
     runners.run()
     record, findings = measured("written", runners.turns, device=kind, covers=covers, how="as called")
     medians = {

@@ -126,7 +126,7 @@ def host(question: Question, way: Way, gpu: Gpu, name: str) -> Host:
 
 
 @dataclass(frozen=True)
-class _Runner:
+class Runner:
     """A contestant of this process."""
 
     name: str
@@ -149,7 +149,7 @@ class _Runner:
 def race(calls: Calls) -> dict[str, float]:
     """All in turns, each sample from a cold L2; medians in milliseconds."""
     take = sampler(torch.device("cuda"))
-    runners = Race([_Runner(name, call, take) for name, call in calls.items()], PACE, random.Random(0))
+    runners = Race([Runner(name, call, take) for name, call in calls.items()], PACE, random.Random(0))
     runners.run()
     return {
         name: statistics.median(s for turn in turns for s in turn.device_ms) for name, turns in runners.turns.items()

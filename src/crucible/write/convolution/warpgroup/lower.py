@@ -188,21 +188,32 @@ class Body:
     def _plane(self) -> list[str]:
         """Of outputs: made by the warpgroup whose turn it is, passed by the others."""
         walks = self.walks
-        each = "for (int s = 0; s < leave; ++s)"
-        passed = [
-            f"const int slot = (plane + s) % {walks.slots};",
-            f"wait(loaded + slot, (plane + s) / {walks.slots} % 2);  // or the plane before in it is not yet done with",
-            "arrive(done + slot);",
-        ]
         return [
-            f"const int leave = {self._leave()};  // planes of input that nothing later reads",
-            *block(f"if (turn % {walks.groups} != team)", [*block(each, passed), "continue;"]),
+            *self._passed(),
             *(["const int box_d = first_plane + t;"] if len(walks.box) == 3 else []),
             *self.tail.ahead(),
             *self._products(),
-            f"{each} arrive(done + (plane + s) % {walks.slots});",
+            self._left(),
             *self.tail.lines(),
         ]
+
+    def _passed(self) -> list[str]:
+        """By the warpgroups whose turn it is not."""
+        slots = self.walks.slots
+        each = [
+            f"const int slot = (plane + s) % {slots};",
+            f"wait(loaded + slot, (plane + s) / {slots} % 2);  // or the plane before in it is not yet done with",
+            "arrive(done + slot);",
+        ]
+        passed = [*block("for (int s = 0; s < leave; ++s)", each), "continue;"]
+        return [
+            f"const int leave = {self._leave()};  // planes of input that nothing later reads",
+            *block(f"if (turn % {self.walks.groups} != team)", passed),
+        ]
+
+    def _left(self) -> str:
+        """When their products are made."""
+        return f"for (int s = 0; s < leave; ++s) arrive(done + (plane + s) % {self.walks.slots});"
 
     def _leave(self) -> str:
         return f"t + 1 < planes ? 1 : {self.walks.span}" if self.walks.span > 1 else "1"

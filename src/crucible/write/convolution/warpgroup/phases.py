@@ -32,6 +32,7 @@ from crucible.write.convolution.warpgroup.walks import (
     Walks,
     lengths,
     planes,
+    trimmed,
     with_slots,
 )
 from crucible.write.program import reads
@@ -102,16 +103,11 @@ class PhaseWalks(Walks):
 
     @cached_property
     def staged_plane(self) -> tuple[int, int]:
-        """Without columns that lie outside of the tensor in every item."""
-        last = self.of.axes[-1]
-        rows, columns = self.plane
-        if self.boxes[-1] > 1:
-            return rows, columns
-        return rows, max(1, min(columns, last.extent - last.shifts[0]) - self.first_column)
+        return trimmed(self, self.plane)[1]
 
     @property
     def first_column(self) -> int:
-        return max(0, -self.of.axes[-1].shifts[0]) if self.boxes[-1] == 1 else 0
+        return trimmed(self, self.plane)[0]
 
     @property
     def weight_units(self) -> int:

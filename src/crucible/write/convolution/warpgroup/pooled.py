@@ -31,6 +31,7 @@ from crucible.write.convolution.warpgroup.walks import (
     Walks,
     lengths,
     planes,
+    trimmed,
 )
 from crucible.write.convolution.windows import Windows
 from crucible.write.expression import nodes
@@ -152,16 +153,11 @@ class PooledWalks(Walks):
 
     @cached_property
     def staged_plane(self) -> tuple[int, int]:
-        """Without columns that lie outside of the tensor in every item."""
-        last = self.of.axes[-1]
-        rows, columns = self.plane
-        if self.boxes[-1] > 1:
-            return rows, columns
-        return rows, max(1, min(columns, last.extent - last.shifts[0]) - self.first_column)
+        return trimmed(self, self.plane)[1]
 
     @property
     def first_column(self) -> int:
-        return max(0, -self.of.axes[-1].shifts[0]) if self.boxes[-1] == 1 else 0
+        return trimmed(self, self.plane)[0]
 
     # registers and shared memory
 

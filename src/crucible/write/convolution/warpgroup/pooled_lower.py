@@ -223,23 +223,16 @@ class PooledBody(Body):
     def _plane(self) -> list[str]:
         """Of windows: made by the warpgroup whose turn it is, passed by the others."""
         walks = self.walks
-        each = "for (int s = 0; s < leave; ++s)"
-        passed = [
-            f"const int slot = (plane + s) % {walks.slots};",
-            f"wait(loaded + slot, (plane + s) / {walks.slots} % 2);  // or the plane before in it is not yet done with",
-            "arrive(done + slot);",
-        ]
         newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
         own = [
             f"float sums[{walks.columns_of_b // 2}];",
             self._turn,
             *self._products(),
-            *block(f"if (own == {walks.passes - 1})", [f"{each} arrive(done + (plane + s) % {walks.slots});"]),
+            *block(f"if (own == {walks.passes - 1})", [self._left()]),
             *self.tail.elements(),
         ]
         return [
-            f"const int leave = {self._leave()};  // planes of input that nothing later reads",
-            *block(f"if (turn % {walks.groups} != team)", [*block(each, passed), "continue;"]),
+            *self._passed(),
             *(["const int box_d = first_plane + t;"] if len(walks.box) == 3 else []),
             *self.tail.begun(),
             f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",

@@ -26,7 +26,7 @@ from crucible.write.convolution.estimate import SHARPNESS, written_sectors
 from crucible.write.convolution.fused import Convolution, is_of_row
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.tiling import MOST_PRODUCTS, Tiling
-from crucible.write.convolution.warpgroup.walks import BYTES_A_CLOCK, REGISTERS, WARPS, lengths
+from crucible.write.convolution.warpgroup.walks import BYTES_A_CLOCK, REGISTERS, WARPS, lengths, trimmed
 from crucible.write.program import reads
 
 TILE = 64
@@ -154,17 +154,13 @@ class Streams(Tiling):
 
     @property
     def first_column(self) -> int:
-        """Of what is loaded: what lies outside in every item is 0 once and for all."""
-        return max(0, -self.of.axes[-1].shifts[0]) if self.boxes[-1] == 1 else 0
+        """Of what is loaded."""
+        return trimmed(self, self.plane)[0]
 
-    @property
+    @cached_property
     def staged_plane(self) -> tuple[int, int]:
         """What is loaded."""
-        rows, columns = self.plane
-        if self.boxes[-1] > 1:
-            return rows, columns
-        last = self.of.axes[-1]
-        return rows, max(1, min(columns, last.extent - last.shifts[0]) - self.first_column)
+        return trimmed(self, self.plane)[1]
 
     @property
     def row_pitch(self) -> int:

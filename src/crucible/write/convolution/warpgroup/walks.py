@@ -239,6 +239,17 @@ class Walks(Tiling):
         return rounds * (self.walk * self.clocks + first) * self.sms
 
 
+def trimmed(tiling: Tiling, plane: tuple[int, int]) -> tuple[int, tuple[int, int]]:
+    """Of a plane of input, without columns that lie outside of the tensor in every item: those are 0 once and for all.
+    The first column that is loaded; rows and columns that are."""
+    rows, columns = plane
+    if tiling.boxes[-1] > 1:
+        return 0, plane
+    last = tiling.of.axes[-1]
+    first = max(0, -last.shifts[0])
+    return first, (rows, max(1, min(columns, last.extent - last.shifts[0]) - first))
+
+
 def serves(of: Correlation, gpu: Gpu) -> bool:
     """Whether a GPU has the instructions, and the correlation positions that lie in a row for every tap."""
     return (
