@@ -20,6 +20,7 @@ from torch.utils.cpp_extension import load_inline
 
 from crucible import hardware
 from crucible.write.convolution.warpgroup import pieces
+from crucible.write.convolution.warpgroup.held import held_products, multiply_held
 
 COLUMNS = (72, 128, 256)
 TAPS, STEPS, ROUNDS, BLOCKS = 18, 4, 64, 132
@@ -45,22 +46,6 @@ KINDS = ((False, False), (True, False), (True, True))
 WAYS = [Way(*each, *kind) for *each, kind in itertools.product(COLUMNS, (1, 2), KINDS)]
 
 
-def from_registers(columns: int) -> str:
-    """As `pieces.products`, with weights in four registers of each thread."""
-    count = columns // 2
-    names = ", ".join(f"%{i}" for i in range(count))
-    sums = ", ".join(f'"+f"(sums[{i}])' for i in range(count))
-    weights = ", ".join(f"%{count + i}" for i in range(4))
-    return f"""\
-__device__ __forceinline__ void multiply_registers(float (&sums)[{count}], const unsigned (&a)[4],
-                                                   unsigned long long inputs) {{
-    asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k8.f32.tf32.tf32 {{{names}}}, {{{weights}}}, %{count + 4},"
-                 " 1, 1, 1;"
-                 : {sums}
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(inputs));
-}}"""
-
-
 def kernel(way: Way) -> str:
     points = way.columns + PLACES[-1]
     a, b = TAPS * STEPS * 128, STEPS * 2 * points
@@ -68,7 +53,8 @@ def kernel(way: Way) -> str:
     for step, tap in itertools.product(range(STEPS), range(TAPS)):
         place = step * 2 * points + (PLACES[tap % len(PLACES)] if way.shifted else 0)
         if way.registers:
-            products.append(f"multiply_registers(sums, weights, b + {place});")
+            held = ", ".join(f"weights[{i}]" for i in range(4))
+            products.append(f"{multiply_held('tf32')}(sums, {held}, b + {place}, true);")
         else:
             products.append(f"multiply_tf32(sums, a + {(step * TAPS + tap) * 128}, b + {place}, true);")
     lines = "\n        ".join(products)
@@ -100,7 +86,7 @@ def source() -> str:
     """All ways in spaces of their own, as functions of a number of columns have the same names."""
     parts = [pieces.ADDRESS, pieces.PUBLISH, pieces.DESCRIBE, pieces.BEGIN]
     for columns in COLUMNS:
-        own = [*pieces.products("tf32", columns), from_registers(columns)]
+        own = [*pieces.products("tf32", columns), held_products("tf32", columns, 1)[0]]
         own += [kernel(way) for way in WAYS if way.columns == columns]
         parts.append(f"namespace n{columns} {{\n" + "\n".join(own) + "\n}")
     return "\n".join(parts)
