@@ -188,6 +188,7 @@ WRITING = {
     "store": "out[threadIdx.x] = 1;",
     "atomic": "atomicAdd(out, 1.0f);",
     "call": "helper(out, x);",
+    "call_of_a_template": "if (n > 0) part<true, 4>(out, x);\n    else part<false, 4> (out, x);",
     "pointer": "*out += x[0];",
 }
 

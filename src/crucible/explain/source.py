@@ -11,7 +11,8 @@ from crucible.emulator.tokens import tokenize
 _HEAD = re.compile(
     r"__global__\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:static\s+)?void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\("
 )
-_STORES = re.compile(r"(?<![=!<>])=(?!=)|\+\+|--|\batomic\w*\s*\(|\w+\s*\(")
+_STORES = re.compile(r"(?<![=!<>])=(?!=)|\+\+|--|[\w>]\s*\(")
+"""An assignment, or a call, `part<true>(...)` too."""
 _WORDLESS = re.compile(r"\b(?:const\s+)?(?:int|long|size_t|unsigned|int64_t|float|auto)\b[^;=]*=[^;]*;")
 
 
