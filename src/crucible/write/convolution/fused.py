@@ -8,7 +8,7 @@ from crucible.errors import MisuseError
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.expression import Expr, tensor
-from crucible.write.program import Operand, Reduction, Result
+from crucible.write.program import Operand, Reduction, Result, reads
 
 PRODUCT = "product"
 """The name by which chains read the correlation's value."""
@@ -49,6 +49,12 @@ class Convolution:
     def exprs(self) -> tuple[Expr, ...]:
         """All chains."""
         return (*(each.expr for each in self.results), *(each.expr for each in self.reductions))
+
+    @property
+    def loaded(self) -> list[Operand]:
+        """What any chain reads that holds more than a number a row."""
+        read = frozenset[str]().union(*map(reads, self.exprs))
+        return [each for each in self.operands if each.name in read and not is_of_row(each)]
 
     @property
     def math(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +10,7 @@ from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
 from crucible.write.convolution import packing
 from crucible.write.convolution.correlation import Product
-from crucible.write.convolution.fused import Convolution, is_of_row
+from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS, THREADS, UNITS, decoded, times
 from crucible.write.convolution.pieces import ACCUMULATE, LOAD_MATRIX, READ, WORDS
 from crucible.write.convolution.placing import Placing
@@ -21,9 +20,8 @@ from crucible.write.convolution.staging import Staging
 from crucible.write.convolution.tail import Tail
 from crucible.write.convolution.tiling import Tiling, tile
 from crucible.write.convolution.warpgroup.kinds import KINDS, for_warpgroups
-from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, indented, unrolled
+from crucible.write.families.source import block, unrolled
 from crucible.write.kernel import Kernel, Lowered
-from crucible.write.program import reads
 from crucible.write.simplify import simplify
 
 SPREAD = "It reads gradients of windows, and spreads them over the windows' elements in shared memory."
@@ -69,9 +67,7 @@ def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:
 
 def _tensors(conv: Convolution) -> int:
     """Of the output's size, that the chain reads and writes."""
-    read = frozenset[str]().union(*map(reads, conv.exprs))
-    loaded = [each for each in conv.operands if each.name in read and not is_of_row(each)]
-    return len(loaded) + sum(not each.sums for each in conv.results)
+    return len(conv.loaded) + sum(not each.sums for each in conv.results)
 
 
 def _check_shared_memory(scene: Scene) -> None:
@@ -95,29 +91,11 @@ class _Body:
     tail: Tail
 
     def kernel(self) -> Kernel:
-        conv, tiling = self.scene.conv, self.scene.tiling
-        read = {conv.source.name: conv.source.dtype} | dict.fromkeys(self.scene.choices, "uint8")
-        read |= {self.scene.packed.name: "int32"}
-        read |= {each.name: each.dtype for each in self.scene.operands}
-        written = {each.name: each.dtype for each in self.scene.elementwise}
-        written |= {each.name: each.dtype for each in (*self.scene.partials, *self.scene.row_parts)}
-        types = {**CUDA_TYPES, "int32": "int"}
-        arguments = [f"const {types[dtype]}* __restrict__ {self.scene.word[name]}" for name, dtype in read.items()]
-        arguments += [f"{types[dtype]}* __restrict__ {self.scene.word[name]}" for name, dtype in written.items()]
-        signature = ",\n        ".join(arguments)
-        head = f"__global__ void __launch_bounds__({THREADS}, {tiling.blocks}) {conv.name}(\n        {signature}) {{"
-        lines = self._lines()
-        text = "\n".join([*self._comment(), head, *indented(lines), "}"])
-        dtypes = {*read.values(), *written.values()}
-        before = [INCLUDES[dtype] for dtype in INCLUDES if dtype in dtypes]
-        before += [*WORDS[conv.math].preamble, *self.staging.preamble, LOAD_MATRIX, READ, ACCUMULATE]
+        conv, tiling, lines = self.scene.conv, self.scene.tiling, self._lines()
         choosing = self.scene.choosing.preamble if self.scene.choosing else []
-        preamble = tuple(dict.fromkeys([*before, *choosing, *self.tail.preamble]))
-        return Kernel(conv.name, text, preamble, tuple(read), tuple(written),
-                      (self.scene.parts * self.scene.blocks_a_part, 1, 1), THREADS, tiling.shared_bytes)  # fmt: skip
-
-    def _comment(self) -> list[str]:
-        return [f"// {line}" for sentence in self.notes() for line in textwrap.wrap(sentence, 104)]
+        before = [*WORDS[conv.math].preamble, *self.staging.preamble, LOAD_MATRIX, READ, ACCUMULATE]
+        before += [*choosing, *self.tail.preamble]
+        return self.scene.kernel(self.notes(), lines, before, (tiling.blocks, THREADS), tiling.shared_bytes)
 
     def notes(self) -> list[str]:
         """How the work is laid out, in words."""

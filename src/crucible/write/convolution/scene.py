@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,8 +14,8 @@ from crucible.write.convolution.choosing import Choosing
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import DIMS, times
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.families.source import converted
-from crucible.write.kernel import Buffer
+from crucible.write.families.source import CUDA_TYPES, INCLUDES, converted, indented
+from crucible.write.kernel import Buffer, Kernel
 from crucible.write.program import Operand, Result, reads
 
 LOCALS = WINDOW_LOCALS | frozenset(
@@ -118,6 +120,35 @@ class Scene:
                 word += "_"
             found[name] = word
         return found
+
+    def kernel(
+        self,
+        notes: Sequence[str],
+        lines: Sequence[str],
+        preamble: Sequence[str],
+        resident: tuple[int, int],
+        shared_bytes: int,
+        *,
+        blocks: int = 0,
+        architecture: str = "",
+    ) -> Kernel:
+        """The kernel of these lines below its notes, all tensors its arguments; `resident` are blocks a multiprocessor
+        and threads of a block, `blocks` are as many as share the work if not told."""
+        read = {self.conv.source.name: self.conv.source.dtype} | dict.fromkeys(self.choices, "uint8")
+        read |= {self.packed.name: self.packed.dtype} | {each.name: each.dtype for each in self.operands}
+        written = {each.name: each.dtype for each in self.elementwise}
+        written |= {each.name: each.dtype for each in (*self.partials, *self.row_parts)}
+        types = {**CUDA_TYPES, "int32": "int"}
+        arguments = [f"const {types[dtype]}* __restrict__ {self.word[name]}" for name, dtype in read.items()]
+        arguments += [f"{types[dtype]}* __restrict__ {self.word[name]}" for name, dtype in written.items()]
+        signature, name, (together, threads) = ",\n        ".join(arguments), self.conv.name, resident
+        head = f"__global__ void __launch_bounds__({threads}, {together}) {name}(\n        {signature}) {{"
+        comment = [f"// {line}" for sentence in notes for line in textwrap.wrap(sentence, 104)]
+        text = "\n".join([*comment, head, *indented(lines), "}"])
+        include = [INCLUDES[dtype] for dtype in INCLUDES if dtype in {*read.values(), *written.values()}]
+        grid = (blocks or self.parts * self.blocks_a_part, 1, 1)
+        before = tuple(dict.fromkeys([*include, *preamble]))
+        return Kernel(name, text, before, tuple(read), tuple(written), grid, threads, shared_bytes, architecture)
 
     def of_channel(self, operand: Operand, name: str) -> str:
         """Declares what an operand holds for all of channel `c`."""

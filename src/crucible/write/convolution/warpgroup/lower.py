@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass, replace
 
 from crucible.errors import MisuseError
@@ -16,7 +15,7 @@ from crucible.write.convolution.warpgroup.bulk import chain_of, tail_for
 from crucible.write.convolution.warpgroup.staging import Planes
 from crucible.write.convolution.warpgroup.tail import WarpgroupTail
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, WARPS, Walks, walk
-from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, indented
+from crucible.write.families.source import block
 from crucible.write.kernel import Kernel, Lowered
 
 ARCHITECTURE = "sm_90a"
@@ -56,32 +55,20 @@ class Body:
     tail: WarpgroupTail
 
     def kernel(self) -> Kernel:
-        conv, walks, scene = self.scene.conv, self.walks, self.scene
-        read = {conv.source.name: conv.source.dtype, scene.packed.name: scene.packed.dtype}
-        read |= {each.name: each.dtype for each in scene.operands}
-        written = {each.name: each.dtype for each in scene.elementwise}
-        written |= {each.name: each.dtype for each in (*scene.partials, *scene.row_parts)}
-        types = {**CUDA_TYPES, "int32": "int"}
-        arguments = [f"const {types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in read.items()]
-        arguments += [f"{types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in written.items()]
-        signature = ",\n        ".join(arguments)
-        head = f"__global__ void __launch_bounds__({walks.threads}, 1) {conv.name}(\n        {signature}) {{"
-        comment = [f"// {line}" for sentence in self.notes() for line in textwrap.wrap(sentence, 104)]
-        text = "\n".join([*comment, head, *indented(self._lines()), "}"])
-        before = [INCLUDES[dtype] for dtype in INCLUDES if dtype in {*read.values(), *written.values()}]
-        before += [
-            *packing.conversions(conv.math),
+        walks, scene, lines = self.walks, self.scene, self._lines()
+        before = [
+            *packing.conversions(scene.conv.math),
             pieces.ADDRESS,
             pieces.BARRIERS,
             pieces.PUBLISH,
             pieces.DESCRIBE,
             pieces.BEGIN,
-            *([pieces.REGISTERS] if "take_registers" in text else []),
+            *([pieces.REGISTERS] if any("take_registers" in line for line in lines) else []),
+            *pieces.products(scene.conv.math, walks.columns_of_b),
+            *self.tail.preamble,
         ]
-        before += pieces.products(conv.math, walks.columns_of_b)
-        preamble = tuple(dict.fromkeys([*before, *self.tail.preamble]))
-        return Kernel(conv.name, text, preamble, tuple(read), tuple(written),
-                      (self._blocks, 1, 1), walks.threads, walks.shared_bytes, ARCHITECTURE)  # fmt: skip
+        return scene.kernel(self.notes(), lines, before, (1, walks.threads), walks.shared_bytes,
+                            blocks=self._blocks, architecture=ARCHITECTURE)  # fmt: skip
 
     @property
     def _blocks(self) -> int:

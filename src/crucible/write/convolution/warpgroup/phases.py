@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.correlation import Correlation, Product
-from crucible.write.convolution.fused import Convolution, is_of_row
+from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.tiling import LOAD_CLOCKS, MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.walks import (
@@ -35,7 +35,6 @@ from crucible.write.convolution.warpgroup.walks import (
     trimmed,
     with_slots,
 )
-from crucible.write.program import reads
 
 ROW_STEPS = (8, 4)
 """Positions of which a row in shared memory is a multiple: of 8, and no tile of eight lies in two rows; of 4, and of
@@ -184,8 +183,7 @@ def phase_division(conv: Convolution, gpu: Gpu) -> PhaseWalks | None:
 
 def fetched_by(conv: Convolution) -> int:
     """Bytes of tensors that chains read for each output."""
-    read = frozenset[str]().union(*map(reads, conv.exprs))
-    return sum(ITEM_BYTES[each.dtype] for each in conv.operands if each.name in read and not is_of_row(each))
+    return sum(ITEM_BYTES[each.dtype] for each in conv.loaded)
 
 
 @lru_cache(maxsize=256)

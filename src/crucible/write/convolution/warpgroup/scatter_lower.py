@@ -4,7 +4,6 @@ all the rest."""
 from __future__ import annotations
 
 import math
-import textwrap
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,7 +20,7 @@ from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
 from crucible.write.convolution.warpgroup.scatter import CHANNELS, COPYING, MULTIPLYING, POSITIONS, TEAMS, UNIT, Scatter
 from crucible.write.convolution.warpgroup.scatter_tail import Adding
 from crucible.write.convolution.warpgroup.walks import WARPS
-from crucible.write.families.source import CUDA_TYPES, INCLUDES, PACK, block, indented, unrolled
+from crucible.write.families.source import PACK, block, unrolled
 from crucible.write.kernel import Buffer, Kernel, Lowered
 from crucible.write.program import contiguous
 
@@ -79,25 +78,12 @@ class _Body:
     adding: Adding
 
     def kernel(self) -> Kernel:
-        conv, division, scene = self.scene.conv, self.division, self.scene
-        read = {conv.source.name: conv.source.dtype, scene.packed.name: "int32"}
-        read |= {each.name: each.dtype for each in scene.operands}
-        written = {each.name: each.dtype for each in scene.elementwise}
-        types = {**CUDA_TYPES, "int32": "int"}
-        arguments = [f"const {types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in read.items()]
-        arguments += [f"{types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in written.items()]
-        signature = ",\n        ".join(arguments)
-        head = f"__global__ void __launch_bounds__({division.threads}, 1) {conv.name}(\n        {signature}) {{"
-        comment = [f"// {line}" for sentence in self.notes() for line in textwrap.wrap(sentence, 104)]
-        text = "\n".join([*comment, head, *indented(self._lines()), "}"])
-        before = [INCLUDES[dtype] for dtype in INCLUDES if dtype in {*read.values(), *written.values()}]
-        before += [*packing.conversions(conv.math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH]
+        division, math, lines = self.division, self.scene.conv.math, self._lines()
+        before = [*packing.conversions(math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH]
         before += [pieces.DESCRIBE, pieces.BEGIN, pieces.COPY_IN, pieces.TOGETHER, pieces.REGISTERS]
-        before += held_products(conv.math, division.columns, division.groups)
-        preamble = tuple(dict.fromkeys([*before, *self.adding.preamble]))
-        grid = (scene.parts * scene.blocks_a_part, 1, 1)
-        return Kernel(conv.name, text, preamble, tuple(read), tuple(written), grid, division.threads,
-                      division.shared_bytes, ARCHITECTURE)  # fmt: skip
+        before += held_products(math, division.columns, division.groups)
+        return self.scene.kernel(self.notes(), lines, [*before, *self.adding.preamble], (1, division.threads),
+                                 division.shared_bytes, architecture=ARCHITECTURE)  # fmt: skip
 
     def notes(self) -> list[str]:
         """How the work is laid out, in words."""

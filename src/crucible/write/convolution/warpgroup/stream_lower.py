@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass, replace
 
 from crucible.errors import MisuseError
@@ -12,12 +11,13 @@ from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup import pieces, stream_packing
+from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
 from crucible.write.convolution.warpgroup.packing import conversions
 from crucible.write.convolution.warpgroup.stream_staging import Stages
 from crucible.write.convolution.warpgroup.stream_tail import StreamTail
 from crucible.write.convolution.warpgroup.streams import GROUPS, STAGERS, STAGING_REGISTERS, Part, Streams
 from crucible.write.convolution.warpgroup.walks import WARPS
-from crucible.write.families.source import CUDA_TYPES, INCLUDES, block, indented, unrolled
+from crucible.write.families.source import block, unrolled
 from crucible.write.kernel import Kernel, Lowered
 
 
@@ -46,28 +46,14 @@ class _Body:
     tail: StreamTail
 
     def kernel(self) -> Kernel:
-        conv, streams, scene = self.scene.conv, self.streams, self.scene
-        read = {conv.source.name: conv.source.dtype, scene.packed.name: "int32"}
-        read |= {each.name: each.dtype for each in scene.operands}
-        written = {each.name: each.dtype for each in scene.elementwise}
-        written |= {each.name: each.dtype for each in scene.partials}
-        types = {**CUDA_TYPES, "int32": "int"}
-        arguments = [f"const {types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in read.items()]
-        arguments += [f"{types[dtype]}* __restrict__ {scene.word[name]}" for name, dtype in written.items()]
-        signature = ",\n        ".join(arguments)
-        head = f"__global__ void __launch_bounds__({streams.threads}, 1) {conv.name}(\n        {signature}) {{"
-        comment = [f"// {line}" for sentence in self.notes() for line in textwrap.wrap(sentence, 104)]
-        text = "\n".join([*comment, head, *indented(self._lines()), "}"])
-        before = [INCLUDES[dtype] for dtype in INCLUDES if dtype in {*read.values(), *written.values()}]
-        before += [*conversions(conv.math), pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH, pieces.DESCRIBE_APART]
+        streams, math, lines = self.streams, self.scene.conv.math, self._lines()
+        before = [*conversions(math), pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH, pieces.DESCRIBE_APART]
         before += [pieces.BEGIN, pieces.COPY_IN, pieces.REGISTERS, pieces.held_sums(streams.held)]
         before += [pieces.MOVED_ON] if streams.live > 1 else []
         for part in streams.parts:
-            before += pieces.products_of_positions(conv.math, part.blocks * streams.channels, streams.held)
-        preamble = tuple(dict.fromkeys([*before, *self.tail.preamble]))
-        blocks = scene.parts * scene.blocks_a_part
-        return Kernel(conv.name, text, preamble, tuple(read), tuple(written),
-                      (blocks, 1, 1), streams.threads, streams.shared_bytes, "sm_90a")  # fmt: skip
+            before += pieces.products_of_positions(math, part.blocks * streams.channels, streams.held)
+        return self.scene.kernel(self.notes(), lines, [*before, *self.tail.preamble], (1, streams.threads),
+                                 streams.shared_bytes, architecture=ARCHITECTURE)  # fmt: skip
 
     def notes(self) -> list[str]:
         """How the work is laid out, in words."""

@@ -23,11 +23,10 @@ from functools import cached_property, lru_cache
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.estimate import SHARPNESS, written_sectors
-from crucible.write.convolution.fused import Convolution, is_of_row
+from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.tiling import MOST_PRODUCTS, Tiling
 from crucible.write.convolution.warpgroup.walks import BYTES_A_CLOCK, REGISTERS, WARPS, lengths, trimmed
-from crucible.write.program import reads
 
 TILE = 64
 """Positions of a warpgroup instruction."""
@@ -289,10 +288,8 @@ def stream_division(conv: Convolution, gpu: Gpu) -> Streams | None:
 
 def moved_by(conv: Convolution) -> tuple[int, int]:
     """Tensors of the output's size that chains read and write, and sums of channels."""
-    read = frozenset[str]().union(*map(reads, conv.exprs))
-    loaded = [each for each in conv.operands if each.name in read and not is_of_row(each)]
     sums = sum(each.sums for each in conv.results)
-    return len(loaded) + len(conv.results) - sums, sums
+    return len(conv.loaded) + len(conv.results) - sums, sums
 
 
 def _serves(of: Correlation, gpu: Gpu) -> bool:
