@@ -193,7 +193,7 @@ def record(args: argparse.Namespace) -> None:
         for direction in (*DIRECTIONS, *REDUCED.get(layer.name, ()))
         if args.only in layer.name and Work(layer, direction).name not in known
     ]
-    size = TOGETHER * len(DIRECTIONS) if args.sweep else len(DIRECTIONS)
+    size = TOGETHER * len(DIRECTIONS) if args.sweep else 1
     jobs = [wanted[at : at + size] for at in range(0, len(wanted), size)]
     with ProcessPoolExecutor(args.processes, multiprocessing.get_context("spawn")) as pool:
         failures = list(pool.map(built, jobs, [args.ways] * len(jobs)))
