@@ -45,7 +45,7 @@ def judged(file: Path, args: argparse.Namespace) -> dict[str, Any]:
     """The verdict on one written module, or why it was refused."""
     task = Task.load(file).at(scale=args.scale, training=True, mode="train", small_by_default=True)
     try:
-        text = fusing.write(task)
+        text = fusing.write(task, tf32=args.contract != "fp32")
     except CaptureError as error:
         return {"evaluation": False, "words": f"refused: {error}", "device": ""}
     with tempfile.TemporaryDirectory() as folder:

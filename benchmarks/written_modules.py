@@ -2,6 +2,7 @@
 eager and torch.compile, forward and forward+backward; one JSON file.
 
     python benchmarks/written_modules.py FILE [--only WORD] [--scale full] [--minutes 9] [--processes 12]
+        [--contract fp32] [--dtype bfloat16]
     python benchmarks/written_modules.py FILE --markdown      the table of a file that was written before
 
 Extensions are built and torch.compile's caches filled first, side by side; then everybody takes turns in one process,
@@ -13,6 +14,7 @@ emulator: a dry run, whose times mean nothing.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import json
 import math
@@ -21,7 +23,7 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,8 @@ PACE = GPU_PACE.within(1.5)
 TOLERANCE = {torch.float32: 2e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """Of the largest value, beside four times the error that eager has with operands rounded as TF32's are: cuDNN takes
 TF32 for some products and not for others, the written module for all."""
+FLOAT32 = 2e-5
+"""The same for a float32 module that nobody rounds more than float32 does."""
 
 
 def main() -> None:
@@ -51,6 +55,8 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--scale", default="full")
+    parser.add_argument("--contract", choices=("tf32", "fp32"), default="tf32")
+    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), default="float32")
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--processes", type=int, default=12)
     parser.add_argument("--markdown", action="store_true")
@@ -66,22 +72,23 @@ def record(args: argparse.Namespace) -> None:
     deadline = time.monotonic() + args.minutes * 60
     device = hardware.find_device()
     known = json.loads(args.file.read_text())["modules"] if args.file.exists() else {}
-    record = {"device": device.name, "driver": device.driver, "versions": hardware.versions(), "scale": args.scale}
+    setting = Setting(args.scale, args.contract, args.dtype)
+    record = {"device": device.name, "driver": device.driver, "versions": hardware.versions(), **asdict(setting)}
     files = [file for file in module_files() if args.only in name_of(file) and name_of(file) not in known]
-    for file, failed in built(files, args).items():
+    for file, failed in built(files, setting, args).items():
         if time.monotonic() > deadline:
             break
-        known[name_of(file)] = {"refused": failed} if failed else one(file, args.scale)
+        known[name_of(file)] = {"refused": failed} if failed else one(file, setting)
         print(name_of(file), summary(known[name_of(file)]), flush=True)
         args.file.write_text(json.dumps({**record, "modules": known}, indent=1) + "\n")
 
 
-def built(files: list[Path], args: argparse.Namespace) -> dict[Path, str]:
+def built(files: list[Path], setting: Setting, args: argparse.Namespace) -> dict[Path, str]:
     """Builds side by side, before anything is timed: words for each that is ready after half of the time, empty unless
     it was refused. What is not ready is left to the next call."""
     start = time.monotonic()
     pool = ProcessPoolExecutor(args.processes, multiprocessing.get_context("spawn"))
-    jobs = {pool.submit(build, file, args.scale): file for file in files}
+    jobs = {pool.submit(build, file, setting): file for file in files}
     ready: dict[Path, str] = {}
     try:
         for job in as_completed(jobs, None if math.isinf(args.minutes) else args.minutes * 30):
@@ -104,23 +111,42 @@ def name_of(file: Path) -> str:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """How modules are written and run, the baselines too."""
+
+    scale: str
+    contract: str
+    """fp32: nobody rounds a convolution's operands to TF32."""
+    dtype: str
+    """What modules and inputs are turned into, unless it is float32."""
+
+    def within(self, dtypes: set[torch.dtype]) -> float:
+        """What is allowed beside what rounded operands cost eager, of the largest value."""
+        if self.contract == "fp32" and dtypes <= {torch.float32}:
+            return FLOAT32
+        return max(TOLERANCE.get(each, 0.0) for each in dtypes)
+
+
+@dataclass(frozen=True)
 class Subject:
     """A module with its inputs, where it is timed."""
 
     module: torch.nn.Module
     inputs: list[Any]
 
-    def to_exact(self) -> Subject:
-        """In float64."""
-        return Subject(copy.deepcopy(self.module).double(), [_as(each, torch.float64) for each in self.inputs])
+    def to(self, dtype: torch.dtype) -> Subject:
+        """All that is floating in another type."""
+        return Subject(copy.deepcopy(self.module).to(dtype), [_as(each, dtype) for each in self.inputs])
 
 
-def loaded(file: Path, scale: str) -> Subject:
-    task = Task.load(file).at(scale=scale, training=True, mode="train", small_by_default=False)
+def loaded(file: Path, setting: Setting) -> Subject:
+    torch.backends.cudnn.allow_tf32 = setting.contract != "fp32"
+    task = Task.load(file).at(scale=setting.scale, training=True, mode="train", small_by_default=False)
     place = torch.device(hardware.find_device().kind)
     reference = Reference(task.source, str(file), task.sizes, mode="train", seed=0, device=place)
     given = [each.to(place) if isinstance(each, torch.Tensor) else each for each in reference.inputs(0)]
-    return Subject(reference.model, given)
+    subject, dtype = Subject(reference.model, given), getattr(torch, setting.dtype)
+    return subject if dtype == torch.float32 else subject.to(dtype)
 
 
 def fused(subject: Subject) -> torch.nn.Module:
@@ -128,9 +154,9 @@ def fused(subject: Subject) -> torch.nn.Module:
     return fusing.fuse(subject.module, *subject.inputs, emulate=emulate)
 
 
-def build(file: Path, scale: str) -> str:
+def build(file: Path, setting: Setting) -> str:
     """Compiles a module's kernels and what torch.compile makes of it; words when it is refused."""
-    subject = loaded(file, scale)
+    subject = loaded(file, setting)
     try:
         fused(subject)
     except MisuseError as error:
@@ -141,12 +167,12 @@ def build(file: Path, scale: str) -> str:
     return ""
 
 
-def one(file: Path, scale: str) -> dict[str, Any]:
+def one(file: Path, setting: Setting) -> dict[str, Any]:
     """One module, checked and timed."""
     torch.manual_seed(0)
-    subject = loaded(file, scale)
+    subject = loaded(file, setting)
     ours = Subject(fused(subject), subject.inputs)
-    wrong = check(subject, ours)
+    wrong = check(subject, ours, setting)
     if wrong:
         return {"wrong": wrong}
     compiled = Subject(torch.compile(subject.module), subject.inputs)
@@ -172,13 +198,15 @@ def _to_meta(given: Any) -> Any:
 # right
 
 
-def check(subject: Subject, ours: Subject) -> str:
+def check(subject: Subject, ours: Subject, setting: Setting) -> str:
     """Words for the first output or gradient that is too far from float64; empty when none is."""
-    exact, found = (values(each) for each in (subject.to_exact(), ours))
-    with precision(False, False), RoundedOperands(10):
+    exact, found = (values(each) for each in (subject.to(torch.float64), ours))
+    with precision(False, False), contextlib.ExitStack() as stack:
+        if setting.contract != "fp32":
+            stack.enter_context(RoundedOperands(10))
         rounded = values(subject)
     tensors = [t for t in (*subject.inputs, *subject.module.parameters()) if isinstance(t, torch.Tensor)]
-    allowed = max(TOLERANCE.get(t.dtype, 0.0) for t in tensors)
+    allowed = setting.within({t.dtype for t in tensors if t.is_floating_point()})
     for name in found:
         error, theirs = (float((each[name].double() - exact[name]).abs().max()) for each in (found, rounded))
         if not error <= allowed * float(exact[name].abs().max()) + 4 * theirs:
