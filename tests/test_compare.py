@@ -34,6 +34,36 @@ def expect(values: torch.Tensor, dtype: torch.dtype = torch.float32, **more: obj
     return Expected("output", kept.flatten(), dtype, shape, **{**defaults, **more})  # type: ignore[arg-type]
 
 
+def sequential(terms: torch.Tensor) -> torch.Tensor:
+    """Each row's sum in float32, one term after another."""
+    total = torch.zeros(len(terms))
+    for column in terms.unbind(1):
+        total = total + column
+    return total
+
+
+@quick
+@given(st.integers(2, 300), st.integers(0, 2**31))
+def test_a_sum_in_another_order_is_right(terms: int, seed: int) -> None:
+    """Whatever the noise of PyTorch's own order: as far off as a plain loop is."""
+    values = torch.randn(64, terms, generator=torch.Generator().manual_seed(seed))
+    right = expect(values.double().sum(1))
+    right.allow(0.0, 0.0, 4.0)
+    assert compared(right, sequential(values)).result(0).ok
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_what_is_allowed_without_noise_is_small(dtype: torch.dtype) -> None:
+    values = torch.randn(1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    right = expect(values, dtype)
+    right.allow(0.0, 0.0, 4.0)
+    eps = torch.finfo(dtype).eps
+    assert compared(right, values.to(dtype)).result(0).ok
+    assert not compared(right, (values * (1 + 12 * eps)).to(dtype)).result(0).ok
+    wide = dtype.itemsize >= 4
+    assert compared(right, (values * (1 + 6 * eps)).to(dtype)).result(0).ok == wide
+
+
 def compared(expected: Expected, got: torch.Tensor, cuts: list[int] | None = None) -> Difference:
     difference = Difference(expected)
     edges = sorted({0, got.numel(), *(cut for cut in cuts or [] if cut < got.numel())})

@@ -233,7 +233,7 @@ class Answers:
                 l2, peak = worst.get(name, (0.0, 0.0))
                 worst[name] = max(l2, error.relative_l2), max(peak, error.peak)
         for expected in [*case.outputs, *case.gradients.values()]:
-            _allow(expected, *worst.get(expected.name, (0.0, 0.0)), self.contract.multiple)
+            expected.allow(*worst.get(expected.name, (0.0, 0.0)), self.contract.multiple)
         if case.label == "its own inputs":
             case.rule = self._eager(case)
 
@@ -360,16 +360,6 @@ class Answers:
 
     def _stored(self, elements: int) -> torch.dtype:
         return self.exact if elements * 4 <= EXACT_BYTES else torch.float32
-
-
-def _allow(expected: Expected, l2: float, peak: float, multiple: float) -> None:
-    if expected.dtype.is_floating_point:
-        roundoff = torch.finfo(expected.dtype).eps / 2
-        expected.relative_l2_allowed = multiple * max(l2, roundoff)
-        expected.peak_allowed = multiple * max(peak, 2 * roundoff)
-    else:
-        expected.relative_l2_allowed = max(multiple * l2, 0.5 / max(1, expected.values.numel()))
-        expected.peak_allowed = 1.0
 
 
 def _gradient_dtypes(reference: Reference, case: Case) -> dict[str, torch.dtype]:
