@@ -143,6 +143,9 @@ LAYERS = [
         for c in (16, 64, 128, 256)
         for k in (1, 3)
     ),
+    Layer("2d 32 to 64, k3, 96", "conv", (64, 32, 96, 96), 64, 3),
+    Layer("2d 32 to 64, k3, 96, fp16", "conv", (64, 32, 96, 96), 64, 3, dtype="float16"),
+    Layer("2d 64 to 64, k1, 94", "conv", (64, 64, 94, 94), 64, 1),
     Layer("2d 3 to 64, k7 s2", "conv", (32, 3, 224, 224), 64, 7, 2, 3),
     Layer("2d 64 to 128, k3 s2", "conv", (32, 64, 56, 56), 128, 3, 2, 1),
     Layer("2d 32 to 16 transposed, k4 s2", "conv_transpose", (32, 32, 32, 32), 16, 4, 2, 1),
@@ -193,8 +196,8 @@ def record(args: argparse.Namespace) -> None:
         for direction in (*DIRECTIONS, *REDUCED.get(layer.name, ()))
         if args.only in layer.name and Work(layer, direction).name not in known
     ]
-    size = TOGETHER * len(DIRECTIONS) if args.sweep else 1
-    jobs = [wanted[at : at + size] for at in range(0, len(wanted), size)]
+    size = TOGETHER * len(DIRECTIONS) if args.sweep else math.ceil(len(wanted) / args.processes)
+    jobs = [wanted[at : at + size] for at in range(0, len(wanted), max(size, 1))]
     with ProcessPoolExecutor(args.processes, multiprocessing.get_context("spawn")) as pool:
         failures = list(pool.map(built, jobs, [args.ways] * len(jobs)))
     if args.build:
@@ -437,6 +440,8 @@ def measure(work: Work, number: int, module: Any, ways: int, save: Callable[[str
     right = theirs().double()
     torch.backends.cudnn.allow_tf32 = True
     found: dict[str, Any] = {"torch_ms": median(theirs, device), "flops": work.layer.correlation.flops, "ways": []}
+    if work.layer.rank == 2:
+        found["torch_channels_last_ms"] = median(operands(work, device, torch.channels_last)[0], device)
     of = list(enumerate(lowered(work, number, ways)))
     for i, (words, clocks, _) in sorted(of, key=lambda each: any(k.architecture for k in each[1][2].kernels)):
         save(work.name, found | {"failed": f"did not come back from {words}"})
@@ -459,13 +464,15 @@ def measure(work: Work, number: int, module: Any, ways: int, save: Callable[[str
     save(work.name, found)
 
 
-def operands(work: Work, device: torch.device) -> tuple[Callable[[], torch.Tensor], tuple[torch.Tensor, ...]]:
+def operands(
+    work: Work, device: torch.device, laid: torch.memory_format = torch.contiguous_format
+) -> tuple[Callable[[], torch.Tensor], tuple[torch.Tensor, ...]]:
     """PyTorch's operation, and what ours are given."""
     layer, direction = work
     torch.manual_seed(0)
     dtype = getattr(torch, layer.dtype)
-    x, weight = (torch.randn(shape, device=device, dtype=dtype) for shape in (layer.shape, layer.weight_shape))
-    y = torch.randn(layer.made_shape, device=device, dtype=dtype)
+    shapes = (layer.shape, layer.weight_shape, layer.made_shape)
+    x, weight, y = (torch.randn(n, device=device, dtype=dtype).contiguous(memory_format=laid) for n in shapes)
     choice = torch.randint(0, math.prod(layer.windows), layer.made_shape, device=device, dtype=torch.uint8)
     theirs = torch_operation(layer, direction, x, weight, spread_out(layer, y, choice) if layer.pool else y)
     given = {"input gradient": (y, weight), "weight gradient": (x, y)}.get(direction, (x, weight))
@@ -525,7 +532,8 @@ def median(call: Callable[[], Any], device: torch.device) -> float:
 def summary(found: dict[str, Any]) -> str:
     if "failed" in found:
         return found["failed"]
-    lines = [f"torch {found['torch_ms']:.3f} ms" + ("" if found["ways"] else ", no tile of it fits")]
+    beside = f", channels-last {found['torch_channels_last_ms']:.3f}" if "torch_channels_last_ms" in found else ""
+    lines = [f"torch {found['torch_ms']:.3f} ms{beside}" + ("" if found["ways"] else ", no tile of it fits")]
     for way in found["ways"]:
         wrong = "" if way["right"] else " WRONG"
         took = f"{way['ms']:.3f} ms (estimated {way['estimate_ms']:.3f})"
