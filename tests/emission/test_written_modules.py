@@ -21,6 +21,7 @@ Tensors = dict[str, torch.Tensor]
 FILES = sorted((Path(__file__).parents[1] / "modules").glob("*.py"))
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """Of the largest value; what PyTorch's own kernels leave in these dtypes, with a margin."""
+OURS = nn.Conv2d | nn.ConvTranspose2d | nn.Conv3d | nn.ConvTranspose3d
 TF32 = 5e-4
 """The same where kernels of ours convolve, beside float64 with operands rounded to TF32 as theirs are: what is on the
 edge between two such numbers may go to the other."""
@@ -77,7 +78,7 @@ def test_written_modules_compute_what_the_module_does(file: Path) -> None:
     fused = fusing.fuse(module, *inputs, emulate=True)
     dtypes = {t.dtype for t in (*inputs, *module.parameters()) if isinstance(t, torch.Tensor) and t.is_floating_point()}
     narrow = min(dtypes, key=lambda dtype: -torch.finfo(dtype).eps)
-    convolves = any(isinstance(each, nn.Conv3d | nn.ConvTranspose3d) for each in module.modules())
+    convolves = any(isinstance(each, OURS) for each in module.modules())
     near = max(TOLERANCE[narrow], TF32 if convolves else 0.0)
     found = outputs_and_gradients(fused, inputs, exact=False)
     with RoundedOperands(10) if convolves else nullcontext():

@@ -84,7 +84,7 @@ def test_a_chain_behind_a_convolution_is_one_kernel_and_takes_its_bias() -> None
         y = F.leaky_relu(self.conv(x), 0.2) + self.sum
         return F.gelu(torch.clamp(y, min=-1, max=1))
 
-    module = Module(forward, conv=nn.Conv2d(2, 4, 3), sum=torch.randn(4, 1, 1))
+    module = Module(forward, conv=nn.Conv2d(2, 4, 1), sum=torch.randn(4, 1, 1))
     plan = check(module, torch.rand(2, 2, 5, 6))
     assert calls(plan) == ["conv2d"]
     assert kernels(plan) == ["bias_leaky_relu_add_clamp_gelu"]
@@ -102,7 +102,7 @@ def test_a_convolution_takes_the_chain_behind_it() -> None:
 
 
 def test_convolutions_that_were_not_measured_stay_with_pytorch() -> None:
-    for conv in (nn.Conv3d(2, 65, 1), nn.Conv3d(4, 4, 1, groups=2), nn.Conv2d(2, 4, 3)):
+    for conv in (nn.Conv3d(2, 65, 1), nn.Conv3d(4, 4, 1, groups=2), nn.Conv2d(2, 4, 1), nn.Conv1d(2, 4, 3)):
         shape = (2, conv.in_channels, *[4] * len(conv.kernel_size))
         assert calls(fuse(trace(nn.Sequential(conv, nn.ReLU()), [torch.rand(shape)])))
 
@@ -130,7 +130,7 @@ def test_softmax_of_a_flattened_volume_and_a_scale() -> None:
         y = torch.clamp(self.conv(x), 0, 1)
         return F.softmax(y.flatten(2), dim=2).reshape(y.shape) * self.scale
 
-    module = Module(forward, conv=nn.ConvTranspose2d(2, 4, 3, 2, 1, 1), scale=torch.randn(1, 4, 1, 1))
+    module = Module(forward, conv=nn.ConvTranspose2d(2, 4, 1, 2), scale=torch.randn(1, 4, 1, 1))
     assert len(kernels(check(module, torch.rand(2, 2, 3, 4)))) == 1
 
     module = Module(forward, conv=nn.ConvTranspose3d(2, 4, 3, 2, 1, 1), scale=torch.randn(1, 4, 1, 1, 1))
@@ -251,7 +251,7 @@ def test_a_pool_reads_what_batch_norm_reads_and_its_statistics() -> None:
     def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
         return F.max_pool2d(F.elu(self.norm(self.conv(x))), 3, 2, 1).exp()
 
-    module = Module(forward, conv=nn.Conv2d(2, 4, 3), norm=nn.BatchNorm2d(4))
+    module = Module(forward, conv=nn.Conv2d(2, 4, 1), norm=nn.BatchNorm2d(4))
     plan = check(module, torch.randn(3, 2, 7, 9), gradients=False)
     assert kernels(plan) == ["bias_batch_norm_elu_max_pool2d_exp"]
     (step,) = (step for step in plan.steps if isinstance(step, Fused))
@@ -262,7 +262,7 @@ def test_a_pool_reads_what_batch_norm_reads_and_its_statistics() -> None:
 
 
 def test_the_bias_before_batch_norm_moves_the_running_mean_alone() -> None:
-    module = Module(lambda m, x: m.norm(m.conv(x)), conv=nn.Conv2d(2, 4, 3), norm=nn.BatchNorm2d(4))
+    module = Module(lambda m, x: m.norm(m.conv(x)), conv=nn.Conv2d(2, 4, 1), norm=nn.BatchNorm2d(4))
     plan = check(module, torch.randn(3, 2, 7, 9))
     (step,) = (step for step in plan.steps if isinstance(step, Fused))
     assert isinstance(step.compute, Program)
@@ -395,3 +395,26 @@ def test_a_convolution_that_fits_nowhere_stays_with_pytorch() -> None:
     graph = trace(nn.Sequential(nn.Conv3d(3, 4, 3), nn.ReLU()), [torch.rand(2, 3, 4, 5, 6)])
     tiny = replace(H200, shared_memory_per_block_bytes=8 * 1024)
     assert calls(fuse(graph, gpu=tiny)) == ["conv3d"] and calls(fuse(graph)) == []
+
+
+def test_a_convolution_of_two_dims_takes_the_chain_behind_it() -> None:
+    for dtype in (torch.float32, torch.float16):
+        module = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU()).to(dtype)
+        plan = fuse(trace(module, [torch.rand(2, 3, 7, 9, dtype=dtype)]))
+        assert calls(plan) == [] and kernels(plan) == ["conv2d_relu"]
+
+
+def test_what_several_kernels_read_is_convolved_once() -> None:
+    """A convolution and what all of them have behind it."""
+
+    def forward(self: Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = F.relu(self.conv(x))
+        return y.tanh(), y.mean(dim=(2, 3)), y.amax(dim=1)
+
+    plan = check(Module(forward, conv=nn.Conv2d(3, 4, 3)), torch.randn(2, 3, 7, 9), gradients=False)
+    assert kernels(plan) == ["conv2d_relu", "tanh", "mean", "amax"]
+
+
+def test_a_convolution_whose_readers_meet_again_stays_in_their_kernel() -> None:
+    module = Module(lambda m, x: (y := m.conv(x)).tanh() * F.mish(y), conv=nn.Conv2d(3, 4, 3))
+    assert kernels(check(module, torch.randn(2, 3, 7, 9), gradients=False)) == ["conv2d_tanh_mish_mul"]

@@ -8,14 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from crucible.gpus import Gpu
-from crucible.graph import Operation
+from crucible.graph import Graph, Operation, Ref
 from crucible.plan.join import combined, plain, with_own_names
 from crucible.plan.lazy import CannotJoin, Convolving, Lazy, NotCovered, Windowed, output_dims, reshaped, whole
 from crucible.plan.reductions import Names
 from crucible.plan.settle import Settled, read
+from crucible.plan.steps import Fused, Plan
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
 from crucible.write.convolution.fused import DTYPES, LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.convolution.tiling import tile
 from crucible.write.convolution.weight_gradient import divide
 from crucible.write.convolution.windows import MOST as MOST_OF_WINDOW
@@ -47,10 +49,43 @@ def _correlation(rank: int, args: Mapping[str, Any], *, is_transposed: bool) -> 
     return convolution(source.shape, weight.shape, stride, padding, dilation, args["groups"])
 
 
-def pays(of: Correlation, dtype: str) -> bool:
-    """Whether a kernel of ours beats PyTorch's convolution, by what was measured on the H200
-    (`benchmarks/results/convolutions_h200.json`): so far three dims of float32 with at most 64 channels."""
-    return dtype == "float32" and len(of.axes) == 3 and of.groups == 1 and max(of.in_channels, of.out_channels) <= MOST
+def pays(of: Correlation) -> bool:
+    """Whether kernels of ours beat PyTorch's convolution with what follows it, by what was measured on the H200: with
+    at most 64 channels, in three dims (`benchmarks/results/written_tasks_h200.json`), and in two where several taps
+    read each input (`convolutions_2d_h200.json`). One tap is a matrix product, in which PyTorch is faster by more than
+    the chain behind it takes."""
+    taps = math.prod(axis.kernel for axis in of.axes)
+    few = max(of.in_channels, of.out_channels) <= MOST
+    return few and of.groups == 1 and (len(of.axes) == 3 or (len(of.axes) == 2 and taps > 1))
+
+
+def is_ours(operation: Operation, graph: Graph) -> bool:
+    """Whether an operation is a convolution that kernels of ours are to compute."""
+    if operation.kind not in RULES:
+        return False
+    args: dict[str, Any] = {
+        name: graph.values[given.name].tensor if isinstance(given, Ref) else given
+        for name, given in operation.args.items()
+    }
+    is_transposed, rank = "transpose" in operation.kind, int(operation.kind[-2])
+    if len(args["input"].shape) != rank + 2 or args["input"].dtype not in DTYPES:
+        return False
+    try:
+        return pays(_correlation(rank, args, is_transposed=is_transposed))
+    except NotCovered:
+        return False
+
+
+def convolved_again(plan: Plan) -> frozenset[str]:
+    """Of each convolution that several steps compute the last operation that all of them have behind it."""
+    steps = [s for s in plan.steps if isinstance(s, Fused) and isinstance(s.compute, Convolution | ReducingConvolution)]
+    found = set()
+    for operation in plan.graph.operations:
+        covers = [step.covers for step in steps if operation.name in step.covers]
+        if len(covers) > 1 and is_ours(operation, plan.graph):
+            shared = frozenset(covers[0]).intersection(*covers[1:])
+            found.add([each.name for each in plan.graph.operations if each.name in shared][-1])
+    return frozenset(found)
 
 
 def is_feasible(value: Lazy, gpu: Gpu) -> bool:
@@ -74,7 +109,7 @@ def _rule(rank: int, *, is_transposed: bool) -> Callable[[Operation, Mapping[str
         of = _correlation(rank, args, is_transposed=is_transposed)
         if max(map(_item, (of.in_shape, of.out_shape))) > LARGEST:
             raise NotCovered("a tensor too large")
-        if not pays(of, given.dtype):
+        if not pays(of):
             raise NotCovered("PyTorch's convolution is faster")
         source, weight = _in_memory(given), _in_memory(args["weight"])
         if _strides(weight) != contiguous(weight.shape):

@@ -36,21 +36,23 @@ LONGEST_NAME = 60
 def fuse(graph: Graph, *, tf32: bool = True, gpu: Gpu = H200) -> Plan:
     """Chooses what shares a kernel. An operation that nothing here covers stays a call of PyTorch. Convolutions of
     float32 tensors whose operands may not be rounded to TF32 take three products of TF32 for each. Shared memory and
-    multiprocessors are those of `gpu`."""
-    work = _Planner(graph, tf32, gpu)
-    for operation in graph.operations:
-        work.add(operation)
-    for name in (*graph.outputs, *(mutation.value for mutation in graph.mutations)):
-        work.in_memory(name)
-    work.update(graph.operations)
-    return Plan(graph, tuple(work.steps), work.types, gpu)
+    multiprocessors are those of `gpu`. What several kernels would convolve again is computed once, into memory."""
+    apart: frozenset[str] = frozenset()
+    while True:
+        plan = _Planner(graph, tf32, gpu, apart).plan()
+        found = convolutions.convolved_again(plan) - apart
+        if not found:
+            return plan
+        apart |= found
 
 
 class _Planner:
     """Steps so far, and what is still waiting."""
 
-    def __init__(self, graph: Graph, tf32: bool, gpu: Gpu) -> None:
+    def __init__(self, graph: Graph, tf32: bool, gpu: Gpu, apart: frozenset[str]) -> None:
         self.graph = graph
+        self.apart = apart
+        """Operations whose values do not wait."""
         self.tf32 = tf32
         self.gpu = gpu
         self.steps: list[Step] = []
@@ -63,7 +65,9 @@ class _Planner:
         self.taken = set(graph.values)
         self.bounds: dict[str, Interval] = {}
         """Where elements of tensors in memory are known to lie."""
-        self.channels_last = layouts.channels_last_convolutions(graph, self._joins_kernels)
+        self.channels_last = layouts.channels_last_convolutions(
+            graph, self._joins_kernels, lambda operation: convolutions.is_ours(operation, graph)
+        )
         self.relaid: set[str] = set()
         """Tensors in memory that lie otherwise than PyTorch would lay them, since a convolution runs channels-last."""
         self.copies: dict[tuple[str, tuple[int, ...]], str] = {}
@@ -71,6 +75,15 @@ class _Planner:
         """Notes on values that wait."""
         self.updated: set[str] = set()
         """Updates of buffers that a step gives."""
+
+    def plan(self) -> Plan:
+        """The plan, once all operations are taken in."""
+        for operation in self.graph.operations:
+            self.add(operation)
+        for name in (*self.graph.outputs, *(mutation.value for mutation in self.graph.mutations)):
+            self.in_memory(name)
+        self.update(self.graph.operations)
+        return Plan(self.graph, tuple(self.steps), self.types, self.gpu)
 
     # what the rules ask for
 
@@ -105,6 +118,8 @@ class _Planner:
                     continue
                 if found is not None and convolutions.is_feasible(found, self.gpu):
                     self._wait(operation, found if self.tf32 else convolutions.exact(found))
+                    if operation.name in self.apart:
+                        self.in_memory(operation.outputs[0].name)
                     return
                 break
         self._call(operation)
