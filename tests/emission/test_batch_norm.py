@@ -130,7 +130,7 @@ def test_a_chain_before_the_norm_goes_into_the_pool_too() -> None:
         def __init__(self) -> None:
             super().__init__()
             self.norm, self.slope = nn.BatchNorm2d(3), nn.Parameter(torch.rand(3, 1, 1))
-            self.conv, self.everywhere = nn.Conv2d(3, 3, 3), nn.Parameter(torch.rand(()))
+            self.conv, self.everywhere = nn.Conv2d(3, 3, 1), nn.Parameter(torch.rand(()))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return elu_pool(self.norm(torch.tanh(self.conv(x) * self.slope + self.everywhere)) + self.slope)
