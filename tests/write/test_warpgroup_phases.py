@@ -230,7 +230,7 @@ def test_what_its_chain_reads_is_asked_for_before_its_turn_comes() -> None:
     found = phase_division(case.fused, H200)
     assert found is not None and found.fetched == 4 and found.held <= found.registers == 208
     _, kernel = lower_convolution(case.fused, gpu=H200).kernels
-    steps = ("take_registers<208>();", "other_ahead[i][j][0] = load<true, 4>(", "wait(turns", "begin_products();")
+    steps = ("take_registers<208>();", "other_ahead[i][j][0] = load<true, 4>(", "wait(loaded + (plane + 1)", "begin_products();")
     places = [kernel.text.index(step) for step in (*steps, "finish_products(", "other_pack = other_ahead")]
     assert places == sorted(places)
 

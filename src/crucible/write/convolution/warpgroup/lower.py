@@ -123,12 +123,14 @@ class Body:
 
     def _barriers(self) -> list[str]:
         """Behind `loaded`."""
+        walks = self.walks
+        turns = f"unsigned long long* turns = done + {walks.slots};  // of warpgroups to multiply"
         return [
-            f"unsigned long long* done = loaded + {self.walks.slots};  // with each slot",
-            f"unsigned long long* turns = done + {self.walks.slots};  // of warpgroups to multiply",
+            f"unsigned long long* done = loaded + {walks.slots};  // with each slot",
+            *([turns] if walks.turns else []),
             *(
-                [f"unsigned long long* fetched = turns + {self.walks.groups};  // of each warp"]
-                if self.walks.loads
+                [f"unsigned long long* fetched = turns + {walks.groups};  // of each warp"]
+                if walks.loads
                 else []
             ),
         ]
@@ -143,8 +145,9 @@ class Body:
         prepare = [
             f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {WARPS}),"
             f" prepare(done + s, {walks.groups * WARPS});",
-            f"for (int s = 0; s < {walks.groups}; ++s) prepare(turns + s, {WARPS});",
         ]
+        if walks.turns:
+            prepare.append(f"for (int s = 0; s < {walks.turns}; ++s) prepare(turns + s, {WARPS});")
         if walks.loads:
             prepare.append(f"for (int s = 0; s < {walks.groups * WARPS}; ++s) prepare(fetched + s, 1);")
         return [
@@ -195,8 +198,12 @@ class Body:
         passed = [*block("for (int s = 0; s < leave; ++s)", each), "continue;"]
         return [
             f"const int leave = {self._leave()};  // planes of input that nothing later reads",
-            *block(f"if (turn % {self.walks.groups} != team)", passed),
+            *block(f"if ({self._whose()} != team)", passed),
         ]
+
+    def _whose(self) -> str:
+        """The warpgroup whose turn it is."""
+        return f"turn % {self.walks.groups}"
 
     def _left(self) -> str:
         """When their products are made."""
@@ -220,8 +227,9 @@ class Body:
     def _waits(self) -> list[str]:
         walks = self.walks
         newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
+        turn = f"wait(turns + team, turn / {walks.groups} % 2 ^ (team == 0));  // for its turn"
         return [
-            f"wait(turns + team, turn / {walks.groups} % 2 ^ (team == 0));  // for its turn",
+            *([turn] if walks.turns else []),
             f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
         ]
 

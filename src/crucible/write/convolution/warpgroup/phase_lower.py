@@ -153,6 +153,12 @@ class PhaseBody(Body):
         of_share = f"share * {self.walks.together} + own" if self.walks.together > 1 else "share"
         return [f"const int phase = {of_share};", *super()._plane()]
 
+    def _whose(self) -> str:
+        """Where every warpgroup would have the same phases of all planes, it takes those of the next one instead: they
+        have more or fewer taps (P38's sum over space on the H200: 0.287 ms, 0.298 with the same ones)."""
+        walks = self.walks
+        return f"(turn + turn / {walks.together}) % {walks.groups}" if walks.rotates else super()._whose()
+
     def _leave(self) -> str:
         last = super()._leave()
         return last if self.walks.together == 1 else f"own + 1 < {self.walks.together} ? 0 : {last}"
@@ -180,8 +186,7 @@ class PhaseBody(Body):
             step = len(taps) * STEP_UNITS * ROWS
             first = f"const unsigned long long a = describe(weights + s * {step}, {ROWS});"
             lines += block(f"for (int s = 0; s < {walks.steps}; ++s)", [first, *self._taps_of(numbered)])
-        lines += ["commit_products();", f"arrive(turns + (team + 1) % {walks.groups});"]
-        return lines + [f"finish_products(sums[{of_last}]);" for of_last in range(walks.last_phases)]
+        return [*lines, "commit_products();"] + [f"finish_products(sums[{of_last}]);" for of_last in range(walks.last_phases)]
 
     def _taps_of(self, numbered: list[tuple[int, Product]]) -> list[str]:
         """Of one step of channels, plane by plane of the input."""
