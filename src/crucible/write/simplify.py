@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from crucible.write.exponential import MOST, by_power_of_two, error_of_power
 from crucible.write.expression import Expr, inputs, make, nodes, parameter, substitute
 from crucible.write.interval import Interval
+from crucible.write.operations import cost
 from crucible.write.polynomial import FORMS, approximate
 from crucible.write.ranges import DEFAULTS, Bounds, enclose
 from crucible.write.rules import RULES, At
@@ -38,10 +40,10 @@ class Simplified:
 
 
 def simplify(*exprs: Expr, bounds: Bounds | None = None, tolerance: float = 3e-7) -> Simplified:
-    """The chains with all rules applied until none does, then polynomials where they are cheaper.
+    """The chains with all rules applied until none does, then polynomials and powers of two where they are cheaper.
 
-    `bounds` says where tensors and parameters lie (by name). `tolerance` is the largest absolute error of a polynomial
-    (relative where values exceed 1); 0 leaves functions as they are. Differentiate before, not after: derivatives at
+    `bounds` says where tensors and parameters lie (by name). `tolerance` is the largest absolute error of what stands
+    in for a function (relative where values exceed 1); 0 leaves functions as they are. Differentiate before, not after: derivatives at
     kinks may be different for the same values.
     """
     work = _Work(bounds or {}, tolerance)
@@ -86,11 +88,20 @@ class _Work:
             return node
         range_ = self.at(node.args[0])
         found = None if range_.empty else approximate(node.kind, range_.low, range_.high, self.tolerance)
-        if found is None:
-            return node
-        after = found.of(node.args[0])
-        self._note("polynomial", node, after, found.error, 0.0, "")
+        after = found.of(node.args[0]) if found else node
+        if (error := self._power_error(node, range_)) is not None and cost(power := by_power_of_two(node.args[0])) < cost(after):
+            self._note("power of two", node, power, error, 0.0, "")
+            return power
+        if found is not None:
+            self._note("polynomial", node, after, found.error, 0.0, "")
         return after
+
+    def _power_error(self, node: Expr, range_: Interval) -> float | None:
+        """Of exp as a power of two; None where it is another function, or off by more than is allowed."""
+        if node.kind != "exp" or range_.empty or range_.magnitude > MOST:
+            return None
+        error = error_of_power(range_.low, range_.high)
+        return error if error <= self.tolerance * max(1.0, self.at(node).magnitude) else None
 
     def _note(self, rule: str, before: Expr, after: Expr, error: float, relative: float, note: str) -> None:
         self.rewrites.append(Rewrite(rule, text(before), text(after), error, relative, note))

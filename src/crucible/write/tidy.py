@@ -164,8 +164,8 @@ def _simplified(program: Program, tolerance: float) -> tuple[Program, tuple[str,
     count = len(program.reductions)
     reductions = tuple(replace(r, expr=e) for r, e in zip(program.reductions, simple.exprs, strict=False))
     results = tuple(_stored(r, e) for r, e in zip(program.results, simple.exprs[count:], strict=True))
-    notes = [f"{rewrite.before} is a polynomial, right to {rewrite.error:.2g}" for rewrite in simple.rewrites
-             if rewrite.rule == "polynomial"]  # fmt: skip
+    notes = [f"{rewrite.before} is a {rewrite.rule}, right to {rewrite.error:.2g}" for rewrite in simple.rewrites
+             if rewrite.rule in ("polynomial", "power of two")]  # fmt: skip
     return replace(program, reductions=reductions, results=results), tuple(dict.fromkeys(notes))
 
 
