@@ -71,6 +71,11 @@ CASES = [
     doubled("all_together", (1, 8, 3, 3, 8), 64, box=(1, 3, 8), walk=3, slots=3, together=4),
     doubled("kernel_of_four", (2, 8, 4, 3, 9), 64, 4, output_padding=0, box=(1, 3, 9), walk=4, slots=5, groups=2),
     doubled("three_teams", (2, 8, 4, 3, 8), 64, box=(1, 3, 8), walk=4, slots=5, groups=3, together=2),
+    doubled("threes", (2, 8, 7, 9), 64, 5, output_padding=0, stride=3, box=(2, 9), groups=3, together=3),
+    doubled("more_than_teams", (2, 8, 5, 3, 8), 64, box=(1, 3, 8), walk=3, slots=5, groups=3, together=4),
+    doubled("fewer_than_teams", (3, 8, 5, 3, 8), 64, box=(1, 3, 8), walk=2, slots=5, groups=3, together=1),
+    doubled("plane_by_plane", (3, 8, 5, 3, 8), 64, chain="shifted", box=(1, 3, 8), walk=1, slots=3, together=2),
+    doubled("reads_shares", (2, 8, 3, 4, 8), 64, chain="biased", box=(1, 2, 8), walk=2, slots=3, together=4),
     doubled("in_pieces", (1, 8, 4, 45), 64, 4, output_padding=0, box=(2, 32)),
     doubled("stride_of_three", (2, 8, 4, 10), 64, 5, output_padding=0, stride=3, chain="shifted", box=(2, 10)),
     doubled("halves", (2, 16, 3, 4, 8), 64, dtype="float16", box=(1, 2, 8), walk=3, slots=4),
@@ -157,7 +162,8 @@ LEFT_OUT = {
     # what: text, in its place, what the emulator says
     "zeros around": ("ring[p] = uint4{}", "(void)p", "uninitialised-shared"),
     "published input": (STAGED, STAGED.removeprefix("publish();"), "missing-proxy-fence"),
-    "input that later phases read": ("own + 1 < 2 ? 0 : t", "own > 0 ? 0 : t", "race-shared"),
+    "the other warpgroup's products": ("prepare(done + s, 8)", "prepare(done + s, 4)", "race-shared"),
+    "planes that the next one reads": ("if (t + 1 == planes)", "if (true)", "race-shared"),
 }
 
 
@@ -230,7 +236,7 @@ def test_what_its_chain_reads_is_asked_for_before_its_turn_comes() -> None:
     found = phase_division(case.fused, H200)
     assert found is not None and found.fetched == 4 and found.held <= found.registers == 208
     _, kernel = lower_convolution(case.fused, gpu=H200).kernels
-    steps = ("take_registers<208>();", "other_ahead[i][j][0] = load<true, 4>(", "wait(loaded + (plane + 1)", "begin_products();")
+    steps = ("take_registers<208>();", "other_ahead[i][j][0] = load<true, 4>(", "wait(loaded + slot_1", "begin_products();")
     places = [kernel.text.index(step) for step in (*steps, "finish_products(", "other_pack = other_ahead")]
     assert places == sorted(places)
 

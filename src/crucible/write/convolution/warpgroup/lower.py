@@ -198,12 +198,8 @@ class Body:
         passed = [*block("for (int s = 0; s < leave; ++s)", each), "continue;"]
         return [
             f"const int leave = {self._leave()};  // planes of input that nothing later reads",
-            *block(f"if ({self._whose()} != team)", passed),
+            *block(f"if (turn % {self.walks.groups} != team)", passed),
         ]
-
-    def _whose(self) -> str:
-        """The warpgroup whose turn it is."""
-        return f"turn % {self.walks.groups}"
 
     def _left(self) -> str:
         """When their products are made."""
@@ -227,9 +223,8 @@ class Body:
     def _waits(self) -> list[str]:
         walks = self.walks
         newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
-        turn = f"wait(turns + team, turn / {walks.groups} % 2 ^ (team == 0));  // for its turn"
         return [
-            *([turn] if walks.turns else []),
+            f"wait(turns + team, turn / {walks.groups} % 2 ^ (team == 0));  // for its turn",
             f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
         ]
 
