@@ -3,6 +3,7 @@ PyTorch in float64."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -157,22 +158,25 @@ def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
 
 # what cannot be left out
 
+NEWEST, LEAVES = "wait(loaded + slot_1, lap ^ (slot_1 < slot));", "arrive(done + slot);\n"
 STAGED = "publish();\n                arrive(loaded"
 LEFT_OUT = {
-    # what: text, in its place, what the emulator says
-    "zeros around": ("ring[p] = uint4{}", "(void)p", "uninitialised-shared"),
-    "published input": (STAGED, STAGED.removeprefix("publish();"), "missing-proxy-fence"),
-    "the other warpgroup's products": ("prepare(done + s, 8)", "prepare(done + s, 4)", "race-shared"),
-    "planes that the next one reads": ("if (t + 1 == planes)", "if (true)", "race-shared"),
+    # what: texts and those in their place, what the emulator says
+    "zeros around": ({"ring[p] = uint4{}": "(void)p"}, "uninitialised-shared"),
+    "published input": ({STAGED: STAGED.removeprefix("publish();")}, "missing-proxy-fence"),
+    "the newest plane": ({NEWEST: "wait(loaded + slot, lap);"}, "race-shared"),
+    "products before their plane leaves": ({LEAVES: "", NEWEST: NEWEST + LEAVES}, "race-shared"),
 }
 
 
 def test_the_emulator_sees_what_is_left_out() -> None:
     order, whole = SHARES.lowered().kernels
     made = [order]
-    for number, (text, instead, _) in enumerate(LEFT_OUT.values()):
-        assert text in whole.text
-        changed = whole.text.replace(text, instead).replace(f" {whole.name}(", f" without_{number}(")
+    for number, (changes, _) in enumerate(LEFT_OUT.values()):
+        changed = whole.text.replace(f" {whole.name}(", f" without_{number}(")
+        for text, instead in changes.items():
+            assert text in changed
+            changed = changed.replace(text, instead)
         made.append(replace(whole, name=f"without_{number}", text=changed))
     types = dict.fromkeys(("x", "weight", "out", "bias"), "float32") | {f"{SHARES.name}_packed": "int32"}
     text = source([Lowered(tuple(made))], [types])
@@ -181,9 +185,10 @@ def test_the_emulator_sees_what_is_left_out() -> None:
     known = operands(SHARES)
     packed = torch.zeros(SHARES.lowered().buffers[0].elements, dtype=torch.int32)
     run(0, [known["weight"], packed])
-    for number, (_, _, kind) in enumerate(LEFT_OUT.values()):
+    for number, (_, kind) in enumerate(LEFT_OUT.values()):
         emulator.forget()
-        run(1 + number, [known["x"], packed, known["bias"], torch.zeros(SHARES.correlation.out_shape)])
+        with contextlib.suppress(RuntimeError):  # barriers that are ahead of their waiters end a launch
+            run(1 + number, [known["x"], packed, known["bias"], torch.zeros(SHARES.correlation.out_shape)])
         assert kind in {fault.kind for fault in emulator.faults()}
 
 

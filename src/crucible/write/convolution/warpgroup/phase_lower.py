@@ -73,7 +73,7 @@ class PhaseBody(Body):
             f" {WORDS[self.scene.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"
             " alone.",
             f"A block makes {ROWS} channels of {count} phases{shares} at {box} positions at a time{walked}:"
-            f" {walks.groups} warpgroups in turn, {walks.last_phases} phases each, while another one loads planes of"
+            f" {walks.groups} warpgroups side by side, {walks.last_phases} phases each, while another one loads planes of"
             f" input into {walks.slots} slots; its weights stay in shared memory ({walks.shared_bytes // 1024} KiB)."
             f" Chains run where the products come to be.{comes}",
         ]
