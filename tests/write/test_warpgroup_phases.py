@@ -75,6 +75,7 @@ CASES = [
     doubled("threes", (2, 8, 7, 9), 64, 5, output_padding=0, stride=3, box=(2, 9), groups=3, together=3),
     doubled("more_than_teams", (2, 8, 5, 3, 8), 64, box=(1, 3, 8), walk=3, slots=5, groups=3, together=4),
     doubled("fewer_than_teams", (3, 8, 5, 3, 8), 64, box=(1, 3, 8), walk=2, slots=5, groups=3, together=1),
+    doubled("odd_channels", (2, 6, 5, 3, 8), 40, box=(1, 3, 8), walk=5, slots=3, together=2),
     doubled("plane_by_plane", (3, 8, 5, 3, 8), 64, chain="shifted", box=(1, 3, 8), walk=1, slots=3, together=2),
     doubled("reads_shares", (2, 8, 3, 4, 8), 64, chain="biased", box=(1, 2, 8), walk=2, slots=3, together=4),
     doubled("in_pieces", (1, 8, 4, 45), 64, 4, output_padding=0, box=(2, 32)),
@@ -159,7 +160,7 @@ def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
 # what cannot be left out
 
 NEWEST, LEAVES = "wait(loaded + slot_1, lap ^ (slot_1 < slot));", "arrive(done + slot);\n"
-STAGED = "publish();\n                arrive(loaded"
+STAGED = "publish();\n                    arrive(loaded"
 LEFT_OUT = {
     # what: texts and those in their place, what the emulator says
     "zeros around": ({"ring[p] = uint4{}": "(void)p"}, "uninitialised-shared"),

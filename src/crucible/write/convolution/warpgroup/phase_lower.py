@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from dataclasses import dataclass, replace
 
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Product
 from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.halo import STEP_UNITS
+from crucible.write.convolution.halo import STEP_UNITS, UNITS, Halo
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup import packing, pieces
 from crucible.write.convolution.warpgroup.lower import Body
 from crucible.write.convolution.warpgroup.phase_tail import PhaseTail
 from crucible.write.convolution.warpgroup.phases import PhaseWalks, fetched_by
-from crucible.write.convolution.warpgroup.staging import Planes
+from crucible.write.convolution.warpgroup.staging import LANES, Planes
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS
-from crucible.write.families.source import block
+from crucible.write.families.source import block, unrolled
 from crucible.write.kernel import Lowered
 from crucible.write.program import Reduction
 
+MOST_AHEAD = 8
+"""Units of 16 bytes of a plane that a thread asks for ahead: twice as many registers, the ones that come and the ones
+that are stored, in the 88 it has."""
 
 def lower_phases(conv: Convolution, walks: PhaseWalks, gpu: Gpu) -> Lowered:
     """The kernels; chains are taken as they are."""
@@ -48,6 +52,50 @@ class PhasePlanes(Planes):
         walks = self._walks
         all_ = walks.slots * walks.slot_units
         return [f"for (int p = threadIdx.x; p < {all_}; p += {threads}) ring[p] = uint4{{}};"]
+
+    def lines(self) -> list[str]:
+        """Where the registers suffice, the next plane of an item is asked for before the slot of the one that came is
+        waited for: else all that time, and that of its stores, was added to the time in which it comes."""
+        walks, scene = self._walks, self.scene
+        rounds, units = -(-math.prod(walks.staged_plane) // LANES), walks.steps * STEP_UNITS
+        if len(walks.box) < 3 or UNITS[scene.conv.source.dtype] != 4 or rounds * units > MOST_AHEAD:
+            return super().lines()
+        count = f"{self.planes} + {walks.span - 1}" if walks.span > 1 else self.planes
+        each = [
+            *self.item(),
+            f"const auto* origin = {scene.word[scene.conv.source.name]} + n * {scene.conv.source.strides[0]}LL;",
+            f"const int planes = {count};",
+            f"float asked[{rounds}][{units}][4];  // of the next plane",
+            *block("for (int t = -1; t < planes; ++t)", self._stored_and_asked(rounds, units)),
+        ]
+        first = [f"const int thread = threadIdx.x - {walks.groups * LANES};", "int plane = 0;"]
+        return [*first, *self.each_item(each)]
+
+    def _stored_and_asked(self, rounds: int, units: int) -> list[str]:
+        """A plane that came, and the next one."""
+        walks, slots, conv = self._walks, self._walks.slots, self.scene.conv
+        convert, staged = WORDS[conv.math].convert, math.prod(walks.staged_plane)
+        at = f"const int p = thread + k * {LANES};"
+        converted = ", ".join(f"{convert}(asked[k][u][{part}])" for part in range(4))
+        values = Halo(walks.of, conv.source, walks, convert).values("0", "asked[k][u]")
+        ask = [at, *self._place(), *unrolled("u", str(units), values)]
+        stores = block(f"if (p < {staged})" if rounds * LANES > staged else "", self._stores(units))
+        store = [
+            f"const int slot = plane % {slots};",
+            f"wait(done + slot, plane / {slots} % 2 ^ 1);  // with what was in the slot before",
+            *unrolled("k", str(rounds), [at, *stores]),
+            "publish();",
+            "arrive(loaded + slot);",
+            "++plane;",
+        ]
+        words = unrolled("u", str(units), [f"words[k][u] = uint4{{{converted}}};"])
+        return [
+            f"uint4 words[{rounds}][{units}];",
+            *block("if (t >= 0)", unrolled("k", str(rounds), words)),
+            f"const int d = first_plane + t{self._moved(0, 1)};",
+            *block("if (t + 1 < planes)", unrolled("k", str(rounds), ask)),
+            *block("if (t >= 0)", store),
+        ]
 
     def each_item(self, lines: list[str]) -> list[str]:
         return block(f"for (int item = first_item; item < {self._walks.items}; item += blocks)", lines)
