@@ -63,7 +63,8 @@ __device__ __forceinline__ double min_nan(double a, double b) {  // the smaller;
 }
 NOUNS = {
     "add": "sum", "sub": "difference", "mul": "product", "div": "quotient", "fma": "sum", "neg": "negative",
-    "abs": "magnitude", "maximum": "larger", "minimum": "smaller", "where": "chosen", "cast": "rounded", "exp": "power", "exp2_approx": "power",
+    "abs": "magnitude", "maximum": "larger", "minimum": "smaller", "where": "chosen", "cast": "rounded", "exp": "power",
+    "exp2_approx": "power",
     "pow": "power", "log": "logarithm", "sqrt": "root", "rsqrt": "inverse_root", "and": "both", "or": "either",
     "not": "fails", "lt": "below", "le": "at_most", "gt": "above", "ge": "at_least", "eq": "equal", "ne": "differs",
 }  # fmt: skip

@@ -7,6 +7,7 @@ it: so this serves arguments of a small interval, which also keeps subnormal res
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -33,7 +34,7 @@ def error_of_power(low: float, high: float) -> float:
     if max(-low, high) > MOST:
         return math.inf
     ends = [low + (high - low) * i / _CELLS for i in range(_CELLS)] + [high]
-    return max(_error_in_cell(first, last) for first, last in zip(ends, ends[1:], strict=False))
+    return max(_error_in_cell(first, last) for first, last in itertools.pairwise(ends))
 
 
 def _error_in_cell(low: float, high: float) -> float:

@@ -43,8 +43,8 @@ def simplify(*exprs: Expr, bounds: Bounds | None = None, tolerance: float = 3e-7
     """The chains with all rules applied until none does, then polynomials and powers of two where they are cheaper.
 
     `bounds` says where tensors and parameters lie (by name). `tolerance` is the largest absolute error of what stands
-    in for a function (relative where values exceed 1); 0 leaves functions as they are. Differentiate before, not after: derivatives at
-    kinks may be different for the same values.
+    in for a function (relative where values exceed 1); 0 leaves functions as they are. Differentiate before, not after:
+    derivatives at kinks may be different for the same values.
     """
     work = _Work(bounds or {}, tolerance)
     current = exprs
@@ -89,7 +89,8 @@ class _Work:
         range_ = self.at(node.args[0])
         found = None if range_.empty else approximate(node.kind, range_.low, range_.high, self.tolerance)
         after = found.of(node.args[0]) if found else node
-        if (error := self._power_error(node, range_)) is not None and cost(power := by_power_of_two(node.args[0])) < cost(after):
+        error = self._power_error(node, range_)
+        if error is not None and cost(power := by_power_of_two(node.args[0])) < cost(after):
             self._note("power of two", node, power, error, 0.0, "")
             return power
         if found is not None:

@@ -128,11 +128,7 @@ class Body:
         return [
             f"unsigned long long* done = loaded + {walks.slots};  // with each slot",
             *([turns] if walks.turns else []),
-            *(
-                [f"unsigned long long* fetched = turns + {walks.groups};  // of each warp"]
-                if walks.loads
-                else []
-            ),
+            *([f"unsigned long long* fetched = turns + {walks.groups};  // of each warp"] if walks.loads else []),
         ]
 
     def _divided(self, multiply: list[str], loads: list[str]) -> list[str]:

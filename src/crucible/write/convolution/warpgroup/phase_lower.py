@@ -9,26 +9,23 @@ from dataclasses import dataclass, replace
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Product
 from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.halo import STEP_UNITS, UNITS, Halo
+from crucible.write.convolution.halo import STEP_UNITS, Halo
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup import packing, pieces
 from crucible.write.convolution.warpgroup.lower import Body
 from crucible.write.convolution.warpgroup.phase_tail import PhaseTail
-from crucible.write.convolution.warpgroup.phases import PhaseWalks, fetched_by
+from crucible.write.convolution.warpgroup.phases import PhaseWalks, fetched_by, issued_by
 from crucible.write.convolution.warpgroup.staging import LANES, Planes
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS
 from crucible.write.families.source import block, unrolled
 from crucible.write.kernel import Lowered
 from crucible.write.program import Reduction
 
-MOST_AHEAD = 8
-"""Units of 16 bytes of a plane that a thread asks for ahead: twice as many registers, the ones that come and the ones
-that are stored, in the 88 it has."""
 
 def lower_phases(conv: Convolution, walks: PhaseWalks, gpu: Gpu) -> Lowered:
     """The kernels; chains are taken as they are."""
-    conv, walks = _of_rows(conv), replace(walks, fetched=fetched_by(conv))
+    conv, walks = _of_rows(conv), replace(walks, fetched=fetched_by(conv), issued=issued_by(conv))
     buffer = packing.packed(f"{conv.name}_packed", walks)
     order = packing.pack(f"{conv.name}_pack", walks, conv.weight.name, conv.source.dtype, conv.math, buffer)
     scene = Scene(conv, walks, buffer, gpu)
@@ -57,9 +54,10 @@ class PhasePlanes(Planes):
         """Where the registers suffice, the next plane of an item is asked for before the slot of the one that came is
         waited for: else all that time, and that of its stores, was added to the time in which it comes."""
         walks, scene = self._walks, self.scene
-        rounds, units = -(-math.prod(walks.staged_plane) // LANES), walks.steps * STEP_UNITS
-        if len(walks.box) < 3 or UNITS[scene.conv.source.dtype] != 4 or rounds * units > MOST_AHEAD:
+        assert isinstance(walks, PhaseWalks)
+        if not walks.asks_ahead:
             return super().lines()
+        rounds, units = walks.rounds, walks.steps * STEP_UNITS
         count = f"{self.planes} + {walks.span - 1}" if walks.span > 1 else self.planes
         each = [
             *self.item(),
@@ -121,8 +119,8 @@ class PhaseBody(Body):
             f" {WORDS[self.scene.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"
             " alone.",
             f"A block makes {ROWS} channels of {count} phases{shares} at {box} positions at a time{walked}:"
-            f" {walks.groups} warpgroups side by side, {walks.last_phases} phases each, while another one loads planes of"
-            f" input into {walks.slots} slots; its weights stay in shared memory ({walks.shared_bytes // 1024} KiB)."
+            f" {walks.groups} warpgroups side by side, {walks.last_phases} phases each, while another one loads planes"
+            f" of input into {walks.slots} slots; its weights stay in shared memory ({walks.shared_bytes // 1024} KiB)."
             f" Chains run where the products come to be.{comes}",
         ]
 
@@ -286,7 +284,9 @@ class PhaseBody(Body):
             step = len(taps) * STEP_UNITS * ROWS
             first = f"const unsigned long long a = describe(weights + s * {step}, {ROWS});"
             lines += block(f"for (int s = 0; s < {walks.steps}; ++s)", [first, *self._taps_of(numbered)])
-        return [*lines, "commit_products();"] + [f"finish_products(sums[{of_last}]);" for of_last in range(walks.last_phases)]
+        return [*lines, "commit_products();"] + [
+            f"finish_products(sums[{of_last}]);" for of_last in range(walks.last_phases)
+        ]
 
     def _taps_of(self, numbered: list[tuple[int, Product]]) -> list[str]:
         """Of one step of channels, plane by plane of the input."""
