@@ -11,7 +11,7 @@ import itertools
 import math
 from fractions import Fraction
 
-from crucible.write.expression import Expr, make
+from crucible.write.expression import Expr, inputs, make
 from crucible.write.interval import single
 
 LOG2_E = single(math.log2(math.e))
@@ -26,6 +26,22 @@ _ARGUMENT_ERROR = 2.0**-24 + abs(float(Fraction(LOG2_E) / Fraction(math.log2(mat
 
 def by_power_of_two(x: Expr) -> Expr:
     return make("exp2_approx", (x * LOG2_E,))
+
+
+def by_scaled_power(x: Expr) -> Expr | None:
+    """The same, of clamp(p + b) with a b that many elements share: clamp(p·log2(e) + b·log2(e)) between scaled ends is
+    one fma for a sum and a product. None of what has another form.
+
+    b·log2(e) is rounded, so a result is that of a b which is off by half a unit; all else is as in `by_power_of_two`.
+    """
+    if x.kind not in ("clamp", "hardtanh") or x.args[0].kind != "add":
+        return None
+    low, high = (float(end) for end in x.attributes)
+    for varying, shared in (x.args[0].args, x.args[0].args[::-1]):
+        if all(leaf.kind == "parameter" for leaf in inputs(shared)) and varying.kind != "mul":
+            scaled = varying * LOG2_E + shared * LOG2_E
+            return make("exp2_approx", (scaled.clamp(single(low * LOG2_E), single(high * LOG2_E)),))
+    return None
 
 
 def error_of_power(low: float, high: float) -> float:
