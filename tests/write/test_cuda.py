@@ -83,6 +83,7 @@ MORE = {
     "pipeline short": simplify((X.leaky_relu(0.2) + Y).clamp(-1, 1).gelu()).exprs[0],
     "two leaky": simplify((X.leaky_relu(0.2) * Y.tanh()).leaky_relu(0.2)).exprs[0],
     "contracted": 1 - X * X + (X * 3 - Y * 0.5) - (Y - X * Y),
+    "power of two": simplify(X.clamp(0, 1).exp()).exprs[0],
     "nested where": where((X > 0) | (Y <= 0.5) & ~(X < -1), where(X > 1, X, 1 - X), -(X + Y)) * -2,
     "brackets": (X - (Y - 1)) / ((X * X + 2) / (1 + Y * Y)) - ((-X).exp() - -Y),
 }
@@ -96,6 +97,7 @@ def computed() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     inputs = {name: places(UNARY[name]) for name in CHAINS}
     inputs |= {f"d {name}": gradient_places(UNARY[name]) for name in CHAINS}
     inputs |= {name: generator.normal(0, 2, 200) for name in [*PAIRS, *MORE]}
+    inputs["power of two"] = places(UNARY["clamp"])
     source = source_of(list(chains.values())) + RUN
     extension = emulator.load_inline("chains", DECLARED, source, ["run"], checked=False)
     found = {}

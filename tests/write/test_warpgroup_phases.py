@@ -3,6 +3,7 @@ PyTorch in float64."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -35,6 +36,7 @@ from crucible.gpus import H200, known_gpu
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.tiling import Tiling
+from crucible.write.convolution.warpgroup import phases as walks_of_phases
 from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, phase_division, walk_phases
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand
@@ -71,6 +73,12 @@ CASES = [
     doubled("all_together", (1, 8, 3, 3, 8), 64, box=(1, 3, 8), walk=3, slots=3, together=4),
     doubled("kernel_of_four", (2, 8, 4, 3, 9), 64, 4, output_padding=0, box=(1, 3, 9), walk=4, slots=5, groups=2),
     doubled("three_teams", (2, 8, 4, 3, 8), 64, box=(1, 3, 8), walk=4, slots=5, groups=3, together=2),
+    doubled("threes", (2, 8, 7, 9), 64, 5, output_padding=0, stride=3, box=(2, 9), groups=3, together=3),
+    doubled("more_than_teams", (2, 8, 5, 3, 8), 64, box=(1, 3, 8), walk=3, slots=5, groups=3, together=4),
+    doubled("fewer_than_teams", (3, 8, 5, 3, 8), 64, box=(1, 3, 8), walk=2, slots=5, groups=3, together=1),
+    doubled("odd_channels", (2, 6, 5, 3, 8), 40, box=(1, 3, 8), walk=5, slots=3, together=2),
+    doubled("plane_by_plane", (3, 8, 5, 3, 8), 64, chain="shifted", box=(1, 3, 8), walk=1, slots=3, together=2),
+    doubled("reads_shares", (2, 8, 3, 4, 8), 64, chain="biased", box=(1, 2, 8), walk=2, slots=3, together=4),
     doubled("in_pieces", (1, 8, 4, 45), 64, 4, output_padding=0, box=(2, 32)),
     doubled("stride_of_three", (2, 8, 4, 10), 64, 5, output_padding=0, stride=3, chain="shifted", box=(2, 10)),
     doubled("halves", (2, 16, 3, 4, 8), 64, dtype="float16", box=(1, 2, 8), walk=3, slots=4),
@@ -152,21 +160,25 @@ def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
 
 # what cannot be left out
 
-STAGED = "publish();\n                arrive(loaded"
+NEWEST, LEAVES = "wait(loaded + slot_1, lap ^ (slot_1 < slot));", "arrive(done + slot);\n"
+STAGED = "publish();\n                    arrive(loaded"
 LEFT_OUT = {
-    # what: text, in its place, what the emulator says
-    "zeros around": ("ring[p] = uint4{}", "(void)p", "uninitialised-shared"),
-    "published input": (STAGED, STAGED.removeprefix("publish();"), "missing-proxy-fence"),
-    "input that later phases read": ("own + 1 < 2 ? 0 : t", "own > 0 ? 0 : t", "race-shared"),
+    # what: texts and those in their place, what the emulator says
+    "zeros around": ({"ring[p] = uint4{}": "(void)p"}, "uninitialised-shared"),
+    "published input": ({STAGED: STAGED.removeprefix("publish();")}, "missing-proxy-fence"),
+    "the newest plane": ({NEWEST: "wait(loaded + slot, lap);"}, "race-shared"),
+    "products before their plane leaves": ({LEAVES: "", NEWEST: NEWEST + LEAVES}, "race-shared"),
 }
 
 
 def test_the_emulator_sees_what_is_left_out() -> None:
     order, whole = SHARES.lowered().kernels
     made = [order]
-    for number, (text, instead, _) in enumerate(LEFT_OUT.values()):
-        assert text in whole.text
-        changed = whole.text.replace(text, instead).replace(f" {whole.name}(", f" without_{number}(")
+    for number, (changes, _) in enumerate(LEFT_OUT.values()):
+        changed = whole.text.replace(f" {whole.name}(", f" without_{number}(")
+        for text, instead in changes.items():
+            assert text in changed
+            changed = changed.replace(text, instead)
         made.append(replace(whole, name=f"without_{number}", text=changed))
     types = dict.fromkeys(("x", "weight", "out", "bias"), "float32") | {f"{SHARES.name}_packed": "int32"}
     text = source([Lowered(tuple(made))], [types])
@@ -175,9 +187,10 @@ def test_the_emulator_sees_what_is_left_out() -> None:
     known = operands(SHARES)
     packed = torch.zeros(SHARES.lowered().buffers[0].elements, dtype=torch.int32)
     run(0, [known["weight"], packed])
-    for number, (_, _, kind) in enumerate(LEFT_OUT.values()):
+    for number, (_, kind) in enumerate(LEFT_OUT.values()):
         emulator.forget()
-        run(1 + number, [known["x"], packed, known["bias"], torch.zeros(SHARES.correlation.out_shape)])
+        with contextlib.suppress(RuntimeError):  # barriers that are ahead of their waiters end a launch
+            run(1 + number, [known["x"], packed, known["bias"], torch.zeros(SHARES.correlation.out_shape)])
         assert kind in {fault.kind for fault in emulator.faults()}
 
 
@@ -230,24 +243,35 @@ def test_what_its_chain_reads_is_asked_for_before_its_turn_comes() -> None:
     found = phase_division(case.fused, H200)
     assert found is not None and found.fetched == 4 and found.held <= found.registers == 208
     _, kernel = lower_convolution(case.fused, gpu=H200).kernels
-    steps = ("take_registers<208>();", "other_ahead[i][j][0] = load<true, 4>(", "wait(turns", "begin_products();")
-    places = [kernel.text.index(step) for step in (*steps, "finish_products(", "other_pack = other_ahead")]
+    steps = ("take_registers<208>();", "other_ahead[i][j][0] = load<true, 4>(", "wait(loaded + slot_1")
+    places = [
+        kernel.text.index(step)
+        for step in (*steps, "begin_products();", "finish_products(", "other_pack = other_ahead")
+    ]
     assert places == sorted(places)
 
 
 MEASURED = {
-    # box, warpgroups, outer phases, tensors written: ms on an H200 (benchmarks/results/written_tasks_h200.json)
-    ((1, 2, 32), 3, 2, 0): 0.322,
-    ((1, 2, 32), 2, 2, 1): 0.435,
+    # box, tensors written, bytes read for an output, instructions of its chain, blocks of each share: ms of P38's
+    # passes on an H200 by two warpgroups with two outer phases, no turns, and slots found by divisions
+    ((1, 3, 32), 0, 0, 10, (51, 81)): 0.287,
+    ((1, 2, 32), 1, 0, 12, (66, 66)): 0.420,
+    ((1, 2, 32), 0, 4, 10, (66, 66)): 0.412,
+    ((1, 2, 32), 1, 4, 16, (66, 66)): 0.706,
 }
 
 
 @pytest.mark.parametrize("way", MEASURED)
-def test_estimates_are_near_what_was_measured(way: tuple[tuple[int, ...], int, int, int]) -> None:
-    *division, tensors = way
-    ways = best_phase_walks(P38.correlation, 4, 40, H200, tensors)
-    found = next(each for each in ways if [each.box, each.groups, each.together] == division)
-    assert 0.9 < found.total_clocks / H200.sms / 1.755e6 / MEASURED[way] < 1.1
+def test_estimates_are_near_what_was_measured(
+    way: tuple[tuple[int, int, int], int, int, int, tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those kernels were: around a phase's products and chain they took 850 clocks."""
+    monkeypatch.setattr(walks_of_phases, "TURN_CLOCKS", 850)
+    box, tensors, fetched, issued, dealt = way
+    ways = best_phase_walks(P38.correlation, 4, 40, H200, tensors, fetched, issued)
+    found = next(each for each in ways if (each.box, each.groups, each.together) == (box, 2, 2))
+    longest = max(found.time_of(part, blocks) for part, blocks in enumerate(dealt)) * H200.sms
+    assert 0.9 < max(longest, found.moved) / H200.sms / 1.78e6 / MEASURED[way] < 1.1
 
 
 def test_shares_are_dealt_by_what_they_take() -> None:

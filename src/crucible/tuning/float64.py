@@ -44,8 +44,8 @@ PRIMITIVE: dict[str, Callable[..., Any]] = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "pow": torch.pow,
     "fma": lambda a, b, c: a * b + c, "neg": torch.neg, "abs": torch.abs, "maximum": torch.maximum,
     "minimum": torch.minimum, "cast": _cast, "reciprocal": torch.reciprocal, "sqrt": torch.sqrt,
-    "rsqrt": torch.rsqrt, "exp": torch.exp, "expm1": torch.expm1, "log": torch.log, "log1p": torch.log1p,
-    "sin": torch.sin, "cos": torch.cos, "erf": torch.erf, "tanh": torch.tanh, "lt": torch.lt, "le": torch.le,
-    "gt": torch.gt, "ge": torch.ge, "eq": torch.eq, "ne": torch.ne, "and": torch.logical_and,
-    "or": torch.logical_or, "not": torch.logical_not, "where": torch.where,
+    "rsqrt": torch.rsqrt, "exp": torch.exp, "exp2_approx": torch.exp2, "expm1": torch.expm1, "log": torch.log,
+    "log1p": torch.log1p, "sin": torch.sin, "cos": torch.cos, "erf": torch.erf, "tanh": torch.tanh,
+    "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge, "eq": torch.eq, "ne": torch.ne,
+    "and": torch.logical_and, "or": torch.logical_or, "not": torch.logical_not, "where": torch.where,
 }  # fmt: skip

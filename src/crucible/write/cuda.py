@@ -15,10 +15,10 @@ from crucible.write.text import ATOM, TERNARY, UNARY, Formula, infix
 _CALLS = {
     "exp": "expf", "expm1": "expm1f", "log": "logf", "log1p": "log1pf", "sin": "sinf", "cos": "cosf", "erf": "erff",
     "tanh": "tanhf", "sqrt": "sqrtf", "rsqrt": "rsqrtf", "pow": "powf", "abs": "fabsf", "fma": "fmaf",
-    "maximum": "max_nan", "minimum": "min_nan",
+    "maximum": "max_nan", "minimum": "min_nan", "exp2_approx": "exp2_approx",
 }  # fmt: skip
 _FAST_CALLS = {"exp": "__expf", "log": "__logf", "sin": "__sinf", "cos": "__cosf", "pow": "__powf", "div": "__fdividef"}
-_DOUBLE_CALLS = {kind: call.removesuffix("f") for kind, call in _CALLS.items()}
+_DOUBLE_CALLS = {**{kind: call.removesuffix("f") for kind, call in _CALLS.items()}, "exp2_approx": "exp2"}
 _SIGNS = {"and": "&&", "or": "||", "not": "!"}
 _ROUNDED = {
     "float16": "__half2float(__float2half_rn({}))",
@@ -43,6 +43,12 @@ __device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; Na
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
     return smaller;
 }""",
+    "exp2_approx": """\
+__device__ __forceinline__ float exp2_approx(float x) {  // 2 to the power of x, right to 2 units in the last place
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}""",
 }
 _DOUBLE_PREAMBLE = {
     **_PREAMBLE,
@@ -58,6 +64,7 @@ __device__ __forceinline__ double min_nan(double a, double b) {  // the smaller;
 NOUNS = {
     "add": "sum", "sub": "difference", "mul": "product", "div": "quotient", "fma": "sum", "neg": "negative",
     "abs": "magnitude", "maximum": "larger", "minimum": "smaller", "where": "chosen", "cast": "rounded", "exp": "power",
+    "exp2_approx": "power",
     "pow": "power", "log": "logarithm", "sqrt": "root", "rsqrt": "inverse_root", "and": "both", "or": "either",
     "not": "fails", "lt": "below", "le": "at_most", "gt": "above", "ge": "at_least", "eq": "equal", "ne": "differs",
 }  # fmt: skip

@@ -121,6 +121,7 @@ _PRIMITIVE: dict[str, Callable[..., Any]] = {
     "sqrt": np.sqrt,
     "rsqrt": _wide(lambda x: 1 / np.sqrt(x)),
     "exp": _wide(np.exp),
+    "exp2_approx": _wide(np.exp2),
     "expm1": _wide(np.expm1),
     "log": _wide(np.log),
     "log1p": _wide(np.log1p),

@@ -41,7 +41,9 @@ class Monotonicity:
 UNKNOWN = Monotonicity("unknown", keeps_nan=False)
 CONSTANT = Monotonicity("constant", keeps_nan=False)
 IDENTITY = Monotonicity("increasing", strict=True)
-_RISING = frozenset({"add", "maximum", "minimum", "exp", "expm1", "log", "log1p", "sqrt", "erf", "tanh", "cast"})
+_RISING = frozenset(
+    {"add", "maximum", "minimum", "exp", "exp2_approx", "expm1", "log", "log1p", "sqrt", "erf", "tanh", "cast"}
+)
 _LOOSE = frozenset({"maximum", "minimum", "cast"})
 _FORGETS_NAN = CONDITIONS | {"where", "pow"}
 

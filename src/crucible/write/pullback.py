@@ -131,6 +131,7 @@ RULES: dict[str, Rule] = {
     "rsqrt": _unary(lambda g, x, y: -0.5 * g * (y * y * y)),
     "reciprocal": _unary(lambda g, x, y: -g * (y * y)),
     "exp": _unary(lambda g, x, y: g * y),
+    "exp2_approx": _unary(lambda g, x, y: g * (y * math.log(2))),
     "expm1": _unary(lambda g, x, y: g * (y + 1)),
     "log": _unary(lambda g, x, y: g / x),
     "log1p": _unary(lambda g, x, y: g / (x + 1)),

@@ -117,6 +117,10 @@ def _exp(x: float) -> float:
     return math.exp(x) if x < 709 else INF
 
 
+def _exp2(x: float) -> float:
+    return math.exp2(x) if x < 1023 else INF
+
+
 def _expm1(x: float) -> float:
     return math.expm1(x) if x < 709 else INF
 
@@ -166,6 +170,7 @@ ENCLOSE: dict[str, Callable[..., Interval]] = {
     "sqrt": _SQRT,
     "rsqrt": _rsqrt,
     "exp": _increasing(_exp, _POSITIVE),
+    "exp2_approx": _increasing(_exp2, _POSITIVE),
     "expm1": _increasing(_expm1, _ABOVE_MINUS_1),
     "log": _increasing(_log, domain=_POSITIVE),
     "log1p": _increasing(_log1p, domain=_ABOVE_MINUS_1),

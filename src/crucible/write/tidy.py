@@ -164,8 +164,11 @@ def _simplified(program: Program, tolerance: float) -> tuple[Program, tuple[str,
     count = len(program.reductions)
     reductions = tuple(replace(r, expr=e) for r, e in zip(program.reductions, simple.exprs, strict=False))
     results = tuple(_stored(r, e) for r, e in zip(program.results, simple.exprs[count:], strict=True))
-    notes = [f"{rewrite.before} is a polynomial, right to {rewrite.error:.2g}" for rewrite in simple.rewrites
-             if rewrite.rule == "polynomial"]  # fmt: skip
+    notes = [
+        "; ".join(filter(None, (f"{each.before} is a {each.rule}, right to {each.error:.2g}", each.note)))
+        for each in simple.rewrites
+        if each.rule in ("polynomial", "power of two")
+    ]
     return replace(program, reductions=reductions, results=results), tuple(dict.fromkeys(notes))
 
 

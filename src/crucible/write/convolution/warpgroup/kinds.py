@@ -13,7 +13,13 @@ from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.bulk import chain_of
 from crucible.write.convolution.warpgroup.lower import division, lower_for_warpgroups
 from crucible.write.convolution.warpgroup.phase_lower import lower_phases
-from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, fetched_by, phase_division
+from crucible.write.convolution.warpgroup.phases import (
+    PhaseWalks,
+    best_phase_walks,
+    fetched_by,
+    issued_by,
+    phase_division,
+)
 from crucible.write.convolution.warpgroup.pooled import PooledWalks, best_pooled_walks, pool_division, work_of
 from crucible.write.convolution.warpgroup.pooled_lower import lower_pooled
 from crucible.write.convolution.warpgroup.scatter import Scatter, best_scatters, scattered
@@ -53,7 +59,9 @@ def _walks(conv: Convolution, count: int, gpu: Gpu) -> list[Walks]:
 
 def _phase_walks(conv: Convolution, count: int, gpu: Gpu) -> list[PhaseWalks]:
     written = sum(not each.sums for each in conv.results)
-    return best_phase_walks(conv.correlation, UNITS[conv.source.dtype], count, gpu, written, fetched_by(conv))
+    return best_phase_walks(
+        conv.correlation, UNITS[conv.source.dtype], count, gpu, written, fetched_by(conv), issued_by(conv)
+    )
 
 
 def _pooled_walks(conv: Convolution, count: int, gpu: Gpu) -> list[PooledWalks]:

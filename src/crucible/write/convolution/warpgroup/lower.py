@@ -123,14 +123,12 @@ class Body:
 
     def _barriers(self) -> list[str]:
         """Behind `loaded`."""
+        walks = self.walks
+        turns = f"unsigned long long* turns = done + {walks.slots};  // of warpgroups to multiply"
         return [
-            f"unsigned long long* done = loaded + {self.walks.slots};  // with each slot",
-            f"unsigned long long* turns = done + {self.walks.slots};  // of warpgroups to multiply",
-            *(
-                [f"unsigned long long* fetched = turns + {self.walks.groups};  // of each warp"]
-                if self.walks.loads
-                else []
-            ),
+            f"unsigned long long* done = loaded + {walks.slots};  // with each slot",
+            *([turns] if walks.turns else []),
+            *([f"unsigned long long* fetched = turns + {walks.groups};  // of each warp"] if walks.loads else []),
         ]
 
     def _divided(self, multiply: list[str], loads: list[str]) -> list[str]:
@@ -143,8 +141,9 @@ class Body:
         prepare = [
             f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {WARPS}),"
             f" prepare(done + s, {walks.groups * WARPS});",
-            f"for (int s = 0; s < {walks.groups}; ++s) prepare(turns + s, {WARPS});",
         ]
+        if walks.turns:
+            prepare.append(f"for (int s = 0; s < {walks.turns}; ++s) prepare(turns + s, {WARPS});")
         if walks.loads:
             prepare.append(f"for (int s = 0; s < {walks.groups * WARPS}; ++s) prepare(fetched + s, 1);")
         return [

@@ -17,14 +17,12 @@ from functools import cached_property, lru_cache
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.correlation import Correlation, Product
-from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.fused import PRODUCT, Convolution
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.tiling import LOAD_CLOCKS, MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.walks import (
     BYTES_A_CLOCK,
-    CHAIN_CLOCKS,
     FIRST_PLANES,
-    HAND_OVER,
     MOST_INSTRUCTIONS,
     ROWS,
     TEAMS,
@@ -35,12 +33,26 @@ from crucible.write.convolution.warpgroup.walks import (
     trimmed,
     with_slots,
 )
+from crucible.write.expression import nodes
+from crucible.write.operations import ISSUE_SLOTS, lowered
+from crucible.write.program import reads
 
 ROW_STEPS = (8, 4)
 """Positions of which a row in shared memory is a multiple: of 8, and no tile of eight lies in two rows; of 4, and of
 float32 a tile still begins with a sector of the output."""
-ELEMENT, STAGED = 16, 5
-"""Instructions, counted by eye: of a chain's element, of a staged one."""
+ISSUED = 8
+"""Instructions of a chain's element, where it is not known."""
+ISSUE_CLOCKS, CHAIN_BYTES, TURN_CLOCKS = 2.0, 22.0, 400.0
+"""Of a chain's instruction; bytes a clock that a multiprocessor's chains read and write; clocks around a phase's
+products and chain. Samples of P38's passes on the H200 gave 1.8 to 2.0, 20 to 24, and 850 where slots were found by
+divisions and others' phases passed: of 110 instructions then 50 are left."""
+STORE_CLOCKS, STAGED = 800, 40
+"""Of the warpgroup that stages: between its stores and its next loads; for each value, which takes eight instructions
+to round. P38's planes took 3070 and 3180 in all, with the 1000 in which loads come, and 4000 beside three warpgroups:
+all of them issue in turn."""
+MOST_AHEAD = 8
+"""Units of 16 bytes of a plane that a thread asks for ahead: twice as many registers, the ones that come and the ones
+that are stored, in the 88 it has."""
 CHAIN, MIXED, WRITES = 64, 88, 8
 """Registers for all but a thread's sums and what it loads ahead of its chain; the same where tiles of eight may lie in
 two rows (with 64, P38's second pass spilled at N = 144); and for each tensor that is written (without, it spilled at
@@ -57,6 +69,8 @@ class PhaseWalks(Walks):
     """Of the output's size that are written."""
     fetched: int = 0
     """Bytes of other tensors that a chain reads for each output."""
+    issued: int = ISSUED
+    """Instructions of a chain's element."""
 
     # phases
 
@@ -87,6 +101,20 @@ class PhaseWalks(Walks):
     @property
     def parts_of_image(self) -> int:
         return math.prod(self.places) * self.shares * self.groups
+
+    @property
+    def rotated(self) -> int:
+        """By how much a warpgroup's first phase moves on from plane to plane: as taken in turn, and by one where it
+        would be the same ones of every plane, since phases have more or fewer taps (P38's sum over space on the H200:
+        0.287 ms, with the same ones 0.298)."""
+        return -self.together % self.groups or 1
+
+    @property
+    def turns(self) -> int:
+        """None: tensor cores take products as they come. Had each to wait until another's are on their way, one that
+        has few taps would wait for one that has many (P38's sum over space on the H200: 0.298 ms, with turns 0.306;
+        its softmax's gradient 0.706, with turns 0.735)."""
+        return 0
 
     # shared memory
 
@@ -121,30 +149,65 @@ class PhaseWalks(Walks):
     @property
     def held(self) -> int:
         """Registers of a thread that multiplies: its sums, what it loads ahead of its chain, and all else."""
-        columns, mixed = self.columns_of_b, self.row_pitch % 8
-        tiles = columns // 8 if mixed else self.outputs_a_plane // self.box[-1] * -(-self.box[-1] // 8)
-        of_chain = (MIXED if mixed else CHAIN) + WRITES * self.tensors
-        return (columns // 2 + tiles * self.fetched) * self.last_phases + of_chain
+        of_chain = (MIXED if self.row_pitch % 8 else CHAIN) + WRITES * self.tensors
+        return (self.columns_of_b // 2 + self.chain_tiles * self.fetched) * self.last_phases + of_chain
 
     # time
 
     def clocks_of(self, share: int) -> float:
-        """Estimate for a plane of a share: of the tensor cores, whose instructions take N / 2 and the reads of their
-        operands from shared memory as well; of chains as for other walks; of the warpgroup that stages; of memory,
-        whose tensors are whole sectors."""
+        """Estimate for a plane of a share, without what memory takes: of the warpgroup that stages; of those that
+        multiply, each of which runs a chain behind its products, while tensor cores take what all of them have."""
         own = self.numbered[share * self.together : (share + 1) * self.together]
-        instruction = self.columns_of_b / 2 + (self.columns_of_b + ROWS) / 4
-        multiplied = sum(self.steps * len(taps) * instruction + HAND_OVER for taps in own)
-        elements = self.columns_of_b * self.last_phases * ROWS
-        finished = len(own) * (elements * ELEMENT / 128 + CHAIN_CLOCKS)
-        channels, again = self.steps * STEP_UNITS * self.unit, (self.walk + self.span - 1) / self.walk
-        rounds = -(-math.prod(self.staged_plane) // (32 * WARPS))
-        staged = again * (LOAD_CLOCKS + rounds * channels * STAGED)
-        item = 16 // self.unit
-        outputs = len(own) * self.outputs_a_plane * self.last_phases * ROWS
-        read = again * math.prod(self.staged_plane) * channels * item
-        moved = (outputs * (self.tensors * item + self.fetched) + read) / BYTES_A_CLOCK
-        return max(multiplied, (multiplied + finished) / self.groups, staged, moved)
+        products = self.steps * sum(map(len, own)) * self.columns_of_b / 2
+        sector_bytes = self.outputs_a_plane * self.last_phases * ROWS * self.bytes_an_output
+        chain = self.elements * self.issued * ISSUE_CLOCKS + sector_bytes / CHAIN_BYTES
+        alone = len(own) * (TURN_CLOCKS + chain) / self.groups
+        return max(_beside(alone, products / self.groups, self.groups), self.stage_clocks)
+
+    @property
+    def asks_ahead(self) -> bool:
+        """Whether the next plane is on its way while one is stored."""
+        return len(self.box) == 3 and self.unit == 4 and self.rounds * self.steps * STEP_UNITS <= MOST_AHEAD
+
+    @property
+    def rounds(self) -> int:
+        """Positions of a plane that a thread stages."""
+        return -(-math.prod(self.staged_plane) // (32 * WARPS))
+
+    @property
+    def stage_clocks(self) -> float:
+        """Of a plane of outputs."""
+        values = self.rounds * self.steps * STEP_UNITS * self.unit
+        plane: float = STORE_CLOCKS + values * STAGED + (0 if self.asks_ahead else LOAD_CLOCKS)
+        plane *= (1 + self.groups) / (1 + 2)
+        return plane * (self.walk + self.span - 1) / self.walk
+
+    @property
+    def elements(self) -> int:
+        """Of a phase's chain, a thread's."""
+        return self.chain_tiles * 4 * self.last_phases
+
+    @property
+    def chain_tiles(self) -> int:
+        """Eights of positions that chains run over."""
+        if self.row_pitch % 8:
+            return self.columns_of_b // 8
+        return self.outputs_a_plane // self.box[-1] * -(-self.box[-1] // 8)
+
+    @property
+    def bytes_an_output(self) -> int:
+        """Written and read."""
+        return self.tensors * (16 // self.unit) + self.fetched
+
+    @property
+    def moved(self) -> float:
+        """Clocks in which all multiprocessors' memory moves all there is."""
+        of = self.of
+        planes = self.items * (self.walk + self.span - 1)
+        read = planes * math.prod(self.staged_plane) * self.steps * STEP_UNITS * 16
+        read *= self.shares * self.channel_tiles
+        outputs = self.items * self.walk * self.outputs_a_plane * math.prod(of.phases) * self.channel_tiles * ROWS
+        return (outputs * self.bytes_an_output + read) / BYTES_A_CLOCK
 
     @cached_property
     def dealt(self) -> tuple[int, ...]:
@@ -156,9 +219,10 @@ class PhaseWalks(Walks):
 
     def _last(self, blocks: list[int]) -> int:
         """The part that takes longest."""
-        return max(range(len(blocks)), key=lambda part: (self._time(part, blocks[part]), -blocks[part]))
+        return max(range(len(blocks)), key=lambda part: (self.time_of(part, blocks[part]), -blocks[part]))
 
-    def _time(self, part: int, blocks: int) -> float:
+    def time_of(self, part: int, blocks: int) -> float:
+        """Clocks of the blocks of a part, where there are so many."""
         used = self.span + -(-self.groups // self.together)  # warpgroups are at phases of as many planes less one
         first = FIRST_PLANES if self.slots <= used else FIRST_PLANES / 4
         return -(-self.items // blocks) * (self.walk * self.clocks_of(part % self.shares) + first)
@@ -166,8 +230,8 @@ class PhaseWalks(Walks):
     @property
     def total_clocks(self) -> float:
         """Of all multiprocessors, by the part that takes longest."""
-        longest = max(self._time(part, blocks) for part, blocks in enumerate(self.dealt))
-        return longest * max(self.sms, sum(self.dealt))
+        longest = max(self.time_of(part, blocks) for part, blocks in enumerate(self.dealt))
+        return max(longest * max(self.sms, sum(self.dealt)), self.moved)
 
 
 def phase_division(conv: Convolution, gpu: Gpu) -> PhaseWalks | None:
@@ -178,7 +242,7 @@ def phase_division(conv: Convolution, gpu: Gpu) -> PhaseWalks | None:
     if any(each.kind == "max" for each in conv.reductions):
         return None
     written = sum(not each.sums for each in conv.results)
-    return walk_phases(conv.correlation, UNITS[conv.source.dtype], gpu, written, fetched_by(conv))
+    return walk_phases(conv.correlation, UNITS[conv.source.dtype], gpu, written, fetched_by(conv), issued_by(conv))
 
 
 def fetched_by(conv: Convolution) -> int:
@@ -186,19 +250,27 @@ def fetched_by(conv: Convolution) -> int:
     return sum(ITEM_BYTES[each.dtype] for each in conv.loaded)
 
 
+def issued_by(conv: Convolution) -> int:
+    """Instructions of its chains for each output."""
+    chains = nodes(*map(lowered, conv.exprs))
+    return len(conv.reductions) + sum(ISSUE_SLOTS.get(node.kind, 0) for node in chains if PRODUCT in reads(node))
+
+
 @lru_cache(maxsize=256)
-def walk_phases(of: Correlation, unit: int, gpu: Gpu, tensors: int = 1, fetched: int = 0) -> PhaseWalks | None:
-    """The division of least estimated time, where so many tensors are written and so many bytes an output are read;
-    None where there is none."""
-    return min(_phase_walks(of, unit, gpu, tensors, fetched), key=lambda each: each.total_clocks, default=None)
+def walk_phases(
+    of: Correlation, unit: int, gpu: Gpu, tensors: int = 1, fetched: int = 0, issued: int = ISSUED
+) -> PhaseWalks | None:
+    """The division of least estimated time, where so many tensors are written, so many bytes an output are read and a
+    chain has so many instructions; None where there is none."""
+    return min(_phase_walks(of, unit, gpu, tensors, fetched, issued), key=lambda each: each.total_clocks, default=None)
 
 
 def best_phase_walks(
-    of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1, fetched: int = 0
+    of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1, fetched: int = 0, issued: int = ISSUED
 ) -> list[PhaseWalks]:
     """So many of least estimated time, each with other planes, warpgroups or shares."""
     found: dict[tuple[object, ...], PhaseWalks] = {}
-    for each in sorted(_phase_walks(of, unit, gpu, tensors, fetched), key=lambda each: each.total_clocks):
+    for each in sorted(_phase_walks(of, unit, gpu, tensors, fetched, issued), key=lambda each: each.total_clocks):
         found.setdefault((each.box, each.groups, each.together), each)
     return list(found.values())[:count]
 
@@ -214,7 +286,7 @@ def _serves(of: Correlation, gpu: Gpu) -> bool:
     )
 
 
-def _phase_walks(of: Correlation, unit: int, gpu: Gpu, tensors: int, fetched: int) -> Iterator[PhaseWalks]:
+def _phase_walks(of: Correlation, unit: int, gpu: Gpu, tensors: int, fetched: int, issued: int) -> Iterator[PhaseWalks]:
     if not _serves(of, gpu):
         return
     steps = -(-of.in_channels // (unit * STEP_UNITS))
@@ -224,8 +296,15 @@ def _phase_walks(of: Correlation, unit: int, gpu: Gpu, tensors: int, fetched: in
     ways = itertools.product(planes(of), TEAMS, lengths(of), sorted(set(shared)))
     for box, (groups, _, most_units), length, together in ways:
         wanted = PhaseWalks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, sms=gpu.sms,
-                            together=together, tensors=tensors, fetched=fetched)  # fmt: skip
+                            together=together, tensors=tensors, fetched=fetched, issued=issued)  # fmt: skip
         narrow = wanted.row_pitch < 8 and wanted.outputs_a_plane > box[-1]  # eight positions lie in two rows at most
         fits = wanted.columns_of_b <= 256 and wanted.held <= wanted.registers
         if fits and not narrow and steps * STEP_UNITS <= most_units:
             yield from with_slots(wanted, gpu)
+
+
+def _beside(alone: float, products: float, groups: int) -> float:
+    """How long so many warpgroups take, each for what it does alone and then its products, which take longer while
+    others have theirs: what another one has under way at a random time is added."""
+    difference = alone - groups * products
+    return (alone + groups * products + math.sqrt(difference * difference + 4 * alone * products)) / 2

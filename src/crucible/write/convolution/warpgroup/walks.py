@@ -182,9 +182,14 @@ class Walks(Tiling):
         return self.tiles * self.tile_rows * self.pitch
 
     @property
+    def turns(self) -> int:
+        """Warpgroups whose products wait until those of another are on their way."""
+        return self.groups
+
+    @property
     def barriers(self) -> int:
         """Each slot is loaded and done with; each warpgroup has its turn; each warp's tensors have come."""
-        return 2 * self.slots + self.groups + (self.groups * WARPS if self.loads else 0)
+        return 2 * self.slots + self.turns + (self.groups * WARPS if self.loads else 0)
 
     @property
     def shared_bytes(self) -> int:
