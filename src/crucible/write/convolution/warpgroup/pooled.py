@@ -116,10 +116,8 @@ class PooledWalks(Walks):
 
     @property
     def has_gaps(self) -> bool:
-        """Whether some weights are none of the tensor's."""
-        taps = len(self.of.products) if self.pairs else self.entries
-        whole = taps == self.entries * self.elements and self.of.out_channels % self.channels == 0
-        return not whole or self.of.in_channels % (self.unit * STEP_UNITS) != 0
+        """Whether some rows of matrices are no tap's."""
+        return self.entries * self.elements != len(self.of.products)
 
     # the plane, once for each shift of the last dim
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from crucible.gpus import Gpu
 from crucible.write.convolution.fused import Convolution
@@ -17,11 +18,11 @@ from crucible.write.convolution.warpgroup.pooled import ENTRY, PooledWalks
 from crucible.write.convolution.warpgroup.pooled_tail import PooledTail
 from crucible.write.convolution.warpgroup.staging import Planes
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, WARPS
-from crucible.write.families.source import CUDA_TYPES, block, unrolled
+from crucible.write.families.source import CUDA_TYPES, block, converted, unrolled
 from crucible.write.kernel import Buffer, Lowered
 
-MOST_TOGETHER = 32
-"""Elements of the weight that a thread loads at once."""
+MOST_TOGETHER = 64
+"""Elements of the weight that a thread loads at once: there are no sums yet."""
 
 
 def lower_pooled(conv: Convolution, walks: PooledWalks, gpu: Gpu) -> Lowered:
@@ -117,6 +118,7 @@ class PooledBody(Body):
             "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
             f"const int part = blockIdx.x % {self.scene.parts};",
             f"const int first_channel = part * {walks.channels};",
+            *self._asked(),
             *self._start(),
             *self._divided(multiply, loads),
         ]
@@ -138,59 +140,118 @@ class PooledBody(Body):
             *([zeros] if walks.has_gaps else []),
             *self.staging.slack(walks.threads),
             *block("if (threadIdx.x == 0)", prepare),
-            "publish();",
+            # the others do so with the weights: here it would wait for the loads of those
+            f"if (warp >= {walks.groups * WARPS}) publish();",
             "__syncthreads();",
         ]
 
-    # weights
+    # weights: a thread takes one tap of every so many channels, so that loads are of neighbours and where they go is
+    # computed once. The first loads begin before anything else does.
+
+    @cached_property
+    def _taps(self) -> int:
+        return math.prod(axis.kernel for axis in self.walks.of.axes)
+
+    @cached_property
+    def _apart(self) -> int:
+        """From one channel of a thread to its next: a power of two, as the channels of a tile are."""
+        most = min(self.walks.channels, self.walks.groups * WARPS * 32 // self._taps)
+        return 1 << most.bit_length() - 1
+
+    @property
+    def _made(self) -> int:
+        """Channels of a thread."""
+        return self.walks.channels // self._apart
+
+    @property
+    def _pieces(self) -> int:
+        """Units of input channels, of each of its channels, that a thread orders."""
+        return self._made * self.walks.steps * STEP_UNITS
+
+    @property
+    def _together(self) -> int:
+        """Of them, those that it has on their way at once."""
+        most = max(1, MOST_TOGETHER // self.walks.unit)
+        return -(-self._pieces // -(-self._pieces // most))
+
+    @property
+    def _orders(self) -> str:
+        """Whether a thread orders weights."""
+        return f"threadIdx.x < {self._apart * self._taps}"
+
+    def _asked(self) -> list[str]:
+        """The first loads, beside which shared memory is prepared."""
+        type_ = CUDA_TYPES[self.scene.conv.source.dtype]
+        return [
+            f"const int tap = threadIdx.x % {self._taps}, made = threadIdx.x / {self._taps};  // of weights to order",
+            f"{type_} values[{self._together}][{self.walks.unit}];",
+            *block(f"if ({self._orders})", self._loaded("0")),
+        ]
 
     def _ordered(self) -> list[str]:
-        """The weight to shared memory, by the warpgroups that multiply: a thread takes one tap of every so many pairs
-        of channels, so that loads are of neighbours and what depends on the tap is computed once."""
-        walks, of = self.walks, self.walks.of
-        taps, kernel = math.prod(axis.kernel for axis in of.axes), of.axes[-1].kernel
-        apart, count = walks.groups * WARPS * 32 // taps, of.in_channels * walks.channels
-        rounds = -(-count // apart)
-        together = -(-rounds // -(-rounds // MOST_TOGETHER))
+        """The weight to shared memory, by the warpgroups that multiply."""
+        walks, kernel = self.walks, self.walks.of.axes[-1].kernel
         table = sum((entry << 1 | upper) << 4 * tap for tap, (entry, upper) in enumerate(walks.last_taps))
-        place = [
-            f"const int p = (begin + k) * {apart} + threadIdx.x / {taps};",
-            f"const int read = p / {walks.channels}, made = p % {walks.channels};",
-        ]
-        test = " && ".join(
-            [f"p < {count}"] + [f"first_channel + made < {of.out_channels}"] * (of.out_channels % walks.channels != 0)
-        )
-        values = [
-            f"{CUDA_TYPES[self.scene.conv.source.dtype]} values[{together}];",
-            *unrolled("k", str(together), [*place, f"if ({test}) values[k] = {self._element()};"]),
-            *unrolled("k", str(together), [*place, f"if ({test}) {self._ordered_element('values[k]')};"]),
-        ]
         lines = [
             f"const int last = {hex(table)}ull >> tap % {kernel} * 4 & 15;  // the matrix, and its half",
             f"uint4* const of_tap = weights + (tap / {kernel} * {walks.entries_a_tap} + last / 2) * {ENTRY}"
-            " + last % 2 * 8;",
-            *block(f"for (int begin = 0; begin < {rounds}; begin += {together})", values),
+            f" + last % 2 * 8 + {self._row('made') if self._rows_apart else '0'};",
+            *self._stored("0"),
         ]
-        head = f"if (const int tap = threadIdx.x % {taps}; threadIdx.x < {apart * taps})"
-        return ["// The weight in the order in which tensor cores take it.", *block(head, lines)]
+        if self._together < self._pieces:
+            head = f"for (int begin = {self._together}; begin < {self._pieces}; begin += {self._together})"
+            lines += block(head, [*self._loaded("begin"), *self._stored("begin")])
+        return ["// The weight in the order in which tensor cores take it.", *block(f"if ({self._orders})", lines)]
 
-    def _element(self) -> str:
-        """Of a tap, the weight of channel `made` of channel `read`."""
-        _, made, read = self.walks.of.weight_strides
-        return f"{self.scene.word[self.scene.packed.name]}[read * {read} + (first_channel + made) * {made} + tap]"
+    def _piece(self, begin: str) -> list[str]:
+        number = "k" if begin == "0" else f"({begin} + k)"
+        return [f"const int u = {number} / {self._made}, m = {number} % {self._made};"]
 
-    def _ordered_element(self, value: str) -> str:
-        """It to where tensor cores take it from."""
+    def _loaded(self, begin: str) -> list[str]:
+        """Of input channels and channels that are not there: 0."""
+        walks, dtype = self.walks, self.scene.conv.source.dtype
+        _, made, read = walks.of.weight_strides
+        channel = f"first_channel + m * {self._apart} + made"
+        tests = [f"begin + k < {self._pieces}"] * (begin != "0" and self._pieces % self._together != 0)
+        tests += [f"{channel} < {walks.of.out_channels}"] * (walks.of.out_channels % walks.channels != 0)
+        tests += [f"u * {walks.unit} + j < {walks.of.in_channels}"] * (
+            walks.of.in_channels % (walks.unit * STEP_UNITS) != 0
+        )
+        at = f"(u * {walks.unit} + j) * {read} + ({channel}) * {made} + tap"
+        value = f"{self.scene.word[self.scene.packed.name]}[{at}]"
+        if tests:
+            value = f"{' && '.join(tests)} ? {value} : {converted('0.0f', 'float32', dtype)}"
+        each = [*self._piece(begin), *unrolled("j", str(walks.unit), [f"values[k][j] = {value};"])]
+        return unrolled("k", str(self._together), each)
+
+    def _stored(self, begin: str) -> list[str]:
+        """A unit of 16 bytes at once, to where tensor cores take it from."""
         walks, scene = self.walks, self.scene
-        unit, step = walks.unit, walks.unit * STEP_UNITS
-        type_, convert = ("unsigned short", "raw") if scene.half else ("unsigned", WORDS[scene.conv.math].convert)
+        convert = "raw" if scene.half else WORDS[scene.conv.math].convert
+        parts = [f"{convert}(values[k][{j}])" for j in range(walks.unit)]
+        if scene.half:
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [f"static_cast<unsigned>({low}) | static_cast<unsigned>({high}) << 16" for low, high in pairs]
         terms = [
-            f"read / {step} * {walks.entries * ENTRY}" if walks.steps > 1 else "",
-            f"read % {step} / {unit} * {ROWS}",
-            "made / 8 * 16 + made % 8" if walks.pairs else "made",
+            f"u / {STEP_UNITS} * {walks.entries * ENTRY}" if walks.steps > 1 else "",
+            f"u % {STEP_UNITS} * {ROWS}",
+            f"m * {self._apart * (2 if walks.pairs else 1)}"
+            if self._rows_apart
+            else self._row(f"(m * {self._apart} + made)"),
         ]
-        place = f"of_tap + {' + '.join(filter(None, terms))}"
-        return f"reinterpret_cast<{type_}*>({place})[read % {unit}] = {convert}({value})"
+        store = f"of_tap[{' + '.join(filter(None, terms))}] = make_uint4({', '.join(parts)});"
+        if self._pieces % self._together and begin != "0":
+            store = f"if (begin + k < {self._pieces}) {store}"
+        return unrolled("k", str(self._together), [*self._piece(begin), store])
+
+    @property
+    def _rows_apart(self) -> bool:
+        """Whether the rows of a thread's channels are all equally far apart."""
+        return not self.walks.pairs or self._apart % 8 == 0
+
+    def _row(self, channel: str) -> str:
+        """Of a matrix of weights: of two phases, each eight channels are followed by their others."""
+        return f"{channel} / 8 * 16 + {channel} % 8" if self.walks.pairs else channel
 
     # multiplying
 
