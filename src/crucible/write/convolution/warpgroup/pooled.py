@@ -49,8 +49,9 @@ MOST_LAST_TAPS = 16
 STAGED, LEFT, STORED = 7, 20, 5
 """Instructions, counted by eye: of a staged element; of a window when all its elements are there, and of each tensor
 that it is stored to."""
-EXTREME, COMPARED = 2, 6
-"""Clocks of a warp's issue for a product: of a maximum, which takes two, and of a comparison with its selections."""
+EXTREME, FOLLOWED, COMPARED = 2, 4, 6
+"""Clocks of a warp's issue for a product: of a maximum, which takes two, of a comparison of products with its
+selections, and of one of values."""
 
 
 @dataclass(frozen=True)
@@ -239,6 +240,8 @@ def element_clocks(running: Running) -> int:
     """See `PooledWalks.element`."""
     if running.pool.kind == "avg":
         return 1
+    if running.direction:
+        return FOLLOWED if running.keeps else EXTREME
     if running.ends:
         return EXTREME * len(running.ends.ends)
     chain = nodes(lowered(simplify(running.pool.before).exprs[0]))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crucible.gpus import Gpu
+from crucible.write.convolution.direction import Direction
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.pieces import WORDS
@@ -20,6 +21,7 @@ from crucible.write.convolution.warpgroup.staging import Planes
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, WARPS
 from crucible.write.families.source import CUDA_TYPES, block, converted, unrolled
 from crucible.write.kernel import Buffer, Lowered
+from crucible.write.program import Operand, reads
 
 MOST_TOGETHER = 64
 """Elements of the weight that a thread loads at once: there are no sums yet."""
@@ -149,13 +151,13 @@ class PooledBody(Body):
     # computed once. The first loads begin before anything else does.
 
     @cached_property
-    def _taps(self) -> int:
+    def _kernel_taps(self) -> int:
         return math.prod(axis.kernel for axis in self.walks.of.axes)
 
     @cached_property
     def _apart(self) -> int:
         """From one channel of a thread to its next: a power of two, as the channels of a tile are."""
-        most = min(self.walks.channels, self.walks.groups * WARPS * 32 // self._taps)
+        most = min(self.walks.channels, self.walks.groups * WARPS * 32 // self._kernel_taps)
         return 1 << most.bit_length() - 1
 
     @property
@@ -177,15 +179,16 @@ class PooledBody(Body):
     @property
     def _orders(self) -> str:
         """Whether a thread orders weights."""
-        return f"threadIdx.x < {self._apart * self._taps}"
+        return f"threadIdx.x < {self._apart * self._kernel_taps}"
 
     def _asked(self) -> list[str]:
         """The first loads, beside which shared memory is prepared."""
         type_ = CUDA_TYPES[self.scene.conv.source.dtype]
         return [
-            f"const int tap = threadIdx.x % {self._taps}, made = threadIdx.x / {self._taps};  // of weights to order",
+            f"const int tap = threadIdx.x % {self._kernel_taps}, made = threadIdx.x / {self._kernel_taps};  // of weights to order",
             f"{type_} values[{self._together}][{self.walks.unit}];",
             *block(f"if ({self._orders})", self._loaded("0")),
+            *self._signs_asked(),
         ]
 
     def _ordered(self) -> list[str]:
@@ -196,12 +199,42 @@ class PooledBody(Body):
             f"const int last = {hex(table)}ull >> tap % {kernel} * 4 & 15;  // the matrix, and its half",
             f"uint4* const of_tap = weights + (tap / {kernel} * {walks.entries_a_tap} + last / 2) * {ENTRY}"
             f" + last % 2 * 8 + {self._row('made') if self._rows_apart else '0'};",
+            *self._turned(),
             *self._stored("0"),
         ]
         if self._together < self._pieces:
             head = f"for (int begin = {self._together}; begin < {self._pieces}; begin += {self._together})"
             lines += block(head, [*self._loaded("begin"), *self._stored("begin")])
         return ["// The weight in the order in which tensor cores take it.", *block(f"if ({self._orders})", lines)]
+
+    @property
+    def _way(self) -> Direction | None:
+        """Where channels' weights are turned round: those of falling ones."""
+        way = self.tail.running.direction
+        return way if way and way.turns else None
+
+    @property
+    def _deciding(self) -> list[Operand]:
+        """What signs are read from."""
+        read = frozenset[str]().union(*map(reads, self._way.signs)) if self._way else frozenset[str]()
+        return [each for each in self.scene.operands if each.name in read]
+
+    def _signs_asked(self) -> list[str]:
+        lines, count = list[str](), str(self._made)
+        for each in self._deciding:
+            read = self.tail.of_row(each, f"first_channel + m * {self._apart} + made")
+            lines += [f"float {each.name}_made[{count}];", *unrolled("m", count, [f"{each.name}_made[m] = {read};"])]
+        return lines
+
+    def _turned(self) -> list[str]:
+        """Of each channel of a thread the bits of its weights that are turned round."""
+        if self._way is None:
+            return []
+        names = {each.name: f"{each.name}_value" for each in self._deciding}
+        each = [f"const float {value} = {name}_made[m];" for name, value in names.items()]
+        bits = "0x80008000u" if self.scene.half else "0x80000000u"
+        each += [*self._way.lines(names), f"turned[m] = falls ? {bits} : 0u;"]
+        return [f"unsigned turned[{self._made}];", *unrolled("m", str(self._made), each)]
 
     def _piece(self, begin: str) -> list[str]:
         number = "k" if begin == "0" else f"({begin} + k)"
@@ -232,6 +265,9 @@ class PooledBody(Body):
         if scene.half:
             pairs = zip(parts[::2], parts[1::2], strict=True)
             parts = [f"static_cast<unsigned>({low}) | static_cast<unsigned>({high}) << 16" for low, high in pairs]
+        parts = (
+            [f"({part}) ^ turned[m]" if scene.half else f"{part} ^ turned[m]" for part in parts] if self._way else parts
+        )
         terms = [
             f"u / {STEP_UNITS} * {walks.entries * ENTRY}" if walks.steps > 1 else "",
             f"u % {STEP_UNITS} * {ROWS}",
