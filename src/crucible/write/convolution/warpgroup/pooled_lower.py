@@ -117,7 +117,10 @@ class PooledBody(Body):
             *self._memory(),
             f"unsigned long long* loaded = reinterpret_cast<unsigned long long*>({ring});  // each slot",
             *self._barriers(),
-            "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
+            "const int lane = threadIdx.x % 32;",
+            # nvcc sees that all lanes agree, and keeps planes, turns and what follows from them in uniform registers,
+            # which products are described by: half the instructions between two of them
+            "const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);",
             f"const int part = blockIdx.x % {self.scene.parts};",
             f"const int first_channel = part * {walks.channels};",
             *self._asked(),
@@ -185,7 +188,8 @@ class PooledBody(Body):
         """The first loads, beside which shared memory is prepared."""
         type_ = CUDA_TYPES[self.scene.conv.source.dtype]
         return [
-            f"const int tap = threadIdx.x % {self._kernel_taps}, made = threadIdx.x / {self._kernel_taps};  // of weights to order",
+            "// The thread's tap and first channel of the weight, which it puts in order.",
+            f"const int tap = threadIdx.x % {self._kernel_taps}, made = threadIdx.x / {self._kernel_taps};",
             f"{type_} values[{self._together}][{self.walks.unit}];",
             *block(f"if ({self._orders})", self._loaded("0")),
             *self._signs_asked(),
