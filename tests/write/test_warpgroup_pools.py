@@ -125,6 +125,7 @@ LEFT_OUT = {
     "zeros around": ("row[spot] = uint4{}", "(void)row", "uninitialised-shared"),
     "published weights": ("publish();\n        arrive(ordered)", "arrive(ordered)", "missing-proxy-fence"),
     "waiting for weights": ("wait(ordered, 0);", "", "race-shared"),
+    "waiting for each plane": ("wait(loaded + plane % 5, plane / 5 % 2);", "", "race-shared"),
     "published input": ("publish();\n                arrive(loaded", "arrive(loaded", "missing-proxy-fence"),
     "input that later elements read": ("if (own == 3)", "if (own == 2)", "race-shared"),
 }

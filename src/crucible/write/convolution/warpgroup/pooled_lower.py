@@ -10,19 +10,22 @@ from functools import cached_property
 from crucible.gpus import Gpu
 from crucible.write.convolution.direction import Direction
 from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.halo import STEP_UNITS
+from crucible.write.convolution.halo import STEP_UNITS, Halo
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup import pieces
 from crucible.write.convolution.warpgroup.lower import Body
 from crucible.write.convolution.warpgroup.pooled import ENTRY, PooledWalks
 from crucible.write.convolution.warpgroup.pooled_tail import PooledTail
-from crucible.write.convolution.warpgroup.staging import Planes
+from crucible.write.convolution.warpgroup.staging import MOST_WORDS, Planes
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, WARPS
 from crucible.write.families.source import CUDA_TYPES, block, converted, unrolled
 from crucible.write.kernel import Buffer, Lowered
 from crucible.write.program import Operand, reads
 
+SHARES = 2
+"""Of the warps that stage, each with planes of its own."""
+WARPS_A_SHARE = WARPS // SHARES
 MOST_TOGETHER = 64
 """Elements of the weight that a thread loads at once: there are no sums yet."""
 
@@ -32,6 +35,19 @@ def lower_pooled(conv: Convolution, walks: PooledWalks, gpu: Gpu) -> Lowered:
     scene = Scene(conv, walks, Buffer(conv.weight.name, conv.source.dtype, 0), gpu)
     body = PooledBody(scene, walks, PooledPlanes(scene), PooledTail(scene))
     return Lowered((body.kernel(),), (), tuple(body.notes()))
+
+
+@dataclass(frozen=True)
+class Rounded(Halo):
+    """What is read, rounded wherever it is from: a condition around roundings takes three instructions for each."""
+
+    def _value(self, step: str, k: int) -> str:
+        dtype = self.source.dtype
+        zero = converted("0.0f", "float32", dtype)
+        read = (
+            f"{self.convert}({self._test(step, k)} ? from[(u * {self.unit} + {k}) * {self.source.strides[1]}] : {zero})"
+        )
+        return f"static_cast<unsigned>({read})" if self.unit == 8 else read
 
 
 @dataclass(frozen=True)
@@ -60,20 +76,50 @@ class PooledPlanes(Planes):
         place = [f"const int copy = p / {rows} % {walks.copies};", f"uint4* const row = ring + p * {pitch};"]
         return block(head, [*place, *lines])
 
-    def _stores(self, units: int) -> list[str]:
+    def lines(self) -> list[str]:
+        """Each half of the warps brings every other plane, so that loads of one are on their way while another is
+        written."""
+        return [f"const int half = warp % {WARPS} / {WARPS_A_SHARE};", *super().lines()]
+
+    @property
+    def _there(self) -> str:
+        staged = math.prod(self._pooled.staged_plane)
+        return f"p < {staged}" if staged % 32 else ""
+
+    def _load(self) -> list[str]:
+        """A warp has every other unit of channels of all positions: loaded first, then the slot is waited for, then
+        they are stored."""
+        walks, scene = self._pooled, self.scene
+        units, rounds = walks.steps * STEP_UNITS // WARPS_A_SHARE, -(-math.prod(walks.staged_plane) // 32)
+        together = max(1, min(rounds, MOST_WORDS // units))
+        position = f"const int p = lane + {'k' if together == rounds else '(first + k)'} * 32;"
+        unit = f"const int u = j * {WARPS_A_SHARE} + warp % {WARPS_A_SHARE};"
+        halo = Rounded(walks.of, scene.conv.source, walks, WORDS[scene.conv.math].convert)
+        load = unrolled("j", str(units), [unit, *halo.word("0"), "words[k][j] = word;"])
+        stores = unrolled("j", str(units), [unit, *self._stores()])
+        guard = " && ".join([f"first + k < {rounds}"] * (rounds % together != 0) + [self._there] * bool(self._there))
+        stores = block(f"if ({guard})", stores) if guard else stores
+        lines = [
+            f"uint4 words[{together}][{units}];",
+            *unrolled("k", str(together), [position, *self._place(), *load]),
+            f"wait(done + slot, plane / {walks.slots} % 2 ^ 1);  // with what was in the slot before",
+            *unrolled("k", str(together), [position, *stores]),
+        ]
+        if together < rounds:
+            lines = block(f"for (int first = 0; first < {rounds}; first += {together})", lines)
+        return [f"if (plane % {SHARES} != half) continue;", *lines, "publish();", "arrive(loaded + slot);"]
+
+    def _stores(self) -> list[str]:
         walks, columns = self._pooled, self._pooled.staged_plane[1]
         first = f" + {walks.first_column}" if walks.first_column else ""
-        lines = [
-            f"const int column = p % {columns}{first};",
-            f"uint4* const to = ring + slot * {walks.slot_units} + p / {columns} * {walks.row_pitch} + column;",
-        ]
+        at = f"slot * {walks.slot_units} + u * {walks.points} + p / {columns} * {walks.row_pitch}"
+        lines = [f"const int column = p % {columns}{first};", f"uint4* const to = ring + {at} + column;"]
         end = walks.first_column + columns
         for copy in range(walks.copies):
             tests = [f"column >= {copy}"] if copy > walks.first_column else []
             tests += [f"column < {copy + walks.box[-1]}"] if end > copy + walks.box[-1] else []
-            place = f"u * {walks.points}" + (f" + {copy * (walks.copy_units - 1)}" if copy else "")
-            store = unrolled("u", str(units), [f"to[{place}] = words[k][u];"])
-            lines += block(f"if ({' && '.join(tests)})", store) if tests else store
+            guard = f"if ({' && '.join(tests)}) " if tests else ""
+            lines.append(f"{guard}to[{copy * (walks.copy_units - 1)}] = words[k][j];")
         return lines
 
 
@@ -135,7 +181,7 @@ class PooledBody(Body):
     def _start(self) -> list[str]:
         walks = self.walks
         prepare = [
-            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {WARPS}),"
+            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {WARPS_A_SHARE}),"
             f" prepare(done + s, {walks.groups * WARPS});",
             f"for (int s = 0; s < {walks.groups}; ++s) prepare(turns + s, {WARPS});",
             f"prepare(ordered, {walks.groups * WARPS});",
@@ -193,6 +239,7 @@ class PooledBody(Body):
             f"{type_} values[{self._together}][{self.walks.unit}];",
             *block(f"if ({self._orders})", self._loaded("0")),
             *self._signs_asked(),
+            *self.tail.asked(),
         ]
 
     def _ordered(self) -> list[str]:
@@ -324,7 +371,7 @@ class PooledBody(Body):
     def _plane(self) -> list[str]:
         """Of windows: made by the warpgroup whose turn it is, passed by the others."""
         walks = self.walks
-        newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
+        planes = [f"(plane + {number})" if number else "plane" for number in range(walks.span)]
         own = [
             f"float sums[{walks.columns_of_b // 2}];",
             self._turn,
@@ -336,7 +383,7 @@ class PooledBody(Body):
             *self._passed(),
             *(["const int box_d = first_plane + t;"] if len(walks.box) == 3 else []),
             *self.tail.begun(),
-            f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
+            *(f"wait(loaded + {each} % {walks.slots}, {each} / {walks.slots} % 2);" for each in planes),
             "#pragma unroll 1",
             *block(f"for (int own = 0; own < {walks.passes}; ++own, ++passes)", own),
             *self.tail.lines(),

@@ -57,15 +57,14 @@ class PooledTail(WarpgroupTail):
 
     # around planes
 
-    def before(self) -> list[str]:
+    def asked(self) -> list[str]:
         """What a warp that multiplies knows of its channels, whatever the image."""
         lanes = 8 * self._pooled.channels_a_lane
         channel = f"first_channel + warp % 4 * {lanes} + lane / 4"
         lines = [f"const int channel = {channel};" + "  // and that 8 further" * (lanes > 8)]
-        lines += [line for each in self._of_rows if not each.strides[0] for line in self._values(each)]
-        return lines + self._directions()
+        return lines + [line for each in self._of_rows if not each.strides[0] for line in self._values(each)]
 
-    def _directions(self) -> list[str]:
+    def before(self) -> list[str]:
         """Of each channel what its products come multiplied by; and whether all channels of the warp have a direction,
         so that lanes stay together."""
         way, count = self.running.direction, str(self._counts[0])
