@@ -44,7 +44,7 @@ CASES = [
     pooled("two_tiles", (2, 8, 3, 12), 40, chain="clamped", box=(2, 12), channels=32),
     pooled("rows_of_one_phase", (1, 8, 5, 12), 70, chain="falling", box=(3, 12), channels=64),
     pooled("kernel_of_four", (1, 8, 3, 2, 9), 24, 4, 0, box=(1, 2, 9), walk=3, groups=2, channels=32),
-    pooled("in_pieces", (1, 40, 3, 45), 32, 4, 0, chain="none", box=(2, 32), slots=2, channels=32),
+    pooled("in_pieces", (1, 32, 4, 45), 32, 4, 0, chain="none", box=(3, 32), slots=2, channels=32),
     pooled("three_teams", (1, 40, 5, 2, 8), 32, box=(1, 1, 8), walk=5, groups=3, slots=6, channels=32),
     pooled("stride_of_three", (1, 8, 2, 10), 64, 5, 0, stride=3, chain="folded", box=(2, 10)),
     pooled("mean", (1, 8, 4, 9), 20, kind="avg", chain="scaled", box=(2, 9), channels=64),
