@@ -129,13 +129,13 @@ class Running(Choosing):
 
     def compared(self, names: Mapping[str, str]) -> list[str]:
         """The same where a channel has no direction: its factor is 0, or a number is not moderate. Values are compared,
-        which takes long; `turn` is 1, or -1 where products come turned round."""
+        which takes long; `toward` is 1, or -1 where products come turned round."""
         before = self.pool.before
         values = {"value": before, "best_value": substitute(before, {LEAF: KEPT})}
         words = {**names, PRODUCT: "straight", name_of(KEPT): "kept"}
         kept = {"best": "product"} | ({"chosen": "__int_as_float(number)"} if self.keeps else {})
         return [
-            "const float straight = turn * product, kept = turn * best;",
+            "const float straight = toward * product, kept = toward * best;",
             *self._emitted(values, words),
             "const bool taken = (number == 0) | (value > best_value) | isnan(value);",
             *(f"{word} = taken ? {new} : {word};" for word, new in kept.items()),
@@ -146,7 +146,7 @@ class Running(Choosing):
         if self.pool.kind == "avg":
             return [f"{product} = {self._mean_of_total};"]
         if self.direction:
-            turn = "turn * " if self.direction.turns else ""
+            turn = "toward * " if self.direction.turns else ""
             number = [f"{choice} = __float_as_int(chosen);"] if self.keeps else []
             return [f"{product} = {turn}best;", *number]
         if self.ends:

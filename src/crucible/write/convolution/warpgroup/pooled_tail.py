@@ -121,7 +121,7 @@ class PooledTail(WarpgroupTail):
         """And what its products come multiplied by."""
         values, names = self._values_of_channel()
         way = self.running.direction
-        return [*values, *(["const float turn = turning[i];"] if way and (way.turns or way.of) else [])], names
+        return [*values, *(["const float toward = turning[i];"] if way and (way.turns or way.of) else [])], names
 
     def elements(self) -> list[str]:
         """What the warpgroup's products of a pass `own` make of its windows."""
