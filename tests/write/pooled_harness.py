@@ -43,6 +43,7 @@ BEFORE: dict[str, tuple[Callable[..., Expr], Callable[..., torch.Tensor]]] = {
     "folded": (lambda u, b, s: abs(u + b), lambda u, b, s: abs(u + b)),
     "clamped": (lambda u, b, s: (u + b).clamp(-2, 2), lambda u, b, s: (u + b).clamp(-2, 2)),
     "scaled": (lambda u, b, s: u * s + b, lambda u, b, s: u * s + b),
+    "falling": (lambda u, b, s: b - (u + b).leaky_relu(0.5) * s, lambda u, b, s: b - F.leaky_relu(u + b, 0.5) * s),
 }
 """What is pooled."""
 

@@ -42,15 +42,17 @@ CASES = [
     ROWS,
     pooled("whole", (1, 8, 32), 32, box=(32,), channels=32, gradients=True),
     pooled("two_tiles", (2, 8, 3, 12), 40, chain="clamped", box=(2, 12), channels=32),
-    pooled("rows_of_one_phase", (1, 8, 5, 12), 70, chain="folded", box=(3, 12), channels=64),
+    pooled("rows_of_one_phase", (1, 8, 5, 12), 70, chain="falling", box=(3, 12), channels=64),
     pooled("kernel_of_four", (1, 8, 3, 2, 9), 24, 4, 0, box=(1, 2, 9), walk=3, groups=2, channels=32),
-    pooled("in_pieces", (1, 8, 3, 45), 32, 4, 0, chain="none", box=(2, 32), channels=32),
-    pooled("three_teams", (1, 8, 5, 2, 8), 32, box=(1, 1, 8), walk=5, groups=3, slots=6, channels=32),
+    pooled("in_pieces", (1, 32, 4, 45), 32, 4, 0, chain="none", box=(3, 32), slots=2, channels=32),
+    pooled("three_teams", (1, 40, 5, 2, 8), 32, box=(1, 1, 8), walk=5, groups=3, slots=6, channels=32),
     pooled("stride_of_three", (1, 8, 2, 10), 64, 5, 0, stride=3, chain="folded", box=(2, 10)),
     pooled("mean", (1, 8, 4, 9), 20, kind="avg", chain="scaled", box=(2, 9), channels=64),
-    pooled("halves", (1, 16, 3, 4, 8), 32, dtype="float16", box=(1, 2, 8), walk=3, groups=2),
+    pooled("halves", (1, 20, 3, 4, 8), 32, dtype="float16", box=(1, 2, 8), walk=3, groups=2),
     pooled("bfloats", (2, 20, 21), 50, 4, 0, dtype="bfloat16"),
 ]
+SIGNED = [case for case in CASES if case.chain in ("bent", "falling")]
+"""Whose chain has a direction that a sign decides for each channel."""
 P74 = transposed("p74", (16, 16, 16, 32, 32), 32, (3, 3, 3), stride=2, padding=1, output_padding=1)
 
 
@@ -81,6 +83,34 @@ def test_nan_comes_out_where_it_does_in_pytorch(built: Built, name: str) -> None
 
 
 @pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", SIGNED, ids=lambda case: case.name)
+def test_the_largest_is_followed_where_all_channels_have_a_direction(built: Built, case: PooledCase) -> None:
+    """Numbers that are drawn have zeros among them, and warps of such channels compare values."""
+
+    def change(known: Tensors) -> None:
+        known["scale"][known["scale"] == 0] = -0.5
+        if case.name in ("rows", "rows_of_one_phase"):  # others multiply it by zeros among the weights
+            known["x"].flatten()[:: math.ceil(known["x"].numel() / 3)] = math.nan
+
+    assert is_right(built, case, change) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", [case for case in SIGNED if not case.gradients], ids=lambda case: case.name)
+@pytest.mark.parametrize("number", [0.0, math.nan, -1e30, 1e-30])
+def test_channels_without_a_direction_compare_values(built: Built, case: PooledCase, number: float) -> None:
+    """Infinity times 0 is NaN, of several NaN the last is chosen, of equal values the first."""
+
+    def change(known: Tensors) -> None:
+        known["scale"][::3] = number
+        if case.name == "rows_of_one_phase":  # of two phases, infinity is multiplied by the zeros among the weights
+            known["x"].flatten()[:: math.ceil(known["x"].numel() / 3)] = math.inf
+            known["bias"][4::9] = -math.inf
+
+    assert is_right(built, case, change) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
 @pytest.mark.parametrize("order", ["reverse", "random"])
 def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
     with emulator.schedule(order):
@@ -95,6 +125,7 @@ LEFT_OUT = {
     "zeros around": ("row[spot] = uint4{}", "(void)row", "uninitialised-shared"),
     "published weights": ("publish();\n        arrive(ordered)", "arrive(ordered)", "missing-proxy-fence"),
     "waiting for weights": ("wait(ordered, 0);", "", "race-shared"),
+    "waiting for each plane": ("wait(loaded + plane % 5, plane / 5 % 2);", "", "race-shared"),
     "published input": ("publish();\n                arrive(loaded", "arrive(loaded", "missing-proxy-fence"),
     "input that later elements read": ("if (own == 3)", "if (own == 2)", "race-shared"),
 }

@@ -35,7 +35,8 @@ LOCALS = WINDOW_LOCALS | frozenset(
         " row_0 row_1 row_2 row_3 row_4 row_5 row_6 row_7"
         " number kept chosen of_tap read made tap last ordered passes own all g copy values"
         " lap slot_1 slot_2 slot_3 slot_4 slot_5 slot_6"
-        " stage packed_units of_image from_units units m none number",
+        " stage packed_units of_image from_units units m none number"
+        " falls turned toward decided straight best_value turning is_decided sign_0 sign_1",
     )
 )
 """Words of the kernel, which no tensor may be called there."""

@@ -15,7 +15,8 @@ from crucible.write.simplify import hoist
 from crucible.write.text import text
 
 LARGEST, SMALLEST = tensor("the largest of the window"), tensor("the smallest of the window")
-_MODERATE = Interval(-1e18, 1e18)
+MOST = 1e18
+MODERATE = Interval(-MOST, MOST)
 """Parameters of which no bounds are known: products of two are still no infinity."""
 
 
@@ -48,7 +49,7 @@ def sink(pool: Pool, bounds: Bounds | None = None) -> Sunk:
     before = pool.before
     elements = pool.elements()
     moving = {operand.leaf for operand in pool.operands if pool.moves(operand)}
-    still = {o.name: _MODERATE for o in pool.operands if o.leaf not in moving}
+    still = {o.name: MODERATE for o in pool.operands if o.leaf not in moving}
     known = {**still, **(bounds or {})}
     best = Sunk(before, LARGEST, _left_alone(before))
     least = cost(before) * elements
@@ -73,7 +74,7 @@ def _outside(expr: Expr, inner: Expr, bounds: Bounds) -> Expr | None:
     # f's own NaN, not that of an inner value that is NaN: as if inner were any number
     symbol = tensor("any number")
     function = substitute(expr, {inner: symbol})
-    if _breaks_between(function, symbol, bounds):
+    if breaks_between(function, symbol, bounds):
         return None
     makes_nan = monotonicity(function, symbol, bounds).makes_nan
     ends = [substitute(expr, {inner: end}) for end in (LARGEST, SMALLEST)]
@@ -82,7 +83,7 @@ def _outside(expr: Expr, inner: Expr, bounds: Bounds) -> Expr | None:
     return ends[0] if found.direction == "increasing" else ends[1]
 
 
-def _breaks_between(function: Expr, symbol: Expr, bounds: Bounds) -> bool:
+def breaks_between(function: Expr, symbol: Expr, bounds: Bounds) -> bool:
     """Whether f may be NaN of some u while it is a number of a smaller and of a larger one. Sums have NaN of infinite u
     alone, roots and logarithms of all below some u; products have it where one factor is infinite and the other 0.
     Or whether it jumps at zero: 1 / sqrt(-0) is minus infinity."""

@@ -39,6 +39,10 @@ from crucible.write.operations import ISSUE_SLOTS, lowered
 from crucible.write.program import reads
 from crucible.write.simplify import simplify
 
+START_CLOCKS = 8000
+"""Until weights are in order and the first products begin. They were 14,700 of P74's forward while loads of weights
+came after zeros, in two batches; with those, estimates of three ways are 0.91 to 0.96 of what the H200 took: 43.4 us (2
+warpgroups, N 128), 41.8 us (3) and 46.9 us (2, N 192). That it is less now is assumed."""
 TEAMS = ((2, 160, 16), (3, 96, 8))
 """Warpgroups that multiply beside one that stages; of a thread's registers those for sums and windows, units of
 channels on their way."""
@@ -49,8 +53,9 @@ MOST_LAST_TAPS = 16
 STAGED, LEFT, STORED = 7, 20, 5
 """Instructions, counted by eye: of a staged element; of a window when all its elements are there, and of each tensor
 that it is stored to."""
-EXTREME, COMPARED = 2, 6
-"""Clocks of a warp's issue for a product: of a maximum, which takes two, and of a comparison with its selections."""
+EXTREME, FOLLOWED, COMPARED = 2, 4, 6
+"""Clocks of a warp's issue for a product: of a maximum, which takes two, of a comparison of products with its
+selections, and of one of values."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +121,8 @@ class PooledWalks(Walks):
 
     @property
     def has_gaps(self) -> bool:
-        """Whether some weights are none of the tensor's."""
-        taps = len(self.of.products) if self.pairs else self.entries
-        whole = taps == self.entries * self.elements and self.of.out_channels % self.channels == 0
-        return not whole or self.of.in_channels % (self.unit * STEP_UNITS) != 0
+        """Whether some rows of matrices are no tap's."""
+        return self.entries * self.elements != len(self.of.products)
 
     # the plane, once for each shift of the last dim
 
@@ -195,11 +198,13 @@ class PooledWalks(Walks):
         """Estimate for a plane: of tensor cores, of what a warpgroup does with its products, of the one that stages, of
         memory."""
         n = self.columns_of_b
-        instruction = max(n / 2, (n + ROWS) / 4)
-        count = self.steps * sum(map(len, self.multiplied))
-        multiplied = count * instruction + self.passes * HAND_OVER
-        made = n * self.channels * (LEFT + STORED * self.tensors)
-        finished = (self.passes * n * ROWS * self.element + made) / 128
+        multiplied = self._multiplying(sum(map(len, self.multiplied))) + self.passes * HAND_OVER
+        a_pass = n * ROWS * self.element / 128
+        left = n * self.channels * (LEFT + STORED * self.tensors) / 128
+        finished = self.passes * a_pass + left
+        # when all others have made the first pass of their planes, it is the turn of the one that is at the end of its
+        first = (self.groups - 1) * self._multiplying(len(self.multiplied[0]))
+        multiplied += max(0.0, a_pass + left - first) / self.groups
         channels, again = self.steps * STEP_UNITS * self.unit, (self.walk + self.span - 1) / self.walk
         rounds = -(-math.prod(self.staged_plane) // (32 * WARPS))
         staged = again * (LOAD_CLOCKS + rounds * channels * STAGED)
@@ -210,13 +215,16 @@ class PooledWalks(Walks):
         both = multiplied + finished + CHAIN_CLOCKS
         return max(multiplied, finished, both / self.groups, staged, moved / BYTES_A_CLOCK)
 
+    def _multiplying(self, taps: int) -> float:
+        """Clocks of an instruction for each tap and step: half its N, as measured of each N."""
+        return taps * self.steps * self.columns_of_b / 2
+
     @property
     def total_clocks(self) -> float:
-        """Of all multiprocessors, by the one with most items. Putting weights in order is left out, as it is of
-        estimates for kernels that have one of their own for it."""
+        """Of all multiprocessors, by the one with most items."""
         rounds = -(-self.items // max(1, self.sms // self.channel_tiles))
         first = FIRST_PLANES if self.slots <= self.span * self.groups else FIRST_PLANES / 4
-        return rounds * (self.walk * self.clocks + first) * self.sms
+        return (START_CLOCKS + rounds * (self.walk * self.clocks + first)) * self.sms
 
 
 def pool_division(conv: Convolution, gpu: Gpu) -> PooledWalks | None:
@@ -241,6 +249,8 @@ def element_clocks(running: Running) -> int:
     """See `PooledWalks.element`."""
     if running.pool.kind == "avg":
         return 1
+    if running.direction:
+        return FOLLOWED if running.keeps else EXTREME
     if running.ends:
         return EXTREME * len(running.ends.ends)
     chain = nodes(lowered(simplify(running.pool.before).exprs[0]))

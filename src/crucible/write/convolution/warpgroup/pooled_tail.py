@@ -57,12 +57,25 @@ class PooledTail(WarpgroupTail):
 
     # around planes
 
-    def before(self) -> list[str]:
+    def asked(self) -> list[str]:
         """What a warp that multiplies knows of its channels, whatever the image."""
         lanes = 8 * self._pooled.channels_a_lane
         channel = f"first_channel + warp % 4 * {lanes} + lane / 4"
         lines = [f"const int channel = {channel};" + "  // and that 8 further" * (lanes > 8)]
         return lines + [line for each in self._of_rows if not each.strides[0] for line in self._values(each)]
+
+    def before(self) -> list[str]:
+        """Of each channel what its products come multiplied by; and whether all channels of the warp have a direction,
+        so that lanes stay together."""
+        way, count = self.running.direction, str(self._counts[0])
+        if way is None or not (way.turns or way.of):
+            return []
+        values, names = self._values_of_channel()
+        each = [*values, *way.lines(names), "turning[i] = falls ? -1.0f : 1.0f;"]
+        each += [f"is_decided &= {way.decided(names)};"] if way.of else []
+        lines = [f"float turning[{count}];", *(["bool is_decided = true;"] if way.of else [])]
+        lines += unrolled("i", count, each)
+        return [*lines, *(["const bool decided = __all_sync(0xffffffffu, is_decided);"] if way.of else [])]
 
     def before_item(self) -> list[str]:
         """And of an image."""
@@ -73,16 +86,19 @@ class PooledTail(WarpgroupTail):
         return [each for each in self.scene.operands if is_of_row(each)]
 
     def _values(self, operand: Operand) -> list[str]:
-        at = [f"n * {operand.strides[0]}LL"] if operand.strides[0] else []
-        if operand.strides[1]:
-            last = self.scene.conv.correlation.out_channels - 1
-            at.append(times(f"min(channel + i * 8, {last})", operand.strides[1]))
-        read = converted(f"{self.scene.word[operand.name]}[{' + '.join(at) or '0'}]", operand.dtype, "float32")
         count = str(self._counts[0])
         return [
             f"float {operand.name}_values[{count}];",
-            *unrolled("i", count, [f"{operand.name}_values[i] = {read};"]),
+            *unrolled("i", count, [f"{operand.name}_values[i] = {self.of_row(operand, 'channel + i * 8')};"]),
         ]
+
+    def of_row(self, operand: Operand, channel: str) -> str:
+        """What one of `_of_rows` holds for a channel, or for the last one where that is none."""
+        at = [f"n * {operand.strides[0]}LL"] if operand.strides[0] else []
+        if operand.strides[1]:
+            last = self.scene.conv.correlation.out_channels - 1
+            at.append(times(f"min({channel}, {last})", operand.strides[1]))
+        return converted(f"{self.scene.word[operand.name]}[{' + '.join(at) or '0'}]", operand.dtype, "float32")
 
     # windows
 
@@ -96,30 +112,41 @@ class PooledTail(WarpgroupTail):
     def _window(self, number: str) -> list[str]:
         return [f"{each.type}& {each.word} = {each.word}_of[i][{number}];" for each in self.running.states]
 
-    def _names(self) -> tuple[list[str], dict[str, str]]:
+    def _values_of_channel(self) -> tuple[list[str], dict[str, str]]:
         """Operands of channel `i`."""
         names = {each.name: f"{each.name}_value" for each in self._of_rows}
         return [f"const float {value} = {name}_values[i];" for name, value in names.items()], names
 
+    def _names(self) -> tuple[list[str], dict[str, str]]:
+        """And what its products come multiplied by."""
+        values, names = self._values_of_channel()
+        way = self.running.direction
+        return [*values, *(["const float toward = turning[i];"] if way and (way.turns or way.of) else [])], names
+
     def elements(self) -> list[str]:
         """What the warpgroup's products of a pass `own` make of its windows."""
+        running = self.running
+        _, names = self._names()
+        taken = self._taken(running.taken(names), numbered=running.is_numbered)
+        if running.direction is None or not running.direction.of:
+            return taken
+        compared = self._taken(running.compared(names), numbered=True)
+        return [*block("if (decided)", taken)[:-1], *block("} else", compared)]
+
+    def _taken(self, taken: list[str], *, numbered: bool) -> list[str]:
         walks = self._pooled
-        values, names = self._names()
+        values, _ = self._names()
         at = "e * 2" if walks.pairs else "i * 2"
         element = [
             f"const float product = sums[v / 2 * 4 + {at} + v % 2];",
-            *([f"const int number = own{' * 2 + e' if walks.pairs else ''};"] if self._numbers else []),
-            *self.running.taken(names),
+            *([f"const int number = own{' * 2 + e' if walks.pairs else ''};"] if numbered else []),
+            *taken,
         ]
         if walks.pairs:
             element = unrolled("e", "2", element)
         channels, windows = self._counts
         inner = [*self._window("v"), *element]
         return unrolled("i", str(channels), [*values, *unrolled("v", str(windows), inner)])
-
-    @property
-    def _numbers(self) -> bool:
-        return any(each.word == "best" for each in self.running.states)
 
     # to memory
 

@@ -123,12 +123,17 @@ class Planes:
         first = f" + {walks.first_column}" if walks.first_column else ""
         return f"p / {columns} * {walks.row_pitch} + p % {columns}{first}"
 
+    @property
+    def _there(self) -> str:
+        """Whether a thread has a position; empty where each has."""
+        staged = math.prod(self._walks.staged_plane)
+        return f"p < {staged}" if staged % LANES else ""
+
     def _place(self) -> list[str]:
         """Where position p is in the tensor, and whether it is inside."""
         walks, source = self._walks, self.scene.conv.source
         rank, terms = len(walks.box), []
-        staged = math.prod(walks.staged_plane)
-        tests = [f"p < {staged}"] if staged % LANES else []
+        tests = [self._there] if self._there else []
         words = decoded("p", walks.staged_plane) if rank > 1 else ["p"]
         lines = []
         for dim in range(rank):
