@@ -32,6 +32,7 @@ from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import chosen, lower_convolution
 from crucible.write.convolution.tiling import Tiling
+from crucible.write.convolution.warpgroup import held
 from crucible.write.convolution.warpgroup.streams import Streams, best_streams, stream, stream_division
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, contiguous
@@ -99,6 +100,17 @@ class ChannelsLast(Case):
         size = math.prod(space)
         strides = (channels * size, 1, *(stride * channels for stride in contiguous(space)))
         return replace(super().fused, source=Operand("x", self.dtype, strides))
+
+
+@dataclass(frozen=True)
+class Given(Case):
+    """Lowered already."""
+
+    known: Lowered | None = None
+
+    def lowered(self) -> Lowered:
+        assert self.known is not None
+        return self.known
 
 
 LAST = [
@@ -169,6 +181,35 @@ def test_inputs_are_dealt_without_bank_conflicts(built: Built) -> None:
         assert is_right(built, ONCE) == ""
     stored = [line for line in seen.lines if (line.space, line.operation, line.width) == ("shared", "store", 16)]
     assert stored and all(line.wavefronts == line.ideal_wavefronts for line in stored)
+
+
+# what is asked for ahead
+
+RUNS = [
+    of_p38("runs", (3, 20, 5, 16, 8), 16, once=True, box=(1, 8, 16), walk=2, slots=2, fetches=True),
+    of_p38("runs_each", (1, 24, 3, 9, 16), 12, once=False, box=(1, 16, 16), walk=3, slots=2, fetches=True),
+    of_layer("runs_halves", (2, 40, 9, 24), 72, (3, 3), "float16", box=(8, 32), fetches=True),
+]
+READ = """\
+__device__ __forceinline__ void fetch(const void* from, int bytes) {  // reads what would be asked for
+    const volatile unsigned* words = static_cast<const volatile unsigned*>(from);
+    for (int i = 0; i < bytes / 4; ++i) static_cast<void>(words[i]);
+    if (reinterpret_cast<unsigned long long>(from) % 16 || bytes % 16 || bytes <= 0) __trap();
+}"""
+
+
+@pytest.mark.usefixtures("no_faults")
+def test_rows_that_are_asked_for_are_whole_units_of_the_input() -> None:
+    """On the emulator a prefetch does nothing: here it reads, so that none beyond the tensor is unseen."""
+    lowered = {}
+    for case in RUNS:
+        order, whole = case.lowered().kernels
+        assert held.FETCH in whole.preamble and "fetch_next();" in whole.text
+        read = tuple(READ if each == held.FETCH else each for each in whole.preamble)
+        lowered[case.name] = replace(case.lowered(), kernels=(order, replace(whole, preamble=read)))
+    built = build([Given(**case.__dict__, known=lowered[case.name]) for case in RUNS])
+    for case in RUNS:
+        assert is_right(built, case) == ""
 
 
 # what cannot be left out

@@ -52,7 +52,8 @@ class _Body:
         before += [pieces.MOVED_ON] if streams.live > 1 else []
         for part in streams.parts:
             before += pieces.products_of_positions(math, part.blocks * streams.channels, streams.held)
-        return self.scene.kernel(self.notes(), lines, [*before, *self.tail.preamble], (1, streams.threads),
+        before += [*self.stages.preamble, *self.tail.preamble]
+        return self.scene.kernel(self.notes(), lines, before, (1, streams.threads),
                                  streams.shared_bytes, architecture=ARCHITECTURE)  # fmt: skip
 
     def notes(self) -> list[str]:
@@ -61,6 +62,7 @@ class _Body:
         box = "x".join(map(str, streams.box))
         walked = f", along {streams.walk} planes" if streams.walk > 1 else ""
         planes = " Each plane of input is staged once for all planes of outputs that read it." if streams.once else ""
+        planes += " The rows of the next stage are asked for ahead, to the L2 cache." if self.stages.fetches else ""
         return [
             f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
             f" {WORDS[self.scene.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"

@@ -26,7 +26,7 @@ from crucible.write.convolution.estimate import SHARPNESS, written_sectors
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.tiling import MOST_PRODUCTS, Tiling
-from crucible.write.convolution.warpgroup.walks import BYTES_A_CLOCK, REGISTERS, WARPS, lengths, trimmed
+from crucible.write.convolution.warpgroup.walks import REGISTERS, WARPS, lengths, trimmed
 
 TILE = 64
 """Positions of a warpgroup instruction."""
@@ -45,6 +45,15 @@ FIRST_STAGE, STAGE_CLOCKS = 2000, 150
 the next's."""
 ELEMENT, STAGED = 16, 11
 """Instructions: of a chain's element, by eye; of a staged one, with its place, by the machine code."""
+PIECE = 64
+"""Bytes that memory gives at once."""
+ROUNDS = 5
+"""Positions that a thread loads before it stores any."""
+ROUND, UNCACHED, CACHED = 200, 1200, 500
+"""Clocks to load and to store one, and until all have come: by samples of P38's input gradient; from the L2 cache that
+is assumed."""
+BYTES_A_CLOCK = 16
+"""With these within 17 % of what nine ways of three input gradients took on an H200, and 28 % of a tenth."""
 FROM_L2 = 2
 """How many times faster weights come, which all blocks read."""
 
@@ -98,6 +107,8 @@ class Streams(Tiling):
     """Of the output's size, that the chain reads and writes."""
     sums: int = 0
     """Of each channel, over the outputs."""
+    fetches: bool = False
+    """Whether the rows of the next stage are asked for ahead, to the L2 cache."""
     sms: int = 132
 
     @property
@@ -185,6 +196,13 @@ class Streams(Tiling):
         """The position of what a tap reads, from the first."""
         return row * self.row_pitch + column % self.lane_stride * self.lane_row + column // self.lane_stride
 
+    @property
+    def is_run(self) -> bool:
+        """Whether the rows of a plane that are loaded are one run of whole 16 bytes in a dense tensor."""
+        last, item = self.of.axes[-1], 16 // self.unit
+        columns = (last.shifts[0] + self.first_column, self.staged_plane[1])
+        return self.boxes[-1] == 1 and columns == (0, last.extent) and last.extent * item % 16 == 0
+
     # the walk
 
     @property
@@ -247,6 +265,20 @@ class Streams(Tiling):
 
     # time
 
+    @property
+    def staged_bytes(self) -> float:
+        """Of memory, for a stage: what is not one run comes in pieces of 64 bytes, beginning anywhere."""
+        item, (rows, columns) = 16 // self.unit, self.staged_plane
+        row = columns * item if self.boxes[-1] == 1 else columns * item + PIECE - item
+        return self.unit * STEP_UNITS * rows * row
+
+    @property
+    def stage_clocks(self) -> float:
+        """In which those that stage load and store a plane: a thread takes so many positions, and waits for them."""
+        rounds = -(-math.prod(self.staged_plane) // (STAGERS * WARPS * 32))
+        turns = -(-rounds // ROUNDS)
+        return turns * (CACHED if self.fetches else UNCACHED) + rounds * ROUND
+
     @cached_property
     def clocks(self) -> float:
         """Estimate for a plane of outputs. A product of N columns takes tensor cores N / 2 clocks, and shared memory 16
@@ -254,19 +286,20 @@ class Streams(Tiling):
         hold tensor cores up, where the other warpgroup is at its own."""
         tiles, made = self.tiles * GROUPS, self.tiles * GROUPS * TILE * self.channels
         cores = issued = made * ELEMENT * self.tensors / 128
-        passed = moved = 0.0
-        staged = self.steps * math.prod(self.staged_plane)
+        passed = moved = loaded = 0.0
+        staged, bytes_ = self.steps * math.prod(self.staged_plane), self.steps * self.staged_bytes
         for part in self.parts:
             products, columns = self.steps * tiles * len(part.taps), part.blocks * self.channels
             weights = self.steps * 16 * self.weight_units(part)
             cores += products * columns / 2 + self.steps * STAGE_CLOCKS
             passed += products * (16 + columns / 4) + staged / 2 + weights / 128
             issued += staged * STEP_UNITS * self.unit * STAGED / 128
-            moved += staged * STEP_UNITS * 16 + weights / FROM_L2
+            loaded += self.steps * self.stage_clocks
+            moved += bytes_ + weights / FROM_L2
         item, outer = 16 // self.unit, [axis.outputs for axis in self.of.axes]
         box = [min(n, whole) for n, whole in zip(self.box, outer, strict=True)]
         moved += 32 * self.tensors * written_sectors(box, outer, item) * min(self.channels, self.of.out_channels)
-        parts = (cores, passed, issued, moved / BYTES_A_CLOCK)
+        parts = (cores, passed, issued, loaded, moved / BYTES_A_CLOCK)
         return math.pow(sum(math.pow(part, SHARPNESS) for part in parts), 1 / SHARPNESS)
 
     @property
@@ -311,7 +344,7 @@ def best_streams(of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int 
     """So many of least estimated time, each with other boxes, channels or ways to walk."""
     found: dict[tuple[object, ...], Streams] = {}
     for each in sorted(_streams(of, unit, gpu, tensors, sums), key=lambda each: each.total_clocks):
-        found.setdefault((each.box, each.channels, each.once), each)
+        found.setdefault((each.box, each.channels, each.once, each.fetches), each)
     return list(found.values())[:count]
 
 
@@ -352,4 +385,6 @@ def _with_slots(wanted: Streams, gpu: Gpu) -> Iterator[Streams]:
     """With as many stages in shared memory as fit."""
     found = [replace(wanted, slots=slots) for slots in range(MOST_SLOTS, 1, -1)]
     fits = [each for each in found if each.shared_bytes <= gpu.shared_memory_per_block_bytes]
-    yield from fits[:1]
+    for each in fits[:1]:
+        yield from ([replace(each, fetches=True)] if each.is_run else [])
+        yield each
