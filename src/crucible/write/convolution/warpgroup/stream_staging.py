@@ -16,6 +16,7 @@ from crucible.write.convolution.halo import STEP_UNITS, decoded, times
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.held import FETCH
 from crucible.write.convolution.warpgroup.stream_reading import Positions, Reading, first_of
+from crucible.write.convolution.warpgroup.stream_windows import WindowReading
 from crucible.write.convolution.warpgroup.streams import STAGERS, Streams
 from crucible.write.convolution.warpgroup.walks import WARPS
 from crucible.write.families.source import block, indented, unrolled
@@ -156,7 +157,8 @@ class Stages:
 
     @cached_property
     def _reading(self) -> Reading:
-        return Positions(self.scene)
+        spread = self.scene.conv.spread
+        return WindowReading(self.scene, spread) if spread else Positions(self.scene)
 
     @cached_property
     def _rounds(self) -> tuple[int, int]:
