@@ -300,7 +300,7 @@ class Streams(Tiling):
     def staged_bytes(self) -> float:
         """Of memory, for a stage: what is not one run comes in pieces of 64 bytes, beginning anywhere."""
         item, (rows, columns) = 16 // self.unit, self.windows_of_plane if self.spread else self.staged_plane
-        row = columns * item if self.boxes[-1] == 1 else columns * item + PIECE - item
+        row = float(columns * item + (PIECE - item if self.boxes[-1] > 1 else 0))
         if self.spread:  # and choices; of several planes of the same windows all but the first come from the L2 cache
             row = (row + row / item) / (self.spread[0] if self.is_walked else 1)
         return self.unit * STEP_UNITS * rows * row
