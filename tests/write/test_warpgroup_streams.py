@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -271,26 +272,45 @@ RUNS = [
     of_p38("runs_each", (1, 24, 3, 9, 16), 12, once=False, box=(1, 16, 16), walk=3, slots=2, fetches=True),
     of_layer("runs_halves", (2, 40, 9, 24), 72, (3, 3), "float16", box=(8, 32), fetches=True),
 ]
-READ = """\
-__device__ __forceinline__ void fetch(const void* from, int bytes) {  // reads what would be asked for
+TOLD = """\
+__device__ __forceinline__ void fetch(const void* from, int bytes) {  // reads what would be asked for, and says so
     const volatile unsigned* words = static_cast<const volatile unsigned*>(from);
     for (int i = 0; i < bytes / 4; ++i) static_cast<void>(words[i]);
     if (reinterpret_cast<unsigned long long>(from) % 16 || bytes % 16 || bytes <= 0) __trap();
+    const int block = blockIdx.x;
+    if (threadIdx.x == 256) printf("\\nasked %d %lld\\n", block, reinterpret_cast<long long>(from));
 }"""
 
 
+def told(case: Case) -> Lowered:
+    """Its kernels, the second of which prints where rows that it asks for and loads begin."""
+    order, whole = case.lowered().kernels
+    assert held.FETCH in whole.preamble
+    preamble = ("#include <cstdio>", *(TOLD if each == held.FETCH else each for each in whole.preamble))
+    before, found = whole.text.split("fetch_next();\n")
+    lines, stride = found.split("\n"), case.fused.source.strides[2]
+    depth, plane = ("d", f" + d * {stride}") if "const int d" in lines[1] else ("0", "")
+    (top,) = re.findall(r"const int top = (.*), row", whole.text)
+    begin = f"reinterpret_cast<long long>(origin{plane} + max({top}, 0) * {case.correlation.in_shape[-1]})"
+    said = f'if (thread == 0) printf("\\nloaded %d %lld %d\\n", static_cast<int>(blockIdx.x), {begin}, {depth});'
+    lines.insert(2 if plane else 1, said)
+    text = f"{before}fetch_next();\n" + "\n".join(lines)
+    return replace(case.lowered(), kernels=(order, replace(whole, preamble=preamble, text=text)))
+
+
 @pytest.mark.usefixtures("no_faults")
-def test_rows_that_are_asked_for_are_whole_units_of_the_input() -> None:
+def test_what_is_asked_for_is_what_the_next_stage_loads(capfd: pytest.CaptureFixture[str]) -> None:
     """On the emulator a prefetch does nothing: here it reads, so that none beyond the tensor is unseen."""
-    lowered = {}
+    built = build([Given(**case.__dict__, known=told(case)) for case in RUNS])
     for case in RUNS:
-        order, whole = case.lowered().kernels
-        assert held.FETCH in whole.preamble and "fetch_next();" in whole.text
-        read = tuple(READ if each == held.FETCH else each for each in whole.preamble)
-        lowered[case.name] = replace(case.lowered(), kernels=(order, replace(whole, preamble=read)))
-    built = build([Given(**case.__dict__, known=lowered[case.name]) for case in RUNS])
-    for case in RUNS:
+        capfd.readouterr()
         assert is_right(built, case) == ""
+        said = [line.split() for line in capfd.readouterr().out.splitlines() if line]
+        planes = case.correlation.in_shape[2] if len(case.correlation.axes) == 3 else 1
+        for block in {words[1] for words in said}:
+            asked = [words[2] for words in said if words[:2] == ["asked", block]]
+            loaded = [words[2:] for words in said if words[:2] == ["loaded", block]]
+            assert asked == [begin for begin, plane in loaded[1:] if 0 <= int(plane) < planes]
 
 
 # what cannot be left out
