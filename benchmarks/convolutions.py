@@ -311,7 +311,7 @@ def words_of(tiling: Tiling) -> str:
             f" dim {tiling.inner}, rows of dim {tiling.outer}, {tiling.slots} slots"
         )
     if isinstance(tiling, Streams):
-        once = ", planes staged once" if tiling.once else ""
+        once = (", planes staged once" if tiling.once else "") + (", rows asked for ahead" if tiling.fetches else "")
         return (
             f"wgmma, weights streamed: {tiling.channels} channels, box {tiling.box}, N {tiling.live * tiling.channels},"
             f" along {tiling.walk} planes, {tiling.slots} slots{once}"

@@ -304,12 +304,17 @@ def wanted_of_weight(case: Case, known: Tensors, grad: torch.Tensor) -> tuple[to
 
 
 def rounded(value: torch.Tensor, case: Case) -> torch.Tensor:
-    """To TF32, to nearest, ties away from zero; half types are what they are, and so is float32 where it is exact."""
+    """To TF32, to nearest, ties away from zero or to even; half types are what they are, and so is float32 where it is
+    exact."""
     if value.dtype != torch.float32 or case.exact:
         return value
-    return ((value.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+    bits = value.view(torch.int32)
+    half = 0xFFF + (bits >> 13 & 1) if TO_EVEN else 0x1000
+    return ((bits + half) & ~0x1FFF).view(torch.float32)
 
 
+TO_EVEN = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
+"""How ties are rounded: by `cvt.rn.tf32`, or by `cvt.rna.tf32` where there is no other, as on the emulator."""
 NEAR = {"float32": 2e-6, "float16": 1e-3, "bfloat16": 8e-3}
 """Of the size of what is added up: operands are compared as tensor cores round them."""
 EXACT = 2e-6 if torch.cuda.is_available() else 5e-7

@@ -260,7 +260,9 @@ def is_spread_right(built: Built, case: SpreadCase) -> str:
     found = built(case, {**known, "choice": choice.to(torch.uint8)})
     given = [known[name].double().requires_grad_() for name in ("x", "weight")]
     product = case.case.torchs(*given)
-    right = torch.autograd.grad(product, given, _spread(known["upstream"].double(), choice, case.sizes, product.shape))
+    right = torch.autograd.grad(
+        product, given, spread_out(known["upstream"].double(), choice, case.sizes, product.shape)
+    )
     for name, each in zip(("grad_x", "grad_weight"), right, strict=True):
         error = (found[name].double().reshape(each.shape) - each).abs().max().item()
         if not error <= NEAR[case.dtype] * float(each.abs().max()):
@@ -268,7 +270,7 @@ def is_spread_right(built: Built, case: SpreadCase) -> str:
     return ""
 
 
-def _spread(grad: torch.Tensor, choice: torch.Tensor, sizes: tuple[int, ...], shape: torch.Size) -> torch.Tensor:
+def spread_out(grad: torch.Tensor, choice: torch.Tensor, sizes: tuple[int, ...], shape: torch.Size) -> torch.Tensor:
     """Each window's gradient at its chosen element; zeros elsewhere, and where no window is."""
     place = torch.arange(math.prod(sizes)).reshape(sizes).repeat(grad.shape[2:])
     for dim, size in enumerate(sizes):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 import torch
 from conv_harness import (
     DECLARED,
+    DTYPES,
+    NEAR,
     TWO,
     Built,
     Case,
@@ -24,16 +27,21 @@ from conv_harness import (
     transposed,
     wanted,
 )
+from pooled_harness import spread_out
 from random_convolutions import drawn
 
 from crucible import emulator
+from crucible.errors import MisuseError
 from crucible.gpus import H200, known_gpu
-from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import chosen, lower_convolution
 from crucible.write.convolution.tiling import Tiling
+from crucible.write.convolution.warpgroup import held
+from crucible.write.convolution.warpgroup.kinds import best_for_warpgroups
 from crucible.write.convolution.warpgroup.streams import Streams, best_streams, stream, stream_division
-from crucible.write.kernel import Lowered
+from crucible.write.convolution.windows import Spread, Windows
+from crucible.write.kernel import Buffer, Lowered
 from crucible.write.program import Operand, contiguous
 
 P38 = transposed("p38", (32, 32, 16, 32, 32), 64, (3, 3, 3), stride=2, padding=1, output_padding=1)
@@ -99,6 +107,74 @@ class ChannelsLast(Case):
         size = math.prod(space)
         strides = (channels * size, 1, *(stride * channels for stride in contiguous(space)))
         return replace(super().fused, source=Operand("x", self.dtype, strides))
+
+
+@dataclass(frozen=True)
+class Spreading(Case):
+    """What is read has an element for each window of the input's, which its chosen element has, or all have."""
+
+    sizes: tuple[int, ...] = ()
+    chosen: bool = True
+    way: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        return Windows("max", self.sizes, LEAF).outputs(self.correlation.in_shape)
+
+    @property
+    def fused(self) -> Convolution:
+        source, choices = Operand("x", self.dtype, contiguous(self.windows)), "choice" if self.chosen else ""
+        return replace(super().fused, source=source, spread=Spread(self.sizes, choices))
+
+    def lowered(self) -> Lowered:
+        found = stream(self.correlation, UNITS[self.dtype], TWO, 1, 0, self.sizes)
+        assert found is not None
+        made = lower_convolution(self.fused, replace(found, **self.way), TWO)
+        return replace(made, buffers=(*made.buffers, Buffer("choice", "uint8", 1)))  # it is given: its dtype counts
+
+    def error(self, built: Built) -> float:
+        """The largest, of the size of what is added up, beside PyTorch's with each element's own gradient."""
+        generator = torch.Generator().manual_seed(0)
+        dtype = DTYPES[self.dtype]
+        x = torch.randn(self.windows, generator=generator).to(dtype)
+        weight = torch.randn(self.weight_shape, generator=generator).to(dtype)
+        choice = torch.randint(0, math.prod(self.sizes), self.windows, generator=generator)
+        found = built(self, {"x": x, "weight": weight, "choice": choice.to(torch.uint8)})["out"]
+        shape = torch.Size(self.correlation.in_shape)
+        elements = range(math.prod(self.sizes))
+        each = [choice] if self.chosen else [torch.full_like(choice, number) for number in elements]
+        whole = torch.stack([spread_out(x, of, self.sizes, shape) for of in each]).sum(0)
+        right, size = wanted(self, {"x": whole, "weight": weight})
+        return float(((found.double() - right).abs() / (size + 0.05)).max())
+
+
+def spreading(case: Case, *sizes: int, chosen: bool = True, **way: Any) -> Spreading:
+    return Spreading(**{**case.__dict__, "name": f"{case.name}_spread"}, sizes=sizes, chosen=chosen, way=way)
+
+
+SPREAD = [
+    spreading(of_p38("once", (2, 16, 5, 16, 8), 16), 2, 2, 2, once=True, box=(1, 16, 8), tile_rows=8, walk=3),
+    spreading(of_p38("each", (1, 24, 3, 9, 17), 20), 2, 2, 2, once=False, box=(1, 8, 16), tile_rows=8, walk=2),
+    spreading(of_p38("ragged", (2, 20, 3, 11, 9), 19), 2, 3, 2, once=True, box=(1, 24, 16), tile_rows=8, walk=2,
+              slots=2),
+    spreading(of_p38("long", (1, 16, 4, 8, 80), 8), 3, 2, 4, once=True, box=(1, 2, 64), tile_rows=1, walk=4),
+    spreading(of_p38("mean", (2, 16, 9, 16), 24), 2, 2, chosen=False, box=(8, 16), tile_rows=8),
+    spreading(of_p38("one_dim", (2, 8, 130), 16), 2, box=(128,), tile_rows=1),
+    spreading(of_layer("bfloats", (2, 40, 9, 19), 72, (3, 3), "bfloat16"), 2, 3, box=(16, 24), tile_rows=8),
+    spreading(of_layer("dilated", (1, 12, 7, 12, 20), 16, (2, 2, 2), of={"dilation": 3, "padding": 2}), 2, 2, 2,
+              once=False, box=(1, 8, 16), tile_rows=8, walk=3),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Given(Case):
+    """Lowered already."""
+
+    known: Lowered | None = None
+
+    def lowered(self) -> Lowered:
+        assert self.known is not None
+        return self.known
 
 
 LAST = [
@@ -171,6 +247,72 @@ def test_inputs_are_dealt_without_bank_conflicts(built: Built) -> None:
     assert stored and all(line.wavefronts == line.ideal_wavefronts for line in stored)
 
 
+@pytest.fixture(scope="module")
+def of_windows() -> Built:
+    return build(SPREAD)
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", SPREAD, ids=lambda case: case.name)
+def test_gradients_of_windows_are_spread_where_they_are_staged(of_windows: Built, case: Spreading) -> None:
+    assert of_windows.lowered[case.name].kernels[1].architecture == "sm_90a"
+    assert case.error(of_windows) <= NEAR[case.dtype]
+
+
+def test_boxes_that_begin_inside_of_windows_are_refused() -> None:
+    case = spreading(of_p38("inside", (1, 16, 3, 16, 16), 16), 2, 3, 2, box=(1, 8, 16), tile_rows=8)
+    with pytest.raises(MisuseError, match=r"begin inside of windows \(2, 3, 2\).*give it boxes of whole windows"):
+        case.lowered()
+
+
+# what is asked for ahead
+
+RUNS = [
+    of_p38("runs", (3, 20, 5, 16, 8), 16, once=True, box=(1, 8, 16), walk=2, slots=2, fetches=True),
+    of_p38("runs_each", (1, 24, 3, 9, 16), 12, once=False, box=(1, 16, 16), walk=3, slots=2, fetches=True),
+    of_layer("runs_halves", (2, 40, 9, 24), 72, (3, 3), "float16", box=(8, 32), fetches=True),
+]
+TOLD = """\
+__device__ __forceinline__ void fetch(const void* from, int bytes) {  // reads what would be asked for, and says so
+    const volatile unsigned* words = static_cast<const volatile unsigned*>(from);
+    for (int i = 0; i < bytes / 4; ++i) static_cast<void>(words[i]);
+    if (reinterpret_cast<unsigned long long>(from) % 16 || bytes % 16 || bytes <= 0) __trap();
+    const int block = blockIdx.x;
+    if (threadIdx.x == 256) printf("\\nasked %d %lld\\n", block, reinterpret_cast<long long>(from));
+}"""
+
+
+def told(case: Case) -> Lowered:
+    """Its kernels, the second of which prints where rows that it asks for and loads begin."""
+    order, whole = case.lowered().kernels
+    assert held.FETCH in whole.preamble
+    preamble = ("#include <cstdio>", *(TOLD if each == held.FETCH else each for each in whole.preamble))
+    before, found = whole.text.split("fetch_next();\n")
+    lines, stride = found.split("\n"), case.fused.source.strides[2]
+    depth, plane = ("d", f" + d * {stride}") if "const int d" in lines[1] else ("0", "")
+    (top,) = re.findall(r"const int top = (.*), row", whole.text)
+    begin = f"reinterpret_cast<long long>(origin{plane} + max({top}, 0) * {case.correlation.in_shape[-1]})"
+    said = f'if (thread == 0) printf("\\nloaded %d %lld %d\\n", static_cast<int>(blockIdx.x), {begin}, {depth});'
+    lines.insert(2 if plane else 1, said)
+    text = f"{before}fetch_next();\n" + "\n".join(lines)
+    return replace(case.lowered(), kernels=(order, replace(whole, preamble=preamble, text=text)))
+
+
+@pytest.mark.usefixtures("no_faults")
+def test_what_is_asked_for_is_what_the_next_stage_loads(capfd: pytest.CaptureFixture[str]) -> None:
+    """On the emulator a prefetch does nothing: here it reads, so that none beyond the tensor is unseen."""
+    built = build([Given(**case.__dict__, known=told(case)) for case in RUNS])
+    for case in RUNS:
+        capfd.readouterr()
+        assert is_right(built, case) == ""
+        said = [line.split() for line in capfd.readouterr().out.splitlines() if line]
+        planes = case.correlation.in_shape[2] if len(case.correlation.axes) == 3 else 1
+        for block in {words[1] for words in said}:
+            asked = [words[2] for words in said if words[:2] == ["asked", block]]
+            loaded = [words[2:] for words in said if words[:2] == ["loaded", block]]
+            assert asked == [begin for begin, plane in loaded[1:] if 0 <= int(plane) < planes]
+
+
 # what cannot be left out
 
 STAGED = f"publish();\n{24 * ' '}arrive(loaded"
@@ -223,6 +365,15 @@ def test_the_benchmarks_input_gradient_goes_to_them_on_hopper_alone() -> None:
     assert kernel.architecture == "sm_90a" and "m64n64k8" in "".join(kernel.preamble)
     assert stream_division(GRADIENT.fused, known_gpu("a100")) is None
     assert not lower_convolution(GRADIENT.fused, gpu=known_gpu("a100")).kernels[1].architecture
+
+
+def test_the_benchmarks_gradient_of_windows_goes_to_them() -> None:
+    layer = transposed("p74", (16, 16, 16, 32, 32), 32, (3, 3, 3), stride=2, padding=1, output_padding=1)
+    case = spreading(backward(layer), 2, 2, 2)
+    found = chosen(case.fused, H200)
+    assert isinstance(found, Streams) and found.once and not found.fetches
+    assert found.windows_of_plane == (17, 32) and found.before_window == (1, 0)  # rows from -1 on, columns from 0
+    assert any(isinstance(each, Streams) for each in best_for_warpgroups(case.fused, 3, H200))
 
 
 @pytest.mark.parametrize(

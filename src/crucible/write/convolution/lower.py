@@ -16,6 +16,7 @@ from crucible.write.convolution.pieces import ACCUMULATE, LOAD_MATRIX, READ, WOR
 from crucible.write.convolution.placing import Placing
 from crucible.write.convolution.questions import Multiplying, answered
 from crucible.write.convolution.scene import Scene
+from crucible.write.convolution.spreading import SPREAD
 from crucible.write.convolution.staging import Staging
 from crucible.write.convolution.tail import Tail
 from crucible.write.convolution.tiling import Tiling, tile
@@ -23,8 +24,6 @@ from crucible.write.convolution.warpgroup.kinds import KINDS, for_warpgroups
 from crucible.write.families.source import block, unrolled
 from crucible.write.kernel import Kernel, Lowered
 from crucible.write.simplify import simplify
-
-SPREAD = "It reads gradients of windows, and spreads them over the windows' elements in shared memory."
 
 
 def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu = H200) -> Lowered:

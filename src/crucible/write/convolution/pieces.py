@@ -13,7 +13,11 @@ from crucible.write.families.source import INCLUDES
 _ROUNDED = """\
 __device__ __forceinline__ unsigned rounded(float value) {  // to TF32, to nearest: tensor cores would cut it off
     unsigned word;
+#if __CUDA_ARCH__ >= 900  // one instruction where the other is three; they differ in ties alone
+    asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
+#else
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
+#endif
     return word;
 }"""
 _BITS = """\

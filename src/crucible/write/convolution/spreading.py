@@ -18,6 +18,9 @@ from crucible.write.convolution.windows import Spread
 from crucible.write.families.source import CUDA_TYPES, block, converted, indented, unrolled
 from crucible.write.program import Operand, contiguous
 
+SPREAD = "It reads gradients of windows, and spreads them over the windows' elements in shared memory."
+"""In a kernel's description."""
+
 
 @dataclass(frozen=True)
 class Side:

@@ -10,6 +10,7 @@ from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
+from crucible.write.convolution.spreading import SPREAD
 from crucible.write.convolution.warpgroup import pieces, stream_packing
 from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
 from crucible.write.convolution.warpgroup.packing import conversions
@@ -23,6 +24,11 @@ from crucible.write.kernel import Kernel, Lowered
 
 def lower_streams(conv: Convolution, streams: Streams, gpu: Gpu) -> Lowered:
     """The kernels; the chain is taken as it is. Raises MisuseError where its sums do not fit beside the slots."""
+    if conv.spread and not (streams.spread == conv.spread.sizes and streams.begins_at_windows):
+        raise MisuseError(
+            f"{conv.name}: boxes {streams.box} begin inside of windows {conv.spread.sizes}, or are for others"
+            f" ({streams.spread}): give it boxes of whole windows"
+        )
     streams, most = replace(streams, sums=sum(each.sums for each in conv.results)), gpu.shared_memory_per_block_bytes
     if streams.shared_bytes > most:
         raise MisuseError(
@@ -52,7 +58,8 @@ class _Body:
         before += [pieces.MOVED_ON] if streams.live > 1 else []
         for part in streams.parts:
             before += pieces.products_of_positions(math, part.blocks * streams.channels, streams.held)
-        return self.scene.kernel(self.notes(), lines, [*before, *self.tail.preamble], (1, streams.threads),
+        before += [*self.stages.preamble, *self.tail.preamble]
+        return self.scene.kernel(self.notes(), lines, before, (1, streams.threads),
                                  streams.shared_bytes, architecture=ARCHITECTURE)  # fmt: skip
 
     def notes(self) -> list[str]:
@@ -61,6 +68,7 @@ class _Body:
         box = "x".join(map(str, streams.box))
         walked = f", along {streams.walk} planes" if streams.walk > 1 else ""
         planes = " Each plane of input is staged once for all planes of outputs that read it." if streams.once else ""
+        planes += " The rows of the next stage are asked for ahead, to the L2 cache." if self.stages.fetches else ""
         return [
             f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
             f" {WORDS[self.scene.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"
@@ -69,6 +77,7 @@ class _Body:
             f" multiply {streams.tiles} tiles of 64 positions each, while {STAGERS} load {streams.unit * STEP_UNITS}"
             f" channels of a plane at a time into {streams.slots} slots, the weights beside them in one copy"
             f" ({streams.shared_bytes // 1024} KiB).{planes}",
+            *([SPREAD] if self.scene.conv.spread else []),
         ]
 
     def _lines(self) -> list[str]:

@@ -59,7 +59,8 @@ def pack(name: str, streams: Streams, weight: str, dtype: str, math: str, buffer
         "}",
     ]
     blocks = -(-buffer.elements // THREADS)
-    return Kernel(name, "\n".join(lines), conversions(math), (weight,), (buffer.name,), (blocks, 1, 1), THREADS)
+    return Kernel(name, "\n".join(lines), conversions(math), (weight,), (buffer.name,), (blocks, 1, 1), THREADS,
+                  is_light=True)  # fmt: skip
 
 
 def _of_part(name: str, values: Sequence[int], streams: Streams) -> list[str]:

@@ -1,23 +1,30 @@
-"""How stages come into their slots: planes of input by two warpgroups, weights by a bulk copy beside them."""
+"""How stages come into their slots: planes of input by two warpgroups, weights by a bulk copy beside them.
+
+Where a box is as wide as the input, a channel's rows are one run: those of the next stage are asked for ahead, to the
+L2 cache.
+"""
 
 from __future__ import annotations
 
 import itertools
-import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from crucible.write.convolution.halo import STEP_UNITS, Halo, decoded, times
-from crucible.write.convolution.pieces import WORDS
+from crucible.write.convolution.halo import STEP_UNITS, decoded, times
 from crucible.write.convolution.scene import Scene
+from crucible.write.convolution.warpgroup.held import FETCH
+from crucible.write.convolution.warpgroup.stream_reading import Positions, Reading, first_of
+from crucible.write.convolution.warpgroup.stream_windows import WindowReading
 from crucible.write.convolution.warpgroup.streams import STAGERS, Streams
 from crucible.write.convolution.warpgroup.walks import WARPS
-from crucible.write.families.source import block, unrolled
+from crucible.write.families.source import block, indented, unrolled
+from crucible.write.program import contiguous
 
 THREADS = STAGERS * WARPS * 32
-MOST_TOGETHER = 5
-"""Positions that a thread has on their way at once: 40 of its registers."""
+MOST_HELD = 40
+"""Registers of a thread for what is on its way."""
 
 
 @dataclass(frozen=True)
@@ -35,23 +42,31 @@ class Stages:
 
     def each_item(self, lines: list[str]) -> list[str]:
         """The loop over the block's items."""
-        scene = self.scene
-        first = f"static_cast<int>(blockIdx.x) / {scene.parts}"
-        head = f"for (int item = {first}; item < {self._streams.items}; item += {scene.blocks_a_part})"
-        return block(head, [*self._item(), *lines])
+        head = f"for (int item = {self._first_item}; item < {self._streams.items}; item += {self.scene.blocks_a_part})"
+        return block(head, _declared(self._item("item"), lines))
 
-    def _item(self) -> list[str]:
+    @property
+    def _first_item(self) -> str:
+        return f"static_cast<int>(blockIdx.x) / {self.scene.parts}"
+
+    @property
+    def _planes(self) -> str:
+        """Of outputs, of each item; empty where some have less."""
+        if not self._streams.is_walked:
+            return "1"
+        return str(self._streams.walk) if self._streams.boxes[0] % self._streams.walk == 0 else ""
+
+    def _item(self, item: str) -> list[str]:
         """Where an item is, and how many planes of outputs it has."""
         streams, dims = self._streams, self.scene.dims
-        words = decoded("item", (streams.of.batch, *streams.places))
+        words = decoded(item, (streams.of.batch, *streams.places))
         lines = [f"const int n = {words[0]};"]
         sizes = [streams.walk, *streams.box[1:]] if streams.is_walked else streams.box
         for name, word, size in zip(dims, words[1:], sizes, strict=True):
             start = word if size == 1 or word == "0" else f"({word}) * {size}"
             walked = streams.is_walked and name == "d"
             lines.append(f"const int {'first_plane' if walked else f'box_{name}'} = {start};")
-        whole = streams.boxes[0] if streams.is_walked else 1
-        count = str(streams.walk) if whole % streams.walk == 0 else f"min({streams.walk}, {whole} - first_plane)"
+        count = self._planes or f"min({streams.walk}, {streams.boxes[0]} - first_plane)"
         return [*lines, f"const int planes = {count};"]
 
     def each_stage(self, before: list[str], of_part: dict[int, list[str]], after: dict[int, list[str]]) -> list[str]:
@@ -86,15 +101,15 @@ class Stages:
 
     def lines(self) -> list[str]:
         scene, streams = self.scene, self._streams
-        source = f"{scene.word[scene.conv.source.name]} + n * {scene.conv.source.strides[0]}LL"
         packed = f"reinterpret_cast<const uint4*>({scene.word[scene.packed.name]})"
         if streams.channel_tiles > 1:
             packed += f" + part * {streams.packed_units}"
         return [
             f"const int thread = threadIdx.x % {THREADS};",
             f"const uint4* const packed_units = {packed};",
+            *self._ahead(),
             "int stage = 0;",
-            *self.each_item([f"const auto* const of_image = {source};", *self._all()]),
+            *self.each_item(self._all()),
         ]
 
     def _all(self) -> list[str]:
@@ -112,147 +127,155 @@ class Stages:
         return block(planes, block(parts, [*left, *block(steps, self._stage())]))
 
     def _stage(self) -> list[str]:
-        """Positions are loaded first, then the slot is waited for, then weights are asked for and positions stored."""
+        """Pieces are loaded first, then the slot is waited for, then weights are asked for and pieces stored."""
         streams, parts = self._streams, self._streams.parts
         slot = f"stage % {streams.slots}"
-        of_step = streams.unit * STEP_UNITS * self.scene.conv.source.strides[1]
         ask = [
-            f"const int units = {self._of_part([streams.weight_units(part) for part in parts])};",
-            f"const uint4* from_units = packed_units + {self._of_part(streams.begins)} + s * units;",
+            f"const int units = {_of_part([streams.weight_units(part) for part in parts], 'm')};",
+            f"const uint4* from_units = packed_units + {_of_part(streams.begins, 'm')} + s * units;",
             f"expect(loaded + {slot}, units * 16);",
             f"copy_in(slot + {streams.plane_units}, from_units, units * 16, loaded + {slot});",
         ]
         return [
             f"uint4* const slot = ring + {slot} * {streams.slot_units};",
-            f"const auto* const origin = of_image + s * {of_step}LL;",
-            *self._depth(),
+            *(["move_on();", "fetch_next();"] if self.fetches else []),
+            *self._reading.begin(self._depth("t", "m")),
             *self._load(ask),
             "publish();",
             f"arrive(loaded + {slot});",
             "++stage;",
         ]
 
-    def _of_part(self, values: Sequence[int]) -> str:
-        """Of part m."""
-        steps = {after - before for before, after in itertools.pairwise(values)}
-        if len(steps) > 1:
-            choices = "".join(f"m == {number} ? {value} : " for number, value in enumerate(values[:-1]))
-            return f"({choices}{values[-1]})"
-        step = times("m", steps.pop()) if steps else ""
-        return f"({values[0]} + {step})" if step and values[0] else step or str(values[0])
-
-    def _depth(self) -> list[str]:
+    def _depth(self, t: str, m: str) -> str:
+        """Which plane of input part m of plane t is; empty where there are none."""
         streams = self._streams
         if not streams.is_walked:
-            return []
+            return ""
         axis = streams.of.axes[0]
-        shifts = self._of_part([part.shift + axis.shifts[0] for part in streams.parts])
-        return [f"const int d = {times('(first_plane + t)', axis.in_stride)} + {shifts};"]
+        shifts = _of_part([part.shift + axis.shifts[0] for part in streams.parts], m)
+        return f"{times(f'(first_plane + {t})', axis.in_stride)} + {shifts}"
+
+    @cached_property
+    def _reading(self) -> Reading:
+        spread = self.scene.conv.spread
+        return WindowReading(self.scene, spread) if spread else Positions(self.scene)
 
     @cached_property
     def _rounds(self) -> tuple[int, int]:
-        """Positions of a thread at once, and how often."""
-        rounds = -(-self._numbered // THREADS)
-        turns = -(-rounds // MOST_TOGETHER)
+        """Pieces of a thread at once, and how often."""
+        rounds = -(-self._reading.count // THREADS)
+        turns = -(-rounds // max(1, MOST_HELD // self._reading.registers))
         return -(-rounds // turns), turns
-
-    @property
-    def _numbered(self) -> int:
-        """Positions with those that dealing adds at the end."""
-        staged, turn = math.prod(self._streams.staged_plane), 8 * self._streams.lane_stride
-        return staged if self._streams.lane_stride == 1 else -(-staged // turn) * turn
 
     def _load(self, ask: list[str]) -> list[str]:
         """What is loaded is not touched before the slot is waited for: so nvcc leaves all loads in a row (36 of 40 of
-        P38's input gradient). Where they were rounded at once, the 24th waited for the 16th and so on."""
-        streams = self._streams
-        staged = math.prod(streams.staged_plane)
-        together, turns = self._rounds
+        P38's input gradient). Where they were rounded at once, the 24th waited for the 16th and so on. Loads that are
+        stored in a loop's next round are no way to have more of them: nvcc 13.0 waits for all of them at once."""
+        reading, (together, turns) = self._reading, self._rounds
+        guarded = together * turns * THREADS > reading.count
         round_ = f"(turn * {together} + k)" if turns > 1 else "k"
-        position = [f"const int number = thread + {round_} * {THREADS};", f"const int p = {self._position('number')};"]
-        load = [*position, *self._place(), *unrolled("u", str(STEP_UNITS), [*self._word(), "words[k][u] = word;"])]
-        store = ["uint4 word = words[k][u];", *self._converted(), f"slot[u * {streams.points} + {self._at()}] = word;"]
-        guard = f"if (p < {staged})" if together * turns * THREADS > staged else ""
-        stores = [*position, *block(guard, unrolled("u", str(STEP_UNITS), store))]
+        number = f"const int number = thread + {round_} * {THREADS};"
         first = "thread == 0 && turn == 0" if turns > 1 else "thread == 0"
         lines = [
-            f"uint4 words[{together}][{STEP_UNITS}];",
-            *unrolled("k", str(together), load),
-            f"wait(done + stage % {streams.slots}, stage / {streams.slots} % 2 ^ 1);  // with what was in the slot",
+            *reading.held(together),
+            *unrolled("k", str(together), [number, *reading.load(guarded)]),
+            f"wait(done + stage % {self._streams.slots}, stage / {self._streams.slots} % 2 ^ 1);"
+            "  // with what was in the slot",
             *block(f"if ({first})", ask),
-            *unrolled("k", str(together), stores),
+            *unrolled("k", str(together), [number, *reading.store(guarded)]),
         ]
         return block(f"for (int turn = 0; turn < {turns}; ++turn)", lines) if turns > 1 else lines
 
-    def _position(self, number: str) -> str:
-        """Where positions are dealt, eight threads, which store 16 bytes each at a time, take eight that will be
-        neighbours, and other eight those between."""
-        stride = self._streams.lane_stride
-        if stride == 1:
-            return number
-        return f"{number} / {8 * stride} * {8 * stride} + {number} % 8 * {stride} + {number} / 8 % {stride}"
+    # what is asked for ahead
 
-    def _at(self) -> str:
-        """Position p in its slot."""
-        streams = self._streams
-        columns, stride = streams.staged_plane[1], streams.lane_stride
-        if stride == 1 and columns == streams.row_pitch:
-            return "p"
-        column = f"(p % {columns} + {streams.first_column})" if streams.first_column else f"p % {columns}"
-        row = f"p / {columns} * {streams.row_pitch} + "
-        if stride == 1:
-            return row + column.strip("()")
-        return f"{row}{column} % {stride} * {streams.lane_row} + {column} / {stride}"
-
-    def _place(self) -> list[str]:
-        """Where position p is in the tensor, and whether it is inside."""
-        streams, source, dims = self._streams, self.scene.conv.source, self.scene.dims
-        rank, terms = len(streams.box), []
-        staged = math.prod(streams.staged_plane)
-        together, turns = self._rounds
-        tests = [f"p < {staged}"] if together * turns * THREADS > staged else []
-        words = decoded("p", streams.staged_plane) if rank > 1 else ["p"]
-        lines = []
-        for dim, (name, axis) in enumerate(zip(dims, streams.of.axes, strict=True)):
-            walked, first = streams.is_walked and dim == 0, axis.shifts[0]
-            if not walked:
-                more = first + (streams.first_column if dim == rank - 1 else 0)
-                moved = f" {'-' if more < 0 else '+'} {abs(more)}" if more else ""
-                lines.append(f"const int {name} = {times(f'box_{name}', axis.in_stride)} + {words[dim - rank]}{moved};")
-            planes = (streams.walk if walked else streams.box[dim]) * streams.places[dim]
-            reached = (planes - 1) * axis.in_stride + axis.shifts[-1] + (streams.live - 1) * walked * axis.in_stride
-            if first < 0 or reached >= axis.extent:
-                tests.append(f"static_cast<unsigned>({name}) < {axis.extent}")
-            terms.append(times(name, source.strides[2 + dim]))
-        lines.append(f"const bool inside = {' && '.join(tests) or 'true'};")
-        return [*lines, f"const auto* from = origin + {' + '.join(filter(None, terms)) or '0'};"]
-
-    def _word(self) -> list[str]:
-        """`word`: unit `u` of a position's channels. Where channels are neighbours in memory it is loaded at once."""
+    def _ahead(self) -> list[str]:
+        """Asks for the rows of the next stage while this one is loaded: a lane a channel."""
         streams, source = self._streams, self.scene.conv.source
-        if not self._in_units:
-            convert = WORDS[self.scene.conv.math].convert
-            return Halo(streams.of, source, streams, "__float_as_uint" if streams.unit == 4 else convert).word("s")
-        ragged = streams.of.in_channels % (streams.unit * STEP_UNITS)
-        test = f"inside && (s * {STEP_UNITS} + u) * {streams.unit} < {streams.of.in_channels}" if ragged else "inside"
+        if not self.fetches:
+            return []
+        names = ["t", *(name for name, count in self._levels if count > 1)]
+        whole, item, channels = streams.of.axes[-1].extent, 16 // streams.unit, streams.unit * STEP_UNITS
+        each = channels // (STAGERS * WARPS)
+        next_s = f"next_s * {channels} + " if streams.steps > 1 else ""
+        lines = [f"const int channel = {next_s}thread / 32 * {each} + lane;"]
+        tests, at = [f"lane < {each}"], [f"n * {source.strides[0]}LL", f"channel * {source.strides[1]}LL"]
+        tests += [f"channel < {streams.of.in_channels}"] if streams.of.in_channels % channels else []
+        if streams.is_walked:
+            lines.append(f"const int d = {self._depth('next_t', 'next_m')};")
+            tests.append(f"static_cast<unsigned>(d) < {streams.of.axes[0].extent}")
+            at.append(times("d", source.strides[2]))
+        rows = "1"
+        if len(streams.box) > 1:
+            axis, first = streams.of.axes[-2], first_of(streams, len(streams.box) - 2)
+            begin = _after(times("box_h", axis.in_stride), first)
+            lines += [
+                f"const int top = {begin}, row = max(top, 0);",
+                f"const int rows = min(top + {streams.staged_plane[0]}, {axis.extent}) - row;",
+            ]
+            tests.append("rows > 0")
+            at.append(times("row", whole))
+            rows = "rows"
+        word = self.scene.word[source.name]
+        fetched = f"fetch({word} + {' + '.join(at)}, {times(rows, whole * item)});"
+        over = f"if (next_item >= {streams.items}) return;"
+        fetch_next = _declared(self._item("next_item"), [*lines, f"if ({' && '.join(tests)}) {fetched}"])
         return [
-            "uint4 word = {};",
-            f"if ({test}) word = *reinterpret_cast<const uint4*>(from + u * {streams.unit});",
+            f"int {', '.join([f'next_item = {self._first_item}', *(f'next_{name} = 0' for name in names)])};",
+            "const auto move_on = [&] {  // from stage to stage",
+            *indented(self._moved_on()),
+            "};",
+            "const auto fetch_next = [&] {  // into the L2 cache",
+            *indented([over, *fetch_next]),
+            "};",
         ]
 
-    def _converted(self) -> list[str]:
-        """`word`, as tensor cores take it."""
-        convert = WORDS[self.scene.conv.math].convert
-        if self._streams.unit == 8:
-            return []
-        return ["word = {" + ", ".join(f"{convert}(__uint_as_float(word.{part}))" for part in "xyzw") + "};"]
+    @property
+    def fetches(self) -> bool:
+        """Whether boxes and tensors are as that needs."""
+        conv, streams = self.scene.conv, self._streams
+        dense = conv.source.strides == contiguous(conv.correlation.in_shape)
+        return streams.fetches and streams.is_run and dense and not conv.spread
 
     @property
-    def _in_units(self) -> bool:
-        """Whether each unit of channels is 16 bytes in memory."""
-        image, channel, *rest = self.scene.conv.source.strides
-        unit, of = self._streams.unit, self._streams.of
-        return channel == 1 and not any(n % unit for n in (of.in_channels, image, *rest))
+    def preamble(self) -> list[str]:
+        return [FETCH] if self.fetches else []
+
+    def _moved_on(self) -> list[str]:
+        """From the last of the loops' counters on: `_all` goes the same way."""
+        streams, more = self._streams, self._streams.live - 1
+        planes, last = self._planes or "planes", streams.last_part + 1
+        lines = [f"if (++next_t == {_after(planes, more)}) next_t = 0, next_item += {self.scene.blocks_a_part};"]
+        for name, count in self._levels[::-1]:
+            over = f"++next_{name} == {count}"
+            if name == "m" and streams.once and last < count:
+                over += f" || (next_m == {last} && next_t == {_after(planes, more - 1)})"
+            lines = block(f"if ({over})", [f"next_{name} = 0;", *lines]) if count > 1 else lines
+        return _declared(self._item("next_item"), lines)
+
+    @property
+    def _levels(self) -> list[tuple[str, int]]:
+        """The loops inside of that over planes, the innermost first."""
+        of_step, of_part = ("s", self._streams.steps), ("m", len(self._streams.parts))
+        return [of_step, of_part] if self._streams.once else [of_part, of_step]
+
+
+def _of_part(values: Sequence[int], m: str) -> str:
+    """Of part m."""
+    steps = {after - before for before, after in itertools.pairwise(values)}
+    if len(steps) > 1:
+        choices = "".join(f"{m} == {number} ? {value} : " for number, value in enumerate(values[:-1]))
+        return f"({choices}{values[-1]})"
+    step = times(m, steps.pop()) if steps else ""
+    return f"({values[0]} + {step})" if step and values[0] else step or str(values[0])
+
+
+def _declared(declared: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """The lines, behind those of the integers `declared` that they read, or that one of those does."""
+    found = list(lines)
+    for line in reversed(declared):
+        if line.split()[2] in re.findall(r"\w+", "\n".join(found)):
+            found.insert(0, line)
+    return found
 
 
 def _after(word: str, count: int) -> str:

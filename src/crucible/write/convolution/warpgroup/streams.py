@@ -26,7 +26,7 @@ from crucible.write.convolution.estimate import SHARPNESS, written_sectors
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.tiling import MOST_PRODUCTS, Tiling
-from crucible.write.convolution.warpgroup.walks import BYTES_A_CLOCK, REGISTERS, WARPS, lengths, trimmed
+from crucible.write.convolution.warpgroup.walks import REGISTERS, WARPS, lengths, trimmed
 
 TILE = 64
 """Positions of a warpgroup instruction."""
@@ -45,6 +45,17 @@ FIRST_STAGE, STAGE_CLOCKS = 2000, 150
 the next's."""
 ELEMENT, STAGED = 16, 11
 """Instructions: of a chain's element, by eye; of a staged one, with its place, by the machine code."""
+PIECE = 64
+"""Bytes that memory gives at once."""
+ROUNDS = 5
+"""Positions that a thread loads before it stores any."""
+ROUND, UNCACHED, CACHED = 200, 1200, 500
+"""Clocks to load and to store one, and until all have come: by samples of P38's input gradient; from the L2 cache that
+is assumed."""
+WINDOW, ELEMENT_OF_WINDOW = 145, 50
+"""The same of a window of a unit of channels, by its instructions; for each of its elements in a plane."""
+BYTES_A_CLOCK = 16
+"""With all these within 17 % of what nine ways of three input gradients took on an H200, and 28 % of a tenth."""
 FROM_L2 = 2
 """How many times faster weights come, which all blocks read."""
 
@@ -98,6 +109,8 @@ class Streams(Tiling):
     """Of the output's size, that the chain reads and writes."""
     sums: int = 0
     """Of each channel, over the outputs."""
+    fetches: bool = False
+    """Whether the rows of the next stage are asked for ahead, to the L2 cache."""
     sms: int = 132
 
     @property
@@ -185,6 +198,42 @@ class Streams(Tiling):
         """The position of what a tap reads, from the first."""
         return row * self.row_pitch + column % self.lane_stride * self.lane_row + column // self.lane_stride
 
+    @property
+    def is_run(self) -> bool:
+        """Whether the rows of a plane that are loaded are one run of whole 16 bytes in a dense tensor."""
+        last, item = self.of.axes[-1], 16 // self.unit
+        columns = (last.shifts[0] + self.first_column, self.staged_plane[1])
+        return self.boxes[-1] == 1 and columns == (0, last.extent) and last.extent * item % 16 == 0
+
+    # windows that inputs are spread over
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Rows and columns of one."""
+        return (self.spread[-2] if len(self.box) > 1 else 1), self.spread[-1]
+
+    @property
+    def before_window(self) -> tuple[int, int]:
+        """Rows and columns of the first window of a plane that lie before what is loaded."""
+        firsts = [axis.shifts[0] for axis in self.of.axes[-2:]]
+        row = firsts[-2] % self.window[0] if len(self.box) > 1 else 0
+        return row, (firsts[-1] + self.first_column) % self.window[1]
+
+    @property
+    def windows_of_plane(self) -> tuple[int, int]:
+        """Rows and columns of windows that are loaded, or partly."""
+        each = zip(self.before_window, self.staged_plane, self.window, strict=True)
+        rows, columns = ((before + staged - 1) // size + 1 for before, staged, size in each)
+        return rows, columns
+
+    @property
+    def begins_at_windows(self) -> bool:
+        """Whether all boxes' planes begin at the same place of a window."""
+        dims = range(int(self.is_walked), len(self.box))
+        return all(
+            self.boxes[dim] == 1 or self.box[dim] * self.of.axes[dim].in_stride % self.spread[dim] == 0 for dim in dims
+        )
+
     # the walk
 
     @property
@@ -247,6 +296,25 @@ class Streams(Tiling):
 
     # time
 
+    @property
+    def staged_bytes(self) -> float:
+        """Of memory, for a stage: what is not one run comes in pieces of 64 bytes, beginning anywhere."""
+        item, (rows, columns) = 16 // self.unit, self.windows_of_plane if self.spread else self.staged_plane
+        row = float(columns * item + (PIECE - item if self.boxes[-1] > 1 else 0))
+        if self.spread:  # and choices; of several planes of the same windows all but the first come from the L2 cache
+            row = (row + row / item) / (self.spread[0] if self.is_walked else 1)
+        return self.unit * STEP_UNITS * rows * row
+
+    @property
+    def stage_clocks(self) -> float:
+        """In which those that stage load and store a plane: a thread takes so many positions, and waits for them."""
+        if self.spread:
+            rounds = -(-math.prod(self.windows_of_plane) * STEP_UNITS // (STAGERS * WARPS * 32))
+            return -(-rounds // ROUNDS) * UNCACHED + rounds * (WINDOW + ELEMENT_OF_WINDOW * math.prod(self.window))
+        rounds = -(-math.prod(self.staged_plane) // (STAGERS * WARPS * 32))
+        turns = -(-rounds // ROUNDS)
+        return turns * (CACHED if self.fetches else UNCACHED) + rounds * ROUND
+
     @cached_property
     def clocks(self) -> float:
         """Estimate for a plane of outputs. A product of N columns takes tensor cores N / 2 clocks, and shared memory 16
@@ -254,19 +322,20 @@ class Streams(Tiling):
         hold tensor cores up, where the other warpgroup is at its own."""
         tiles, made = self.tiles * GROUPS, self.tiles * GROUPS * TILE * self.channels
         cores = issued = made * ELEMENT * self.tensors / 128
-        passed = moved = 0.0
-        staged = self.steps * math.prod(self.staged_plane)
+        passed = moved = loaded = 0.0
+        staged, bytes_ = self.steps * math.prod(self.staged_plane), self.steps * self.staged_bytes
         for part in self.parts:
             products, columns = self.steps * tiles * len(part.taps), part.blocks * self.channels
             weights = self.steps * 16 * self.weight_units(part)
             cores += products * columns / 2 + self.steps * STAGE_CLOCKS
             passed += products * (16 + columns / 4) + staged / 2 + weights / 128
             issued += staged * STEP_UNITS * self.unit * STAGED / 128
-            moved += staged * STEP_UNITS * 16 + weights / FROM_L2
+            loaded += self.steps * self.stage_clocks
+            moved += bytes_ + weights / FROM_L2
         item, outer = 16 // self.unit, [axis.outputs for axis in self.of.axes]
         box = [min(n, whole) for n, whole in zip(self.box, outer, strict=True)]
         moved += 32 * self.tensors * written_sectors(box, outer, item) * min(self.channels, self.of.out_channels)
-        parts = (cores, passed, issued, moved / BYTES_A_CLOCK)
+        parts = (cores, passed, issued, loaded, moved / BYTES_A_CLOCK)
         return math.pow(sum(math.pow(part, SHARPNESS) for part in parts), 1 / SHARPNESS)
 
     @property
@@ -281,15 +350,15 @@ class Streams(Tiling):
 def stream_division(conv: Convolution, gpu: Gpu) -> Streams | None:
     """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, groups, several
     phases, float32 kept exact, pools and reductions of rows."""
-    if conv.math == "fp32" or conv.reductions or conv.pool or conv.spread:
+    if conv.math == "fp32" or conv.reductions or conv.pool:
         return None
     return stream(conv.correlation, UNITS[conv.source.dtype], gpu, *moved_by(conv))
 
 
-def moved_by(conv: Convolution) -> tuple[int, int]:
-    """Tensors of the output's size that chains read and write, and sums of channels."""
+def moved_by(conv: Convolution) -> tuple[int, int, tuple[int, ...]]:
+    """Tensors of the output's size that chains read and write, sums of channels, and windows that it reads."""
     sums = sum(each.sums for each in conv.results)
-    return len(conv.loaded) + len(conv.results) - sums, sums
+    return len(conv.loaded) + len(conv.results) - sums, sums, conv.spread.sizes if conv.spread else ()
 
 
 def _serves(of: Correlation, gpu: Gpu) -> bool:
@@ -302,20 +371,23 @@ def _serves(of: Correlation, gpu: Gpu) -> bool:
 
 
 @lru_cache(maxsize=256)
-def stream(of: Correlation, unit: int, gpu: Gpu, tensors: int = 1, sums: int = 0) -> Streams | None:
+def stream(of: Correlation, unit: int, gpu: Gpu, tensors: int = 1, sums: int = 0,
+           spread: tuple[int, ...] = ()) -> Streams | None:  # fmt: skip
     """The division of least estimated time; None where there is none."""
-    return min(_streams(of, unit, gpu, tensors, sums), key=lambda each: each.total_clocks, default=None)
+    return min(_streams(of, unit, gpu, tensors, sums, spread), key=lambda each: each.total_clocks, default=None)
 
 
-def best_streams(of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1, sums: int = 0) -> list[Streams]:
+def best_streams(of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1, sums: int = 0,
+                 spread: tuple[int, ...] = ()) -> list[Streams]:  # fmt: skip
     """So many of least estimated time, each with other boxes, channels or ways to walk."""
     found: dict[tuple[object, ...], Streams] = {}
-    for each in sorted(_streams(of, unit, gpu, tensors, sums), key=lambda each: each.total_clocks):
-        found.setdefault((each.box, each.channels, each.once), each)
+    for each in sorted(_streams(of, unit, gpu, tensors, sums, spread), key=lambda each: each.total_clocks):
+        found.setdefault((each.box, each.channels, each.once, each.fetches), each)
     return list(found.values())[:count]
 
 
-def _streams(of: Correlation, unit: int, gpu: Gpu, tensors: int, sums: int) -> Iterator[Streams]:
+def _streams(of: Correlation, unit: int, gpu: Gpu, tensors: int, sums: int,
+             spread: tuple[int, ...] = ()) -> Iterator[Streams]:  # fmt: skip
     if not _serves(of, gpu):
         return
     most = MOST_SUMS if tensors == 1 and not sums else FEWER_SUMS
@@ -323,8 +395,10 @@ def _streams(of: Correlation, unit: int, gpu: Gpu, tensors: int, sums: int) -> I
         if once and (len(of.axes) < 3 or length == 1):
             continue
         for box, tile_rows in _boxes(of):
-            wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, tile_rows=tile_rows, walk=length, once=once,
-                             tensors=tensors, sums=sums, sms=gpu.sms)  # fmt: skip
+            wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, spread=spread, tile_rows=tile_rows, walk=length,
+                             once=once, tensors=tensors, sums=sums, sms=gpu.sms)  # fmt: skip
+            if spread and not wanted.begins_at_windows:
+                continue
             columns = wanted.live * channels
             if columns <= MOST_COLUMNS and wanted.tiles * wanted.held <= most:
                 yield from _with_slots(wanted, gpu)
@@ -352,4 +426,6 @@ def _with_slots(wanted: Streams, gpu: Gpu) -> Iterator[Streams]:
     """With as many stages in shared memory as fit."""
     found = [replace(wanted, slots=slots) for slots in range(MOST_SLOTS, 1, -1)]
     fits = [each for each in found if each.shared_bytes <= gpu.shared_memory_per_block_bytes]
-    yield from fits[:1]
+    for each in fits[:1]:
+        yield from ([replace(each, fetches=True)] if each.is_run and not each.spread else [])
+        yield each
