@@ -20,7 +20,9 @@ SCALAR = {
 }  # fmt: skip
 FREE_SHARED_BYTES = 48 * 1024
 """Dynamic shared memory that a kernel may have without asking."""
-RESERVED = frozenset({"stream", "guard", "laid", "torch", "at", "c10", "std", "ctx", "given", "kept", "library", "made"})
+RESERVED = frozenset(
+    {"stream", "guard", "laid", "torch", "at", "c10", "std", "ctx", "given", "kept", "library", "made"}
+)
 """Words of the functions below, and of those of `autograd.py`, which no tensor's variable may be."""
 
 LAID = """\
@@ -117,9 +119,8 @@ def variable(name: str) -> str:
 
 def _take(name: str, type_: TensorType) -> str:
     sizes, strides = braced(type_.shape), braced(type_.strides)
-    return (
-        f"  const torch::Tensor {variable(name)} = laid({variable(name)}_given, {sizes}, {strides}, torch::{SCALAR[type_.dtype]});"
-    )
+    laid = f"laid({variable(name)}_given, {sizes}, {strides}, torch::{SCALAR[type_.dtype]})"
+    return f"  const torch::Tensor {variable(name)} = {laid};"
 
 
 def _allocate(name: str, type_: TensorType, like: str) -> str:
