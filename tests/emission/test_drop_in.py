@@ -322,3 +322,70 @@ def test_submodules_may_be_called_by_numbers(module: nn.Module) -> None:
     torch.testing.assert_close(
         *(torch.autograd.grad(m(x)[0].sum(), list(m.parameters())[:1])[0] for m in (made, module))
     )
+
+
+@pytest.fixture(scope="module")
+def pooled() -> nn.Module:
+    torch.manual_seed(0)
+    return crucible.fuse(Pooled(), torch.rand(2, 3, 5, 5, 7), emulate=True)  # type: ignore[no-any-return]
+
+
+def an_input() -> torch.Tensor:
+    return torch.rand(2, 3, 5, 5, 7, requires_grad=True)
+
+
+def test_what_backward_reads_may_not_be_changed_before(pooled: nn.Module) -> None:
+    out = pooled(an_input())
+    with torch.no_grad():
+        pooled.conv.weight.mul_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_a_graph_is_kept_where_that_is_asked_for_and_freed_otherwise(pooled: nn.Module) -> None:
+    x = an_input()
+    out = pooled(x).sum()
+    first, second = (torch.autograd.grad(out, x, retain_graph=retain)[0] for retain in (True, False))
+    assert torch.equal(first, second)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        torch.autograd.grad(out, x)
+
+
+def test_gradients_of_several_cotangents_at_once_are_those_of_each(pooled: nn.Module) -> None:
+    x = an_input()
+    out = pooled(x)
+    cotangents = torch.rand(3, *out.shape)
+    (batched,) = torch.autograd.grad(out, x, cotangents, retain_graph=True, is_grads_batched=True)
+    each = [torch.autograd.grad(out, x, cotangent, retain_graph=True)[0] for cotangent in cotangents]
+    assert torch.equal(batched, torch.stack(each))
+
+
+def test_who_looks_on_at_backward_alone_sees_its_operator(pooled: nn.Module) -> None:
+    out = pooled(an_input())
+    with Operators() as looking:
+        out.sum().backward()
+    assert looking.names == ["conv3d_leaky_relu_max_pool3d_backward"]
+
+
+def test_only_what_takes_a_gradient_gets_one(pooled: nn.Module) -> None:
+    x = an_input().detach()
+    parameters = list(pooled.parameters())
+    gradients = torch.autograd.grad(pooled(x).sum(), parameters)
+    assert [each.shape for each in gradients] == [each.shape for each in parameters]
+    assert not x.requires_grad and pooled(x).requires_grad
+    with torch.inference_mode():
+        assert not pooled(x).requires_grad
+
+
+def test_hooks_of_saved_tensors_and_anomaly_mode_see_the_step(pooled: nn.Module) -> None:
+    packed: list[torch.Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+        out = pooled(an_input())
+    assert len(packed) == 5  # input, weight, bias, and what a window keeps
+    with torch.autograd.detect_anomaly(check_nan=True), pytest.raises(RuntimeError, match="returned nan values"):
+        pooled(an_input()).backward(torch.full_like(out, torch.nan))
+
+
+def test_a_view_that_stands_for_its_negative_is_read_as_that(pooled: nn.Module) -> None:
+    x = torch.rand(2, 3, 5, 5, 7)
+    assert torch.equal(pooled(torch._neg_view(x)), pooled(-x))

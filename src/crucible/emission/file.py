@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 
+from crucible.emission.autograd import cpp, exported
 from crucible.emission.body import body
 from crucible.emission.fold import folded
 from crucible.emission.header import header
@@ -31,23 +32,18 @@ def _fits(given, shape, dtype):
     return given.shape == shape and given.dtype == dtype
 '''
 _CALLS = '''\
-def _takes_gradient(*given):
-    """Whether there will be a backward."""
-    return torch.is_grad_enabled() and any(each.requires_grad for each in given)
-
-
 def _is_unwatched(*given):
     """Whether nobody but autograd has to know what is computed: no compiler, no mode, no transform, no tensor of
     another kind. Then kernels are called without operators, whose Python takes as long as small kernels do."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._get_tracing_state()
-    ) and all(type(each) in _PLAIN and not each.is_meta for each in given)
+    return not torch.compiler.is_compiling() and _PLAIN.issuperset(map(type, given)) and kernels.are_plain(given)
 
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
+'''
+_ASKS = '''\
+def _takes_gradient(*given):
+    """Whether there will be a backward."""
+    return torch.is_grad_enabled() and any(each.requires_grad for each in given)
 '''
 
 
@@ -89,13 +85,13 @@ def _kernels(operators: list[Operator], name: str) -> list[str]:
     if not operators:
         return []
     hosts = [host for op in operators for host in op.hosts]
-    functions = ", ".join(f'"{host.name}"' for host in hosts)
-    word, source = re.sub(r"\W", "_", name), cuda(hosts)
-    digest = hashlib.sha256(source.encode()).hexdigest()[:8]  # another text is another extension
+    functions = ", ".join(f'"{each}"' for each in exported(operators))
+    word, source, autograd = re.sub(r"\W", "_", name), cuda(hosts), cpp(operators)
+    digest = hashlib.sha256((autograd + source).encode()).hexdigest()[:8]  # another text is another extension
     build = [
         "kernels = load_inline(",
         f'    name="{word}_{digest}",',
-        "    cpp_sources=DECLARATIONS,",
+        "    cpp_sources=AUTOGRAD,",
         "    cuda_sources=KERNELS,",
         f"    functions=[{functions}],",
         f"    extra_cuda_cflags={json.dumps(flags(hosts))},",
@@ -103,12 +99,13 @@ def _kernels(operators: list[Operator], name: str) -> list[str]:
         'library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")',
         "operators = getattr(torch.ops, library.ns)",
     ]
-    declarations = "\n".join(f"{host.declaration};" for host in hosts)
+    asks = any(op.keeping or not op.step.wanted for op in operators)
     return [
-        f'DECLARATIONS = """\n#include <torch/extension.h>\n\n{declarations}\n"""',
+        f'AUTOGRAD = r"""\n{autograd}"""',
         f'KERNELS = r"""\n{source}"""',
         "\n".join(build),
         _CALLS,
+        _ASKS if asks else "",
         "\n".join(line for op in operators for line in registration(op)).strip("\n"),
     ]
 

@@ -14,14 +14,16 @@ _ATEN = {
     "float32": "float", "float64": "double", "float16": "at::Half", "bfloat16": "at::BFloat16", "bool": "bool",
     "uint8": "uint8_t", "int32": "int",
 }  # fmt: skip
-_SCALAR = {
+SCALAR = {
     "float32": "kFloat32", "float64": "kFloat64", "float16": "kFloat16", "bfloat16": "kBFloat16", "bool": "kBool",
     "uint8": "kUInt8", "int32": "kInt32",
 }  # fmt: skip
 FREE_SHARED_BYTES = 48 * 1024
 """Dynamic shared memory that a kernel may have without asking."""
-RESERVED = frozenset({"stream", "guard", "laid", "torch", "at", "c10", "std"})
-"""Words of the functions below, which no tensor's variable may be."""
+RESERVED = frozenset(
+    {"stream", "guard", "laid", "torch", "at", "c10", "std", "ctx", "given", "kept", "library", "made"}
+)
+"""Words of the functions below, and of those of `autograd.py`, which no tensor's variable may be."""
 
 LAID = """\
 // The tensor as the kernels read it: copied where it lies in memory in another way, or begins within 16 bytes.
@@ -58,13 +60,13 @@ class Host:
 
     @property
     def declaration(self) -> str:
-        arguments = ", ".join(f"const torch::Tensor& {_variable(name)}_given" for name in self.takes)
+        arguments = ", ".join(f"const torch::Tensor& {variable(name)}_given" for name in self.takes)
         return f"std::vector<torch::Tensor> {self.name}({arguments})"
 
     @property
     def text(self) -> str:
         """The function."""
-        first = _variable(next(iter(self.takes)))
+        first = variable(next(iter(self.takes)))
         lines = [f"{self.declaration} {{"]
         lines.append(f"  const c10::cuda::CUDAGuard guard({first}_given.device());")
         lines.append("  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();")
@@ -78,7 +80,7 @@ class Host:
                 lines.append(_allocate(buffer.name, flat, first))
             for kernel in each.kernels:
                 lines += self._launch(kernel, types)
-        lines.append(f"  return {{{', '.join(_variable(name) for name in self.makes)}}};")
+        lines.append(f"  return {{{', '.join(variable(name) for name in self.makes)}}};")
         return "\n".join([*lines, "}"])
 
     def _launch(self, kernel: Kernel, types: Mapping[str, TensorType]) -> list[str]:
@@ -91,7 +93,7 @@ class Host:
         launch = [f"  {kernel.name}<<<{how}>>>({', '.join(pointers)});", "  C10_CUDA_KERNEL_LAUNCH_CHECK();"]
         if kernel.shared_bytes <= FREE_SHARED_BYTES:
             return launch
-        first, most = _variable(next(iter(self.takes))), "cudaFuncAttributeMaxDynamicSharedMemorySize"
+        first, most = variable(next(iter(self.takes))), "cudaFuncAttributeMaxDynamicSharedMemorySize"
         asks = [
             "  {  // once a thread and GPU",
             "    static thread_local uint64_t asked = 0;",
@@ -104,29 +106,29 @@ class Host:
         return [*asks, *launch]
 
     def _pointer(self, name: str, types: Mapping[str, TensorType], const: str) -> str:
-        variable = self.variables.get(name, name)
-        dtype = types[variable].dtype
-        pointer = f"{_variable(variable)}.data_ptr<{_ATEN[dtype]}>()"
+        held = self.variables.get(name, name)
+        dtype = types[held].dtype
+        pointer = f"{variable(held)}.data_ptr<{_ATEN[dtype]}>()"
         return f"reinterpret_cast<{const}{_CPP[dtype]}*>({pointer})" if dtype in _CPP else pointer
 
 
-def _variable(name: str) -> str:
+def variable(name: str) -> str:
+    """What C++ calls a tensor."""
     return f"{name}_" if name in RESERVED else name
 
 
 def _take(name: str, type_: TensorType) -> str:
-    variable = _variable(name)
-    sizes, strides = _braced(type_.shape), _braced(type_.strides)
-    return (
-        f"  const torch::Tensor {variable} = laid({variable}_given, {sizes}, {strides}, torch::{_SCALAR[type_.dtype]});"
-    )
+    sizes, strides = braced(type_.shape), braced(type_.strides)
+    laid = f"laid({variable(name)}_given, {sizes}, {strides}, torch::{SCALAR[type_.dtype]})"
+    return f"  const torch::Tensor {variable(name)} = {laid};"
 
 
 def _allocate(name: str, type_: TensorType, like: str) -> str:
-    options = f"{like}.options().dtype(torch::{_SCALAR[type_.dtype]})"
-    sizes, strides = _braced(type_.shape), _braced(type_.strides)
-    return f"  torch::Tensor {_variable(name)} = torch::empty_strided({sizes}, {strides}, {options});"
+    options = f"{like}.options().dtype(torch::{SCALAR[type_.dtype]})"
+    sizes, strides = braced(type_.shape), braced(type_.strides)
+    return f"  torch::Tensor {variable(name)} = torch::empty_strided({sizes}, {strides}, {options});"
 
 
-def _braced(numbers: Sequence[int]) -> str:
+def braced(numbers: Sequence[int]) -> str:
+    """Sizes as C++ has them."""
     return f"{{{', '.join(map(str, numbers))}}}"

@@ -34,6 +34,11 @@ class Operator:
         name = self.step.name
         return (self.forward, name) if self.keeping is None else (self.keeping, f"{name}_keeping")
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The tensors that backward reads beside the gradient, in the order in which it takes them."""
+        return tuple(self.backward.takes)[1:] if self.backward else ()
+
 
 def operator(step: Fused, types: Mapping[str, TensorType], gpu: Gpu) -> Operator:
     """The operator of a step; `types` are those of the tensors in memory."""
@@ -126,10 +131,8 @@ def _passed_on(step: Fused) -> list[str]:
 
 def _autograd(op: Operator) -> list[str]:
     step, host = op.step, op.backward
-    made = list(host.makes) if host else []
-    kept = [name for name in host.takes if name != f"grad_{step.result}"] if host else []
-    inputs = [name for name in kept if name in step.reads]
-    saved = [name for name in kept if name in step.saved]
+    inputs = [name for name in op.kept if name in step.reads]
+    saved = [name for name in op.kept if name in step.saved]
     outputs = (step.result, *step.saved, *step.updates)
     lines = [f"def {step.name}_keeps(ctx, inputs, output):"]
     if inputs:
@@ -140,79 +143,58 @@ def _autograd(op: Operator) -> list[str]:
     lines.append("    ctx.set_materialize_grads(False)")
     if outputs[1:]:
         lines.append("    ctx.mark_non_differentiable(*output[1:])")
-    lines.append(f"    ctx.save_for_backward({', '.join((*inputs, *saved))})")
+    lines.append(f"    ctx.save_for_backward({', '.join(op.kept)})")
     gradient = f"grad_{step.result}"
     rest = ", *_" if outputs[1:] else ""
     lines += ["", "", f"def {step.name}_gradients(ctx, {gradient}{rest}):"]
     lines += [f"    if {gradient} is None:", f"        return {', '.join('None' for _ in step.reads)}"]
-    gradients = [_gradient(op, name) for name in step.reads]
-    if made:
-        given = f"{gradient}, *ctx.saved_tensors" if kept else gradient
-        lines += [
-            f"    if _is_unwatched({gradient}) and not torch.is_grad_enabled():",
-            f"        run = run_{step.name}_backward",
-            "    else:",
-            f"        run = operators.{step.name}_backward",
-            f"    {', '.join(made)} = run({given})",
-        ]
-    return [*lines, f"    return {', '.join(gradients)}", "", ""]
+    if host:
+        given = f"{gradient}, *ctx.saved_tensors" if op.kept else gradient
+        lines.append(f"    {', '.join(host.makes)} = operators.{step.name}_backward({given})")
+    return [*lines, f"    return {', '.join(_gradient(op, name) for name in step.reads)}", "", ""]
 
 
 def _registered(op: Operator) -> list[str]:
-    """The gradient, told to the operator, and the same without one."""
-    step, (host, name) = op.step, op.learning
+    """The gradient, told to the operator."""
     return [
         "torch.library.register_autograd(",
-        f'    f"{{library.ns}}::{name}",',
-        f"    {step.name}_gradients,",
-        f"    setup_context={step.name}_keeps,",
+        f'    f"{{library.ns}}::{op.learning[1]}",',
+        f"    {op.step.name}_gradients,",
+        f"    setup_context={op.step.name}_keeps,",
         "    lib=library,",
         ")",
-        "",
-        "",
-        f"class {_function(step)}(torch.autograd.Function):",
-        "    @staticmethod",
-        "    def forward(ctx, *given):",
-        f"        made = {host.name}(*given)",
-        f"        {step.name}_keeps(ctx, given, made)",
-        "        return made",
-        "",
-        f"    backward = staticmethod({step.name}_gradients)",
         "",
         "",
     ]
 
 
-def _function(step: Fused) -> str:
+def function(step: Fused) -> str:
+    """The name of its autograd function, in C++."""
     return "Fused" + "".join(word.capitalize() for word in step.name.split("_"))
 
 
 def _called(op: Operator) -> list[str]:
     """What forward calls: the kernels where it can, else the operator."""
     step, given = op.step, ", ".join(op.step.reads)
-    lines, run = [f"def fused_{step.name}({given}):"], op.forward.name
+    lines = [f"def fused_{step.name}({given}):"]
     end = "[0]" if _only_first(step) else ""
     if not step.wanted:  # a gradient that nobody wrote is the operator's to miss, in PyTorch's words
         lines += [
             f"    if _is_unwatched({given}) and not _takes_gradient({given}):",
-            f"        return {run}({given}){end}",
+            f"        return {op.forward.name}({given}){end}",
         ]
         return [*lines, f"    return operators.{step.name}({given}){end}", "", ""]
-    learns = ", ".join(dict.fromkeys(held for name, held in step.operands.items() if name in step.wanted))
-    return [
-        *lines,
+    lines += [
         f"    if _is_unwatched({given}):",
-        f"        run = {run}",
-        f"        learn = {_function(step)}.apply",
-        "    else:",
-        f"        run = operators.{step.name}",
-        f"        learn = operators.{op.learning[1]}",
-        f"    if _takes_gradient({learns}):",
-        f"        return learn({given}){'[0]' if step.keeps_apart else end}",
-        f"    return run({given}){end}",
-        "",
-        "",
+        f"        return kernels.fused_{step.name}({given}, library.ns)",
     ]
+    if op.keeping:
+        learns = ", ".join(dict.fromkeys(held for name, held in step.operands.items() if name in step.wanted))
+        lines += [
+            f"    if _takes_gradient({learns}):",
+            f"        return operators.{op.learning[1]}({given})[0]",
+        ]
+    return [*lines, f"    return operators.{step.name}({given}){end}", "", ""]
 
 
 def _only_first(step: Fused) -> bool:
@@ -225,15 +207,20 @@ def _unpacked(all_: tuple[str, ...], wanted: list[str]) -> str:
     return ", ".join(names) + ("," if len(names) == 1 else "")
 
 
+def gradients(op: Operator, tensor: str) -> list[str] | None:
+    """What backward makes that adds up to the gradient of a tensor, one for each operand that reads it; none where the
+    gradient is 0 everywhere, None where none is wanted."""
+    names = [f"grad_{name}" for name in op.step.wanted if op.step.operands[name] == tensor]
+    made = op.backward.makes if op.backward else {}
+    return [name for name in names if name in made] if names else None
+
+
 def _gradient(op: Operator, tensor: str) -> str:
-    """The gradient of a tensor: of all operands that read it. That it is 0 everywhere takes no kernel."""
-    step, made = op.step, op.backward.makes if op.backward else {}
-    names = [f"grad_{name}" for name in step.wanted if step.operands[name] == tensor]
-    if not names:
+    """In Python. That it is 0 everywhere takes no kernel."""
+    found, type_ = gradients(op, tensor), op.forward.takes[tensor]
+    if found is None:
         return "None"
-    type_ = op.forward.takes[tensor]
-    zero = f"grad_{step.result}.new_zeros({_tuple(type_.shape)}, dtype=torch.{type_.dtype})"
-    return " + ".join(name for name in names if name in made) or zero
+    return " + ".join(found) or f"grad_{op.step.result}.new_zeros({_tuple(type_.shape)}, dtype=torch.{type_.dtype})"
 
 
 def _tuple(numbers: tuple[int, ...]) -> str:

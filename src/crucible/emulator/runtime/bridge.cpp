@@ -3,12 +3,15 @@
 #include <Python.h>
 #include <c10/core/CPUAllocator.h>
 #include <dlfcn.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/types.h>
 
 #include "crucible/abi.h"
+#include "crucible/autograd.h"
 #include "crucible/bridge.h"
 #include "crucible/factories.h"
 
@@ -157,6 +160,61 @@ static void note_result(const Value& v) {
     if (v.kind == Value::kTensor && v.tensor.defined() && v.tensor.has_storage() && v.tensor.is_contiguous())
         crucible_returned(v.tensor.data_ptr(), v.tensor.nbytes());
     for (const Value& item : v.items) note_result(item);
+}
+
+// ---- autograd functions of extensions, by PyTorch's own
+static torch::autograd::AutogradContext& pytorchs(void* context) { return *static_cast<torch::autograd::AutogradContext*>(context); }
+Context::Text& Context::Text::operator=(const std::string& text) {
+    pytorchs(of).saved_data[name] = text;
+    return *this;
+}
+std::string Context::Text::toStringRef() const { return pytorchs(of).saved_data[name].toStringRef(); }
+void Context::save_for_backward(const Tensors& tensors) { pytorchs(of).save_for_backward(tensors); }
+void Context::mark_non_differentiable(const Tensors& tensors) { pytorchs(of).mark_non_differentiable(tensors); }
+void Context::set_materialize_grads(bool value) { pytorchs(of).set_materialize_grads(value); }
+static void note_foreign(const Tensors& tensors) {
+    for (const at::Tensor& tensor : tensors) note_foreign(from_tensor(tensor));
+}
+Tensors Context::get_saved_variables() const {
+    Tensors saved = pytorchs(of).get_saved_variables();
+    note_foreign(saved);
+    return saved;
+}
+
+struct Learned : torch::autograd::Function<Learned> {
+    static Tensors forward(torch::autograd::AutogradContext* context, at::TensorList, const Forward& forward, Backward backward) {
+        context->saved_data["crucible_backward"] = reinterpret_cast<int64_t>(backward);
+        Context own{context};
+        return forward(&own);
+    }
+    // Autograd calls it, not Python: what `call` does around a function is done here.
+    static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
+        Context own{context};
+        Tensors made;
+        crucible_call_begins();
+        note_foreign(gradients);
+        try {
+            made = reinterpret_cast<Backward>(context->saved_data["crucible_backward"].toInt())(&own, gradients);
+        } catch (...) {
+            crucible_call_ended(1);
+            throw;
+        }
+        for (const at::Tensor& tensor : made) note_result(from_tensor(tensor));
+        const int pending = crucible_call_ended(0);
+        TORCH_CHECK(!pending, "CUDA error: ", crucible_error_words(pending));
+        made.resize(made.size() + 2);  // forward's arguments that are no tensors
+        return made;
+    }
+};
+Tensors learn(const Tensors& given, const Forward& forward, Backward backward) {
+    return Learned::apply(at::TensorList(given), forward, backward);
+}
+void Operator::callBoxed(Stack& stack) const {
+    torch::jit::Stack values;
+    for (const Boxed& each : stack) values.push_back(each.tensor);
+    c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str()).callBoxed(values);
+    stack.clear();
+    for (const c10::IValue& each : values) stack.push_back(each.toTensor());
 }
 
 static PyObject* call(PyObject*, PyObject* arguments) {

@@ -1,0 +1,152 @@
+"""C++: how autograd calls the functions of a step, past PyTorch's dispatcher and past Python."""
+
+from __future__ import annotations
+
+from crucible.emission.host import SCALAR, Host, braced, variable
+from crucible.emission.operator import Operator, function, gradients
+
+_START = """\
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/extension.h>
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+"""
+_PLAIN = """\
+// Whether nobody but autograd has to know what is computed: no mode, no transform, no tensor of another kind.
+// Past autograd, PyTorch's dispatcher would go to the kernels of the GPU at once.
+bool are_plain(const variable_list& given) {
+  const auto thread = c10::impl::tls_local_dispatch_key_set();
+  c10::DispatchKeySet keys = thread.included_;
+  for (const torch::Tensor& each : given) keys = keys | each.key_set();
+  keys = keys - thread.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+  keys = keys.remove(c10::DispatchKey::BackendSelect);
+  return keys.highestPriorityTypeId() == c10::DispatchKey::CUDA;
+}
+"""
+_WATCHED = """\
+// Whether somebody looks on while a gradient is computed: also autograd, if it is asked for the gradient's own.
+static bool is_watched(const torch::Tensor& given) {
+  return c10::GradMode::is_enabled() || !are_plain({given});
+}
+
+// By an operator, for those who look on; `library` is where Python registered it.
+static variable_list call_operator(const std::string& library, const std::string& name, const variable_list& given) {
+  c10::Stack stack(given.begin(), given.end());
+  c10::Dispatcher::singleton().findSchemaOrThrow((library + "::" + name).c_str(), "").callBoxed(stack);
+  variable_list made;
+  for (const auto& each : stack) made.push_back(each.toTensor());
+  return made;
+}
+"""
+
+
+def cpp(operators: list[Operator]) -> str:
+    """The C++ source beside the kernels."""
+    hosts = [host for op in operators for host in op.hosts]
+    declared = "\n".join(f"{host.declaration};" for host in hosts)
+    learning = [op for op in operators if op.step.wanted]
+    shared = [_PLAIN, *([_WATCHED] if any(op.backward for op in learning) else [])]
+    return "\n".join([_START, f"{declared}\n", *shared, *(_learning(op) for op in learning)])
+
+
+def exported(operators: list[Operator]) -> list[str]:
+    """The names of the functions that Python calls."""
+    hosts = [host.name for op in operators for host in op.hosts]
+    return [*hosts, "are_plain", *(f"fused_{op.step.name}" for op in operators if op.step.wanted)]
+
+
+def _learning(op: Operator) -> str:
+    """The step as autograd knows it, and the function that asks whether it has to."""
+    name = function(op.step)
+    return "\n".join(
+        [
+            f"struct {name} : torch::autograd::Function<{name}> {{",
+            *_forward(op),
+            "",
+            *_backward(op),
+            "};",
+            "",
+            *_called(op),
+        ]
+    )
+
+
+def _forward(op: Operator) -> list[str]:
+    """Only what the module reads goes out: what backward alone reads is no concern of autograd's."""
+    host, step = op.learning[0], op.step
+    made = list(host.makes)
+    kept = [variable(name) if name in step.reads else f"made[{made.index(name)}]" for name in op.kept]
+    lines = [
+        f"  static {_result(op)} forward(AutogradContext* ctx, {_parameters(op)}, const std::string& library) {{",
+        f"    const variable_list made = {host.name}({', '.join(map(variable, step.reads))});",
+        "    ctx->set_materialize_grads(false);",
+    ]
+    if op.backward:
+        lines.append('    ctx->saved_data["library"] = library;')
+    if kept:
+        lines.append(f"    ctx->save_for_backward({{{', '.join(kept)}}});")
+    if step.updates:
+        lines.append("    ctx->mark_non_differentiable({made.begin() + 1, made.end()});")
+    return [*lines, f"    return {'made' if step.updates else 'made[0]'};", "  }"]
+
+
+def _backward(op: Operator) -> list[str]:
+    step, host = op.step, op.backward
+    lines = [
+        "  static variable_list backward(AutogradContext* ctx, const variable_list& given) {",
+        f"    if (!given[0].defined()) return variable_list({len(step.reads) + 1});",
+    ]
+    if host:
+        lines += _computed(op, host)
+    of_tensors = ["given[0]"] if step.is_copy else [_gradient(op, name) for name in step.reads]
+    return [*lines, f"    return {{{', '.join([*of_tensors, 'torch::Tensor()'])}}};", "  }"]
+
+
+def _computed(op: Operator, host: Host) -> list[str]:
+    given = ", ".join(["given[0]", *(f"kept[{k}]" for k in range(len(op.kept)))])
+    return [
+        *(["    const variable_list kept = ctx->get_saved_variables();"] if op.kept else []),
+        "    const variable_list made = is_watched(given[0])",
+        f'        ? call_operator(ctx->saved_data["library"].toStringRef(), "{op.step.name}_backward", {{{given}}})',
+        f"        : {host.name}({given});",
+    ]
+
+
+def _gradient(op: Operator, tensor: str) -> str:
+    """The gradient of a tensor: of all operands that read it. That it is 0 everywhere takes no kernel."""
+    found = gradients(op, tensor)
+    if found is None:
+        return "torch::Tensor()"
+    made = list(op.backward.makes) if op.backward else []
+    type_ = op.forward.takes[tensor]
+    zero = f"torch::zeros({braced(type_.shape)}, given[0].options().dtype(torch::{SCALAR[type_.dtype]}))"
+    return " + ".join(f"made[{made.index(name)}]" for name in found) or zero
+
+
+def _called(op: Operator) -> list[str]:
+    """What Python calls."""
+    step = op.step
+    reads = [variable(name) for name in step.reads]
+    learns = dict.fromkeys(variable(held) for name, held in step.operands.items() if name in step.wanted)
+    asks = " || ".join(f"{name}.requires_grad()" for name in learns)
+    run = f"{op.forward.name}({', '.join(reads)}){'' if step.updates else '[0]'}"
+    return [
+        f"{_result(op)} fused_{step.name}({_parameters(op)}, const std::string& library) {{",
+        f"  if (c10::GradMode::is_enabled() && ({asks}))",
+        f"    return {function(step)}::apply({', '.join([*reads, 'library'])});",
+        f"  return {run};",
+        "}",
+        "",
+    ]
+
+
+def _result(op: Operator) -> str:
+    return "variable_list" if op.step.updates else "torch::Tensor"
+
+
+def _parameters(op: Operator) -> str:
+    return ", ".join(f"const torch::Tensor& {variable(name)}" for name in op.step.reads)
