@@ -49,8 +49,9 @@ from crucible.write.convolution.warpgroup.pooled import PooledWalks
 from crucible.write.convolution.warpgroup.scatter import Scatter
 from crucible.write.convolution.warpgroup.streams import Streams
 from crucible.write.convolution.warpgroup.walks import Walks
+from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks
 from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups
-from crucible.write.convolution.warpgroup.weight_walks import WeightWalks, best_weight_walks
+from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
 from crucible.write.convolution.weight_gradient import Division, best_divisions, lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.families.lower import joined, lower
@@ -279,7 +280,7 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
 
 def words_of_weight(way: Division | WeightWalks) -> str:
     if isinstance(way, WeightWalks):
-        brought = (", in bulk" if way.raw else "") + (", the gradient asked for ahead" if way.fetches else "")
+        brought = (", in bulk" if way.raw else "") + (", by two warpgroups" if way.stagers > 1 else "")
         return (
             f"wgmma: {way.chunks} x N {way.columns}, box {way.rows} x {way.width}, along {way.walk} planes,"
             f" {way.vector} words a load, {way.slots} slots{brought}, {way.parts} parts"

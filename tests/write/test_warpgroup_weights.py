@@ -13,8 +13,8 @@ from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.backward import lower_product_backward
 from crucible.write.convolution.correlation import Correlation, convolution
 from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.warpgroup.weight_choice import weight_walk
 from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups
-from crucible.write.convolution.warpgroup.weight_walks import weight_walk
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, contiguous
 
@@ -58,17 +58,23 @@ CASES = [
     held(forward("strided_halves", (2, 8, 9, 18), 64, (3, 2), stride=2, padding=1, dtype="float16")),
     held(
         forward("brought", (1, 12, 7, 9, 16), 64, (3, 3, 3), padding=1),
-        **WHOLE | {"raw": 3, "rows": 4, "slots": 4, "fetches": True},
+        **WHOLE | {"raw": 3, "rows": 4, "slots": 4},
     ),
     held(
         forward("brought_strided", (2, 8, 7, 9, 16), 64, (3, 3, 3), stride=2, padding=1),
         raw=2,
         rows=2,
         walk=2,
-        fetches=True,
     ),
     held(forward("brought_row", (3, 8, 40), 16, (3,), padding=1), raw=3),
     held(forward("brought_halves", (3, 20, 9, 16), 64, (3, 3), dtype="float16"), raw=3),
+    held(forward("each_once", (2, 8, 5, 8, 34), 64, (3, 3, 3), padding=1), **WHOLE | {"rows": 2, "walk": 3}),
+    held(
+        transposed("two_stage", (1, 16, 3, 8, 32), 12, (3, 3, 3), stride=2, padding=1, output_padding=1),
+        **WHOLE | {"raw": 3, "rows": 4, "slots": 5, "vector": 4, "walk": 2, "stagers": 2},
+    ),
+    held(forward("two_stage_others", (2, 12, 5, 9, 16), 64, (3, 3, 3), padding=1), **WHOLE | {"raw": 2, "stagers": 2}),
+    held(forward("two_load", (2, 20, 7, 16), 64, (3, 3), dtype="bfloat16"), stagers=2, raw=0),
     held(transposed("turned", (2, 8, 3, 4, 8), 16, (3, 3, 3), stride=2, padding=1, output_padding=1)),
     held(transposed("at_stride_1", (2, 8, 9, 9), 16, (2, 2), padding=1)),
 ]
@@ -104,14 +110,6 @@ def test_backward_takes_the_way_of_least_estimated_time(exact: bool, architectur
     (step,) = lower_product_backward(conv, ["weight"], "upstream").steps
     assert isinstance(step, Lowered)
     assert step.kernels[0].architecture == architecture
-
-
-def test_the_gradient_is_asked_for_within_its_tensor(built: Built) -> None:
-    """Whole runs of 16 bytes alone: as many as a channel has positions in a box, rows of other boxes left out."""
-    text = built.lowered["brought_weight"].kernels[0].text
-    assert "fetch(grad + " in text
-    assert "min(4, 9 - box_h) * 64" in text
-    assert "fetch(" not in built.lowered["odd_weight"].kernels[0].text
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,12 @@ from crucible.write.convolution.fused import arithmetic
 from crucible.write.convolution.halo import times
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.warpgroup import packing, pieces
-from crucible.write.convolution.warpgroup.held import FETCH, FINISH, held_products, multiply_held
+from crucible.write.convolution.warpgroup.held import FINISH, held_products, multiply_held
 from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
-from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, WARPS
+from crucible.write.convolution.warpgroup.walks import ROWS, WARPS
+from crucible.write.convolution.warpgroup.weight_choice import weight_walk
 from crucible.write.convolution.warpgroup.weight_staging import Copies, read
-from crucible.write.convolution.warpgroup.weight_walks import COLUMNS, TEAMS, WeightWalks, weight_walk
+from crucible.write.convolution.warpgroup.weight_walks import COLUMNS, TEAMS, WeightWalks
 from crucible.write.families.source import CUDA_TYPES, INCLUDES, PACK, block, indented, unrolled
 from crucible.write.kernel import Buffer, Kernel, Lowered
 from crucible.write.program import Operand, contiguous
@@ -55,7 +56,7 @@ class _Body:
 
     @property
     def _copies(self) -> Copies:
-        return Copies(self.walks, self.source, self.grad, self.math)
+        return Copies(self.walks, self.source, self.math)
 
     def kernel(self) -> Kernel:
         walks, type_ = self.walks, CUDA_TYPES[self.source.dtype]
@@ -77,7 +78,6 @@ class _Body:
         include = [INCLUDES[self.source.dtype]] if self.source.dtype in INCLUDES else []
         preamble = [*include, *packing.conversions(self.math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH,
                     pieces.DESCRIBE, pieces.BEGIN, pieces.REGISTERS, *([pieces.COPY_IN] if walks.raw else []),
-                    *([FETCH] if walks.fetches else []),
                     *held_products(self.math, walks.columns, walks.chunks)]  # fmt: skip
         return Kernel(self.name, text, tuple(dict.fromkeys(preamble)), (self.source.name, self.grad.name),
                       (self.partial.name,), (walks.parts * walks.blocks_a_part, 1, 1), walks.threads,
@@ -86,12 +86,13 @@ class _Body:
     def _lines(self) -> list[str]:
         walks = self.walks
         prepare = [
-            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {WARPS}),"
+            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {walks.staging_warps}),"
             f" prepare(done + s, {TEAMS * WARPS});",
             f"prepare(multiplied, {TEAMS * WARPS});",
         ]
         if walks.raw:
-            prepare.append(f"for (int s = 0; s < {walks.raw}; ++s) prepare(came + s, 1), prepare(taken + s, {WARPS});")
+            taken = f"prepare(taken + s, {walks.staging_warps})"
+            prepare.append(f"for (int s = 0; s < {walks.raw}; ++s) prepare(came + s, 1), {taken};")
         lines = [
             "extern __shared__ uint4 memory[];",
             "uint4* ring = memory;  // slots of planes",
@@ -108,7 +109,7 @@ class _Body:
             "publish();",
             "__syncthreads();",
         ]
-        loads = [f"leave_registers<{STAGING_REGISTERS}>();", *self._copies.lines()]
+        loads = [f"leave_registers<{walks.staging_registers}>();", *self._copies.lines()]
         branch = f"if (warp < {TEAMS * WARPS})"
         return [*lines, *block(branch, self._multiplies())[:-1], *block("} else", loads)]
 
@@ -121,13 +122,12 @@ class _Body:
         newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
         plane = [
             f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
-            *block(f"for (; s < steps; s += {TEAMS})", self._step()),
-            "s -= steps;",
+            *self._steps_of_team(),
             f"const int leave = {leave};  // planes of input that nothing later reads",
             f"for (int k = 0; k < leave; ++k) arrive(done + (plane + k) % {walks.slots});",
         ]
         item = [
-            f"const int planes = {self._copies.planes}, steps = {self._steps};",
+            f"const int planes = {self._copies.planes}{'' if walks.each_once else f', steps = {self._steps}'};",
             *block(f"for (int t = 0; t < planes; ++t, plane += {walks.strides[0]})", plane),
             *([f"plane += {walks.span - walks.strides[0]};"] if walks.span > walks.strides[0] else []),
         ]
@@ -136,19 +136,24 @@ class _Body:
             "const int team = warp / 4, channel = first_channel + warp % 4 * 16 + lane / 4;",
             f"float sums[{walks.chunks}][{walks.columns // 2}] = {{}};",
             f"unsigned coming[2][{words}];  // words of channel and channel + 8, of the next step of this warpgroup",
-            f"int next_item = static_cast<int>(blockIdx.x) / {walks.parts}, next_t = 0, next_s = team;",
-            "const auto move_on = [&] {  // to a step that there is",
-            *indented(self._moves()),
-            "};",
+            f"int next_item = static_cast<int>(blockIdx.x) / {walks.parts}, next_t = 0;",
+            *([] if walks.each_once else self._moves()),
             "const auto ask = [&] {  // for the next step's words, and on to that after it",
             *indented(self._ask()),
             "};",
-            "move_on();",
+            *([] if walks.each_once else ["move_on();"]),
             "ask();",
-            "int plane = 0, s = team;",
+            "int plane = 0;",
+            *([] if walks.each_once else ["int s = team;"]),
             *self._copies.each_item(read(self._copies.item(), item)),
             *self._store(),
         ]
+
+    def _steps_of_team(self) -> list[str]:
+        """Of a plane; the warpgroups take turns from one plane to the next."""
+        if self.walks.each_once:
+            return block("", self._step("team"))
+        return [*block(f"for (; s < steps; s += {TEAMS})", self._step("s")), "s -= steps;"]
 
     @property
     def _steps(self) -> str:
@@ -167,7 +172,8 @@ class _Body:
             "next_s -= steps;",
             f"if (++next_t == planes) next_t = 0, next_item += {walks.blocks_a_part};",
         ]
-        return block(f"while (next_item < {walks.items})", read(self._copies.item("next_item"), advance))
+        loop = block(f"while (next_item < {walks.items})", read(self._copies.item("next_item"), advance))
+        return ["int next_s = team;", "const auto move_on = [&] {  // to a step that there is", *indented(loop), "};"]
 
     def _ask(self) -> list[str]:
         """A lane's words are neighbours in memory; the order of the positions is that in which the input is staged."""
@@ -199,12 +205,16 @@ class _Body:
             f"const auto* from = grad + {' + '.join(terms)};",
             *unrolled("i", "2", unrolled("r", str(rows), unrolled("q", str(loads), each))),
         ]
-        row = f"const int row = box_h + next_s * {rows};"
+        row = f"const int row = box_h + {'team' if walks.each_once else 'next_s'} * {rows};"
         loop = read([row, f"const int w = box_w + lane % 4 * {vector * walks.per_word};"], loop)
-        moved_on = [f"next_s += {TEAMS};", "move_on();"]
-        return block(f"if (next_item < {walks.items})", [*read(self._copies.item("next_item"), loop), *moved_on])
+        if walks.each_once:
+            on = f"if (++next_t == {self._copies.planes}) next_t = 0, next_item += {walks.blocks_a_part};"
+            lines = read(self._copies.item("next_item"), [*loop, on])
+        else:
+            lines = [*read(self._copies.item("next_item"), loop), f"next_s += {TEAMS};", "move_on();"]
+        return block(f"if (next_item < {walks.items})", lines)
 
-    def _step(self) -> list[str]:
+    def _step(self, number: str) -> list[str]:
         walks = self.walks
         words = walks.depths * 2
         convert = "rounded(__uint_as_float(coming[i][k]))" if walks.item == 4 else "coming[i][k]"
@@ -213,7 +223,7 @@ class _Body:
             *unrolled("i", "2", unrolled("k", str(words), [f"words[i][k] = {convert};"])),
             "ask();",
             *(
-                [f"const int row = {times('s', walks.step_rows * walks.strides[1])};  // of the plane's input"]
+                [f"const int row = {times(number, walks.step_rows * walks.strides[1])};  // of the plane's input"]
                 * (walks.steps > 1)
             ),
             *self._described(),

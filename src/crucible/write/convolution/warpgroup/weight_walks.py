@@ -6,40 +6,40 @@ Of a `wgmma.m64nNk8` (K is 16 for half types) the 64 rows are channels of the gr
 in memory, so that each lane loads its part of them into registers. The columns are eight channels of the input for each
 tap of a row, or of several rows: the input is staged as so many shifted copies as a row has taps. Positions are added
 up in an order that suits the loads, the same for both. A block keeps the sums of its taps and channels from its first
-position to its last; two warpgroups take positions in turn, a third one stages planes of input.
+position to its last; two warpgroups take positions in turn, a third one stages planes of input, or two do.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 
-from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Axis, Correlation
 from crucible.write.convolution.estimate import read_sectors
-from crucible.write.convolution.warpgroup.walks import BYTES_A_CLOCK, REGISTERS, ROWS, STAGING_REGISTERS, WARPS, lengths
+from crucible.write.convolution.warpgroup.walks import BYTES_A_CLOCK, REGISTERS, ROWS, STAGING_REGISTERS, WARPS
 
 COLUMNS = 8
 """Input channels that lie beside each other."""
 TEAMS = 2
 """Warpgroups that multiply."""
-MOST_COLUMNS, MOST_SUMS, STEP_WORDS = 256, 112, 64
-"""Of an instruction; of a thread; of each channel of the gradient at a time, of which a thread holds half in registers
-while as many come."""
-MOST_BYTES = 195 * 1024
-"""Of shared memory: the 60 KiB that are left then hold the lines of the gradient that two warpgroups ask for at once,
-some three for each row of each of 64 channels."""
-RAW = 3
-"""Planes of input as they lie in memory: one that is read, the others on their way."""
-MOST_WORDS = 40
-"""Of the input that a thread that stages has on its way for one of its pieces."""
-LEAST_CLOCKS, STEP_CLOCKS, LOAD_CLOCKS, READ_CLOCKS, FETCH_CLOCKS, PIECE_CLOCKS = 16, 500, 900, 100, 100, 30
+STEP_WORDS = 64
+"""Of each channel of the gradient at a time, of which a thread holds half in registers while as many come."""
+STAGERS = {1: (STAGING_REGISTERS, 40), 2: (64, 36)}
+"""Warpgroups that stage: the registers of their threads, and the words of input that one has on its way at once."""
+LEAST_CLOCKS, STEP_CLOCKS, LOAD_CLOCKS = 16, 500, 900
 """Assumed: of an instruction, however few its columns; of a step beside its products (its words are rounded, the last
-instructions come to their end); until what is staged has come from memory, or from shared memory; to ask for a
-channel (nine instructions a lane, one lane after the other); to find the place of a piece."""
+instructions come to their end); until what is staged has come from memory."""
+PLANE_CLOCKS, ROUND_CLOCKS, READ_CLOCKS, UNIT_CLOCKS, PACKED_CLOCKS = 430, 200, 45, 22, 60
+"""Of what a warp stages, by where Nsight Compute found P38's to be on the H200 (3,180 clocks a plane of input of 3,320,
+P74's 3,250 of 3,430, in two rounds each that are loaded and stored one after the other): of a plane beside its rounds
+(barriers, what is written is published), of a round beside its pieces (addresses, guards, until the first words are
+there), of a load of a piece, of 16 bytes stored (12 words are rounded for four of these), of half types (assumed)."""
+BRING_CLOCKS, COPY_CLOCKS = 490, 65
+"""Likewise: of a plane that bulk copies bring, and of each of them, one lane after the other."""
+BY_THREADS = 1.05
+"""Times what planes by bulk copies take to come: P90's by threads took 0.760 ms where 0.726 was estimated."""
 BEYOND = 1.36
 """Times what its products take by themselves, P90's forward took on the H200."""
 
@@ -96,19 +96,38 @@ class WeightWalks:
     """Planes of input in shared memory."""
     raw: int = 0
     """Planes of input that bulk copies bring, as they lie in memory, to be staged; none where threads load them."""
-    fetches: bool = False
-    """Whether the gradient is asked for a plane ahead, to the L2 cache."""
+    stagers: int = 1
+    """Warpgroups that stage; of two, the last warp stages nothing where it brings planes."""
     sms: int = 132
 
     @property
     def threads(self) -> int:
-        return (TEAMS + 1) * WARPS * 32
+        return (TEAMS + self.stagers) * WARPS * 32
 
     @property
     def registers(self) -> int:
         """Of a thread that multiplies."""
         share = REGISTERS // self.threads // 8 * 8
-        return share + (share - STAGING_REGISTERS) // TEAMS // 8 * 8
+        return share + (share - self.staging_registers) * self.stagers // TEAMS // 8 * 8
+
+    @property
+    def fits(self) -> bool:
+        """Whether nvcc 13.0 spills nothing of a thread that multiplies: beside its sums and the words of two steps it
+        took two registers for each tap of instructions of its own, and 14."""
+        return self.sums + 8 * self.depths + 2 * self.outer + 14 <= self.registers
+
+    @property
+    def staging_registers(self) -> int:
+        return STAGERS[self.stagers][0]
+
+    @property
+    def has_bringer(self) -> bool:
+        """Whether a warp of its own brings planes: one that stages as well had 1,011 of P38's 3,540 clocks a plane."""
+        return self.stagers > 1 and self.raw > 0
+
+    @property
+    def staging_warps(self) -> int:
+        return self.stagers * WARPS - self.has_bringer
 
     # dims
 
@@ -182,6 +201,11 @@ class WeightWalks:
     def steps(self) -> int:
         """Of a plane, whose rows are a multiple of theirs."""
         return self.rows // self.step_rows
+
+    @property
+    def each_once(self) -> bool:
+        """Whether each warpgroup takes one step of every plane: counting them then takes no registers."""
+        return self.steps == TEAMS and self.outputs[1] % self.rows == 0
 
     @property
     def depths(self) -> int:
@@ -281,17 +305,6 @@ class WeightWalks:
         return self.places[2] == 1 and self.loads * self.item == 16
 
     @property
-    def fetches_a_warp(self) -> int:
-        """Channels of the gradient that each staging warp asks for, one by one."""
-        return -(-min(ROWS, self.of.out_channels) // WARPS)
-
-    @property
-    def grads_in_bulk(self) -> bool:
-        """Whether a channel's positions of a plane are one run of whole 16 bytes, also where its rows end."""
-        _, rows, columns = self.outputs
-        return self.places[2] == 1 and all(n * columns * self.item % 16 == 0 for n in (self.rows, rows))
-
-    @property
     def raw_pitch(self) -> int:
         """Units of a channel of a plane as it is in memory: 1 beyond a multiple of 8, so that eight channels are read
         without bank conflicts."""
@@ -348,18 +361,27 @@ class WeightWalks:
     @property
     def pieces_together(self) -> int:
         """That a thread loads before it stores any."""
-        return max(1, min(MOST_WORDS // self.piece_registers, -(-self.pieces // (WARPS * 32))))
+        most = STAGERS[self.stagers][1] // self.piece_registers
+        return max(1, min(most, -(-self.pieces // (self.staging_warps * 32))))
+
+    @property
+    def safe_loads(self) -> tuple[int, int]:
+        """From which to which of a piece's loads lies within a row, of whatever piece: it need not be asked."""
+        first = self.taps[2].first - self.before
+        last = (self.places[2] * self.width - self.piece) * self.strides[2] + first
+        low, high = max(0, -(first // self.loads)), (self.extents[2] - last - self.loads) // self.loads + 1
+        return low, max(low, min(self.piece_loads, high))
 
     # time
 
     @cached_property
     def clocks(self) -> float:
         """Estimate for a plane of positions: tensor cores take N / 2 for each instruction, the two warpgroups overlap,
-        and both memory and the warpgroup that stages go on beside."""
+        and both memory and the warps that stage go on beside."""
         step = self.depths * self.chunks * max(self.columns / 2, LEAST_CLOCKS)
         multiplied = self.steps * max(step, (step + STEP_CLOCKS) / TEAMS) * BEYOND
-        fetched = FETCH_CLOCKS * self.fetches_a_warp if self.fetches else 0
-        return max(multiplied, self._staged + fetched, self._moved, self._passed)
+        beside = max(self._staged, self._brought) if self.has_bringer else self._staged + self._brought
+        return max(multiplied, self.strides[0] * beside, self._moved, self._passed)
 
     @property
     def _units(self) -> int:
@@ -368,11 +390,17 @@ class WeightWalks:
 
     @property
     def _staged(self) -> float:
-        """Of one warp on each scheduler: two clocks an instruction."""
-        rounds = -(-self.pieces // (WARPS * 32 * self.pieces_together))
-        each = self.piece_loads * 3 + self.piece_registers + self._units * (2 if self.item == 4 else 6) + PIECE_CLOCKS
-        waited = READ_CLOCKS if self.raw else LOAD_CLOCKS
-        return self.strides[0] * rounds * (waited + 2 * each * self.pieces_together)
+        """Of a plane of input, by the warp with most pieces: it is by itself on its scheduler, so that it waits for
+        each of its instructions."""
+        rounds = -(-self.pieces // (self.staging_warps * 32 * self.pieces_together))
+        stored = self._units * (UNIT_CLOCKS if self.item == 4 else PACKED_CLOCKS)
+        each = ROUND_CLOCKS + self.pieces_together * (self.piece_loads * READ_CLOCKS + stored)
+        return PLANE_CLOCKS + rounds * (each if self.raw else each + LOAD_CLOCKS)
+
+    @property
+    def _brought(self) -> float:
+        """Likewise, by the warp that brings it."""
+        return BRING_CLOCKS + self.channel_tiles * COLUMNS * COPY_CLOCKS if self.raw else 0
 
     @property
     def _passed(self) -> float:
@@ -398,14 +426,15 @@ class WeightWalks:
         read = _sectors((self.staged_rows, width)[-rank:], self.extents[-2:][-rank:], self.item)
         planes = self.strides[0] + (self.span - self.strides[0]) / self.walk
         channels = min(self.channel_tiles * COLUMNS, self.of.in_channels)
-        return (grads * shared + read * planes * channels) * 32 / BYTES_A_CLOCK
+        moved = (grads * shared + read * planes * channels) * 32 / BYTES_A_CLOCK
+        return moved if self.raw else moved * BY_THREADS
 
     @property
     def total_clocks(self) -> float:
         """Of all multiprocessors, by the one with most items, and what is added up in the end."""
         rounds = -(-self.items // self.blocks_a_part)
         late = max(0, 2 * self.span - self.slots)  # planes that are staged when the item before is done with
-        first = late * self._staged / self.strides[0]
+        first = late * self._staged
         return (rounds * (self.walk * self.clocks + first + STEP_CLOCKS) + self._finished) * self.sms
 
     @property
@@ -417,66 +446,3 @@ class WeightWalks:
 def _sectors(box: tuple[int, ...], shape: tuple[int, ...], item: int) -> float:
     """Of a box of one channel, what lies outside left out."""
     return read_sectors([min(n, whole) for n, whole in zip(box, shape, strict=True)], shape, item)
-
-
-def serves(of: Correlation, gpu: Gpu) -> bool:
-    """Whether a GPU has the instructions, and the correlation one phase of equally spaced taps."""
-    axes = of.axes
-    return (
-        gpu.compute_capability == (9, 0)
-        and of.groups == math.prod(of.phases) == 1
-        and not of.folds
-        and all(taps_of(axis) for axis in axes)
-        and (len(axes) < 3 or len(axes[0].shifts) >= axes[0].in_stride)
-    )
-
-
-@lru_cache(maxsize=256)
-def weight_walk(of: Correlation, item: int, gpu: Gpu) -> WeightWalks | None:
-    """The division of least estimated time, of elements of so many bytes; None where there is none."""
-    return min(_walks(of, item, gpu), key=lambda each: each.total_clocks, default=None)
-
-
-def best_weight_walks(of: Correlation, item: int, count: int, gpu: Gpu) -> list[WeightWalks]:
-    """So many of least estimated time, no two alike but for how far they walk and how they group taps."""
-    found: dict[tuple[object, ...], WeightWalks] = {}
-    for each in sorted(_walks(of, item, gpu), key=lambda each: each.total_clocks):
-        found.setdefault((each.rows, each.raw, each.fetches, each.vector, each.channel_tiles, each.outer), each)
-    return list(found.values())[:count]
-
-
-def _walks(of: Correlation, item: int, gpu: Gpu) -> Iterator[WeightWalks]:
-    if not serves(of, gpu):
-        return
-    last = of.axes[-1]
-    vectors = [n for n in (4, 2, 1) if last.outputs * item % (4 * n) == 0][:2]
-    loads = next(n for n in (16 // item, 8 // item, 4 // item, 1) if last.extent % n == 0)
-    tiles = [n for n in (1, 2, 3, 4, 6, 8) if n <= -(-of.in_channels // COLUMNS)]
-    for vector, length, together, channels in itertools.product(vectors, lengths(of), (True, False), tiles):
-        first = WeightWalks(of, item, 1, 0, length, vector, loads, together, channels, 1, sms=gpu.sms)
-        is_whole = first.taps[1].spacing == 1 and len(first.taps[1].numbers) > 1
-        if (together and not is_whole) or first.columns > MOST_COLUMNS or first.piece_registers > MOST_WORDS:
-            continue
-        for outer in {-(-first.all_outer // n) for n in range(1, first.all_outer + 1)}:
-            each = replace(first, outer=outer)
-            if each.sums <= MOST_SUMS and each.parts <= gpu.sms:
-                yield from _planes(each, gpu)
-
-
-def _planes(first: WeightWalks, gpu: Gpu) -> Iterator[WeightWalks]:
-    """Of some rows, as wide as they are or in pieces; with as many in shared memory as there is room for, and one more
-    at least than are in use."""
-    _, rows, columns = first.outputs
-    parts = -(-columns // (STEP_WORDS * first.per_word))
-    width = -(-columns // (parts * first.piece)) * first.piece
-    least = max(1, min(rows, STEP_WORDS * first.per_word // width))
-    for count in sorted({least * min(-(-rows // least), n) for n in (1, 2, 3, 4, 6, 8)}):
-        for raw in (0, RAW):
-            for slots in range(first.span + 3 * first.strides[0], first.span, -1):
-                found = replace(first, rows=count, width=width, slots=slots, raw=raw)
-                most = min(MOST_BYTES, gpu.shared_memory_per_block_bytes)
-                fits = found.half_units < 1 << 14 and found.shared_bytes <= most
-                if fits and (not raw or found.in_bulk):
-                    yield from ([replace(found, fetches=True)] if found.grads_in_bulk else [])
-                    yield found
-                    break
