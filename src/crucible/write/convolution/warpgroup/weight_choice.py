@@ -11,7 +11,8 @@ from functools import lru_cache
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.warpgroup.walks import lengths
-from crucible.write.convolution.warpgroup.weight_walks import COLUMNS, STAGERS, STEP_WORDS, WeightWalks, taps_of
+from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, STAGERS, STEP_WORDS, taps_of
+from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
 
 MOST_COLUMNS, MOST_SUMS = 256, 112
 """Of an instruction; of a thread."""

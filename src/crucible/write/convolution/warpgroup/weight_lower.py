@@ -17,8 +17,9 @@ from crucible.write.convolution.warpgroup.held import FINISH, held_products, mul
 from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
 from crucible.write.convolution.warpgroup.walks import ROWS, WARPS
 from crucible.write.convolution.warpgroup.weight_choice import weight_walk
+from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, TEAMS
 from crucible.write.convolution.warpgroup.weight_staging import Copies, read
-from crucible.write.convolution.warpgroup.weight_walks import COLUMNS, TEAMS, WeightWalks
+from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
 from crucible.write.families.source import CUDA_TYPES, INCLUDES, PACK, block, indented, unrolled
 from crucible.write.kernel import Buffer, Kernel, Lowered
 from crucible.write.program import Operand, contiguous

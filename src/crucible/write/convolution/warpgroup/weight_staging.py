@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from crucible.write.convolution.halo import decoded, times
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.warpgroup.walks import WARPS
-from crucible.write.convolution.warpgroup.weight_walks import COLUMNS, TEAMS, WeightWalks
+from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, TEAMS, WeightShape
 from crucible.write.families.source import CUDA_TYPES, block, indented, unrolled
 from crucible.write.program import Operand
 
@@ -25,7 +25,7 @@ def read(declared: Sequence[str], lines: Sequence[str]) -> list[str]:
 class Copies:
     """Text of the warpgroup that stages."""
 
-    walks: WeightWalks
+    walks: WeightShape
     source: Operand
     math: str
 
