@@ -281,6 +281,7 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
 def words_of_weight(way: Division | WeightWalks) -> str:
     if isinstance(way, WeightWalks):
         brought = (", in bulk" if way.raw else "") + (", by two warpgroups" if way.stagers > 1 else "")
+        brought += f", rows moved {way.moves.places}" if way.moves else ""
         return (
             f"wgmma: {way.chunks} x N {way.columns}, box {way.rows} x {way.width}, along {way.walk} planes,"
             f" {way.vector} words a load, {way.slots} slots{brought}, {way.parts} parts"

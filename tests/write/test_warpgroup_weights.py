@@ -13,7 +13,7 @@ from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.backward import lower_product_backward
 from crucible.write.convolution.correlation import Correlation, convolution
 from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.warpgroup.weight_choice import weight_walk
+from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks, weight_walk
 from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, contiguous
@@ -24,11 +24,13 @@ class HeldCase(WeightCase):
     """Divided as estimated best, then changed."""
 
     changed: dict[str, int | bool] = field(default_factory=dict)
+    moves: tuple[int, ...] | None = None
+    """How many there are of the gradient's channels along each dim."""
 
     def lowered(self) -> Lowered:
         of, dtype = self.correlation, self.case.dtype
-        walks = weight_walk(of, ITEM_BYTES[dtype], TWO)
-        assert walks is not None
+        ways = best_weight_walks(of, ITEM_BYTES[dtype], 10**6, TWO)
+        walks = next(each for each in ways if (each.moves and each.moves.places) == self.moves)
         source, grad = (
             Operand("source", dtype, contiguous(of.in_shape)),
             Operand("grad", dtype, contiguous(of.out_shape)),
@@ -38,6 +40,10 @@ class HeldCase(WeightCase):
 
 def held(case: Case, **changed: int | bool) -> HeldCase:
     return HeldCase(case, changed=changed)
+
+
+def moved(case: Case, *moves: int, **changed: int | bool) -> HeldCase:
+    return HeldCase(case, changed=changed, moves=moves)
 
 
 WHOLE = {"together": True, "outer": 3, "channel_tiles": 1, "raw": 0}
@@ -75,6 +81,24 @@ CASES = [
     ),
     held(forward("two_stage_others", (2, 12, 5, 9, 16), 64, (3, 3, 3), padding=1), **WHOLE | {"raw": 2, "stagers": 2}),
     held(forward("two_load", (2, 20, 7, 16), 64, (3, 3), dtype="bfloat16"), stagers=2, raw=0),
+    moved(transposed("both", (2, 16, 4, 4, 8), 12, (3, 3, 3), stride=2, padding=1, output_padding=1), 2, 2, 1),
+    moved(transposed("both_odd", (2, 16, 4, 5, 7), 12, (3, 3, 3), stride=2, padding=1), 2, 2, 1, rows=2, walk=3),
+    moved(transposed("planes", (2, 32, 4, 5, 16), 8, (3, 3, 3), stride=2), 2, 1, 1, walk=2),
+    moved(
+        transposed("rows", (1, 32, 4, 8, 32), 8, (3, 3, 3), stride=2, padding=1, output_padding=1),
+        1,
+        2,
+        1,
+        rows=4,
+        raw=3,
+        slots=5,
+        vector=4,
+        walk=2,
+        stagers=2,
+    ),
+    moved(forward("moved_left", (2, 8, 9, 20), 16, (5, 3), stride=2), 1, 3, 1),
+    moved(forward("moved_by_thirds", (2, 12, 13, 23), 32, (4, 5), stride=3, padding=2), 1, 2, 1),
+    moved(forward("moved_beyond", (2, 8, 8, 20), 16, (4, 3), stride=2, padding=3, dtype="float16"), 1, 3, 1, rows=2),
     held(transposed("turned", (2, 8, 3, 4, 8), 16, (3, 3, 3), stride=2, padding=1, output_padding=1)),
     held(transposed("at_stride_1", (2, 8, 9, 9), 16, (2, 2), padding=1)),
 ]

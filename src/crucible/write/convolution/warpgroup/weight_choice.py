@@ -11,6 +11,7 @@ from functools import lru_cache
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.warpgroup.walks import lengths
+from crucible.write.convolution.warpgroup.weight_moves import Moves, moved
 from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, STAGERS, STEP_WORDS, taps_of
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
 
@@ -45,19 +46,24 @@ def best_weight_walks(of: Correlation, item: int, count: int, gpu: Gpu) -> list[
     """So many of least estimated time, no two alike but for how far they walk and how they group taps."""
     found: dict[tuple[object, ...], WeightWalks] = {}
     for each in sorted(_walks(of, item, gpu), key=lambda each: each.total_clocks):
-        found.setdefault((each.rows, each.raw, each.stagers, each.vector, each.channel_tiles, each.outer), each)
+        alike = (each.moves, each.rows, each.raw, each.stagers, each.vector, each.channel_tiles, each.outer)
+        found.setdefault(alike, each)
     return list(found.values())[:count]
 
 
 def _walks(of: Correlation, item: int, gpu: Gpu) -> Iterator[WeightWalks]:
-    if not serves(of, gpu):
-        return
+    if serves(of, gpu):
+        for each, moves in ((of, None), *moved(of)):
+            yield from _walks_of(each, moves, item, gpu)
+
+
+def _walks_of(of: Correlation, moves: Moves | None, item: int, gpu: Gpu) -> Iterator[WeightWalks]:
     last = of.axes[-1]
     vectors = [n for n in (4, 2, 1) if last.outputs * item % (4 * n) == 0][:2]
     loads = next(n for n in (16 // item, 8 // item, 4 // item, 1) if last.extent % n == 0)
     tiles = [n for n in (1, 2, 3, 4, 6, 8) if n <= -(-of.in_channels // COLUMNS)]
     for vector, length, together, channels in itertools.product(vectors, lengths(of), (True, False), tiles):
-        first = WeightWalks(of, item, 1, 0, length, vector, loads, together, channels, 1, sms=gpu.sms)
+        first = WeightWalks(of, item, 1, 0, length, vector, loads, together, channels, 1, moves=moves, sms=gpu.sms)
         is_whole = first.taps[1].spacing == 1 and len(first.taps[1].numbers) > 1
         if (together and not is_whole) or first.columns > MOST_COLUMNS or first.piece_registers > STAGERS[1][1]:
             continue

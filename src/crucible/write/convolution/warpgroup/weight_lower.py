@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from dataclasses import dataclass
 
@@ -10,13 +11,14 @@ from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.finishing import finish
 from crucible.write.convolution.fused import arithmetic
-from crucible.write.convolution.halo import times
+from crucible.write.convolution.halo import decoded, times
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.warpgroup import packing, pieces
 from crucible.write.convolution.warpgroup.held import FINISH, held_products, multiply_held
 from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
 from crucible.write.convolution.warpgroup.walks import ROWS, WARPS
 from crucible.write.convolution.warpgroup.weight_choice import weight_walk
+from crucible.write.convolution.warpgroup.weight_moves import WARP_ROWS, Moves
 from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, TEAMS
 from crucible.write.convolution.warpgroup.weight_staging import Copies, read
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
@@ -61,13 +63,14 @@ class _Body:
 
     def kernel(self) -> Kernel:
         walks, type_ = self.walks, CUDA_TYPES[self.source.dtype]
+        moves = f" The gradient's channels are rows {walks.moves.count} times, moved on." if walks.moves else ""
         bulk = ", made of what bulk copies bring" if walks.raw else ""
         about = (
-            f"The gradient of a weight of {len(walks.of.products)} taps, by warpgroup instructions, on compute"
+            f"The gradient of a weight of {len(walks.whole.products)} taps, by warpgroup instructions, on compute"
             f" capability 9.0 alone: a block adds up {ROWS} x {walks.channel_tiles * COLUMNS} channels for"
             f" {walks.outer * walks.inner} taps over boxes of {walks.walk}x{walks.rows}x{walks.width} positions,"
             f" {WORDS[self.math].about}. Two warpgroups hold the output's gradient in registers; the input is in shared"
-            f" memory ({walks.shared_bytes // 1024} KiB), a copy for each tap of a row{bulk}."
+            f" memory ({walks.shared_bytes // 1024} KiB), a copy for each tap of a row{bulk}.{moves}"
         )
         head = [
             *(f"// {line}" for line in textwrap.wrap(about, 104)),
@@ -134,7 +137,7 @@ class _Body:
         ]
         return [
             f"take_registers<{walks.registers}>();",
-            "const int team = warp / 4, channel = first_channel + warp % 4 * 16 + lane / 4;",
+            *self._rows(),
             f"float sums[{walks.chunks}][{walks.columns // 2}] = {{}};",
             f"unsigned coming[2][{words}];  // words of channel and channel + 8, of the next step of this warpgroup",
             f"int next_item = static_cast<int>(blockIdx.x) / {walks.parts}, next_t = 0;",
@@ -149,6 +152,21 @@ class _Body:
             *self._copies.each_item(read(self._copies.item(), item)),
             *self._store(),
         ]
+
+    def _rows(self) -> list[str]:
+        """Which of the gradient a thread has, with that which is 8 channels on."""
+        walks = self.walks
+        if not walks.moves:
+            return ["const int team = warp / 4, channel = first_channel + warp % 4 * 16 + lane / 4;"]
+        warps = walks.whole.out_channels // WARP_ROWS
+        lines = [f"const int team = warp / 4, channel = {_rest('warp % 4', warps)} * {WARP_ROWS} + lane / 4;"]
+        lines.append(f"const int move = warp % 4 / {warps};  // by how many positions it is on")
+        along = (range(1), *walks.moves.along)[-3:]
+        words = decoded("move", walks.moves.places)
+        for name, word, each in zip(("plane", "row"), words, along, strict=False):
+            if len(each) > 1:
+                lines.append(f"const int {name}_move = {word}{f' - {-each[0]}' if each[0] else ''};")
+        return lines
 
     def _steps_of_team(self) -> list[str]:
         """Of a plane; the warpgroups take turns from one plane to the next."""
@@ -181,13 +199,21 @@ class _Body:
         walks, grad, vector = self.walks, self.grad, self.walks.vector
         rows = walks.step_rows
         terms = [f"n * {grad.strides[0]}LL", f"channel * {grad.strides[1]}LL"]
-        names = ("(first_plane + next_t)", "row", "w")[-len(walks.of.axes) :]
+        places, outputs = walks.moves.places if walks.moves else (1, 1, 1), walks.whole.axes
+        on = " + plane_move" if places[0] > 1 else ""
+        names = (f"(first_plane + next_t{on})", "row", "w")[-len(outputs) :]
         terms += [times(name, stride) for name, stride in zip(names, grad.strides[2:], strict=True)]
         step = 4 * vector * walks.per_word
         tests = []
-        if walks.of.out_channels % ROWS:
+        if walks.moves:
+            tests += [f"move < {walks.moves.count}"] if walks.of.out_channels < ROWS else []
+        elif walks.of.out_channels % ROWS:
             tests.append(f"channel + i * 8 < {walks.of.out_channels}")
-        if walks.places[1] * walks.rows > walks.outputs[1]:
+        if on:
+            tests.append(f"static_cast<unsigned>{names[0]} < {outputs[0].outputs}")
+        if places[1] > 1:
+            tests.append(f"static_cast<unsigned>(row + r) < {outputs[-2].outputs}")
+        elif walks.places[1] * walks.rows > walks.outputs[1]:
             tests.append(f"row + r < {walks.outputs[1]}")
         if walks.places[2] * walks.width > walks.outputs[2]:
             tests.append(f"w + q * {step} < {walks.outputs[2]}")
@@ -206,7 +232,8 @@ class _Body:
             f"const auto* from = grad + {' + '.join(terms)};",
             *unrolled("i", "2", unrolled("r", str(rows), unrolled("q", str(loads), each))),
         ]
-        row = f"const int row = box_h + {'team' if walks.each_once else 'next_s'} * {rows};"
+        row = f"const int row = box_h + {'team' if walks.each_once else 'next_s'} * {rows}"
+        row += " + row_move;" if places[1] > 1 else ";"
         loop = read([row, f"const int w = box_w + lane % 4 * {vector * walks.per_word};"], loop)
         if walks.each_once:
             on = f"if (++next_t == {self._copies.planes}) next_t = 0, next_item += {walks.blocks_a_part};"
@@ -301,23 +328,20 @@ class _Body:
 
     def finish(self) -> Kernel:
         """Adds the blocks' parts up."""
-        walks, of = self.walks, self.walks.of
-        planes, rows, columns = walks.taps
-        kernel = [axis.kernel for axis in of.axes]
-        strides = (*[0] * (3 - len(kernel)), *contiguous(kernel))
-        taps = [
-            p * strides[0] + r * strides[1] + c * strides[2]
-            for p in planes.numbers
-            for r in rows.numbers
-            for c in columns.numbers
-        ]
+        walks, of = self.walks, self.walks.whole
+        numbers = list(itertools.product(*(each.numbers for each in walks.taps)))
+        moves = walks.moves or Moves(of, (range(1),) * len(of.axes))
+        taps = [moves.offset(move, each) for move in range(moves.count) for each in numbers]
         outer = f"tile / {walks.inner} % {walks.outer}"
         if walks.outer_parts > 1:
             outer = f"part % {walks.outer_parts} * {walks.outer} + {outer}"
+        first = f"part / {walks.in_parts * walks.outer_parts} * {ROWS}"
         place = [
             f"const int place = word % {walks.part_words}, part = word / {walks.part_words};",
             f"const int tile = place / {ROWS * COLUMNS};",
-            f"const int channel = part / {walks.in_parts * walks.outer_parts} * {ROWS} + place / {COLUMNS} % {ROWS};",
+            f"const int row = {first} + place / {COLUMNS} % {ROWS}, channel = {_rest('row', of.out_channels)};"
+            if walks.moves
+            else f"const int channel = {first} + place / {COLUMNS} % {ROWS};",
             f"const int input = (part / {walks.outer_parts} % {walks.in_parts} * {walks.channel_tiles}"
             f" + tile / {walks.inner * walks.outer}) * {COLUMNS} + place % {COLUMNS};",
             "const int group = 0;",
@@ -325,5 +349,14 @@ class _Body:
             *([f"if (outer >= {walks.all_outer}) return;"] if walks.all_outer % walks.outer else []),
         ]
         tap = f"outer * {walks.inner} + tile % {walks.inner}"
+        if walks.moves:
+            place.append(f"const int found = row / {of.out_channels} * {len(numbers)} + {tap};")
+            tap = "found"
+            place += [f"if (row >= {walks.of.out_channels}) return;"] if walks.of.out_channels < ROWS else []
+            place += ["if (taps[found] < 0) return;  // moved so, no tap of the weight's"] if -1 in taps else []
         return finish(f"{self.name}_finish", of, self.partial, self.result, self.source.dtype, walks.blocks_a_part,
                       taps, place, tap)  # fmt: skip
+
+
+def _rest(word: str, count: int) -> str:
+    return f"{word} % {count}" if count > 1 else "0"

@@ -18,6 +18,7 @@ from functools import cached_property
 
 from crucible.write.convolution.correlation import Axis, Correlation
 from crucible.write.convolution.warpgroup.walks import REGISTERS, ROWS, STAGING_REGISTERS, WARPS
+from crucible.write.convolution.warpgroup.weight_moves import Moves
 
 COLUMNS = 8
 """Input channels that lie beside each other."""
@@ -59,6 +60,7 @@ class WeightShape:
     """A division. A row of one dim is a plane of one row."""
 
     of: Correlation
+    """Whose output channels are rows."""
     item: int
     """Bytes of an element."""
     rows: int
@@ -83,6 +85,8 @@ class WeightShape:
     """Planes of input that bulk copies bring, as they lie in memory, to be staged; none where threads load them."""
     stagers: int = 1
     """Warpgroups that stage; of two, the last warp stages nothing where it brings planes."""
+    moves: Moves | None = None
+    """Of the gradient's channels, where those are rows several times."""
     sms: int = 132
 
     @property
@@ -113,6 +117,11 @@ class WeightShape:
     @property
     def staging_warps(self) -> int:
         return self.stagers * WARPS - self.has_bringer
+
+    @property
+    def whole(self) -> Correlation:
+        """The correlation whose weight it is, as the gradient lies in memory."""
+        return self.moves.of if self.moves else self.of
 
     # dims
 

@@ -77,7 +77,7 @@ class WeightWalks(WeightShape):
         rank, shared = len(self.of.axes), 0.5 if self.parts > 1 else 1.0
         width = (self.width - 1) * self.strides[2] + self.taps[2].reach + 1
         grads = _sectors((self.rows, self.width)[-rank:], self.outputs[-2:][-rank:], self.item)
-        grads *= min(ROWS, self.of.out_channels)
+        grads *= min(ROWS, self.whole.out_channels)
         read = _sectors((self.staged_rows, width)[-rank:], self.extents[-2:][-rank:], self.item)
         planes = self.strides[0] + (self.span - self.strides[0]) / self.walk
         channels = min(self.channel_tiles * COLUMNS, self.of.in_channels)
