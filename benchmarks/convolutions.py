@@ -250,7 +250,7 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
         )
         spreads = (spread(layer), None) if layer.is_transposed else (None, spread(layer))
         divisions = [*best_divisions(of, unit, ways, H200, spreads)]
-        walks = [] if layer.pool else best_weight_walks(of, ITEM_BYTES[layer.dtype], ways, GPU)
+        walks = [] if spreads[1] else best_weight_walks(of, ITEM_BYTES[layer.dtype], ways, GPU, spreads[0])
         found = []
         for i, way in enumerate(sorted([*divisions, *walks], key=lambda each: each.total_clocks)):
             names = f"wgrad_{number}_{i}", f"out_{number}_{i}"

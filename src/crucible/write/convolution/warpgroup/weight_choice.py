@@ -14,6 +14,8 @@ from crucible.write.convolution.warpgroup.walks import lengths
 from crucible.write.convolution.warpgroup.weight_moves import Moves, moved
 from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, STAGERS, STEP_WORDS, taps_of
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
+from crucible.write.convolution.warpgroup.weight_windows import Windowed, windowed
+from crucible.write.convolution.windows import Spread
 
 MOST_COLUMNS, MOST_SUMS = 256, 112
 """Of an instruction; of a thread."""
@@ -37,33 +39,47 @@ def serves(of: Correlation, gpu: Gpu) -> bool:
 
 
 @lru_cache(maxsize=256)
-def weight_walk(of: Correlation, item: int, gpu: Gpu) -> WeightWalks | None:
-    """The division of least estimated time, of elements of so many bytes; None where there is none."""
-    return min(_walks(of, item, gpu), key=lambda each: each.total_clocks, default=None)
+def weight_walk(of: Correlation, item: int, gpu: Gpu, spread: Spread | None = None) -> WeightWalks | None:
+    """The division of least estimated time, of elements of so many bytes; None where there is none. What is read may
+    be spread over windows."""
+    return min(_walks(of, item, gpu, spread), key=lambda each: each.total_clocks, default=None)
 
 
-def best_weight_walks(of: Correlation, item: int, count: int, gpu: Gpu) -> list[WeightWalks]:
+def best_weight_walks(
+    of: Correlation, item: int, count: int, gpu: Gpu, spread: Spread | None = None
+) -> list[WeightWalks]:
     """So many of least estimated time, no two alike but for how far they walk and how they group taps."""
     found: dict[tuple[object, ...], WeightWalks] = {}
-    for each in sorted(_walks(of, item, gpu), key=lambda each: each.total_clocks):
+    for each in sorted(_walks(of, item, gpu, spread), key=lambda each: each.total_clocks):
         alike = (each.moves, each.rows, each.raw, each.stagers, each.vector, each.channel_tiles, each.outer)
         found.setdefault(alike, each)
     return list(found.values())[:count]
 
 
-def _walks(of: Correlation, item: int, gpu: Gpu) -> Iterator[WeightWalks]:
-    if serves(of, gpu):
-        for each, moves in ((of, None), *moved(of)):
-            yield from _walks_of(each, moves, item, gpu)
+def _walks(of: Correlation, item: int, gpu: Gpu, spread: Spread | None = None) -> Iterator[WeightWalks]:
+    if not serves(of, gpu):
+        return
+    if spread:
+        for each, moves, windows in windowed(of, spread):
+            yield from _walks_of(each, moves, windows, item, gpu)
+        return
+    yield from _walks_of(of, None, None, item, gpu)
+    for each, moves in moved(of):
+        yield from _walks_of(each, moves, None, item, gpu)
 
 
-def _walks_of(of: Correlation, moves: Moves | None, item: int, gpu: Gpu) -> Iterator[WeightWalks]:
+def _walks_of(
+    of: Correlation, moves: Moves | None, windows: Windowed | None, item: int, gpu: Gpu
+) -> Iterator[WeightWalks]:
     last = of.axes[-1]
     vectors = [n for n in (4, 2, 1) if last.outputs * item % (4 * n) == 0][:2]
+    if windows:  # with pieces of 16 positions nvcc 13.0 spilled
+        vectors = [n for n in vectors if n < 4]
     loads = next(n for n in (16 // item, 8 // item, 4 // item, 1) if last.extent % n == 0)
     tiles = [n for n in (1, 2, 3, 4, 6, 8) if n <= -(-of.in_channels // COLUMNS)]
     for vector, length, together, channels in itertools.product(vectors, lengths(of), (True, False), tiles):
-        first = WeightWalks(of, item, 1, 0, length, vector, loads, together, channels, 1, moves=moves, sms=gpu.sms)
+        first = WeightWalks(of, item, 1, 0, length, vector, loads, together, channels, 1, moves=moves, windows=windows,
+                            sms=gpu.sms)  # fmt: skip
         is_whole = first.taps[1].spacing == 1 and len(first.taps[1].numbers) > 1
         if (together and not is_whole) or first.columns > MOST_COLUMNS or first.piece_registers > STAGERS[1][1]:
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import textwrap
 from dataclasses import dataclass
 
@@ -22,17 +21,22 @@ from crucible.write.convolution.warpgroup.weight_moves import WARP_ROWS, Moves
 from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, TEAMS
 from crucible.write.convolution.warpgroup.weight_staging import Copies, read
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
+from crucible.write.convolution.windows import Spread
 from crucible.write.families.source import CUDA_TYPES, INCLUDES, PACK, block, indented, unrolled
 from crucible.write.kernel import Buffer, Kernel, Lowered
 from crucible.write.program import Operand, contiguous
 
 
-def weight_division(of: Correlation, source: Operand, grad: Operand, gpu: Gpu) -> WeightWalks | None:
+def weight_division(
+    of: Correlation, source: Operand, grad: Operand, gpu: Gpu, spread: Spread | None = None
+) -> WeightWalks | None:
     """How warpgroups would share the gradient of the weight; None where they do not serve it: GPUs without them,
     tensors that are not contiguous, groups, rows of an odd number of half types, sums that registers do not hold."""
-    if (source.strides, grad.strides) != (contiguous(of.in_shape), contiguous(of.out_shape)):
+    sizes = spread.sizes if spread else (1,) * len(of.axes)
+    read = (*of.in_shape[:2], *(n // size for n, size in zip(of.in_shape[2:], sizes, strict=True)))
+    if (source.strides, grad.strides) != (contiguous(read), contiguous(of.out_shape)):
         return None
-    return weight_walk(of, ITEM_BYTES[source.dtype], gpu)
+    return weight_walk(of, ITEM_BYTES[source.dtype], gpu, spread)
 
 
 def lower_weight_for_warpgroups(name: str, walks: WeightWalks, source: Operand, grad: Operand, result: str) -> Lowered:
@@ -64,6 +68,7 @@ class _Body:
     def kernel(self) -> Kernel:
         walks, type_ = self.walks, CUDA_TYPES[self.source.dtype]
         moves = f" The gradient's channels are rows {walks.moves.count} times, moved on." if walks.moves else ""
+        moves += " The input is made of windows' gradients." if walks.windows else ""
         bulk = ", made of what bulk copies bring" if walks.raw else ""
         about = (
             f"The gradient of a weight of {len(walks.whole.products)} taps, by warpgroup instructions, on compute"
@@ -75,15 +80,17 @@ class _Body:
         head = [
             *(f"// {line}" for line in textwrap.wrap(about, 104)),
             f"__global__ void __launch_bounds__({walks.threads}, 1) {self.name}(",
-            f"        const {type_}* __restrict__ source, const {type_}* __restrict__ grad,",
+            f"        const {type_}* __restrict__ source, const {type_}* __restrict__ grad,"
+            f"{' const unsigned char* __restrict__ choices,' if walks.windows else ''}",
             "        float* __restrict__ partial) {",
         ]
         text = "\n".join([*head, *indented(self._lines()), "}"])
+        choices = [walks.windows.spread.choices] if walks.windows else []
         include = [INCLUDES[self.source.dtype]] if self.source.dtype in INCLUDES else []
         preamble = [*include, *packing.conversions(self.math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH,
                     pieces.DESCRIBE, pieces.BEGIN, pieces.REGISTERS, *([pieces.COPY_IN] if walks.raw else []),
                     *held_products(self.math, walks.columns, walks.chunks)]  # fmt: skip
-        return Kernel(self.name, text, tuple(dict.fromkeys(preamble)), (self.source.name, self.grad.name),
+        return Kernel(self.name, text, tuple(dict.fromkeys(preamble)), (self.source.name, self.grad.name, *choices),
                       (self.partial.name,), (walks.parts * walks.blocks_a_part, 1, 1), walks.threads,
                       walks.shared_bytes, ARCHITECTURE)  # fmt: skip
 
@@ -329,7 +336,7 @@ class _Body:
     def finish(self) -> Kernel:
         """Adds the blocks' parts up."""
         walks, of = self.walks, self.walks.whole
-        numbers = list(itertools.product(*(each.numbers for each in walks.taps)))
+        numbers = walks.tap_numbers
         moves = walks.moves or Moves(of, (range(1),) * len(of.axes))
         taps = [moves.offset(move, each) for move in range(moves.count) for each in numbers]
         outer = f"tile / {walks.inner} % {walks.outer}"

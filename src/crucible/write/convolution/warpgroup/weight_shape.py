@@ -19,6 +19,7 @@ from functools import cached_property
 from crucible.write.convolution.correlation import Axis, Correlation
 from crucible.write.convolution.warpgroup.walks import REGISTERS, ROWS, STAGING_REGISTERS, WARPS
 from crucible.write.convolution.warpgroup.weight_moves import Moves
+from crucible.write.convolution.warpgroup.weight_windows import Windowed
 
 COLUMNS = 8
 """Input channels that lie beside each other."""
@@ -39,11 +40,13 @@ class Taps:
     spacing: int
     numbers: tuple[int, ...]
     """In the weight, by shift."""
+    shifts: tuple[int, ...] = ()
+    """Of windows, from the least: several taps read one."""
 
     @property
     def reach(self) -> int:
         """From the least shift to the greatest."""
-        return self.spacing * (len(self.numbers) - 1)
+        return max(self.shifts) if self.shifts else self.spacing * (len(self.numbers) - 1)
 
 
 def taps_of(axis: Axis) -> Taps | None:
@@ -87,6 +90,8 @@ class WeightShape:
     """Warpgroups that stage; of two, the last warp stages nothing where it brings planes."""
     moves: Moves | None = None
     """Of the gradient's channels, where those are rows several times."""
+    windows: Windowed | None = None
+    """The input, where it has a value for each."""
     sms: int = 132
 
     @property
@@ -131,7 +136,17 @@ class WeightShape:
         found = [taps_of(axis) for axis in self.of.axes]
         first = [Taps(0, 1, (0,))] * (3 - len(found))
         planes, rows, columns = (*first, *(each for each in found if each))
+        if self.windows:
+            shifts = self.windows.shifts
+            columns = Taps(self.windows.first, 1, tuple(range(len(shifts))), shifts)
         return planes, rows, columns
+
+    @property
+    def tap_numbers(self) -> list[tuple[int, ...]]:
+        """Along all dims, of each: those of instructions of their own are the slowest."""
+        if self.windows:
+            return [each.taps for each in self.windows.elements]
+        return list(itertools.product(*(each.numbers for each in self.taps)))
 
     @cached_property
     def strides(self) -> tuple[int, int, int]:
@@ -296,7 +311,7 @@ class WeightShape:
     @property
     def in_bulk(self) -> bool:
         """Whether a channel's rows of a plane of input are one run of whole 16 bytes, that is loaded so."""
-        return self.places[2] == 1 and self.loads * self.item == 16
+        return not self.windows and self.places[2] == 1 and self.loads * self.item == 16
 
     @property
     def raw_pitch(self) -> int:
@@ -341,7 +356,8 @@ class WeightShape:
     @property
     def piece_registers(self) -> int:
         """That hold what is loaded."""
-        return self.piece_loads * max(1, self.loads * self.item // 4)
+        choices = -(-self.loads // 4) if self.windows else 0
+        return self.piece_loads * (max(1, self.loads * self.item // 4) + choices)
 
     @property
     def pieces_a_row(self) -> int:

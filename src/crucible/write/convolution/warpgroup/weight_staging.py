@@ -76,7 +76,9 @@ class Copies:
         walks, strides = self.walks, self.source.strides
         origin = f"const auto* origin = source + n * {strides[0]}LL + first_input * {strides[1]}LL;"
         plane = block(f"for (int t = 0; t < {self._count}; ++t, ++plane)", self._plane())
-        each = [*([] if walks.raw else [origin]), *plane]
+        which = origin.replace("origin = source", "origin_of_choices = choices")
+        origins = [] if walks.raw else [origin, which] if walks.windows else [origin]
+        each = [*origins, *plane]
         first = ["int plane = 0;"]
         if walks.raw and not walks.has_bringer:
             first.append(f"for (int k = 1; k < {walks.raw}; ++k) bring();")
@@ -148,6 +150,7 @@ class Copies:
         number = f"const int p = {'thread' if together == rounds else 'first'} + k * {threads};"
         lines = [
             f"Pack<{type_}, {walks.loads}> found[{together}][{walks.piece_loads}];",
+            *([f"Pack<unsigned char, {walks.loads}> chosen[{together}][{walks.piece_loads}];"] * bool(walks.windows)),
             *unrolled("k", str(together), [number, *read(self._piece(), self._loaded())]),
             f"wait(done + slot, plane / {walks.slots} % 2 ^ 1);  // with what was in the slot before",
             *unrolled("k", str(together), [number, *block(guard, read(self._piece(), self._stored()))]),
@@ -199,6 +202,8 @@ class Copies:
             terms = [f"(tile * {COLUMNS} + c) * {strides[1]}LL"]
             terms += [times(name, stride) for name, stride in zip(names, strides[2:], strict=True)]
             origin = f"origin + {' + '.join(terms)}"
+            if walks.windows:
+                lines.append(f"const auto* which = origin_of_choices + {' + '.join(terms)};")
         lines.append(f"const bool inside = {' && '.join(tests) or 'true'};")
         guard = " && ".join(["inside", *self._within()])
         type_ = f"const Pack<{CUDA_TYPES[self.source.dtype]}, {walks.loads}>*"
@@ -206,6 +211,10 @@ class Copies:
             "found[k][v] = {};",
             f"if ({guard}) found[k][v] = *reinterpret_cast<{type_}>(from + v * {walks.loads});",
         ]
+        if walks.windows:
+            packs = f"const Pack<unsigned char, {walks.loads}>*"
+            each.append("chosen[k][v] = {};")
+            each.append(f"if ({guard}) chosen[k][v] = *reinterpret_cast<{packs}>(which + v * {walks.loads});")
         return [*lines, f"const auto* from = {origin};",
                 *unrolled("v", str(walks.piece_loads), each)]  # fmt: skip
 
@@ -224,21 +233,39 @@ class Copies:
         place = f"(b * {walks.piece_words // 4} * {walks.staged_rows} + row) * {walks.row_units} + c"
         tile = f" + tile * {walks.tile_units}" if walks.channel_tiles > 1 else ""
         lines = [f"uint4* to = ring + slot * {walks.slot_units}{tile} + {place};"]
-        taps = walks.taps[2]
+        if not walks.windows:
+            return [*lines, *self._copied(len(walks.taps[2].numbers))]
+        groups, count = walks.windows.groups, len(walks.windows.elements) // walks.windows.groups
+        each = [
+            f"const int first = g * {walks.windows.spread.sizes[-1]};  // of the elements that differ no further",
+            *self._copied(count),
+            f"to += {count * COLUMNS};",
+        ]
+        loop = block(f"for (int g = 0; g < {groups}; ++g)", each)
+        return [*lines, "#pragma unroll 1  // registers do not hold all words at once", *loop]
+
+    def _copied(self, taps: int) -> list[str]:
+        """For the first so many taps."""
+        walks, lines = self.walks, []
         for step in range(walks.piece_words // 8):
             for half in range(2):
-                for tap in range(len(taps.numbers)):
-                    words = [self._word(walks.word(step, half, number), tap * taps.spacing) for number in range(4)]
+                for tap in range(taps):
+                    words = [self._word(walks.word(step, half, number), tap) for number in range(4)]
                     at = (step * 2 + half) * walks.half_units + tap * COLUMNS
                     lines.append(f"to[{at}] = make_uint4({', '.join(words)});")
         return lines
 
-    def _word(self, word: int, shift: int) -> str:
+    def _word(self, word: int, tap: int) -> str:
         """Of a piece, as one tap reads it."""
-        walks = self.walks
+        walks, taps = self.walks, self.walks.taps[2]
+        shift = taps.shifts[tap] if taps.shifts else tap * taps.spacing
         each = []
         for number in range(walks.per_word):
             at = walks.before + (word * walks.per_word + number) * walks.strides[2] + shift
-            value = f"found[k][{at // walks.loads}].at[{at % walks.loads}]"
-            each.append(f"{WORDS[self.math].convert}({value})")
+            place = f"[k][{at // walks.loads}].at[{at % walks.loads}]"
+            value = f"{WORDS[self.math].convert}(found{place})"
+            if walks.windows:
+                number = walks.windows.elements[tap].number
+                value = f"(chosen{place} == first{f' + {number}' if number else ''} ? {value} : 0u)"
+            each.append(value)
         return each[0] if len(each) == 1 else f"{each[0]} | static_cast<unsigned>({each[1]}) << 16"

@@ -49,7 +49,8 @@ class WeightWalks(WeightShape):
         each of its instructions."""
         rounds = -(-self.pieces // (self.staging_warps * 32 * self.pieces_together))
         stored = self._units * (UNIT_CLOCKS if self.item == 4 else PACKED_CLOCKS)
-        each = ROUND_CLOCKS + self.pieces_together * (self.piece_loads * READ_CLOCKS + stored)
+        loads = self.piece_loads * (2 if self.windows else 1)
+        each = ROUND_CLOCKS + self.pieces_together * (loads * READ_CLOCKS + stored)
         return PLANE_CLOCKS + rounds * (each if self.raw else each + LOAD_CLOCKS)
 
     @property
@@ -81,6 +82,8 @@ class WeightWalks(WeightShape):
         read = _sectors((self.staged_rows, width)[-rank:], self.extents[-2:][-rank:], self.item)
         planes = self.strides[0] + (self.span - self.strides[0]) / self.walk
         channels = min(self.channel_tiles * COLUMNS, self.of.in_channels)
+        if self.windows:
+            read *= 1 + 1 / self.item
         moved = (grads * shared + read * planes * channels) * 32 / BYTES_A_CLOCK
         return moved if self.raw else moved * BY_THREADS
 
