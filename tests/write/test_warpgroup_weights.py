@@ -15,6 +15,7 @@ from crucible.write.convolution.correlation import Correlation, convolution
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks, weight_walk
 from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups
+from crucible.write.convolution.warpgroup.weight_shape import TEAMS
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, contiguous
 
@@ -123,6 +124,20 @@ def test_a_weight_whose_sums_fit_in_registers_is_divided_so() -> None:
     found = weight_walk(P90, 4, H200)
     assert found is not None
     assert (found.parts, found.columns, found.sums, found.vector) == (1, 72, 108, 2)
+
+
+P38 = WeightCase(transposed("p38", (32, 32, 16, 32, 32), 64, (3, 3, 3), 2, 1, 1)).correlation
+
+
+def test_where_staging_takes_longest_two_warpgroups_stage() -> None:
+    """P38's 32 channels are rows twice, a row of positions on: six taps of three rows in the stead of nine."""
+    found = weight_walk(P38, 4, H200)
+    assert found is not None and found.moves is not None
+    assert (found.stagers, found.moves.places, found.columns, found.outer) == (2, (1, 2, 1), 48, 3)
+    assert (TEAMS * found.registers + found.stagers * found.staging_registers) * 128 <= 65536
+    assert found.total_clocks < min(
+        each.total_clocks for each in best_weight_walks(P38, 4, 99, H200) if each.stagers == 1
+    )
 
 
 @pytest.mark.parametrize(("exact", "architecture"), [(False, "sm_90a"), (True, "")])

@@ -73,9 +73,10 @@ def _walks_of(
 ) -> Iterator[WeightWalks]:
     last = of.axes[-1]
     vectors = [n for n in (4, 2, 1) if last.outputs * item % (4 * n) == 0][:2]
-    if windows:  # with pieces of 16 positions nvcc 13.0 spilled
+    if windows:  # with pieces of 16 words nvcc 13.0 spilled
         vectors = [n for n in vectors if n < 4]
-    loads = next(n for n in (16 // item, 8 // item, 4 // item, 1) if last.extent % n == 0)
+    most = 4 if windows else 16 // item  # with more half types of windows at once it spilled as well
+    loads = next(n for n in (most, 8 // item, 4 // item, 1) if last.extent % n == 0)
     tiles = [n for n in (1, 2, 3, 4, 6, 8) if n <= -(-of.in_channels // COLUMNS)]
     for vector, length, together, channels in itertools.product(vectors, lengths(of), (True, False), tiles):
         first = WeightWalks(of, item, 1, 0, length, vector, loads, together, channels, 1, moves=moves, windows=windows,

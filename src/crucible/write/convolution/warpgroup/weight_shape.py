@@ -106,9 +106,11 @@ class WeightShape:
 
     @property
     def fits(self) -> bool:
-        """Whether nvcc 13.0 spills nothing of a thread that multiplies: beside its sums and the words of two steps it
-        took two registers for each tap of instructions of its own, and 14."""
-        return self.sums + 8 * self.depths + 2 * self.outer + 14 <= self.registers
+        """Whether nvcc 13.0 spills nothing. A thread that multiplies took, beside its sums and the words of two steps,
+        two registers for each tap of instructions of its own, and 14; one of two warpgroups that stage half types of
+        windows took 67."""
+        stages = self.stagers == 1 or self.item == 4 or not self.windows
+        return stages and self.sums + 8 * self.depths + 2 * self.outer + 14 <= self.registers
 
     @property
     def staging_registers(self) -> int:
@@ -370,8 +372,8 @@ class WeightShape:
 
     @property
     def pieces_together(self) -> int:
-        """That a thread loads before it stores any."""
-        most = STAGERS[self.stagers][1] // self.piece_registers
+        """That a thread loads before it stores any; of windows fewer, whose words are made of what was loaded."""
+        most = STAGERS[self.stagers][1] // (2 if self.windows else 1) // self.piece_registers
         return max(1, min(most, -(-self.pieces // (self.staging_warps * 32))))
 
     @property
