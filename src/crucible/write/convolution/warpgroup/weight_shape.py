@@ -107,10 +107,10 @@ class WeightShape:
     @property
     def fits(self) -> bool:
         """Whether nvcc 13.0 spills nothing. A thread that multiplies took, beside its sums and the words of two steps,
-        two registers for each tap of instructions of its own, and 14; one of two warpgroups that stage half types of
+        two registers for each instruction of the same positions, and 14; one of two warpgroups that stage half types of
         windows took 67."""
         stages = self.stagers == 1 or self.item == 4 or not self.windows
-        return stages and self.sums + 8 * self.depths + 2 * self.outer + 14 <= self.registers
+        return stages and self.sums + 8 * self.depths + 2 * self.chunks + 14 <= self.registers
 
     @property
     def staging_registers(self) -> int:
