@@ -49,8 +49,9 @@ from crucible.write.convolution.warpgroup.pooled import PooledWalks
 from crucible.write.convolution.warpgroup.scatter import Scatter
 from crucible.write.convolution.warpgroup.streams import Streams
 from crucible.write.convolution.warpgroup.walks import Walks
+from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks
 from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups
-from crucible.write.convolution.warpgroup.weight_walks import WeightWalks, best_weight_walks
+from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
 from crucible.write.convolution.weight_gradient import Division, best_divisions, lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.families.lower import joined, lower
@@ -252,7 +253,7 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
         )
         spreads = (spread(layer), None) if layer.is_transposed else (None, spread(layer))
         divisions = [*best_divisions(of, unit, ways, H200, spreads)]
-        walks = [] if layer.pool else best_weight_walks(of, ITEM_BYTES[layer.dtype], ways, GPU)
+        walks = [] if spreads[1] else best_weight_walks(of, ITEM_BYTES[layer.dtype], ways, GPU, spreads[0])
         found = []
         for i, way in enumerate(sorted([*divisions, *walks], key=lambda each: each.total_clocks)):
             names = f"wgrad_{number}_{i}", f"out_{number}_{i}"
@@ -282,7 +283,8 @@ def lowered(work: Work, number: int, ways: int) -> list[tuple[str, float, Lowere
 
 def words_of_weight(way: Division | WeightWalks) -> str:
     if isinstance(way, WeightWalks):
-        brought = (", in bulk" if way.raw else "") + (", the gradient asked for ahead" if way.fetches else "")
+        brought = (", in bulk" if way.raw else "") + (", by two warpgroups" if way.stagers > 1 else "")
+        brought += f", rows moved {way.moves.places}" if way.moves else ""
         return (
             f"wgmma: {way.chunks} x N {way.columns}, box {way.rows} x {way.width}, along {way.walk} planes,"
             f" {way.vector} words a load, {way.slots} slots{brought}, {way.parts} parts"

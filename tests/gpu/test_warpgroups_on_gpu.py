@@ -1,6 +1,6 @@
 """Convolutions by warpgroup instructions on a GPU that has them: the cases that run on the emulator
-(`tests/write/test_warpgroups.py`, `test_scatters.py`, `test_warpgroup_weights.py`, `test_warpgroup_pools.py`,
-`test_warpgroup_streams.py`), beside PyTorch in float64."""
+(`tests/write/test_warpgroups.py`, `test_scatters.py`, `test_warpgroup_weights.py`, `test_warpgroup_weight_windows.py`,
+`test_warpgroup_pools.py`, `test_warpgroup_streams.py`), beside PyTorch in float64."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from random_scatters import drawn
 from test_scatters import CASES as SCATTERS
 from test_warpgroup_pools import CASES as POOLED
 from test_warpgroup_streams import CASES as STREAMED
+from test_warpgroup_weight_windows import CASES as WINDOWS
 from test_warpgroup_weights import CASES as WEIGHTS
 from test_warpgroups import CASES as WALKS
 
@@ -48,6 +49,13 @@ def pools() -> Built:
     return build(POOLED, load, "cuda")
 
 
+@pytest.fixture(scope="module")
+def windows() -> Built:
+    if torch.cuda.get_device_capability() != HOPPER:
+        pytest.skip("this GPU has no warpgroup instructions of compute capability 9.0")
+    return build(WINDOWS, load, "cuda")
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: Case | WeightCase) -> None:
     assert is_right(built, case) == ""
@@ -56,3 +64,8 @@ def test_kernels_compute_what_pytorch_does(built: Built, case: Case | WeightCase
 @pytest.mark.parametrize("case", POOLED, ids=lambda case: case.name)
 def test_kernels_with_a_pool_compute_what_pytorch_does(pools: Built, case: pooled_harness.PooledCase) -> None:
     assert pooled_harness.is_right(pools, case) == ""
+
+
+@pytest.mark.parametrize("case", WINDOWS, ids=lambda case: case.name)
+def test_gradients_of_windows_are_what_pytorch_computes(windows: Built, case: pooled_harness.SpreadCase) -> None:
+    assert pooled_harness.is_spread_right(windows, case) == ""

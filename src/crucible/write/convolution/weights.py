@@ -8,8 +8,9 @@ from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.questions import WeightGradient, answered
+from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks
 from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups, weight_division
-from crucible.write.convolution.warpgroup.weight_walks import WeightWalks, best_weight_walks
+from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
 from crucible.write.convolution.weight_gradient import Division, best_divisions, divide, lower_weight_gradient
 from crucible.write.kernel import Lowered
 
@@ -32,7 +33,7 @@ def ways_for_weight(question: WeightGradient, gpu: Gpu, count: int) -> list[Weig
     found: list[WeightWay] = [first] if first else []
     found += best_divisions(question.of, UNITS[question.source.dtype], count, gpu, question.spreads)
     if _walks(question, gpu):
-        found += best_weight_walks(question.of, ITEM_BYTES[question.source.dtype], count, gpu)
+        found += best_weight_walks(question.of, ITEM_BYTES[question.source.dtype], count, gpu, question.spreads[0])
     return found
 
 
@@ -46,6 +47,7 @@ def lower_weight(question: WeightGradient, way: WeightWay, result: str, gpu: Gpu
 
 def _walks(question: WeightGradient, gpu: Gpu) -> WeightWalks | None:
     """For warpgroups; None where they do not serve it."""
-    if question.exact or any(question.spreads):
+    spread, other = question.spreads
+    if question.exact or other:
         return None
-    return weight_division(question.of, question.source, question.grad, gpu)
+    return weight_division(question.of, question.source, question.grad, gpu, spread)

@@ -9,11 +9,6 @@ _TYPES = {"tf32": ("tf32", 8, ""), "fp16": ("f16", 16, ", 0"), "bf16": ("bf16", 
 FINISH = "finish_held_products"
 """The name of the function that waits for products."""
 
-FETCH = """\
-__device__ __forceinline__ void fetch(const void* from, int bytes) {  // to the L2 cache, for loads to come
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(from), "r"(bytes) : "memory");
-}"""
-
 
 def multiply_held(math: str) -> str:
     """The name of the function that multiplies."""

@@ -10,25 +10,33 @@ from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.finishing import finish
 from crucible.write.convolution.fused import arithmetic
-from crucible.write.convolution.halo import times
+from crucible.write.convolution.halo import decoded, times
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.warpgroup import packing, pieces
-from crucible.write.convolution.warpgroup.held import FETCH, FINISH, held_products, multiply_held
+from crucible.write.convolution.warpgroup.held import FINISH, held_products, multiply_held
 from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
-from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, WARPS
+from crucible.write.convolution.warpgroup.walks import ROWS, WARPS
+from crucible.write.convolution.warpgroup.weight_choice import weight_walk
+from crucible.write.convolution.warpgroup.weight_moves import WARP_ROWS, Moves
+from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, TEAMS
 from crucible.write.convolution.warpgroup.weight_staging import Copies, read
-from crucible.write.convolution.warpgroup.weight_walks import COLUMNS, TEAMS, WeightWalks, weight_walk
+from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
+from crucible.write.convolution.windows import Spread
 from crucible.write.families.source import CUDA_TYPES, INCLUDES, PACK, block, indented, unrolled
 from crucible.write.kernel import Buffer, Kernel, Lowered
 from crucible.write.program import Operand, contiguous
 
 
-def weight_division(of: Correlation, source: Operand, grad: Operand, gpu: Gpu) -> WeightWalks | None:
+def weight_division(
+    of: Correlation, source: Operand, grad: Operand, gpu: Gpu, spread: Spread | None = None
+) -> WeightWalks | None:
     """How warpgroups would share the gradient of the weight; None where they do not serve it: GPUs without them,
     tensors that are not contiguous, groups, rows of an odd number of half types, sums that registers do not hold."""
-    if (source.strides, grad.strides) != (contiguous(of.in_shape), contiguous(of.out_shape)):
+    sizes = spread.sizes if spread else (1,) * len(of.axes)
+    read = (*of.in_shape[:2], *(n // size for n, size in zip(of.in_shape[2:], sizes, strict=True)))
+    if (source.strides, grad.strides) != (contiguous(read), contiguous(of.out_shape)):
         return None
-    return weight_walk(of, ITEM_BYTES[source.dtype], gpu)
+    return weight_walk(of, ITEM_BYTES[source.dtype], gpu, spread)
 
 
 def lower_weight_for_warpgroups(name: str, walks: WeightWalks, source: Operand, grad: Operand, result: str) -> Lowered:
@@ -55,43 +63,47 @@ class _Body:
 
     @property
     def _copies(self) -> Copies:
-        return Copies(self.walks, self.source, self.grad, self.math)
+        return Copies(self.walks, self.source, self.math)
 
     def kernel(self) -> Kernel:
         walks, type_ = self.walks, CUDA_TYPES[self.source.dtype]
+        moves = f" The gradient's channels are rows {walks.moves.count} times, moved on." if walks.moves else ""
+        moves += " The input is made of windows' gradients." if walks.windows else ""
         bulk = ", made of what bulk copies bring" if walks.raw else ""
         about = (
-            f"The gradient of a weight of {len(walks.of.products)} taps, by warpgroup instructions, on compute"
+            f"The gradient of a weight of {len(walks.whole.products)} taps, by warpgroup instructions, on compute"
             f" capability 9.0 alone: a block adds up {ROWS} x {walks.channel_tiles * COLUMNS} channels for"
             f" {walks.outer * walks.inner} taps over boxes of {walks.walk}x{walks.rows}x{walks.width} positions,"
             f" {WORDS[self.math].about}. Two warpgroups hold the output's gradient in registers; the input is in shared"
-            f" memory ({walks.shared_bytes // 1024} KiB), a copy for each tap of a row{bulk}."
+            f" memory ({walks.shared_bytes // 1024} KiB), a copy for each tap of a row{bulk}.{moves}"
         )
         head = [
             *(f"// {line}" for line in textwrap.wrap(about, 104)),
             f"__global__ void __launch_bounds__({walks.threads}, 1) {self.name}(",
-            f"        const {type_}* __restrict__ source, const {type_}* __restrict__ grad,",
+            f"        const {type_}* __restrict__ source, const {type_}* __restrict__ grad,"
+            f"{' const unsigned char* __restrict__ choices,' if walks.windows else ''}",
             "        float* __restrict__ partial) {",
         ]
         text = "\n".join([*head, *indented(self._lines()), "}"])
+        choices = [walks.windows.spread.choices] if walks.windows else []
         include = [INCLUDES[self.source.dtype]] if self.source.dtype in INCLUDES else []
         preamble = [*include, *packing.conversions(self.math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH,
                     pieces.DESCRIBE, pieces.BEGIN, pieces.REGISTERS, *([pieces.COPY_IN] if walks.raw else []),
-                    *([FETCH] if walks.fetches else []),
                     *held_products(self.math, walks.columns, walks.chunks)]  # fmt: skip
-        return Kernel(self.name, text, tuple(dict.fromkeys(preamble)), (self.source.name, self.grad.name),
+        return Kernel(self.name, text, tuple(dict.fromkeys(preamble)), (self.source.name, self.grad.name, *choices),
                       (self.partial.name,), (walks.parts * walks.blocks_a_part, 1, 1), walks.threads,
                       walks.shared_bytes, ARCHITECTURE)  # fmt: skip
 
     def _lines(self) -> list[str]:
         walks = self.walks
         prepare = [
-            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {WARPS}),"
+            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {walks.staging_warps}),"
             f" prepare(done + s, {TEAMS * WARPS});",
             f"prepare(multiplied, {TEAMS * WARPS});",
         ]
         if walks.raw:
-            prepare.append(f"for (int s = 0; s < {walks.raw}; ++s) prepare(came + s, 1), prepare(taken + s, {WARPS});")
+            taken = f"prepare(taken + s, {walks.staging_warps})"
+            prepare.append(f"for (int s = 0; s < {walks.raw}; ++s) prepare(came + s, 1), {taken};")
         lines = [
             "extern __shared__ uint4 memory[];",
             "uint4* ring = memory;  // slots of planes",
@@ -108,7 +120,7 @@ class _Body:
             "publish();",
             "__syncthreads();",
         ]
-        loads = [f"leave_registers<{STAGING_REGISTERS}>();", *self._copies.lines()]
+        loads = [f"leave_registers<{walks.staging_registers}>();", *self._copies.lines()]
         branch = f"if (warp < {TEAMS * WARPS})"
         return [*lines, *block(branch, self._multiplies())[:-1], *block("} else", loads)]
 
@@ -121,34 +133,53 @@ class _Body:
         newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
         plane = [
             f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
-            *block(f"for (; s < steps; s += {TEAMS})", self._step()),
-            "s -= steps;",
+            *self._steps_of_team(),
             f"const int leave = {leave};  // planes of input that nothing later reads",
             f"for (int k = 0; k < leave; ++k) arrive(done + (plane + k) % {walks.slots});",
         ]
         item = [
-            f"const int planes = {self._copies.planes}, steps = {self._steps};",
+            f"const int planes = {self._copies.planes}{'' if walks.each_once else f', steps = {self._steps}'};",
             *block(f"for (int t = 0; t < planes; ++t, plane += {walks.strides[0]})", plane),
             *([f"plane += {walks.span - walks.strides[0]};"] if walks.span > walks.strides[0] else []),
         ]
         return [
             f"take_registers<{walks.registers}>();",
-            "const int team = warp / 4, channel = first_channel + warp % 4 * 16 + lane / 4;",
+            *self._rows(),
             f"float sums[{walks.chunks}][{walks.columns // 2}] = {{}};",
             f"unsigned coming[2][{words}];  // words of channel and channel + 8, of the next step of this warpgroup",
-            f"int next_item = static_cast<int>(blockIdx.x) / {walks.parts}, next_t = 0, next_s = team;",
-            "const auto move_on = [&] {  // to a step that there is",
-            *indented(self._moves()),
-            "};",
+            f"int next_item = static_cast<int>(blockIdx.x) / {walks.parts}, next_t = 0;",
+            *([] if walks.each_once else self._moves()),
             "const auto ask = [&] {  // for the next step's words, and on to that after it",
             *indented(self._ask()),
             "};",
-            "move_on();",
+            *([] if walks.each_once else ["move_on();"]),
             "ask();",
-            "int plane = 0, s = team;",
+            "int plane = 0;",
+            *([] if walks.each_once else ["int s = team;"]),
             *self._copies.each_item(read(self._copies.item(), item)),
             *self._store(),
         ]
+
+    def _rows(self) -> list[str]:
+        """Which of the gradient a thread has, with that which is 8 channels on."""
+        walks = self.walks
+        if not walks.moves:
+            return ["const int team = warp / 4, channel = first_channel + warp % 4 * 16 + lane / 4;"]
+        warps = walks.whole.out_channels // WARP_ROWS
+        lines = [f"const int team = warp / 4, channel = {_rest('warp % 4', warps)} * {WARP_ROWS} + lane / 4;"]
+        lines.append(f"const int move = warp % 4 / {warps};  // by how many positions it is on")
+        along = (range(1), *walks.moves.along)[-3:]
+        words = decoded("move", walks.moves.places)
+        for name, word, each in zip(("plane", "row"), words, along, strict=False):
+            if len(each) > 1:
+                lines.append(f"const int {name}_move = {word}{f' - {-each[0]}' if each[0] else ''};")
+        return lines
+
+    def _steps_of_team(self) -> list[str]:
+        """Of a plane; the warpgroups take turns from one plane to the next."""
+        if self.walks.each_once:
+            return block("", self._step("team"))
+        return [*block(f"for (; s < steps; s += {TEAMS})", self._step("s")), "s -= steps;"]
 
     @property
     def _steps(self) -> str:
@@ -167,20 +198,29 @@ class _Body:
             "next_s -= steps;",
             f"if (++next_t == planes) next_t = 0, next_item += {walks.blocks_a_part};",
         ]
-        return block(f"while (next_item < {walks.items})", read(self._copies.item("next_item"), advance))
+        loop = block(f"while (next_item < {walks.items})", read(self._copies.item("next_item"), advance))
+        return ["int next_s = team;", "const auto move_on = [&] {  // to a step that there is", *indented(loop), "};"]
 
     def _ask(self) -> list[str]:
         """A lane's words are neighbours in memory; the order of the positions is that in which the input is staged."""
         walks, grad, vector = self.walks, self.grad, self.walks.vector
         rows = walks.step_rows
         terms = [f"n * {grad.strides[0]}LL", f"channel * {grad.strides[1]}LL"]
-        names = ("(first_plane + next_t)", "row", "w")[-len(walks.of.axes) :]
+        places, outputs = walks.moves.places if walks.moves else (1, 1, 1), walks.whole.axes
+        on = " + plane_move" if places[0] > 1 else ""
+        names = (f"(first_plane + next_t{on})", "row", "w")[-len(outputs) :]
         terms += [times(name, stride) for name, stride in zip(names, grad.strides[2:], strict=True)]
         step = 4 * vector * walks.per_word
         tests = []
-        if walks.of.out_channels % ROWS:
+        if walks.moves:
+            tests += [f"move < {walks.moves.count}"] if walks.of.out_channels < ROWS else []
+        elif walks.of.out_channels % ROWS:
             tests.append(f"channel + i * 8 < {walks.of.out_channels}")
-        if walks.places[1] * walks.rows > walks.outputs[1]:
+        if on:
+            tests.append(f"static_cast<unsigned>{names[0]} < {outputs[0].outputs}")
+        if places[1] > 1:
+            tests.append(f"static_cast<unsigned>(row + r) < {outputs[-2].outputs}")
+        elif walks.places[1] * walks.rows > walks.outputs[1]:
             tests.append(f"row + r < {walks.outputs[1]}")
         if walks.places[2] * walks.width > walks.outputs[2]:
             tests.append(f"w + q * {step} < {walks.outputs[2]}")
@@ -199,12 +239,17 @@ class _Body:
             f"const auto* from = grad + {' + '.join(terms)};",
             *unrolled("i", "2", unrolled("r", str(rows), unrolled("q", str(loads), each))),
         ]
-        row = f"const int row = box_h + next_s * {rows};"
+        row = f"const int row = box_h + {'team' if walks.each_once else 'next_s'} * {rows}"
+        row += " + row_move;" if places[1] > 1 else ";"
         loop = read([row, f"const int w = box_w + lane % 4 * {vector * walks.per_word};"], loop)
-        moved_on = [f"next_s += {TEAMS};", "move_on();"]
-        return block(f"if (next_item < {walks.items})", [*read(self._copies.item("next_item"), loop), *moved_on])
+        if walks.each_once:
+            on = f"if (++next_t == {self._copies.planes}) next_t = 0, next_item += {walks.blocks_a_part};"
+            lines = read(self._copies.item("next_item"), [*loop, on])
+        else:
+            lines = [*read(self._copies.item("next_item"), loop), f"next_s += {TEAMS};", "move_on();"]
+        return block(f"if (next_item < {walks.items})", lines)
 
-    def _step(self) -> list[str]:
+    def _step(self, number: str) -> list[str]:
         walks = self.walks
         words = walks.depths * 2
         convert = "rounded(__uint_as_float(coming[i][k]))" if walks.item == 4 else "coming[i][k]"
@@ -213,7 +258,7 @@ class _Body:
             *unrolled("i", "2", unrolled("k", str(words), [f"words[i][k] = {convert};"])),
             "ask();",
             *(
-                [f"const int row = {times('s', walks.step_rows * walks.strides[1])};  // of the plane's input"]
+                [f"const int row = {times(number, walks.step_rows * walks.strides[1])};  // of the plane's input"]
                 * (walks.steps > 1)
             ),
             *self._described(),
@@ -290,23 +335,20 @@ class _Body:
 
     def finish(self) -> Kernel:
         """Adds the blocks' parts up."""
-        walks, of = self.walks, self.walks.of
-        planes, rows, columns = walks.taps
-        kernel = [axis.kernel for axis in of.axes]
-        strides = (*[0] * (3 - len(kernel)), *contiguous(kernel))
-        taps = [
-            p * strides[0] + r * strides[1] + c * strides[2]
-            for p in planes.numbers
-            for r in rows.numbers
-            for c in columns.numbers
-        ]
+        walks, of = self.walks, self.walks.whole
+        numbers = walks.tap_numbers
+        moves = walks.moves or Moves(of, (range(1),) * len(of.axes))
+        taps = [moves.offset(move, each) for move in range(moves.count) for each in numbers]
         outer = f"tile / {walks.inner} % {walks.outer}"
         if walks.outer_parts > 1:
             outer = f"part % {walks.outer_parts} * {walks.outer} + {outer}"
+        first = f"part / {walks.in_parts * walks.outer_parts} * {ROWS}"
         place = [
             f"const int place = word % {walks.part_words}, part = word / {walks.part_words};",
             f"const int tile = place / {ROWS * COLUMNS};",
-            f"const int channel = part / {walks.in_parts * walks.outer_parts} * {ROWS} + place / {COLUMNS} % {ROWS};",
+            f"const int row = {first} + place / {COLUMNS} % {ROWS}, channel = {_rest('row', of.out_channels)};"
+            if walks.moves
+            else f"const int channel = {first} + place / {COLUMNS} % {ROWS};",
             f"const int input = (part / {walks.outer_parts} % {walks.in_parts} * {walks.channel_tiles}"
             f" + tile / {walks.inner * walks.outer}) * {COLUMNS} + place % {COLUMNS};",
             "const int group = 0;",
@@ -314,5 +356,14 @@ class _Body:
             *([f"if (outer >= {walks.all_outer}) return;"] if walks.all_outer % walks.outer else []),
         ]
         tap = f"outer * {walks.inner} + tile % {walks.inner}"
+        if walks.moves:
+            place.append(f"const int found = row / {of.out_channels} * {len(numbers)} + {tap};")
+            tap = "found"
+            place += [f"if (row >= {walks.of.out_channels}) return;"] if walks.of.out_channels < ROWS else []
+            place += ["if (taps[found] < 0) return;  // moved so, no tap of the weight's"] if -1 in taps else []
         return finish(f"{self.name}_finish", of, self.partial, self.result, self.source.dtype, walks.blocks_a_part,
                       taps, place, tap)  # fmt: skip
+
+
+def _rest(word: str, count: int) -> str:
+    return f"{word} % {count}" if count > 1 else "0"

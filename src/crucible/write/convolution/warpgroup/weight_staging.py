@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from crucible.write.convolution.halo import decoded, times
 from crucible.write.convolution.pieces import WORDS
-from crucible.write.convolution.warpgroup.walks import ROWS, WARPS
-from crucible.write.convolution.warpgroup.weight_walks import COLUMNS, TEAMS, WeightWalks
-from crucible.write.families.source import CUDA_TYPES, block, unrolled
+from crucible.write.convolution.warpgroup.walks import WARPS
+from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, TEAMS, WeightShape
+from crucible.write.families.source import CUDA_TYPES, block, indented, unrolled
 from crucible.write.program import Operand
 
 
@@ -25,9 +25,8 @@ def read(declared: Sequence[str], lines: Sequence[str]) -> list[str]:
 class Copies:
     """Text of the warpgroup that stages."""
 
-    walks: WeightWalks
+    walks: WeightShape
     source: Operand
-    grad: Operand
     math: str
 
     def item(self, item: str = "item") -> list[str]:
@@ -66,14 +65,29 @@ class Copies:
 
     def lines(self) -> list[str]:
         """All planes of all items."""
+        walks = self.walks
+        first = [f"const int thread = threadIdx.x - {TEAMS * WARPS * 32};"]
+        if walks.has_bringer:
+            branch = f"if (thread >= {self._threads})"
+            return [*first, *block(branch, self._brings())[:-1], *block("} else", self._stages())]
+        return [*first, *(self._bring() if walks.raw else []), *self._stages()]
+
+    def _stages(self) -> list[str]:
         walks, strides = self.walks, self.source.strides
         origin = f"const auto* origin = source + n * {strides[0]}LL + first_input * {strides[1]}LL;"
         plane = block(f"for (int t = 0; t < {self._count}; ++t, ++plane)", self._plane())
-        each = [*([] if walks.raw else [origin]), *plane]
-        first = [f"const int thread = threadIdx.x - {TEAMS * WARPS * 32};", "int plane = 0;"]
-        if walks.raw:
-            first += [*self._bring(), f"for (int k = 1; k < {walks.raw}; ++k) bring();"]
+        which = origin.replace("origin = source", "origin_of_choices = choices")
+        origins = [] if walks.raw else [origin, which] if walks.windows else [origin]
+        each = [*origins, *plane]
+        first = ["int plane = 0;"]
+        if walks.raw and not walks.has_bringer:
+            first.append(f"for (int k = 1; k < {walks.raw}; ++k) bring();")
         return [*first, *self.each_item(read(self.item(), each))]
+
+    @property
+    def _threads(self) -> int:
+        """That stage."""
+        return self.walks.staging_warps * 32
 
     @property
     def _count(self) -> str:
@@ -82,8 +96,26 @@ class Copies:
         return " ".join([times(f"({self.planes})", stride), *([f"+ {more}"] if more else [])])
 
     def _bring(self) -> list[str]:
-        """By the first warp, a lane a channel: those rows of the next plane that there are, when what was in its place
-        has been read."""
+        """By the first warp, beside what it stages."""
+        return [
+            self._next,
+            "const auto bring = [&] {",
+            f"    if (thread >= 32 || next_item >= {self.walks.items}) return;",
+            *indented(self._brought()),
+            "};",
+        ]
+
+    def _brings(self) -> list[str]:
+        """By a warp of its own."""
+        return [self._next, *block(f"while (next_item < {self.walks.items})", self._brought())]
+
+    @property
+    def _next(self) -> str:
+        first = f"static_cast<int>(blockIdx.x) / {self.walks.parts}"
+        return f"int next_item = {first}, next_t = 0, next_plane = 0;  // to be brought"
+
+    def _brought(self) -> list[str]:
+        """A lane a channel: those rows of the next plane that there are, when what was in its place has been read."""
         walks, source = self.walks, self.source
         width = walks.extents[2]
         strides = (0, 0, 0, *source.strides[2:])[-3:]
@@ -94,36 +126,31 @@ class Copies:
         count = str(channels)
         if walks.of.in_channels % channels:
             count = f"min({channels}, {walks.of.in_channels} - first_input)"
-        next_item = [
+        lines = [
             f"const int d = {self._moved('first_plane', 0)} + next_t, top = {self._moved('box_h', 1)};",
             f"const int row = max(top, 0), rows = min(top + {walks.staged_rows}, {walks.extents[1]}) - row;",
             f"const bool inside = static_cast<unsigned>(d) < {walks.extents[0]} && rows > 0;",
             f"const int bytes = inside ? rows * {width * walks.item} : 0, channels = {count};",
             f"const int place = next_plane % {walks.raw};",
             f"wait(taken + place, next_plane / {walks.raw} % 2 ^ 1);",
-            "if (thread == 0) expect(came + place, bytes * channels);",
+            "if (lane == 0) expect(came + place, bytes * channels);",
             "__syncwarp();",
-            *block("if (inside)", [f"for (int c = thread; c < channels; c += 32) {copy}"]),
+            *block("if (inside)", [f"for (int c = lane; c < channels; c += 32) {copy}"]),
             "++next_plane;",
             f"if (++next_t == {self._count}) next_t = 0, next_item += {walks.blocks_a_part};",
         ]
-        return [
-            f"int next_item = static_cast<int>(blockIdx.x) / {walks.parts}, next_t = 0, next_plane = 0;",
-            "const auto bring = [&] {",
-            f"    if (thread >= 32 || next_item >= {walks.items}) return;",
-            *(f"    {line}" for line in read(self.item("next_item"), next_item)),
-            "};",
-        ]
+        return read(self.item("next_item"), lines)
 
     def _plane(self) -> list[str]:
         """Pieces are loaded first, then the slot is waited for, then they are stored."""
         walks, type_ = self.walks, CUDA_TYPES[self.source.dtype]
-        together, threads = walks.pieces_together, WARPS * 32
+        together, threads = walks.pieces_together, self._threads
         rounds = -(-walks.pieces // threads)
         guard = f"if (p < {walks.pieces})" if walks.pieces % (threads * together) else ""
         number = f"const int p = {'thread' if together == rounds else 'first'} + k * {threads};"
         lines = [
             f"Pack<{type_}, {walks.loads}> found[{together}][{walks.piece_loads}];",
+            *([f"Pack<unsigned char, {walks.loads}> chosen[{together}][{walks.piece_loads}];"] * bool(walks.windows)),
             *unrolled("k", str(together), [number, *read(self._piece(), self._loaded())]),
             f"wait(done + slot, plane / {walks.slots} % 2 ^ 1);  // with what was in the slot before",
             *unrolled("k", str(together), [number, *block(guard, read(self._piece(), self._stored()))]),
@@ -133,31 +160,10 @@ class Copies:
         first = self._moved("first_plane", 0)
         if walks.raw:
             place, parity = f"plane % {walks.raw}", f"plane / {walks.raw} % 2"
-            lines = ["bring();", f"wait(came + {place}, {parity});", *lines, f"arrive(taken + {place});"]
-        fetched = self._fetched() if walks.fetches else []
-        lines = [f"const int slot = plane % {walks.slots};", *fetched, *lines, "publish();", "arrive(loaded + slot);"]
+            bring = [] if walks.has_bringer else ["bring();"]
+            lines = [*bring, f"wait(came + {place}, {parity});", *lines, f"arrive(taken + {place});"]
+        lines = [f"const int slot = plane % {walks.slots};", *lines, "publish();", "arrive(loaded + slot);"]
         return read([f"const int d = {first} + t;"], lines)
-
-    def _fetched(self) -> list[str]:
-        """Asks for the gradient of the plane of positions that reads this plane last: its loads follow when what is
-        staged meanwhile has been multiplied."""
-        walks, grad = self.walks, self.grad
-        stride, last, (_, rows, columns) = walks.strides[0], walks.span - 1, walks.outputs
-        places = f"n * {grad.strides[0]}LL + (first_channel + channel) * {grad.strides[1]}LL"
-        if len(walks.of.axes) > 2:
-            at = f"(t - {last})" if last else "t"
-            places += f" + (first_plane + {at}{f' / {stride}' if stride > 1 else ''}) * {grad.strides[2]}"
-        if len(walks.of.axes) > 1:
-            places += f" + box_h * {columns}"
-        here = [f"t >= {last}"] if last else []
-        here += [f"(t - {last}) % {stride} == 0"] if stride > 1 else []
-        each = walks.fetches_a_warp
-        here += [f"thread % 32 < {each}"]
-        if walks.of.out_channels % min(ROWS, each * WARPS):
-            here.append(f"first_channel + channel < {walks.of.out_channels}")
-        bytes_ = f"min({walks.rows}, {rows} - box_h) * {columns * walks.item}"
-        line = f"if ({' && '.join(here)}) fetch(grad + {places}, {bytes_});"
-        return block("", [f"const int channel = thread / 32 * {each} + thread % 32;  // of the gradient", line])
 
     def _moved(self, word: str, dim: int) -> str:
         """From a position to the first that its taps read."""
@@ -174,7 +180,7 @@ class Copies:
     def _loaded(self) -> list[str]:
         walks, strides = self.walks, self.source.strides
         names = ("d", "h", "w")[-len(walks.of.axes) :]
-        tests = [f"p < {walks.pieces}"] if walks.pieces % (WARPS * 32 * walks.pieces_together) else []
+        tests = [f"p < {walks.pieces}"] if walks.pieces % (self._threads * walks.pieces_together) else []
         if walks.of.in_channels % (walks.channel_tiles * COLUMNS):
             tests.append(f"first_input + tile * {COLUMNS} + c < {walks.of.in_channels}")
         tests += [
@@ -196,35 +202,70 @@ class Copies:
             terms = [f"(tile * {COLUMNS} + c) * {strides[1]}LL"]
             terms += [times(name, stride) for name, stride in zip(names, strides[2:], strict=True)]
             origin = f"origin + {' + '.join(terms)}"
-        guard = " && ".join([*tests, f"static_cast<unsigned>(w + v * {walks.loads}) < {walks.extents[2]}"])
+            if walks.windows:
+                lines.append(f"const auto* which = origin_of_choices + {' + '.join(terms)};")
+        lines.append(f"const bool inside = {' && '.join(tests) or 'true'};")
+        guard = " && ".join(["inside", *self._within()])
         type_ = f"const Pack<{CUDA_TYPES[self.source.dtype]}, {walks.loads}>*"
         each = [
             "found[k][v] = {};",
             f"if ({guard}) found[k][v] = *reinterpret_cast<{type_}>(from + v * {walks.loads});",
         ]
+        if walks.windows:
+            packs = f"const Pack<unsigned char, {walks.loads}>*"
+            each.append("chosen[k][v] = {};")
+            each.append(f"if ({guard}) chosen[k][v] = *reinterpret_cast<{packs}>(which + v * {walks.loads});")
         return [*lines, f"const auto* from = {origin};",
                 *unrolled("v", str(walks.piece_loads), each)]  # fmt: skip
+
+    def _within(self) -> list[str]:
+        """What tells whether load v lies in its row, asked of those alone that may not."""
+        walks = self.walks
+        low, high = walks.safe_loads
+        if low == 0 and high == walks.piece_loads:
+            return []
+        asked = f"static_cast<unsigned>(w + v * {walks.loads}) < {walks.extents[2]}"
+        safe = [*([f"v >= {low}"] if low else []), *([f"v < {high}"] if high < walks.piece_loads else [])]
+        return [f"({' && '.join(safe)} || {asked})" if high > low else asked]
 
     def _stored(self) -> list[str]:
         walks = self.walks
         place = f"(b * {walks.piece_words // 4} * {walks.staged_rows} + row) * {walks.row_units} + c"
         tile = f" + tile * {walks.tile_units}" if walks.channel_tiles > 1 else ""
         lines = [f"uint4* to = ring + slot * {walks.slot_units}{tile} + {place};"]
-        taps = walks.taps[2]
+        if not walks.windows:
+            return [*lines, *self._copied(len(walks.taps[2].numbers))]
+        groups, count = walks.windows.groups, len(walks.windows.elements) // walks.windows.groups
+        each = [
+            f"const int first = g * {walks.windows.spread.sizes[-1]};  // of the elements that differ no further",
+            *self._copied(count),
+            f"to += {count * COLUMNS};",
+        ]
+        loop = block(f"for (int g = 0; g < {groups}; ++g)", each)
+        return [*lines, "#pragma unroll 1  // registers do not hold all words at once", *loop]
+
+    def _copied(self, taps: int) -> list[str]:
+        """For the first so many taps."""
+        walks, lines = self.walks, []
         for step in range(walks.piece_words // 8):
             for half in range(2):
-                for tap in range(len(taps.numbers)):
-                    words = [self._word(walks.word(step, half, number), tap * taps.spacing) for number in range(4)]
+                for tap in range(taps):
+                    words = [self._word(walks.word(step, half, number), tap) for number in range(4)]
                     at = (step * 2 + half) * walks.half_units + tap * COLUMNS
                     lines.append(f"to[{at}] = make_uint4({', '.join(words)});")
         return lines
 
-    def _word(self, word: int, shift: int) -> str:
+    def _word(self, word: int, tap: int) -> str:
         """Of a piece, as one tap reads it."""
-        walks = self.walks
+        walks, taps = self.walks, self.walks.taps[2]
+        shift = taps.shifts[tap] if taps.shifts else tap * taps.spacing
         each = []
         for number in range(walks.per_word):
             at = walks.before + (word * walks.per_word + number) * walks.strides[2] + shift
-            value = f"found[k][{at // walks.loads}].at[{at % walks.loads}]"
-            each.append(f"{WORDS[self.math].convert}({value})")
+            place = f"[k][{at // walks.loads}].at[{at % walks.loads}]"
+            value = f"{WORDS[self.math].convert}(found{place})"
+            if walks.windows:
+                number = walks.windows.elements[tap].number
+                value = f"(chosen{place} == first{f' + {number}' if number else ''} ? {value} : 0u)"
+            each.append(value)
         return each[0] if len(each) == 1 else f"{each[0]} | static_cast<unsigned>({each[1]}) << 16"

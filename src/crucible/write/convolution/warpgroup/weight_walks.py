@@ -1,365 +1,42 @@
-"""How the gradient of a convolution's weight is divided among warpgroups.
-
-    grad_weight[o, i, tap] = sum over n and q of grad[n, o, q] * in[n, i, q * in_stride + shift]
-
-Of a `wgmma.m64nNk8` (K is 16 for half types) the 64 rows are channels of the gradient and K are positions: neighbours
-in memory, so that each lane loads its part of them into registers. The columns are eight channels of the input for each
-tap of a row, or of several rows: the input is staged as so many shifted copies as a row has taps. Positions are added
-up in an order that suits the loads, the same for both. A block keeps the sums of its taps and channels from its first
-position to its last; two warpgroups take positions in turn, a third one stages planes of input.
-"""
+"""How long a division of the gradient of a convolution's weight among warpgroups takes, as estimated."""
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 
-from crucible.gpus import Gpu
-from crucible.write.convolution.correlation import Axis, Correlation
 from crucible.write.convolution.estimate import read_sectors
-from crucible.write.convolution.warpgroup.walks import BYTES_A_CLOCK, REGISTERS, ROWS, STAGING_REGISTERS, WARPS, lengths
+from crucible.write.convolution.warpgroup.walks import BYTES_A_CLOCK, ROWS
+from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, TEAMS, WeightShape
 
-COLUMNS = 8
-"""Input channels that lie beside each other."""
-TEAMS = 2
-"""Warpgroups that multiply."""
-MOST_COLUMNS, MOST_SUMS, STEP_WORDS = 256, 112, 64
-"""Of an instruction; of a thread; of each channel of the gradient at a time, of which a thread holds half in registers
-while as many come."""
-MOST_BYTES = 195 * 1024
-"""Of shared memory: the 60 KiB that are left then hold the lines of the gradient that two warpgroups ask for at once,
-some three for each row of each of 64 channels."""
-RAW = 3
-"""Planes of input as they lie in memory: one that is read, the others on their way."""
-MOST_WORDS = 40
-"""Of the input that a thread that stages has on its way for one of its pieces."""
-LEAST_CLOCKS, STEP_CLOCKS, LOAD_CLOCKS, READ_CLOCKS, FETCH_CLOCKS, PIECE_CLOCKS = 16, 500, 900, 100, 100, 30
+LEAST_CLOCKS, STEP_CLOCKS, LOAD_CLOCKS = 16, 500, 900
 """Assumed: of an instruction, however few its columns; of a step beside its products (its words are rounded, the last
-instructions come to their end); until what is staged has come from memory, or from shared memory; to ask for a
-channel (nine instructions a lane, one lane after the other); to find the place of a piece."""
+instructions come to their end); until what is staged has come from memory."""
+PLANE_CLOCKS, ROUND_CLOCKS, READ_CLOCKS, UNIT_CLOCKS, PACKED_CLOCKS = 430, 200, 45, 22, 60
+"""Of what a warp stages, by where Nsight Compute found P38's to be on the H200 (3,180 clocks a plane of input of 3,320,
+P74's 3,250 of 3,430, in two rounds each that are loaded and stored one after the other): of a plane beside its rounds
+(barriers, what is written is published), of a round beside its pieces (addresses, guards, until the first words are
+there), of a load of a piece, of 16 bytes stored (12 words are rounded for four of these), of half types (assumed)."""
+BRING_CLOCKS, COPY_CLOCKS = 490, 65
+"""Likewise: of a plane that bulk copies bring, and of each of them, one lane after the other."""
+BY_THREADS = 1.05
+"""Times what planes by bulk copies take to come: P90's by threads took 0.760 ms where 0.726 was estimated."""
 BEYOND = 1.36
 """Times what its products take by themselves, P90's forward took on the H200."""
 
 
 @dataclass(frozen=True)
-class Taps:
-    """Of one dim, equally spaced."""
-
-    first: int
-    """The least shift."""
-    spacing: int
-    numbers: tuple[int, ...]
-    """In the weight, by shift."""
-
-    @property
-    def reach(self) -> int:
-        """From the least shift to the greatest."""
-        return self.spacing * (len(self.numbers) - 1)
-
-
-def taps_of(axis: Axis) -> Taps | None:
-    """Of a dim of one phase; None where they are not equally spaced."""
-    found = sorted(axis.phases[0], key=lambda tap: tap.shift)
-    steps = {b.shift - a.shift for a, b in itertools.pairwise(found)}
-    if not found or len(steps) > 1:
-        return None
-    return Taps(found[0].shift, min(steps, default=1), tuple(tap.number for tap in found))
-
-
-@dataclass(frozen=True)
-class WeightWalks:
-    """A division. A row of one dim is a plane of one row."""
-
-    of: Correlation
-    item: int
-    """Bytes of an element."""
-    rows: int
-    """Of positions, of a plane."""
-    width: int
-    """Of them."""
-    walk: int
-    """Planes of an item."""
-    vector: int
-    """Words of the gradient that a lane loads at once."""
-    loads: int
-    """Elements of the input."""
-    together: bool
-    """Whether the taps of several rows are columns of one instruction."""
-    channel_tiles: int
-    """Of eight input channels, of a block."""
-    outer: int
-    """Taps over the dims whose taps are instructions of their own, of a block."""
-    slots: int = 0
-    """Planes of input in shared memory."""
-    raw: int = 0
-    """Planes of input that bulk copies bring, as they lie in memory, to be staged; none where threads load them."""
-    fetches: bool = False
-    """Whether the gradient is asked for a plane ahead, to the L2 cache."""
-    sms: int = 132
-
-    @property
-    def threads(self) -> int:
-        return (TEAMS + 1) * WARPS * 32
-
-    @property
-    def registers(self) -> int:
-        """Of a thread that multiplies."""
-        share = REGISTERS // self.threads // 8 * 8
-        return share + (share - STAGING_REGISTERS) // TEAMS // 8 * 8
-
-    # dims
-
-    @cached_property
-    def taps(self) -> tuple[Taps, Taps, Taps]:
-        """Of planes, rows and columns."""
-        found = [taps_of(axis) for axis in self.of.axes]
-        first = [Taps(0, 1, (0,))] * (3 - len(found))
-        planes, rows, columns = (*first, *(each for each in found if each))
-        return planes, rows, columns
-
-    @cached_property
-    def strides(self) -> tuple[int, int, int]:
-        """Of the input."""
-        planes, rows, columns = (*[1] * (3 - len(self.of.axes)), *(axis.in_stride for axis in self.of.axes))
-        return planes, rows, columns
-
-    @cached_property
-    def outputs(self) -> tuple[int, int, int]:
-        """Positions."""
-        planes, rows, columns = (*[1] * (3 - len(self.of.axes)), *(axis.outputs for axis in self.of.axes))
-        return planes, rows, columns
-
-    @cached_property
-    def extents(self) -> tuple[int, int, int]:
-        """Of the input."""
-        planes, rows, columns = (*[1] * (3 - len(self.of.axes)), *(axis.extent for axis in self.of.axes))
-        return planes, rows, columns
-
-    @property
-    def places(self) -> tuple[int, int, int]:
-        """Items of a sample along each dim."""
-        planes, rows, columns = self.outputs
-        return -(-planes // self.walk), -(-rows // self.rows), -(-columns // self.width)
-
-    @property
-    def items(self) -> int:
-        return self.of.batch * math.prod(self.places)
-
-    # positions, in words of 4 bytes
-
-    @property
-    def per_word(self) -> int:
-        return 4 // self.item
-
-    @property
-    def depth(self) -> int:
-        """Positions of an instruction."""
-        return 8 * self.per_word
-
-    @property
-    def piece_words(self) -> int:
-        """That four lanes load at once, or twice: the order of K is one within so many."""
-        return 16 if self.vector == 4 else 8
-
-    @property
-    def piece(self) -> int:
-        """The same in positions."""
-        return self.piece_words * self.per_word
-
-    @property
-    def depths_a_row(self) -> int:
-        return self.width // self.depth
-
-    @property
-    def step_rows(self) -> int:
-        """Of a step."""
-        return max(1, min(self.rows, STEP_WORDS * self.per_word // self.width))
-
-    @property
-    def steps(self) -> int:
-        """Of a plane, whose rows are a multiple of theirs."""
-        return self.rows // self.step_rows
-
-    @property
-    def depths(self) -> int:
-        """Instructions that a step's words take for each tap."""
-        return self.step_rows * self.depths_a_row
-
-    def word(self, step: int, half: int, number: int) -> int:
-        """Of a piece, that which lies `number`th of the four in a unit of 16 bytes, of an instruction's half."""
-        if self.vector == 1:
-            return step * 8 + half * 4 + number
-        return number * self.vector + step * 2 + half
-
-    # columns
-
-    @property
-    def inner(self) -> int:
-        """Taps of an instruction."""
-        _, rows, columns = self.taps
-        return len(columns.numbers) * (len(rows.numbers) if self.together else 1)
-
-    @property
-    def columns(self) -> int:
-        return self.inner * COLUMNS
-
-    @property
-    def all_outer(self) -> int:
-        planes, rows, _ = self.taps
-        return len(planes.numbers) * (1 if self.together else len(rows.numbers))
-
-    @property
-    def chunks(self) -> int:
-        """Instructions of a block for the same positions."""
-        return self.outer * self.channel_tiles
-
-    @property
-    def sums(self) -> int:
-        """Of a thread."""
-        return self.chunks * self.columns // 2
-
-    @property
-    def out_parts(self) -> int:
-        return -(-self.of.out_channels // ROWS)
-
-    @property
-    def in_parts(self) -> int:
-        return -(-self.of.in_channels // (self.channel_tiles * COLUMNS))
-
-    @property
-    def outer_parts(self) -> int:
-        return -(-self.all_outer // self.outer)
-
-    @property
-    def parts(self) -> int:
-        """Of the weight, each made by blocks of its own."""
-        return self.out_parts * self.in_parts * self.outer_parts
-
-    @property
-    def part_words(self) -> int:
-        return self.chunks * self.columns * ROWS
-
-    @property
-    def blocks_a_part(self) -> int:
-        return max(1, min(self.items, self.sms // self.parts))
-
-    # the input in shared memory: [tile of channels][depth][its half][row][tap of a row][channel] in units of 16 bytes
-
-    @property
-    def staged_rows(self) -> int:
-        return (self.rows - 1) * self.strides[1] + self.taps[1].reach + 1
-
-    @property
-    def row_units(self) -> int:
-        return len(self.taps[2].numbers) * COLUMNS
-
-    @property
-    def half_units(self) -> int:
-        """From the first half of an instruction's positions to the second."""
-        return self.staged_rows * self.row_units
-
-    @property
-    def tile_units(self) -> int:
-        """Of eight channels."""
-        return self.depths_a_row * 2 * self.half_units
-
-    @property
-    def slot_units(self) -> int:
-        return self.channel_tiles * self.tile_units
-
-    @property
-    def span(self) -> int:
-        """Planes of input that a plane of positions reads."""
-        return self.taps[0].reach + 1
-
-    @property
-    def in_bulk(self) -> bool:
-        """Whether a channel's rows of a plane of input are one run of whole 16 bytes, that is loaded so."""
-        return self.places[2] == 1 and self.loads * self.item == 16
-
-    @property
-    def fetches_a_warp(self) -> int:
-        """Channels of the gradient that each staging warp asks for, one by one."""
-        return -(-min(ROWS, self.of.out_channels) // WARPS)
-
-    @property
-    def grads_in_bulk(self) -> bool:
-        """Whether a channel's positions of a plane are one run of whole 16 bytes, also where its rows end."""
-        _, rows, columns = self.outputs
-        return self.places[2] == 1 and all(n * columns * self.item % 16 == 0 for n in (self.rows, rows))
-
-    @property
-    def raw_pitch(self) -> int:
-        """Units of a channel of a plane as it is in memory: 1 beyond a multiple of 8, so that eight channels are read
-        without bank conflicts."""
-        units = self.staged_rows * self.extents[2] * self.item // 16
-        return units + (1 - units) % 8
-
-    @property
-    def raw_units(self) -> int:
-        """Of a plane."""
-        return self.channel_tiles * COLUMNS * self.raw_pitch
-
-    @property
-    def barriers(self) -> int:
-        """Each slot is loaded and done with, each plane as it lies in memory has come and is read; all have
-        multiplied."""
-        return 2 * self.slots + 2 * self.raw + 1
-
-    @property
-    def shared_units(self) -> int:
-        """Of planes; in the end sums of a warpgroup take their place."""
-        sums = (TEAMS - 1) * WARPS * 32 * self.sums // 4
-        return max(self.slots * self.slot_units + self.raw * self.raw_units, sums)
-
-    @property
-    def shared_bytes(self) -> int:
-        return self.shared_units * 16 + 8 * self.barriers
-
-    # staging, a thread a piece of one channel's row at a time
-
-    @property
-    def before(self) -> int:
-        """Elements that are loaded before the first one of a piece, so that loads are aligned."""
-        return self.taps[2].first % self.loads
-
-    @property
-    def piece_loads(self) -> int:
-        elements = (self.piece - 1) * self.strides[2] + self.taps[2].reach + 1
-        return -(-(self.before + elements) // self.loads)
-
-    @property
-    def piece_registers(self) -> int:
-        """That hold what is loaded."""
-        return self.piece_loads * max(1, self.loads * self.item // 4)
-
-    @property
-    def pieces_a_row(self) -> int:
-        return self.width // self.piece
-
-    @property
-    def pieces(self) -> int:
-        """Of a plane."""
-        return self.channel_tiles * self.staged_rows * self.pieces_a_row * COLUMNS
-
-    @property
-    def pieces_together(self) -> int:
-        """That a thread loads before it stores any."""
-        return max(1, min(MOST_WORDS // self.piece_registers, -(-self.pieces // (WARPS * 32))))
-
-    # time
+class WeightWalks(WeightShape):
+    """A division and its times, in clocks of a multiprocessor."""
 
     @cached_property
     def clocks(self) -> float:
         """Estimate for a plane of positions: tensor cores take N / 2 for each instruction, the two warpgroups overlap,
-        and both memory and the warpgroup that stages go on beside."""
+        and both memory and the warps that stage go on beside."""
         step = self.depths * self.chunks * max(self.columns / 2, LEAST_CLOCKS)
         multiplied = self.steps * max(step, (step + STEP_CLOCKS) / TEAMS) * BEYOND
-        fetched = FETCH_CLOCKS * self.fetches_a_warp if self.fetches else 0
-        return max(multiplied, self._staged + fetched, self._moved, self._passed)
+        beside = max(self._staged, self._brought) if self.has_bringer else self._staged + self._brought
+        return max(multiplied, self.strides[0] * beside, self._moved, self._passed)
 
     @property
     def _units(self) -> int:
@@ -368,11 +45,18 @@ class WeightWalks:
 
     @property
     def _staged(self) -> float:
-        """Of one warp on each scheduler: two clocks an instruction."""
-        rounds = -(-self.pieces // (WARPS * 32 * self.pieces_together))
-        each = self.piece_loads * 3 + self.piece_registers + self._units * (2 if self.item == 4 else 6) + PIECE_CLOCKS
-        waited = READ_CLOCKS if self.raw else LOAD_CLOCKS
-        return self.strides[0] * rounds * (waited + 2 * each * self.pieces_together)
+        """Of a plane of input, by the warp with most pieces: it is by itself on its scheduler, so that it waits for
+        each of its instructions."""
+        rounds = -(-self.pieces // (self.staging_warps * 32 * self.pieces_together))
+        stored = self._units * (UNIT_CLOCKS if self.item == 4 else PACKED_CLOCKS)
+        loads = self.piece_loads * (2 if self.windows else 1)
+        each = ROUND_CLOCKS + self.pieces_together * (loads * READ_CLOCKS + stored)
+        return PLANE_CLOCKS + rounds * (each if self.raw else each + LOAD_CLOCKS)
+
+    @property
+    def _brought(self) -> float:
+        """Likewise, by the warp that brings it."""
+        return BRING_CLOCKS + self.channel_tiles * COLUMNS * COPY_CLOCKS if self.raw else 0
 
     @property
     def _passed(self) -> float:
@@ -394,18 +78,21 @@ class WeightWalks:
         rank, shared = len(self.of.axes), 0.5 if self.parts > 1 else 1.0
         width = (self.width - 1) * self.strides[2] + self.taps[2].reach + 1
         grads = _sectors((self.rows, self.width)[-rank:], self.outputs[-2:][-rank:], self.item)
-        grads *= min(ROWS, self.of.out_channels)
+        grads *= min(ROWS, self.whole.out_channels)
         read = _sectors((self.staged_rows, width)[-rank:], self.extents[-2:][-rank:], self.item)
         planes = self.strides[0] + (self.span - self.strides[0]) / self.walk
         channels = min(self.channel_tiles * COLUMNS, self.of.in_channels)
-        return (grads * shared + read * planes * channels) * 32 / BYTES_A_CLOCK
+        if self.windows:
+            read *= 1 + 1 / self.item
+        moved = (grads * shared + read * planes * channels) * 32 / BYTES_A_CLOCK
+        return moved if self.raw else moved * BY_THREADS
 
     @property
     def total_clocks(self) -> float:
         """Of all multiprocessors, by the one with most items, and what is added up in the end."""
         rounds = -(-self.items // self.blocks_a_part)
         late = max(0, 2 * self.span - self.slots)  # planes that are staged when the item before is done with
-        first = late * self._staged / self.strides[0]
+        first = late * self._staged
         return (rounds * (self.walk * self.clocks + first + STEP_CLOCKS) + self._finished) * self.sms
 
     @property
@@ -417,66 +104,3 @@ class WeightWalks:
 def _sectors(box: tuple[int, ...], shape: tuple[int, ...], item: int) -> float:
     """Of a box of one channel, what lies outside left out."""
     return read_sectors([min(n, whole) for n, whole in zip(box, shape, strict=True)], shape, item)
-
-
-def serves(of: Correlation, gpu: Gpu) -> bool:
-    """Whether a GPU has the instructions, and the correlation one phase of equally spaced taps."""
-    axes = of.axes
-    return (
-        gpu.compute_capability == (9, 0)
-        and of.groups == math.prod(of.phases) == 1
-        and not of.folds
-        and all(taps_of(axis) for axis in axes)
-        and (len(axes) < 3 or len(axes[0].shifts) >= axes[0].in_stride)
-    )
-
-
-@lru_cache(maxsize=256)
-def weight_walk(of: Correlation, item: int, gpu: Gpu) -> WeightWalks | None:
-    """The division of least estimated time, of elements of so many bytes; None where there is none."""
-    return min(_walks(of, item, gpu), key=lambda each: each.total_clocks, default=None)
-
-
-def best_weight_walks(of: Correlation, item: int, count: int, gpu: Gpu) -> list[WeightWalks]:
-    """So many of least estimated time, no two alike but for how far they walk and how they group taps."""
-    found: dict[tuple[object, ...], WeightWalks] = {}
-    for each in sorted(_walks(of, item, gpu), key=lambda each: each.total_clocks):
-        found.setdefault((each.rows, each.raw, each.fetches, each.vector, each.channel_tiles, each.outer), each)
-    return list(found.values())[:count]
-
-
-def _walks(of: Correlation, item: int, gpu: Gpu) -> Iterator[WeightWalks]:
-    if not serves(of, gpu):
-        return
-    last = of.axes[-1]
-    vectors = [n for n in (4, 2, 1) if last.outputs * item % (4 * n) == 0][:2]
-    loads = next(n for n in (16 // item, 8 // item, 4 // item, 1) if last.extent % n == 0)
-    tiles = [n for n in (1, 2, 3, 4, 6, 8) if n <= -(-of.in_channels // COLUMNS)]
-    for vector, length, together, channels in itertools.product(vectors, lengths(of), (True, False), tiles):
-        first = WeightWalks(of, item, 1, 0, length, vector, loads, together, channels, 1, sms=gpu.sms)
-        is_whole = first.taps[1].spacing == 1 and len(first.taps[1].numbers) > 1
-        if (together and not is_whole) or first.columns > MOST_COLUMNS or first.piece_registers > MOST_WORDS:
-            continue
-        for outer in {-(-first.all_outer // n) for n in range(1, first.all_outer + 1)}:
-            each = replace(first, outer=outer)
-            if each.sums <= MOST_SUMS and each.parts <= gpu.sms:
-                yield from _planes(each, gpu)
-
-
-def _planes(first: WeightWalks, gpu: Gpu) -> Iterator[WeightWalks]:
-    """Of some rows, as wide as they are or in pieces; with as many in shared memory as there is room for, and one more
-    at least than are in use."""
-    _, rows, columns = first.outputs
-    parts = -(-columns // (STEP_WORDS * first.per_word))
-    width = -(-columns // (parts * first.piece)) * first.piece
-    least = max(1, min(rows, STEP_WORDS * first.per_word // width))
-    for count in sorted({least * min(-(-rows // least), n) for n in (1, 2, 3, 4, 6, 8)}):
-        for raw in (0, RAW):
-            for slots in range(first.span + 3 * first.strides[0], first.span, -1):
-                found = replace(first, rows=count, width=width, slots=slots, raw=raw)
-                most = min(MOST_BYTES, gpu.shared_memory_per_block_bytes)
-                fits = found.half_units < 1 << 14 and found.shared_bytes <= most
-                if fits and (not raw or found.in_bulk):
-                    yield from ([replace(found, fetches=True)] if found.grads_in_bulk else [])
-                    yield found
-                    break
