@@ -83,6 +83,10 @@ __device__ __forceinline__ void copy_in(void* to, const void* from, int bytes, u
                  :: "r"(address(to)), "l"(from), "r"(bytes), "r"(address(barrier))
                  : "memory");
 }"""
+FETCH = """\
+__device__ __forceinline__ void fetch(const void* from, int bytes) {  // to the L2 cache, for loads to come
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(from), "r"(bytes) : "memory");
+}"""
 TOGETHER = """\
 template <int number, int threads>
 __device__ __forceinline__ void together() {  // when all of so many threads are here

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from crucible.write.convolution.halo import STEP_UNITS, decoded, times
 from crucible.write.convolution.scene import Scene
-from crucible.write.convolution.warpgroup.held import FETCH
+from crucible.write.convolution.warpgroup.pieces import FETCH
 from crucible.write.convolution.warpgroup.stream_reading import Positions, Reading, first_of
 from crucible.write.convolution.warpgroup.stream_windows import WindowReading
 from crucible.write.convolution.warpgroup.streams import STAGERS, Streams
