@@ -95,3 +95,15 @@ def test_a_gradient_too_few_is_told_in_pytorchs_words() -> None:
     out = built(source=source).times_learned(*(torch.rand(200, requires_grad=True) for _ in range(2)))
     with pytest.raises(RuntimeError, match=r"incorrect number of gradients \(expected 3, got 2\)"):
         out.sum().backward()
+
+
+def test_an_optional_tensor_gets_its_gradient_by_pytorchs_own_headers() -> None:
+    source = LEARNING.replace("& a, const torch::Tensor& b,\n", "& a, const std::optional<torch::Tensor>& b_,\n", 1)
+    source = source.replace(
+        'ctx->saved_data["note"]', 'const torch::Tensor b = *b_;\n        ctx->saved_data["note"]', 1
+    )
+    source = source.replace('apply(a, b, "kept")', 'apply(a, std::optional<torch::Tensor>(b), std::string("kept"))')
+    a, b = (torch.rand(200, requires_grad=True) for _ in range(2))
+    gradient = torch.rand(200)
+    found = torch.autograd.grad(built(source=source).times_learned(a, b), (a, b), gradient)
+    torch.testing.assert_close(found, (gradient * b, gradient * a))

@@ -164,7 +164,7 @@ static void note_result(const Value& v) {
 
 // ---- autograd functions of extensions, by PyTorch's own
 static torch::autograd::AutogradContext& pytorchs(void* context) { return *static_cast<torch::autograd::AutogradContext*>(context); }
-Context::Text& Context::Text::operator=(const std::string& text) {
+Context::Text& Context::Text::set(const std::string& text) {
     pytorchs(of).saved_data[name] = text;
     return *this;
 }

@@ -16,7 +16,10 @@ struct Context {
     struct Text {
         void* of;
         std::string name;
-        Text& operator=(const std::string& text);
+        template <class T>
+            requires std::is_convertible_v<const T&, std::string>
+        Text& operator=(const T& text) { return set(text); }
+        Text& set(const std::string& text);
         std::string toStringRef() const;
     };
     struct SavedData {
@@ -36,11 +39,14 @@ Tensors learn(const Tensors& given, const Forward&, Backward);
 
 template <class A>
 constexpr bool is_tensor = std::is_same_v<std::decay_t<A>, at::Tensor>;
+template <class A>
+constexpr bool is_value = std::is_arithmetic_v<std::decay_t<A>> || std::is_convertible_v<A, std::string>;
 
 template <class T>
 struct Learnable {
     template <class... A>
     static auto apply(const A&... arguments) {
+        static_assert(((is_tensor<A> || is_value<A>) && ...), "optional tensors and lists take PyTorch's own headers");
         using Made = decltype(T::forward(static_cast<Context*>(nullptr), arguments...));
         Tensors given;
         (take(given, arguments), ...);
