@@ -48,7 +48,8 @@ def best_for_warpgroups(conv: Convolution, count: int, gpu: Gpu) -> list[Tiling]
 
 
 def _walks(conv: Convolution, count: int, gpu: Gpu) -> list[Walks]:
-    return best_walks(conv.correlation, UNITS[conv.source.dtype], count, gpu, chain_of(conv))
+    exact = conv.math == "fp32"
+    return best_walks(conv.correlation, UNITS[conv.source.dtype], count, gpu, chain_of(conv), exact=exact)
 
 
 def _phase_walks(conv: Convolution, count: int, gpu: Gpu) -> list[PhaseWalks]:
