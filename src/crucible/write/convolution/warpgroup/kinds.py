@@ -64,7 +64,7 @@ def _pooled_walks(conv: Convolution, count: int, gpu: Gpu) -> list[PooledWalks]:
 
 
 def _scatters(conv: Convolution, count: int, gpu: Gpu) -> list[Scatter]:
-    return best_scatters(conv.correlation, count, gpu)
+    return best_scatters(conv.correlation, count, gpu, exact=conv.math == "fp32")
 
 
 def _streams(conv: Convolution, count: int, gpu: Gpu) -> list[Streams]:

@@ -4,7 +4,7 @@ all the rest."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from crucible.errors import MisuseError
@@ -16,7 +16,7 @@ from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup import packing, pieces
 from crucible.write.convolution.warpgroup.held import FINISH, held_products, multiply_held
-from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
+from crucible.write.convolution.warpgroup.lower import ARCHITECTURE, PASSES, Pass
 from crucible.write.convolution.warpgroup.scatter import CHANNELS, COPYING, MULTIPLYING, POSITIONS, TEAMS, UNIT, Scatter
 from crucible.write.convolution.warpgroup.scatter_tail import Adding
 from crucible.write.convolution.warpgroup.walks import WARPS
@@ -30,6 +30,7 @@ EVERYONE = TEAMS + 1
 
 def lower_scatter(conv: Convolution, division: Scatter, gpu: Gpu) -> Lowered:
     """The kernels; the chain is taken as it is. Raises MisuseError where what a block holds does not fit."""
+    division = replace(division, exact=conv.math == "fp32")
     if division.shared_bytes > gpu.shared_memory_per_block_bytes:
         raise MisuseError(
             f"{conv.name}: its rows and inputs take {division.shared_bytes} bytes of shared memory, and a block of"
@@ -44,8 +45,13 @@ def lower_scatter(conv: Convolution, division: Scatter, gpu: Gpu) -> Lowered:
 
 def _pack(conv: Convolution, division: Scatter, buffer: Buffer) -> Kernel:
     """The kernel that puts the weight in order, a thread a word: [tile of channels][step][unit of input channels][tap]
-    [8 channels][4 words]; what lies outside is 0."""
+    [8 channels][4 words]; what lies outside is 0. Of float32 kept exact a tile has all higher words, and behind them
+    the lower ones."""
     of, name, columns = conv.correlation, f"{conv.name}_pack", division.every_column
+    tile, value, divided = division.steps * STEP_UNITS, f"{WORDS[conv.math].convert}(value)", list[str]()
+    if division.exact:
+        divided = [f"    const bool is_lower = units / {tile} % 2;"]
+        value = f"is_lower ? lower({value}) : higher({value})"
     _, made, read = of.weight_strides
     offsets = ", ".join(str(weight) for *_, weight in division.taps)
     lines = [
@@ -56,12 +62,13 @@ def _pack(conv: Convolution, division: Scatter, buffer: Buffer) -> Kernel:
         f"    const int word = blockIdx.x * {THREADS} + threadIdx.x;",
         f"    if (word >= {buffer.elements}) return;",
         f"    const int column = word / {UNIT} % {columns}, units = word / {UNIT * columns};",
-        f"    const int input = units % {division.steps * STEP_UNITS} * {UNIT} + word % {UNIT};",
-        f"    const int channel = units / {division.steps * STEP_UNITS} * {CHANNELS} + column % {CHANNELS};",
+        f"    const int input = units % {tile} * {UNIT} + word % {UNIT};",
+        *divided,
+        f"    const int channel = units / {tile * division.words} * {CHANNELS} + column % {CHANNELS};",
         f"    const bool inside = channel < {of.out_channels} && input < {of.in_channels};",
         f"    const float value = inside ? weight[channel * {made}LL + input * {read}LL + taps[column / {CHANNELS}]]"
         " : 0.0f;",
-        f"    packed[word] = static_cast<int>({WORDS[conv.math].convert}(value));",
+        f"    packed[word] = static_cast<int>({value});",
         "}",
     ]
     blocks = -(-buffer.elements // THREADS)
@@ -78,12 +85,17 @@ class _Body:
     adding: Adding
 
     def kernel(self) -> Kernel:
-        division, math, lines = self.division, self.scene.conv.math, self._lines()
-        before = [*packing.conversions(math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH]
+        division, math, lines = self.division, self._math, self._lines()
+        before = [*packing.conversions(self.scene.conv.math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH]
         before += [pieces.DESCRIBE, pieces.BEGIN, pieces.COPY_IN, pieces.TOGETHER, pieces.REGISTERS]
         before += held_products(math, division.columns, division.groups)
         return self.scene.kernel(self.notes(), lines, [*before, *self.adding.preamble], (1, division.threads),
                                  division.shared_bytes, architecture=ARCHITECTURE)  # fmt: skip
+
+    @property
+    def _math(self) -> str:
+        """Of an instruction."""
+        return "tf32"
 
     def notes(self) -> list[str]:
         """How the work is laid out, in words."""
@@ -278,16 +290,6 @@ class _Body:
         """Of a row of inputs by all taps, chunk by chunk of their channels."""
         division = self.division
         step = STEP_UNITS * division.every_column
-        groups, name = division.groups, multiply_held(self.scene.conv.math)
-        words = ", ".join(f"inputs[k][{i}]" for i in range(4))
-        multiplied = []
-        for group in dict.fromkeys(inner for inner, *_ in division.taps):
-            index = f"(phase + {group}) % {groups}" if groups > 1 else "0"
-            first = [tap[0] for tap in division.taps].index(group) * CHANNELS
-            starts = "false" if group == groups - 1 else adds
-            later = "k > 0" if division.chunks == 1 else "k + chunk > 0"
-            given = later if starts == "false" else f"{later} || {starts}"
-            multiplied.append(f"{name}(sums[{index}], {words}, b + {first}, {given});")
         at = f" + chunk * {division.chunk * step}" if division.chunks > 1 else ""
         described = f"const unsigned long long b = describe(weights{at} + k * {step}, {division.every_column});"
         before, loaded = self._inputs()
@@ -296,12 +298,10 @@ class _Body:
             head = f"for (int k = {first}; k < {end}; ++k)"
             mine += ["#pragma unroll", *block(head, loaded)]
             mine += ["arrive(done + slot);"] if end == division.chunk else []
-            mine += [
-                "begin_products();",
-                "#pragma unroll",
-                *block(head, [described, *multiplied]),
-                "commit_products();",
-            ]
+            mine.append("begin_products();")
+            for number, lower in enumerate(PASSES if division.exact else PASSES[-1:]):
+                mine += ["#pragma unroll", *block(head, [described, *self._pass(lower, "true" if number else adds)])]
+            mine.append("commit_products();")
         mine.append(f"{FINISH}(sums);")
         lines = [
             f"const int slot = count % {division.slots};",
@@ -311,6 +311,23 @@ class _Body:
             "++count;",
         ]
         return self._chunked(lines) if division.chunks > 1 else block("", lines)
+
+    def _pass(self, lower: Pass, adds: str) -> list[str]:
+        """A step's inputs by all taps, of each the higher words or the lower ones."""
+        division, (of_weight, of_input) = self.division, lower
+        groups, name = division.groups, multiply_held(self._math)
+        words = ", ".join(f"{'lower_' * of_input}inputs[k][{i}]" for i in range(4))
+        moved = of_weight * division.weight_units
+        lines = []
+        for group in dict.fromkeys(inner for inner, *_ in division.taps):
+            index = f"(phase + {group}) % {groups}" if groups > 1 else "0"
+            first = [tap[0] for tap in division.taps].index(group) * CHANNELS
+            later = "k > 0" if division.chunks == 1 else "k + chunk > 0"
+            if adds not in ("true", "false"):
+                later = later if group == groups - 1 else f"{later} || {adds}"
+            given = adds if adds == "true" else later
+            lines.append(f"{name}(sums[{index}], {words}, b + {first + moved}, {given});")
+        return lines
 
     @property
     def _halves(self) -> list[tuple[int, int]]:
@@ -330,7 +347,7 @@ class _Body:
             f"const int before = static_cast<int>(({self._begin(lane, row)}) % 4);  // of what was copied with it",
             f"const float* own = slots + slot * {division.slot_words} + lane % 4 * {division.pitch}"
             f" + team * {division.team_words} + before + own_column;",
-            f"unsigned inputs[{division.chunk}][4];",
+            f"unsigned inputs[{division.chunk}][4]{f', lower_inputs[{division.chunk}][4]' if division.exact else ''};",
         ]
         convert = WORDS[self.scene.conv.math].convert
         masks = ["", ""]
@@ -346,8 +363,14 @@ class _Body:
             if self._is_even:
                 each.append(f"const Pack<float, 2> pair_{upper} = *reinterpret_cast<const Pack<float, 2>*>({at});")
                 values = [f"pair_{upper}.at[0]", f"pair_{upper}.at[1]"]
-            each += [f"inputs[k][{upper * 2 + i}] = {convert}({values[i]}){masks[i]};" for i in (0, 1)]
+            for i in (0, 1):
+                each += self._input(f"[k][{upper * 2 + i}]", f"{convert}({values[i]}){masks[i]}")
         return lines, each
+
+    def _input(self, place: str, word: str) -> list[str]:
+        if not self.division.exact:
+            return [f"inputs{place} = {word};"]
+        return [f"inputs{place} = higher({word});", f"lower_inputs{place} = lower({word});"]
 
     @property
     def _is_even(self) -> bool:
