@@ -51,6 +51,13 @@ __device__ __forceinline__ uint4 higher(const uint4& word) {
 __device__ __forceinline__ uint4 lower(const uint4& word) {
     return {lower(word.x), lower(word.y), lower(word.z), lower(word.w)};
 }"""
+SETTLED = """\
+__device__ __forceinline__ unsigned settled(unsigned word) {  // which is there from here on
+    asm volatile("" : "+r"(word));
+    return word;
+}"""
+"""For what products take from registers where it is computed of other such words: nvcc 13.0 did so between products,
+and ran one after the other (C7520)."""
 DESCRIBE = """\
 // A matrix in shared memory: eights of rows of 16 bytes, 128 bytes apart; what follows in a row is `unit` x 16 further.
 __device__ __forceinline__ unsigned long long describe(const uint4* matrix, int unit) {

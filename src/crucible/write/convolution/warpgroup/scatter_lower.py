@@ -89,6 +89,7 @@ class _Body:
         before = [*packing.conversions(self.scene.conv.math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH]
         before += [pieces.DESCRIBE, pieces.BEGIN, pieces.COPY_IN, pieces.TOGETHER, pieces.REGISTERS]
         before += held_products(math, division.columns, division.groups)
+        before += [pieces.SETTLED] if division.exact else []
         return self.scene.kernel(self.notes(), lines, [*before, *self.adding.preamble], (1, division.threads),
                                  division.shared_bytes, architecture=ARCHITECTURE)  # fmt: skip
 
@@ -370,7 +371,7 @@ class _Body:
     def _input(self, place: str, word: str) -> list[str]:
         if not self.division.exact:
             return [f"inputs{place} = {word};"]
-        return [f"inputs{place} = higher({word});", f"lower_inputs{place} = lower({word});"]
+        return [f"inputs{place} = higher({word});", f"lower_inputs{place} = settled(lower({word}));"]
 
     @property
     def _is_even(self) -> bool:
