@@ -61,8 +61,7 @@ def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:
     warpgroups = for_warpgroups(conv, gpu)
     if warps is None or warpgroups is None:
         return warps or warpgroups
-    products = 3 if conv.math == "fp32" else 1
-    slower = warpgroups.total_clocks > warps.total_clocks_with(_tensors(conv), products=products)
+    slower = warpgroups.total_clocks > warps.total_clocks_with(_tensors(conv), products=conv.products)
     return warps if slower else warpgroups
 
 

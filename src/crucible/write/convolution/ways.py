@@ -48,7 +48,7 @@ def described(way: Way) -> str:
 def clocks(question: Question, way: Way) -> float:
     """The estimate for it, of all multiprocessors together."""
     if isinstance(question, Multiplying) and type(way) is Tiling:
-        return way.total_clocks_with(question.tensors)
+        return way.total_clocks_with(question.tensors, products=question.conv.products)
     return float(way.total_clocks)  # warpgroups' know what their chain moves
 
 
