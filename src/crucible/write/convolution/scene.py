@@ -34,7 +34,7 @@ LOCALS = WINDOW_LOCALS | frozenset(
         " own_place inputs next_inside to_row to_plane to_column z beyond was w_half ready pair_0 pair_1 p"
         " row_0 row_1 row_2 row_3 row_4 row_5 row_6 row_7"
         " number kept chosen of_tap read made tap last ordered passes own all g copy values"
-        " stage packed_units of_image from_units units m none number held higher lower lower_inputs settled",
+        " stage packed_units of_image from_units units m none number held higher lower lower_inputs settled fresh",
     )
 )
 """Words of the kernel, which no tensor may be called there."""

@@ -39,6 +39,8 @@ MOST_SUMS = 112
 """Registers for sums beside those."""
 MULTIPLYING, COPYING = 224, 56
 """Registers of a thread."""
+KEPT_REGISTERS = 232, 40
+"""The same where float32 is kept, as products are added up apart from what they are added to."""
 MOST_SLOTS = 4
 PARTS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 BEYOND = 1.36
