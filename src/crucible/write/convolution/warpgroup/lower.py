@@ -26,7 +26,7 @@ Pass: TypeAlias = tuple[bool, bool]
 """Whether products are of the weights' lower words, and of the planes'."""
 PASSES: tuple[Pass, ...] = ((True, False), (False, True), (False, False))
 """Of float32 kept exact, 2^-11 of a product first: tensor cores cut sums off at each addition, and so two in three of
-these are of a sum that is 2^-11 of the last. By a model of that P90 is 6.7e-7 off, 2.0e-6 with a tap's three in turn."""
+these are of a sum that is 2^-11 of the last. By a model of that P90 is 6.7e-7 off, and 2.0e-6 with a tap's in turn."""
 
 
 def division(conv: Convolution, gpu: Gpu) -> Walks | None:
