@@ -15,12 +15,12 @@ WAYS = 12
 """Ways to divide a convolution that are drawn from, most promising first."""
 
 
-def drawn(count: int, seed: int = 0) -> list[Case]:
+def drawn(count: int, seed: int = 0, *, exact: bool = False) -> list[Case]:
     """The same cases on every run: forward, transposed and gradients of an input, of two and three dims."""
     draw, found = random.Random(seed), list[Case]()
     while len(found) < count:
-        case = _case(draw, f"drawn_{seed}_{len(found)}")
-        ways = best_scatters(case.correlation, WAYS, TWO)
+        case = replace(_case(draw, f"drawn_{seed}_{len(found)}"), exact=exact)
+        ways = best_scatters(case.correlation, WAYS, TWO, exact=exact)
         if ways:
             found.append(replace(case, tiling=_given(draw.choice(ways))))
     return found

@@ -40,11 +40,13 @@ from crucible.write.kernel import Lowered
 P90 = input_gradient(convolution((128, 8, 16, 64, 64), (64, 8, 3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1))
 
 
-def scatters(inner: int | None = None, **changed: int | tuple[int, ...]) -> Callable[[Tiling], Tiling]:
+def scatters(
+    inner: int | None = None, *, exact: bool = False, **changed: int | tuple[int, ...]
+) -> Callable[[Tiling], Tiling]:
     """The best division, or that with this inner dim, changed."""
 
     def changed_best(tiling: Tiling) -> Tiling:
-        found = [each for each in best_scatters(tiling.made, 99, TWO) if inner in (None, each.inner)]
+        found = [each for each in best_scatters(tiling.made, 99, TWO, exact=exact) if inner in (None, each.inner)]
         return replace(found[0], **changed)  # type: ignore[arg-type]
 
     return changed_best
@@ -65,7 +67,18 @@ CASES = [
     forward("in_parts", (2, 8, 6, 8), 11, (3, 3), padding=1, chain="biased", tiling=scatters()),
     forward("odd_planes", (4, 7, 3, 5, 5), 8, (3, 2, 2), chain="shifted", tiling=scatters(inner=0)),
 ]
-DRAWN = drawn(4)
+KEPT = [
+    backward(
+        forward("exact_volumes", (2, 8, 5, 6, 9), 24, (3, 3, 3), exact=True, tiling=scatters(inner=0, exact=True))
+    ),
+    forward("exact_bands", (1, 8, 5, 7, 12), 8, (3, 3, 3), padding=1, exact=True,
+            tiling=scatters(inner=1, exact=True, box=(4, 3, 12), slots=3)),
+    forward("exact_image", (2, 12, 9, 13), 3, (3, 3), padding=1, chain="biased", exact=True,
+            tiling=scatters(exact=True)),
+    forward("exact_in_chunks", (1, 48, 6, 70), 11, (2, 2), exact=True, tiling=scatters(exact=True)),
+]  # fmt: skip
+CASES += KEPT
+DRAWN = [*drawn(4), *drawn(3, seed=1, exact=True)]
 BY_NAME = {case.name: case for case in CASES}
 
 
@@ -83,8 +96,17 @@ def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
 
 
 @pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", KEPT, ids=lambda case: case.name)
+def test_float32_is_kept(built: Built, case: Case) -> None:
+    """In relative L2 (see `test_warpgroups_exact`)."""
+    known = operands(case)
+    right, _ = wanted(case, known)
+    assert float((built(case, known)["out"].double() - right).norm()) <= 1e-6 * float(right.norm())
+
+
+@pytest.mark.usefixtures("no_faults")
 @pytest.mark.parametrize("order", ["reverse", "random"])
-@pytest.mark.parametrize("name", ["bands", "image_in_bands"])
+@pytest.mark.parametrize("name", ["bands", "image_in_bands", "exact_in_chunks"])
 def test_they_do_so_in_any_order_of_threads(built: Built, name: str, order: str) -> None:
     with emulator.schedule(order):
         assert is_right(built, BY_NAME[name]) == ""
@@ -161,6 +183,8 @@ def test_the_benchmarks_input_gradient_goes_to_them_on_hopper_alone() -> None:
     lowered = lower_convolution(case.fused, gpu=H200)
     assert flags([Host("run", {}, {}, {}, {}, (lowered,))]) == ["-O3", "-gencode=arch=compute_90a,code=sm_90a"]
     assert "m64n72k8" in "".join(lowered.kernels[1].preamble)
+    kept = chosen(replace(case, exact=True).fused, H200)
+    assert isinstance(kept, Scatter) and kept.exact and kept.box == (16, 64, 64)
     assert scattered(case.fused, known_gpu("a100")) is None
     assert not lower_convolution(case.fused, gpu=known_gpu("a100")).kernels[1].architecture
 
@@ -170,7 +194,6 @@ def test_the_benchmarks_input_gradient_goes_to_them_on_hopper_alone() -> None:
     [
         forward("strided", (2, 8, 9, 9), 8, (3, 3), stride=2),
         forward("grouped", (2, 16, 9, 9), 16, (3, 3), groups=2),
-        forward("exact", (2, 8, 9, 9), 8, (3, 3), exact=True),
         forward("halves", (2, 8, 9, 9), 8, (3, 3), dtype="float16"),
         forward("line", (2, 8, 9), 8, (3,)),
         forward("channels", (2, 8, 9, 9), 24, (3, 3)),
@@ -187,8 +210,9 @@ def test_what_they_do_not_serve_is_left_to_others(case: Case) -> None:
     assert "every input by all" not in lower_convolution(case.fused, gpu=H200).kernels[1].text
 
 
-def test_all_that_a_division_holds_fits() -> None:
-    for each in best_scatters(P90, 99, H200):
+@pytest.mark.parametrize("exact", [False, True])
+def test_all_that_a_division_holds_fits(exact: bool) -> None:
+    for each in best_scatters(P90, 99, H200, exact=exact):
         assert each.shared_bytes <= H200.shared_memory_per_block_bytes and each.slots > 1
         assert each.half_words % 8 == 4 and each.pitch % 32 == 8  # no bank conflicts
         reads = [each.read(dim) for dim in (0, 1, 2)]

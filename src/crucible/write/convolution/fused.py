@@ -62,6 +62,11 @@ class Convolution:
         return arithmetic(self.source.dtype, exact=self.exact)
 
     @property
+    def products(self) -> int:
+        """Of tensor cores for one."""
+        return 3 if self.math == "fp32" else 1
+
+    @property
     def made_shape(self) -> tuple[int, ...]:
         """Of the results: [N, C, *spatial]."""
         shape = self.correlation.out_shape

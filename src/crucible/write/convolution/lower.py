@@ -60,7 +60,7 @@ def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:
     warpgroups = for_warpgroups(conv, gpu)
     if warps is None or warpgroups is None:
         return warps or warpgroups
-    slower = warpgroups.total_clocks > warps.total_clocks_with(_tensors(conv))
+    slower = warpgroups.total_clocks > warps.total_clocks_with(_tensors(conv), products=conv.products)
     return warps if slower else warpgroups
 
 

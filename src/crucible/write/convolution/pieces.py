@@ -20,7 +20,7 @@ __device__ __forceinline__ unsigned rounded(float value) {  // to TF32, to neare
 #endif
     return word;
 }"""
-_BITS = """\
+BITS = """\
 __device__ __forceinline__ unsigned bits(float value) {
     return __float_as_uint(value);
 }"""
@@ -75,7 +75,7 @@ class Words:
 _TF32 = _instruction("Tf32", 8, "tf32")
 WORDS = {
     "tf32": Words("Tf32", "rounded", (_ROUNDED, _TF32), "TF32 (rounded to nearest)"),
-    "fp32": Words("Fp32", "bits", (_ROUNDED, _BITS, _TF32, _THREE), "fp32 as three products of TF32"),
+    "fp32": Words("Fp32", "bits", (_ROUNDED, BITS, _TF32, _THREE), "fp32 as three products of TF32"),
     "fp16": Words("Fp16", "raw", (INCLUDES["float16"], _RAW, _instruction("Fp16", 16, "f16")), "fp16"),
     "bf16": Words("Bf16", "raw", (INCLUDES["bfloat16"], _RAW, _instruction("Bf16", 16, "bf16")), "bf16"),
 }

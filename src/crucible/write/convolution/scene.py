@@ -35,10 +35,10 @@ LOCALS = WINDOW_LOCALS | frozenset(
         " row_0 row_1 row_2 row_3 row_4 row_5 row_6 row_7"
         " number kept chosen of_tap read made tap last ordered passes own all g copy values"
         " lap slot_1 slot_2 slot_3 slot_4 slot_5 slot_6"
-        " stage packed_units of_image from_units units m none number"
         " falls turned toward decided straight best_value turning is_decided sign_0 sign_1"
-        " stage packed_units from_units units m none number move_on fetch_next next_item next_t next_s next_m top"
-        " first_element window_row window_column",
+        " move_on fetch_next next_item next_t next_s next_m top"
+        " first_element window_row window_column"
+        " stage packed_units of_image from_units units m none number held higher lower lower_inputs settled fresh",
     )
 )
 """Words of the kernel, which no tensor may be called there."""

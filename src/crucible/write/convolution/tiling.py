@@ -205,13 +205,14 @@ class Tiling(Boxes):
         """Of an item that writes what it makes: see `clocks_with`."""
         return self.clocks_with(1)
 
-    def clocks_with(self, tensors: int, apart: int = 1) -> float:
+    def clocks_with(self, tensors: int, apart: int = 1, products: int = 1) -> float:
         """Estimate of a multiprocessor's clocks for one item of one channel tile (see `estimate.py`).
 
         So many `tensors` of the output's size are written or read; without any, products do not leave registers. Words
-        that lanes store side by side lie `apart`."""
+        that lanes store side by side lie `apart`. So many `products` take the place of one."""
         passed, issued, waited = map(sum, zip(self._staged(), self._finished(tensors, apart), strict=True))
-        work = Work(self._tensor_cores, self._fragments, passed, issued, waited, self._traffic(tensors))
+        cores = products * self._tensor_cores
+        work = Work(cores, self._fragments, passed, issued, waited, self._traffic(tensors))
         return work.clocks(self.blocks)
 
     @property
@@ -281,8 +282,8 @@ class Tiling(Boxes):
         """Of all items, on one multiprocessor."""
         return self.total_clocks_with(1)
 
-    def total_clocks_with(self, tensors: int, apart: int = 1) -> float:
-        return self.clocks_with(tensors, apart) * self.items * self.channel_tiles * self.of.groups
+    def total_clocks_with(self, tensors: int, apart: int = 1, products: int = 1) -> float:
+        return self.clocks_with(tensors, apart, products) * self.items * self.channel_tiles * self.of.groups
 
 
 def blocks_that_fit(shared_bytes: int, sums: int, gpu: Gpu) -> int:

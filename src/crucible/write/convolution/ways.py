@@ -19,8 +19,8 @@ from crucible.write.kernel import Lowered
 
 RESULT = "weight_gradient"
 """The tensor that a weight's gradient is written to by itself."""
-_NOT_TOLD = {"of", "made_from", "chain", "sms", "tensors", "spread", "pool"}
-"""Of a division: what follows from the question."""
+_NOT_TOLD = {"of", "made_from", "chain", "sms", "tensors", "spread", "pool", "exact", "lower_held"}
+"""Of a division: what follows from the question, and from the rest of it."""
 
 
 def ways(question: Question, gpu: Gpu, count: int) -> list[Way]:
@@ -48,7 +48,7 @@ def described(way: Way) -> str:
 def clocks(question: Question, way: Way) -> float:
     """The estimate for it, of all multiprocessors together."""
     if isinstance(question, Multiplying) and type(way) is Tiling:
-        return way.total_clocks_with(question.tensors)
+        return way.total_clocks_with(question.tensors, products=question.conv.products)
     return float(way.total_clocks)  # warpgroups' know what their chain moves
 
 

@@ -54,7 +54,8 @@ def best_for_warpgroups(conv: Convolution, count: int, gpu: Gpu) -> list[Tiling]
 
 
 def _walks(conv: Convolution, count: int, gpu: Gpu) -> list[Walks]:
-    return best_walks(conv.correlation, UNITS[conv.source.dtype], count, gpu, chain_of(conv))
+    exact = conv.math == "fp32"
+    return best_walks(conv.correlation, UNITS[conv.source.dtype], count, gpu, chain_of(conv), exact=exact)
 
 
 def _phase_walks(conv: Convolution, count: int, gpu: Gpu) -> list[PhaseWalks]:
@@ -71,7 +72,7 @@ def _pooled_walks(conv: Convolution, count: int, gpu: Gpu) -> list[PooledWalks]:
 
 
 def _scatters(conv: Convolution, count: int, gpu: Gpu) -> list[Scatter]:
-    return best_scatters(conv.correlation, count, gpu)
+    return best_scatters(conv.correlation, count, gpu, exact=conv.math == "fp32")
 
 
 def _streams(conv: Convolution, count: int, gpu: Gpu) -> list[Streams]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from crucible.errors import MisuseError
 from crucible.gpus import Gpu
@@ -12,26 +14,32 @@ from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup import packing, pieces
 from crucible.write.convolution.warpgroup.bulk import chain_of, tail_for
+from crucible.write.convolution.warpgroup.held import held_products, multiply_held
 from crucible.write.convolution.warpgroup.staging import Planes
 from crucible.write.convolution.warpgroup.tail import WarpgroupTail
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, WARPS, Walks, walk
-from crucible.write.families.source import block
+from crucible.write.families.source import block, unrolled
 from crucible.write.kernel import Kernel, Lowered
 
 ARCHITECTURE = "sm_90a"
+Pass: TypeAlias = tuple[bool, bool]
+"""Whether products are of the weights' lower words, and of the planes'."""
+PASSES: tuple[Pass, ...] = ((True, False), (False, True), (False, False))
+"""Of float32 kept exact, 2^-11 of a product first: tensor cores cut sums off at each addition, and so two in three of
+these are of a sum that is 2^-11 of the last. By a model of that P90 is 6.7e-7 off, and 2.0e-6 with a tap's in turn."""
 
 
 def division(conv: Convolution, gpu: Gpu) -> Walks | None:
     """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, strided or
-    grouped inputs, float32 kept exact, pools and reductions of rows, weights that do not stay in shared memory."""
-    if conv.math == "fp32" or conv.reductions or conv.pool or conv.spread:
+    grouped inputs, pools and reductions of rows, weights that do not stay in shared memory."""
+    if conv.reductions or conv.pool or conv.spread:
         return None
-    return walk(conv.correlation, UNITS[conv.source.dtype], gpu, chain_of(conv))
+    return walk(conv.correlation, UNITS[conv.source.dtype], gpu, chain_of(conv), exact=conv.math == "fp32")
 
 
 def lower_for_warpgroups(conv: Convolution, walks: Walks, gpu: Gpu) -> Lowered:
     """The kernels; the chain is taken as it is. Raises MisuseError where what it reads does not fit in a block."""
-    walks = replace(walks, chain=chain_of(conv))
+    walks = replace(walks, chain=chain_of(conv), exact=conv.math == "fp32")
     most = gpu.shared_memory_per_block_bytes
     if walks.shared_bytes > most:
         raise MisuseError(
@@ -64,7 +72,8 @@ class Body:
             pieces.DESCRIBE,
             pieces.BEGIN,
             *([pieces.REGISTERS] if any("take_registers" in line for line in lines) else []),
-            *pieces.products(scene.conv.math, walks.columns_of_b),
+            *pieces.products(self._math, walks.columns_of_b),
+            *([held_products(self._math, walks.columns_of_b, 1)[0]] if walks.lower_held else []),
             *self.tail.preamble,
         ]
         return scene.kernel(self.notes(), lines, before, (1, walks.threads), walks.shared_bytes,
@@ -74,18 +83,24 @@ class Body:
     def _blocks(self) -> int:
         return self.scene.parts * self.scene.blocks_a_part
 
+    @property
+    def _math(self) -> str:
+        """Of an instruction."""
+        return "tf32" if self.walks.exact else self.scene.conv.math
+
     def notes(self) -> list[str]:
         """How the work is laid out, in words."""
         of, walks = self.walks.of, self.walks
         box = "x".join(map(str, walks.box))
         walked = f", along {walks.walk} planes" if len(walks.box) == 3 else ""
+        held = f", what rounding leaves of {walks.lower_held} taps in registers" if walks.lower_held else ""
         return [
             f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
             f" {WORDS[self.scene.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"
             " alone.",
             f"A block makes {ROWS} channels at {box} positions at a time{walked}: {walks.groups} warpgroups in turn,"
             f" while another one loads planes of input into {walks.slots} slots; its weights stay in shared memory"
-            f" ({walks.shared_bytes // 1024} KiB). {self.tail.ways}",
+            f" ({walks.shared_bytes // 1024} KiB){held}. {self.tail.ways}",
         ]
 
     def _lines(self) -> list[str]:
@@ -108,6 +123,7 @@ class Body:
             "const int team = warp / 4;",
             *self.tail.own_totals(),
             *self.tail.before(),
+            *self._held(),
             *self._multiply(),
             *self.tail.after(),
         ]
@@ -156,8 +172,25 @@ class Body:
 
     def _weights(self) -> list[str]:
         walks, scene = self.walks, self.scene
-        begin = f"reinterpret_cast<const uint4*>({scene.word[scene.packed.name]}) + part * {walks.weight_units}"
+        begin = f"reinterpret_cast<const uint4*>({scene.word[scene.packed.name]}) + part * {walks.packed_units}"
         return [f"for (int p = threadIdx.x; p < {walks.weight_units}; p += {walks.threads}) weights[p] = ({begin})[p];"]
+
+    def _held(self) -> list[str]:
+        """Lower words of the last taps: what a lane has of the rows of an instruction whose first matrix is in
+        registers."""
+        walks, scene = self.walks, self.scene
+        if not walks.lower_held:
+            return []
+        first = f"(part * {walks.packed_units} + {walks.weight_units} + warp % 4 * 16 + lane / 4) * 4 + lane % 4"
+        return [
+            f"const auto* own = reinterpret_cast<const unsigned*>({scene.word[scene.packed.name]}) + {first};",
+            f"unsigned held[{walks.lower_held}][4];  // of each tap: two channels, two units",
+            *unrolled(
+                "tap",
+                str(walks.lower_held),
+                unrolled("i", "4", [f"held[tap][i] = own[((tap * {STEP_UNITS} + i / 2) * {ROWS} + i % 2 * 8) * 4];"]),
+            ),
+        ]
 
     # multiplying
 
@@ -208,12 +241,15 @@ class Body:
         """All taps of all channels, in one go; the next warpgroup's follow when the last of them is on its way."""
         walks = self.walks
         lines = [f"float sums[{walks.columns_of_b // 2}];", *self._waits(), "begin_products();"]
+        passes = PASSES if walks.exact else PASSES[-1:]
         if walks.steps == 1:
-            lines += [f"const unsigned long long a = describe(weights, {ROWS});", *self._taps()]
+            lines += [f"const unsigned long long a = describe(weights, {ROWS});", *self._taps(passes)]
         else:
             step = len(walks.of.products) * STEP_UNITS * ROWS
             first = f"const unsigned long long a = describe(weights + s * {step}, {ROWS});"
-            lines += block(f"for (int s = 0; s < {walks.steps}; ++s)", [first, *self._taps()])
+            for together in (passes[:-1], passes[-1:]):
+                if together:
+                    lines += block(f"for (int s = 0; s < {walks.steps}; ++s)", [first, *self._taps(together)])
         return [*lines, "commit_products();", f"arrive(turns + (team + 1) % {walks.groups});", "finish_products(sums);"]
 
     def _waits(self) -> list[str]:
@@ -224,26 +260,37 @@ class Body:
             f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
         ]
 
-    def _taps(self) -> list[str]:
-        """Of one step of channels, plane by plane of the input."""
+    def _taps(self, passes: Sequence[Pass]) -> list[str]:
+        """Of one step of channels, pass by pass, and plane by plane of the input."""
         by_plane: dict[int, list[tuple[int, int]]] = {}
         for number, product in enumerate(self.walks.of.products):
             plane, at = self.walks.place(product)
             by_plane.setdefault(plane, []).append((number, at))
         lines: list[str] = []
-        for plane, taps in sorted(by_plane.items()):
-            lines += self._of_plane(plane, taps, is_first=not lines)
-        return lines
+        for number, lower in enumerate(passes):
+            for plane, taps in sorted(by_plane.items()):
+                lines += [] if number else [self._described(plane)]
+                lines += [self._product(tap, f"b_{plane}", at, lower) for tap, at in taps]
+        starts = not self.walks.exact or len(passes) > 1
+        return self._starting(lines) if starts else lines
 
-    def _of_plane(self, plane: int, taps: list[tuple[int, int]], *, is_first: bool) -> list[str]:
+    def _starting(self, lines: list[str]) -> list[str]:
+        """The first of them adds to nothing."""
+        first = next(number for number, line in enumerate(lines) if line.endswith(", true);"))
+        adds = "s > 0" if self.walks.steps > 1 else "false"
+        return [*lines[:first], lines[first].replace(", true);", f", {adds});"), *lines[first + 1 :]]
+
+    def _product(self, tap: int, described: str, place: int, lower: Pass) -> str:
+        """Of a tap's weights and a plane, of each the higher words or the lower ones."""
         walks = self.walks
-        lines = [self._described(plane)]
-        name = pieces.multiply(self.scene.conv.math)
-        for number, place in taps:
-            starts = is_first and number == taps[0][0]
-            adds = "true" if not starts else "s > 0" if walks.steps > 1 else "false"
-            lines.append(f"{name}(sums, a + {number * STEP_UNITS * ROWS}, b_{plane} + {place}, {adds});")
-        return lines
+        of_weight, of_plane = lower
+        at = tap * STEP_UNITS * ROWS + of_weight * walks.word_units
+        b = f"{described} + {place + of_plane * walks.plane_units}"
+        first_held = len(walks.of.products) - walks.lower_held
+        if of_weight and tap >= first_held:
+            words = ", ".join(f"held[{tap - first_held}][{i}]" for i in range(4))
+            return f"{multiply_held(self._math)}(sums, {words}, {b}, true);"
+        return f"{pieces.multiply(self._math)}(sums, a + {at}, {b}, true);"
 
     def _described(self, plane: int) -> str:
         walks = self.walks

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.packing import THREADS
-from crucible.write.convolution.pieces import WORDS
+from crucible.write.convolution.pieces import BITS, WORDS
+from crucible.write.convolution.warpgroup.pieces import HIGHER_AND_LOWER
 from crucible.write.convolution.warpgroup.walks import ROWS, Walks
 from crucible.write.families.source import CUDA_TYPES, converted
 from crucible.write.kernel import Buffer, Kernel
 
 
 def conversions(math: str) -> tuple[str, ...]:
-    """What of `pieces.WORDS` is not the instruction itself."""
+    """What of `pieces.WORDS` is not the instruction itself; of float32 kept exact, how it is divided in two."""
+    if math == "fp32":
+        return BITS, HIGHER_AND_LOWER
     return tuple(part for part in WORDS[math].preamble if "mma.sync" not in part)
 
 
 def packed(name: str, walks: Walks) -> Buffer:
-    """[tile of channels][step][product][unit of input channels][64 channels][4 words]; what lies outside is 0."""
+    """[tile of channels][step][product][unit of input channels][64 channels][4 words]; what lies outside is 0. Of
+    float32 kept exact a tile has all higher words, and behind them the lower ones."""
     return Buffer(name, "int32", walks.channel_tiles * walks.packed_units * 4)
 
 
@@ -31,6 +35,9 @@ def pack(name: str, walks: Walks, weight: str, dtype: str, math: str, buffer: Bu
         if half
         else f"{WORDS[math].convert}(at(input))"
     )
+    tile, divided = taps * walks.steps, list[str]()
+    if walks.exact:
+        word, divided = f"is_lower ? lower({word}) : higher({word})", [f"    const bool is_lower = rest / {tile} % 2;"]
     lines = [
         f"// The weight in the order in which warpgroups take it: {taps} taps, tiles of {ROWS} channels.",
         f"__global__ void __launch_bounds__({THREADS}) {name}(",
@@ -40,7 +47,8 @@ def pack(name: str, walks: Walks, weight: str, dtype: str, math: str, buffer: Bu
         f"    if (word >= {buffer.elements}) return;",
         f"    const int unit = word / {4 * ROWS} % {STEP_UNITS}, rest = word / {4 * ROWS * STEP_UNITS};",
         f"    const int tap = taps[rest % {taps}], step = rest / {taps} % {walks.steps};",
-        f"    const int channel = rest / {taps * walks.steps} * {ROWS} + word / 4 % {ROWS};",
+        *divided,
+        f"    const int channel = rest / {tile * walks.words} * {ROWS} + word / 4 % {ROWS};",
         f"    const int input = ((step * {STEP_UNITS} + unit) * 4 + word % 4) * {walks.unit // 4};",
         "    const auto at = [&](int read) {",
         f"        const bool inside = channel < {of.out_channels} && read < {of.in_channels};",

@@ -36,6 +36,28 @@ PUBLISH = """\
 __device__ __forceinline__ void publish() {  // what was written to shared memory, to tensor cores and bulk copies
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }"""
+HIGHER_AND_LOWER = """\
+// A float32 as two of TF32: the nearest to it, and what is left of it. That has 12 bits, of which TF32 keeps 11:
+// cut off or rounded, 2^-23 of the word may be lost.
+__device__ __forceinline__ unsigned higher(unsigned word) {
+    return (word + 0x1000u) & 0xffffe000u;
+}
+__device__ __forceinline__ unsigned lower(unsigned word) {
+    return __float_as_uint(__uint_as_float(word) - __uint_as_float(higher(word))) & 0xffffe000u;
+}
+__device__ __forceinline__ uint4 higher(const uint4& word) {
+    return {higher(word.x), higher(word.y), higher(word.z), higher(word.w)};
+}
+__device__ __forceinline__ uint4 lower(const uint4& word) {
+    return {lower(word.x), lower(word.y), lower(word.z), lower(word.w)};
+}"""
+SETTLED = """\
+__device__ __forceinline__ unsigned settled(unsigned word) {  // which is there from here on
+    asm volatile("" : "+r"(word));
+    return word;
+}"""
+"""For what products take from registers where it is computed of other such words: nvcc 13.0 did so between products,
+and ran one after the other (C7520)."""
 DESCRIBE = """\
 // A matrix in shared memory: eights of rows of 16 bytes, 128 bytes apart; what follows in a row is `unit` x 16 further.
 __device__ __forceinline__ unsigned long long describe(const uint4* matrix, int unit) {

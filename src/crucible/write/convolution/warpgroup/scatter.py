@@ -34,11 +34,13 @@ CHANNELS = 8
 UNIT = 4
 """Words of sixteen bytes, and input channels of a unit."""
 MOST_STEPS = 8
-"""Steps of eight channels that a warpgroup holds in registers at once."""
+"""Steps of eight channels that a warpgroup holds in registers at once; half as many of two words each."""
 MOST_SUMS = 112
 """Registers for sums beside those."""
 MULTIPLYING, COPYING = 224, 56
 """Registers of a thread."""
+KEPT_REGISTERS = 232, 40
+"""The same where float32 is kept, as products are added up apart from what they are added to."""
 MOST_SLOTS = 4
 PARTS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 BEYOND = 1.36
@@ -59,6 +61,8 @@ class Scatter(Tiling):
     """That whose taps meet in rows of shared memory."""
     slots: int = 2
     """Places for inputs: of two rows, so many channels as are multiplied at once."""
+    exact: bool = False
+    """Whether float32 is kept, by three products of TF32: of both words of weights, and of both of inputs."""
     sms: int = 132
     """Multiprocessors among which items are dealt."""
 
@@ -123,6 +127,11 @@ class Scatter(Tiling):
         return self.span(self.inner)
 
     @property
+    def words(self) -> int:
+        """Of TF32, for each weight and input."""
+        return 2 if self.exact else 1
+
+    @property
     def columns(self) -> int:
         """Of an instruction."""
         return len(self.across) * CHANNELS
@@ -135,7 +144,7 @@ class Scatter(Tiling):
     @property
     def chunk(self) -> int:
         """Steps of eight channels in registers at once: a divisor, so that no place holds channels of another chunk."""
-        return max(n for n in range(1, MOST_STEPS + 1) if self.steps % n == 0)
+        return max(n for n in range(1, MOST_STEPS // self.words + 1) if self.steps % n == 0)
 
     @property
     def chunks(self) -> int:
@@ -145,7 +154,12 @@ class Scatter(Tiling):
 
     @property
     def weight_words(self) -> int:
-        return self.steps * STEP_UNITS * UNIT * self.every_column
+        return self.words * self.weight_units * UNIT
+
+    @property
+    def weight_units(self) -> int:
+        """Of the higher words; behind them are the lower ones."""
+        return self.steps * STEP_UNITS * self.every_column
 
     @property
     def team_words(self) -> int:
@@ -221,8 +235,9 @@ class Scatter(Tiling):
     @property
     def clocks(self) -> float:
         """Estimate for a tile: 64 inputs of a row."""
-        tensor = self.steps * self.every_column / 2
-        weights = self.steps * self.every_column / 4
+        products = 3 if self.exact else 1
+        tensor = products * self.steps * self.every_column / 2
+        weights = products * self.steps * self.every_column / 4
         inputs = self.steps * CHANNELS * (POSITIONS * 4 / 128 + POSITIONS * 5 / 128)
         shared = weights + inputs + self.accesses * 2 * WARPS + 100
         copies = self.steps * CHANNELS * COPY_CLOCKS / (TEAMS if self.is_joined else 1)
@@ -255,26 +270,26 @@ NONE = Axis(1, 1, 1, 1, ((Tap(0, 0),),), 1)
 
 
 def scattered(conv: Convolution, gpu: Gpu) -> Scatter | None:
-    """How warpgroups would share a convolution so; None where they do not serve it: half types and float32 kept exact,
-    tensors that are not contiguous, sums and reductions, pools."""
+    """How warpgroups would share a convolution so; None where they do not serve it: half types, tensors that are not
+    contiguous, sums and reductions, pools."""
     of = conv.correlation
-    if conv.math != "tf32" or conv.reductions or conv.pool or conv.spread or any(each.sums for each in conv.results):
+    if conv.source.dtype != "float32" or conv.reductions or conv.pool or conv.spread:
         return None
-    if plain(conv.source.strides, of.in_shape) != contiguous(of.in_shape):
+    if any(each.sums for each in conv.results) or plain(conv.source.strides, of.in_shape) != contiguous(of.in_shape):
         return None
-    return scatter(of, gpu)
+    return scatter(of, gpu, exact=conv.math == "fp32")
 
 
 @lru_cache(maxsize=256)
-def scatter(of: Correlation, gpu: Gpu) -> Scatter | None:
+def scatter(of: Correlation, gpu: Gpu, *, exact: bool = False) -> Scatter | None:
     """The division of least estimated time; None where there is none."""
-    return min(_divisions(of, gpu), key=lambda each: each.total_clocks, default=None)
+    return min(_divisions(of, gpu, exact), key=lambda each: each.total_clocks, default=None)
 
 
-def best_scatters(of: Correlation, count: int, gpu: Gpu) -> list[Scatter]:
+def best_scatters(of: Correlation, count: int, gpu: Gpu, *, exact: bool = False) -> list[Scatter]:
     """So many of least estimated time, each with other boxes or another order of dims."""
     found: dict[tuple[object, ...], Scatter] = {}
-    for each in sorted(_divisions(of, gpu), key=lambda each: each.total_clocks):
+    for each in sorted(_divisions(of, gpu, exact), key=lambda each: each.total_clocks):
         found.setdefault((each.box, each.inner), each)
     return list(found.values())[:count]
 
@@ -299,7 +314,7 @@ def serves(of: Correlation, gpu: Gpu) -> bool:
     )
 
 
-def _divisions(of: Correlation, gpu: Gpu) -> Iterator[Scatter]:
+def _divisions(of: Correlation, gpu: Gpu, exact: bool) -> Iterator[Scatter]:
     if not serves(of, gpu):
         return
     steps = -(-of.in_channels // (UNIT * STEP_UNITS))
@@ -311,7 +326,8 @@ def _divisions(of: Correlation, gpu: Gpu) -> Iterator[Scatter]:
             box[outer] = -(-of.axes[outer].outputs // parts[0])
             if inner is not None:
                 box[inner] = -(-of.axes[inner].outputs // parts[1])
-            wanted = Scatter(of, UNIT, steps, tuple(box), CHANNELS, ((0,),), 1, inner=inner, outer=outer, sms=gpu.sms)
+            wanted = Scatter(of, UNIT, steps, tuple(box), CHANNELS, ((0,),), 1, inner=inner, outer=outer, exact=exact,
+                             sms=gpu.sms)  # fmt: skip
             yield from _held(wanted, gpu)
 
 

@@ -4,7 +4,7 @@ all the rest."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from crucible.errors import MisuseError
@@ -16,8 +16,17 @@ from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup import packing, pieces
 from crucible.write.convolution.warpgroup.held import FINISH, held_products, multiply_held
-from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
-from crucible.write.convolution.warpgroup.scatter import CHANNELS, COPYING, MULTIPLYING, POSITIONS, TEAMS, UNIT, Scatter
+from crucible.write.convolution.warpgroup.lower import ARCHITECTURE, PASSES
+from crucible.write.convolution.warpgroup.scatter import (
+    CHANNELS,
+    COPYING,
+    KEPT_REGISTERS,
+    MULTIPLYING,
+    POSITIONS,
+    TEAMS,
+    UNIT,
+    Scatter,
+)
 from crucible.write.convolution.warpgroup.scatter_tail import Adding
 from crucible.write.convolution.warpgroup.walks import WARPS
 from crucible.write.families.source import PACK, block, unrolled
@@ -30,6 +39,7 @@ EVERYONE = TEAMS + 1
 
 def lower_scatter(conv: Convolution, division: Scatter, gpu: Gpu) -> Lowered:
     """The kernels; the chain is taken as it is. Raises MisuseError where what a block holds does not fit."""
+    division = replace(division, exact=conv.math == "fp32")
     if division.shared_bytes > gpu.shared_memory_per_block_bytes:
         raise MisuseError(
             f"{conv.name}: its rows and inputs take {division.shared_bytes} bytes of shared memory, and a block of"
@@ -44,8 +54,13 @@ def lower_scatter(conv: Convolution, division: Scatter, gpu: Gpu) -> Lowered:
 
 def _pack(conv: Convolution, division: Scatter, buffer: Buffer) -> Kernel:
     """The kernel that puts the weight in order, a thread a word: [tile of channels][step][unit of input channels][tap]
-    [8 channels][4 words]; what lies outside is 0."""
+    [8 channels][4 words]; what lies outside is 0. Of float32 kept exact a tile has all higher words, and behind them
+    the lower ones."""
     of, name, columns = conv.correlation, f"{conv.name}_pack", division.every_column
+    tile, value, divided = division.steps * STEP_UNITS, f"{WORDS[conv.math].convert}(value)", list[str]()
+    if division.exact:
+        divided = [f"    const bool is_lower = units / {tile} % 2;"]
+        value = f"is_lower ? lower({value}) : higher({value})"
     _, made, read = of.weight_strides
     offsets = ", ".join(str(weight) for *_, weight in division.taps)
     lines = [
@@ -56,12 +71,13 @@ def _pack(conv: Convolution, division: Scatter, buffer: Buffer) -> Kernel:
         f"    const int word = blockIdx.x * {THREADS} + threadIdx.x;",
         f"    if (word >= {buffer.elements}) return;",
         f"    const int column = word / {UNIT} % {columns}, units = word / {UNIT * columns};",
-        f"    const int input = units % {division.steps * STEP_UNITS} * {UNIT} + word % {UNIT};",
-        f"    const int channel = units / {division.steps * STEP_UNITS} * {CHANNELS} + column % {CHANNELS};",
+        f"    const int input = units % {tile} * {UNIT} + word % {UNIT};",
+        *divided,
+        f"    const int channel = units / {tile * division.words} * {CHANNELS} + column % {CHANNELS};",
         f"    const bool inside = channel < {of.out_channels} && input < {of.in_channels};",
         f"    const float value = inside ? weight[channel * {made}LL + input * {read}LL + taps[column / {CHANNELS}]]"
         " : 0.0f;",
-        f"    packed[word] = static_cast<int>({WORDS[conv.math].convert}(value));",
+        f"    packed[word] = static_cast<int>({value});",
         "}",
     ]
     blocks = -(-buffer.elements // THREADS)
@@ -78,12 +94,18 @@ class _Body:
     adding: Adding
 
     def kernel(self) -> Kernel:
-        division, math, lines = self.division, self.scene.conv.math, self._lines()
-        before = [*packing.conversions(math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH]
+        division, math, lines = self.division, self._math, self._lines()
+        before = [*packing.conversions(self.scene.conv.math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH]
         before += [pieces.DESCRIBE, pieces.BEGIN, pieces.COPY_IN, pieces.TOGETHER, pieces.REGISTERS]
-        before += held_products(math, division.columns, division.groups)
+        before += held_products(math, division.columns, 1 if division.exact else division.groups)
+        before += [pieces.SETTLED] if division.exact else []
         return self.scene.kernel(self.notes(), lines, [*before, *self.adding.preamble], (1, division.threads),
                                  division.shared_bytes, architecture=ARCHITECTURE)  # fmt: skip
+
+    @property
+    def _math(self) -> str:
+        """Of an instruction."""
+        return "tf32"
 
     def notes(self) -> list[str]:
         """How the work is laid out, in words."""
@@ -100,12 +122,13 @@ class _Body:
         ]
 
     def _lines(self) -> list[str]:
-        copying = [f"leave_registers<{COPYING}>();", *self._each_item(self._copies())]
+        multiplying, staying = KEPT_REGISTERS if self.division.exact else (MULTIPLYING, COPYING)
+        copying = [f"leave_registers<{staying}>();", *self._each_item(self._copies())]
         return [
             *self._memory(),
             *self._start(),
             "int count = 0;  // of places that were filled",
-            *block(f"if (team < {TEAMS})", [f"take_registers<{MULTIPLYING}>();", *self._multiplying()])[:-1],
+            *block(f"if (team < {TEAMS})", [f"take_registers<{multiplying}>();", *self._multiplying()])[:-1],
             *block("} else", copying),
         ]
 
@@ -278,31 +301,11 @@ class _Body:
         """Of a row of inputs by all taps, chunk by chunk of their channels."""
         division = self.division
         step = STEP_UNITS * division.every_column
-        groups, name = division.groups, multiply_held(self.scene.conv.math)
-        words = ", ".join(f"inputs[k][{i}]" for i in range(4))
-        multiplied = []
-        for group in dict.fromkeys(inner for inner, *_ in division.taps):
-            index = f"(phase + {group}) % {groups}" if groups > 1 else "0"
-            first = [tap[0] for tap in division.taps].index(group) * CHANNELS
-            starts = "false" if group == groups - 1 else adds
-            later = "k > 0" if division.chunks == 1 else "k + chunk > 0"
-            given = later if starts == "false" else f"{later} || {starts}"
-            multiplied.append(f"{name}(sums[{index}], {words}, b + {first}, {given});")
         at = f" + chunk * {division.chunk * step}" if division.chunks > 1 else ""
         described = f"const unsigned long long b = describe(weights{at} + k * {step}, {division.every_column});"
         before, loaded = self._inputs()
-        mine = list(before)
-        for first, end in self._halves:
-            head = f"for (int k = {first}; k < {end}; ++k)"
-            mine += ["#pragma unroll", *block(head, loaded)]
-            mine += ["arrive(done + slot);"] if end == division.chunk else []
-            mine += [
-                "begin_products();",
-                "#pragma unroll",
-                *block(head, [described, *multiplied]),
-                "commit_products();",
-            ]
-        mine.append(f"{FINISH}(sums);")
+        multiplied = self._kept(described, loaded, adds) if division.exact else self._rounded(described, loaded, adds)
+        mine = [*before, *multiplied]
         lines = [
             f"const int slot = count % {division.slots};",
             f"wait(loaded + slot, count / {division.slots} % 2);",
@@ -311,6 +314,50 @@ class _Body:
             "++count;",
         ]
         return self._chunked(lines) if division.chunks > 1 else block("", lines)
+
+    def _rounded(self, described: str, loaded: list[str], adds: str) -> list[str]:
+        """All taps of a chunk, added to what there is."""
+        division, lines = self.division, list[str]()
+        name, words = multiply_held(self._math), ", ".join(f"inputs[k][{i}]" for i in range(4))
+        products = []
+        for index, first, of_adds in self._groups(adds, "k > 0" if division.chunks == 1 else "k + chunk > 0"):
+            products.append(f"{name}(sums[{index}], {words}, b + {first}, {of_adds});")
+        for first, end in self._halves:
+            head = f"for (int k = {first}; k < {end}; ++k)"
+            lines += ["#pragma unroll", *block(head, loaded)]
+            lines += ["arrive(done + slot);"] if end == division.chunk else []
+            lines += ["begin_products();", "#pragma unroll", *block(head, [described, *products]), "commit_products();"]
+        return [*lines, f"{FINISH}(sums);"]
+
+    def _kept(self, described: str, loaded: list[str], adds: str) -> list[str]:
+        """The same in float32: of a chunk by itself, what is small first, then added to what there is. Tensor cores cut
+        something off at each addition: by a model of that P90's gradient is 1.6e-7 off so, 1.7e-6 if added at once."""
+        division, count = self.division, self.division.columns // 2
+        head = f"for (int k = 0; k < {division.chunk}; ++k)"
+        lines = ["#pragma unroll", *block(head, loaded), "arrive(done + slot);", f"float fresh[1][{count}];"]
+        for index, first, of_adds in self._groups(adds, "false" if division.chunks == 1 else "chunk > 0"):
+            lines.append("begin_products();")
+            for number, (of_weight, of_input) in enumerate(PASSES):
+                words = ", ".join(f"{'lower_' * of_input}inputs[k][{i}]" for i in range(4))
+                at = first + of_weight * division.weight_units
+                product = f"{multiply_held(self._math)}(fresh[0], {words}, b + {at}, {'true' if number else 'k > 0'});"
+                lines += ["#pragma unroll", *block(head, [described, product])]
+            lines += ["commit_products();", f"{FINISH}(fresh);"]
+            before = "" if of_adds == "false" else f"({of_adds} ? sums[{index}][i] : 0.0f) + "
+            lines += unrolled("i", str(count), [f"sums[{index}][i] = {before}fresh[0][i];"])
+        return lines
+
+    def _groups(self, adds: str, later: str) -> list[tuple[str, int, str]]:
+        """Of each place of the inner dim: its sums, its first column of weights, and when there is something in them:
+        `later` in a row of inputs, or from rows before."""
+        division, found = self.division, list[tuple[str, int, str]]()
+        groups, inner = division.groups, [tap[0] for tap in division.taps]
+        for group in dict.fromkeys(inner):
+            index = f"(phase + {group}) % {groups}" if groups > 1 else "0"
+            begins = group == groups - 1 or adds == "false"
+            given = later if begins else adds if later == "false" else f"{later} || {adds}"
+            found.append((index, inner.index(group) * CHANNELS, given))
+        return found
 
     @property
     def _halves(self) -> list[tuple[int, int]]:
@@ -330,7 +377,7 @@ class _Body:
             f"const int before = static_cast<int>(({self._begin(lane, row)}) % 4);  // of what was copied with it",
             f"const float* own = slots + slot * {division.slot_words} + lane % 4 * {division.pitch}"
             f" + team * {division.team_words} + before + own_column;",
-            f"unsigned inputs[{division.chunk}][4];",
+            f"unsigned inputs[{division.chunk}][4]{f', lower_inputs[{division.chunk}][4]' if division.exact else ''};",
         ]
         convert = WORDS[self.scene.conv.math].convert
         masks = ["", ""]
@@ -346,8 +393,14 @@ class _Body:
             if self._is_even:
                 each.append(f"const Pack<float, 2> pair_{upper} = *reinterpret_cast<const Pack<float, 2>*>({at});")
                 values = [f"pair_{upper}.at[0]", f"pair_{upper}.at[1]"]
-            each += [f"inputs[k][{upper * 2 + i}] = {convert}({values[i]}){masks[i]};" for i in (0, 1)]
+            for i in (0, 1):
+                each += self._input(f"[k][{upper * 2 + i}]", f"{convert}({values[i]}){masks[i]}")
         return lines, each
+
+    def _input(self, place: str, word: str) -> list[str]:
+        if not self.division.exact:
+            return [f"inputs{place} = {word};"]
+        return [f"inputs{place} = higher({word});", f"lower_inputs{place} = settled(lower({word}));"]
 
     @property
     def _is_even(self) -> bool:

@@ -55,7 +55,7 @@ class Planes:
         more = walks.points - staged
         if more <= 0:
             return []
-        count = walks.slots * walks.steps * STEP_UNITS * more
+        count = walks.slots * walks.words * walks.steps * STEP_UNITS * more
         at = f"p / {more} * {walks.points} + {staged} + p % {more}" if more > 1 else f"p * {walks.points} + {staged}"
         return [
             f"for (int p = threadIdx.x; p < {count}; p += {threads}) ring[{at}] = uint4{{}};  // read, and thrown away"
@@ -111,8 +111,12 @@ class Planes:
 
     def _stores(self, units: int) -> list[str]:
         """The units of position p to its slot."""
-        store = f"ring[slot * {self._walks.slot_units} + u * {self._walks.points} + {self._at()}] = words[k][u];"
-        return unrolled("u", str(units), [store])
+        walks = self._walks
+        to, word = f"slot * {walks.slot_units} + u * {walks.points} + {self._at()}", "words[k][u]"
+        stores = [f"ring[{to}] = {word};"]
+        if walks.exact:
+            stores = [f"ring[{to}] = higher({word});", f"ring[{to} + {walks.plane_units}] = lower({word});"]
+        return unrolled("u", str(units), stores)
 
     def _at(self) -> str:
         """Position p in its slot."""

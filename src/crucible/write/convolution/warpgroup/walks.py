@@ -4,6 +4,9 @@ A block walks along the first of three dims: each plane of its input is staged o
 products of all output planes near it. One warpgroup stages, the others multiply: a plane of outputs is one
 `wgmma.m64nNk8` a tap (K is 16 for half types), whose positions lie in a row over the plane, those between two rows
 of outputs among them. While one warpgroup multiplies, another runs its chain.
+
+Where float32 is kept exact, weights and planes are there twice (`exact`), and each tap is three products. What that
+takes of shared memory is less where warps hold the lower words of some taps in registers from first to last.
 """
 
 from __future__ import annotations
@@ -64,6 +67,10 @@ class Walks(Tiling):
     """Warpgroups that multiply."""
     slots: int = 4
     """Planes of input in shared memory."""
+    exact: bool = False
+    """Whether float32 is kept, by three products of TF32."""
+    lower_held: int = 0
+    """Taps, the last ones, whose weights' lower words stay in registers: of a single step of channels."""
     chain: Chain = Chain()
     sms: int = 132
     """Multiprocessors among which items are dealt."""
@@ -77,6 +84,16 @@ class Walks(Tiling):
         """Of a thread that multiplies: its share, and that of what the threads leave that stage."""
         share = REGISTERS // self.threads // 8 * 8
         return share + (share - STAGING_REGISTERS) // self.groups // 8 * 8
+
+    @property
+    def words(self) -> int:
+        """Of TF32, for each number in shared memory."""
+        return 2 if self.exact else 1
+
+    @property
+    def instructions(self) -> int:
+        """Of a plane."""
+        return self.steps * len(self.of.products) * (3 if self.exact else 1)
 
     # the plane
 
@@ -144,16 +161,26 @@ class Walks(Tiling):
     @property
     def packed_units(self) -> int:
         """Of the weight of a tile of channels."""
+        return self.words * self.word_units
+
+    @property
+    def word_units(self) -> int:
+        """Of them, of the higher words or the lower ones."""
         return self.steps * len(self.of.products) * STEP_UNITS * ROWS
 
     @property
     def weight_units(self) -> int:
         """Of it, what a block has."""
-        return self.packed_units
+        return self.packed_units - self.lower_held * STEP_UNITS * ROWS
+
+    @property
+    def plane_units(self) -> int:
+        """Of a plane's higher words; behind them are the lower ones."""
+        return self.steps * STEP_UNITS * self.points
 
     @property
     def slot_units(self) -> int:
-        return self.steps * STEP_UNITS * self.points
+        return self.words * self.plane_units
 
     @property
     def pitch(self) -> int:
@@ -209,8 +236,7 @@ class Walks(Tiling):
         """Estimate for a plane of one item: tensor cores take N / 2 for each instruction (and shared memory a clock for
         each 128 bytes), a chain's element 16 instructions of 128 a clock (27 with sums or tensors that come), and more
         over rows of the tile, where what a row loads is waited for."""
-        instructions = self.steps * len(self.of.products)
-        multiplied = instructions * max(self.columns_of_b / 2, (self.columns_of_b + ROWS) / 4) + HAND_OVER
+        multiplied = self.instructions * max(self.columns_of_b / 2, (self.columns_of_b + ROWS) / 4) + HAND_OVER
         each = 28 if not self.in_bulk else 27 if self.chain.sums or self.loads else 16
         waited = 0 if self.in_bulk else self.chain.loads * self.tile_rows * LOAD_CLOCKS
         finished = self.columns_of_b * ROWS * each / 128 + CHAIN_CLOCKS + waited
@@ -267,38 +293,45 @@ def serves(of: Correlation, gpu: Gpu) -> bool:
 
 
 @lru_cache(maxsize=256)
-def walk(of: Correlation, unit: int, gpu: Gpu, chain: Chain = Chain()) -> Walks | None:
+def walk(of: Correlation, unit: int, gpu: Gpu, chain: Chain = Chain(), *, exact: bool = False) -> Walks | None:
     """The division of least estimated time; None where there is none."""
-    return min(_walks(of, unit, gpu, chain), key=lambda each: each.total_clocks, default=None)
+    return min(_walks(of, unit, gpu, chain, exact), key=lambda each: each.total_clocks, default=None)
 
 
-def best_walks(of: Correlation, unit: int, count: int, gpu: Gpu, chain: Chain = Chain()) -> list[Walks]:
+def best_walks(
+    of: Correlation, unit: int, count: int, gpu: Gpu, chain: Chain = Chain(), *, exact: bool = False
+) -> list[Walks]:
     """So many of least estimated time, each with other planes or warpgroups."""
     found: dict[tuple[object, ...], Walks] = {}
-    for each in sorted(_walks(of, unit, gpu, chain), key=lambda each: each.total_clocks):
+    for each in sorted(_walks(of, unit, gpu, chain, exact), key=lambda each: each.total_clocks):
         found.setdefault((each.box, each.groups), each)
     return list(found.values())[:count]
 
 
-def _walks(of: Correlation, unit: int, gpu: Gpu, chain: Chain) -> Iterator[Walks]:
+def _walks(of: Correlation, unit: int, gpu: Gpu, chain: Chain, exact: bool) -> Iterator[Walks]:
     if not serves(of, gpu):
         return
     steps = -(-of.in_channels // (unit * STEP_UNITS))
     if steps * len(of.products) > MOST_INSTRUCTIONS:
         return
     for box, (groups, most, most_units), length in itertools.product(planes(of), TEAMS, lengths(of)):
-        wanted = Walks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, chain=chain, sms=gpu.sms)
+        wanted = Walks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, exact=exact, chain=chain,
+                       sms=gpu.sms)  # fmt: skip
         narrow = wanted.plane[1] < 8 and wanted.outputs_a_plane > box[-1]  # eight positions lie in two rows at most
         if not narrow and wanted.columns_of_b <= most and steps * STEP_UNITS <= most_units:
-            yield from with_slots(wanted, gpu)
+            room = (most - wanted.columns_of_b) // 2  # registers that sums leave; P90 spilled with 8 more
+            yield from with_slots(wanted, gpu, room // 4 if exact and steps == 1 else 0)
 
 
-def with_slots(wanted: AnyWalks, gpu: Gpu) -> Iterator[AnyWalks]:
-    """With as many planes in shared memory as fit: those in use, and one or two to come."""
+def with_slots(wanted: AnyWalks, gpu: Gpu, most_held: int = 0) -> Iterator[AnyWalks]:
+    """With as many planes in shared memory as fit, where lower words of so many taps at most are in registers: those in
+    use, and one or two to come."""
     for slots in range(wanted.span + wanted.groups + 1, wanted.span + wanted.groups - 2, -1):
         found = replace(wanted, slots=slots)
-        if slots > 1 and found.shared_bytes <= gpu.shared_memory_per_block_bytes:
-            yield found
+        beyond = found.shared_bytes - gpu.shared_memory_per_block_bytes
+        held = max(0, -(-beyond // (16 * STEP_UNITS * ROWS)))
+        if slots > 1 and held <= min(most_held, len(wanted.of.products)):
+            yield replace(found, lower_held=held)
             return
 
 

@@ -1,0 +1,212 @@
+"""Convolutions in float32 that is kept, by three products of TF32 of warpgroup instructions: on the emulator against
+PyTorch in float64."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from conv_harness import (
+    DECLARED,
+    DTYPES,
+    EXACT,
+    SUMS,
+    TWO,
+    Built,
+    Case,
+    build,
+    forward,
+    is_right,
+    operands,
+    source,
+    sums_are_right,
+    transposed,
+    wanted,
+)
+from random_walks import drawn
+
+from crucible import emulator
+from crucible.gpus import H200, known_gpu
+from crucible.write.convolution.correlation import convolution
+from crucible.write.convolution.lower import chosen, lower_convolution
+from crucible.write.convolution.tiling import Tiling
+from crucible.write.convolution.warpgroup.lower import division
+from crucible.write.convolution.warpgroup.pieces import HIGHER_AND_LOWER
+from crucible.write.convolution.warpgroup.walks import Walks, walk
+from crucible.write.kernel import Lowered
+
+P90 = convolution((128, 8, 16, 64, 64), (64, 8, 3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
+RELATIVE = 1e-6
+"""Error in relative L2 that is allowed to a convolution. Of each product 2^-21 may be lost (a lower word's last bit of
+either factor, 2^-23, and the product of both lower words, 2^-22), and what tensor cores cut off when they add up `n`
+instructions of higher words, n 2^-23 of the sum at most; both are far less on average."""
+
+
+def exact(**changed: int | tuple[int, ...]) -> Callable[[Tiling], Tiling]:
+    """The best division, changed."""
+
+    def chosen(tiling: Tiling) -> Tiling:
+        found = walk(tiling.made, tiling.unit, TWO, exact=True)
+        assert found is not None
+        return replace(found, **changed)  # type: ignore[arg-type]
+
+    return chosen
+
+
+CASES = [
+    forward("bulk", (3, 8, 6, 5, 9), 64, (2, 2, 2), chain="shifted", exact=True, tiling=exact(box=(1, 3, 8), walk=3)),
+    forward("held", (2, 7, 5, 4, 10), 70, (3, 2, 3), padding=1, exact=True, tiling=exact(lower_held=7, box=(1, 3, 10))),
+    forward("all_held", (3, 8, 9, 10), 24, (2, 3), chain="summed", exact=True, tiling=exact(lower_held=6, box=(3, 8))),
+    forward("in_steps", (2, 19, 8, 9), 80, (2, 2), padding=1, exact=True, tiling=exact(box=(2, 10))),
+    forward("rows", (2, 5, 5, 7, 9), 24, (2, 2, 1), chain="biased", exact=True, tiling=exact(lower_held=2)),
+    forward("one_tap", (3, 8, 50), 16, (1,), chain="shifted", exact=True, tiling=exact(groups=3, slots=4)),
+    forward(
+        "like_p90",
+        (1, 8, 5, 8, 64),
+        64,
+        (3, 3, 3),
+        chain="summed",
+        exact=True,
+        tiling=exact(box=(1, 2, 62), walk=3, groups=2, slots=5, lower_held=15),
+    ),
+    transposed("turned", (2, 8, 9, 9), 16, (2, 2), padding=1, chain="of_two", exact=True, tiling=exact()),
+]
+EVERY = [*CASES, *drawn(5)]
+BY_NAME = {case.name: case for case in EVERY}
+
+
+@pytest.fixture(scope="module")
+def built() -> Built:
+    return build(EVERY)
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
+def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
+    assert built.lowered[case.name].kernels[1].architecture == "sm_90a"
+    assert is_right(built, case) == ""
+    known = operands(case)
+    right, _ = wanted(case, known)
+    assert float((built(case, known)["out"].double() - right).norm()) <= RELATIVE * float(right.norm())
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", [case for case in EVERY if case.chain in SUMS], ids=lambda case: case.name)
+def test_channel_sums_are_those_of_the_output(built: Built, case: Case) -> None:
+    assert sums_are_right(built, case) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("order", ["reverse", "random"])
+def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
+    with emulator.schedule(order):
+        assert is_right(built, BY_NAME["held"]) == ""
+
+
+@pytest.mark.parametrize("bits", [0x7F800000, 0x7FFFFFFF], ids=["infinity", "what GPUs make of NaN"])
+def test_what_is_not_finite_is_seen(built: Built, bits: int) -> None:
+    """Of a NaN whose bits are all set the higher word is 0."""
+    case = BY_NAME["held"]
+    known = operands(case)
+    known["x"].view(torch.int32)[0, 0, 2, 2, 2] = bits
+    found, (right, _) = built(case, known)["out"], wanted(case, known)
+    assert torch.equal(found.isfinite(), right.isfinite())
+
+
+# a word as two
+
+
+def test_a_word_is_two_of_tf32_to_two_to_the_minus_23_of_it() -> None:
+    text = (
+        HIGHER_AND_LOWER
+        + """
+__global__ void divide(const int* words, int* higher_words, int* lower_words, int count) {
+    const int p = blockIdx.x * 128 + threadIdx.x;
+    if (p < count) higher_words[p] = higher(words[p]), lower_words[p] = lower(words[p]);
+}
+void run(int64_t number, std::vector<torch::Tensor> t) {
+    const int count = t[0].numel();
+    divide<<<(count + 127) / 128, 128>>>((int*)t[0].data_ptr(), (int*)t[1].data_ptr(), (int*)t[2].data_ptr(), count);
+}
+"""
+    )
+    generator = torch.Generator().manual_seed(0)
+    mantissa = torch.cat([torch.arange(0, 1 << 15), torch.randint(0, 1 << 23, (5000,), generator=generator)])
+    exponent = torch.randint(30, 250, mantissa.shape, generator=generator)
+    words = (mantissa | exponent << 23).to(torch.int32)
+    higher, lower = torch.zeros_like(words), torch.zeros_like(words)
+    emulator.load_inline("higher_and_lower", DECLARED, text, ["run"]).run(0, [words, higher, lower])
+    assert not ((higher | lower) & 0x1FFF).any()
+    value, above, below = (each.view(torch.float32).double() for each in (words, higher, lower))
+    assert float(((value - above - below).abs() / value.abs()).max()) <= 2**-23
+    assert float((below.abs() / value.abs()).max()) <= 2**-11
+
+
+# what cannot be left out
+
+HELD = BY_NAME["held"]
+LEFT_OUT = {
+    # what: in which of both kernels, text, in its place
+    "lower words of weights": (0, "is_lower ? lower(", "is_lower ? 0 * lower("),
+    "lower words of weights in registers": (1, "held[tap][i] = own[", "held[tap][i] = 0 * own["),
+    "lower words of planes": (1, "= lower(words[k][u]);", "= uint4{};"),
+}
+
+
+@pytest.mark.parametrize("what", LEFT_OUT)
+def test_no_part_is_for_nothing(what: str) -> None:
+    at, text, instead = LEFT_OUT[what]
+    lowered = HELD.lowered()
+    kernels = list(lowered.kernels)
+    assert text in kernels[at].text
+    kernels[at] = replace(kernels[at], text=kernels[at].text.replace(text, instead))
+    types = dict.fromkeys(("x", "weight", "out"), "float32") | {each.name: each.dtype for each in lowered.buffers}
+    code = source([Lowered(tuple(kernels))], [types])
+    name = f"exact_mutants_{hashlib.sha256(code.encode()).hexdigest()[:12]}"
+    run = emulator.load_inline(name, DECLARED, code, ["run"]).run
+    known = operands(HELD) | {"out": torch.zeros(HELD.correlation.out_shape)}
+    known |= {each.name: torch.zeros(each.elements, dtype=DTYPES[each.dtype]) for each in lowered.buffers}
+    for number, kernel in enumerate(kernels):
+        run(number, [known[name] for name in (*kernel.reads, *kernel.writes)])
+    right, size = wanted(HELD, known)
+    assert float(((known["out"] - right).abs() / size).max()) > 10 * EXACT
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_is_largest_is_added_last(case: Case) -> None:
+    """Or each of three additions would cut something off of the whole sum."""
+    found, taps = walk(case.correlation, 4, TWO, exact=True), len(case.correlation.products)
+    assert found is not None
+    walks = case.tiling(found)
+    assert isinstance(walks, Walks)
+    products = [line for line in case.lowered().kernels[1].text.splitlines() if "multiply_" in line]
+    assert len(products) == 3 * taps
+    assert "false)" in products[0] or "s > 0)" in products[0]
+    for line in products[-taps:]:
+        places = re.search(r"sums, a \+ (\d+), b_\d+ \+ (\d+), true", line)
+        assert places and int(places[1]) < walks.word_units and int(places[2]) < walks.plane_units
+
+
+# which convolutions they are for
+
+
+def test_the_benchmarks_convolution_goes_to_warpgroups_on_hopper_alone() -> None:
+    case = replace(BY_NAME["bulk"], correlation=P90, weight_shape=(64, 8, 3, 3, 3))
+    found = chosen(case.fused, H200)
+    assert isinstance(found, Walks) and found.exact and found.box == (1, 2, 62)
+    assert found.slots == found.span + found.groups  # with fewer an item's first planes are waited for
+    assert found.shared_bytes <= H200.shared_memory_per_block_bytes
+    assert found.columns_of_b // 2 + 4 * found.lower_held <= 128  # registers, as sums alone take
+    assert found.total_clocks / H200.sms < 2.7e6  # 1.5 ms
+    assert division(case.fused, known_gpu("a100")) is None
+    assert not lower_convolution(case.fused, gpu=known_gpu("a100")).kernels[1].architecture
+
+
+def test_weights_that_do_not_fit_twice_are_left_to_warps() -> None:
+    of = convolution((8, 16, 16, 32, 32), (64, 16, 3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), 1)
+    assert walk(of, 4, H200) is not None
+    assert walk(of, 4, H200, exact=True) is None
