@@ -35,8 +35,9 @@ EIGHTS = (8, 1)
 GROUPS, STAGERS = 2, 2
 """Warpgroups that multiply, and that stage: those have twice the loads on their way."""
 STAGING_REGISTERS = 88
-MOST_COLUMNS, MOST_SUMS, FEWER_SUMS = 256, 128, 96
-"""Of an instruction; registers of a thread, and those beside a chain that reads tensors or adds up (with 128 it spilled
+MOST_COLUMNS, MOST_SUMS, FEWER_SUMS = 128, 128, 96
+"""Of an instruction (nvcc holds one to the 128 registers that 512 threads have, whatever `setmaxnreg` adds: 256 columns
+are refused, C7602); registers of a thread, and those beside a chain that reads tensors or adds up (with 128 it spilled
 up to 376 bytes)."""
 MOST_SLOTS, MOST_HIGH = 6, 16
 """Stages ahead; tiles of a box one under the other."""
