@@ -1,10 +1,11 @@
 """Judges the shipped tasks and writes what came out, with device and versions, as one JSON file.
 
-    python benchmarks/record_verdicts.py FILE [--contract tf32] [--scale full] [--device auto] [--written]
+    python benchmarks/record_verdicts.py FILE [--contract tf32] [--scale full] [--device auto] [--written] [--only WORD]
     python benchmarks/record_verdicts.py FILE --markdown     the table of a file that was written before
 
 Each candidate's entry says whether the verdict is the one that its own first line states. With --written the module
-that Crucible writes for each task is judged among them, and has to pass.
+that Crucible writes for each task is judged among them, and has to pass. What FILE holds of other tasks or contracts is
+left as it is.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("--scale", default=None)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--written", action="store_true")
+    parser.add_argument("--only", default="")
     parser.add_argument("--markdown", action="store_true")
     args = parser.parse_args()
     if args.markdown:
@@ -51,17 +53,19 @@ def record(args: argparse.Namespace) -> None:
         "device": device.name,
         "driver": device.driver,
         "versions": hardware.versions(),
-        "runs": [],
+        "runs": json.loads(args.file.read_text())["runs"] if args.file.exists() else [],
     }
     for contract in args.contract or ["tf32"]:
-        for task in sorted(TASKS.iterdir()):
+        for task in (each for each in sorted(TASKS.iterdir()) if args.only in each.name):
             start = time.monotonic()
             options: dict[str, Any] = {"contract": contract, "scale": args.scale, "device": args.device}
             with tempfile.TemporaryDirectory() as folder:
                 own = [task / "candidates", *([_written(task, contract, Path(folder), args)] if args.written else [])]
                 run = crucible.judge(task, own, fresh=True, say=_say(start), **options)
             show(run, Console(width=PLAIN_WIDTH))
-            record["runs"].append(_entry(run, contract, time.monotonic() - start))
+            others = [r for r in record["runs"] if (r["task"], r["contract"]) != (run.task.name, contract)]
+            entry = _entry(run, contract, time.monotonic() - start)
+            record["runs"] = sorted([*others, entry], key=lambda each: (each["contract"], each["task"]))
             args.file.write_text(json.dumps(record, indent=1) + "\n")
     stated = [c["as_stated"] for r in record["runs"] for c in r["candidates"]]
     print(f"{sum(stated)} of {len(stated)} verdicts are as stated")
