@@ -21,7 +21,7 @@ def test_the_results_table_is_the_recorded_one() -> None:
     script = ROOT / "benchmarks/record_verdicts.py"
     command = [sys.executable, str(script), str(RESULTS / "verdicts_h200.json"), "--markdown"]
     table = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    assert len(table.splitlines()) == 2 + 18 + 3 * 4
+    assert len(table.splitlines()) == 2 + 21 + 3 * 4
     assert table in README
 
 
@@ -29,6 +29,29 @@ def test_every_recorded_verdict_is_the_one_its_candidate_states() -> None:
     record = json.loads((RESULTS / "verdicts_h200.json").read_text())
     assert record["device"] == "NVIDIA H200"
     assert all(candidate["as_stated"] for run in record["runs"] for candidate in run["candidates"])
+
+
+FIRST = {
+    "atomic_max_float": "no form of `atomicMax` takes these arguments",
+    "cut_off_softmax": "nothing of output is ever written",
+    "doubled_braces": "its CUDA string has the doubled braces of an f-string and is none",
+    "empty": "the file holds no code",
+    "no_input_gradient": "no gradient reaches conv_transpose.bias, conv_transpose.weight, input[0]: its own backward",
+    "placeholder_kernels": "the bodies of kernels are placeholders",
+    "shared_memory_overflow": "a launch is refused",
+    "wrong_weight_layout": "it computes the reference with conv_transpose.weight read as if laid out [out, in, ...]",
+}
+"""What the first finding on each bad candidate says, on a GPU too."""
+
+
+def test_the_recorded_findings_name_each_cause_first() -> None:
+    record = json.loads((RESULTS / "verdicts_h200.json").read_text())
+    candidates = [candidate for run in record["runs"] for candidate in run["candidates"]]
+    bad = {each["name"]: each["explanations"][0]["claim"] for each in candidates if not each["evaluation"]}
+    assert bad.keys() == FIRST.keys()
+    assert all(claim.startswith(FIRST[name]) for name, claim in bad.items())
+    slow = [f["claim"] for each in candidates if each["evaluation"] for f in each["explanations"]]
+    assert not any(claim.startswith(cause) for claim in slow for cause in FIRST.values())
 
 
 def test_the_table_of_written_tasks_is_the_recorded_one() -> None:

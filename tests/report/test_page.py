@@ -162,7 +162,7 @@ def test_records_of_before_are_rendered_and_the_committed_page_says_what_they_sa
     now = Reader(render(runs))
     committed = (RESULTS / "verdicts_h200.html").read_text()
     kept = Reader(committed)
-    assert len(committed) < 1_000_000
+    assert len(committed) < 2_000_000  # sources of three written modules among them
     for reader in (now, kept):
         names = [e.text.strip() for e in reader.all("h4") if "name" in (e.attributes.get("class") or "")]
         assert names == [v.candidate for run in runs for v in (*(v for _, v in run.ranked), *run.ground.baselines)]

@@ -20,9 +20,12 @@ H200. Other inputs go through PyTorch.
     - no maximum is needed: the values lie in [0, 1], so nothing overflows
     - bias_clamp_softmax_mul_kernel: 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in
       registers from pass to pass
-    - exp(clamp(conv_transpose_product + conv_transpose_bias, 0, 1)) is a polynomial, right to 5e-07
+    - exp(clamp(conv_transpose_product + conv_transpose_bias, 0, 1)) is a power of two, right to 6.8e-07; what
+      is added is scaled beforehand, and rounded: as if it were off by 6e-8 of itself; where that overflows,
+      the sum is infinite
     - bias_clamp_softmax_mul_backward: 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in
       registers from pass to pass
+    - exp(clamp(conv_transpose_product + conv_transpose_bias, 0, 1)) is a power of two, right to 6.8e-07
     - bias_clamp_softmax_mul_backward_grad_conv_transpose_bias: 64 rows of 2: neighbours in memory are rows,
       so a block takes 16 rows, 4 a thread, and 2 groups of threads share the columns
     - backward keeps conv_transpose_product, conv_transpose_bias, scale, saved_total; the chain is computed
@@ -69,8 +72,15 @@ class Model(nn.Module):
         return x.reshape(shape) * self.scale
 
 
-DECLARATIONS = """
+AUTOGRAD = r"""
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/extension.h>
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 std::vector<torch::Tensor> run_avg_pool3d(const torch::Tensor& x_given);
 std::vector<torch::Tensor> run_avg_pool3d_backward(const torch::Tensor& grad_avg_pool_given);
@@ -82,6 +92,112 @@ std::vector<torch::Tensor> run_bias_clamp_softmax_mul(const torch::Tensor& conv_
 std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tensor& grad_mul_given,
     const torch::Tensor& conv_transpose_product_given, const torch::Tensor& conv_transpose_bias_given,
     const torch::Tensor& scale_given, const torch::Tensor& saved_total_given);
+
+// Whether nobody but autograd has to know what is computed: no mode, no transform, no tensor of another kind.
+// Past autograd, PyTorch's dispatcher would go to the kernels of the GPU at once.
+bool are_plain(const variable_list& given) {
+  const auto thread = c10::impl::tls_local_dispatch_key_set();
+  c10::DispatchKeySet keys = thread.included_;
+  for (const torch::Tensor& each : given) keys = keys | each.key_set();
+  keys = keys - thread.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+  keys = keys.remove(c10::DispatchKey::BackendSelect);
+  return keys.highestPriorityTypeId() == c10::DispatchKey::CUDA;
+}
+
+// Whether somebody looks on while a gradient is computed: also autograd, if it is asked for the gradient's
+// own.
+static bool is_watched(const torch::Tensor& given) {
+  return c10::GradMode::is_enabled() || !are_plain({given});
+}
+
+// By an operator, for those who look on; `library` is where Python registered it.
+static variable_list call_operator(const std::string& library, const std::string& name,
+        const variable_list& given) {
+  c10::Stack stack(given.begin(), given.end());
+  c10::Dispatcher::singleton().findSchemaOrThrow((library + "::" + name).c_str(), "").callBoxed(stack);
+  variable_list made;
+  for (const auto& each : stack) made.push_back(each.toTensor());
+  return made;
+}
+
+struct FusedAvgPool3d : torch::autograd::Function<FusedAvgPool3d> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x, const std::string& library) {
+    const variable_list made = run_avg_pool3d(x);
+    ctx->set_materialize_grads(false);
+    ctx->saved_data["library"] = library;
+    return made[0];
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& given) {
+    if (!given[0].defined()) return variable_list(2);
+    const variable_list made = is_watched(given[0])
+        ? call_operator(ctx->saved_data["library"].toStringRef(), "avg_pool3d_backward", {given[0]})
+        : run_avg_pool3d_backward(given[0]);
+    return {made[0], torch::Tensor()};
+  }
+};
+
+torch::Tensor fused_avg_pool3d(const torch::Tensor& x, const std::string& library) {
+  if (c10::GradMode::is_enabled() && (x.requires_grad()))
+    return FusedAvgPool3d::apply(x, library);
+  return run_avg_pool3d(x)[0];
+}
+
+struct FusedConvTranspose3d : torch::autograd::Function<FusedConvTranspose3d> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& avg_pool,
+          const torch::Tensor& conv_transpose_weight, const std::string& library) {
+    const variable_list made = run_conv_transpose3d(avg_pool, conv_transpose_weight);
+    ctx->set_materialize_grads(false);
+    ctx->saved_data["library"] = library;
+    ctx->save_for_backward({avg_pool, conv_transpose_weight});
+    return made[0];
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& given) {
+    if (!given[0].defined()) return variable_list(3);
+    const variable_list kept = ctx->get_saved_variables();
+    const variable_list made = is_watched(given[0])
+        ? call_operator(ctx->saved_data["library"].toStringRef(), "conv_transpose3d_backward", {given[0],
+            kept[0], kept[1]})
+        : run_conv_transpose3d_backward(given[0], kept[0], kept[1]);
+    return {made[0], made[1], torch::Tensor()};
+  }
+};
+
+torch::Tensor fused_conv_transpose3d(const torch::Tensor& avg_pool,
+        const torch::Tensor& conv_transpose_weight, const std::string& library) {
+  if (c10::GradMode::is_enabled() && (avg_pool.requires_grad() || conv_transpose_weight.requires_grad()))
+    return FusedConvTranspose3d::apply(avg_pool, conv_transpose_weight, library);
+  return run_conv_transpose3d(avg_pool, conv_transpose_weight)[0];
+}
+
+struct FusedBiasClampSoftmaxMul : torch::autograd::Function<FusedBiasClampSoftmaxMul> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& conv_transpose_product,
+          const torch::Tensor& conv_transpose_bias, const torch::Tensor& scale, const std::string& library) {
+    const variable_list made = run_bias_clamp_softmax_mul(conv_transpose_product, conv_transpose_bias, scale);
+    ctx->set_materialize_grads(false);
+    ctx->saved_data["library"] = library;
+    ctx->save_for_backward({conv_transpose_product, conv_transpose_bias, scale, made[1]});
+    return made[0];
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& given) {
+    if (!given[0].defined()) return variable_list(4);
+    const variable_list kept = ctx->get_saved_variables();
+    const variable_list made = is_watched(given[0])
+        ? call_operator(ctx->saved_data["library"].toStringRef(), "bias_clamp_softmax_mul_backward",
+            {given[0], kept[0], kept[1], kept[2], kept[3]})
+        : run_bias_clamp_softmax_mul_backward(given[0], kept[0], kept[1], kept[2], kept[3]);
+    return {made[0], made[1], made[2], torch::Tensor()};
+  }
+};
+
+torch::Tensor fused_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_product,
+        const torch::Tensor& conv_transpose_bias, const torch::Tensor& scale, const std::string& library) {
+  if (c10::GradMode::is_enabled() && (conv_transpose_product.requires_grad() || conv_transpose_bias.requires_grad() || scale.requires_grad()))
+    return FusedBiasClampSoftmaxMul::apply(conv_transpose_product, conv_transpose_bias, scale, library);
+  return run_bias_clamp_softmax_mul(conv_transpose_product, conv_transpose_bias, scale)[0];
+}
 """
 
 
@@ -126,7 +242,11 @@ __device__ __forceinline__ bool begin_at_16_bytes(const T*... tensors) {
 
 __device__ __forceinline__ unsigned rounded(float value) {  // to TF32, to nearest: tensor cores would cut it off
     unsigned word;
+#if __CUDA_ARCH__ >= 900  // one instruction where the other is three; they differ in ties alone
+    asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
+#else
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
+#endif
     return word;
 }
 
@@ -221,6 +341,12 @@ __device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; Na
     float smaller;
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
     return smaller;
+}
+
+__device__ __forceinline__ float exp2_approx(float x) {  // 2 to the power of x, right to 2 units in the last place
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
 }
 
 template <int bytes, typename... T>
@@ -959,7 +1085,8 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_kernel_block(
     const float scale_value = scale[row % size_1];
 
     // pass 1
-    float kept_polynomial[vector];
+    const float row_product = conv_transpose_bias_value * 1.442695f;
+    float kept_power[vector];
     float total = 0.0f;
     {
         const unsigned column = thread * vector;
@@ -968,18 +1095,12 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_kernel_block(
 #pragma unroll
             for (int j = 0; j < vector; ++j) {
                 const float conv_transpose_product_value = conv_transpose_product_read.at[j];
-                const float larger = max_nan(conv_transpose_product_value + conv_transpose_bias_value, 0.0f);
-                const float clamp = min_nan(larger, 1.0f);
-                // exp on [0, 1]: off by at most 5e-07 (proven, rounding included)
-                float total_value = 0.0021505777f;
-                total_value = fmaf(total_value, clamp, 0.0074107633f);
-                total_value = fmaf(total_value, clamp, 0.04216171f);
-                total_value = fmaf(total_value, clamp, 0.16654855f);
-                total_value = fmaf(total_value, clamp, 0.5000102f);
-                total_value = fmaf(total_value, clamp, 0.9999999f);
-                total_value = fmaf(total_value, clamp, 1.0f);
+                const float larger = max_nan(fmaf(conv_transpose_product_value, 1.442695f, row_product),
+                    0.0f);
+                const float clamp = min_nan(larger, 1.442695f);
+                const float total_value = exp2_approx(clamp);
                 total += total_value;
-                kept_polynomial[j] = total_value;
+                kept_power[j] = total_value;
             }
         }
     }
@@ -993,7 +1114,7 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_kernel_block(
             Pack<float, vector> mul_pack;
 #pragma unroll
             for (int j = 0; j < vector; ++j) {
-                const float mul_value = kept_polynomial[j] * row_quotient * scale_value;
+                const float mul_value = kept_power[j] * row_quotient * scale_value;
                 mul_pack.at[j] = mul_value;
             }
             store<aligned>(mul_row + column, mul_pack);
@@ -1053,7 +1174,7 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_block(
     // pass 1
     const float row_quotient = 1.0f / saved_total_value;
     const float row_quotient_2 = row_quotient / saved_total_value;
-    float kept_polynomial[vector];
+    float kept_power[vector];
     float kept_both[vector];
     float kept_chosen[vector];
     float grad_total = 0.0f;
@@ -1070,21 +1191,14 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_block(
                 const float product = grad_mul_value * scale_value;
                 const float sum = conv_transpose_product_value + conv_transpose_bias_value;
                 const float clamp = min_nan(max_nan(sum, 0.0f), 1.0f);
-                // exp on [0, 1]: off by at most 5e-07 (proven, rounding included)
-                float kept_polynomial_value = 0.0021505777f;
-                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.0074107633f);
-                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.04216171f);
-                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.16654855f);
-                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.5000102f);
-                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 0.9999999f);
-                kept_polynomial_value = fmaf(kept_polynomial_value, clamp, 1.0f);
-                const float grad_total_value = -(product * kept_polynomial_value) * row_quotient_2;
-                const float grad_scale_row_value = grad_mul_value * (kept_polynomial_value * row_quotient);
+                const float kept_power_value = exp2_approx(clamp * 1.442695f);
+                const float grad_total_value = -(product * kept_power_value) * row_quotient_2;
+                const float grad_scale_row_value = grad_mul_value * (kept_power_value * row_quotient);
                 const bool kept_both_value = sum >= 0.0f && sum <= 1.0f;
-                const float kept_chosen_value = kept_both_value ? product * row_quotient * kept_polynomial_value : 0.0f;
+                const float kept_chosen_value = kept_both_value ? product * row_quotient * kept_power_value : 0.0f;
                 grad_total += grad_total_value;
                 grad_scale_row += grad_scale_row_value;
-                kept_polynomial[j] = kept_polynomial_value;
+                kept_power[j] = kept_power_value;
                 kept_both[j] = kept_both_value;
                 kept_chosen[j] = kept_chosen_value;
             }
@@ -1101,7 +1215,7 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_block(
             Pack<float, vector> grad_conv_transpose_product_pack;
 #pragma unroll
             for (int j = 0; j < vector; ++j) {
-                const float grad_conv_transpose_bias_row_value = kept_chosen[j] + (kept_both[j] ? grad_total * kept_polynomial[j] : 0.0f);
+                const float grad_conv_transpose_bias_row_value = kept_chosen[j] + (kept_both[j] ? grad_total * kept_power[j] : 0.0f);
                 grad_conv_transpose_bias_row += grad_conv_transpose_bias_row_value;
                 grad_conv_transpose_product_pack.at[j] = grad_conv_transpose_bias_row_value;
             }
@@ -1359,31 +1473,23 @@ std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tens
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_e0cec74f",
-    cpp_sources=DECLARATIONS,
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_1f28a8d0",
+    cpp_sources=AUTOGRAD,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d",
-        "run_conv_transpose3d_backward", "run_bias_clamp_softmax_mul", "run_bias_clamp_softmax_mul_backward"],
+        "run_conv_transpose3d_backward", "run_bias_clamp_softmax_mul", "run_bias_clamp_softmax_mul_backward",
+        "are_plain", "fused_avg_pool3d", "fused_conv_transpose3d", "fused_bias_clamp_softmax_mul"],
     extra_cuda_cflags=["-O3"],
 )
 library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")
 operators = getattr(torch.ops, library.ns)
 
 
-def _takes_gradient(*given):
-    """Whether there will be a backward."""
-    return torch.is_grad_enabled() and any(each.requires_grad for each in given)
-
-
 def _is_unwatched(*given):
     """Whether nobody but autograd has to know what is computed: no compiler, no mode, no transform, no tensor of
     another kind. Then kernels are called without operators, whose Python takes as long as small kernels do."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._get_tracing_state()
-    ) and all(type(each) in _PLAIN and not each.is_meta for each in given)
+    return not torch.compiler.is_compiling() and _PLAIN.issuperset(map(type,
+        given)) and kernels.are_plain(given)
 
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
@@ -1423,11 +1529,7 @@ def avg_pool3d_keeps(ctx, inputs, output):
 def avg_pool3d_gradients(ctx, grad_avg_pool):
     if grad_avg_pool is None:
         return None
-    if _is_unwatched(grad_avg_pool) and not torch.is_grad_enabled():
-        run = run_avg_pool3d_backward
-    else:
-        run = operators.avg_pool3d_backward
-    grad_x = run(grad_avg_pool)
+    grad_x = operators.avg_pool3d_backward(grad_avg_pool)
     return grad_x
 
 
@@ -1439,26 +1541,10 @@ torch.library.register_autograd(
 )
 
 
-class FusedAvgPool3d(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, *given):
-        made = run_avg_pool3d(*given)
-        avg_pool3d_keeps(ctx, given, made)
-        return made
-
-    backward = staticmethod(avg_pool3d_gradients)
-
-
 def fused_avg_pool3d(x):
     if _is_unwatched(x):
-        run = run_avg_pool3d
-        learn = FusedAvgPool3d.apply
-    else:
-        run = operators.avg_pool3d
-        learn = operators.avg_pool3d
-    if _takes_gradient(x):
-        return learn(x)
-    return run(x)
+        return kernels.fused_avg_pool3d(x, library.ns)
+    return operators.avg_pool3d(x)
 
 
 library.define("conv_transpose3d(Tensor avg_pool, Tensor conv_transpose_weight) -> Tensor")
@@ -1502,11 +1588,7 @@ def conv_transpose3d_keeps(ctx, inputs, output):
 def conv_transpose3d_gradients(ctx, grad_conv_transpose_product):
     if grad_conv_transpose_product is None:
         return None, None
-    if _is_unwatched(grad_conv_transpose_product) and not torch.is_grad_enabled():
-        run = run_conv_transpose3d_backward
-    else:
-        run = operators.conv_transpose3d_backward
-    grad_avg_pool, grad_conv_transpose_weight = run(grad_conv_transpose_product, *ctx.saved_tensors)
+    grad_avg_pool, grad_conv_transpose_weight = operators.conv_transpose3d_backward(grad_conv_transpose_product, *ctx.saved_tensors)
     return grad_avg_pool, grad_conv_transpose_weight
 
 
@@ -1518,26 +1600,10 @@ torch.library.register_autograd(
 )
 
 
-class FusedConvTranspose3d(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, *given):
-        made = run_conv_transpose3d(*given)
-        conv_transpose3d_keeps(ctx, given, made)
-        return made
-
-    backward = staticmethod(conv_transpose3d_gradients)
-
-
 def fused_conv_transpose3d(avg_pool, conv_transpose_weight):
     if _is_unwatched(avg_pool, conv_transpose_weight):
-        run = run_conv_transpose3d
-        learn = FusedConvTranspose3d.apply
-    else:
-        run = operators.conv_transpose3d
-        learn = operators.conv_transpose3d
-    if _takes_gradient(avg_pool, conv_transpose_weight):
-        return learn(avg_pool, conv_transpose_weight)
-    return run(avg_pool, conv_transpose_weight)
+        return kernels.fused_conv_transpose3d(avg_pool, conv_transpose_weight, library.ns)
+    return operators.conv_transpose3d(avg_pool, conv_transpose_weight)
 
 
 library.define("bias_clamp_softmax_mul(Tensor conv_transpose_product, Tensor conv_transpose_bias, Tensor scale) -> (Tensor, Tensor)")
@@ -1588,11 +1654,7 @@ def bias_clamp_softmax_mul_keeps(ctx, inputs, output):
 def bias_clamp_softmax_mul_gradients(ctx, grad_mul, *_):
     if grad_mul is None:
         return None, None, None
-    if _is_unwatched(grad_mul) and not torch.is_grad_enabled():
-        run = run_bias_clamp_softmax_mul_backward
-    else:
-        run = operators.bias_clamp_softmax_mul_backward
-    grad_conv_transpose_product, grad_conv_transpose_bias, grad_scale = run(grad_mul, *ctx.saved_tensors)
+    grad_conv_transpose_product, grad_conv_transpose_bias, grad_scale = operators.bias_clamp_softmax_mul_backward(grad_mul, *ctx.saved_tensors)
     return grad_conv_transpose_product, grad_conv_transpose_bias, grad_scale
 
 
@@ -1604,26 +1666,11 @@ torch.library.register_autograd(
 )
 
 
-class FusedBiasClampSoftmaxMul(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, *given):
-        made = run_bias_clamp_softmax_mul(*given)
-        bias_clamp_softmax_mul_keeps(ctx, given, made)
-        return made
-
-    backward = staticmethod(bias_clamp_softmax_mul_gradients)
-
-
 def fused_bias_clamp_softmax_mul(conv_transpose_product, conv_transpose_bias, scale):
     if _is_unwatched(conv_transpose_product, conv_transpose_bias, scale):
-        run = run_bias_clamp_softmax_mul
-        learn = FusedBiasClampSoftmaxMul.apply
-    else:
-        run = operators.bias_clamp_softmax_mul
-        learn = operators.bias_clamp_softmax_mul
-    if _takes_gradient(conv_transpose_product, conv_transpose_bias, scale):
-        return learn(conv_transpose_product, conv_transpose_bias, scale)[0]
-    return run(conv_transpose_product, conv_transpose_bias, scale)[0]
+        return kernels.fused_bias_clamp_softmax_mul(conv_transpose_product, conv_transpose_bias, scale,
+            library.ns)
+    return operators.bias_clamp_softmax_mul(conv_transpose_product, conv_transpose_bias, scale)[0]
 
 
 def _fits(given, shape, dtype):

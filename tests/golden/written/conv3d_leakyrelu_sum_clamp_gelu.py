@@ -41,13 +41,75 @@ class Model(nn.Module):
         return F.gelu(x)
 
 
-DECLARATIONS = """
+AUTOGRAD = r"""
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/extension.h>
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x_given,
     const torch::Tensor& conv_weight_given, const torch::Tensor& conv_bias_given,
     const torch::Tensor& sum_tensor_given);
 std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(const torch::Tensor& grad_gelu_given, const torch::Tensor& x_given, const torch::Tensor& conv_weight_given, const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given);
+
+// Whether nobody but autograd has to know what is computed: no mode, no transform, no tensor of another kind.
+// Past autograd, PyTorch's dispatcher would go to the kernels of the GPU at once.
+bool are_plain(const variable_list& given) {
+  const auto thread = c10::impl::tls_local_dispatch_key_set();
+  c10::DispatchKeySet keys = thread.included_;
+  for (const torch::Tensor& each : given) keys = keys | each.key_set();
+  keys = keys - thread.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+  keys = keys.remove(c10::DispatchKey::BackendSelect);
+  return keys.highestPriorityTypeId() == c10::DispatchKey::CUDA;
+}
+
+// Whether somebody looks on while a gradient is computed: also autograd, if it is asked for the gradient's
+// own.
+static bool is_watched(const torch::Tensor& given) {
+  return c10::GradMode::is_enabled() || !are_plain({given});
+}
+
+// By an operator, for those who look on; `library` is where Python registered it.
+static variable_list call_operator(const std::string& library, const std::string& name,
+        const variable_list& given) {
+  c10::Stack stack(given.begin(), given.end());
+  c10::Dispatcher::singleton().findSchemaOrThrow((library + "::" + name).c_str(), "").callBoxed(stack);
+  variable_list made;
+  for (const auto& each : stack) made.push_back(each.toTensor());
+  return made;
+}
+
+struct FusedConv3dLeakyReluAddClampGelu : torch::autograd::Function<FusedConv3dLeakyReluAddClampGelu> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
+          const torch::Tensor& conv_weight, const torch::Tensor& conv_bias, const torch::Tensor& sum_tensor, const std::string& library) {
+    const variable_list made = run_conv3d_leaky_relu_add_clamp_gelu(x, conv_weight, conv_bias, sum_tensor);
+    ctx->set_materialize_grads(false);
+    ctx->saved_data["library"] = library;
+    ctx->save_for_backward({x, conv_weight, conv_bias, sum_tensor});
+    return made[0];
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& given) {
+    if (!given[0].defined()) return variable_list(5);
+    const variable_list kept = ctx->get_saved_variables();
+    const variable_list made = is_watched(given[0])
+        ? call_operator(ctx->saved_data["library"].toStringRef(),
+            "conv3d_leaky_relu_add_clamp_gelu_backward", {given[0], kept[0], kept[1], kept[2], kept[3]})
+        : run_conv3d_leaky_relu_add_clamp_gelu_backward(given[0], kept[0], kept[1], kept[2], kept[3]);
+    return {made[2], made[3], made[0], made[1], torch::Tensor()};
+  }
+};
+
+torch::Tensor fused_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x,
+        const torch::Tensor& conv_weight, const torch::Tensor& conv_bias, const torch::Tensor& sum_tensor, const std::string& library) {
+  if (c10::GradMode::is_enabled() && (x.requires_grad() || conv_weight.requires_grad() || conv_bias.requires_grad() || sum_tensor.requires_grad()))
+    return FusedConv3dLeakyReluAddClampGelu::apply(x, conv_weight, conv_bias, sum_tensor, library);
+  return run_conv3d_leaky_relu_add_clamp_gelu(x, conv_weight, conv_bias, sum_tensor)[0];
+}
 """
 
 
@@ -62,7 +124,11 @@ KERNELS = r"""
 
 __device__ __forceinline__ unsigned rounded(float value) {  // to TF32, to nearest: tensor cores would cut it off
     unsigned word;
+#if __CUDA_ARCH__ >= 900  // one instruction where the other is three; they differ in ties alone
+    asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
+#else
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
+#endif
     return word;
 }
 
@@ -1277,30 +1343,22 @@ std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(const t
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_371204e7",
-    cpp_sources=DECLARATIONS,
+    name="conv3d_leakyrelu_sum_clamp_gelu_eecad18e",
+    cpp_sources=AUTOGRAD,
     cuda_sources=KERNELS,
-    functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward"],
+    functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward",
+        "are_plain", "fused_conv3d_leaky_relu_add_clamp_gelu"],
     extra_cuda_cflags=["-O3"],
 )
 library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")
 operators = getattr(torch.ops, library.ns)
 
 
-def _takes_gradient(*given):
-    """Whether there will be a backward."""
-    return torch.is_grad_enabled() and any(each.requires_grad for each in given)
-
-
 def _is_unwatched(*given):
     """Whether nobody but autograd has to know what is computed: no compiler, no mode, no transform, no tensor of
     another kind. Then kernels are called without operators, whose Python takes as long as small kernels do."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._get_tracing_state()
-    ) and all(type(each) in _PLAIN and not each.is_meta for each in given)
+    return not torch.compiler.is_compiling() and _PLAIN.issuperset(map(type,
+        given)) and kernels.are_plain(given)
 
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
@@ -1347,11 +1405,7 @@ def conv3d_leaky_relu_add_clamp_gelu_keeps(ctx, inputs, output):
 def conv3d_leaky_relu_add_clamp_gelu_gradients(ctx, grad_gelu):
     if grad_gelu is None:
         return None, None, None, None
-    if _is_unwatched(grad_gelu) and not torch.is_grad_enabled():
-        run = run_conv3d_leaky_relu_add_clamp_gelu_backward
-    else:
-        run = operators.conv3d_leaky_relu_add_clamp_gelu_backward
-    grad_conv_bias, grad_sum_tensor, grad_x, grad_conv_weight = run(grad_gelu, *ctx.saved_tensors)
+    grad_conv_bias, grad_sum_tensor, grad_x, grad_conv_weight = operators.conv3d_leaky_relu_add_clamp_gelu_backward(grad_gelu, *ctx.saved_tensors)
     return grad_x, grad_conv_weight, grad_conv_bias, grad_sum_tensor
 
 
@@ -1363,26 +1417,11 @@ torch.library.register_autograd(
 )
 
 
-class FusedConv3dLeakyReluAddClampGelu(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, *given):
-        made = run_conv3d_leaky_relu_add_clamp_gelu(*given)
-        conv3d_leaky_relu_add_clamp_gelu_keeps(ctx, given, made)
-        return made
-
-    backward = staticmethod(conv3d_leaky_relu_add_clamp_gelu_gradients)
-
-
 def fused_conv3d_leaky_relu_add_clamp_gelu(x, conv_weight, conv_bias, sum_tensor):
     if _is_unwatched(x, conv_weight, conv_bias, sum_tensor):
-        run = run_conv3d_leaky_relu_add_clamp_gelu
-        learn = FusedConv3dLeakyReluAddClampGelu.apply
-    else:
-        run = operators.conv3d_leaky_relu_add_clamp_gelu
-        learn = operators.conv3d_leaky_relu_add_clamp_gelu
-    if _takes_gradient(x, conv_weight, conv_bias, sum_tensor):
-        return learn(x, conv_weight, conv_bias, sum_tensor)
-    return run(x, conv_weight, conv_bias, sum_tensor)
+        return kernels.fused_conv3d_leaky_relu_add_clamp_gelu(x, conv_weight, conv_bias, sum_tensor,
+            library.ns)
+    return operators.conv3d_leaky_relu_add_clamp_gelu(x, conv_weight, conv_bias, sum_tensor)
 
 
 def _fits(given, shape, dtype):

@@ -50,14 +50,81 @@ class Model(nn.Module):
         return F.max_pool3d(x, kernel_size=2)
 
 
-DECLARATIONS = """
+AUTOGRAD = r"""
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/extension.h>
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d(const torch::Tensor& x_given,
     const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given,
     const torch::Tensor& multiplier_given);
 std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(const torch::Tensor& x_given, const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given);
 std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(const torch::Tensor& grad_max_pool3d_given, const torch::Tensor& x_given, const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given, const torch::Tensor& conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_given, const torch::Tensor& conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_given);
+
+// Whether nobody but autograd has to know what is computed: no mode, no transform, no tensor of another kind.
+// Past autograd, PyTorch's dispatcher would go to the kernels of the GPU at once.
+bool are_plain(const variable_list& given) {
+  const auto thread = c10::impl::tls_local_dispatch_key_set();
+  c10::DispatchKeySet keys = thread.included_;
+  for (const torch::Tensor& each : given) keys = keys | each.key_set();
+  keys = keys - thread.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+  keys = keys.remove(c10::DispatchKey::BackendSelect);
+  return keys.highestPriorityTypeId() == c10::DispatchKey::CUDA;
+}
+
+// Whether somebody looks on while a gradient is computed: also autograd, if it is asked for the gradient's
+// own.
+static bool is_watched(const torch::Tensor& given) {
+  return c10::GradMode::is_enabled() || !are_plain({given});
+}
+
+// By an operator, for those who look on; `library` is where Python registered it.
+static variable_list call_operator(const std::string& library, const std::string& name,
+        const variable_list& given) {
+  c10::Stack stack(given.begin(), given.end());
+  c10::Dispatcher::singleton().findSchemaOrThrow((library + "::" + name).c_str(), "").callBoxed(stack);
+  variable_list made;
+  for (const auto& each : stack) made.push_back(each.toTensor());
+  return made;
+}
+
+struct FusedConvTranspose3dLeakyReluMulMaxPool3d : torch::autograd::Function<FusedConvTranspose3dLeakyReluMulMaxPool3d> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
+          const torch::Tensor& conv_transpose_weight, const torch::Tensor& conv_transpose_bias, const torch::Tensor& multiplier, const std::string& library) {
+    const variable_list made = run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(x,
+        conv_transpose_weight, conv_transpose_bias, multiplier);
+    ctx->set_materialize_grads(false);
+    ctx->saved_data["library"] = library;
+    ctx->save_for_backward({x, conv_transpose_weight, conv_transpose_bias, multiplier, made[1], made[2]});
+    return made[0];
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& given) {
+    if (!given[0].defined()) return variable_list(5);
+    const variable_list kept = ctx->get_saved_variables();
+    const variable_list made = is_watched(given[0])
+        ? call_operator(ctx->saved_data["library"].toStringRef(),
+            "conv_transpose3d_leaky_relu_mul_max_pool3d_backward", {given[0], kept[0], kept[1], kept[2],
+            kept[3], kept[4], kept[5]})
+        : run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(given[0], kept[0], kept[1], kept[2],
+            kept[3], kept[4], kept[5]);
+    return {made[2], made[3], made[0], made[1], torch::Tensor()};
+  }
+};
+
+torch::Tensor fused_conv_transpose3d_leaky_relu_mul_max_pool3d(const torch::Tensor& x,
+        const torch::Tensor& conv_transpose_weight, const torch::Tensor& conv_transpose_bias, const torch::Tensor& multiplier, const std::string& library) {
+  if (c10::GradMode::is_enabled() && (x.requires_grad() || conv_transpose_weight.requires_grad() || conv_transpose_bias.requires_grad() || multiplier.requires_grad()))
+    return FusedConvTranspose3dLeakyReluMulMaxPool3d::apply(x, conv_transpose_weight, conv_transpose_bias,
+        multiplier, library);
+  return run_conv_transpose3d_leaky_relu_mul_max_pool3d(x, conv_transpose_weight, conv_transpose_bias,
+      multiplier)[0];
+}
 """
 
 
@@ -72,7 +139,11 @@ KERNELS = r"""
 
 __device__ __forceinline__ unsigned rounded(float value) {  // to TF32, to nearest: tensor cores would cut it off
     unsigned word;
+#if __CUDA_ARCH__ >= 900  // one instruction where the other is three; they differ in ties alone
+    asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
+#else
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
+#endif
     return word;
 }
 
@@ -1295,35 +1366,32 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_backwa
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_1c0d6c4f",
-    cpp_sources=DECLARATIONS,
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_f6f156e5",
+    cpp_sources=AUTOGRAD,
     cuda_sources=KERNELS,
     functions=["run_conv_transpose3d_leaky_relu_mul_max_pool3d",
         "run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping",
-        "run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward"],
+        "run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward", "are_plain",
+        "fused_conv_transpose3d_leaky_relu_mul_max_pool3d"],
     extra_cuda_cflags=["-O3"],
 )
 library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")
 operators = getattr(torch.ops, library.ns)
 
 
-def _takes_gradient(*given):
-    """Whether there will be a backward."""
-    return torch.is_grad_enabled() and any(each.requires_grad for each in given)
-
-
 def _is_unwatched(*given):
     """Whether nobody but autograd has to know what is computed: no compiler, no mode, no transform, no tensor of
     another kind. Then kernels are called without operators, whose Python takes as long as small kernels do."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._get_tracing_state()
-    ) and all(type(each) in _PLAIN and not each.is_meta for each in given)
+    return not torch.compiler.is_compiling() and _PLAIN.issuperset(map(type,
+        given)) and kernels.are_plain(given)
 
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
+
+
+def _takes_gradient(*given):
+    """Whether there will be a backward."""
+    return torch.is_grad_enabled() and any(each.requires_grad for each in given)
 
 
 library.define("conv_transpose3d_leaky_relu_mul_max_pool3d(Tensor x, Tensor conv_transpose_weight, Tensor conv_transpose_bias, Tensor multiplier) -> Tensor")
@@ -1402,12 +1470,7 @@ def conv_transpose3d_leaky_relu_mul_max_pool3d_keeps(ctx, inputs, output):
 def conv_transpose3d_leaky_relu_mul_max_pool3d_gradients(ctx, grad_max_pool3d, *_):
     if grad_max_pool3d is None:
         return None, None, None, None
-    if _is_unwatched(grad_max_pool3d) and not torch.is_grad_enabled():
-        run = run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward
-    else:
-        run = operators.conv_transpose3d_leaky_relu_mul_max_pool3d_backward
-    grad_conv_transpose_bias, grad_multiplier, grad_x, grad_conv_transpose_weight = run(grad_max_pool3d,
-        *ctx.saved_tensors)
+    grad_conv_transpose_bias, grad_multiplier, grad_x, grad_conv_transpose_weight = operators.conv_transpose3d_leaky_relu_mul_max_pool3d_backward(grad_max_pool3d, *ctx.saved_tensors)
     return grad_x, grad_conv_transpose_weight, grad_conv_transpose_bias, grad_multiplier
 
 
@@ -1419,27 +1482,16 @@ torch.library.register_autograd(
 )
 
 
-class FusedConvTranspose3dLeakyReluMulMaxPool3d(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, *given):
-        made = run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(*given)
-        conv_transpose3d_leaky_relu_mul_max_pool3d_keeps(ctx, given, made)
-        return made
-
-    backward = staticmethod(conv_transpose3d_leaky_relu_mul_max_pool3d_gradients)
-
-
 def fused_conv_transpose3d_leaky_relu_mul_max_pool3d(x, conv_transpose_weight, conv_transpose_bias,
         multiplier):
     if _is_unwatched(x, conv_transpose_weight, conv_transpose_bias, multiplier):
-        run = run_conv_transpose3d_leaky_relu_mul_max_pool3d
-        learn = FusedConvTranspose3dLeakyReluMulMaxPool3d.apply
-    else:
-        run = operators.conv_transpose3d_leaky_relu_mul_max_pool3d
-        learn = operators.conv_transpose3d_leaky_relu_mul_max_pool3d_keeping
+        return kernels.fused_conv_transpose3d_leaky_relu_mul_max_pool3d(x, conv_transpose_weight,
+            conv_transpose_bias, multiplier, library.ns)
     if _takes_gradient(x, conv_transpose_weight, conv_transpose_bias, multiplier):
-        return learn(x, conv_transpose_weight, conv_transpose_bias, multiplier)[0]
-    return run(x, conv_transpose_weight, conv_transpose_bias, multiplier)
+        return operators.conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(x, conv_transpose_weight,
+            conv_transpose_bias, multiplier)[0]
+    return operators.conv_transpose3d_leaky_relu_mul_max_pool3d(x, conv_transpose_weight,
+        conv_transpose_bias, multiplier)
 
 
 def _fits(given, shape, dtype):
