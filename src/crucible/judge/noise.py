@@ -1,15 +1,23 @@
 """What rounding does to a reference: evaluation with the operands of matrix products rounded.
 
 Libraries choose TF32 or not by themselves (cuDNN does not on the first task of `benchmarks/notes.md`), so the
-noise of a contract comes from here, not from what a library happened to do.
+noise of a contract comes from here, not from what a library happened to do. `probes` are the ways to find it.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from crucible.contract import Contract
+
+MOVED = 2.0
+"""Units by which float32 values are moved: less than one in the last place would round away."""
 
 # Position of the first operand that a tensor core reads; what stands before it (a bias) is added in fp32.
 _PRODUCTS = {
@@ -114,3 +122,35 @@ def perturbed(value: torch.Tensor, reach: float, generator: torch.Generator) -> 
     kept = value.dtype if value.dtype.itemsize >= 4 else torch.float32
     shift = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
     return (value * (1 + reach * shift)).to(kept)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One way to evaluate the reference less exactly; its distance from the oracle is noise."""
+
+    dtype: torch.dtype | None
+    allow_tf32: tuple[bool, bool]
+    within: Callable[[], contextlib.AbstractContextManager[Any]]
+    moved: float = 0.0
+    """Inputs and weights are first moved by up to this many unit roundoffs."""
+    seed: int = 0
+
+
+def probes(contract: Contract) -> list[Probe]:
+    """The library as the contract lets it run, and rounding done here, once with everything moved a little."""
+    bits = contract.operand_bits
+    if contract.bfloat16_tensors:
+        rounding = Probe(torch.float32, (False, False), lambda: RoundedOperands(bits, results=True))
+        return [Probe(None, (True, True), contextlib.nullcontext), rounding, replace(rounding, moved=0.5)]
+    library = Probe(None, (contract.allow_tf32,) * 2, contextlib.nullcontext)
+    if bits == 23:
+        return [library, replace(library, moved=MOVED), replace(library, moved=MOVED, seed=1)]
+    rounding = Probe(None, (False, False), lambda: RoundedOperands(bits))
+    return [library, rounding, replace(rounding, moved=0.5)]
+
+
+def far_probe(contract: Contract) -> Probe | None:
+    """Everything moved as far as a forward may be off; None where rounded operands move it far enough already."""
+    if contract.operand_bits != 23 or contract.bfloat16_tensors:
+        return None
+    return replace(probes(contract)[-1], moved=MOVED * contract.multiple)
