@@ -19,6 +19,7 @@ import hashlib
 import json
 import math
 import multiprocessing
+import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -426,7 +427,8 @@ def built(works: list[Work], ways: int) -> str:
     try:
         extension(works, ways)
     except (RuntimeError, ValueError) as error:
-        return str(error)[-1500:]
+        lines = [line for line in str(error).splitlines() if re.search(r"\b(error|fatal)\b", line)]
+        return "\n".join(lines)[-1500:] or str(error)[-1500:]
     return ""
 
 
