@@ -37,7 +37,7 @@ from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import chosen, lower_convolution
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup import held
+from crucible.write.convolution.warpgroup import pieces
 from crucible.write.convolution.warpgroup.kinds import best_for_warpgroups
 from crucible.write.convolution.warpgroup.streams import Streams, best_streams, stream, stream_division
 from crucible.write.convolution.windows import Spread, Windows
@@ -285,8 +285,8 @@ __device__ __forceinline__ void fetch(const void* from, int bytes) {  // reads w
 def told(case: Case) -> Lowered:
     """Its kernels, the second of which prints where rows that it asks for and loads begin."""
     order, whole = case.lowered().kernels
-    assert held.FETCH in whole.preamble
-    preamble = ("#include <cstdio>", *(TOLD if each == held.FETCH else each for each in whole.preamble))
+    assert pieces.FETCH in whole.preamble
+    preamble = ("#include <cstdio>", *(TOLD if each == pieces.FETCH else each for each in whole.preamble))
     before, found = whole.text.split("fetch_next();\n")
     lines, stride = found.split("\n"), case.fused.source.strides[2]
     depth, plane = ("d", f" + d * {stride}") if "const int d" in lines[1] else ("0", "")
