@@ -22,7 +22,7 @@ from crucible.contract import Contract
 from crucible.errors import JudgeError, TaskError
 from crucible.judge.compare import Difference, Expected, benchmark_rule
 from crucible.judge.evidence import Finding
-from crucible.judge.noise import Probe, far_probe, perturbed, probes
+from crucible.judge.noise import Probe, perturbed, probes
 from crucible.judge.reference import Answer, Reference, blamed_on_task
 from crucible.judge.tree import put_together, take_apart
 
@@ -30,8 +30,6 @@ _libc = ctypes.CDLL(None)
 _DONT_NEED = 4  # MADV_DONTNEED, linux/mman.h
 EXACT_BYTES = 256 << 20
 """Expected tensors above this are kept as float32: rounding adds 3e-8, below any contract's noise."""
-JUMPS = 2
-"""What is allowed of jumps, in what a probe showed: four times as many in relative L2, which goes with their root."""
 PART_BYTES = 128 << 20
 """Where a task's outputs are larger and its batch items independent, they are evaluated in parts of this size."""
 
@@ -222,27 +220,10 @@ class Answers:
                     )
                 l2, peak = worst.get(name, (0.0, 0.0))
                 worst[name] = max(l2, error.relative_l2), max(peak, error.peak)
-        self._widen_where_it_jumps(case, worst)
         for expected in [*case.outputs, *case.gradients.values()]:
             expected.allow(*worst.get(expected.name, (0.0, 0.0)), self.contract.multiple)
         if case.label == "its own inputs":
             case.rule = self._eager(case)
-
-    def _widen_where_it_jumps(self, case: Case, worst: dict[str, tuple[float, float]]) -> None:
-        """Under `fp32`, what moves by far more than in proportion when everything moves as far as a forward may be off:
-        a gradient that goes to another element of a pool's window, an index. Noise of single units can miss all of a
-        million near ties, and then every candidate with roundings of its own would be wrong."""
-        jumping = {e.name for e in case.outputs if not e.dtype.is_floating_point} | {
-            e.name for e in case.gradients.values()
-        }
-        far, multiple = far_probe(self.contract), self.contract.multiple
-        if far is None or not jumping:
-            return
-        for name, difference in self._differences(case, far).items():
-            error, (l2, peak) = difference.result(0), worst[name]
-            beyond = error.relative_l2 > 2 * multiple * l2 or error.peak > 2 * multiple * peak
-            if name in jumping and beyond:
-                worst[name] = max(l2, error.relative_l2 * JUMPS / multiple), max(peak, error.peak * JUMPS / multiple)
 
     def _eager(self, case: Case) -> list[Expected]:
         """Eager PyTorch's outputs with its default flags, held to the benchmark's rule."""

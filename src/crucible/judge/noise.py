@@ -147,10 +147,3 @@ def probes(contract: Contract) -> list[Probe]:
         return [library, replace(library, moved=MOVED), replace(library, moved=MOVED, seed=1)]
     rounding = Probe(None, (False, False), lambda: RoundedOperands(bits))
     return [library, rounding, replace(rounding, moved=0.5)]
-
-
-def far_probe(contract: Contract) -> Probe | None:
-    """Everything moved as far as a forward may be off; None where rounded operands move it far enough already."""
-    if contract.operand_bits != 23 or contract.bfloat16_tensors:
-        return None
-    return replace(probes(contract)[-1], moved=MOVED * contract.multiple)
