@@ -52,28 +52,40 @@ def _correlation(rank: int, args: Mapping[str, Any], *, is_transposed: bool) -> 
 def pays(of: Correlation) -> bool:
     """Whether kernels of ours beat PyTorch's convolution with what follows it, by what was measured on the H200: with
     at most 64 channels, in three dims (`benchmarks/results/written_tasks_h200.json`), and in two where several taps
-    read each input (`convolutions_2d_h200.json`). One tap is a matrix product, in which PyTorch is faster by more than
-    the chain behind it takes."""
+    read each input (`convolutions_2d_h200.json`). Half types in three dims were not measured: they are taken by their
+    likeness to those in two. One tap is a matrix product, in which PyTorch is faster by more than the chain behind it
+    takes."""
     taps = math.prod(axis.kernel for axis in of.axes)
     few = max(of.in_channels, of.out_channels) <= MOST
     return few and of.groups == 1 and (len(of.axes) == 3 or (len(of.axes) == 2 and taps > 1))
 
 
+def _taken(rank: int, args: Mapping[str, Any], *, is_transposed: bool) -> Correlation:
+    """What kernels of ours are to compute, by shapes and dtype. Raises NotCovered for what stays with PyTorch."""
+    given = args["input"]
+    if len(given.shape) != rank + 2 or given.dtype not in DTYPES:
+        raise NotCovered(f"{len(given.shape)} dims of {given.dtype}")
+    of = _correlation(rank, args, is_transposed=is_transposed)
+    if max(map(_item, (of.in_shape, of.out_shape))) > LARGEST:
+        raise NotCovered("a tensor too large")
+    if not pays(of):
+        raise NotCovered("PyTorch's convolution is faster")
+    return of
+
+
 def is_ours(operation: Operation, graph: Graph) -> bool:
-    """Whether an operation is a convolution that kernels of ours are to compute."""
+    """Whether an operation is a convolution that kernels of ours are to compute, where their tiles fit."""
     if operation.kind not in RULES:
         return False
-    args: dict[str, Any] = {
+    args = {
         name: graph.values[given.name].tensor if isinstance(given, Ref) else given
         for name, given in operation.args.items()
     }
-    is_transposed, rank = "transpose" in operation.kind, int(operation.kind[-2])
-    if len(args["input"].shape) != rank + 2 or args["input"].dtype not in DTYPES:
-        return False
     try:
-        return pays(_correlation(rank, args, is_transposed=is_transposed))
+        _taken(int(operation.kind[-2]), args, is_transposed="transpose" in operation.kind)
     except NotCovered:
         return False
+    return True
 
 
 def convolved_again(plan: Plan) -> frozenset[str]:
@@ -103,15 +115,8 @@ def is_feasible(value: Lazy, gpu: Gpu) -> bool:
 
 def _rule(rank: int, *, is_transposed: bool) -> Callable[[Operation, Mapping[str, Any], Names], Lazy]:
     def rule(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-        given = args["input"]
-        if len(given.shape) != rank + 2 or given.dtype not in DTYPES:
-            raise NotCovered(f"{len(given.shape)} dims of {given.dtype}")
-        of = _correlation(rank, args, is_transposed=is_transposed)
-        if max(map(_item, (of.in_shape, of.out_shape))) > LARGEST:
-            raise NotCovered("a tensor too large")
-        if not pays(of):
-            raise NotCovered("PyTorch's convolution is faster")
-        source, weight = _in_memory(given), _in_memory(args["weight"])
+        of = _taken(rank, args, is_transposed=is_transposed)
+        source, weight = _in_memory(args["input"]), _in_memory(args["weight"])
         if _strides(weight) != contiguous(weight.shape):
             raise NotCovered("a weight in another layout")
         return _biased(_product(operation, of, source, weight, names), args.get("bias"))
