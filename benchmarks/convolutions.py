@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.utils.cpp_extension
+from resuming import held
 
 from crucible import emulator, hardware
 from crucible.emission.file import cuda, flags
@@ -188,8 +189,8 @@ def record(args: argparse.Namespace) -> None:
     """Builds side by side, then checks and times, and writes after each."""
     deadline = time.monotonic() + args.minutes * 60
     device = hardware.find_device()
-    known = json.loads(args.file.read_text())["layers"] if args.file.exists() else {}
     record = {"device": device.name, "driver": device.driver, "versions": hardware.versions(), "scale": args.scale}
+    known = held(args.file, record, "layers") or {}
     layers = SWEEP if args.sweep else LAYERS
     layers = [small(layer) if args.scale == "small" else layer for layer in layers]
     wanted = [

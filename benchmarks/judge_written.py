@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from resuming import held
+
 import crucible
 from crucible import fusing, hardware
 from crucible.errors import CaptureError
@@ -30,9 +32,9 @@ def main() -> None:
     parser.add_argument("--contract", default="tf32")
     parser.add_argument("--only", default="")
     args = parser.parse_args()
-    known = json.loads(args.file.read_text())["modules"] if args.file.exists() else {}
     device = hardware.find_device(args.device)
     record = {"device": device.name, "versions": hardware.versions(), "contract": args.contract, "scale": args.scale}
+    known = held(args.file, record, "modules") or {}
     for file in [*sorted((ROOT / "tasks").glob("*/reference.py")), *sorted((ROOT / "tests/modules").glob("*.py"))]:
         name = file.parent.name if file.name == "reference.py" else file.stem
         if args.only in str(file.relative_to(ROOT)) and name not in known:

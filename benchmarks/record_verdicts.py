@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from resuming import held
 from rich.console import Console
 
 import crucible
@@ -53,8 +54,8 @@ def record(args: argparse.Namespace) -> None:
         "device": device.name,
         "driver": device.driver,
         "versions": hardware.versions(),
-        "runs": json.loads(args.file.read_text())["runs"] if args.file.exists() else [],
     }
+    record["runs"] = held(args.file, record, "runs") or []
     for contract in args.contract or ["tf32"]:
         for task in (each for each in sorted(TASKS.iterdir()) if args.only in each.name):
             start = time.monotonic()

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from resuming import held
 from torch import nn
 from written_modules import COVERS, Subject, check, fused, kernels, race, step
 
@@ -90,8 +91,8 @@ def record(args: argparse.Namespace) -> None:
     """Builds side by side, then checks and times, and writes after each."""
     deadline = time.monotonic() + args.minutes * 60
     device = hardware.find_device()
-    known = json.loads(args.file.read_text())["shapes"] if args.file.exists() else {}
     record = {"device": device.name, "driver": device.driver, "versions": hardware.versions(), "scale": args.scale}
+    known = held(args.file, record, "shapes") or {}
     rivals = tuple(name for name in args.rivals.split(",") if name)
     wanted = [shape for shape in SHAPES if args.only in shape.name and shape.name not in known]
 

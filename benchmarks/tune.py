@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from resuming import held
 
 from crucible import fusing, hardware, store
 from crucible.gpus import closest_gpu
@@ -41,8 +42,8 @@ def main() -> None:
 def record(args: argparse.Namespace) -> None:
     """Tunes, and writes after each task."""
     device = hardware.find_device("cuda")
-    known = json.loads(args.file.read_text())["tasks"] if args.file.exists() else {}
     record = {"device": device.name, "driver": device.driver, "versions": hardware.versions(), "scale": args.scale}
+    known = held(args.file, record, "tasks") or {}
     for file in (file for file in TASKS if args.only in file.parent.name):
         task = Task.load(file).at(scale=args.scale, training=False, mode="train", small_by_default=False)
         gpu = closest_gpu(torch.cuda.get_device_name())

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from resuming import held
 
 from crucible import fusing, hardware
 from crucible.errors import MisuseError
@@ -71,9 +72,9 @@ def record(args: argparse.Namespace) -> None:
     """Builds, checks, times and writes, after each module."""
     deadline = time.monotonic() + args.minutes * 60
     device = hardware.find_device()
-    known = json.loads(args.file.read_text())["modules"] if args.file.exists() else {}
     setting = Setting(args.scale, args.contract, args.dtype)
     record = {"device": device.name, "driver": device.driver, "versions": hardware.versions(), **asdict(setting)}
+    known = held(args.file, record, "modules") or {}
     files = [file for file in module_files() if args.only in name_of(file) and name_of(file) not in known]
     for file, failed in built(files, setting, args).items():
         if time.monotonic() > deadline:
