@@ -36,6 +36,7 @@ WITH_TORCH = {
     "confined",
     "forkserver",
     "tree",
+    "kinks",
     "noise",
     "compare",
     "influence",

@@ -243,6 +243,7 @@ def build(cases: Sequence[Buildable], load: Callable[..., Any] = emulator.load_i
           device: str = "cpu") -> Built:  # fmt: skip
     """Kernels of all cases in one extension, which `load` loads as `load_inline` does."""
     lowered = {case.name: case.lowered() for case in cases}
+    assert len(lowered) == len(cases), "two cases have one name, and functions of one extension"
     names = ("x", "weight", "out", "bias", "other", "source", "grad", "result", "scale", "upstream")
     types = [dict.fromkeys(names, case.dtype) | {b.name: b.dtype for b in lowered[case.name].buffers} for case in cases]
     text = source(list(lowered.values()), types)

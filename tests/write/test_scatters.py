@@ -62,7 +62,7 @@ CASES = [
     forward("wide_and_even", (1, 8, 4, 132), 8, (3, 2), chain="biased", tiling=scatters()),
     transposed("whole_rows", (1, 8, 2, 6, 62), 8, (2, 2, 3), tiling=scatters(inner=0)),
     forward("dilated", (1, 8, 2, 9, 12), 4, (1, 3, 3), dilation=2, tiling=scatters(inner=0)),
-    forward("one_tap", (2, 20, 5, 6), 8, (1, 1), tiling=scatters()),
+    forward("one_tap_spread", (2, 20, 5, 6), 8, (1, 1), tiling=scatters()),
     forward("in_chunks", (1, 72, 4, 5, 8), 8, (2, 2, 2), tiling=scatters(inner=0)),
     forward("in_parts", (2, 8, 6, 8), 11, (3, 3), padding=1, chain="biased", tiling=scatters()),
     forward("odd_planes", (4, 7, 3, 5, 5), 8, (3, 2, 2), chain="shifted", tiling=scatters(inner=0)),

@@ -11,7 +11,7 @@ import itertools
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from crucible.contract import Contract
 from crucible.errors import JudgeError, TaskError
 from crucible.judge.compare import Difference, Expected, benchmark_rule
 from crucible.judge.evidence import Finding
+from crucible.judge.kinks import MOST, kinks
 from crucible.judge.noise import Probe, perturbed, probes
 from crucible.judge.reference import Answer, Reference, blamed_on_task
 from crucible.judge.tree import put_together, take_apart
@@ -49,6 +50,8 @@ class Case:
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     """The outputs'; empty until they are known to differ from the first case's."""
     cotangents: list[torch.Tensor] = field(default_factory=list)
+    silent: list[torch.Tensor] = field(default_factory=list)
+    """Flat positions, of each floating output, through which nothing is pulled back."""
     outputs: list[Expected] = field(default_factory=list)
     gradients: dict[str, Expected] = field(default_factory=dict)
     written: bool = False
@@ -318,11 +321,37 @@ class Answers:
     def cotangents(self, case: Case) -> list[torch.Tensor]:
         """Random gradients to pull back, one for each floating output, in the outputs' dtype."""
         generator = torch.Generator().manual_seed(self.seed + 777)
-        return [
+        made = [
             torch.randn(shape, generator=generator).to(dtype)
             for shape, dtype in zip(case.shapes or self.shapes, self.dtypes, strict=True)
             if dtype.is_floating_point
         ]
+        for cotangent, positions in zip(made, case.silent, strict=False):
+            cotangent.view(-1)[positions] = 0
+        return made
+
+    def keep_off_kinks(self, case: Case, others: Iterable[Any] = ()) -> None:
+        """Finds where the contract leaves open which side of a kink is right, with the case's own inputs or with any of
+        the others, and pulls nothing back through there. Operands that may be rounded further cross so many kinks
+        that these are in the noise."""
+        if self.contract.operand_bits < 23 or self.exact != torch.float64:
+            return
+        masks = [self._kinks(case, case.inputs)]
+        for inputs in others:
+            with contextlib.suppress(TaskError):  # said where it counts: a reference may not take these
+                masks.append(self._kinks(case, inputs))
+        for of_output in zip(*masks, strict=True):
+            is_rare = all(mask.sum() <= MOST * len(mask) for mask in of_output)
+            near = torch.stack(of_output).any(0) if is_rare else torch.zeros_like(of_output[0])
+            case.silent.append(near.nonzero().flatten())
+
+    def _kinks(self, case: Case, inputs: Any) -> list[torch.Tensor]:
+        """Of each floating output, flat and on the CPU."""
+        parts = self._parts(replace(case, inputs=inputs, cotangents=[]))
+        unit, seed = self.contract.unit_roundoff, self.seed + 601
+        with blamed_on_task(self.reference.path, f"Model.forward ({case.label})"):
+            masks = [kinks(self.reference, case.state, part, unit, seed) for part, _ in parts]
+        return [torch.cat(of_output) for of_output in zip(*masks, strict=True)]
 
     def _allocate(self, case: Case, answer: Answer) -> list[Expected]:
         """Room for a case's outputs, whole batch."""

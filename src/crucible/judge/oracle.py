@@ -286,9 +286,14 @@ class Oracle:
             self.answers.findings.append(Finding(claim, str(error)))
             self.timed = []
 
+    def _timed_inputs(self, first: Case) -> list[Any]:
+        """What the first case's cotangents are pulled back with too, while candidates are timed."""
+        return [moved_round(first.inputs, secret) for secret in self.secrets[1]] if self.training else []
+
     def _timed_case(self, backward: bool, secret: int) -> Case:
         inputs = moved_round(self.cases[0 if backward else 1].inputs, secret)
-        case = Case("the timed contents", inputs, self.cases[0].state, backward)
+        silent = self.cases[0].silent if backward else []
+        case = Case("the timed contents", inputs, self.cases[0].state, backward, silent=silent)
         case.cotangents = self.answers.cotangents(case) if backward else []
         self.answers.answer(case)
         self.answers.borrow_noise(case, self.cases[:2])
@@ -313,6 +318,7 @@ class Oracle:
         write_bundle(self.folder / f"case{index}.inputs", case.inputs)
         write_bundle(self.folder / f"case{index}.state", case.state)
         if case.backward:
+            self.answers.keep_off_kinks(case, self._timed_inputs(case) if index == 0 else ())
             case.cotangents = self.answers.cotangents(case)
             write_bundle(self.folder / f"case{index}.cotangents", case.cotangents)
 

@@ -45,12 +45,16 @@ struct Fp32 {  // a word as two of TF32: the nearest to it, and what is left of 
     static __device__ __forceinline__ unsigned low(unsigned word) {
         return rounded(__uint_as_float(word) - __uint_as_float(high(word)));
     }
+    // Tensor cores cut sums off at each addition, the rest rounds them: so what they add up is never more than this.
     static __device__ __forceinline__ void multiply(float (&sum)[4], const uint4& a, const unsigned (&b)[2]) {
         const uint4 a_high = {high(a.x), high(a.y), high(a.z), high(a.w)};
         const unsigned b_high[2] = {high(b[0]), high(b[1])}, b_low[2] = {low(b[0]), low(b[1])};
-        Tf32::multiply(sum, {low(a.x), low(a.y), low(a.z), low(a.w)}, b_high);
-        Tf32::multiply(sum, a_high, b_low);
-        Tf32::multiply(sum, a_high, b_high);
+        float part[4] = {};
+        Tf32::multiply(part, {low(a.x), low(a.y), low(a.z), low(a.w)}, b_high);
+        Tf32::multiply(part, a_high, b_low);
+        Tf32::multiply(part, a_high, b_high);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum[i] += part[i];
     }
 };"""
 
