@@ -42,6 +42,9 @@ from crucible.work import count
 
 ROOT = Path(__file__).parents[1]
 COVERS = ("forward", "forward+backward")
+ONE_THREAD = "forward+backward in one thread"
+"""Of the three tasks besides: autograd computes in the thread that calls it, for everybody
+(`torch.autograd.set_multithreading_enabled(False)`). By itself it wakes a thread of its own for each GPU."""
 PACE = GPU_PACE.within(1.5)
 """Forty modules' races in a tenth of an hour; ratios are known to about 1 %."""
 TOLERANCE = {torch.float32: 2e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
@@ -184,6 +187,9 @@ def one(file: Path, setting: Setting) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for covers in COVERS:
         found[covers] = race({name: step(each, covers) for name, each in everyone.items()}, covers)
+    if file.name == "reference.py":
+        alone = {name: in_one_thread(step(each, COVERS[1])) for name, each in everyone.items()}
+        found[ONE_THREAD] = race(alone, COVERS[1])
     return found | {"bytes_moved": work(subject), "kernels_ms": {each: kernels(step(ours, each)) for each in COVERS}}
 
 
@@ -269,6 +275,16 @@ def step(subject: Subject, covers: str) -> Callable[[], Any]:
         return torch.autograd.grad(leaves(subject.module(*given)), wanted, cotangents)
 
     return both
+
+
+def in_one_thread(call: Callable[[], Any]) -> Callable[[], Any]:
+    """The same without autograd's own threads."""
+
+    def called() -> Any:
+        with torch.autograd.set_multithreading_enabled(False):
+            return call()
+
+    return called
 
 
 def race(steps: dict[str, Callable[[], Any]], covers: str) -> dict[str, Any]:
