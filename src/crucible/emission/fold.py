@@ -23,7 +23,8 @@ def _folded(line: str) -> list[str]:
         words = line.strip().removeprefix("// ")
         return textwrap.wrap(words, WIDTH, initial_indent=f"{indent}// ", subsequent_indent=f"{indent}// ")
     further = indent + " " * (8 if line.endswith((":", "{")) else 4)  # a body follows, further in than what is broken
-    pieces, rest = [], line
+    pieces: list[str] = []
+    rest = line
     while len(rest) > WIDTH:
         fitting = [place for place in _breaks(rest, bool(pieces)) if len(further) < place[1] <= WIDTH]
         if not fitting:
