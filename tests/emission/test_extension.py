@@ -115,7 +115,7 @@ def symbols(object_: Path, kind: str) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.skipif(not (CUDA_HOME / "include/cuda_runtime.h").exists(), reason="there is no CUDA toolkit here")
 def test_pytorch_builds_what_is_written(tmp_path: Path) -> None:
-    """Both sources compile by its own `load_inline`, and fit each other. Without a GPU its CPU build cannot link them."""
+    """Both sources compile by its own `load_inline`, and fit each other; a CPU build of PyTorch cannot link them."""
     environment = {**os.environ, "TORCH_CUDA_ARCH_LIST": "9.0"}
     command = [sys.executable, "-c", BUILD, str(GOLDEN), str(CUDA_HOME), str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
