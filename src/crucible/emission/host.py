@@ -55,7 +55,7 @@ class Host:
         return tuple(kernel for kernel in self.kernels if 0 not in kernel.grid)
 
     @property
-    def launch(self) -> str:
+    def launch_name(self) -> str:
         """The name of the function that launches them, see `launch.py`."""
         return f"launch_{self.name.removeprefix('run_')}"
 
@@ -101,7 +101,7 @@ class Host:
     def _call(self, first: str) -> str:
         given = [_pointer(name, type_.dtype) for name, type_ in self.passed.items()]
         given += [f"{first}.get_device()"] if self.asks else []
-        return f"  C10_CUDA_CHECK({self.launch}({', '.join([*given, 'c10::cuda::getCurrentCUDAStream()'])}));"
+        return f"  C10_CUDA_CHECK({self.launch_name}({', '.join([*given, 'c10::cuda::getCurrentCUDAStream()'])}));"
 
 
 def variable(name: str) -> str:

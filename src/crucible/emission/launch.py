@@ -27,7 +27,7 @@ def signature(host: Host) -> str:
         for name, type_ in host.passed.items()
     ]
     given += ["int device"] if host.asks else []
-    return f"cudaError_t {host.launch}({', '.join([*given, 'cudaStream_t stream'])})"
+    return f"cudaError_t {host.launch_name}({', '.join([*given, 'cudaStream_t stream'])})"
 
 
 def launch(host: Host) -> str:
