@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import hashlib
 import json
 import math
 import multiprocessing
@@ -33,7 +32,7 @@ import torch.utils.cpp_extension
 from resuming import held
 
 from crucible import emulator, hardware
-from crucible.emission.file import cuda, flags
+from crucible.emission.extension import inline
 from crucible.emission.host import Host
 from crucible.gpus import H200, closest_gpu
 from crucible.graph import ITEM_BYTES, TensorType
@@ -417,10 +416,7 @@ def extension(works: list[Work], ways: int) -> Any:
     if not every:
         return None
     load = torch.utils.cpp_extension.load_inline if torch.cuda.is_available() else emulator.load_inline
-    declarations = "#include <torch/extension.h>\n" + "\n".join(f"{host.declaration};" for host in every)
-    text = cuda(every)
-    name = f"convolution_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    return load(name, declarations, text, functions=[host.name for host in every], extra_cuda_cflags=flags(every))
+    return load(**inline("convolution", every))
 
 
 def built(works: list[Work], ways: int) -> str:

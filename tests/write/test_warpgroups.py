@@ -27,7 +27,7 @@ from conv_harness import (
 )
 
 from crucible import emulator
-from crucible.emission.file import flags
+from crucible.emission.extension import flags
 from crucible.emission.host import Host
 from crucible.gpus import H200, known_gpu
 from crucible.write.convolution.correlation import convolution

@@ -1,17 +1,18 @@
-"""C++: how autograd calls the functions of a step, past PyTorch's dispatcher and past Python."""
+"""C++: the functions of a step, and how autograd calls them, past PyTorch's dispatcher and past Python."""
 
 from __future__ import annotations
 
+from crucible.emission.extension import tensors
 from crucible.emission.host import SCALAR, Host, braced, variable
 from crucible.emission.operator import Operator, function, gradients
 
-_START = """\
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/GradMode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/extension.h>
-
+_HEADERS = (
+    "ATen/core/dispatch/Dispatcher.h",
+    "c10/core/GradMode.h",
+    "c10/core/impl/LocalDispatchKeySet.h",
+    "torch/csrc/autograd/custom_function.h",
+)
+_NAMES = """\
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 """
@@ -47,10 +48,9 @@ static variable_list call_operator(const std::string& library, const std::string
 def cpp(operators: list[Operator]) -> str:
     """The C++ source beside the kernels."""
     hosts = [host for op in operators for host in op.hosts]
-    declared = "\n".join(f"{host.declaration};" for host in hosts)
     learning = [op for op in operators if op.step.wanted]
-    shared = [_PLAIN, *([_WATCHED] if any(op.backward for op in learning) else [])]
-    return "\n".join([_START, f"{declared}\n", *shared, *(_learning(op) for op in learning)])
+    shared = [_NAMES, _PLAIN, *([_WATCHED] if any(op.backward for op in learning) else [])]
+    return "\n".join([tensors(hosts, _HEADERS), *shared, *(_learning(op) for op in learning)])
 
 
 def exported(operators: list[Operator]) -> list[str]:

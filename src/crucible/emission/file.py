@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 
 from crucible.emission.autograd import cpp, exported
 from crucible.emission.body import body
+from crucible.emission.extension import HOST_FLAGS, digest, flags, kernels
 from crucible.emission.fold import folded
 from crucible.emission.header import header
-from crucible.emission.host import LAID, Host
 from crucible.emission.operator import Operator, operator, registration
 from crucible.emission.reference import definitions
 from crucible.plan.steps import Fused, Plan
 
-_INCLUDES = """\
-#include <torch/types.h>
-
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-"""
 _CHECK = '''\
 def _fits(given, shape, dtype):
     """Whether the kernels, whose sizes are built in, were written for such a tensor."""
@@ -86,45 +76,29 @@ def _kernels(operators: list[Operator], name: str) -> list[str]:
         return []
     hosts = [host for op in operators for host in op.hosts]
     functions = ", ".join(f'"{each}"' for each in exported(operators))
-    word, source, autograd = re.sub(r"\W", "_", name), cuda(hosts), cpp(operators)
-    digest = hashlib.sha256((autograd + source).encode()).hexdigest()[:8]  # another text is another extension
+    word, of_cuda, of_cpp = re.sub(r"\W", "_", name), kernels(hosts), cpp(operators)
     build = [
         "kernels = load_inline(",
-        f'    name="{word}_{digest}",',
-        "    cpp_sources=AUTOGRAD,",
+        f'    name="{word}_{digest(of_cpp, of_cuda)}",',  # another text is another extension
+        "    cpp_sources=TENSORS,",
         "    cuda_sources=KERNELS,",
         f"    functions=[{functions}],",
+        f"    extra_cflags={json.dumps(HOST_FLAGS)},",
         f"    extra_cuda_cflags={json.dumps(flags(hosts))},",
+        "    no_implicit_headers=True,",
         ")",
         'library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")',
         "operators = getattr(torch.ops, library.ns)",
     ]
     asks = any(op.keeping or not op.step.wanted for op in operators)
     return [
-        f'AUTOGRAD = r"""\n{autograd}"""',
-        f'KERNELS = r"""\n{source}"""',
+        f'KERNELS = r"""\n{of_cuda}"""',
+        f'TENSORS = r"""\n{of_cpp}"""',
         "\n".join(build),
         _CALLS,
         _ASKS if asks else "",
         "\n".join(line for op in operators for line in registration(op)).strip("\n"),
     ]
-
-
-def flags(hosts: list[Host]) -> list[str]:
-    """What nvcc is told: the one architecture, where a kernel is for that alone."""
-    found = {kernel.architecture.removeprefix("sm_") for host in hosts for kernel in host.kernels}
-    return ["-O3", *(f"-gencode=arch=compute_{each},code=sm_{each}" for each in sorted(found - {""}))]
-
-
-def cuda(hosts: list[Host]) -> str:
-    """The CUDA source: each device function once, each kernel, the functions that launch them."""
-    preamble = dict.fromkeys(text for host in hosts for kernel in host.kernels for text in kernel.preamble)
-    includes = [text for text in preamble if text.startswith("#include") and text not in _INCLUDES]
-    functions = [text for text in preamble if not text.startswith("#include")]
-    kernels = [kernel.text for host in hosts for kernel in host.kernels]
-    blocks = [*functions, *kernels, LAID, *(host.text for host in hosts)]
-    start = _INCLUDES + "".join(f"{line}\n" for line in includes)
-    return "\n".join([start, *(block.rstrip("\n") + "\n" for block in blocks)])
 
 
 def _class(plan: Plan, *, in_both_modes: bool) -> str:

@@ -23,26 +23,28 @@ def _folded(line: str) -> list[str]:
         words = line.strip().removeprefix("// ")
         return textwrap.wrap(words, WIDTH, initial_indent=f"{indent}// ", subsequent_indent=f"{indent}// ")
     further = indent + " " * (8 if line.endswith((":", "{")) else 4)  # a body follows, further in than what is broken
-    pieces, rest = [], line
+    pieces: list[str] = []
+    rest = line
     while len(rest) > WIDTH:
-        fitting = [at for at in _breaks(rest) if len(further) < at <= WIDTH]
+        fitting = [place for place in _breaks(rest, bool(pieces)) if len(further) < place[1] <= WIDTH]
         if not fitting:
             break
-        pieces.append(rest[: fitting[-1]].rstrip())
-        rest = further + rest[fitting[-1] :].lstrip()
+        _, at = max(fitting)
+        pieces.append(rest[:at].rstrip())
+        rest = further + rest[at:].lstrip()
     return [*pieces, rest]
 
 
-def _breaks(line: str) -> Iterator[int]:
-    """Places after a comma within brackets, where both languages read on in the next line. A line that was broken
-    before begins within brackets."""
-    depth = 0 if _opens(line) else 1
+def _breaks(line: str, is_within: bool) -> Iterator[tuple[bool, int]]:
+    """Places within brackets where both languages read on in the next line: after a comma, or worse, where arguments
+    begin. A line that was broken before begins within brackets."""
+    depth = 1 if is_within or not _opens(line) else 0
     for match in re.finditer(r'"(?:\\.|[^"\\])*"|//|, |[(\[{]|[)\]}]', line):
         if match.group() == "//":  # a comment behind code
             return
         depth += (match.group() in "([{") - (match.group() in ")]}")
-        if match.group() == ", " and depth > 0:
-            yield match.end()
+        if match.group() in (", ", "(") and depth > 0:
+            yield match.group() == ", ", match.end()
 
 
 def _opens(line: str) -> bool:

@@ -1,4 +1,5 @@
-"""C++ functions that allocate results and launch kernels: one for each step and direction."""
+"""C++ functions over tensors, which check them, allocate results and have kernels launched: one for each step and
+direction."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ from dataclasses import dataclass
 from crucible.graph import TensorType
 from crucible.write.kernel import Kernel, Lowered
 
-_CPP = {"float16": "__half", "bfloat16": "__nv_bfloat16"}
-"""What kernels call the types that PyTorch calls otherwise."""
-_ATEN = {
-    "float32": "float", "float64": "double", "float16": "at::Half", "bfloat16": "at::BFloat16", "bool": "bool",
+CPP = {
+    "float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16", "bool": "bool",
     "uint8": "uint8_t", "int32": "int",
 }  # fmt: skip
+"""What kernels call the element types."""
+_ATEN = {"float16": "at::Half", "bfloat16": "at::BFloat16"}
+"""Those that PyTorch calls otherwise."""
 SCALAR = {
     "float32": "kFloat32", "float64": "kFloat64", "float16": "kFloat16", "bfloat16": "kBFloat16", "bool": "kBool",
     "uint8": "kUInt8", "int32": "kInt32",
@@ -22,20 +24,9 @@ FREE_SHARED_BYTES = 48 * 1024
 """Dynamic shared memory that a kernel may have without asking."""
 RESERVED = frozenset(
     {"stream", "guard", "laid", "torch", "at", "c10", "std", "ctx", "given", "kept", "library", "made"}
+    | {"device", "error", "allow_shared"}
 )
-"""Words of the functions below, and of those of `autograd.py`, which no tensor's variable may be."""
-
-LAID = """\
-// The tensor as the kernels read it: copied where it lies in memory in another way, or begins within 16 bytes.
-static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at::IntArrayRef strides,
-                          at::ScalarType type) {
-  TORCH_CHECK(given.sizes() == sizes && given.scalar_type() == type, "written for a tensor of shape ", sizes, " and ",
-              type, ", given one of shape ", given.sizes(), " and ", given.scalar_type());
-  bool fits = reinterpret_cast<uintptr_t>(given.data_ptr()) % 16 == 0;
-  for (int64_t dim = 0; dim < given.dim(); ++dim) fits &= sizes[dim] < 2 || given.stride(dim) == strides[dim];
-  return fits ? given : torch::empty_strided(sizes, strides, given.options()).copy_(given);
-}
-"""
+"""Words of the functions below, and of those of `autograd.py` and `launch.py`, which no tensor's variable may be."""
 
 
 @dataclass(frozen=True)
@@ -59,57 +50,58 @@ class Host:
         return tuple(kernel for each in self.lowered for kernel in each.kernels)
 
     @property
-    def declaration(self) -> str:
-        arguments = ", ".join(f"const torch::Tensor& {variable(name)}_given" for name in self.takes)
-        return f"std::vector<torch::Tensor> {self.name}({arguments})"
+    def launched(self) -> tuple[Kernel, ...]:
+        """Its kernels but those that have nothing to do."""
+        return tuple(kernel for kernel in self.kernels if 0 not in kernel.grid)
+
+    @property
+    def launch_name(self) -> str:
+        """The name of the function that launches them, see `launch.py`."""
+        return f"launch_{self.name.removeprefix('run_')}"
+
+    @property
+    def asks(self) -> bool:
+        """Whether a kernel's shared memory has to be asked for, of a GPU."""
+        return any(kernel.shared_bytes > FREE_SHARED_BYTES for kernel in self.launched)
+
+    @property
+    def allocated(self) -> dict[str, TensorType]:
+        """What it makes, and memory on the way."""
+        buffers = [buffer for each in self.lowered for buffer in each.buffers]
+        flat = {buffer.name: TensorType((buffer.elements,), (1,), buffer.dtype) for buffer in buffers}
+        return {**self.makes, **self.on_the_way, **flat}
+
+    @property
+    def passed(self) -> dict[str, TensorType]:
+        """The tensors that kernels read or write, in the order in which their pointers are passed on."""
+        used = {self.held(name) for kernel in self.launched for name in (*kernel.reads, *kernel.writes)}
+        return {name: type_ for name, type_ in {**self.takes, **self.allocated}.items() if name in used}
+
+    def held(self, name: str) -> str:
+        """The tensor of a name that kernels use."""
+        return self.variables.get(name, name)
 
     @property
     def text(self) -> str:
         """The function."""
         first = variable(next(iter(self.takes)))
-        lines = [f"{self.declaration} {{"]
-        lines.append(f"  const c10::cuda::CUDAGuard guard({first}_given.device());")
-        lines.append("  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();")
-        lines += [_take(name, type_) for name, type_ in self.takes.items()]
-        lines += [_allocate(name, type_, first) for name, type_ in (*self.makes.items(), *self.on_the_way.items())]
-        types = {**self.takes, **self.makes, **self.on_the_way}
-        for each in self.lowered:
-            for buffer in each.buffers:
-                flat = TensorType((buffer.elements,), (1,), buffer.dtype)
-                types[buffer.name] = flat
-                lines.append(_allocate(buffer.name, flat, first))
-            for kernel in each.kernels:
-                lines += self._launch(kernel, types)
-        lines.append(f"  return {{{', '.join(variable(name) for name in self.makes)}}};")
-        return "\n".join([*lines, "}"])
+        arguments = ", ".join(f"const torch::Tensor& {variable(name)}_given" for name in self.takes)
+        return "\n".join(
+            [
+                f"std::vector<torch::Tensor> {self.name}({arguments}) {{",
+                f"  const c10::cuda::CUDAGuard guard({first}_given.device());",
+                *(_take(name, type_) for name, type_ in self.takes.items()),
+                *(_allocate(name, type_, first) for name, type_ in self.allocated.items()),
+                *([self._call(first)] if self.launched else []),
+                f"  return {{{', '.join(variable(name) for name in self.makes)}}};",
+                "}",
+            ]
+        )
 
-    def _launch(self, kernel: Kernel, types: Mapping[str, TensorType]) -> list[str]:
-        if 0 in kernel.grid:
-            return []
-        pointers = [self._pointer(name, types, "const ") for name in kernel.reads]
-        pointers += [self._pointer(name, types, "") for name in kernel.writes]
-        words = str(kernel.grid[0]) if kernel.grid[1:] == (1, 1) else f"dim3({', '.join(map(str, kernel.grid))})"
-        how = f"{words}, {kernel.threads}, {kernel.shared_bytes}, stream"
-        launch = [f"  {kernel.name}<<<{how}>>>({', '.join(pointers)});", "  C10_CUDA_KERNEL_LAUNCH_CHECK();"]
-        if kernel.shared_bytes <= FREE_SHARED_BYTES:
-            return launch
-        first, most = variable(next(iter(self.takes))), "cudaFuncAttributeMaxDynamicSharedMemorySize"
-        asks = [
-            "  {  // once a thread and GPU",
-            "    static thread_local uint64_t asked = 0;",
-            f"    const uint64_t gpu = uint64_t{{1}} << ({first}_given.get_device() & 63);",
-            "    if (!(asked & gpu))",
-            f"      C10_CUDA_CHECK(cudaFuncSetAttribute({kernel.name}, {most}, {kernel.shared_bytes}));",
-            "    asked |= gpu;",
-            "  }",
-        ]
-        return [*asks, *launch]
-
-    def _pointer(self, name: str, types: Mapping[str, TensorType], const: str) -> str:
-        held = self.variables.get(name, name)
-        dtype = types[held].dtype
-        pointer = f"{variable(held)}.data_ptr<{_ATEN[dtype]}>()"
-        return f"reinterpret_cast<{const}{_CPP[dtype]}*>({pointer})" if dtype in _CPP else pointer
+    def _call(self, first: str) -> str:
+        given = [_pointer(name, type_.dtype) for name, type_ in self.passed.items()]
+        given += [f"{first}.get_device()"] if self.asks else []
+        return f"  C10_CUDA_CHECK({self.launch_name}({', '.join([*given, 'c10::cuda::getCurrentCUDAStream()'])}));"
 
 
 def variable(name: str) -> str:
@@ -127,6 +119,11 @@ def _allocate(name: str, type_: TensorType, like: str) -> str:
     options = f"{like}.options().dtype(torch::{SCALAR[type_.dtype]})"
     sizes, strides = braced(type_.shape), braced(type_.strides)
     return f"  torch::Tensor {variable(name)} = torch::empty_strided({sizes}, {strides}, {options});"
+
+
+def _pointer(name: str, dtype: str) -> str:
+    pointer = f"{variable(name)}.data_ptr<{_ATEN.get(dtype, CPP[dtype])}>()"
+    return f"reinterpret_cast<{CPP[dtype]}*>({pointer})" if dtype in _ATEN else pointer
 
 
 def braced(numbers: Sequence[int]) -> str:

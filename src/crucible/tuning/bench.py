@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 import statistics
 import time
@@ -15,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 
 from crucible import hardware
-from crucible.emission.file import cuda, flags
+from crucible.emission.extension import inline
 from crucible.emission.host import Host
 from crucible.errors import TuningError
 from crucible.gpus import Gpu
@@ -61,11 +60,8 @@ class Bench:
 
     def _loaded(self, hosts: Sequence[Host]) -> dict[str, Run]:
         """One extension's functions by name."""
-        declarations = "#include <torch/extension.h>\n" + "\n".join(f"{each.declaration};" for each in hosts)
-        text, functions = cuda([*hosts]), [each.name for each in hosts]
-        name = f"tuning_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-        module = self.load(name, declarations, text, functions=functions, extra_cuda_cflags=flags([*hosts]))
-        return {each: getattr(module, each) for each in functions}
+        module = self.load(**inline("tuning", hosts))
+        return {host.name: getattr(module, host.name) for host in hosts}
 
     def measured(self, question: Question, found: Sequence[Way], functions: Sequence[Run],
                  gpu: Gpu) -> list[float]:  # fmt: skip

@@ -72,150 +72,17 @@ class Model(nn.Module):
         return x.reshape(shape) * self.scale
 
 
-AUTOGRAD = r"""
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/GradMode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/extension.h>
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-std::vector<torch::Tensor> run_avg_pool3d(const torch::Tensor& x_given);
-std::vector<torch::Tensor> run_avg_pool3d_backward(const torch::Tensor& grad_avg_pool_given);
-std::vector<torch::Tensor> run_conv_transpose3d(const torch::Tensor& avg_pool_given,
-    const torch::Tensor& conv_transpose_weight_given);
-std::vector<torch::Tensor> run_conv_transpose3d_backward(const torch::Tensor& grad_conv_transpose_product_given, const torch::Tensor& avg_pool_given, const torch::Tensor& conv_transpose_weight_given);
-std::vector<torch::Tensor> run_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_product_given,
-    const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given);
-std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tensor& grad_mul_given,
-    const torch::Tensor& conv_transpose_product_given, const torch::Tensor& conv_transpose_bias_given,
-    const torch::Tensor& scale_given, const torch::Tensor& saved_total_given);
-
-// Whether nobody but autograd has to know what is computed: no mode, no transform, no tensor of another kind.
-// Past autograd, PyTorch's dispatcher would go to the kernels of the GPU at once.
-bool are_plain(const variable_list& given) {
-  const auto thread = c10::impl::tls_local_dispatch_key_set();
-  c10::DispatchKeySet keys = thread.included_;
-  for (const torch::Tensor& each : given) keys = keys | each.key_set();
-  keys = keys - thread.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
-  keys = keys.remove(c10::DispatchKey::BackendSelect);
-  return keys.highestPriorityTypeId() == c10::DispatchKey::CUDA;
-}
-
-// Whether somebody looks on while a gradient is computed: also autograd, if it is asked for the gradient's
-// own.
-static bool is_watched(const torch::Tensor& given) {
-  return c10::GradMode::is_enabled() || !are_plain({given});
-}
-
-// By an operator, for those who look on; `library` is where Python registered it.
-static variable_list call_operator(const std::string& library, const std::string& name,
-        const variable_list& given) {
-  c10::Stack stack(given.begin(), given.end());
-  c10::Dispatcher::singleton().findSchemaOrThrow((library + "::" + name).c_str(), "").callBoxed(stack);
-  variable_list made;
-  for (const auto& each : stack) made.push_back(each.toTensor());
-  return made;
-}
-
-struct FusedAvgPool3d : torch::autograd::Function<FusedAvgPool3d> {
-  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x, const std::string& library) {
-    const variable_list made = run_avg_pool3d(x);
-    ctx->set_materialize_grads(false);
-    ctx->saved_data["library"] = library;
-    return made[0];
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& given) {
-    if (!given[0].defined()) return variable_list(2);
-    const variable_list made = is_watched(given[0])
-        ? call_operator(ctx->saved_data["library"].toStringRef(), "avg_pool3d_backward", {given[0]})
-        : run_avg_pool3d_backward(given[0]);
-    return {made[0], torch::Tensor()};
-  }
-};
-
-torch::Tensor fused_avg_pool3d(const torch::Tensor& x, const std::string& library) {
-  if (c10::GradMode::is_enabled() && (x.requires_grad()))
-    return FusedAvgPool3d::apply(x, library);
-  return run_avg_pool3d(x)[0];
-}
-
-struct FusedConvTranspose3d : torch::autograd::Function<FusedConvTranspose3d> {
-  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& avg_pool,
-          const torch::Tensor& conv_transpose_weight, const std::string& library) {
-    const variable_list made = run_conv_transpose3d(avg_pool, conv_transpose_weight);
-    ctx->set_materialize_grads(false);
-    ctx->saved_data["library"] = library;
-    ctx->save_for_backward({avg_pool, conv_transpose_weight});
-    return made[0];
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& given) {
-    if (!given[0].defined()) return variable_list(3);
-    const variable_list kept = ctx->get_saved_variables();
-    const variable_list made = is_watched(given[0])
-        ? call_operator(ctx->saved_data["library"].toStringRef(), "conv_transpose3d_backward", {given[0],
-            kept[0], kept[1]})
-        : run_conv_transpose3d_backward(given[0], kept[0], kept[1]);
-    return {made[0], made[1], torch::Tensor()};
-  }
-};
-
-torch::Tensor fused_conv_transpose3d(const torch::Tensor& avg_pool,
-        const torch::Tensor& conv_transpose_weight, const std::string& library) {
-  if (c10::GradMode::is_enabled() && (avg_pool.requires_grad() || conv_transpose_weight.requires_grad()))
-    return FusedConvTranspose3d::apply(avg_pool, conv_transpose_weight, library);
-  return run_conv_transpose3d(avg_pool, conv_transpose_weight)[0];
-}
-
-struct FusedBiasClampSoftmaxMul : torch::autograd::Function<FusedBiasClampSoftmaxMul> {
-  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& conv_transpose_product,
-          const torch::Tensor& conv_transpose_bias, const torch::Tensor& scale, const std::string& library) {
-    const variable_list made = run_bias_clamp_softmax_mul(conv_transpose_product, conv_transpose_bias, scale);
-    ctx->set_materialize_grads(false);
-    ctx->saved_data["library"] = library;
-    ctx->save_for_backward({conv_transpose_product, conv_transpose_bias, scale, made[1]});
-    return made[0];
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& given) {
-    if (!given[0].defined()) return variable_list(4);
-    const variable_list kept = ctx->get_saved_variables();
-    const variable_list made = is_watched(given[0])
-        ? call_operator(ctx->saved_data["library"].toStringRef(), "bias_clamp_softmax_mul_backward",
-            {given[0], kept[0], kept[1], kept[2], kept[3]})
-        : run_bias_clamp_softmax_mul_backward(given[0], kept[0], kept[1], kept[2], kept[3]);
-    return {made[0], made[1], made[2], torch::Tensor()};
-  }
-};
-
-torch::Tensor fused_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_product,
-        const torch::Tensor& conv_transpose_bias, const torch::Tensor& scale, const std::string& library) {
-  if (c10::GradMode::is_enabled() && (conv_transpose_product.requires_grad() || conv_transpose_bias.requires_grad() || scale.requires_grad()))
-    return FusedBiasClampSoftmaxMul::apply(conv_transpose_product, conv_transpose_bias, scale, library);
-  return run_bias_clamp_softmax_mul(conv_transpose_product, conv_transpose_bias, scale)[0];
-}
-"""
-
-
 KERNELS = r"""
-#include <torch/types.h>
-
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include <cstdint>
+#include <cuda_runtime.h>
 
 template <typename T, int N>
 struct alignas(sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
     T at[N];  // neighbours in memory
 };
 template <int N, bool aligned, typename T>
-__device__ __forceinline__ Row<T, N> read_row(const T* from) {  // if aligned, by as few accesses as its size allows
+__device__ __forceinline__ Row<T, N> read_row(
+    const T* from) {  // if aligned, by as few accesses as its size allows
     if constexpr (aligned) {
         return *reinterpret_cast<const Row<T, N>*>(from);
     } else {
@@ -240,7 +107,8 @@ __device__ __forceinline__ bool begin_at_16_bytes(const T*... tensors) {
     return (... && (reinterpret_cast<size_t>(tensors) % 16 == 0));
 }
 
-__device__ __forceinline__ unsigned rounded(float value) {  // to TF32, to nearest: tensor cores would cut it off
+__device__ __forceinline__ unsigned rounded(
+    float value) {  // to TF32, to nearest: tensor cores would cut it off
     unsigned word;
 #if __CUDA_ARCH__ >= 900  // one instruction where the other is three; they differ in ties alone
     asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
@@ -343,7 +211,8 @@ __device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; Na
     return smaller;
 }
 
-__device__ __forceinline__ float exp2_approx(float x) {  // 2 to the power of x, right to 2 units in the last place
+__device__ __forceinline__ float exp2_approx(
+    float x) {  // 2 to the power of x, right to 2 units in the last place
     float power;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
     return power;
@@ -367,7 +236,8 @@ __device__ __forceinline__ Pack<T, count> load(const T* from) {
 }
 
 template <int team, typename T>
-__device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring lanes, the same for each of them
+__device__ __forceinline__ T sum_over_team(
+    T value) {  // of `team` neighbouring lanes, the same for each of them
 #pragma unroll
     for (int distance = team / 2; distance > 0; distance /= 2) {
         value += __shfl_xor_sync(0xffffffffu, value, distance);
@@ -382,7 +252,8 @@ __device__ __forceinline__ void sum_over_groups(T (&values)[vector],
 #pragma unroll
     for (int j = 0; j < vector; ++j) parts[own][j * lanes + lane] = values[j];
     __syncthreads();
-    for (int place = threadIdx.x; place < vector * lanes; place += groups * lanes) {  // each by one thread, in order
+    for (
+        int place = threadIdx.x; place < vector * lanes; place += groups * lanes) {  // each by one thread, in order
         T value = parts[0][place];
         for (int group = 1; group < groups; ++group) value += parts[group][place];
         parts[0][place] = value;
@@ -519,7 +390,8 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel(
     const int part = blockIdx.x % 2;
     const int first_channel = part % 2 * 32;
     for (int p = threadIdx.x; p < 6912; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_kernel_packed + part * 27648)[p];
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
+            conv_transpose3d_kernel_packed + part * 27648)[p];
     }
     {
         const int n = static_cast<int>(blockIdx.x) / 2;
@@ -532,7 +404,8 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel(
             const int d = box_d + p / 24;
             const int h = box_h + p / 6 % 4;
             const int w = box_w + p % 6;
-            const bool inside = static_cast<unsigned>(d) < 1 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+            const bool inside = static_cast<unsigned>(d) < 1 && static_cast<unsigned>(
+                h) < 3 && static_cast<unsigned>(w) < 5;
             const auto* from = origin + h * 5 + w;
 #pragma unroll
             for (int u = 0; u < 8; ++u) {
@@ -580,7 +453,8 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel(
                 const int d = box_d + p / 24;
                 const int h = box_h + p / 6 % 4;
                 const int w = box_w + p % 6;
-                const bool inside = static_cast<unsigned>(d) < 1 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+                const bool inside = static_cast<unsigned>(d) < 1 && static_cast<unsigned>(
+                    h) < 3 && static_cast<unsigned>(w) < 5;
                 const auto* from = origin + h * 5 + w;
 #pragma unroll
                 for (int u = 0; u < 8; ++u) {
@@ -659,7 +533,8 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel(
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
             if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
-            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (team == 0 ? 70 : team == 1 ? 10 : team == 2 ? 0 : 60);
+            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (
+                team == 0 ? 70 : team == 1 ? 10 : team == 2 ? 0 : 60);
             const auto& own = sums[0][0][j];
             into[0] = own[0];
             into[1088] = own[2];
@@ -672,7 +547,8 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel(
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
             if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
-            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 1 : 61);
+            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (
+                team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 1 : 61);
             const auto& own = sums[1][0][j];
             into[0] = own[0];
             into[1088] = own[2];
@@ -741,7 +617,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_input(
 #pragma unroll
     for (int j = 0; j < 1; ++j) {
         const int position = min((column * 1 + j * 2 + lane / 16) * 8 + lane % 8, 14);
-        place[j] = ((position / 15) * 168 + (position / 5 % 3) * 24 + (position % 5)) * 4 + lane / 8 % 2 * 1008;
+        place[j] = ((position / 15) * 168 + (position / 5 % 3) * 24 + (
+            position % 5)) * 4 + lane / 8 % 2 * 1008;
     }
     const int part = blockIdx.x % 1;
     const int first_channel = part % 1 * 32;
@@ -755,7 +632,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_input(
             __syncthreads();  // what was there before is done with
             for (int p = threadIdx.x; p < 3456; p += 256) {
                 copy_ahead(reinterpret_cast<uint4*>(weights) + p,
-                    reinterpret_cast<const uint4*>(conv_transpose3d_kernel_input_packed + part * 55296 + step * 6912) + p);
+                    reinterpret_cast<const uint4*>(
+                    conv_transpose3d_kernel_input_packed + part * 55296 + step * 6912) + p);
             }
             {
                 const auto* origin = grad_conv_transpose_product + n * 7680LL + step * 960LL;
@@ -765,7 +643,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_input(
                     const int d = box_d * 2 + p / 77 - 1;
                     const int h = box_h * 2 + p / 11 % 7 - 1;
                     const int w = box_w * 2 + p % 11 - 1;
-                    const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 6 && static_cast<unsigned>(w) < 10;
+                    const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                        h) < 6 && static_cast<unsigned>(w) < 10;
                     const auto* from = origin + d * 60 + h * 10 + w;
                     const int dealt = p / 11 * 12 + p % 11 % 2 * 6 + p % 11 / 2;  // so that strided reads are of neighbours
 #pragma unroll
@@ -885,7 +764,10 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
     for (int j = 0; j < 7; ++j) {
         const int tile = min(warp + j * 8, 53);
         const int tap = tile / 2;
-        own[j] = (tap / 9 == 0 ? 504 : tap / 9 == 1 ? 0 : 1008) + (tap / 3 % 3 == 0 ? 72 : tap / 3 % 3 == 1 ? 0 : 144) + (tap % 3 == 0 ? 36 : tap % 3 == 1 ? 0 : 4) + ((tile % 2 * 2 + lane / 16) * 380 + lane % 4) * 4 + lane / 4 % 4;
+        own[j] = (tap / 9 == 0 ? 504 : tap / 9 == 1 ? 0 : 1008) + (
+            tap / 3 % 3 == 0 ? 72 : tap / 3 % 3 == 1 ? 0 : 144) + (
+            tap % 3 == 0 ? 36 : tap % 3 == 1 ? 0 : 4) + ((
+            tile % 2 * 2 + lane / 16) * 380 + lane % 4) * 4 + lane / 4 % 4;
     }
     float sums[7][2][4] = {};
     {
@@ -901,7 +783,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
             const int d = box_d * 2 + p / 119 - 1;
             const int h = box_h * 2 + p / 17 % 7 - 1;
             const int w = box_w * 2 + p % 17 - 1;
-            const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 6 && static_cast<unsigned>(w) < 10;
+            const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                h) < 6 && static_cast<unsigned>(w) < 10;
             const auto* from = origin + d * 60 + h * 10 + w;
             const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
 #pragma unroll
@@ -969,7 +852,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
                 const int d = box_d * 2 + p / 119 - 1;
                 const int h = box_h * 2 + p / 17 % 7 - 1;
                 const int w = box_w * 2 + p % 17 - 1;
-                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 6 && static_cast<unsigned>(w) < 10;
+                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                    h) < 6 && static_cast<unsigned>(w) < 10;
                 const auto* from = origin + d * 60 + h * 10 + w;
                 const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
 #pragma unroll
@@ -1091,7 +975,8 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_kernel_block(
     {
         const unsigned column = thread * vector;
         if (column < columns) {
-            const Pack<float, vector> conv_transpose_product_read = load<aligned, vector>(conv_transpose_product_row + column);
+            const Pack<float, vector> conv_transpose_product_read = load<aligned, vector>(
+                conv_transpose_product_row + column);
 #pragma unroll
             for (int j = 0; j < vector; ++j) {
                 const float conv_transpose_product_value = conv_transpose_product_read.at[j];
@@ -1182,7 +1067,8 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_block(
     {
         const unsigned column = thread * vector;
         if (column < columns) {
-            const Pack<float, vector> conv_transpose_product_read = load<aligned, vector>(conv_transpose_product_row + column);
+            const Pack<float, vector> conv_transpose_product_read = load<aligned, vector>(
+                conv_transpose_product_row + column);
             const Pack<float, vector> grad_mul_read = load<aligned, vector>(grad_mul_row + column);
 #pragma unroll
             for (int j = 0; j < vector; ++j) {
@@ -1215,7 +1101,8 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_block(
             Pack<float, vector> grad_conv_transpose_product_pack;
 #pragma unroll
             for (int j = 0; j < vector; ++j) {
-                const float grad_conv_transpose_bias_row_value = kept_chosen[j] + (kept_both[j] ? grad_total * kept_power[j] : 0.0f);
+                const float grad_conv_transpose_bias_row_value = kept_chosen[j] + (
+                    kept_both[j] ? grad_total * kept_power[j] : 0.0f);
                 grad_conv_transpose_bias_row += grad_conv_transpose_bias_row_value;
                 grad_conv_transpose_product_pack.at[j] = grad_conv_transpose_bias_row_value;
             }
@@ -1275,8 +1162,10 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_grad_conv_transp
     float grad_conv_transpose_bias_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     float grad_scale_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     const unsigned column = group;
-    const Pack<float, vector> partial_grad_conv_transpose_bias_read = load<aligned, vector>(partial_grad_conv_transpose_bias_row + column * partial_grad_conv_transpose_bias_stride_1);
-    const Pack<float, vector> partial_grad_scale_read = load<aligned, vector>(partial_grad_scale_row + column * partial_grad_scale_stride_1);
+    const Pack<float, vector> partial_grad_conv_transpose_bias_read = load<aligned, vector>(
+        partial_grad_conv_transpose_bias_row + column * partial_grad_conv_transpose_bias_stride_1);
+    const Pack<float, vector> partial_grad_scale_read = load<aligned, vector>(
+        partial_grad_scale_row + column * partial_grad_scale_stride_1);
 #pragma unroll
     for (int j = 0; j < vector; ++j) {
         const float partial_grad_conv_transpose_bias_value = partial_grad_conv_transpose_bias_read.at[j];
@@ -1304,19 +1193,124 @@ __global__ void __launch_bounds__(8) bias_clamp_softmax_mul_backward_grad_conv_t
     float* __restrict__ grad_conv_transpose_bias,
     float* __restrict__ grad_scale) {
     if (are_aligned<16>(partial_grad_conv_transpose_bias, partial_grad_scale)) {
-        bias_clamp_softmax_mul_backward_grad_conv_transpose_bias_block<true>(partial_grad_conv_transpose_bias, partial_grad_scale, grad_conv_transpose_bias, grad_scale);
+        bias_clamp_softmax_mul_backward_grad_conv_transpose_bias_block<true>(
+            partial_grad_conv_transpose_bias, partial_grad_scale, grad_conv_transpose_bias, grad_scale);
     } else {  // a tensor that begins in the middle of another
-        bias_clamp_softmax_mul_backward_grad_conv_transpose_bias_block<false>(partial_grad_conv_transpose_bias, partial_grad_scale, grad_conv_transpose_bias, grad_scale);
+        bias_clamp_softmax_mul_backward_grad_conv_transpose_bias_block<false>(
+            partial_grad_conv_transpose_bias, partial_grad_scale, grad_conv_transpose_bias, grad_scale);
     }
 }
 
-// The tensor as the kernels read it: copied where it lies in memory in another way, or begins within 16
-// bytes.
+// Lets a kernel have more dynamic shared memory than any may have: asked for once a thread and GPU.
+template <auto kernel>
+static cudaError_t allow_shared(int bytes, int device) {
+  static thread_local uint64_t allowed = 0;
+  const uint64_t gpu = uint64_t{1} << (device & 63);
+  if (allowed & gpu) return cudaSuccess;
+  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error == cudaSuccess) allowed |= gpu;
+  return error;
+}
+
+cudaError_t launch_avg_pool3d(const float* x, float* avg_pool, cudaStream_t stream) {
+  avg_pool3d_kernel<<<4, 256, 0, stream>>>(x, avg_pool);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_avg_pool3d_backward(const float* grad_avg_pool, float* grad_x, cudaStream_t stream) {
+  avg_pool3d_kernel_backward<<<4, 256, 0, stream>>>(grad_avg_pool, grad_x);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_conv_transpose3d(const float* avg_pool, const float* conv_transpose_weight,
+        float* conv_transpose_product, int* conv_transpose3d_kernel_packed, int device, cudaStream_t stream) {
+  conv_transpose3d_kernel_pack<<<216, 256, 0, stream>>>(conv_transpose_weight,
+      conv_transpose3d_kernel_packed);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  if (const cudaError_t error = allow_shared<conv_transpose3d_kernel>(145408, device)) return error;
+  conv_transpose3d_kernel<<<4, 256, 145408, stream>>>(avg_pool, conv_transpose3d_kernel_packed,
+      conv_transpose_product);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_conv_transpose3d_backward(const float* grad_conv_transpose_product, const float* avg_pool,
+        const float* conv_transpose_weight, float* grad_avg_pool, float* grad_conv_transpose_weight,
+        int* conv_transpose3d_kernel_input_packed, float* grad_conv_transpose_weight_parts, int device,
+        cudaStream_t stream) {
+  conv_transpose3d_kernel_input_pack<<<216, 256, 0, stream>>>(conv_transpose_weight,
+      conv_transpose3d_kernel_input_packed);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  if (const cudaError_t error = allow_shared<conv_transpose3d_kernel_input>(71424, device)) return error;
+  conv_transpose3d_kernel_input<<<2, 256, 71424, stream>>>(grad_conv_transpose_product,
+      conv_transpose3d_kernel_input_packed, grad_avg_pool);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  if (const cudaError_t error = allow_shared<conv_transpose3d_kernel_weight>(55808, device)) return error;
+  conv_transpose3d_kernel_weight<<<8, 256, 55808, stream>>>(grad_conv_transpose_product, avg_pool,
+      grad_conv_transpose_weight_parts);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  conv_transpose3d_kernel_weight_finish<<<1728, 256, 0, stream>>>(grad_conv_transpose_weight_parts,
+      grad_conv_transpose_weight);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_bias_clamp_softmax_mul(const float* conv_transpose_product,
+        const float* conv_transpose_bias, const float* scale, float* mul, float* saved_total,
+        cudaStream_t stream) {
+  bias_clamp_softmax_mul_kernel<<<32, 128, 0, stream>>>(conv_transpose_product, conv_transpose_bias, scale,
+      mul, saved_total);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_bias_clamp_softmax_mul_backward(const float* grad_mul,
+        const float* conv_transpose_product, const float* conv_transpose_bias, const float* scale,
+        const float* saved_total, float* grad_conv_transpose_product, float* grad_conv_transpose_bias,
+        float* grad_scale, float* partial_grad_conv_transpose_bias, float* partial_grad_scale,
+        cudaStream_t stream) {
+  bias_clamp_softmax_mul_backward<<<32, 128, 0, stream>>>(conv_transpose_product, conv_transpose_bias, scale,
+      saved_total, grad_mul, grad_conv_transpose_product, partial_grad_conv_transpose_bias,
+      partial_grad_scale);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  bias_clamp_softmax_mul_backward_grad_conv_transpose_bias<<<4, 8, 0, stream>>>(
+      partial_grad_conv_transpose_bias, partial_grad_scale, grad_conv_transpose_bias, grad_scale);
+  return cudaGetLastError();
+}
+"""
+
+
+TENSORS = r"""
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/types.h>
+
+cudaError_t launch_avg_pool3d(const float* x, float* avg_pool, cudaStream_t stream);
+cudaError_t launch_avg_pool3d_backward(const float* grad_avg_pool, float* grad_x, cudaStream_t stream);
+cudaError_t launch_conv_transpose3d(const float* avg_pool, const float* conv_transpose_weight,
+    float* conv_transpose_product, int* conv_transpose3d_kernel_packed, int device, cudaStream_t stream);
+cudaError_t launch_conv_transpose3d_backward(const float* grad_conv_transpose_product, const float* avg_pool,
+    const float* conv_transpose_weight, float* grad_avg_pool, float* grad_conv_transpose_weight,
+    int* conv_transpose3d_kernel_input_packed, float* grad_conv_transpose_weight_parts, int device,
+    cudaStream_t stream);
+cudaError_t launch_bias_clamp_softmax_mul(const float* conv_transpose_product,
+    const float* conv_transpose_bias, const float* scale, float* mul, float* saved_total,
+    cudaStream_t stream);
+cudaError_t launch_bias_clamp_softmax_mul_backward(const float* grad_mul,
+    const float* conv_transpose_product, const float* conv_transpose_bias, const float* scale,
+    const float* saved_total, float* grad_conv_transpose_product, float* grad_conv_transpose_bias,
+    float* grad_scale, float* partial_grad_conv_transpose_bias, float* partial_grad_scale,
+    cudaStream_t stream);
+
+// The tensor as kernels read it: copied where it lies in memory in another way, or begins within 16 bytes.
 static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at::IntArrayRef strides,
                           at::ScalarType type) {
   TORCH_CHECK(given.sizes() == sizes && given.scalar_type() == type, "written for a tensor of shape ", sizes,
-      " and ",
-              type, ", given one of shape ", given.sizes(), " and ", given.scalar_type());
+              " and ", type, ", given one of shape ", given.sizes(), " and ", given.scalar_type());
   bool fits = reinterpret_cast<uintptr_t>(given.data_ptr()) % 16 == 0;
   for (int64_t dim = 0; dim < given.dim(); ++dim) fits &= sizes[dim] < 2 || given.stride(dim) == strides[dim];
   return fits ? given : torch::empty_strided(sizes, strides, given.options()).copy_(given);
@@ -1324,32 +1318,28 @@ static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at:
 
 std::vector<torch::Tensor> run_avg_pool3d(const torch::Tensor& x_given) {
   const c10::cuda::CUDAGuard guard(x_given.device());
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor x = laid(x_given, {2, 32, 2, 6, 10}, {3840, 120, 60, 10, 1}, torch::kFloat32);
   torch::Tensor avg_pool = torch::empty_strided({2, 32, 1, 3, 5}, {480, 15, 15, 5, 1},
       x.options().dtype(torch::kFloat32));
-  avg_pool3d_kernel<<<4, 256, 0, stream>>>(x.data_ptr<float>(), avg_pool.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(launch_avg_pool3d(x.data_ptr<float>(), avg_pool.data_ptr<float>(),
+      c10::cuda::getCurrentCUDAStream()));
   return {avg_pool};
 }
 
 std::vector<torch::Tensor> run_avg_pool3d_backward(const torch::Tensor& grad_avg_pool_given) {
   const c10::cuda::CUDAGuard guard(grad_avg_pool_given.device());
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor grad_avg_pool = laid(grad_avg_pool_given, {2, 32, 1, 3, 5}, {480, 15, 15, 5, 1},
       torch::kFloat32);
   torch::Tensor grad_x = torch::empty_strided({2, 32, 2, 6, 10}, {3840, 120, 60, 10, 1},
       grad_avg_pool.options().dtype(torch::kFloat32));
-  avg_pool3d_kernel_backward<<<4, 256, 0, stream>>>(grad_avg_pool.data_ptr<float>(),
-      grad_x.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(launch_avg_pool3d_backward(grad_avg_pool.data_ptr<float>(), grad_x.data_ptr<float>(),
+      c10::cuda::getCurrentCUDAStream()));
   return {grad_x};
 }
 
 std::vector<torch::Tensor> run_conv_transpose3d(const torch::Tensor& avg_pool_given,
         const torch::Tensor& conv_transpose_weight_given) {
   const c10::cuda::CUDAGuard guard(avg_pool_given.device());
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor avg_pool = laid(avg_pool_given, {2, 32, 1, 3, 5}, {480, 15, 15, 5, 1}, torch::kFloat32);
   const torch::Tensor conv_transpose_weight = laid(conv_transpose_weight_given, {32, 64, 3, 3, 3}, {1728, 27,
       9, 3, 1}, torch::kFloat32);
@@ -1357,26 +1347,16 @@ std::vector<torch::Tensor> run_conv_transpose3d(const torch::Tensor& avg_pool_gi
       avg_pool.options().dtype(torch::kFloat32));
   torch::Tensor conv_transpose3d_kernel_packed = torch::empty_strided({55296}, {1},
       avg_pool.options().dtype(torch::kInt32));
-  conv_transpose3d_kernel_pack<<<216, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(),
-      conv_transpose3d_kernel_packed.data_ptr<int>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  {  // once a thread and GPU
-    static thread_local uint64_t asked = 0;
-    const uint64_t gpu = uint64_t{1} << (avg_pool_given.get_device() & 63);
-    if (!(asked & gpu))
-      C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_kernel,
-          cudaFuncAttributeMaxDynamicSharedMemorySize, 145408));
-    asked |= gpu;
-  }
-  conv_transpose3d_kernel<<<4, 256, 145408, stream>>>(avg_pool.data_ptr<float>(),
-      conv_transpose3d_kernel_packed.data_ptr<int>(), conv_transpose_product.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(launch_conv_transpose3d(avg_pool.data_ptr<float>(), conv_transpose_weight.data_ptr<float>(),
+      conv_transpose_product.data_ptr<float>(), conv_transpose3d_kernel_packed.data_ptr<int>(),
+      avg_pool.get_device(), c10::cuda::getCurrentCUDAStream()));
   return {conv_transpose_product};
 }
 
-std::vector<torch::Tensor> run_conv_transpose3d_backward(const torch::Tensor& grad_conv_transpose_product_given, const torch::Tensor& avg_pool_given, const torch::Tensor& conv_transpose_weight_given) {
+std::vector<torch::Tensor> run_conv_transpose3d_backward(
+        const torch::Tensor& grad_conv_transpose_product_given, const torch::Tensor& avg_pool_given,
+        const torch::Tensor& conv_transpose_weight_given) {
   const c10::cuda::CUDAGuard guard(grad_conv_transpose_product_given.device());
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor grad_conv_transpose_product = laid(grad_conv_transpose_product_given, {2, 64, 2, 6,
       10}, {7680, 120, 60, 10, 1}, torch::kFloat32);
   const torch::Tensor avg_pool = laid(avg_pool_given, {2, 32, 1, 3, 5}, {480, 15, 15, 5, 1}, torch::kFloat32);
@@ -1388,42 +1368,19 @@ std::vector<torch::Tensor> run_conv_transpose3d_backward(const torch::Tensor& gr
       grad_conv_transpose_product.options().dtype(torch::kFloat32));
   torch::Tensor conv_transpose3d_kernel_input_packed = torch::empty_strided({55296}, {1},
       grad_conv_transpose_product.options().dtype(torch::kInt32));
-  conv_transpose3d_kernel_input_pack<<<216, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(),
-      conv_transpose3d_kernel_input_packed.data_ptr<int>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  {  // once a thread and GPU
-    static thread_local uint64_t asked = 0;
-    const uint64_t gpu = uint64_t{1} << (grad_conv_transpose_product_given.get_device() & 63);
-    if (!(asked & gpu))
-      C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_kernel_input,
-          cudaFuncAttributeMaxDynamicSharedMemorySize, 71424));
-    asked |= gpu;
-  }
-  conv_transpose3d_kernel_input<<<2, 256, 71424, stream>>>(grad_conv_transpose_product.data_ptr<float>(),
-      conv_transpose3d_kernel_input_packed.data_ptr<int>(), grad_avg_pool.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
   torch::Tensor grad_conv_transpose_weight_parts = torch::empty_strided({110592}, {1},
       grad_conv_transpose_product.options().dtype(torch::kFloat32));
-  {  // once a thread and GPU
-    static thread_local uint64_t asked = 0;
-    const uint64_t gpu = uint64_t{1} << (grad_conv_transpose_product_given.get_device() & 63);
-    if (!(asked & gpu))
-      C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_kernel_weight,
-          cudaFuncAttributeMaxDynamicSharedMemorySize, 55808));
-    asked |= gpu;
-  }
-  conv_transpose3d_kernel_weight<<<8, 256, 55808, stream>>>(grad_conv_transpose_product.data_ptr<float>(),
-      avg_pool.data_ptr<float>(), grad_conv_transpose_weight_parts.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  conv_transpose3d_kernel_weight_finish<<<1728, 256, 0, stream>>>(grad_conv_transpose_weight_parts.data_ptr<float>(), grad_conv_transpose_weight.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(launch_conv_transpose3d_backward(grad_conv_transpose_product.data_ptr<float>(),
+      avg_pool.data_ptr<float>(), conv_transpose_weight.data_ptr<float>(), grad_avg_pool.data_ptr<float>(),
+      grad_conv_transpose_weight.data_ptr<float>(), conv_transpose3d_kernel_input_packed.data_ptr<int>(),
+      grad_conv_transpose_weight_parts.data_ptr<float>(), grad_conv_transpose_product.get_device(),
+      c10::cuda::getCurrentCUDAStream()));
   return {grad_avg_pool, grad_conv_transpose_weight};
 }
 
 std::vector<torch::Tensor> run_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_product_given,
         const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given) {
   const c10::cuda::CUDAGuard guard(conv_transpose_product_given.device());
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor conv_transpose_product = laid(conv_transpose_product_given, {2, 64, 2, 6, 10}, {7680,
       120, 60, 10, 1}, torch::kFloat32);
   const torch::Tensor conv_transpose_bias = laid(conv_transpose_bias_given, {64}, {1}, torch::kFloat32);
@@ -1432,17 +1389,16 @@ std::vector<torch::Tensor> run_bias_clamp_softmax_mul(const torch::Tensor& conv_
       conv_transpose_product.options().dtype(torch::kFloat32));
   torch::Tensor saved_total = torch::empty_strided({128}, {1},
       conv_transpose_product.options().dtype(torch::kFloat32));
-  bias_clamp_softmax_mul_kernel<<<32, 128, 0, stream>>>(conv_transpose_product.data_ptr<float>(),
+  C10_CUDA_CHECK(launch_bias_clamp_softmax_mul(conv_transpose_product.data_ptr<float>(),
       conv_transpose_bias.data_ptr<float>(), scale.data_ptr<float>(), mul.data_ptr<float>(),
-      saved_total.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+      saved_total.data_ptr<float>(), c10::cuda::getCurrentCUDAStream()));
   return {mul, saved_total};
 }
 
 std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tensor& grad_mul_given,
-        const torch::Tensor& conv_transpose_product_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& scale_given, const torch::Tensor& saved_total_given) {
+        const torch::Tensor& conv_transpose_product_given, const torch::Tensor& conv_transpose_bias_given,
+        const torch::Tensor& scale_given, const torch::Tensor& saved_total_given) {
   const c10::cuda::CUDAGuard guard(grad_mul_given.device());
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor grad_mul = laid(grad_mul_given, {2, 64, 2, 6, 10}, {7680, 120, 60, 10, 1},
       torch::kFloat32);
   const torch::Tensor conv_transpose_product = laid(conv_transpose_product_given, {2, 64, 2, 6, 10}, {7680,
@@ -1460,26 +1416,137 @@ std::vector<torch::Tensor> run_bias_clamp_softmax_mul_backward(const torch::Tens
       grad_mul.options().dtype(torch::kFloat32));
   torch::Tensor partial_grad_scale = torch::empty_strided({128}, {1},
       grad_mul.options().dtype(torch::kFloat32));
-  bias_clamp_softmax_mul_backward<<<32, 128, 0, stream>>>(conv_transpose_product.data_ptr<float>(),
-      conv_transpose_bias.data_ptr<float>(), scale.data_ptr<float>(), saved_total.data_ptr<float>(),
-      grad_mul.data_ptr<float>(), grad_conv_transpose_product.data_ptr<float>(),
-      partial_grad_conv_transpose_bias.data_ptr<float>(), partial_grad_scale.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  bias_clamp_softmax_mul_backward_grad_conv_transpose_bias<<<4, 8, 0, stream>>>(partial_grad_conv_transpose_bias.data_ptr<float>(), partial_grad_scale.data_ptr<float>(), grad_conv_transpose_bias.data_ptr<float>(), grad_scale.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(launch_bias_clamp_softmax_mul_backward(grad_mul.data_ptr<float>(),
+      conv_transpose_product.data_ptr<float>(), conv_transpose_bias.data_ptr<float>(),
+      scale.data_ptr<float>(), saved_total.data_ptr<float>(), grad_conv_transpose_product.data_ptr<float>(),
+      grad_conv_transpose_bias.data_ptr<float>(), grad_scale.data_ptr<float>(),
+      partial_grad_conv_transpose_bias.data_ptr<float>(), partial_grad_scale.data_ptr<float>(),
+      c10::cuda::getCurrentCUDAStream()));
   return {grad_conv_transpose_product, grad_conv_transpose_bias, grad_scale};
+}
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Whether nobody but autograd has to know what is computed: no mode, no transform, no tensor of another kind.
+// Past autograd, PyTorch's dispatcher would go to the kernels of the GPU at once.
+bool are_plain(const variable_list& given) {
+  const auto thread = c10::impl::tls_local_dispatch_key_set();
+  c10::DispatchKeySet keys = thread.included_;
+  for (const torch::Tensor& each : given) keys = keys | each.key_set();
+  keys = keys - thread.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+  keys = keys.remove(c10::DispatchKey::BackendSelect);
+  return keys.highestPriorityTypeId() == c10::DispatchKey::CUDA;
+}
+
+// Whether somebody looks on while a gradient is computed: also autograd, if it is asked for the gradient's
+// own.
+static bool is_watched(const torch::Tensor& given) {
+  return c10::GradMode::is_enabled() || !are_plain({given});
+}
+
+// By an operator, for those who look on; `library` is where Python registered it.
+static variable_list call_operator(const std::string& library, const std::string& name,
+        const variable_list& given) {
+  c10::Stack stack(given.begin(), given.end());
+  c10::Dispatcher::singleton().findSchemaOrThrow((library + "::" + name).c_str(), "").callBoxed(stack);
+  variable_list made;
+  for (const auto& each : stack) made.push_back(each.toTensor());
+  return made;
+}
+
+struct FusedAvgPool3d : torch::autograd::Function<FusedAvgPool3d> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x, const std::string& library) {
+    const variable_list made = run_avg_pool3d(x);
+    ctx->set_materialize_grads(false);
+    ctx->saved_data["library"] = library;
+    return made[0];
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& given) {
+    if (!given[0].defined()) return variable_list(2);
+    const variable_list made = is_watched(given[0])
+        ? call_operator(ctx->saved_data["library"].toStringRef(), "avg_pool3d_backward", {given[0]})
+        : run_avg_pool3d_backward(given[0]);
+    return {made[0], torch::Tensor()};
+  }
+};
+
+torch::Tensor fused_avg_pool3d(const torch::Tensor& x, const std::string& library) {
+  if (c10::GradMode::is_enabled() && (x.requires_grad()))
+    return FusedAvgPool3d::apply(x, library);
+  return run_avg_pool3d(x)[0];
+}
+
+struct FusedConvTranspose3d : torch::autograd::Function<FusedConvTranspose3d> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& avg_pool,
+          const torch::Tensor& conv_transpose_weight, const std::string& library) {
+    const variable_list made = run_conv_transpose3d(avg_pool, conv_transpose_weight);
+    ctx->set_materialize_grads(false);
+    ctx->saved_data["library"] = library;
+    ctx->save_for_backward({avg_pool, conv_transpose_weight});
+    return made[0];
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& given) {
+    if (!given[0].defined()) return variable_list(3);
+    const variable_list kept = ctx->get_saved_variables();
+    const variable_list made = is_watched(given[0])
+        ? call_operator(ctx->saved_data["library"].toStringRef(), "conv_transpose3d_backward", {given[0],
+            kept[0], kept[1]})
+        : run_conv_transpose3d_backward(given[0], kept[0], kept[1]);
+    return {made[0], made[1], torch::Tensor()};
+  }
+};
+
+torch::Tensor fused_conv_transpose3d(const torch::Tensor& avg_pool,
+        const torch::Tensor& conv_transpose_weight, const std::string& library) {
+  if (c10::GradMode::is_enabled() && (avg_pool.requires_grad() || conv_transpose_weight.requires_grad()))
+    return FusedConvTranspose3d::apply(avg_pool, conv_transpose_weight, library);
+  return run_conv_transpose3d(avg_pool, conv_transpose_weight)[0];
+}
+
+struct FusedBiasClampSoftmaxMul : torch::autograd::Function<FusedBiasClampSoftmaxMul> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& conv_transpose_product,
+          const torch::Tensor& conv_transpose_bias, const torch::Tensor& scale, const std::string& library) {
+    const variable_list made = run_bias_clamp_softmax_mul(conv_transpose_product, conv_transpose_bias, scale);
+    ctx->set_materialize_grads(false);
+    ctx->saved_data["library"] = library;
+    ctx->save_for_backward({conv_transpose_product, conv_transpose_bias, scale, made[1]});
+    return made[0];
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& given) {
+    if (!given[0].defined()) return variable_list(4);
+    const variable_list kept = ctx->get_saved_variables();
+    const variable_list made = is_watched(given[0])
+        ? call_operator(ctx->saved_data["library"].toStringRef(), "bias_clamp_softmax_mul_backward",
+            {given[0], kept[0], kept[1], kept[2], kept[3]})
+        : run_bias_clamp_softmax_mul_backward(given[0], kept[0], kept[1], kept[2], kept[3]);
+    return {made[0], made[1], made[2], torch::Tensor()};
+  }
+};
+
+torch::Tensor fused_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_product,
+        const torch::Tensor& conv_transpose_bias, const torch::Tensor& scale, const std::string& library) {
+  if (c10::GradMode::is_enabled() && (conv_transpose_product.requires_grad(
+      ) || conv_transpose_bias.requires_grad() || scale.requires_grad()))
+    return FusedBiasClampSoftmaxMul::apply(conv_transpose_product, conv_transpose_bias, scale, library);
+  return run_bias_clamp_softmax_mul(conv_transpose_product, conv_transpose_bias, scale)[0];
 }
 """
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_1f28a8d0",
-    cpp_sources=AUTOGRAD,
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_01ed5dc6288b",
+    cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d",
         "run_conv_transpose3d_backward", "run_bias_clamp_softmax_mul", "run_bias_clamp_softmax_mul_backward",
         "are_plain", "fused_avg_pool3d", "fused_conv_transpose3d", "fused_bias_clamp_softmax_mul"],
+    extra_cflags=["-O1"],
     extra_cuda_cflags=["-O3"],
+    no_implicit_headers=True,
 )
 library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")
 operators = getattr(torch.ops, library.ns)
@@ -1560,7 +1627,8 @@ def run_conv_transpose3d_shapes(avg_pool, conv_transpose_weight):
     return avg_pool.new_empty_strided((2, 64, 2, 6, 10), (7680, 120, 60, 10, 1), dtype=torch.float32)
 
 
-library.define("conv_transpose3d_backward(Tensor grad_conv_transpose_product, Tensor avg_pool, Tensor conv_transpose_weight) -> (Tensor, Tensor)")
+library.define(
+    "conv_transpose3d_backward(Tensor grad_conv_transpose_product, Tensor avg_pool, Tensor conv_transpose_weight) -> (Tensor, Tensor)")
 
 
 @torch.library.impl(library, "conv_transpose3d_backward", "CompositeExplicitAutograd")
@@ -1588,7 +1656,8 @@ def conv_transpose3d_keeps(ctx, inputs, output):
 def conv_transpose3d_gradients(ctx, grad_conv_transpose_product):
     if grad_conv_transpose_product is None:
         return None, None
-    grad_avg_pool, grad_conv_transpose_weight = operators.conv_transpose3d_backward(grad_conv_transpose_product, *ctx.saved_tensors)
+    grad_avg_pool, grad_conv_transpose_weight = operators.conv_transpose3d_backward(
+        grad_conv_transpose_product, *ctx.saved_tensors)
     return grad_avg_pool, grad_conv_transpose_weight
 
 
@@ -1606,7 +1675,8 @@ def fused_conv_transpose3d(avg_pool, conv_transpose_weight):
     return operators.conv_transpose3d(avg_pool, conv_transpose_weight)
 
 
-library.define("bias_clamp_softmax_mul(Tensor conv_transpose_product, Tensor conv_transpose_bias, Tensor scale) -> (Tensor, Tensor)")
+library.define(
+    "bias_clamp_softmax_mul(Tensor conv_transpose_product, Tensor conv_transpose_bias, Tensor scale) -> (Tensor, Tensor)")
 
 
 @torch.library.impl(library, "bias_clamp_softmax_mul", "CompositeExplicitAutograd")
@@ -1623,7 +1693,8 @@ def run_bias_clamp_softmax_mul_shapes(conv_transpose_product, conv_transpose_bia
     )
 
 
-library.define("bias_clamp_softmax_mul_backward(Tensor grad_mul, Tensor conv_transpose_product, Tensor conv_transpose_bias, Tensor scale, Tensor saved_total) -> (Tensor, Tensor, Tensor)")
+library.define(
+    "bias_clamp_softmax_mul_backward(Tensor grad_mul, Tensor conv_transpose_product, Tensor conv_transpose_bias, Tensor scale, Tensor saved_total) -> (Tensor, Tensor, Tensor)")
 
 
 @torch.library.impl(library, "bias_clamp_softmax_mul_backward", "CompositeExplicitAutograd")

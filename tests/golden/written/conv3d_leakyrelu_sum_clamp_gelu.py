@@ -41,88 +41,12 @@ class Model(nn.Module):
         return F.gelu(x)
 
 
-AUTOGRAD = r"""
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/GradMode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/extension.h>
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x_given,
-    const torch::Tensor& conv_weight_given, const torch::Tensor& conv_bias_given,
-    const torch::Tensor& sum_tensor_given);
-std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(const torch::Tensor& grad_gelu_given, const torch::Tensor& x_given, const torch::Tensor& conv_weight_given, const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given);
-
-// Whether nobody but autograd has to know what is computed: no mode, no transform, no tensor of another kind.
-// Past autograd, PyTorch's dispatcher would go to the kernels of the GPU at once.
-bool are_plain(const variable_list& given) {
-  const auto thread = c10::impl::tls_local_dispatch_key_set();
-  c10::DispatchKeySet keys = thread.included_;
-  for (const torch::Tensor& each : given) keys = keys | each.key_set();
-  keys = keys - thread.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
-  keys = keys.remove(c10::DispatchKey::BackendSelect);
-  return keys.highestPriorityTypeId() == c10::DispatchKey::CUDA;
-}
-
-// Whether somebody looks on while a gradient is computed: also autograd, if it is asked for the gradient's
-// own.
-static bool is_watched(const torch::Tensor& given) {
-  return c10::GradMode::is_enabled() || !are_plain({given});
-}
-
-// By an operator, for those who look on; `library` is where Python registered it.
-static variable_list call_operator(const std::string& library, const std::string& name,
-        const variable_list& given) {
-  c10::Stack stack(given.begin(), given.end());
-  c10::Dispatcher::singleton().findSchemaOrThrow((library + "::" + name).c_str(), "").callBoxed(stack);
-  variable_list made;
-  for (const auto& each : stack) made.push_back(each.toTensor());
-  return made;
-}
-
-struct FusedConv3dLeakyReluAddClampGelu : torch::autograd::Function<FusedConv3dLeakyReluAddClampGelu> {
-  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
-          const torch::Tensor& conv_weight, const torch::Tensor& conv_bias, const torch::Tensor& sum_tensor, const std::string& library) {
-    const variable_list made = run_conv3d_leaky_relu_add_clamp_gelu(x, conv_weight, conv_bias, sum_tensor);
-    ctx->set_materialize_grads(false);
-    ctx->saved_data["library"] = library;
-    ctx->save_for_backward({x, conv_weight, conv_bias, sum_tensor});
-    return made[0];
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& given) {
-    if (!given[0].defined()) return variable_list(5);
-    const variable_list kept = ctx->get_saved_variables();
-    const variable_list made = is_watched(given[0])
-        ? call_operator(ctx->saved_data["library"].toStringRef(),
-            "conv3d_leaky_relu_add_clamp_gelu_backward", {given[0], kept[0], kept[1], kept[2], kept[3]})
-        : run_conv3d_leaky_relu_add_clamp_gelu_backward(given[0], kept[0], kept[1], kept[2], kept[3]);
-    return {made[2], made[3], made[0], made[1], torch::Tensor()};
-  }
-};
-
-torch::Tensor fused_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x,
-        const torch::Tensor& conv_weight, const torch::Tensor& conv_bias, const torch::Tensor& sum_tensor, const std::string& library) {
-  if (c10::GradMode::is_enabled() && (x.requires_grad() || conv_weight.requires_grad() || conv_bias.requires_grad() || sum_tensor.requires_grad()))
-    return FusedConv3dLeakyReluAddClampGelu::apply(x, conv_weight, conv_bias, sum_tensor, library);
-  return run_conv3d_leaky_relu_add_clamp_gelu(x, conv_weight, conv_bias, sum_tensor)[0];
-}
-"""
-
-
 KERNELS = r"""
-#include <torch/types.h>
+#include <cstdint>
+#include <cuda_runtime.h>
 
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-__device__ __forceinline__ unsigned rounded(float value) {  // to TF32, to nearest: tensor cores would cut it off
+__device__ __forceinline__ unsigned rounded(
+    float value) {  // to TF32, to nearest: tensor cores would cut it off
     unsigned word;
 #if __CUDA_ARCH__ >= 900  // one instruction where the other is three; they differ in ties alone
     asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
@@ -226,7 +150,8 @@ __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
 }
 
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
-__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_part(const float* __restrict__ weight, int* __restrict__ packed) {
+__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_part(
+        const float* __restrict__ weight, int* __restrict__ packed) {
     constexpr int taps[27] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
         22, 23, 24, 25, 26};
     const int word = blockIdx.x * 256 + threadIdx.x;
@@ -246,7 +171,8 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_again_pa
 }
 
 // The weight in the order in which tensor cores take it: 9 taps, tiles of 16 channels.
-__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack_part(const int block_number, const float* __restrict__ weight, int* __restrict__ packed) {
+__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack_part(
+        const int block_number, const float* __restrict__ weight, int* __restrict__ packed) {
     constexpr int taps[9] = {0, 3, 6, 9, 12, 15, 18, 21, 24};
     const int word = block_number * 256 + threadIdx.x;
     if (word >= 18432) return;
@@ -277,7 +203,8 @@ __device__ __forceinline__ Pack<T, count> load(const T* from) {
 }
 
 template <int team, typename T>
-__device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring lanes, the same for each of them
+__device__ __forceinline__ T sum_over_team(
+    T value) {  // of `team` neighbouring lanes, the same for each of them
 #pragma unroll
     for (int distance = team / 2; distance > 0; distance /= 2) {
         value += __shfl_xor_sync(0xffffffffu, value, distance);
@@ -297,7 +224,8 @@ __device__ __forceinline__ void sum_over_groups(T (&values)[vector],
 #pragma unroll
     for (int j = 0; j < vector; ++j) parts[own][j * lanes + lane] = values[j];
     __syncthreads();
-    for (int place = threadIdx.x; place < vector * lanes; place += groups * lanes) {  // each by one thread, in order
+    for (
+        int place = threadIdx.x; place < vector * lanes; place += groups * lanes) {  // each by one thread, in order
         T value = parts[0][place];
         for (int group = 1; group < groups; ++group) value += parts[group][place];
         parts[0][place] = value;
@@ -353,7 +281,8 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
     const int part = blockIdx.x % 1;
     const int first_channel = part % 1 * 64;
     for (int p = threadIdx.x; p < 3456; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv3d_leaky_relu_add_clamp_gelu_kernel_packed + part * 13824)[p];
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
+            conv3d_leaky_relu_add_clamp_gelu_kernel_packed + part * 13824)[p];
     }
     {
         const int n = static_cast<int>(blockIdx.x) / 1;
@@ -576,7 +505,8 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
     for (int p = threadIdx.x; p < 128; p += 256) totals[p] = 0;
     __syncthreads();
     for (int p = threadIdx.x; p < 3456; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed + part * 13824)[p];
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
+            conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed + part * 13824)[p];
     }
     {
         const int n = static_cast<int>(blockIdx.x) / 1;
@@ -769,8 +699,10 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
         }
     }
     __syncthreads();
-    for (int p = threadIdx.x; p < 64; p += 256) grad_conv_bias_parts[blockIdx.x / 1 * 64 + part * 64 + p] = totals[0 + p];
-    for (int p = threadIdx.x; p < 64; p += 256) grad_sum_tensor_parts[blockIdx.x / 1 * 64 + part * 64 + p] = totals[64 + p];
+    for (
+        int p = threadIdx.x; p < 64; p += 256) grad_conv_bias_parts[blockIdx.x / 1 * 64 + part * 64 + p] = totals[0 + p];
+    for (
+        int p = threadIdx.x; p < 64; p += 256) grad_sum_tensor_parts[blockIdx.x / 1 * 64 + part * 64 + p] = totals[64 + p];
 }
 
 // 64 rows of 2: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads
@@ -791,7 +723,8 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_con
 
     float total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     const unsigned column = group;
-    const Pack<float, vector> grad_conv_bias_parts_read = load<aligned, vector>(grad_conv_bias_parts_row + column * grad_conv_bias_parts_stride_1);
+    const Pack<float, vector> grad_conv_bias_parts_read = load<aligned, vector>(
+        grad_conv_bias_parts_row + column * grad_conv_bias_parts_stride_1);
 #pragma unroll
     for (int j = 0; j < vector; ++j) {
         const float grad_conv_bias_parts_value = grad_conv_bias_parts_read.at[j];
@@ -838,7 +771,8 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum
 
     float total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     const unsigned column = group;
-    const Pack<float, vector> grad_sum_tensor_parts_read = load<aligned, vector>(grad_sum_tensor_parts_row + column * grad_sum_tensor_parts_stride_1);
+    const Pack<float, vector> grad_sum_tensor_parts_read = load<aligned, vector>(
+        grad_sum_tensor_parts_row + column * grad_sum_tensor_parts_stride_1);
 #pragma unroll
     for (int j = 0; j < vector; ++j) {
         const float grad_sum_tensor_parts_value = grad_sum_tensor_parts_read.at[j];
@@ -898,7 +832,8 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
         const int box_w = 0;
         for (int p = threadIdx.x; p < 1152; p += 256) {
             copy_ahead(reinterpret_cast<uint4*>(coming_weights) + p,
-                reinterpret_cast<const uint4*>(conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed + part * 18432) + p);
+                reinterpret_cast<const uint4*>(
+                conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed + part * 18432) + p);
         }
         const int other = lane / 16 * 2;
         const auto* origin = grad_product + n * 2560LL;
@@ -954,7 +889,8 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
                 const int box_w = 0;
                 for (int p = threadIdx.x; p < 1152; p += 256) {
                     copy_ahead(reinterpret_cast<uint4*>(coming_weights) + p,
-                        reinterpret_cast<const uint4*>(conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed + part * 18432 + next_step * 2304) + p);
+                        reinterpret_cast<const uint4*>(
+                        conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed + part * 18432 + next_step * 2304) + p);
                 }
                 const int other = lane / 16 * 2;
                 const auto* origin = grad_product + n * 2560LL + next_step * 320LL;
@@ -1008,7 +944,8 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
         for (int i = 0; i < 2; ++i) {
 #pragma unroll
             for (int j = 0; j < 2; ++j) {
-                float* into = tile + ((row * 2 + i) * 16 + lane / 4) * 136 + (column * 2 + j) * 8 + lane % 4 * 2;
+                float* into = tile + ((row * 2 + i) * 16 + lane / 4) * 136 + (
+                    column * 2 + j) * 8 + lane % 4 * 2;
                 const auto& own = sums[0][i][j];
                 *reinterpret_cast<float2*>(into) = make_float2(own[0], own[1]);
                 *reinterpret_cast<float2*>(into + 1088) = make_float2(own[2], own[3]);
@@ -1053,7 +990,9 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
     for (int j = 0; j < 4; ++j) {
         const int tile = min(warp + j * 8, 26);
         const int tap = tile / 1;
-        own[j] = (tap / 9 == 0 ? 0 : tap / 9 == 1 ? 240 : 480) + (tap / 3 % 3 == 0 ? 0 : tap / 3 % 3 == 1 ? 40 : 80) + (tap % 3 == 0 ? 0 : tap % 3 == 1 ? 4 : 8) + ((tile % 1 * 2 + lane / 16) * 244 + lane % 4) * 4 + lane / 4 % 4;
+        own[j] = (tap / 9 == 0 ? 0 : tap / 9 == 1 ? 240 : 480) + (
+            tap / 3 % 3 == 0 ? 0 : tap / 3 % 3 == 1 ? 40 : 80) + (tap % 3 == 0 ? 0 : tap % 3 == 1 ? 4 : 8) + (
+            (tile % 1 * 2 + lane / 16) * 244 + lane % 4) * 4 + lane / 4 % 4;
     }
     float sums[4][4][4] = {};
     {
@@ -1223,22 +1162,105 @@ __global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_w
     }
 }
 
-// The tensor as the kernels read it: copied where it lies in memory in another way, or begins within 16
-// bytes.
+// Lets a kernel have more dynamic shared memory than any may have: asked for once a thread and GPU.
+template <auto kernel>
+static cudaError_t allow_shared(int bytes, int device) {
+  static thread_local uint64_t allowed = 0;
+  const uint64_t gpu = uint64_t{1} << (device & 63);
+  if (allowed & gpu) return cudaSuccess;
+  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error == cudaSuccess) allowed |= gpu;
+  return error;
+}
+
+cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu(const float* x, const float* conv_weight,
+        const float* conv_bias, const float* sum_tensor, float* gelu,
+        int* conv3d_leaky_relu_add_clamp_gelu_kernel_packed, int device, cudaStream_t stream) {
+  conv3d_leaky_relu_add_clamp_gelu_kernel_pack<<<54, 256, 0, stream>>>(conv_weight,
+      conv3d_leaky_relu_add_clamp_gelu_kernel_packed);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel>(92160,
+      device)) return error;
+  conv3d_leaky_relu_add_clamp_gelu_kernel<<<2, 256, 92160, stream>>>(x,
+      conv3d_leaky_relu_add_clamp_gelu_kernel_packed, conv_bias, sum_tensor, gelu);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu_backward(const float* grad_gelu, const float* x,
+        const float* conv_weight, const float* conv_bias, const float* sum_tensor, float* grad_conv_bias,
+        float* grad_sum_tensor, float* grad_x, float* grad_conv_weight, float* grad_product,
+        int* conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed, float* grad_conv_bias_parts,
+        float* grad_sum_tensor_parts, int* conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed,
+        float* grad_conv_weight_parts, int device, cudaStream_t stream) {
+  conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_beside_input_pack<<<126, 256, 0, stream>>>(conv_weight,
+      conv_weight, conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed,
+      conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel_again>(92160,
+      device)) return error;
+  conv3d_leaky_relu_add_clamp_gelu_kernel_again<<<2, 256, 92160, stream>>>(x,
+      conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed, conv_bias, sum_tensor, grad_gelu, grad_product,
+      grad_conv_bias_parts, grad_sum_tensor_parts);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias<<<4, 8, 0, stream>>>(grad_conv_bias_parts,
+      grad_conv_bias);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor<<<4, 8, 0, stream>>>(grad_sum_tensor_parts,
+      grad_sum_tensor);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel_input>(71680,
+      device)) return error;
+  conv3d_leaky_relu_add_clamp_gelu_kernel_input<<<2, 256, 71680, stream>>>(grad_product,
+      conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed, grad_x);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel_weight>(50432,
+      device)) return error;
+  conv3d_leaky_relu_add_clamp_gelu_kernel_weight<<<2, 256, 50432, stream>>>(x, grad_product,
+      grad_conv_weight_parts);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  conv3d_leaky_relu_add_clamp_gelu_kernel_weight_finish<<<432, 256, 0, stream>>>(grad_conv_weight_parts,
+      grad_conv_weight);
+  return cudaGetLastError();
+}
+"""
+
+
+TENSORS = r"""
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/types.h>
+
+cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu(const float* x, const float* conv_weight,
+    const float* conv_bias, const float* sum_tensor, float* gelu,
+    int* conv3d_leaky_relu_add_clamp_gelu_kernel_packed, int device, cudaStream_t stream);
+cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu_backward(const float* grad_gelu, const float* x,
+    const float* conv_weight, const float* conv_bias, const float* sum_tensor, float* grad_conv_bias,
+    float* grad_sum_tensor, float* grad_x, float* grad_conv_weight, float* grad_product,
+    int* conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed, float* grad_conv_bias_parts,
+    float* grad_sum_tensor_parts, int* conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed,
+    float* grad_conv_weight_parts, int device, cudaStream_t stream);
+
+// The tensor as kernels read it: copied where it lies in memory in another way, or begins within 16 bytes.
 static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at::IntArrayRef strides,
                           at::ScalarType type) {
   TORCH_CHECK(given.sizes() == sizes && given.scalar_type() == type, "written for a tensor of shape ", sizes,
-      " and ",
-              type, ", given one of shape ", given.sizes(), " and ", given.scalar_type());
+              " and ", type, ", given one of shape ", given.sizes(), " and ", given.scalar_type());
   bool fits = reinterpret_cast<uintptr_t>(given.data_ptr()) % 16 == 0;
   for (int64_t dim = 0; dim < given.dim(); ++dim) fits &= sizes[dim] < 2 || given.stride(dim) == strides[dim];
   return fits ? given : torch::empty_strided(sizes, strides, given.options()).copy_(given);
 }
 
 std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x_given,
-        const torch::Tensor& conv_weight_given, const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given) {
+        const torch::Tensor& conv_weight_given, const torch::Tensor& conv_bias_given,
+        const torch::Tensor& sum_tensor_given) {
   const c10::cuda::CUDAGuard guard(x_given.device());
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor x = laid(x_given, {2, 8, 4, 6, 7}, {1344, 168, 42, 7, 1}, torch::kFloat32);
   const torch::Tensor conv_weight = laid(conv_weight_given, {64, 8, 3, 3, 3}, {216, 27, 9, 3, 1},
       torch::kFloat32);
@@ -1248,27 +1270,18 @@ std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu(const torch::Ten
       x.options().dtype(torch::kFloat32));
   torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_packed = torch::empty_strided({13824}, {1},
       x.options().dtype(torch::kInt32));
-  conv3d_leaky_relu_add_clamp_gelu_kernel_pack<<<54, 256, 0, stream>>>(conv_weight.data_ptr<float>(),
-      conv3d_leaky_relu_add_clamp_gelu_kernel_packed.data_ptr<int>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  {  // once a thread and GPU
-    static thread_local uint64_t asked = 0;
-    const uint64_t gpu = uint64_t{1} << (x_given.get_device() & 63);
-    if (!(asked & gpu))
-      C10_CUDA_CHECK(cudaFuncSetAttribute(conv3d_leaky_relu_add_clamp_gelu_kernel,
-          cudaFuncAttributeMaxDynamicSharedMemorySize, 92160));
-    asked |= gpu;
-  }
-  conv3d_leaky_relu_add_clamp_gelu_kernel<<<2, 256, 92160, stream>>>(x.data_ptr<float>(),
-      conv3d_leaky_relu_add_clamp_gelu_kernel_packed.data_ptr<int>(), conv_bias.data_ptr<float>(),
-      sum_tensor.data_ptr<float>(), gelu.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(launch_conv3d_leaky_relu_add_clamp_gelu(x.data_ptr<float>(), conv_weight.data_ptr<float>(),
+      conv_bias.data_ptr<float>(), sum_tensor.data_ptr<float>(), gelu.data_ptr<float>(),
+      conv3d_leaky_relu_add_clamp_gelu_kernel_packed.data_ptr<int>(), x.get_device(),
+      c10::cuda::getCurrentCUDAStream()));
   return {gelu};
 }
 
-std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(const torch::Tensor& grad_gelu_given, const torch::Tensor& x_given, const torch::Tensor& conv_weight_given, const torch::Tensor& conv_bias_given, const torch::Tensor& sum_tensor_given) {
+std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(
+        const torch::Tensor& grad_gelu_given, const torch::Tensor& x_given,
+        const torch::Tensor& conv_weight_given, const torch::Tensor& conv_bias_given,
+        const torch::Tensor& sum_tensor_given) {
   const c10::cuda::CUDAGuard guard(grad_gelu_given.device());
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor grad_gelu = laid(grad_gelu_given, {2, 64, 2, 4, 5}, {2560, 40, 20, 5, 1},
       torch::kFloat32);
   const torch::Tensor x = laid(x_given, {2, 8, 4, 6, 7}, {1344, 168, 42, 7, 1}, torch::kFloat32);
@@ -1294,61 +1307,89 @@ std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(const t
       grad_gelu.options().dtype(torch::kInt32));
   torch::Tensor grad_conv_weight_parts = torch::empty_strided({27648}, {1},
       grad_gelu.options().dtype(torch::kFloat32));
-  conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_beside_input_pack<<<126, 256, 0, stream>>>(conv_weight.data_ptr<float>(), conv_weight.data_ptr<float>(), conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed.data_ptr<int>(), conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed.data_ptr<int>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  {  // once a thread and GPU
-    static thread_local uint64_t asked = 0;
-    const uint64_t gpu = uint64_t{1} << (grad_gelu_given.get_device() & 63);
-    if (!(asked & gpu))
-      C10_CUDA_CHECK(cudaFuncSetAttribute(conv3d_leaky_relu_add_clamp_gelu_kernel_again,
-          cudaFuncAttributeMaxDynamicSharedMemorySize, 92160));
-    asked |= gpu;
-  }
-  conv3d_leaky_relu_add_clamp_gelu_kernel_again<<<2, 256, 92160, stream>>>(x.data_ptr<float>(),
-      conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed.data_ptr<int>(), conv_bias.data_ptr<float>(),
-      sum_tensor.data_ptr<float>(), grad_gelu.data_ptr<float>(), grad_product.data_ptr<float>(),
-      grad_conv_bias_parts.data_ptr<float>(), grad_sum_tensor_parts.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias<<<4, 8, 0, stream>>>(grad_conv_bias_parts.data_ptr<float>(), grad_conv_bias.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor<<<4, 8, 0, stream>>>(grad_sum_tensor_parts.data_ptr<float>(), grad_sum_tensor.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  {  // once a thread and GPU
-    static thread_local uint64_t asked = 0;
-    const uint64_t gpu = uint64_t{1} << (grad_gelu_given.get_device() & 63);
-    if (!(asked & gpu))
-      C10_CUDA_CHECK(cudaFuncSetAttribute(conv3d_leaky_relu_add_clamp_gelu_kernel_input,
-          cudaFuncAttributeMaxDynamicSharedMemorySize, 71680));
-    asked |= gpu;
-  }
-  conv3d_leaky_relu_add_clamp_gelu_kernel_input<<<2, 256, 71680, stream>>>(grad_product.data_ptr<float>(),
-      conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed.data_ptr<int>(), grad_x.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  {  // once a thread and GPU
-    static thread_local uint64_t asked = 0;
-    const uint64_t gpu = uint64_t{1} << (grad_gelu_given.get_device() & 63);
-    if (!(asked & gpu))
-      C10_CUDA_CHECK(cudaFuncSetAttribute(conv3d_leaky_relu_add_clamp_gelu_kernel_weight,
-          cudaFuncAttributeMaxDynamicSharedMemorySize, 50432));
-    asked |= gpu;
-  }
-  conv3d_leaky_relu_add_clamp_gelu_kernel_weight<<<2, 256, 50432, stream>>>(x.data_ptr<float>(),
-      grad_product.data_ptr<float>(), grad_conv_weight_parts.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  conv3d_leaky_relu_add_clamp_gelu_kernel_weight_finish<<<432, 256, 0, stream>>>(grad_conv_weight_parts.data_ptr<float>(), grad_conv_weight.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(launch_conv3d_leaky_relu_add_clamp_gelu_backward(grad_gelu.data_ptr<float>(),
+      x.data_ptr<float>(), conv_weight.data_ptr<float>(), conv_bias.data_ptr<float>(),
+      sum_tensor.data_ptr<float>(), grad_conv_bias.data_ptr<float>(), grad_sum_tensor.data_ptr<float>(),
+      grad_x.data_ptr<float>(), grad_conv_weight.data_ptr<float>(), grad_product.data_ptr<float>(),
+      conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed.data_ptr<int>(),
+      grad_conv_bias_parts.data_ptr<float>(), grad_sum_tensor_parts.data_ptr<float>(),
+      conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed.data_ptr<int>(),
+      grad_conv_weight_parts.data_ptr<float>(), grad_gelu.get_device(), c10::cuda::getCurrentCUDAStream()));
   return {grad_conv_bias, grad_sum_tensor, grad_x, grad_conv_weight};
+}
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Whether nobody but autograd has to know what is computed: no mode, no transform, no tensor of another kind.
+// Past autograd, PyTorch's dispatcher would go to the kernels of the GPU at once.
+bool are_plain(const variable_list& given) {
+  const auto thread = c10::impl::tls_local_dispatch_key_set();
+  c10::DispatchKeySet keys = thread.included_;
+  for (const torch::Tensor& each : given) keys = keys | each.key_set();
+  keys = keys - thread.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+  keys = keys.remove(c10::DispatchKey::BackendSelect);
+  return keys.highestPriorityTypeId() == c10::DispatchKey::CUDA;
+}
+
+// Whether somebody looks on while a gradient is computed: also autograd, if it is asked for the gradient's
+// own.
+static bool is_watched(const torch::Tensor& given) {
+  return c10::GradMode::is_enabled() || !are_plain({given});
+}
+
+// By an operator, for those who look on; `library` is where Python registered it.
+static variable_list call_operator(const std::string& library, const std::string& name,
+        const variable_list& given) {
+  c10::Stack stack(given.begin(), given.end());
+  c10::Dispatcher::singleton().findSchemaOrThrow((library + "::" + name).c_str(), "").callBoxed(stack);
+  variable_list made;
+  for (const auto& each : stack) made.push_back(each.toTensor());
+  return made;
+}
+
+struct FusedConv3dLeakyReluAddClampGelu : torch::autograd::Function<FusedConv3dLeakyReluAddClampGelu> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
+          const torch::Tensor& conv_weight, const torch::Tensor& conv_bias, const torch::Tensor& sum_tensor,
+          const std::string& library) {
+    const variable_list made = run_conv3d_leaky_relu_add_clamp_gelu(x, conv_weight, conv_bias, sum_tensor);
+    ctx->set_materialize_grads(false);
+    ctx->saved_data["library"] = library;
+    ctx->save_for_backward({x, conv_weight, conv_bias, sum_tensor});
+    return made[0];
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& given) {
+    if (!given[0].defined()) return variable_list(5);
+    const variable_list kept = ctx->get_saved_variables();
+    const variable_list made = is_watched(given[0])
+        ? call_operator(ctx->saved_data["library"].toStringRef(),
+            "conv3d_leaky_relu_add_clamp_gelu_backward", {given[0], kept[0], kept[1], kept[2], kept[3]})
+        : run_conv3d_leaky_relu_add_clamp_gelu_backward(given[0], kept[0], kept[1], kept[2], kept[3]);
+    return {made[2], made[3], made[0], made[1], torch::Tensor()};
+  }
+};
+
+torch::Tensor fused_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x,
+        const torch::Tensor& conv_weight, const torch::Tensor& conv_bias, const torch::Tensor& sum_tensor,
+        const std::string& library) {
+  if (c10::GradMode::is_enabled() && (x.requires_grad() || conv_weight.requires_grad(
+      ) || conv_bias.requires_grad() || sum_tensor.requires_grad()))
+    return FusedConv3dLeakyReluAddClampGelu::apply(x, conv_weight, conv_bias, sum_tensor, library);
+  return run_conv3d_leaky_relu_add_clamp_gelu(x, conv_weight, conv_bias, sum_tensor)[0];
 }
 """
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_eecad18e",
-    cpp_sources=AUTOGRAD,
+    name="conv3d_leakyrelu_sum_clamp_gelu_ad0a27d9cd46",
+    cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward",
         "are_plain", "fused_conv3d_leaky_relu_add_clamp_gelu"],
+    extra_cflags=["-O1"],
     extra_cuda_cflags=["-O3"],
+    no_implicit_headers=True,
 )
 library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")
 operators = getattr(torch.ops, library.ns)
@@ -1364,7 +1405,8 @@ def _is_unwatched(*given):
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
 
 
-library.define("conv3d_leaky_relu_add_clamp_gelu(Tensor x, Tensor conv_weight, Tensor conv_bias, Tensor sum_tensor) -> Tensor")
+library.define(
+    "conv3d_leaky_relu_add_clamp_gelu(Tensor x, Tensor conv_weight, Tensor conv_bias, Tensor sum_tensor) -> Tensor")
 
 
 @torch.library.impl(library, "conv3d_leaky_relu_add_clamp_gelu", "CompositeExplicitAutograd")
@@ -1377,7 +1419,8 @@ def run_conv3d_leaky_relu_add_clamp_gelu_shapes(x, conv_weight, conv_bias, sum_t
     return x.new_empty_strided((2, 64, 2, 4, 5), (2560, 40, 20, 5, 1), dtype=torch.float32)
 
 
-library.define("conv3d_leaky_relu_add_clamp_gelu_backward(Tensor grad_gelu, Tensor x, Tensor conv_weight, Tensor conv_bias, Tensor sum_tensor) -> (Tensor, Tensor, Tensor, Tensor)")
+library.define(
+    "conv3d_leaky_relu_add_clamp_gelu_backward(Tensor grad_gelu, Tensor x, Tensor conv_weight, Tensor conv_bias, Tensor sum_tensor) -> (Tensor, Tensor, Tensor, Tensor)")
 
 
 @torch.library.impl(library, "conv3d_leaky_relu_add_clamp_gelu_backward", "CompositeExplicitAutograd")

@@ -50,94 +50,12 @@ class Model(nn.Module):
         return F.max_pool3d(x, kernel_size=2)
 
 
-AUTOGRAD = r"""
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/GradMode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/extension.h>
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d(const torch::Tensor& x_given,
-    const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given,
-    const torch::Tensor& multiplier_given);
-std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(const torch::Tensor& x_given, const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given);
-std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(const torch::Tensor& grad_max_pool3d_given, const torch::Tensor& x_given, const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given, const torch::Tensor& conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_given, const torch::Tensor& conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_given);
-
-// Whether nobody but autograd has to know what is computed: no mode, no transform, no tensor of another kind.
-// Past autograd, PyTorch's dispatcher would go to the kernels of the GPU at once.
-bool are_plain(const variable_list& given) {
-  const auto thread = c10::impl::tls_local_dispatch_key_set();
-  c10::DispatchKeySet keys = thread.included_;
-  for (const torch::Tensor& each : given) keys = keys | each.key_set();
-  keys = keys - thread.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
-  keys = keys.remove(c10::DispatchKey::BackendSelect);
-  return keys.highestPriorityTypeId() == c10::DispatchKey::CUDA;
-}
-
-// Whether somebody looks on while a gradient is computed: also autograd, if it is asked for the gradient's
-// own.
-static bool is_watched(const torch::Tensor& given) {
-  return c10::GradMode::is_enabled() || !are_plain({given});
-}
-
-// By an operator, for those who look on; `library` is where Python registered it.
-static variable_list call_operator(const std::string& library, const std::string& name,
-        const variable_list& given) {
-  c10::Stack stack(given.begin(), given.end());
-  c10::Dispatcher::singleton().findSchemaOrThrow((library + "::" + name).c_str(), "").callBoxed(stack);
-  variable_list made;
-  for (const auto& each : stack) made.push_back(each.toTensor());
-  return made;
-}
-
-struct FusedConvTranspose3dLeakyReluMulMaxPool3d : torch::autograd::Function<FusedConvTranspose3dLeakyReluMulMaxPool3d> {
-  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
-          const torch::Tensor& conv_transpose_weight, const torch::Tensor& conv_transpose_bias, const torch::Tensor& multiplier, const std::string& library) {
-    const variable_list made = run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(x,
-        conv_transpose_weight, conv_transpose_bias, multiplier);
-    ctx->set_materialize_grads(false);
-    ctx->saved_data["library"] = library;
-    ctx->save_for_backward({x, conv_transpose_weight, conv_transpose_bias, multiplier, made[1], made[2]});
-    return made[0];
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& given) {
-    if (!given[0].defined()) return variable_list(5);
-    const variable_list kept = ctx->get_saved_variables();
-    const variable_list made = is_watched(given[0])
-        ? call_operator(ctx->saved_data["library"].toStringRef(),
-            "conv_transpose3d_leaky_relu_mul_max_pool3d_backward", {given[0], kept[0], kept[1], kept[2],
-            kept[3], kept[4], kept[5]})
-        : run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(given[0], kept[0], kept[1], kept[2],
-            kept[3], kept[4], kept[5]);
-    return {made[2], made[3], made[0], made[1], torch::Tensor()};
-  }
-};
-
-torch::Tensor fused_conv_transpose3d_leaky_relu_mul_max_pool3d(const torch::Tensor& x,
-        const torch::Tensor& conv_transpose_weight, const torch::Tensor& conv_transpose_bias, const torch::Tensor& multiplier, const std::string& library) {
-  if (c10::GradMode::is_enabled() && (x.requires_grad() || conv_transpose_weight.requires_grad() || conv_transpose_bias.requires_grad() || multiplier.requires_grad()))
-    return FusedConvTranspose3dLeakyReluMulMaxPool3d::apply(x, conv_transpose_weight, conv_transpose_bias,
-        multiplier, library);
-  return run_conv_transpose3d_leaky_relu_mul_max_pool3d(x, conv_transpose_weight, conv_transpose_bias,
-      multiplier)[0];
-}
-"""
-
-
 KERNELS = r"""
-#include <torch/types.h>
+#include <cstdint>
+#include <cuda_runtime.h>
 
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-__device__ __forceinline__ unsigned rounded(float value) {  // to TF32, to nearest: tensor cores would cut it off
+__device__ __forceinline__ unsigned rounded(
+    float value) {  // to TF32, to nearest: tensor cores would cut it off
     unsigned word;
 #if __CUDA_ARCH__ >= 900  // one instruction where the other is three; they differ in ties alone
     asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
@@ -243,7 +161,8 @@ __device__ __forceinline__ Pack<T, count> load(const T* from) {
 }
 
 template <int team, typename T>
-__device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring lanes, the same for each of them
+__device__ __forceinline__ T sum_over_team(
+    T value) {  // of `team` neighbouring lanes, the same for each of them
 #pragma unroll
     for (int distance = team / 2; distance > 0; distance /= 2) {
         value += __shfl_xor_sync(0xffffffffu, value, distance);
@@ -287,7 +206,8 @@ __device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kerne
     const unsigned column = thread * vector;
     if (column < columns) {
         const Pack<float, vector> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_read = load<aligned, vector>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_row + column / size_2 * conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_stride_1 + column % size_2);
-        const Pack<float, vector> grad_max_pool3d_read = load<aligned, vector>(grad_max_pool3d_row + column / size_2 * grad_max_pool3d_stride_1 + column % size_2);
+        const Pack<float, vector> grad_max_pool3d_read = load<aligned, vector>(
+            grad_max_pool3d_row + column / size_2 * grad_max_pool3d_stride_1 + column % size_2);
         Pack<float, vector> grad_product_pack;
 #pragma unroll
         for (int j = 0; j < vector; ++j) {
@@ -316,7 +236,8 @@ __device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kerne
     }
 }
 
-__device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_part(const float* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+__device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_part(
+    const float* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
     const float* __restrict__ conv_transpose_bias,
     const float* __restrict__ multiplier,
     const float* __restrict__ grad_max_pool3d,
@@ -325,14 +246,19 @@ __device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kerne
     float* __restrict__ grad_multiplier) {
     if (are_aligned<8>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, grad_max_pool3d,
             grad_product)) {
-        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_block<true>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, conv_transpose_bias, multiplier, grad_max_pool3d, grad_product, grad_conv_transpose_bias, grad_multiplier);
+        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_block<true>(
+            conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, conv_transpose_bias, multiplier,
+            grad_max_pool3d, grad_product, grad_conv_transpose_bias, grad_multiplier);
     } else {  // a tensor that begins in the middle of another
-        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_block<false>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, conv_transpose_bias, multiplier, grad_max_pool3d, grad_product, grad_conv_transpose_bias, grad_multiplier);
+        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_block<false>(
+            conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, conv_transpose_bias, multiplier,
+            grad_max_pool3d, grad_product, grad_conv_transpose_bias, grad_multiplier);
     }
 }
 
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
-__device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_pack_part(const int block_number, const float* __restrict__ weight, int* __restrict__ packed) {
+__device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_pack_part(
+        const int block_number, const float* __restrict__ weight, int* __restrict__ packed) {
     constexpr int taps[27] = {13, 12, 14, 10, 9, 11, 16, 15, 17, 4, 3, 5, 1, 0, 2, 7, 6, 8, 22, 21, 23, 19,
         18, 20, 25, 24, 26};
     const int word = block_number * 256 + threadIdx.x;
@@ -421,7 +347,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
     const int part = blockIdx.x % 1;
     const int first_channel = part % 1 * 32;
     for (int p = threadIdx.x; p < 3456; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed + part * 13824)[p];
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
+            conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed + part * 13824)[p];
     }
     for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
         const int n = item;
@@ -436,7 +363,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                 const int d = box_d + p / 24;
                 const int h = box_h + p / 6 % 4;
                 const int w = box_w + p % 6;
-                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                    h) < 3 && static_cast<unsigned>(w) < 5;
                 const auto* from = origin + d * 15 + h * 5 + w;
 #pragma unroll
                 for (int u = 0; u < 4; ++u) {
@@ -514,7 +442,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
             if ((column * 4 + j) * 8 + lane % 4 * 2 >= 30) continue;
-            float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 0 ? 70 : team == 1 ? 10 : team == 2 ? 0 : 60);
+            float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (
+                team == 0 ? 70 : team == 1 ? 10 : team == 2 ? 0 : 60);
             const auto& own = sums[0][0][j];
             into[0] = own[0];
             into[2112] = own[2];
@@ -527,7 +456,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
             if ((column * 4 + j) * 8 + lane % 4 * 2 >= 30) continue;
-            float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 1 : 61);
+            float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (
+                team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 1 : 61);
             const auto& own = sums[1][0][j];
             into[0] = own[0];
             into[2112] = own[2];
@@ -641,7 +571,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
     const int part = blockIdx.x % 1;
     const int first_channel = part % 1 * 32;
     for (int p = threadIdx.x; p < 3456; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed + part * 13824)[p];
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
+            conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed + part * 13824)[p];
     }
     for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
         const int n = item;
@@ -656,7 +587,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                 const int d = box_d + p / 24;
                 const int h = box_h + p / 6 % 4;
                 const int w = box_w + p % 6;
-                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                    h) < 3 && static_cast<unsigned>(w) < 5;
                 const auto* from = origin + d * 15 + h * 5 + w;
 #pragma unroll
                 for (int u = 0; u < 4; ++u) {
@@ -734,7 +666,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
             if ((column * 4 + j) * 8 + lane % 4 * 2 >= 30) continue;
-            float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 0 ? 70 : team == 1 ? 10 : team == 2 ? 0 : 60);
+            float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (
+                team == 0 ? 70 : team == 1 ? 10 : team == 2 ? 0 : 60);
             const auto& own = sums[0][0][j];
             into[0] = own[0];
             into[2112] = own[2];
@@ -747,7 +680,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
             if ((column * 4 + j) * 8 + lane % 4 * 2 >= 30) continue;
-            float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 1 : 61);
+            float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (
+                team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 1 : 61);
             const auto& own = sums[1][0][j];
             into[0] = own[0];
             into[2112] = own[2];
@@ -787,7 +721,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                         const float negative = -multiplier_value;
                         const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
                         const float value = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
-                        const bool taken = (e == 0) | (value > best) | isnan(value);  // selects: `||` would branch
+                        const bool taken = (e == 0) | (value > best) | isnan(
+                            value);  // selects: `||` would branch
                         best = taken ? value : best;
                         products.at[k] = taken ? product : products.at[k];
                         choices.at[k] = taken ? e : choices.at[k];
@@ -807,8 +742,12 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                 conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack.at[0] = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is;
                 conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack.at[0] = choices.at[0];
                 store<true>(max_pool3d + n * 960LL + c * 30 + i, max_pool3d_pack);
-                store<true>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product + n * 960LL + c * 30 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack);
-                store<true>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL + c * 30 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack);
+                store<true>(
+                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product + n * 960LL + c * 30 + i,
+                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack);
+                store<true>(
+                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL + c * 30 + i,
+                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack);
             }
         }
     }
@@ -816,7 +755,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 
 // conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward and
 // conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_pack: neither waits for the other.
-__global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_beside_input_pack(
+__global__ void __launch_bounds__(
+    256) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_beside_input_pack(
         const float* __restrict__ tensor_0,
         const float* __restrict__ tensor_1,
         const float* __restrict__ tensor_2,
@@ -827,7 +767,8 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3
         float* __restrict__ tensor_6,
         int* __restrict__ tensor_8) {
     if (blockIdx.x < 8) {
-        if (threadIdx.x < 128) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_part(tensor_0, tensor_1, tensor_2, tensor_3, tensor_4, tensor_5, tensor_6);
+        if (threadIdx.x < 128) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_part(
+            tensor_0, tensor_1, tensor_2, tensor_3, tensor_4, tensor_5, tensor_6);
     } else {
         conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_pack_part(blockIdx.x - 8, tensor_7, tensor_8);
     }
@@ -852,12 +793,14 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll
     for (int j = 0; j < 1; ++j) {
         const int position = min((column * 1 + j * 2 + lane / 16) * 8 + lane % 8, 29);
-        place[j] = ((position / 15) * 168 + (position / 5 % 3) * 24 + (position % 5)) * 4 + lane / 8 % 2 * 1680;
+        place[j] = ((position / 15) * 168 + (position / 5 % 3) * 24 + (
+            position % 5)) * 4 + lane / 8 % 2 * 1680;
     }
     const int part = blockIdx.x % 1;
     const int first_channel = part % 1 * 16;
     for (int p = threadIdx.x; p < 3456; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed + part * 13824)[p];
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
+            conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed + part * 13824)[p];
     }
     float value[3][4];  // of windows
     unsigned char choice[3][4];  // the element that has it
@@ -878,7 +821,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             const int d = first_d + p / 24 % 3;
             const int h = first_h + p / 6 % 4;
             const int w = first_w + p % 6;
-            const bool inside = p < 576 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+            const bool inside = p < 576 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                h) < 3 && static_cast<unsigned>(w) < 5;
             const int from = d * 15 + h * 5 + w;
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
@@ -917,8 +861,12 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                     const int to_d = d * 2 + e / 4 - (box_d * 2 - 1);
                     const int to_h = h * 2 + e / 2 % 2 - (box_h * 2 - 1);
                     const int to_w = w * 2 + e % 2 - (box_w * 2 - 1);
-                    if (static_cast<unsigned>(to_d) < 5 && static_cast<unsigned>(to_h) < 7 && static_cast<unsigned>(to_w) < 11) {
-                        reinterpret_cast<uint4*>(halo)[u * 420 + to_d * 84 + to_h * 12 + to_w % 2 * 6 + to_w / 2] = make_uint4((choice[r][0] == e ? word[0] : 0u), (choice[r][1] == e ? word[1] : 0u), (choice[r][2] == e ? word[2] : 0u), (choice[r][3] == e ? word[3] : 0u));
+                    if (static_cast<unsigned>(to_d) < 5 && static_cast<unsigned>(
+                            to_h) < 7 && static_cast<unsigned>(to_w) < 11) {
+                        reinterpret_cast<uint4*>(
+                            halo)[u * 420 + to_d * 84 + to_h * 12 + to_w % 2 * 6 + to_w / 2] = make_uint4((
+                            choice[r][0] == e ? word[0] : 0u), (choice[r][1] == e ? word[1] : 0u), (
+                            choice[r][2] == e ? word[2] : 0u), (choice[r][3] == e ? word[3] : 0u));
                     }
                 }
             }
@@ -942,7 +890,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                 const int d = first_d + p / 24 % 3;
                 const int h = first_h + p / 6 % 4;
                 const int w = first_w + p % 6;
-                const bool inside = p < 576 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+                const bool inside = p < 576 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                    h) < 3 && static_cast<unsigned>(w) < 5;
                 const int from = d * 15 + h * 5 + w;
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
@@ -1057,7 +1006,10 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
     for (int j = 0; j < 14; ++j) {
         const int tile = min(warp + j * 8, 107);
         const int tap = tile / 4;
-        own[j] = (tap / 9 == 0 ? 504 : tap / 9 == 1 ? 0 : 1008) + (tap / 3 % 3 == 0 ? 72 : tap / 3 % 3 == 1 ? 0 : 144) + (tap % 3 == 0 ? 36 : tap % 3 == 1 ? 0 : 4) + ((tile % 4 * 2 + lane / 16) * 636 + lane % 4) * 4 + lane / 4 % 4;
+        own[j] = (tap / 9 == 0 ? 504 : tap / 9 == 1 ? 0 : 1008) + (
+            tap / 3 % 3 == 0 ? 72 : tap / 3 % 3 == 1 ? 0 : 144) + (
+            tap % 3 == 0 ? 36 : tap % 3 == 1 ? 0 : 4) + ((
+            tile % 4 * 2 + lane / 16) * 636 + lane % 4) * 4 + lane / 4 % 4;
     }
     float sums[14][1][4] = {};
     float value[4][4];  // of windows
@@ -1079,7 +1031,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             const int d = first_d + p / 36 % 3;
             const int h = first_h + p / 9 % 4;
             const int w = first_w + p % 9;
-            const bool inside = p < 864 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+            const bool inside = p < 864 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                h) < 3 && static_cast<unsigned>(w) < 5;
             const int from = d * 15 + h * 5 + w;
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
@@ -1130,8 +1083,12 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                     const int to_d = d * 2 + e / 4 - (box_d * 2 - 1);
                     const int to_h = h * 2 + e / 2 % 2 - (box_h * 2 - 1);
                     const int to_w = w * 2 + e % 2 - (box_w * 2 - 1);
-                    if (static_cast<unsigned>(to_d) < 5 && static_cast<unsigned>(to_h) < 7 && static_cast<unsigned>(to_w) < 17) {
-                        reinterpret_cast<uint4*>(halo)[u * 636 + to_d * 126 + to_h * 18 + to_w % 2 * 9 + to_w / 2] = make_uint4((choice[r][0] == e ? word[0] : 0u), (choice[r][1] == e ? word[1] : 0u), (choice[r][2] == e ? word[2] : 0u), (choice[r][3] == e ? word[3] : 0u));
+                    if (static_cast<unsigned>(to_d) < 5 && static_cast<unsigned>(
+                            to_h) < 7 && static_cast<unsigned>(to_w) < 17) {
+                        reinterpret_cast<uint4*>(
+                            halo)[u * 636 + to_d * 126 + to_h * 18 + to_w % 2 * 9 + to_w / 2] = make_uint4((
+                            choice[r][0] == e ? word[0] : 0u), (choice[r][1] == e ? word[1] : 0u), (
+                            choice[r][2] == e ? word[2] : 0u), (choice[r][3] == e ? word[3] : 0u));
                     }
                 }
             }
@@ -1161,7 +1118,8 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                 const int d = first_d + p / 36 % 3;
                 const int h = first_h + p / 9 % 4;
                 const int w = first_w + p % 9;
-                const bool inside = p < 864 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+                const bool inside = p < 864 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                    h) < 3 && static_cast<unsigned>(w) < 5;
                 const int from = d * 15 + h * 5 + w;
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
@@ -1234,22 +1192,123 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3
     }
 }
 
-// The tensor as the kernels read it: copied where it lies in memory in another way, or begins within 16
-// bytes.
+// Lets a kernel have more dynamic shared memory than any may have: asked for once a thread and GPU.
+template <auto kernel>
+static cudaError_t allow_shared(int bytes, int device) {
+  static thread_local uint64_t allowed = 0;
+  const uint64_t gpu = uint64_t{1} << (device & 63);
+  if (allowed & gpu) return cudaSuccess;
+  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error == cudaSuccess) allowed |= gpu;
+  return error;
+}
+
+cudaError_t launch_conv_transpose3d_leaky_relu_mul_max_pool3d(const float* x,
+        const float* conv_transpose_weight, const float* conv_transpose_bias, const float* multiplier,
+        float* max_pool3d, int* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed, int device,
+        cudaStream_t stream) {
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_pack<<<54, 256, 0, stream>>>(conv_transpose_weight,
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  if (const cudaError_t error = allow_shared<conv_transpose3d_leaky_relu_mul_max_pool3d_kernel>(89088,
+      device)) return error;
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel<<<2, 256, 89088, stream>>>(x,
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed, conv_transpose_bias, multiplier, max_pool3d);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(const float* x,
+        const float* conv_transpose_weight, const float* conv_transpose_bias, const float* multiplier,
+        float* max_pool3d, float* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+        uint8_t* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice,
+        int* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed, int device,
+        cudaStream_t stream) {
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_pack<<<54, 256, 0, stream>>>(
+      conv_transpose_weight, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  if (const cudaError_t error = allow_shared<conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping>(
+      89088, device)) return error;
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping<<<2, 256, 89088, stream>>>(x,
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed, conv_transpose_bias, multiplier,
+      max_pool3d, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(const float* grad_max_pool3d,
+        const float* x, const float* conv_transpose_weight, const float* conv_transpose_bias,
+        const float* multiplier, const float* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+        const uint8_t* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice,
+        float* grad_conv_transpose_bias, float* grad_multiplier, float* grad_x,
+        float* grad_conv_transpose_weight, float* grad_product,
+        int* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed,
+        float* grad_conv_transpose_weight_parts, int device, cudaStream_t stream) {
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_beside_input_pack<<<62, 256, 0, stream>>>(
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, conv_transpose_bias, multiplier,
+      grad_max_pool3d, conv_transpose_weight, grad_product, grad_conv_transpose_bias, grad_multiplier,
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  if (const cudaError_t error = allow_shared<conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input>(109056,
+      device)) return error;
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input<<<2, 256, 109056, stream>>>(grad_product,
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice,
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed, grad_x);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  if (const cudaError_t error = allow_shared<conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight>(84736,
+      device)) return error;
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight<<<2, 256, 84736, stream>>>(grad_product, x,
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice, grad_conv_transpose_weight_parts);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight_finish<<<432, 256, 0, stream>>>(
+      grad_conv_transpose_weight_parts, grad_conv_transpose_weight);
+  return cudaGetLastError();
+}
+"""
+
+
+TENSORS = r"""
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/types.h>
+
+cudaError_t launch_conv_transpose3d_leaky_relu_mul_max_pool3d(const float* x,
+    const float* conv_transpose_weight, const float* conv_transpose_bias, const float* multiplier,
+    float* max_pool3d, int* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed, int device,
+    cudaStream_t stream);
+cudaError_t launch_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(const float* x,
+    const float* conv_transpose_weight, const float* conv_transpose_bias, const float* multiplier,
+    float* max_pool3d, float* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+    uint8_t* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice,
+    int* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed, int device, cudaStream_t stream);
+cudaError_t launch_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(const float* grad_max_pool3d,
+    const float* x, const float* conv_transpose_weight, const float* conv_transpose_bias,
+    const float* multiplier, const float* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+    const uint8_t* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice, float* grad_conv_transpose_bias,
+    float* grad_multiplier, float* grad_x, float* grad_conv_transpose_weight, float* grad_product,
+    int* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed,
+    float* grad_conv_transpose_weight_parts, int device, cudaStream_t stream);
+
+// The tensor as kernels read it: copied where it lies in memory in another way, or begins within 16 bytes.
 static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at::IntArrayRef strides,
                           at::ScalarType type) {
   TORCH_CHECK(given.sizes() == sizes && given.scalar_type() == type, "written for a tensor of shape ", sizes,
-      " and ",
-              type, ", given one of shape ", given.sizes(), " and ", given.scalar_type());
+              " and ", type, ", given one of shape ", given.sizes(), " and ", given.scalar_type());
   bool fits = reinterpret_cast<uintptr_t>(given.data_ptr()) % 16 == 0;
   for (int64_t dim = 0; dim < given.dim(); ++dim) fits &= sizes[dim] < 2 || given.stride(dim) == strides[dim];
   return fits ? given : torch::empty_strided(sizes, strides, given.options()).copy_(given);
 }
 
 std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d(const torch::Tensor& x_given,
-        const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given) {
+        const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given,
+        const torch::Tensor& multiplier_given) {
   const c10::cuda::CUDAGuard guard(x_given.device());
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor x = laid(x_given, {2, 16, 2, 3, 5}, {480, 30, 15, 5, 1}, torch::kFloat32);
   const torch::Tensor conv_transpose_weight = laid(conv_transpose_weight_given, {16, 32, 3, 3, 3}, {864, 27,
       9, 3, 1}, torch::kFloat32);
@@ -1259,26 +1318,18 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d(const 
       x.options().dtype(torch::kFloat32));
   torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed = torch::empty_strided({13824}, {1},
       x.options().dtype(torch::kInt32));
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_pack<<<54, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed.data_ptr<int>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  {  // once a thread and GPU
-    static thread_local uint64_t asked = 0;
-    const uint64_t gpu = uint64_t{1} << (x_given.get_device() & 63);
-    if (!(asked & gpu))
-      C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel,
-          cudaFuncAttributeMaxDynamicSharedMemorySize, 89088));
-    asked |= gpu;
-  }
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel<<<2, 256, 89088, stream>>>(x.data_ptr<float>(),
-      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed.data_ptr<int>(),
-      conv_transpose_bias.data_ptr<float>(), multiplier.data_ptr<float>(), max_pool3d.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(launch_conv_transpose3d_leaky_relu_mul_max_pool3d(x.data_ptr<float>(),
+      conv_transpose_weight.data_ptr<float>(), conv_transpose_bias.data_ptr<float>(),
+      multiplier.data_ptr<float>(), max_pool3d.data_ptr<float>(),
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed.data_ptr<int>(), x.get_device(),
+      c10::cuda::getCurrentCUDAStream()));
   return {max_pool3d};
 }
 
-std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(const torch::Tensor& x_given, const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given) {
+std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(
+        const torch::Tensor& x_given, const torch::Tensor& conv_transpose_weight_given,
+        const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given) {
   const c10::cuda::CUDAGuard guard(x_given.device());
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor x = laid(x_given, {2, 16, 2, 3, 5}, {480, 30, 15, 5, 1}, torch::kFloat32);
   const torch::Tensor conv_transpose_weight = laid(conv_transpose_weight_given, {16, 32, 3, 3, 3}, {864, 27,
       9, 3, 1}, torch::kFloat32);
@@ -1290,30 +1341,26 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_keepin
       x.options().dtype(torch::kFloat32));
   torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice = torch::empty_strided({1920}, {1},
       x.options().dtype(torch::kUInt8));
-  torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed = torch::empty_strided({13824}, {1}, x.options().dtype(torch::kInt32));
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_pack<<<54, 256, 0, stream>>>(conv_transpose_weight.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed.data_ptr<int>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  {  // once a thread and GPU
-    static thread_local uint64_t asked = 0;
-    const uint64_t gpu = uint64_t{1} << (x_given.get_device() & 63);
-    if (!(asked & gpu))
-      C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping,
-          cudaFuncAttributeMaxDynamicSharedMemorySize, 89088));
-    asked |= gpu;
-  }
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping<<<2, 256, 89088, stream>>>(x.data_ptr<float>(),
-      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed.data_ptr<int>(),
-      conv_transpose_bias.data_ptr<float>(), multiplier.data_ptr<float>(), max_pool3d.data_ptr<float>(),
+  torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed = torch::empty_strided(
+      {13824}, {1}, x.options().dtype(torch::kInt32));
+  C10_CUDA_CHECK(launch_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(x.data_ptr<float>(),
+      conv_transpose_weight.data_ptr<float>(), conv_transpose_bias.data_ptr<float>(),
+      multiplier.data_ptr<float>(), max_pool3d.data_ptr<float>(),
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product.data_ptr<float>(),
-      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice.data_ptr<uint8_t>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice.data_ptr<uint8_t>(),
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed.data_ptr<int>(), x.get_device(),
+      c10::cuda::getCurrentCUDAStream()));
   return {max_pool3d, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice};
 }
 
-std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(const torch::Tensor& grad_max_pool3d_given, const torch::Tensor& x_given, const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given, const torch::Tensor& multiplier_given, const torch::Tensor& conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_given, const torch::Tensor& conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_given) {
+std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(
+        const torch::Tensor& grad_max_pool3d_given, const torch::Tensor& x_given,
+        const torch::Tensor& conv_transpose_weight_given, const torch::Tensor& conv_transpose_bias_given,
+        const torch::Tensor& multiplier_given,
+        const torch::Tensor& conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_given,
+        const torch::Tensor& conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_given) {
   const c10::cuda::CUDAGuard guard(grad_max_pool3d_given.device());
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   const torch::Tensor grad_max_pool3d = laid(grad_max_pool3d_given, {2, 32, 2, 3, 5}, {960, 30, 15, 5, 1},
       torch::kFloat32);
   const torch::Tensor x = laid(x_given, {2, 16, 2, 3, 5}, {480, 30, 15, 5, 1}, torch::kFloat32);
@@ -1321,8 +1368,10 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_backwa
       9, 3, 1}, torch::kFloat32);
   const torch::Tensor conv_transpose_bias = laid(conv_transpose_bias_given, {32}, {1}, torch::kFloat32);
   const torch::Tensor multiplier = laid(multiplier_given, {32, 1, 1, 1}, {1, 1, 1, 1}, torch::kFloat32);
-  const torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product = laid(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_given, {1920}, {1}, torch::kFloat32);
-  const torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice = laid(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_given, {1920}, {1}, torch::kUInt8);
+  const torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product = laid(
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_given, {1920}, {1}, torch::kFloat32);
+  const torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice = laid(
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_given, {1920}, {1}, torch::kUInt8);
   torch::Tensor grad_conv_transpose_bias = torch::empty_strided({32}, {1},
       grad_max_pool3d.options().dtype(torch::kFloat32));
   torch::Tensor grad_multiplier = torch::empty_strided({32, 1, 1, 1}, {1, 1, 1, 1},
@@ -1333,47 +1382,102 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_backwa
       grad_max_pool3d.options().dtype(torch::kFloat32));
   torch::Tensor grad_product = torch::empty_strided({1920}, {1},
       grad_max_pool3d.options().dtype(torch::kFloat32));
-  torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed = torch::empty_strided({13824}, {1}, grad_max_pool3d.options().dtype(torch::kInt32));
+  torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed = torch::empty_strided(
+      {13824}, {1}, grad_max_pool3d.options().dtype(torch::kInt32));
   torch::Tensor grad_conv_transpose_weight_parts = torch::empty_strided({27648}, {1},
       grad_max_pool3d.options().dtype(torch::kFloat32));
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_beside_input_pack<<<62, 256, 0, stream>>>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product.data_ptr<float>(), conv_transpose_bias.data_ptr<float>(), multiplier.data_ptr<float>(), grad_max_pool3d.data_ptr<float>(), conv_transpose_weight.data_ptr<float>(), grad_product.data_ptr<float>(), grad_conv_transpose_bias.data_ptr<float>(), grad_multiplier.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed.data_ptr<int>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  {  // once a thread and GPU
-    static thread_local uint64_t asked = 0;
-    const uint64_t gpu = uint64_t{1} << (grad_max_pool3d_given.get_device() & 63);
-    if (!(asked & gpu))
-      C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input,
-          cudaFuncAttributeMaxDynamicSharedMemorySize, 109056));
-    asked |= gpu;
-  }
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input<<<2, 256, 109056, stream>>>(grad_product.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice.data_ptr<uint8_t>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed.data_ptr<int>(), grad_x.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  {  // once a thread and GPU
-    static thread_local uint64_t asked = 0;
-    const uint64_t gpu = uint64_t{1} << (grad_max_pool3d_given.get_device() & 63);
-    if (!(asked & gpu))
-      C10_CUDA_CHECK(cudaFuncSetAttribute(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight,
-          cudaFuncAttributeMaxDynamicSharedMemorySize, 84736));
-    asked |= gpu;
-  }
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight<<<2, 256, 84736, stream>>>(grad_product.data_ptr<float>(), x.data_ptr<float>(), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice.data_ptr<uint8_t>(), grad_conv_transpose_weight_parts.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight_finish<<<432, 256, 0, stream>>>(grad_conv_transpose_weight_parts.data_ptr<float>(), grad_conv_transpose_weight.data_ptr<float>());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  C10_CUDA_CHECK(launch_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(grad_max_pool3d.data_ptr<float>(
+      ), x.data_ptr<float>(), conv_transpose_weight.data_ptr<float>(), conv_transpose_bias.data_ptr<float>(
+      ), multiplier.data_ptr<float>(
+      ), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product.data_ptr<float>(
+      ), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice.data_ptr<uint8_t>(
+      ), grad_conv_transpose_bias.data_ptr<float>(), grad_multiplier.data_ptr<float>(
+      ), grad_x.data_ptr<float>(), grad_conv_transpose_weight.data_ptr<float>(), grad_product.data_ptr<float>(
+      ), conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed.data_ptr<int>(
+      ), grad_conv_transpose_weight_parts.data_ptr<float>(), grad_max_pool3d.get_device(
+      ), c10::cuda::getCurrentCUDAStream()));
   return {grad_conv_transpose_bias, grad_multiplier, grad_x, grad_conv_transpose_weight};
+}
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Whether nobody but autograd has to know what is computed: no mode, no transform, no tensor of another kind.
+// Past autograd, PyTorch's dispatcher would go to the kernels of the GPU at once.
+bool are_plain(const variable_list& given) {
+  const auto thread = c10::impl::tls_local_dispatch_key_set();
+  c10::DispatchKeySet keys = thread.included_;
+  for (const torch::Tensor& each : given) keys = keys | each.key_set();
+  keys = keys - thread.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+  keys = keys.remove(c10::DispatchKey::BackendSelect);
+  return keys.highestPriorityTypeId() == c10::DispatchKey::CUDA;
+}
+
+// Whether somebody looks on while a gradient is computed: also autograd, if it is asked for the gradient's
+// own.
+static bool is_watched(const torch::Tensor& given) {
+  return c10::GradMode::is_enabled() || !are_plain({given});
+}
+
+// By an operator, for those who look on; `library` is where Python registered it.
+static variable_list call_operator(const std::string& library, const std::string& name,
+        const variable_list& given) {
+  c10::Stack stack(given.begin(), given.end());
+  c10::Dispatcher::singleton().findSchemaOrThrow((library + "::" + name).c_str(), "").callBoxed(stack);
+  variable_list made;
+  for (const auto& each : stack) made.push_back(each.toTensor());
+  return made;
+}
+
+struct FusedConvTranspose3dLeakyReluMulMaxPool3d : torch::autograd::Function<FusedConvTranspose3dLeakyReluMulMaxPool3d> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
+          const torch::Tensor& conv_transpose_weight, const torch::Tensor& conv_transpose_bias,
+          const torch::Tensor& multiplier, const std::string& library) {
+    const variable_list made = run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(x,
+        conv_transpose_weight, conv_transpose_bias, multiplier);
+    ctx->set_materialize_grads(false);
+    ctx->saved_data["library"] = library;
+    ctx->save_for_backward({x, conv_transpose_weight, conv_transpose_bias, multiplier, made[1], made[2]});
+    return made[0];
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& given) {
+    if (!given[0].defined()) return variable_list(5);
+    const variable_list kept = ctx->get_saved_variables();
+    const variable_list made = is_watched(given[0])
+        ? call_operator(ctx->saved_data["library"].toStringRef(),
+            "conv_transpose3d_leaky_relu_mul_max_pool3d_backward", {given[0], kept[0], kept[1], kept[2],
+            kept[3], kept[4], kept[5]})
+        : run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(given[0], kept[0], kept[1], kept[2],
+            kept[3], kept[4], kept[5]);
+    return {made[2], made[3], made[0], made[1], torch::Tensor()};
+  }
+};
+
+torch::Tensor fused_conv_transpose3d_leaky_relu_mul_max_pool3d(const torch::Tensor& x,
+        const torch::Tensor& conv_transpose_weight, const torch::Tensor& conv_transpose_bias,
+        const torch::Tensor& multiplier, const std::string& library) {
+  if (c10::GradMode::is_enabled() && (x.requires_grad() || conv_transpose_weight.requires_grad(
+      ) || conv_transpose_bias.requires_grad() || multiplier.requires_grad()))
+    return FusedConvTranspose3dLeakyReluMulMaxPool3d::apply(x, conv_transpose_weight, conv_transpose_bias,
+        multiplier, library);
+  return run_conv_transpose3d_leaky_relu_mul_max_pool3d(x, conv_transpose_weight, conv_transpose_bias,
+      multiplier)[0];
 }
 """
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_f6f156e5",
-    cpp_sources=AUTOGRAD,
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_ce5ecf988b92",
+    cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv_transpose3d_leaky_relu_mul_max_pool3d",
         "run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping",
         "run_conv_transpose3d_leaky_relu_mul_max_pool3d_backward", "are_plain",
         "fused_conv_transpose3d_leaky_relu_mul_max_pool3d"],
+    extra_cflags=["-O1"],
     extra_cuda_cflags=["-O3"],
+    no_implicit_headers=True,
 )
 library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")
 operators = getattr(torch.ops, library.ns)
@@ -1394,7 +1498,8 @@ def _takes_gradient(*given):
     return torch.is_grad_enabled() and any(each.requires_grad for each in given)
 
 
-library.define("conv_transpose3d_leaky_relu_mul_max_pool3d(Tensor x, Tensor conv_transpose_weight, Tensor conv_transpose_bias, Tensor multiplier) -> Tensor")
+library.define(
+    "conv_transpose3d_leaky_relu_mul_max_pool3d(Tensor x, Tensor conv_transpose_weight, Tensor conv_transpose_bias, Tensor multiplier) -> Tensor")
 
 
 @torch.library.impl(library, "conv_transpose3d_leaky_relu_mul_max_pool3d", "CompositeExplicitAutograd")
@@ -1409,7 +1514,8 @@ def run_conv_transpose3d_leaky_relu_mul_max_pool3d_shapes(x, conv_transpose_weig
     return x.new_empty_strided((2, 32, 2, 3, 5), (960, 30, 15, 5, 1), dtype=torch.float32)
 
 
-library.define("conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(Tensor x, Tensor conv_transpose_weight, Tensor conv_transpose_bias, Tensor multiplier) -> (Tensor, Tensor, Tensor)")
+library.define(
+    "conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(Tensor x, Tensor conv_transpose_weight, Tensor conv_transpose_bias, Tensor multiplier) -> (Tensor, Tensor, Tensor)")
 
 
 @torch.library.impl(library, "conv_transpose3d_leaky_relu_mul_max_pool3d_keeping",
@@ -1430,7 +1536,8 @@ def run_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping_shapes(x, conv_transp
     )
 
 
-library.define("conv_transpose3d_leaky_relu_mul_max_pool3d_backward(Tensor grad_max_pool3d, Tensor x, Tensor conv_transpose_weight, Tensor conv_transpose_bias, Tensor multiplier, Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice) -> (Tensor, Tensor, Tensor, Tensor)")
+library.define(
+    "conv_transpose3d_leaky_relu_mul_max_pool3d_backward(Tensor grad_max_pool3d, Tensor x, Tensor conv_transpose_weight, Tensor conv_transpose_bias, Tensor multiplier, Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice) -> (Tensor, Tensor, Tensor, Tensor)")
 
 
 @torch.library.impl(library, "conv_transpose3d_leaky_relu_mul_max_pool3d_backward",

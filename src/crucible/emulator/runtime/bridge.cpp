@@ -1,4 +1,5 @@
 // The Python module: PyTorch's tensors in our arena, calls into extensions.
+#define CRUCIBLE_BRIDGE
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <c10/core/CPUAllocator.h>
