@@ -46,3 +46,16 @@ def test_comments_fold_at_words() -> None:
     lines = folded(text).split("\n")
     assert len(lines) > 1
     assert all(line.startswith("    // word") and len(line) <= WIDTH for line in lines)
+
+
+def test_where_no_comma_comes_in_time_arguments_begin_a_line() -> None:
+    name, each = "run_" + "long_" * 15, ["argument"] * 30
+    text = f"    {name}<<<66, 256, 0, stream>>>({', '.join(each)});"
+    lines = folded(text).split("\n")
+    assert lines[0].endswith("(") and all(len(line) <= WIDTH for line in lines)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+def test_parameters_before_a_body_are_all_folded() -> None:
+    text = f"void run({', '.join(f'const torch::Tensor& parameter_{i}' for i in range(12))}) {{"
+    assert all(len(line) <= WIDTH for line in folded(text).split("\n"))
