@@ -88,7 +88,7 @@ CASES = [
     of_layer("spread_planes", (1, 8, 8, 12, 20), 16, (2, 1, 2), of={"dilation": 2}, once=False, box=(1, 8, 16)),
     of_layer("between", (1, 8, 9, 9, 18), 16, (1, 2, 1), of={"stride": 2}, once=True, box=(1, 8, 16), walk=3),
     of_layer("in_pieces", (1, 16, 9, 70), 40, (3, 3), chain="shifted", box=(2, 64), tile_rows=1),
-    of_layer("wide", (1, 16, 9, 9), 256, (3, 3), box=(16, 8), channels=256, slots=2),
+    of_layer("wide", (1, 16, 9, 9), 128, (3, 3), box=(16, 8), channels=128, slots=2),
     of_layer("halves", (2, 40, 9, 19), 72, (3, 3), "float16", "shifted", {"stride": 2, "padding": 1}, box=(8, 16)),
     of_layer("bfloats", (1, 24, 4, 9, 16), 48, (3, 3, 3), "bfloat16", "biased", once=False, box=(1, 8, 16),
              channels=24),

@@ -126,13 +126,22 @@ class _Body:
 
     # multiplying
 
+    def _waits(self) -> list[str]:
+        """For the planes of input that are new: all of an item's first plane of the gradient."""
+        walks = self.walks
+        if walks.span == 1:
+            return [f"wait(loaded + plane % {walks.slots}, plane / {walks.slots} % 2);"]
+        new = walks.span - min(walks.strides[0], walks.span)
+        first = f"t ? {new} : 0" if new else "0"
+        wait = f"wait(loaded + (plane + k) % {walks.slots}, (plane + k) / {walks.slots} % 2);"
+        return [f"for (int k = {first}; k < {walks.span}; ++k) {wait}"]
+
     def _multiplies(self) -> list[str]:
         walks = self.walks
         words = walks.depths * 2
         leave = f"t + 1 < planes ? {walks.strides[0]} : {walks.span}" if walks.span > walks.strides[0] else walks.span
-        newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
         plane = [
-            f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
+            *self._waits(),
             *self._steps_of_team(),
             f"const int leave = {leave};  // planes of input that nothing later reads",
             f"for (int k = 0; k < leave; ++k) arrive(done + (plane + k) % {walks.slots});",
