@@ -14,7 +14,7 @@ import torch
 sys.path.append(str(Path(__file__).parents[1] / "write"))
 
 import pooled_harness
-from conv_harness import Built, Case, WeightCase, build, is_right
+from conv_harness import ALONE, SUMS, Built, Case, WeightCase, build, is_right, sums_are_right
 from random_scatters import drawn
 from test_scatters import CASES as SCATTERS
 from test_warpgroup_pools import CASES as POOLED
@@ -24,6 +24,8 @@ from test_warpgroup_weights import CASES as WEIGHTS
 from test_warpgroups import CASES as WALKS
 
 CASES = [*WALKS, *SCATTERS, *STREAMED, *WEIGHTS, *drawn(40)]
+WITH_RESULTS = [case for case in CASES if not (isinstance(case, Case) and case.chain in ALONE)]
+WITH_SUMS = [case for case in CASES if isinstance(case, Case) and case.chain in SUMS]
 HOPPER = (9, 0)
 
 
@@ -56,9 +58,14 @@ def windows() -> Built:
     return build(WINDOWS, load, "cuda")
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", WITH_RESULTS, ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: Case | WeightCase) -> None:
     assert is_right(built, case) == ""
+
+
+@pytest.mark.parametrize("case", WITH_SUMS, ids=lambda case: case.name)
+def test_kernels_add_up_what_pytorch_does(built: Built, case: Case) -> None:
+    assert sums_are_right(built, case) == ""
 
 
 @pytest.mark.parametrize("case", POOLED, ids=lambda case: case.name)
