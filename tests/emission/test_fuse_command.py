@@ -54,7 +54,7 @@ def test_the_judge_passes_what_keeps_the_precision_of_float32(tmp_path: Path) ->
     file, shape = tmp_path / "exact.py", SHAPES[task.name]
     done = CliRunner().invoke(app, ["fuse", str(task), "-o", str(file), "--shape", shape, "--contract", "fp32"])
     assert done.exit_code == 0, done.output
-    assert "Tf32::multiply(sum, a_high, b_low)" in file.read_text()
+    assert "Tf32::multiply(part, a_high, b_low)" in file.read_text()
     options = {"shapes": [shape], "baselines": "none", "limits": Limits(race_s=0.3), "contract": "fp32"}
     run = crucible.judge(task, [file], device="emulator", training=True, **options)
     assert run.verdict("exact").evaluation, run.verdict("exact").outcome.words

@@ -15,8 +15,9 @@ from crucible.write.expression import Expr, inputs, make
 from crucible.write.interval import single
 
 LOG2_E = single(math.log2(math.e))
-UNITS = 2
-"""In the last place, by which the instruction is off: `ex2.approx.ftz.f32`, PTX ISA."""
+UNITS = 2.5
+"""In the last place, by which the instruction is off: two from the nearest float32 (`ex2.approx.ftz.f32`, PTX ISA),
+which is half a unit off itself. Of 21 million arguments on an H200 2.055 were the most."""
 MOST = 60.0
 """The largest size of an argument: no result of it is subnormal or infinite."""
 _CELLS = 64
