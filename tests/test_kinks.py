@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crucible.judge.cases import moved_round
-from crucible.judge.kinks import MOST, REACH, is_bent
+from crucible.judge.kinks import MOST, REACH, is_bent, positions
 from crucible.judge.reference import gradients_of
 from crucible.judge.tree import read_bundle
 from test_oracle import compared, errors, prepared, source
@@ -55,6 +55,28 @@ def test_what_does_not_move_is_not_bent() -> None:
     assert not is_bent(still, still, still, REACH * UNIT).any()
     last = torch.tensor([5.0 + 1e-15], dtype=torch.float64)
     assert not is_bent(still[1:2], last, last, REACH * UNIT).any()
+
+
+def test_kinks_that_are_no_exceptions_spare_nobody() -> None:
+    rare, common = torch.zeros(1000, dtype=torch.bool), torch.zeros(1000, dtype=torch.bool)
+    rare[[3, 500]], common[:20] = True, True
+    assert positions([rare]).tolist() == [3, 500]
+    assert positions([rare, rare.roll(1)]).tolist() == [3, 4, 500, 501]
+    assert positions([rare, common]).tolist() == []
+
+
+def test_a_task_that_takes_its_inputs_in_no_other_order_has_its_kinks_found(tmp_path: Path) -> None:
+    body = """
+    def forward(self, x):
+        if bool((x[:, 1:] < x[:, :-1] - 0.1).any()):
+            raise ValueError("not in order")
+        return F.leaky_relu(x - 0.5, 0.2)
+"""
+    text = source(body, "torch.cat([torch.full((8, 1), 0.5), torch.rand(8, 499) + 1], 1).sort(1).values")
+    oracle = prepared(tmp_path, text, contract="fp32", training=True)
+    (cotangent,) = read_bundle(tmp_path / "inputs/case0.cotangents")
+    assert not cotangent[:, 0].any() and cotangent[:, 1:].all()
+    assert oracle.description()["timed"] == [[], []]
 
 
 def near_ties(x: torch.Tensor, state: dict[str, torch.Tensor], within: float) -> torch.Tensor:

@@ -22,7 +22,7 @@ from crucible.contract import Contract
 from crucible.errors import JudgeError, TaskError
 from crucible.judge.compare import Difference, Expected, benchmark_rule
 from crucible.judge.evidence import Finding
-from crucible.judge.kinks import MOST, kinks
+from crucible.judge.kinks import kinks, positions
 from crucible.judge.noise import Probe, perturbed, probes
 from crucible.judge.reference import Answer, Reference, blamed_on_task
 from crucible.judge.tree import put_together, take_apart
@@ -326,8 +326,8 @@ class Answers:
             for shape, dtype in zip(case.shapes or self.shapes, self.dtypes, strict=True)
             if dtype.is_floating_point
         ]
-        for cotangent, positions in zip(made, case.silent, strict=False):
-            cotangent.view(-1)[positions] = 0
+        for cotangent, silent in zip(made, case.silent, strict=False):
+            cotangent.view(-1)[silent] = 0
         return made
 
     def keep_off_kinks(self, case: Case, others: Iterable[Any] = ()) -> None:
@@ -340,18 +340,12 @@ class Answers:
         for inputs in others:
             with contextlib.suppress(TaskError):  # said where it counts: a reference may not take these
                 masks.append(self._kinks(case, inputs))
-        for of_output in zip(*masks, strict=True):
-            is_rare = all(mask.sum() <= MOST * len(mask) for mask in of_output)
-            near = torch.stack(of_output).any(0) if is_rare else torch.zeros_like(of_output[0])
-            case.silent.append(near.nonzero().flatten())
+        case.silent = [positions(of_output) for of_output in zip(*masks, strict=True)]
 
     def _kinks(self, case: Case, inputs: Any) -> list[torch.Tensor]:
-        """Of each floating output, flat and on the CPU."""
-        parts = self._parts(replace(case, inputs=inputs, cotangents=[]))
-        unit, seed = self.contract.unit_roundoff, self.seed + 601
+        parts = (part for part, _ in self._parts(replace(case, inputs=inputs, cotangents=[])))
         with blamed_on_task(self.reference.path, f"Model.forward ({case.label})"):
-            masks = [kinks(self.reference, case.state, part, unit, seed) for part, _ in parts]
-        return [torch.cat(of_output) for of_output in zip(*masks, strict=True)]
+            return kinks(self.reference, case.state, parts, self.contract.unit_roundoff, self.seed + 601)
 
     def _allocate(self, case: Case, answer: Answer) -> list[Expected]:
         """Room for a case's outputs, whole batch."""
