@@ -316,10 +316,8 @@ def rounded(value: torch.Tensor, case: Case) -> torch.Tensor:
 
 TO_EVEN = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
 """How ties are rounded: by `cvt.rn.tf32`, or by `cvt.rna.tf32` where there is no other, as on the emulator."""
-NEAR = {"float32": 5e-6 if torch.cuda.is_available() else 2e-6, "float16": 1e-3, "bfloat16": 8e-3}
-"""Of the size of what is added up: operands are compared as tensor cores round them, which cut sums off at each
-instruction where the emulator rounds them. On an H200 3 of 30 gradients of weights were above 2e-6, those with the
-largest error in a model that cuts off; a position left out is 1e-4 and more."""
+NEAR = {"float32": 2e-6, "float16": 1e-3, "bfloat16": 8e-3}
+"""Of the size of what is added up: operands are compared as tensor cores round them."""
 EXACT = 2e-6 if torch.cuda.is_available() else 5e-7
 """Of three products for one. Tensor cores cut sums off where the emulator rounds them: 6.6e-7 was seen
 on an H200; a part of an operand left out is 1e-5 and more."""

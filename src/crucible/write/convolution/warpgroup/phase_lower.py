@@ -257,10 +257,7 @@ class PhaseBody(Body):
             f"wait(loaded + {each}, lap{f' ^ ({each} < slot)' if number else ''});" for number, each in enumerate(slots)
         ]
         *before, newest = waits
-        return [
-            *(block("if (t == 0)", before) if len(before) > 1 else [f"if (t == 0) {each}" for each in before]),
-            newest,
-        ]
+        return [*(f"if (t == 0) {each}" for each in before), newest]
 
     def _described(self, plane: int) -> str:
         walks = self.walks
