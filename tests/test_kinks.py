@@ -100,7 +100,8 @@ def test_nothing_is_pulled_back_through_a_near_tie(tmp_path: Path) -> None:
 
 
 def test_where_operands_are_rounded_everything_is_pulled_back(tmp_path: Path) -> None:
-    prepared(tmp_path, source(POOL, INPUTS), contract="tf32", training=True)
+    oracle = prepared(tmp_path, source(POOL, INPUTS), contract="tf32", training=True)
+    assert oracle.cases[0].silent == []  # nor is it looked for: its noise has the kinks
     assert all((c != 0).all() for c in read_bundle(tmp_path / "inputs/case0.cotangents"))
 
 
