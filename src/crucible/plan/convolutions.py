@@ -179,16 +179,20 @@ def over(value: Lazy) -> Lazy | None:
 def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     """The convolution with its chain that writes the value to a tensor `name`: laid as `strides` say, or contiguous
     where its dims are seen merged."""
-    convolving, after = value.base, over(value)
-    assert isinstance(convolving, Convolving) and after is not None
-    shape = convolving.shape
+    convolving = value.base
+    assert isinstance(convolving, Convolving)
+    chains, shape = _chains(convolving, value), convolving.shape
     if value.shape != shape:
         strides = contiguous(value.shape)
     laid = tuple(strides) if value.shape == shape else contiguous(shape)
-    (expr, pool), rest = _chains(convolving, after)
-    tensors = {**convolving.tensors, **{operand.name: after.tensors[operand.name] for operand in rest}}
+    (expr, operands), *before = (_read(convolving, each) for each in chains)
+    of = convolving.pool
+    pool = Windows(of.kind, of.sizes, before[0][0]) if of else None
+    read = dict.fromkeys((*operands, *(operand for _, more in before for operand in more)))
+    held = {operand: tensor for each in chains for operand, tensor in each.tensors.items()}
+    tensors = {**convolving.tensors, **{operand.name: held[operand.name] for operand in read}}
     result = Result(name, value.dtype, laid, expr)
-    made = replace(bare(convolving, name), operands=rest, results=(result,), pool=pool)
+    made = replace(bare(convolving, name), operands=tuple(read), results=(result,), pool=pool)
     return Settled(made, tensors, value.shape, tuple(strides))
 
 
@@ -200,18 +204,13 @@ def bare(convolving: Convolving, name: str) -> Convolution:
     return Convolution(name, of, source, weight, convolving.weight.shape, (), (), exact)
 
 
-def _chains(convolving: Convolving, value: Lazy) -> tuple[tuple[Expr, Windows | None], tuple[Operand, ...]]:
-    """The chain behind the product and the pool in front of it, and what they read."""
-    pool = convolving.pool
-    if pool is None:
-        expr, operands = _read(convolving, value)
-        return (expr, None), operands
-    before = over(replace(pool.before, base=convolving))
-    assert before is not None
-    value, before = with_own_names((value, before))
-    expr, operands = _read(convolving, value)
-    compared, more = _read(convolving, before)
-    return (expr, Windows(pool.kind, pool.sizes, compared)), tuple(dict.fromkeys((*operands, *more)))
+def _chains(convolving: Convolving, value: Lazy) -> tuple[Lazy, ...]:
+    """The chain behind the product and the one in front of a pool. What is convolved they read by other names: its
+    gradients are several, of the convolution and of each chain."""
+    chains = [value, replace(convolving.pool.before, base=convolving)] if convolving.pool else [value]
+    found = [laid for laid in map(over, chains) if laid is not None]
+    assert len(found) == len(chains)
+    return with_own_names(found, convolving.tensors)
 
 
 def _read(convolving: Convolving, value: Lazy) -> tuple[Expr, tuple[Operand, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from crucible.plan.lazy import CannotJoin, Dims, Lazy, Shape, is_over_space, scalar, split, whole
@@ -128,18 +128,20 @@ def _in_one_context(found: Sequence[Lazy], before: Sequence[Lazy], places: Seque
     return [replace(value, columns=common, per_row=per_row) for value in found]
 
 
-def with_own_names(values: Sequence[Lazy]) -> tuple[Lazy, ...]:
-    """A tensor that is read in two ways (a matrix and its transpose) gets a second name."""
-    taken: dict[str, Operand] = {}
+def with_own_names(values: Sequence[Lazy], reserved: Iterable[str] = ()) -> tuple[Lazy, ...]:
+    """A tensor that is read in two ways (a matrix and its transpose) gets a second name, and one whose name is
+    `reserved` for another reader of it another."""
+    taken: dict[str, tuple[str, Shape]] = dict.fromkeys(reserved, ("", ()))
     return tuple(_renamed(value, taken) for value in values)
 
 
-def _renamed(value: Lazy, taken: dict[str, Operand]) -> Lazy:
+def _renamed(value: Lazy, taken: dict[str, tuple[str, Shape]]) -> Lazy:
     for operand in value.operands:
+        held = value.tensors[operand.name]
         name, number = operand.name, 1
-        while taken.setdefault(name, replace(operand, name=name)).strides != operand.strides:
+        while taken.setdefault(name, (held, operand.strides)) != (held, operand.strides):
             number += 1
-            name = f"{value.tensors[operand.name]}_{number}"
+            name = f"{held}_{number}"
         if name != operand.name:
             value = _with_name(value, operand, name)
     return value

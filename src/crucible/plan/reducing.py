@@ -13,6 +13,7 @@ from dataclasses import replace
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.plan.convolutions import bare
+from crucible.plan.join import with_own_names
 from crucible.plan.lazy import Convolving, Lazy, is_over_space, output_dims
 from crucible.plan.settle import Settled, is_shared, laid, layout_like
 from crucible.write.convolution.fused import PRODUCT
@@ -34,8 +35,10 @@ def fits(value: Lazy) -> bool:
 def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     """The convolution with the program over its output that writes the value to a tensor `name` laid as `strides`
     say."""
-    convolving, program = value.base, programmed(value, name, strides)
+    convolving = value.base
     assert isinstance(convolving, Convolving)
+    (value,) = with_own_names((value,), convolving.tensors)  # gradients are of the convolution and of the chain
+    program = programmed(value, name, strides)
     made = ReducingConvolution(name, bare(convolving, name), program)
     tensors = {**convolving.tensors, **{operand.name: value.tensors[operand.name] for operand in made.operands}}
     constants = frozenset(operand.name for operand in made.operands if operand.constant)
