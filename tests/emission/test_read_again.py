@@ -36,7 +36,7 @@ GATED: dict[str, tuple[tuple[int, ...], tuple[int, ...], Function]] = {
     "3d": ((2, 4, 4, 5, 8), (4, 4, 3, 3, 3), lambda x, w: x * F.conv3d(x, w, padding=1).sigmoid()),
     "transposed": ((2, 4, 3, 5, 8), (4, 4, 3, 3, 3), lambda x, w: x + F.conv_transpose3d(x, w, padding=1).tanh()),
     "one for all channels": ((2, 1, 7, 12), (8, 1, 3, 3), lambda x, w: x * F.conv2d(x, w, padding=1).tanh()),
-    "rows": ((2, 4, 3, 5, 8), (4, 4, 3, 3, 3), lambda x, w: x * softmax_over_space(F.conv3d(x, w, padding=1))),
+    "rows": ((2, 16, 4, 8, 16), (16, 16, 1, 1, 1), lambda x, w: x * softmax_over_space(F.conv3d(x, w).clamp(0, 1))),
     "weight": ((4, 4, 3, 4, 8), (4, 4, 1, 1, 1), lambda x, w: w * F.conv3d(x, w).tanh()),
 }
 
