@@ -1,6 +1,9 @@
-"""Chains in registers, where the outputs of a channel in a plane are one run of whole 16 bytes: the tile leaves in bulk
-copies, a run each. Tensors of the output's size that the chain reads come so too, into the tile that its results then
-take; they are on their way while the tensor cores multiply."""
+"""Chains in registers, where the outputs of a channel in a plane are one run of whole 16 bytes: the tile leaves run by
+run, 16 bytes a lane. Tensors of the output's size that the chain reads come in bulk copies, a run each, into the tile
+that its results then take; they are on their way while the tensor cores multiply.
+
+Results left in bulk copies before. compute-sanitizer does not see what these write, and took the next kernel's reads of
+it for reads of nothing; by lanes P90 takes as long (`benchmarks/notes.md`)."""
 
 from __future__ import annotations
 
@@ -11,15 +14,17 @@ from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.rows import Rows, plain
 from crucible.write.convolution.scene import Scene
-from crucible.write.convolution.warpgroup.pieces import COPY_IN, COPY_OUT
+from crucible.write.convolution.warpgroup.pieces import COPY_IN
 from crucible.write.convolution.warpgroup.tail import WarpgroupTail
 from crucible.write.convolution.warpgroup.walks import ROWS, WARPS, Chain, Walks
-from crucible.write.families.source import CUDA_TYPES, PACK, block, combining, converted, unrolled
+from crucible.write.families.source import CUDA_TYPES, PACK, block, combining, converted, indented, unrolled
 from crucible.write.program import Operand, Result, contiguous, reads
 
 BULK = 16
 """Bytes of which a bulk copy takes multiples."""
 MOST_LOADS = 2
+IN_FLIGHT = 16
+"""Words of 16 bytes that a lane has on their way from the tile: half of the registers that sums had."""
 
 
 def tail_for(scene: Scene) -> WarpgroupTail:
@@ -60,8 +65,8 @@ class BulkTail(WarpgroupTail):
 
     @property
     def ways(self) -> str:
-        comes = " What else its chain reads comes so, beside its products." if self._brought else ""
-        return f"What a warpgroup makes leaves in bulk copies.{comes}"
+        comes = " What else its chain reads comes in bulk copies, beside its products." if self._brought else ""
+        return f"What a warpgroup makes leaves by 16 bytes a lane.{comes}"
 
     @cached_property
     def _brought(self) -> tuple[Operand, ...]:
@@ -100,8 +105,7 @@ class BulkTail(WarpgroupTail):
 
     def after(self) -> list[str]:
         """Sums take the place of what has left the tile: [sum][16 channels] of this warp."""
-        lines = ["wait_for_copies_out();"] if self.scene.elementwise else []
-        lines += ["__syncwarp();"] if self.scene.sums else []
+        lines = list[str]()
         for number, each in enumerate(self.scene.sums):
             self.preamble.append(combining("sum")["sum_over_team"])
             total = f"const float total = sum_over_team<4>({each.name}_totals[i]);  // a channel is four lanes'"
@@ -131,7 +135,7 @@ class BulkTail(WarpgroupTail):
     # a plane
 
     def ahead(self) -> list[str]:
-        """What the chain reads: a lane a channel. The tile has been read, and by the asynchronous proxy last."""
+        """What the chain reads: a lane a channel. All lanes have read and written the tile, and published that."""
         if not self._brought:
             return []
         self.preamble.append(COPY_IN)
@@ -146,31 +150,54 @@ class BulkTail(WarpgroupTail):
         return [
             "unsigned long long* const coming = fetched + warp;",
             *self._left,
-            *(["wait_for_reads();  // of what was in the tile before"] if self.scene.elementwise else []),
             f"if (lane == 0) expect(coming, {channels} * {self._bytes});",
             *self._of_lanes(each),
         ]
 
     def lines(self) -> list[str]:
         scene = self.scene
-        self.preamble += [PACK, *([COPY_OUT] if scene.elementwise else [])]
+        self.preamble.append(PACK)
         of = scene.conv.correlation
         sums = [f"float {each.name}_total = 0;" for each in scene.sums]
         added = [f"{each.name}_totals[i] += {each.name}_total;" for each in scene.sums]
         each = [*self._of_channel(), *sums, *self._of_products(self._element()), *added]
         guard = f"if (channel + i * 8 < {of.out_channels})" if of.out_channels % 64 else ""
         lines = [f"wait(coming, turn / {self._walks.groups} % 2);"] if self._brought else []
-        if scene.elementwise and not self._brought:
-            lines += [*self._left, "wait_for_reads();  // of what was in the tile before", "__syncwarp();"]
-        elif self._ragged and not self._brought:
+        if not self._brought:
             lines += self._left
         lines += unrolled("i", "2", block(guard, each))
-        if scene.elementwise or self._brought:
-            lines += ["publish();", "__syncwarp();"]
         for result in scene.elementwise:
-            to = f"{scene.word[result.name]} + {self._begin}"
-            lines += self._of_lanes([f"copy_out({to}, {self._row(result, 0, 'lane')}, {self._bytes});"])
+            lines += ["__syncwarp();", *self._stores(result)]
+        if scene.elementwise or self._brought:
+            lines += [*(["publish();"] if self._brought else []), "__syncwarp();"]
         return lines
+
+    def _stores(self, result: Result) -> list[str]:
+        """The warp's rows of the tile, whole ones or several at a time: some words of a lane at once, so that it waits
+        for shared memory once for all of them."""
+        runs, item, channels = self._runs, ITEM_BYTES[result.dtype], self.scene.conv.correlation.out_channels
+        assert runs is not None
+        most = runs.run // runs.most
+        lanes = next(lanes for lanes in (1, 2, 4, 8, 16, 32) if lanes >= min(most, 32))
+        rows, rounds = 32 // lanes, -(-most // lanes)
+        together = next(n for n in (16, 8, 4, 2, 1) if n * rows <= 16 and (n * rounds <= IN_FLIGHT or n == 1))
+        row = "r + k" if rows == 1 else f"r + k * {rows} + lane / {lanes}"
+        piece = f"lane{'' if rows == 1 else f' % {lanes}'} + j * {lanes}"
+        guard = f"{piece} < pieces" + (f" && {row} < {channels} - c" if channels % 64 else "")
+        step, pitch = self._strides[1] * item // BULK, self._walks.pitch * 4 // BULK
+        loads = f"words[k][j] = from[({row}) * {pitch} + min({piece}, pieces - 1)];"
+        stores = f"if ({guard}) to[({row}) * {step} + {piece}] = words[k][j];"
+        each = [unrolled("k", str(together), unrolled("j", str(rounds), [line])) for line in (loads, stores)]
+        return ["{", *indented([
+            "const int c = first_channel + warp % 4 * 16;",
+            *runs.outer(),
+            f"const int pieces = {f'left / {runs.most}' if self._left else most};  // of 16 bytes, of a run",
+            f"auto* to = reinterpret_cast<uint4*>({self.scene.word[result.name]} + {self._begin});",
+            f"const auto* from = reinterpret_cast<const uint4*>({self._row(result, 0, '0')});",
+            "#pragma unroll 1",
+            *block(f"for (int r = 0; r < 16; r += {together * rows})",
+                   [f"uint4 words[{together}][{rounds}];", *each[0], *each[1]]),
+        ]), "}"]  # fmt: skip
 
     def _of_channel(self) -> list[str]:
         """What the chain reads of a channel, and its rows of tiles."""

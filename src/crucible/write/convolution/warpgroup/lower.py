@@ -17,7 +17,7 @@ from crucible.write.convolution.warpgroup.bulk import chain_of, tail_for
 from crucible.write.convolution.warpgroup.held import held_products, multiply_held
 from crucible.write.convolution.warpgroup.staging import Planes
 from crucible.write.convolution.warpgroup.tail import WarpgroupTail
-from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, WARPS, Walks, walk
+from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, THREADS, WARPS, Walks, walk
 from crucible.write.families.source import block, unrolled
 from crucible.write.kernel import Kernel, Lowered
 
@@ -155,11 +155,11 @@ class Body:
     def _start(self) -> list[str]:
         walks = self.walks
         prepare = [
-            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {WARPS}),"
-            f" prepare(done + s, {walks.groups * WARPS});",
+            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {THREADS}),"
+            f" prepare(done + s, {walks.groups * THREADS});",
         ]
         if walks.turns:
-            prepare.append(f"for (int s = 0; s < {walks.turns}; ++s) prepare(turns + s, {WARPS});")
+            prepare.append(f"for (int s = 0; s < {walks.turns}; ++s) prepare(turns + s, {THREADS});")
         if walks.loads:
             prepare.append(f"for (int s = 0; s < {walks.groups * WARPS}; ++s) prepare(fetched + s, 1);")
         return [

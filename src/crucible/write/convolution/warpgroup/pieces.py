@@ -10,14 +10,11 @@ __device__ __forceinline__ unsigned address(const void* place) {  // in shared m
     return static_cast<unsigned>(__cvta_generic_to_shared(place));
 }"""
 BARRIERS = """\
-__device__ __forceinline__ void prepare(unsigned long long* barrier, int warps) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(address(barrier)), "r"(warps) : "memory");
+__device__ __forceinline__ void prepare(unsigned long long* barrier, int threads) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(address(barrier)), "r"(threads) : "memory");
 }
-__device__ __forceinline__ void arrive(unsigned long long* barrier) {  // once a warp, when all of it are here
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(address(barrier)) : "memory");
-    }
+__device__ __forceinline__ void arrive(unsigned long long* barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(address(barrier)) : "memory");
 }
 __device__ __forceinline__ void wait(unsigned long long* barrier, int parity) {  // until the phase of it is over
     unsigned over;
@@ -80,19 +77,6 @@ __device__ __forceinline__ void begin_products() {
 }
 __device__ __forceinline__ void commit_products() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}"""
-COPY_OUT = """\
-__device__ __forceinline__ void copy_out(void* to, const void* from, int bytes) {  // goes on beside what follows
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
-                 :: "l"(to), "r"(address(from)), "r"(bytes)
-                 : "memory");
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-__device__ __forceinline__ void wait_for_reads() {  // of this thread's copies: shared memory may be written again
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
-__device__ __forceinline__ void wait_for_copies_out() {
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }"""
 COPY_IN = """\
 __device__ __forceinline__ void expect(unsigned long long* barrier, int bytes) {  // to come until its phase is over

@@ -12,10 +12,10 @@ from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup import pieces
 from crucible.write.convolution.warpgroup.lower import Body
 from crucible.write.convolution.warpgroup.pooled import ENTRY, PooledWalks
-from crucible.write.convolution.warpgroup.pooled_staging import WARPS_A_SHARE, PooledPlanes
+from crucible.write.convolution.warpgroup.pooled_staging import SHARES, PooledPlanes
 from crucible.write.convolution.warpgroup.pooled_tail import PooledTail
 from crucible.write.convolution.warpgroup.pooled_weights import PooledWeights
-from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, WARPS
+from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, THREADS, WARPS
 from crucible.write.families.source import block
 from crucible.write.kernel import Buffer, Lowered
 
@@ -88,10 +88,10 @@ class PooledBody(Body):
     def _start(self) -> list[str]:
         walks = self.walks
         prepare = [
-            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {WARPS_A_SHARE}),"
-            f" prepare(done + s, {walks.groups * WARPS});",
-            f"for (int s = 0; s < {walks.groups}; ++s) prepare(turns + s, {WARPS});",
-            f"prepare(ordered, {walks.groups * WARPS});",
+            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {THREADS // SHARES}),"
+            f" prepare(done + s, {walks.groups * THREADS});",
+            f"for (int s = 0; s < {walks.groups}; ++s) prepare(turns + s, {THREADS});",
+            f"prepare(ordered, {walks.groups * THREADS});",
         ]
         zeros = f"for (int p = threadIdx.x; p < {walks.weight_units}; p += {walks.threads}) weights[p] = uint4{{}};"
         return [

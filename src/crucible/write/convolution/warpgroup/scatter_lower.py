@@ -11,7 +11,6 @@ from crucible.errors import MisuseError
 from crucible.gpus import Gpu
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS, decoded, times
-from crucible.write.convolution.packing import THREADS
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup import packing, pieces
@@ -24,11 +23,11 @@ from crucible.write.convolution.warpgroup.scatter import (
     MULTIPLYING,
     POSITIONS,
     TEAMS,
-    UNIT,
     Scatter,
 )
+from crucible.write.convolution.warpgroup.scatter_packing import pack
 from crucible.write.convolution.warpgroup.scatter_tail import Adding
-from crucible.write.convolution.warpgroup.walks import WARPS
+from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
 from crucible.write.families.source import PACK, block, unrolled
 from crucible.write.kernel import Buffer, Kernel, Lowered
 from crucible.write.program import contiguous
@@ -46,43 +45,10 @@ def lower_scatter(conv: Convolution, division: Scatter, gpu: Gpu) -> Lowered:
             f" {gpu.name} has {gpu.shared_memory_per_block_bytes}: give it smaller boxes"
         )
     buffer = Buffer(f"{conv.name}_packed", "int32", division.channel_tiles * division.weight_words)
-    order = _pack(conv, division, buffer)
+    order = pack(conv, division, buffer)
     scene = Scene(conv, division, buffer, gpu)
     body = _Body(scene, division, Adding(scene, division))
     return Lowered((order, body.kernel()), (buffer,), tuple(body.notes()))
-
-
-def _pack(conv: Convolution, division: Scatter, buffer: Buffer) -> Kernel:
-    """The kernel that puts the weight in order, a thread a word: [tile of channels][step][unit of input channels][tap]
-    [8 channels][4 words]; what lies outside is 0. Of float32 kept exact a tile has all higher words, and behind them
-    the lower ones."""
-    of, name, columns = conv.correlation, f"{conv.name}_pack", division.every_column
-    tile, value, divided = division.steps * STEP_UNITS, f"{WORDS[conv.math].convert}(value)", list[str]()
-    if division.exact:
-        divided = [f"    const bool is_lower = units / {tile} % 2;"]
-        value = f"is_lower ? lower({value}) : higher({value})"
-    _, made, read = of.weight_strides
-    offsets = ", ".join(str(weight) for *_, weight in division.taps)
-    lines = [
-        f"// The weight in the order in which warpgroups take it: {len(division.taps)} taps of {CHANNELS} channels.",
-        f"__global__ void __launch_bounds__({THREADS}) {name}(",
-        "        const float* __restrict__ weight, int* __restrict__ packed) {",
-        f"    constexpr int taps[{len(division.taps)}] = {{{offsets}}};",
-        f"    const int word = blockIdx.x * {THREADS} + threadIdx.x;",
-        f"    if (word >= {buffer.elements}) return;",
-        f"    const int column = word / {UNIT} % {columns}, units = word / {UNIT * columns};",
-        f"    const int input = units % {tile} * {UNIT} + word % {UNIT};",
-        *divided,
-        f"    const int channel = units / {tile * division.words} * {CHANNELS} + column % {CHANNELS};",
-        f"    const bool inside = channel < {of.out_channels} && input < {of.in_channels};",
-        f"    const float value = inside ? weight[channel * {made}LL + input * {read}LL + taps[column / {CHANNELS}]]"
-        " : 0.0f;",
-        f"    packed[word] = static_cast<int>({value});",
-        "}",
-    ]
-    blocks = -(-buffer.elements // THREADS)
-    preamble = packing.conversions(conv.math)
-    return Kernel(name, "\n".join(lines), preamble, (conv.weight.name,), (buffer.name,), (blocks, 1, 1), THREADS)
 
 
 @dataclass(frozen=True)
@@ -156,8 +122,8 @@ class _Body:
         begin = f"(reinterpret_cast<const uint4*>({scene.word[scene.packed.name]}) + part * {units})[p]"
         prepare = [
             f"for (int s = 0; s < {division.slots}; ++s) prepare(loaded + s, {WARPS}),"
-            f" prepare(done + s, {TEAMS * WARPS});",
-            f"for (int s = 0; s < {TEAMS}; ++s) prepare(turns + s, {WARPS});",
+            f" prepare(done + s, {TEAMS * THREADS});",
+            f"for (int s = 0; s < {TEAMS}; ++s) prepare(turns + s, {THREADS});",
         ]
         words = division.slots * division.slot_words
         return [

@@ -17,12 +17,11 @@ from crucible.write.convolution.row_parts import chains
 from crucible.write.convolution.rows import plain
 from crucible.write.convolution.scene import LOCALS, Scene
 from crucible.write.convolution.warpgroup.scatter import CHANNELS, POSITIONS, TEAMS, Scatter
-from crucible.write.convolution.warpgroup.walks import WARPS
+from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
 from crucible.write.cuda import emit
 from crucible.write.families.source import block, converted
 from crucible.write.program import Operand, Result
 
-THREADS = WARPS * 32
 PLACES = """\
 __device__ __forceinline__ float2 taken(const float* place) {  // of two channels
     return *reinterpret_cast<const float2*>(place);

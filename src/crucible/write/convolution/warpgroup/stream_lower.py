@@ -17,7 +17,7 @@ from crucible.write.convolution.warpgroup.packing import conversions
 from crucible.write.convolution.warpgroup.stream_staging import Stages
 from crucible.write.convolution.warpgroup.stream_tail import StreamTail
 from crucible.write.convolution.warpgroup.streams import GROUPS, STAGERS, STAGING_REGISTERS, Part, Streams
-from crucible.write.convolution.warpgroup.walks import WARPS
+from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
 from crucible.write.families.source import block, unrolled
 from crucible.write.kernel import Kernel, Lowered
 
@@ -83,8 +83,8 @@ class _Body:
     def _lines(self) -> list[str]:
         streams = self.streams
         prepare = (
-            f"for (int s = 0; s < {streams.slots}; ++s) prepare(loaded + s, {STAGERS * WARPS + 1}),"
-            f" prepare(done + s, {GROUPS * WARPS});"
+            f"for (int s = 0; s < {streams.slots}; ++s) prepare(loaded + s, {STAGERS * THREADS + 1}),"
+            f" prepare(done + s, {GROUPS * THREADS});"
         )
         multiply = [
             f"take_registers<{streams.registers}>();",

@@ -25,7 +25,7 @@ from crucible.write.convolution.tiling import LOAD_CLOCKS, MOST_PRODUCTS, Tiling
 
 ROWS = 64
 """Output channels of a warpgroup instruction."""
-WARPS = 4
+WARPS, THREADS = 4, 128
 """Of a warpgroup."""
 TEAMS = ((2, 256, 16), (3, 144, 8))
 """Warpgroups that multiply beside one that stages; what registers then have room for: positions of the ones, units of

@@ -15,7 +15,7 @@ from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.warpgroup import packing, pieces
 from crucible.write.convolution.warpgroup.held import FINISH, held_products, multiply_held
 from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
-from crucible.write.convolution.warpgroup.walks import ROWS, WARPS
+from crucible.write.convolution.warpgroup.walks import ROWS, THREADS, WARPS
 from crucible.write.convolution.warpgroup.weight_choice import weight_walk
 from crucible.write.convolution.warpgroup.weight_moves import WARP_ROWS, Moves
 from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, TEAMS
@@ -97,12 +97,12 @@ class _Body:
     def _lines(self) -> list[str]:
         walks = self.walks
         prepare = [
-            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {walks.staging_warps}),"
-            f" prepare(done + s, {TEAMS * WARPS});",
-            f"prepare(multiplied, {TEAMS * WARPS});",
+            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {32 * walks.staging_warps}),"
+            f" prepare(done + s, {TEAMS * THREADS});",
+            f"prepare(multiplied, {TEAMS * THREADS});",
         ]
         if walks.raw:
-            taken = f"prepare(taken + s, {walks.staging_warps})"
+            taken = f"prepare(taken + s, {32 * walks.staging_warps})"
             prepare.append(f"for (int s = 0; s < {walks.raw}; ++s) prepare(came + s, 1), {taken};")
         lines = [
             "extern __shared__ uint4 memory[];",
