@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ import torch
 sys.path.append(str(Path(__file__).parents[1] / "write"))
 
 import pooled_harness
+from building import BUILDS, HOPPER, load
 from conv_harness import ALONE, SUMS, Built, Case, WeightCase, build, is_right, sums_are_right
 from random_scatters import drawn
 from test_scatters import CASES as SCATTERS
@@ -26,36 +26,14 @@ from test_warpgroups import CASES as WALKS
 CASES = [*WALKS, *SCATTERS, *STREAMED, *WEIGHTS, *drawn(40)]
 WITH_RESULTS = [case for case in CASES if not (isinstance(case, Case) and case.chain in ALONE)]
 WITH_SUMS = [case for case in CASES if isinstance(case, Case) and case.chain in SUMS]
-HOPPER = (9, 0)
-
-
-def load(name: str, declared: str, text: str, functions: list[str]) -> Any:
-    from torch.utils.cpp_extension import load_inline
-
-    header = "#include <torch/extension.h>\n#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
-    flags = ["-O3", "-gencode=arch=compute_90a,code=sm_90a"]
-    return load_inline(name, header + declared, header + text, functions=functions, extra_cuda_cflags=flags)
+EVERY = [*CASES, *POOLED, *WINDOWS]
 
 
 @pytest.fixture(scope="module")
 def built() -> Built:
     if torch.cuda.get_device_capability() != HOPPER:
         pytest.skip("this GPU has no warpgroup instructions of compute capability 9.0")
-    return build(CASES, load, "cuda")
-
-
-@pytest.fixture(scope="module")
-def pools() -> Built:
-    if torch.cuda.get_device_capability() != HOPPER:
-        pytest.skip("this GPU has no warpgroup instructions of compute capability 9.0")
-    return build(POOLED, load, "cuda")
-
-
-@pytest.fixture(scope="module")
-def windows() -> Built:
-    if torch.cuda.get_device_capability() != HOPPER:
-        pytest.skip("this GPU has no warpgroup instructions of compute capability 9.0")
-    return build(WINDOWS, load, "cuda")
+    return build(EVERY, load, "cuda", BUILDS)
 
 
 @pytest.mark.parametrize("case", WITH_RESULTS, ids=lambda case: case.name)
@@ -69,10 +47,10 @@ def test_kernels_add_up_what_pytorch_does(built: Built, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", POOLED, ids=lambda case: case.name)
-def test_kernels_with_a_pool_compute_what_pytorch_does(pools: Built, case: pooled_harness.PooledCase) -> None:
-    assert pooled_harness.is_right(pools, case) == ""
+def test_kernels_with_a_pool_compute_what_pytorch_does(built: Built, case: pooled_harness.PooledCase) -> None:
+    assert pooled_harness.is_right(built, case) == ""
 
 
 @pytest.mark.parametrize("case", WINDOWS, ids=lambda case: case.name)
-def test_gradients_of_windows_are_what_pytorch_computes(windows: Built, case: pooled_harness.SpreadCase) -> None:
-    assert pooled_harness.is_spread_right(windows, case) == ""
+def test_gradients_of_windows_are_what_pytorch_computes(built: Built, case: pooled_harness.SpreadCase) -> None:
+    assert pooled_harness.is_spread_right(built, case) == ""

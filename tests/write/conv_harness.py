@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +9,8 @@ from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
+from launcher import Run, emulated, loaded
 
-from crucible import emulator
 from crucible.gpus import known_gpu
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
 from crucible.write.convolution.fused import LEAF, Convolution
@@ -31,16 +30,8 @@ DTYPES = {
     "int32": torch.int32,
     "uint8": torch.uint8,
 }
-POINTERS = {
-    "float32": "float",
-    "float16": "__half",
-    "bfloat16": "__nv_bfloat16",
-    "int32": "int",
-    "uint8": "unsigned char",
-}
 TWO = replace(known_gpu("h200"), sms=2)
 """So that blocks take several items each."""
-DECLARED = "void run(int64_t number, std::vector<torch::Tensor> t);"
 
 
 @dataclass(frozen=True)
@@ -194,30 +185,11 @@ class Buildable(Protocol):
     def lowered(self) -> Lowered: ...
 
 
-def source(lowered: Sequence[Lowered], types: Sequence[dict[str, str]]) -> str:
-    """One function that runs the kernel of a number."""
-    kernels = [(kernel, known) for each, known in zip(lowered, types, strict=True) for kernel in each.kernels]
-    preamble = dict.fromkeys(part for kernel, _ in kernels for part in kernel.preamble)
-    cases = []
-    for number, (kernel, known) in enumerate(kernels):
-        names = [(name, "const ") for name in kernel.reads] + [(name, "") for name in kernel.writes]
-        given = ", ".join(f"({c}{POINTERS[known[n]]}*)t[{i}].data_ptr()" for i, (n, c) in enumerate(names))
-        cases.append(
-            f"        case {number}:\n"
-            f"            cudaFuncSetAttribute({kernel.name}, cudaFuncAttributeMaxDynamicSharedMemorySize,"
-            f" {kernel.shared_bytes});\n"
-            f"            {kernel.name}<<<dim3{kernel.grid}, {kernel.threads}, {kernel.shared_bytes}>>>({given});"
-            " break;"
-        )
-    run = "void run(int64_t number, std::vector<torch::Tensor> t) {\n    switch (number) {\n"
-    return "\n\n".join([*preamble, *(k.text for k, _ in kernels), run + "\n".join(cases) + "\n    }\n}\n"])
-
-
 @dataclass(frozen=True)
 class Built:
     """All kernels of some cases."""
 
-    run: Callable[[int, list[torch.Tensor]], None]
+    run: Run
     lowered: dict[str, Lowered]
     first: dict[str, int]
     device: str
@@ -239,21 +211,19 @@ class Built:
         return torch.full(shape, 7, dtype=DTYPES[dtype], device=self.device)
 
 
-def build(cases: Sequence[Buildable], load: Callable[..., Any] = emulator.load_inline,
-          device: str = "cpu") -> Built:  # fmt: skip
-    """Kernels of all cases in one extension, which `load` loads as `load_inline` does."""
+def build(cases: Sequence[Buildable], load: Callable[..., Any] = emulated,
+          device: str = "cpu", builds: int = 1) -> Built:  # fmt: skip
+    """Kernels of all cases in so many extensions, which `load` loads as `load_inline` does."""
     lowered = {case.name: case.lowered() for case in cases}
-    assert len(lowered) == len(cases), "two cases have one name, and functions of one extension"
+    assert len(lowered) == len(cases), "two cases have one name"
     names = ("x", "weight", "out", "bias", "other", "source", "grad", "result", "scale", "upstream")
     types = [dict.fromkeys(names, case.dtype) | {b.name: b.dtype for b in lowered[case.name].buffers} for case in cases]
-    text = source(list(lowered.values()), types)
-    name = f"convolutions_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    extension = load(name, DECLARED, text, ["run"])
+    run = loaded("convolutions", list(lowered.values()), types, load, builds)
     first, number = {}, 0
     for name, each in lowered.items():
         first[name] = number
         number += len(each.kernels)
-    return Built(extension.run, lowered, first, device)
+    return Built(run, lowered, first, device)
 
 
 def operands(case: Case, seed: int = 0) -> Tensors:
@@ -335,10 +305,10 @@ def is_right(built: Built, case: Case | WeightCase) -> str:
         (right, size), found = wanted(of, known), built(case, known)["out"]
         size = size + right.abs()
     if found.shape != right.shape:
-        return f"{tuple(found.shape)} instead of {tuple(right.shape)}"
+        return f"{case.name}: {tuple(found.shape)} instead of {tuple(right.shape)}"
     error = ((found.double() - right).abs() / (size + 0.05)).max().item()
     allowed = EXACT if of.exact else NEAR[of.dtype]
-    return "" if error <= allowed else f"error {error:.2g} of the size of what is added up, {allowed} allowed: {case}"
+    return "" if error <= allowed else f"{case.name}: error {error:.2g} of what is added up, {allowed} allowed"
 
 
 def sums_are_right(built: Built, case: Case) -> str:
@@ -352,5 +322,5 @@ def sums_are_right(built: Built, case: Case) -> str:
             parts = found[f"{name}_parts"].reshape(-1, padded).double().sum(0)[: of.out_channels]
             error = ((parts - sign * right).abs() / (size + right.abs())).max().item()
             if not error < 2e-6:
-                return f"{name}: error {error:.2g} of the size of what is added up"
+                return f"{case.name}: error {error:.2g} of what is added up, in {name}"
     return ""

@@ -65,7 +65,7 @@ class PooledCase:
 
     @property
     def name(self) -> str:
-        return self.case.name
+        return f"{self.case.name}_pooled"
 
     @property
     def dtype(self) -> str:
@@ -181,12 +181,12 @@ def is_right(built: Built, case: PooledCase, change: Callable[[Tensors], None] =
             is_read = not right.any() if case.gradients else name.endswith("_product")  # by backward, or not at all
             if is_read:
                 continue
-            return f"{name} is missing"
+            return f"{case.name}: {name} is missing"
         value, right = found[name].double().reshape(right.shape), right.double()
         size = right.nan_to_num(0, 0, 0).abs().max() if right.numel() else torch.tensor(0.0)
         if not torch.allclose(value, right, rtol=0, atol=float(NEAR[case.dtype] * (size + 1)), equal_nan=True):
             error = (value - right).abs().max().item()
-            return f"{name}: error {error:.2g}, the largest value is {size:.2g}: {case}"
+            return f"{case.name}: error {error:.2g} in {name}, the largest value is {size:.2g}"
     return ""
 
 
@@ -200,7 +200,7 @@ class SpreadCase:
 
     @property
     def name(self) -> str:
-        return self.case.name
+        return f"{self.case.name}_spread"
 
     @property
     def dtype(self) -> str:
@@ -272,7 +272,7 @@ def is_spread_right(built: Built, case: SpreadCase) -> str:
             continue
         error = (found[name].double().reshape(each.shape) - each).abs().max().item()
         if not error <= NEAR[case.dtype] * float(each.abs().max()):
-            return f"{name}: error {error:.2g}, the largest value is {each.abs().max():.2g}: {case}"
+            return f"{case.name}: error {error:.2g} in {name}, the largest value is {each.abs().max():.2g}"
     return ""
 
 

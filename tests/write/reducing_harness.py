@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,9 +9,9 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from conv_harness import DECLARED, DTYPES, TWO, Case, Tensors, channel_strides, operands, rounded, source
+from conv_harness import DTYPES, TWO, Case, Tensors, channel_strides, operands, rounded
+from launcher import Run, emulated, loaded
 
-from crucible import emulator
 from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.reducing import (
     ReducingConvolution,
@@ -196,7 +195,7 @@ def _joined(steps: Steps) -> Lowered:
 class Built:
     """All kernels of some cases."""
 
-    run: Callable[[int, list[torch.Tensor]], None]
+    run: Run
     first: dict[str, int]
     device: str
 
@@ -218,8 +217,9 @@ class Built:
         return {name: tensor.cpu() for name, tensor in held.items()}
 
 
-def build(cases: Sequence[Reducing], load: Callable[..., Any] = emulator.load_inline, device: str = "cpu") -> Built:
-    """Kernels of all cases in one extension, which `load` loads as `load_inline` does."""
+def build(cases: Sequence[Reducing], load: Callable[..., Any] = emulated,
+          device: str = "cpu", builds: int = 1) -> Built:  # fmt: skip
+    """Kernels of all cases in so many extensions, which `load` loads as `load_inline` does."""
     types = []
     for case in cases:
         known = {b.name: b.dtype for b in case.lowered.buffers}
@@ -228,14 +228,12 @@ def build(cases: Sequence[Reducing], load: Callable[..., Any] = emulator.load_in
             ("x", "weight", "grad_x", "grad_weight"), case.case.dtype
         )
         types.append(ours | known)
-    text = source([case.lowered for case in cases], types)
-    name = f"reducing_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    extension = load(name, DECLARED, text, ["run"])
+    run = loaded("reducing", [case.lowered for case in cases], types, load, builds)
     first, number = {}, 0
     for case in cases:
         first[case.name] = number
         number += len(case.lowered.kernels)
-    return Built(extension.run, first, device)
+    return Built(run, first, device)
 
 
 def wrong(built: Built, case: Reducing) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -131,7 +130,7 @@ def test_nvcc_takes_half_types_as_load_inline_has_them() -> None:
     texts: list[str] = []
     build(
         [each for case in given for each in (case, backward(case), WeightCase(case))],
-        load=lambda name, declared, text, functions: texts.append(text) or SimpleNamespace(run=None),
+        load=lambda **told: texts.append(told["cuda_sources"]),
     )
     nvcc = find("sm_90", COMMON_NVCC_FLAGS)
     assert nvcc is not None

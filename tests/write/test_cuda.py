@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,8 +99,7 @@ def computed() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     inputs |= {f"d {name}": gradient_places(UNARY[name]) for name in CHAINS}
     inputs |= {name: generator.normal(0, 2, 200) for name in [*PAIRS, *MORE]}
     inputs["power of two"] = places(UNARY["clamp"])
-    source = source_of(list(chains.values())) + RUN
-    extension = emulator.load_inline("chains", DECLARED, source, ["run"], checked=False)
+    extension = emulator.load_inline(**inline("chains", list(chains.values())), checked=False)
     found = {}
     for i, name in enumerate(chains):
         x = inputs[name].astype(np.float32)
@@ -115,7 +115,6 @@ def partner(x: np.ndarray) -> np.ndarray:
     )
 
 
-DECLARED = "torch::Tensor run(torch::Tensor x, torch::Tensor y, int64_t chain);"
 KERNEL = """
 __global__ void kernel(const float* x, const float* y, float* out, int n, int chain) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -125,14 +124,29 @@ CASES
     }
 }
 """
+LAUNCH = """
+void launch(const float* x, const float* y, float* out, int n, int chain) {
+    kernel<<<(n + 127) / 128, 128>>>(x, y, out, n, chain);
+}
+"""
 RUN = """
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/types.h>
+
+void launch(const float* x, const float* y, float* out, int n, int chain);
 torch::Tensor run(torch::Tensor x, torch::Tensor y, int64_t chain) {
     auto out = torch::empty_like(x);
-    int n = x.numel();
-    kernel<<<(n + 127) / 128, 128>>>(x.data_ptr<float>(), y.data_ptr<float>(), out.data_ptr<float>(), n, chain);
+    launch(x.data_ptr<float>(), y.data_ptr<float>(), out.data_ptr<float>(), x.numel(), chain);
     return out;
 }
 """
+
+
+def inline(name: str, chains: list[Expr]) -> dict[str, Any]:
+    """Arguments of `load_inline`: a function that runs the chain of a number; nvcc sees nothing of PyTorch's."""
+    text = source_of(chains) + LAUNCH
+    return {"name": name, "cpp_sources": RUN, "cuda_sources": text, "functions": ["run"], "no_implicit_headers": True}
 
 
 @pytest.mark.parametrize("name", [*CHAINS, *PAIRS, *SLOPES, *MORE])

@@ -108,4 +108,4 @@ def test_nan_and_infinity_come_out_where_they_do_in_pytorch(built: Built, name: 
         x[:: math.ceil(x.numel() / 3)] = math.nan
         x[1 :: math.ceil(x.numel() / 2)] = math.inf
 
-    assert is_right(built, next(case for case in CASES if case.name == name), change) == ""
+    assert is_right(built, next(case for case in CASES if case.case.name == name), change) == ""

@@ -4,14 +4,12 @@ against PyTorch in float64, and what the kernels must not do without."""
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 from conv_harness import (
-    DECLARED,
     DTYPES,
     TWO,
     Built,
@@ -21,10 +19,10 @@ from conv_harness import (
     forward,
     is_right,
     operands,
-    source,
     transposed,
     wanted,
 )
+from launcher import Run, loaded
 from random_scatters import drawn
 
 from crucible import emulator
@@ -141,7 +139,7 @@ LEFT_OUT = {
 
 
 @pytest.fixture(scope="module")
-def mutants() -> Callable[[int, list[torch.Tensor]], None]:
+def mutants() -> Run:
     """The kernel without each of what is left out; the first one puts the weight in order."""
     lowered = BANDS.lowered()
     order, whole = lowered.kernels
@@ -151,14 +149,11 @@ def mutants() -> Callable[[int, list[torch.Tensor]], None]:
         changed = whole.text.replace(text, instead).replace(f" {whole.name}(", f" without_{number}(")
         made.append(replace(whole, name=f"without_{number}", text=changed))
     names = dict.fromkeys(("x", "weight", "out"), "float32") | {each.name: each.dtype for each in lowered.buffers}
-    text = source([Lowered(tuple(made))], [names])
-    name = f"scatter_mutants_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    run: Callable[[int, list[torch.Tensor]], None] = emulator.load_inline(name, DECLARED, text, ["run"]).run
-    return run
+    return loaded("scatter_mutants", [Lowered(tuple(made))], [names])
 
 
 @pytest.mark.parametrize("what", LEFT_OUT)
-def test_the_emulator_sees_what_is_left_out(mutants: Callable[[int, list[torch.Tensor]], None], what: str) -> None:
+def test_the_emulator_sees_what_is_left_out(mutants: Run, what: str) -> None:
     *_, kind = LEFT_OUT[what]
     (buffer,), known = BANDS.lowered().buffers, operands(BANDS)
     packed = torch.zeros(buffer.elements, dtype=DTYPES[buffer.dtype])

@@ -4,7 +4,6 @@ PyTorch in float64."""
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
@@ -13,7 +12,6 @@ import reducing_harness
 import torch
 from conv_harness import (
     ALONE,
-    DECLARED,
     NEAR,
     SUMS,
     TWO,
@@ -24,11 +22,11 @@ from conv_harness import (
     forward,
     is_right,
     operands,
-    source,
     sums_are_right,
     transposed,
     wanted,
 )
+from launcher import loaded
 from reducing_harness import Reducing, wrong
 
 from crucible import emulator
@@ -181,9 +179,7 @@ def test_the_emulator_sees_what_is_left_out() -> None:
             changed = changed.replace(text, instead)
         made.append(replace(whole, name=f"without_{number}", text=changed))
     types = dict.fromkeys(("x", "weight", "out", "bias"), "float32") | {f"{SHARES.name}_packed": "int32"}
-    text = source([Lowered(tuple(made))], [types])
-    name = f"phase_mutants_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    run = emulator.load_inline(name, DECLARED, text, ["run"]).run
+    run = loaded("phase_mutants", [Lowered(tuple(made))], [types])
     known = operands(SHARES)
     packed = torch.zeros(SHARES.lowered().buffers[0].elements, dtype=torch.int32)
     run(0, [known["weight"], packed])

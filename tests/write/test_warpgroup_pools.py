@@ -3,13 +3,13 @@ float64, with what they keep for backward."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import replace
 
 import pytest
 import torch
-from conv_harness import DECLARED, TWO, Built, Case, Tensors, build, forward, source, transposed
+from conv_harness import TWO, Built, Case, Tensors, build, forward, transposed
+from launcher import loaded
 from pooled_harness import PooledCase, is_right, operands
 
 from crucible import emulator
@@ -72,7 +72,7 @@ def test_kernels_compute_what_pytorch_does(built: Built, case: PooledCase) -> No
 @pytest.mark.parametrize("name", ["rows", "rows_of_one_phase", "mean"])
 def test_nan_comes_out_where_it_does_in_pytorch(built: Built, name: str) -> None:
     """And infinity where rows are of one phase: of two, it is multiplied by the zeros among the weights."""
-    case = next(case for case in CASES if case.name == name)
+    case = next(case for case in CASES if case.case.name == name)
 
     def change(known: Tensors) -> None:
         x = known["x"].flatten()
@@ -89,7 +89,7 @@ def test_the_largest_is_followed_where_all_channels_have_a_direction(built: Buil
 
     def change(known: Tensors) -> None:
         known["scale"][known["scale"] == 0] = -0.5
-        if case.name in ("rows", "rows_of_one_phase"):  # others multiply it by zeros among the weights
+        if case.case.name in ("rows", "rows_of_one_phase"):  # others multiply it by zeros among the weights
             known["x"].flatten()[:: math.ceil(known["x"].numel() / 3)] = math.nan
 
     assert is_right(built, case, change) == ""
@@ -103,7 +103,7 @@ def test_channels_without_a_direction_compare_values(built: Built, case: PooledC
 
     def change(known: Tensors) -> None:
         known["scale"][::3] = number
-        if case.name == "rows_of_one_phase":  # of two phases, infinity is multiplied by the zeros among the weights
+        if case.case.name == "rows_of_one_phase":  # infinity is multiplied by zeros among the weights
             known["x"].flatten()[:: math.ceil(known["x"].numel() / 3)] = math.inf
             known["bias"][4::9] = -math.inf
 
@@ -141,9 +141,7 @@ def test_the_emulator_sees_what_is_left_out() -> None:
     known = operands(ROWS)
     left = torch.zeros(ROWS.fused.made_shape)
     types = dict.fromkeys(("x", "weight", "out", "bias", "scale", "other"), "float32")
-    text = source([Lowered(tuple(made))], [types])
-    name = f"pool_mutants_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    run = emulator.load_inline(name, DECLARED, text, ["run"]).run
+    run = loaded("pool_mutants", [Lowered(tuple(made))], [types])
     tensors = [left if name == "out" else known[name] for name in (*whole.reads, *whole.writes)]
     for number, (what, (_, _, kind)) in enumerate(LEFT_OUT.items()):
         emulator.forget()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from conv_harness import (
-    DECLARED,
     DTYPES,
     NEAR,
     TWO,
@@ -23,10 +21,10 @@ from conv_harness import (
     forward,
     is_right,
     operands,
-    source,
     transposed,
     wanted,
 )
+from launcher import loaded
 from pooled_harness import spread_out
 from random_convolutions import drawn
 
@@ -338,9 +336,8 @@ def test_the_emulator_sees_what_is_left_out() -> None:
             changed = changed.replace(text, instead)
         made.append(replace(whole, name=f"without_{number}", text=changed))
     (buffer,) = ONCE.lowered().buffers
-    text = source([Lowered(tuple(made))], [dict.fromkeys(("x", "weight", "out"), "float32") | {buffer.name: "int32"}])
-    name = f"stream_mutants_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    run = emulator.load_inline(name, DECLARED, text, ["run"]).run
+    types = dict.fromkeys(("x", "weight", "out"), "float32") | {buffer.name: "int32"}
+    run = loaded("stream_mutants", [Lowered(tuple(made))], [types])
     known, packed = operands(ONCE), torch.zeros(buffer.elements, dtype=torch.int32)
     run(0, [known["weight"], packed])
     for number, (what, (_, kind)) in enumerate(LEFT_OUT.items()):

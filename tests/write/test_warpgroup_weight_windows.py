@@ -78,7 +78,7 @@ def test_kernels_compute_what_pytorch_does(built: Built, case: WindowCase) -> No
 @pytest.mark.parametrize("order", ["reverse", "random"])
 def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
     with emulator.schedule(order):
-        assert is_spread_right(built, next(case for case in CASES if case.name == "two_stage")) == ""
+        assert is_spread_right(built, next(case for case in CASES if case.case.name == "two_stage")) == ""
 
 
 @pytest.mark.parametrize(

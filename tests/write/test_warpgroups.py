@@ -3,7 +3,6 @@ without."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,7 +10,6 @@ import pytest
 import torch
 from conv_harness import (
     ALONE,
-    DECLARED,
     DTYPES,
     SUMS,
     TWO,
@@ -21,10 +19,10 @@ from conv_harness import (
     forward,
     is_right,
     operands,
-    source,
     sums_are_right,
     transposed,
 )
+from launcher import Run, loaded
 
 from crucible import emulator
 from crucible.emission.extension import flags
@@ -160,7 +158,7 @@ LEFT_OUT = {
 
 
 @pytest.fixture(scope="module")
-def mutants() -> Callable[[int, list[torch.Tensor]], None]:
+def mutants() -> Run:
     """The pack kernel and the other one of each case, without what is left out."""
     made: list[Lowered] = []
     types: list[dict[str, str]] = []
@@ -173,14 +171,11 @@ def mutants() -> Callable[[int, list[torch.Tensor]], None]:
         made.append(Lowered((packed, replace(whole, name=f"without_{number}", text=changed))))
         names = dict.fromkeys(("x", "weight", "out", "bias", "other"), "float32")
         types.append(names | {buffer.name: buffer.dtype for buffer in lowered.buffers})
-    text = source(made, types)
-    name = f"warpgroup_mutants_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    run: Callable[[int, list[torch.Tensor]], None] = emulator.load_inline(name, DECLARED, text, ["run"]).run
-    return run
+    return loaded("warpgroup_mutants", made, types)
 
 
 @pytest.mark.parametrize("what", LEFT_OUT)
-def test_the_emulator_sees_what_is_left_out(mutants: Callable[[int, list[torch.Tensor]], None], what: str) -> None:
+def test_the_emulator_sees_what_is_left_out(mutants: Run, what: str) -> None:
     case, _, _, kind = LEFT_OUT[what]
     lowered, number = case.lowered(), 2 * list(LEFT_OUT).index(what)
     known = operands(case) | {"out": torch.zeros(case.correlation.out_shape)}

@@ -3,7 +3,6 @@ PyTorch in float64."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,6 @@ from dataclasses import replace
 import pytest
 import torch
 from conv_harness import (
-    DECLARED,
     DTYPES,
     EXACT,
     SUMS,
@@ -22,11 +20,11 @@ from conv_harness import (
     forward,
     is_right,
     operands,
-    source,
     sums_are_right,
     transposed,
     wanted,
 )
+from launcher import loaded
 from random_walks import drawn
 
 from crucible import emulator
@@ -37,7 +35,7 @@ from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.lower import division
 from crucible.write.convolution.warpgroup.pieces import HIGHER_AND_LOWER
 from crucible.write.convolution.warpgroup.walks import Walks, walk
-from crucible.write.kernel import Lowered
+from crucible.write.kernel import Kernel, Lowered
 
 P90 = convolution((128, 8, 16, 64, 64), (64, 8, 3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
 RELATIVE = 1e-6
@@ -120,26 +118,24 @@ def test_what_is_not_finite_is_seen(built: Built, bits: int) -> None:
 # a word as two
 
 
-def test_a_word_is_two_of_tf32_to_two_to_the_minus_23_of_it() -> None:
-    text = (
-        HIGHER_AND_LOWER
-        + """
-__global__ void divide(const int* words, int* higher_words, int* lower_words, int count) {
+DIVIDE = """\
+__global__ void divide(const int* words, int* higher_words, int* lower_words) {
     const int p = blockIdx.x * 128 + threadIdx.x;
-    if (p < count) higher_words[p] = higher(words[p]), lower_words[p] = lower(words[p]);
-}
-void run(int64_t number, std::vector<torch::Tensor> t) {
-    const int count = t[0].numel();
-    divide<<<(count + 127) / 128, 128>>>((int*)t[0].data_ptr(), (int*)t[1].data_ptr(), (int*)t[2].data_ptr(), count);
+    if (p < COUNT) higher_words[p] = higher(words[p]), lower_words[p] = lower(words[p]);
 }
 """
-    )
+
+
+def test_a_word_is_two_of_tf32_to_two_to_the_minus_23_of_it() -> None:
     generator = torch.Generator().manual_seed(0)
     mantissa = torch.cat([torch.arange(0, 1 << 15), torch.randint(0, 1 << 23, (5000,), generator=generator)])
     exponent = torch.randint(30, 250, mantissa.shape, generator=generator)
     words = (mantissa | exponent << 23).to(torch.int32)
     higher, lower = torch.zeros_like(words), torch.zeros_like(words)
-    emulator.load_inline("higher_and_lower", DECLARED, text, ["run"]).run(0, [words, higher, lower])
+    count, names = words.numel(), ("words", "higher", "lower")
+    text, blocks = DIVIDE.replace("COUNT", str(count)), -(-count // 128)
+    kernel = Kernel("divide", text, (HIGHER_AND_LOWER,), names[:1], names[1:], (blocks, 1, 1), 128)
+    loaded("divide", [Lowered((kernel,))], [dict.fromkeys(names, "int32")])(0, [words, higher, lower])
     assert not ((higher | lower) & 0x1FFF).any()
     value, above, below = (each.view(torch.float32).double() for each in (words, higher, lower))
     assert float(((value - above - below).abs() / value.abs()).max()) <= 2**-23
@@ -165,9 +161,7 @@ def test_no_part_is_for_nothing(what: str) -> None:
     assert text in kernels[at].text
     kernels[at] = replace(kernels[at], text=kernels[at].text.replace(text, instead))
     types = dict.fromkeys(("x", "weight", "out"), "float32") | {each.name: each.dtype for each in lowered.buffers}
-    code = source([Lowered(tuple(kernels))], [types])
-    name = f"exact_mutants_{hashlib.sha256(code.encode()).hexdigest()[:12]}"
-    run = emulator.load_inline(name, DECLARED, code, ["run"]).run
+    run = loaded("exact_mutants", [Lowered(tuple(kernels))], [types])
     known = operands(HELD) | {"out": torch.zeros(HELD.correlation.out_shape)}
     known |= {each.name: torch.zeros(each.elements, dtype=DTYPES[each.dtype]) for each in lowered.buffers}
     for number, kernel in enumerate(kernels):

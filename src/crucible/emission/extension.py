@@ -10,6 +10,7 @@ from typing import Any
 
 from crucible.emission.host import Host
 from crucible.emission.launch import ALLOW, launch, signature
+from crucible.write.kernel import Kernel
 
 HOST_FLAGS = ["-O1"]
 """Of g++, which PyTorch tells nothing of speed. The host's time of a forward and backward through autograd, kernels
@@ -62,14 +63,19 @@ def flags(hosts: Sequence[Host]) -> list[str]:
 
 
 def kernels(hosts: Sequence[Host]) -> str:
-    """The CUDA source: each device function once, each kernel, the functions that launch them."""
-    preamble = dict.fromkeys(text for host in hosts for kernel in host.kernels for text in kernel.preamble)
+    """The CUDA source: the kernels, the functions that launch them."""
+    launches = [ALLOW] if any(host.asks for host in hosts) else []
+    launches += [launch(host) for host in hosts if host.launched]
+    return device([kernel for host in hosts for kernel in host.kernels], launches)
+
+
+def device(every: Sequence[Kernel], functions: Sequence[str]) -> str:
+    """What nvcc is given: each device function once, each kernel, functions that launch them."""
+    preamble = dict.fromkeys(text for kernel in every for text in kernel.preamble)
     own = [text for text in preamble if text.startswith("#include")]
     blocks = [text for text in preamble if not text.startswith("#include")]
-    blocks += [kernel.text for host in hosts for kernel in host.kernels]
-    blocks += [ALLOW] if any(host.asks for host in hosts) else []
-    blocks += [launch(host) for host in hosts if host.launched]
-    return _source(blocks, ["cuda_runtime.h"], [*own, "#include <cstdint>"])
+    blocks += [kernel.text for kernel in every]
+    return _source([*blocks, *functions], ["cuda_runtime.h"], [*own, "#include <cstdint>"])
 
 
 def tensors(hosts: Sequence[Host], headers: Sequence[str] = ()) -> str:
