@@ -178,24 +178,27 @@ class BulkTail(WarpgroupTail):
         runs, item, channels = self._runs, ITEM_BYTES[result.dtype], self.scene.conv.correlation.out_channels
         assert runs is not None
         most = runs.run // runs.most
-        lanes = next(lanes for lanes in (1, 2, 4, 8, 16, 32) if lanes >= min(most, 32))
+        lanes = next(lanes for lanes in (2, 4, 8, 16, 32) if lanes >= min(most, 32))
         rows, rounds = 32 // lanes, -(-most // lanes)
         together = next(n for n in (16, 8, 4, 2, 1) if n * rows <= 16 and (n * rounds <= IN_FLIGHT or n == 1))
         row = "r + k" if rows == 1 else f"r + k * {rows} + lane / {lanes}"
         piece = f"lane{'' if rows == 1 else f' % {lanes}'} + j * {lanes}"
-        guard = f"{piece} < pieces" + (f" && {row} < {channels} - c" if channels % 64 else "")
+        is_cut = channels % 64 > 0
+        guard = f"{piece} < pieces" + (f" && {row} < rows" if is_cut else "")
+        there = f"min({row}, rows - 1)" if is_cut else f"({row})"
         step, pitch = self._strides[1] * item // BULK, self._walks.pitch * 4 // BULK
-        loads = f"words[k][j] = from[({row}) * {pitch} + min({piece}, pieces - 1)];"
+        loads = f"words[k][j] = from[{there} * {pitch} + min({piece}, pieces - 1)];"
         stores = f"if ({guard}) to[({row}) * {step} + {piece}] = words[k][j];"
         each = [unrolled("k", str(together), unrolled("j", str(rounds), [line])) for line in (loads, stores)]
         return ["{", *indented([
             "const int c = first_channel + warp % 4 * 16;",
+            *([f"const int rows = min(16, {channels} - c);"] if is_cut else []),
             *runs.outer(),
             f"const int pieces = {f'left / {runs.most}' if self._left else most};  // of 16 bytes, of a run",
             f"auto* to = reinterpret_cast<uint4*>({self.scene.word[result.name]} + {self._begin});",
             f"const auto* from = reinterpret_cast<const uint4*>({self._row(result, 0, '0')});",
             "#pragma unroll 1",
-            *block(f"for (int r = 0; r < 16; r += {together * rows})",
+            *block(f"for (int r = 0; r < {'rows' if is_cut else 16}; r += {together * rows})",
                    [f"uint4 words[{together}][{rounds}];", *each[0], *each[1]]),
         ]), "}"]  # fmt: skip
 
