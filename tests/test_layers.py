@@ -53,6 +53,8 @@ WITH_TORCH = {
     "gradient_variants",
     "reference",
     "answers",
+    "batches",
+    "vault",
     "oracle",
     "cheats",
     "building",

@@ -20,7 +20,7 @@ import torch
 from crucible.contract import CONTRACTS, Contract
 from crucible.errors import TaskError
 from crucible.judge import power
-from crucible.judge.answers import Answers, Case, Vault
+from crucible.judge.answers import Answers, Case
 from crucible.judge.cases import CaseMaker, moved_round
 from crucible.judge.channel import Channel, ChannelClosed, ChannelTimeout
 from crucible.judge.compare import Expected, Heads, hand_out, read_stream
@@ -31,6 +31,7 @@ from crucible.judge.mapping import Mapper
 from crucible.judge.reference import Reference
 from crucible.judge.tree import NotPlain, take_apart, write_bundle
 from crucible.judge.variants import look_up
+from crucible.judge.vault import Vault
 from crucible.judge.verdict import to_json
 from crucible.rates import measure
 from crucible.roofline import floor
