@@ -56,6 +56,7 @@ WITH_TORCH = {
     "batches",
     "vault",
     "oracle",
+    "oracle_server",
     "cheats",
     "building",
     "clock",

@@ -17,7 +17,8 @@ from crucible.errors import TaskError
 from crucible.judge import answers, batches, power
 from crucible.judge.channel import Channel, ChannelClosed, pair
 from crucible.judge.evidence import TensorError
-from crucible.judge.oracle import Oracle, serve
+from crucible.judge.oracle import Oracle
+from crucible.judge.oracle_server import serve
 from crucible.judge.reference import gradients_of
 from crucible.judge.tree import copy_moved, numbers_to_tensors, raw_bytes, read_bundle, spread_part, take_apart
 from crucible.judge.verdict import from_json
