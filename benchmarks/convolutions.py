@@ -53,7 +53,8 @@ from crucible.write.convolution.warpgroup.walks import Walks
 from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks
 from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
-from crucible.write.convolution.weight_gradient import Division, best_divisions, lower_weight_gradient
+from crucible.write.convolution.weight_division import Division, best_divisions
+from crucible.write.convolution.weight_gradient import lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.families.lower import joined, lower
 from crucible.write.kernel import Lowered
