@@ -43,7 +43,8 @@ from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.reducing import ReducingConvolution, lower_reducing, product
-from crucible.write.convolution.tiling import Tiling, best
+from crucible.write.convolution.tile_choice import best
+from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.kinds import best_for_warpgroups
 from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, walk_phases
 from crucible.write.convolution.warpgroup.pooled import PooledWalks

@@ -17,9 +17,10 @@ from functools import cached_property, lru_cache
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.correlation import Correlation, Product
+from crucible.write.convolution.estimate import LOAD_CLOCKS
 from crucible.write.convolution.fused import PRODUCT, Convolution
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
-from crucible.write.convolution.tiling import LOAD_CLOCKS, MOST_PRODUCTS
+from crucible.write.convolution.tiling import MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.walks import (
     BYTES_A_CLOCK,
     FIRST_PLANES,

@@ -16,10 +16,11 @@ from functools import cached_property, lru_cache
 
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Correlation, Product
+from crucible.write.convolution.estimate import LOAD_CLOCKS, sectors
 from crucible.write.convolution.fused import PRODUCT, Convolution
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.running import Running
-from crucible.write.convolution.tiling import LOAD_CLOCKS, MOST_PRODUCTS, sectors
+from crucible.write.convolution.tiling import MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.walks import (
     BYTES_A_CLOCK,
     CHAIN_CLOCKS,

@@ -18,10 +18,11 @@ from functools import cached_property, lru_cache
 
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Axis, Correlation, Tap
+from crucible.write.convolution.estimate import sectors
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.rows import plain
-from crucible.write.convolution.tiling import MOST_PRODUCTS, Tiling, sectors
+from crucible.write.convolution.tiling import MOST_PRODUCTS, Tiling
 from crucible.write.convolution.warpgroup.walks import BYTES_A_CLOCK, WARPS
 from crucible.write.program import contiguous
 

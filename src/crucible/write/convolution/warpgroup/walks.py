@@ -20,8 +20,9 @@ from typing import TypeVar
 
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Correlation, Product
+from crucible.write.convolution.estimate import LOAD_CLOCKS, sectors
 from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.tiling import LOAD_CLOCKS, MOST_PRODUCTS, Tiling, sectors
+from crucible.write.convolution.tiling import MOST_PRODUCTS, Tiling
 
 ROWS = 64
 """Output channels of a warpgroup instruction."""
