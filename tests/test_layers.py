@@ -28,6 +28,7 @@ LAYERS = [
     {"run"},
     {"explain"},
     {"report"},
+    {"records"},
     {"pipeline", "fusing"},
     {"cli"},
     {"__main__"},
