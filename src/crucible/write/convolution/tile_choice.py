@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from crucible.gpus import H200, Gpu
 from crucible.write.convolution.correlation import Correlation, folded
+from crucible.write.convolution.estimate import least
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.tiling import MOST_PRODUCTS, WARPS, Tiling, blocks_that_fit
 
@@ -47,19 +48,12 @@ def best(
     tensors: int = 1,
 ) -> list[Tiling]:
     """So many tilings of least estimated time, no two alike but for their boxes."""
-    found: dict[tuple[object, ...], Tiling] = {}
-    for each in sorted(_tilings(of, unit, gpu, pool, spread), key=lambda each: each.total_clocks_with(tensors)):
-        key = (
-            each.channels,
-            len(each.teams),
-            each.rows,
-            each.blocks,
-            each.is_resident,
-            each.ahead,
-            math.prod(each.box) // 48,
-        )
-        found.setdefault(key, each)
-    return list(found.values())[:count]
+
+    def alike(each: Tiling) -> object:
+        size = math.prod(each.box) // 48
+        return each.channels, len(each.teams), each.rows, each.blocks, each.is_resident, each.ahead, size
+
+    return least(_tilings(of, unit, gpu, pool, spread), count, alike, lambda each: each.total_clocks_with(tensors))
 
 
 def _tilings(of: Correlation, unit: int, gpu: Gpu, pool: tuple[int, ...], spread: tuple[int, ...]) -> Iterator[Tiling]:

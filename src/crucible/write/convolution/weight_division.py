@@ -11,7 +11,15 @@ from functools import lru_cache
 from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
 from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.estimate import IN_FLIGHT, PRODUCT_CLOCKS, ROUND_CLOCKS, Work, read_sectors, traffic
+from crucible.write.convolution.estimate import (
+    IN_FLIGHT,
+    PRODUCT_CLOCKS,
+    ROUND_CLOCKS,
+    Work,
+    least,
+    read_sectors,
+    traffic,
+)
 from crucible.write.convolution.halo import STEP_UNITS, THREADS, UNITS, Boxes
 from crucible.write.convolution.tiling import WARPS, blocks_that_fit
 from crucible.write.convolution.windows import WHOLE, Spreads
@@ -154,10 +162,11 @@ def divide(of: Correlation, unit: int, gpu: Gpu = H200, spreads: Spreads = WHOLE
 
 def best_divisions(of: Correlation, unit: int, count: int, gpu: Gpu = H200, spreads: Spreads = WHOLE) -> list[Division]:
     """So many of least estimated time, no two alike but for their boxes."""
-    found: dict[tuple[object, ...], Division] = {}
-    for each in sorted(_divisions(of, unit, gpu, spreads), key=lambda each: each.total_clocks):
-        found.setdefault((each.channels, each.staged, each.blocks, each.ahead, math.prod(each.box) // 96), each)
-    return list(found.values())[:count]
+    return least(
+        _divisions(of, unit, gpu, spreads),
+        count,
+        lambda each: (each.channels, each.staged, each.blocks, each.ahead, math.prod(each.box) // 96),
+    )
 
 
 def _divisions(of: Correlation, unit: int, gpu: Gpu, spreads: Spreads) -> Iterator[Division]:

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Correlation
+from crucible.write.convolution.estimate import least
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.tiling import MOST_PRODUCTS
@@ -59,10 +60,11 @@ def stream(of: Correlation, unit: int, gpu: Gpu, tensors: int = 1, sums: int = 0
 def best_streams(of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1, sums: int = 0,
                  spread: tuple[int, ...] = ()) -> list[Streams]:  # fmt: skip
     """So many of least estimated time, each with other boxes, channels or ways to walk."""
-    found: dict[tuple[object, ...], Streams] = {}
-    for each in sorted(_streams(of, unit, gpu, tensors, sums, spread), key=lambda each: each.total_clocks):
-        found.setdefault((each.box, each.channels, each.once, each.fetches), each)
-    return list(found.values())[:count]
+    return least(
+        _streams(of, unit, gpu, tensors, sums, spread),
+        count,
+        lambda each: (each.box, each.channels, each.once, each.fetches),
+    )
 
 
 def _streams(of: Correlation, unit: int, gpu: Gpu, tensors: int, sums: int,
