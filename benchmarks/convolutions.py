@@ -43,7 +43,8 @@ from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.reducing import ReducingConvolution, lower_reducing, product
-from crucible.write.convolution.tiling import Tiling, best
+from crucible.write.convolution.tile_choice import best
+from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.kinds import best_for_warpgroups
 from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, walk_phases
 from crucible.write.convolution.warpgroup.pooled import PooledWalks
@@ -53,7 +54,8 @@ from crucible.write.convolution.warpgroup.walks import Walks
 from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks
 from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
-from crucible.write.convolution.weight_gradient import Division, best_divisions, lower_weight_gradient
+from crucible.write.convolution.weight_division import Division, best_divisions
+from crucible.write.convolution.weight_gradient import lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.families.lower import joined, lower
 from crucible.write.kernel import Lowered

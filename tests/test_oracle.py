@@ -14,10 +14,11 @@ import pytest
 import torch
 
 from crucible.errors import TaskError
-from crucible.judge import answers, power
+from crucible.judge import answers, batches, power
 from crucible.judge.channel import Channel, ChannelClosed, pair
 from crucible.judge.evidence import TensorError
-from crucible.judge.oracle import Oracle, serve
+from crucible.judge.oracle import Oracle
+from crucible.judge.oracle_server import serve
 from crucible.judge.reference import gradients_of
 from crucible.judge.tree import copy_moved, numbers_to_tensors, raw_bytes, read_bundle, spread_part, take_apart
 from crucible.judge.verdict import from_json
@@ -436,7 +437,7 @@ def test_bf16_means_tensors_of_bfloat16(tmp_path: Path) -> None:
 
 def test_parts_say_what_the_whole_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = prepared(tmp_path / "whole", source(CONVOLUTION), training=True)
-    monkeypatch.setattr(answers, "PART_BYTES", 3 * 5 * 16 * 4)
+    monkeypatch.setattr(batches, "PART_BYTES", 3 * 5 * 16 * 4)
     parts = prepared(tmp_path / "parts", source(CONVOLUTION), training=True)
     assert (whole.answers.part_items, parts.answers.part_items) == (0, 3)
     assert whole.description() == parts.description()
@@ -472,14 +473,14 @@ def test_parts_say_what_the_whole_says(tmp_path: Path, monkeypatch: pytest.Monke
 def test_items_that_depend_on_each_other_are_not_parted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    monkeypatch.setattr(answers, "PART_BYTES", 1)
+    monkeypatch.setattr(batches, "PART_BYTES", 1)
     oracle = prepared(tmp_path, text)
     assert oracle.answers.part_items == 0
     assert errors(compared(oracle, 0, "forward", right(oracle)))[0].ok
 
 
 def test_in_eval_mode_batch_norm_can_be_parted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "PART_BYTES", 1)
+    monkeypatch.setattr(batches, "PART_BYTES", 1)
     text = source("\n        self.norm = nn.BatchNorm2d(3)\n    def forward(self, x):\n        return self.norm(x)\n")
     assert prepared(tmp_path, text, mode="eval").answers.part_items == 1
 
@@ -656,9 +657,9 @@ sys.path.insert(0, {tests!r})
 import torch
 torch.set_num_threads(1)
 from pathlib import Path
-from crucible.judge import answers, oracle, power
+from crucible.judge import answers, batches, oracle, power
 from test_oracle import settings
-answers.PART_BYTES, answers.EXACT_BYTES, power.SAMPLE_ELEMENTS = 4 << 20, 1 << 20, 1 << 18
+batches.PART_BYTES, answers.EXACT_BYTES, power.SAMPLE_ELEMENTS = 4 << 20, 1 << 20, 1 << 18
 
 def anonymous():
     lines = open("/proc/self/status").read().splitlines()

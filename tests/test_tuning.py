@@ -36,7 +36,7 @@ from crucible.write.convolution.questions import Multiplying, Question, Way, Wei
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.phases import PhaseWalks
 from crucible.write.convolution.warpgroup.walks import Walks
-from crucible.write.convolution.weight_gradient import Division
+from crucible.write.convolution.weight_division import Division
 
 TASK = Path(__file__).parents[1] / "tasks/conv3d_leakyrelu_sum_clamp_gelu"
 GPU = replace(H200, sms=2)

@@ -3,47 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from crucible import hardware, store
 from crucible.candidate import Candidate, find_candidates, match_candidates
 from crucible.contract import Contract, find_contract
-from crucible.emulator import toolchain
-from crucible.errors import DeviceError, JudgeError, StoreError, TaskError
+from crucible.errors import DeviceError, JudgeError, TaskError
 from crucible.explain.findings import findings
 from crucible.gpus import DEFAULT, Gpu, known_gpu
 from crucible.hardware import Device
 from crucible.judge import sandbox
 from crucible.judge.baselines import Baseline, choose_baselines
 from crucible.judge.evidence import Finding, Measured
-from crucible.judge.examine import Examination, Setting, is_timed_here, known_without_running, runs_on_emulator
+from crucible.judge.examine import Examination, Setting, is_timed_here, runs_on_emulator
 from crucible.judge.field import Field
 from crucible.judge.kept import Limits
 from crucible.judge.lane import secret_contents
-from crucible.judge.launcher import SOURCE
+from crucible.judge.prepared import prepared_emulator, prepared_header
 from crucible.judge.process import OracleProcess
 from crucible.judge.rivals import Rivals
 from crucible.judge.sanitizer import demand
 from crucible.judge.timing import CPU_PACE, GPU_PACE
-from crucible.judge.verdict import Crashed, OutOfMemory, TimedOut, Verdict, from_json, to_json
+from crucible.judge.verdict import Verdict, from_json
+from crucible.records import Records
 from crucible.roofline import Floor
-from crucible.run import Ground, Run, candidate_json, ground_from_json
+from crucible.run import Ground, Run
 from crucible.task import Task
 
 Say = Callable[[str], None]
-HEADER_PAYS_FROM = 3
-"""Builds for which precompiling `torch/extension.h` pays: 48 s once, 16 s of a core saved each. Where there are
-more cores than builds it is nvcc that takes the time, beside which `main.cpp` compiles for nothing (H200, 16 cores:
-34 s with and without)."""
-_NOT_KEPT = (TimedOut, OutOfMemory, Crashed)
-"""Outcomes that depend on what else the machine was doing, so they are found anew each time."""
 
 
 def judge(
@@ -168,73 +160,43 @@ class _Bench:
     baselines: tuple[Baseline, ...]
     say: Say
     sanitize: bool = False
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
-    ground: Ground = field(default_factory=Ground)
     floors_measured: bool = False
-    trouble: list[str] = field(default_factory=list)
-    cut_short: str = ""
 
     def judge(self, candidates: list[Candidate]) -> Run:
-        self.kept = store.Verdicts(store.home())
-        self.run_folder = store.RunFolder(store.home(), self.task.name)
-        self.order = [c.name for c in candidates]
-        self.sources = {c.name: c.source for c in candidates}
-        self._has_cuda = any(c.language == "cuda" for c in candidates)
         self.versions = hardware.versions()
-        code = store.code_digest()
-        names = [baseline.name for baseline in self.baselines]
-        settings = [
+        key = self._key()
+        self.records = Records(self.task.name, [c.name for c in candidates], key, self.say)
+        keys = {c.name: store.key_of(key, c.digest, vars(self.limits), self.sanitize) for c in candidates}
+        new = [c for c in candidates if self.fresh or not self.records.recall(c.name, keys[c.name])]
+        if not new:
+            self.records.recall_ground()
+        try:
+            for verdict in self._examined(new) if new else ():
+                self.records.keep(verdict, keys[verdict.candidate])
+        except KeyboardInterrupt:
+            self.records.cut("interrupted", "interrupted")
+        except JudgeError as error:
+            if not self.records.verdicts:
+                raise
+            self.records.cut("failed", f"the judge failed: {error}")
+        return self._finish(candidates)
+
+    def _key(self) -> str:
+        """Of all that every verdict depends on."""
+        return store.key_of(
             self.task.digest,
             vars(self.contract),
             vars(self.device),
             self._gpu_name,
             self.versions,
             self.seed,
-            code,
-            names,
-        ]
-        self.key = store.key_of(*settings)
-        keys = {c.name: store.key_of(self.key, c.digest, vars(self.limits), self.sanitize) for c in candidates}
-        new = [c for c in candidates if not self._known(c, keys[c.name])]
-        if not new:
-            self.ground = self._known_ground()
-        try:
-            for verdict in self._examined(new) if new else ():
-                self._keep(verdict, keys[verdict.candidate])
-        except KeyboardInterrupt:
-            self._cut_short("interrupted", "interrupted")
-        except JudgeError as error:
-            if not self.verdicts:
-                raise
-            self._cut_short("failed", f"the judge failed: {error}")
-        return self._finish()
+            store.code_digest(),
+            [baseline.name for baseline in self.baselines],
+        )
 
     @property
     def _gpu_name(self) -> str:
         return self.gpu.name if self.gpu else ""
-
-    def _cut_short(self, how: str, words: str) -> None:
-        self.cut_short = how
-        self.trouble.append(f"{words}; {len(self.verdicts)} of {len(self.order)} candidates were judged")
-
-    def _known(self, candidate: Candidate, key: str) -> bool:
-        """Answers a candidate from an earlier run of the same content, where there is one."""
-        data = None if self.fresh else self.kept.get(key)
-        if data is None:
-            return False
-        try:
-            verdict = from_json(data)
-        except (KeyError, TypeError):
-            return False
-        self._add(replace(verdict, candidate=candidate.name, cached=True))
-        return True
-
-    def _known_ground(self) -> Ground:
-        data = self.kept.get(self.key)
-        try:
-            return ground_from_json(data) if data else Ground()
-        except (KeyError, TypeError):
-            return Ground()
 
     def _examined(self, candidates: list[Candidate]) -> Iterator[Verdict]:
         """Builds a wave side by side while oracle and baselines prepare, then judges one at a time, undisturbed."""
@@ -282,9 +244,9 @@ class _Bench:
             self.limits,
             work / "inputs",
             self.contents,
-            self._header(candidates),
+            prepared_header(candidates, self.device, self.versions, self.say),
             self.gpu or known_gpu(DEFAULT),
-            self._emulator(candidates),
+            prepared_emulator(candidates, self.device, self.say),
             self.sanitize,
         )
 
@@ -298,7 +260,26 @@ class _Bench:
     def _prepare(self, oracle: OracleProcess, rivals: Rivals, pool: ThreadPoolExecutor) -> dict[str, Any]:
         """The reference's answers; the baselines come up meanwhile, and compile once there are inputs."""
         started = pool.submit(rivals.build)
-        request = {
+        warm: list[Future[None]] = []
+
+        def warm_up() -> None:
+            started.result()
+            rivals.warm(self.say)
+
+        def written() -> None:
+            warm.append(pool.submit(warm_up))
+
+        description = oracle.prepare(self._asked(), self.say, written, self.limits.oracle_s)
+        for work in warm:
+            work.result()
+        self.records.recall_ground()
+        if not (self.records.ground.baselines or self.records.ground.floors):  # an earlier run may have some
+            self.records.keep_ground(Ground(tuple(from_json(finding) for finding in description["findings"])))
+        return description
+
+    def _asked(self) -> dict[str, Any]:
+        """What the oracle is told of the task."""
+        return {
             "source": self.task.source,
             "path": str(self.task.path),
             "sizes": self.task.sizes,
@@ -312,29 +293,12 @@ class _Bench:
             "seed": self.seed,
             "secrets": [contents.secrets for contents in self.contents],
         }
-        warm: list[Future[None]] = []
-
-        def warm_up() -> None:
-            started.result()
-            rivals.warm(self.say)
-
-        def written() -> None:
-            warm.append(pool.submit(warm_up))
-
-        description = oracle.prepare(request, self.say, written, self.limits.oracle_s)
-        for work in warm:
-            work.result()
-        self.ground = self._known_ground()
-        if not (self.ground.baselines or self.ground.floors):  # an earlier run of the same task may have some
-            self.ground = Ground(tuple(from_json(finding) for finding in description["findings"]))
-            self._guarded(lambda: self.kept.put(self.key, to_json(self.ground)))
-        return description
 
     def _settle(self, oracle: OracleProcess, rivals: Rivals, description: dict[str, Any]) -> None:
         """What holds for all candidates; kept, so that a run answered from the store has it too."""
         found = tuple(from_json(finding) for finding in description["findings"])
         baselines = tuple(rivals.enter(oracle, description, self.say))
-        self.ground = Ground(found, baselines, self.ground.floors)
+        self.records.ground = Ground(found, baselines, self.records.ground.floors)
         if baselines:
             self._measure_floors(oracle)
 
@@ -346,79 +310,25 @@ class _Bench:
         floors = from_json(oracle.floors(self.limits.race_s, self.limits.oracle_s))
         known = tuple(floor for floor in floors if isinstance(floor, Floor))
         doubts = tuple(floor for floor in floors if isinstance(floor, Finding))
-        self.ground = replace(self.ground, findings=(*self.ground.findings, *doubts), floors=known)
-        self._guarded(lambda: self.kept.put(self.key, to_json(self.ground)))
+        ground = self.records.ground
+        self.records.keep_ground(replace(ground, findings=(*ground.findings, *doubts), floors=known))
 
-    def _emulator(self, candidates: list[Candidate]) -> Path | None:
-        """What the emulator compiles candidates against, made once; None where nothing will run on it."""
-        if not any(runs_on_emulator(candidate, self.device) for candidate in candidates):
-            return None
-        self.say("preparing the emulator (once for all later runs: half a minute)")
-        try:
-            return toolchain.prepare(whole=True).folder
-        except toolchain.BuildError as error:
-            self.say(f"no emulator: {(str(error).strip().splitlines() or ['?'])[-1]}")
-            return None
-
-    def _header(self, candidates: list[Candidate]) -> Path | None:
-        """The precompiled `torch/extension.h`, made where enough builds will use it."""
-        builds = sum(
-            c.language in ("cpp", "cuda") and known_without_running(c, self.device) is None for c in candidates
-        )
-        if self.device.kind == "cpu":
-            builds = sum(c.language == "cpp" for c in candidates)
-        folder = store.home() / "headers" / store.key_of(self.versions)[:16]
-        if folder.is_dir() or builds < max(HEADER_PAYS_FROM, hardware.cores()):
-            return folder if folder.is_dir() else None
-        self.say("precompiling torch/extension.h, once for all later runs")
-        code = f"import sys; sys.path.insert(0, {str(SOURCE)!r}); from pathlib import Path; "
-        code += "from crucible.judge.building import precompile_header; precompile_header(Path(sys.argv[1]))"
-        done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
-        if done.returncode:
-            self.say(f"no precompiled header: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
-        return folder if folder.is_dir() else None
-
-    def _keep(self, verdict: Verdict, key: str) -> None:
-        """A new verdict: to the run's folder, and to the store unless chance had a part in it."""
-        if verdict.evaluation:
-            verdict = replace(verdict, findings=(*verdict.findings, *self.ground.questions(verdict.timing)))
-        self._add(verdict)
-        if not isinstance(verdict.outcome, _NOT_KEPT):
-            self._guarded(lambda: self.kept.put(key, to_json(verdict)))
-
-    def _add(self, verdict: Verdict) -> None:
-        self.verdicts[verdict.candidate] = verdict
-        self.say(f"{verdict.candidate}: {verdict.outcome.words}")
-        number = self.order.index(verdict.candidate)
-        self._guarded(lambda: self.run_folder.add(number, verdict.candidate, candidate_json(0, verdict)))
-
-    def _guarded(self, write: Callable[[], None]) -> bool:
-        """Whether a record was written; a full disk loses no verdict, it is reported beside them."""
-        try:
-            write()
-        except StoreError as error:
-            if str(error) not in self.trouble:
-                self.trouble.append(str(error))
-            return False
-        return True
-
-    def _finish(self) -> Run:
+    def _finish(self, candidates: list[Candidate]) -> Run:
+        records, has_cuda = self.records, any(c.language == "cuda" for c in candidates)
         run = Run(
             self.task,
             self.contract,
             self.device,
             self.versions,
             self.seed,
-            tuple(self.verdicts[name] for name in self.order if name in self.verdicts),
-            replace(self.ground, findings=(*self.ground.findings, *self._unconfined())),
-            self._gpu_name if self._has_cuda else "",
-            trouble="; ".join(self.trouble),
-            cut_short=self.cut_short,
-            sources=self.sources,
+            records.in_order(),
+            replace(records.ground, findings=(*records.ground.findings, *self._unconfined())),
+            self._gpu_name if has_cuda else "",
+            trouble=records.trouble,
+            cut_short=records.cut_short,
+            sources={c.name: c.source for c in candidates},
         )
-        run = replace(run, explanations=findings(run))
-        kept = self._guarded(lambda: self.run_folder.finish(run.to_json()))
-        return replace(run, folder=str(self.run_folder.path) if kept else "", trouble="; ".join(self.trouble))
+        return records.finish(replace(run, explanations=findings(run)))
 
 
 def _waves(items: list[Examination], size: int) -> list[list[Examination]]:

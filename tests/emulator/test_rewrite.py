@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from crucible.emulator import NotCovered
-from crucible.emulator.rewrite import loop_head, rewrite
+from crucible.emulator.rewrite import rewrite
+from crucible.emulator.sources import loop_head
 from crucible.emulator.tokens import tokenize
 
 SOURCE = r"""

@@ -19,8 +19,9 @@ from crucible.plan.planner import fuse
 from crucible.plan.steps import Call, Fused, Plan
 from crucible.write.convolution.correlation import convolution, input_gradient
 from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.tiling import STATIC_SHARED, tile
-from crucible.write.convolution.weight_gradient import divide
+from crucible.write.convolution.tile_choice import tile
+from crucible.write.convolution.tiling import STATIC_SHARED
+from crucible.write.convolution.weight_division import divide
 from crucible.write.families.passes import passes
 from crucible.write.program import Program, reads
 

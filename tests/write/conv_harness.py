@@ -16,8 +16,10 @@ from crucible.write.convolution.correlation import Correlation, convolution, inp
 from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
-from crucible.write.convolution.tiling import Tiling, tile
-from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
+from crucible.write.convolution.tile_choice import tile
+from crucible.write.convolution.tiling import Tiling
+from crucible.write.convolution.weight_division import best_divisions
+from crucible.write.convolution.weight_gradient import lower_weight_gradient
 from crucible.write.expression import Expr, parameter, tensor
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, Result, contiguous

@@ -20,8 +20,10 @@ from crucible.write.convolution.correlation import input_gradient
 from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS, Boxes
 from crucible.write.convolution.lower import lower_convolution
-from crucible.write.convolution.tiling import Tiling, best
-from crucible.write.convolution.weight_gradient import best_divisions, lower_weight_gradient
+from crucible.write.convolution.tile_choice import best
+from crucible.write.convolution.tiling import Tiling
+from crucible.write.convolution.weight_division import best_divisions
+from crucible.write.convolution.weight_gradient import lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.expression import Expr, parameter, tensor
 from crucible.write.families.lower import lower

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.tiling import Tiling, best
+from crucible.write.convolution.tile_choice import best
+from crucible.write.convolution.tiling import Tiling
 
 WAYS = 8
 """Ways to divide a convolution that are drawn from, most promising first."""

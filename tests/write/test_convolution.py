@@ -15,7 +15,8 @@ from crucible.errors import MisuseError
 from crucible.gpus import H200
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
-from crucible.write.convolution.tiling import Tiling, best, tile
+from crucible.write.convolution.tile_choice import best, tile
+from crucible.write.convolution.tiling import Tiling
 
 pytestmark = pytest.mark.usefixtures("no_faults")
 

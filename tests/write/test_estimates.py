@@ -15,8 +15,8 @@ import pytest
 from crucible.gpus import H200
 from crucible.write.convolution.correlation import input_gradient
 from crucible.write.convolution.estimate import GHZ, read_sectors, written_sectors
-from crucible.write.convolution.tiling import _tilings
-from crucible.write.convolution.weight_gradient import _divisions
+from crucible.write.convolution.tile_choice import _tilings
+from crucible.write.convolution.weight_division import _divisions
 
 ROOT = Path(__file__).parents[2]
 APART = 4

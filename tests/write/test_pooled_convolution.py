@@ -14,7 +14,8 @@ from pooled_harness import BEFORE, WAYS, PooledCase, SpreadCase, is_right, is_sp
 from random_convolutions import layers
 
 from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.tiling import Tiling, best
+from crucible.write.convolution.tile_choice import best
+from crucible.write.convolution.tiling import Tiling
 
 pytestmark = pytest.mark.usefixtures("no_faults")
 COUNT, APART = 3, 7

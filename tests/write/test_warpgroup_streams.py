@@ -37,7 +37,8 @@ from crucible.write.convolution.lower import chosen, lower_convolution
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup import pieces
 from crucible.write.convolution.warpgroup.kinds import best_for_warpgroups
-from crucible.write.convolution.warpgroup.streams import Streams, best_streams, stream, stream_division
+from crucible.write.convolution.warpgroup.stream_choice import best_streams, stream, stream_division
+from crucible.write.convolution.warpgroup.streams import Streams
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.kernel import Buffer, Lowered
 from crucible.write.program import Operand, contiguous

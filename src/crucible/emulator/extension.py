@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from crucible.emulator import toolchain
+from crucible.emulator.kernel_texts import KernelText
 from crucible.emulator.refusals import in_pytorchs_words, refuse
-from crucible.emulator.rewrite import KernelText, Rewritten, rewrite
+from crucible.emulator.rewrite import Rewritten, rewrite
 from crucible.emulator.session import Emulator, start
 from crucible.emulator.sources import Loaded
 from crucible.emulator.tokens import tokenize

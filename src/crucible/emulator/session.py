@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from crucible.emulator import pretended, toolchain
 from crucible.emulator.faults import Fault
+from crucible.emulator.kernel_texts import plain
 from crucible.emulator.nvcc import Compiled
-from crucible.emulator.sources import Record, Sources, plain
+from crucible.emulator.sources import Record, Sources
 from crucible.emulator.toolchain import Toolchain
 from crucible.emulator.trace import Seen, from_runtime
 from crucible.gpus import DEFAULT, Gpu, known_gpu

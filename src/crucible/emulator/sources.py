@@ -10,8 +10,9 @@ from typing import Any
 
 from crucible.emulator import toolchain
 from crucible.emulator.faults import Fault
+from crucible.emulator.kernel_texts import KernelText, plain
 from crucible.emulator.places import Places
-from crucible.emulator.rewrite import KernelText, loop_head
+from crucible.emulator.tokens import closing, following, tokenize
 
 Record = dict[str, Any]
 """A fault as the runtime has it: addresses of code instead of lines."""
@@ -155,11 +156,6 @@ def _never_ran(kernel: KernelText) -> Fault:
     return Fault("never-ran", kernel.name, (0, 0, 0), (0, 0, 0), kernel.line, "", "this kernel was never launched")
 
 
-def plain(name: str) -> str:
-    """A kernel's name without namespaces and template arguments."""
-    return re.split(r"\s*<", name, maxsplit=1)[0].split("::")[-1].strip("() ")
-
-
 def _pcs(record: Record) -> list[int]:
     return [record["pc"], record.get("other_pc", 0), *record.get("samples", ())]
 
@@ -167,3 +163,24 @@ def _pcs(record: Record) -> list[int]:
 def _triple(values: list[int]) -> tuple[int, int, int]:
     x, y, z = values
     return x, y, z
+
+
+def loop_head(text: str, line: int) -> int:
+    """Line of the `for`, `while` or `do` that most closely encloses `line`; `line` itself when there is none."""
+    tokens = tokenize(text)
+    best = (line, 1 << 30)
+    for at, token in enumerate(tokens):
+        if token.kind != "name" or token.text not in ("for", "while", "do"):
+            continue
+        start = following(tokens, at)
+        if token.text != "do" and start < len(tokens) and tokens[start].text == "(":
+            start = following(tokens, closing(tokens, start))
+        if start >= len(tokens):
+            continue
+        end = closing(tokens, start) if tokens[start].text == "{" else start
+        while end < len(tokens) - 1 and tokens[start].text != "{" and tokens[end].text != ";":
+            end += 1
+        last = tokens[min(end, len(tokens) - 1)].line
+        if token.line <= line <= last and last - token.line < best[1]:
+            best = (token.line, last - token.line)
+    return best[0]

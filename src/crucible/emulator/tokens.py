@@ -129,6 +129,14 @@ def lines(tokens: list[Token]) -> str:
     return "".join(found for token in tokens for found in re.findall(r"\\?\n", token.text))
 
 
+def put(text: str, statement: list[Token]) -> None:
+    """Writes `text` in the place of a statement, whose line breaks stay."""
+    breaks = lines(statement)
+    for token in statement:
+        token.text = ""
+    statement[0].text = text + breaks
+
+
 def positions(tokens: list[Token], name: str) -> Iterator[int]:
     """Where `name` stands as a token."""
     return (i for i, token in enumerate(tokens) if token.text == name and token.kind in ("name", "mark"))

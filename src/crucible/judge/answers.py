@@ -6,33 +6,26 @@ A large batch of independent items is evaluated in parts, so that the judge need
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import itertools
-import os
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from crucible.contract import Contract
-from crucible.errors import JudgeError, TaskError
+from crucible.errors import TaskError
+from crucible.judge.batches import batch, batch_size, items_of_part
 from crucible.judge.compare import Difference, Expected, benchmark_rule
 from crucible.judge.evidence import Finding
 from crucible.judge.kinks import kinks, positions
 from crucible.judge.noise import Probe, perturbed, probes
 from crucible.judge.reference import Answer, Reference, blamed_on_task
 from crucible.judge.tree import put_together, take_apart
+from crucible.judge.vault import Vault
 
-_libc = ctypes.CDLL(None)
-_DONT_NEED = 4  # MADV_DONTNEED, linux/mman.h
 EXACT_BYTES = 256 << 20
 """Expected tensors above this are kept as float32: rounding adds 3e-8, below any contract's noise."""
-PART_BYTES = 128 << 20
-"""Where a task's outputs are larger and its batch items independent, they are evaluated in parts of this size."""
 
 
 @dataclass
@@ -60,37 +53,6 @@ class Case:
     """The first outputs under the benchmark's rule: eager PyTorch's values."""
 
 
-class Vault:
-    """Large tensors in files that nobody can open: unlinked the moment they exist."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._numbers = itertools.count()
-
-    def empty(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
-        if elements == 0:
-            return torch.empty(0, dtype=dtype)
-        size = elements * dtype.itemsize
-        free = shutil.disk_usage(self.folder).free
-        if size > free:
-            raise JudgeError(
-                f"the oracle needs {size >> 20} MiB in {self.folder} and {free >> 20} are free: set TMPDIR"
-            )
-        path = self.folder / f"expected{next(self._numbers)}"
-        values = torch.from_file(str(path), shared=True, size=elements, dtype=dtype)
-        path.unlink()
-        return values
-
-    @staticmethod
-    def release(values: torch.Tensor) -> None:
-        """Gives a tensor's pages back to the system, which has them in the file; reading brings them back."""
-        page = os.sysconf("SC_PAGE_SIZE")
-        start = values.data_ptr()
-        size = values.numel() * values.element_size() // page * page
-        if size and start % page == 0:  # of a file mapping; what is small enough not to be aligned may stay
-            _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _DONT_NEED)
-
-
 class Answers:
     """A reference's answers under one contract, with what a candidate's may differ by."""
 
@@ -115,7 +77,7 @@ class Answers:
         """Structure, shapes, dtypes, aliases; whether the reference draws random numbers."""
         path, total = self.reference.path, batch_size(case.inputs) or 0
         with blamed_on_task(path, "Model.forward"):
-            self.part_items = self._find_part(case)
+            self.part_items = items_of_part(self.reference, case.state, case.inputs, self.exact)
             part, _ = next(self._parts(case))
             one = self.reference.evaluate(case.state, part, seed=self.seed)
             two = self.reference.evaluate(case.state, part, seed=self.seed + 1)
@@ -291,33 +253,6 @@ class Answers:
         for start in range(0, total, items):
             yield batch(case.inputs, start, items), [c[start : start + items] for c in case.cotangents]
 
-    def _find_part(self, case: Case) -> int:
-        """Batch items a part, by trying: 0 when the outputs are small or the items depend on one another."""
-        total = batch_size(case.inputs) or 0
-        if total < 4:
-            return 0
-        two, one = batch(case.inputs, 0, 2), batch(case.inputs, 1, 1)
-        try:
-            pair = self.reference.evaluate(case.state, two, dtype=self.exact).outputs
-            single = self.reference.evaluate(case.state, one, dtype=self.exact).outputs
-        except Exception:  # noqa: BLE001 - a reference may refuse a batch size in any way
-            return 0  # the reference takes its own batch size only
-        if len(pair) != len(single):
-            return 0
-        bytes_of_one = 0
-        for a, b in zip(pair, single, strict=True):
-            if a.tensor.shape != (2, *b.tensor.shape[1:]):
-                return 0
-            if not torch.allclose(a.tensor[1:], b.tensor, rtol=1e-9, atol=1e-12):
-                return 0  # batch items are not independent (batch norm in training, a mean over the batch)
-            bytes_of_one += b.tensor.numel() * 4
-        if bytes_of_one * total <= PART_BYTES:
-            return 0
-        whole = self.reference.shapes_on_meta(case.inputs)  # last: meta tensors bring half of torch along, 1.1 s
-        if whole is not None and whole != [(total, *leaf.tensor.shape[1:]) for leaf in single]:
-            return 0
-        return max(1, PART_BYTES // bytes_of_one)
-
     def cotangents(self, case: Case) -> list[torch.Tensor]:
         """Random gradients to pull back, one for each floating output, in the outputs' dtype."""
         generator = torch.Generator().manual_seed(self.seed + 777)
@@ -371,19 +306,6 @@ def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     if not a.is_floating_point() or not a.numel():
         return torch.equal(a, b)
     return torch.allclose(a.float(), b.float(), rtol=1e-2, atol=1e-2 * float(a.float().abs().mean()), equal_nan=True)
-
-
-def batch_size(inputs: Any) -> int | None:
-    """The leading size that all input tensors share, None when they share none."""
-    sizes = {leaf.tensor.shape[0] if leaf.tensor.dim() else 0 for leaf in take_apart(inputs, "input")[1]}
-    return sizes.pop() if len(sizes) == 1 else None
-
-
-def batch(inputs: Any, start: int, items: int) -> Any:
-    if not batch_size(inputs):
-        return None
-    structure, leaves = take_apart(inputs, "input")
-    return put_together(structure, [leaf.tensor[start : start + items] for leaf in leaves])
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:

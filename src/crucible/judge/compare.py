@@ -41,7 +41,7 @@ class Expected:
 
     name: str
     values: torch.Tensor
-    """Flat, on the CPU, backed by an unlinked file; float64, or float32 above `oracle.EXACT_BYTES`."""
+    """Flat, on the CPU, backed by an unlinked file; float64, or float32 above `answers.EXACT_BYTES`."""
     dtype: torch.dtype
     """The candidate's dtype."""
     shape: tuple[int, ...]

@@ -17,7 +17,7 @@ from typing import Any
 
 import setuptools.command.build_ext  # noqa: F401 - most of the time that torch.utils.cpp_extension takes (0.2 s)
 
-from crucible.judge import keeper, oracle, worker  # noqa: F401 - what its forks need is in memory before they are made
+from crucible.judge import keeper, oracle_server, worker  # noqa: F401 - in memory before forks that need it are made
 from crucible.judge.channel import Channel, ChannelClosed, ChannelTimeout
 from crucible.judge.keeper import FIRST
 

@@ -1,4 +1,4 @@
-"""The oracle: what the answer is. Its own process, which no candidate can see into.
+"""The oracle: what the answer is. In its own process, which no candidate can see into.
 
 It runs the reference in float64 (strict float32 where that is impossible), measures the noise that the contract
 allows, makes sure that the check has power, and compares what candidates send. Expected values live in files
@@ -7,10 +7,6 @@ without a name (unlinked at once) and never leave this process.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,17 +16,18 @@ import torch
 from crucible.contract import CONTRACTS, Contract
 from crucible.errors import TaskError
 from crucible.judge import power
-from crucible.judge.answers import Answers, Case, Vault
+from crucible.judge.answers import Answers, Case
 from crucible.judge.cases import CaseMaker, moved_round
-from crucible.judge.channel import Channel, ChannelClosed, ChannelTimeout
+from crucible.judge.channel import ChannelTimeout
 from crucible.judge.compare import Expected, Heads, hand_out, read_stream
 from crucible.judge.evidence import Finding, NoVariant, Variant
 from crucible.judge.gradient_variants import look_up_gradients
 from crucible.judge.influence import can_be_moved, reached
 from crucible.judge.mapping import Mapper
 from crucible.judge.reference import Reference
-from crucible.judge.tree import NotPlain, take_apart, write_bundle
+from crucible.judge.tree import take_apart, write_bundle
 from crucible.judge.variants import look_up
+from crucible.judge.vault import Vault
 from crucible.judge.verdict import to_json
 from crucible.rates import measure
 from crucible.roofline import floor
@@ -363,53 +360,3 @@ class Oracle:
 
 def _describe(expected: Expected, dtype: torch.dtype) -> dict[str, Any]:
     return {"name": expected.name, "dtype": str(dtype)[6:], "shape": list(expected.shape)}
-
-
-def serve(channel: Channel) -> None:
-    """Answers the judge's requests until it hangs up."""
-    oracle: Oracle | None = None
-    stream = -1
-    while True:
-        request = channel.receive()
-        if request["do"] == "prepare":
-            try:
-                oracle = Oracle(
-                    request,
-                    lambda text: channel.send({"progress": text}),
-                    lambda: channel.send({"written": True}),
-                )
-                write_bundle(oracle.folder / "init", oracle.reference.init_inputs)
-                oracle.prepare()
-                channel.send({"ready": oracle.description()})
-            except Exception as error:  # noqa: BLE001 - whatever it is, the judge must hear of it
-                channel.send({"error": _as_error(error), "trace": traceback.format_exc()})
-        elif request["do"] == "attach":
-            stream = channel.take_descriptor()
-        elif request["do"] == "detach":
-            os.close(stream)
-        elif oracle is not None and request["do"] == "floors":
-            channel.send({"floors": oracle.floors(request["race_s"])})
-        elif oracle is not None and request["do"] == "trial":
-            channel.send(oracle.trial(request["like"], request["sizes"], request["number"]))
-        elif oracle is not None and request["do"] == "influence":
-            channel.send({"reached": oracle.influence(request["weight"])})
-        elif oracle is not None and request["do"] == "map":
-            channel.send(oracle.map(request, stream))
-        elif oracle is not None and request["do"] == "variant":
-            channel.send({"variant": to_json(oracle.variant(request["case"], request["part"]))})
-        elif oracle is not None:
-            channel.send(oracle.compare(request, stream))
-
-
-def _as_error(error: BaseException) -> dict[str, str]:
-    """Kind and words of a failure: the task's, or the judge's own."""
-    if isinstance(error, TaskError | NotPlain):
-        return {"kind": "task", "message": str(error)}
-    memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
-    reason = "the oracle ran out of memory: " if memory else "the oracle failed: "
-    return {"kind": "judge", "message": reason + (str(error).splitlines() or [type(error).__name__])[0]}
-
-
-def main() -> None:
-    with contextlib.suppress(ChannelClosed):
-        serve(Channel.from_descriptor(int(sys.argv[1])))

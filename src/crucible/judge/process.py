@@ -151,7 +151,7 @@ class OracleProcess:
         self._vault.mkdir()
         self._limits = limits
         self._process = KeptProcess(
-            "oracle",
+            "oracle_server",
             str(FIRST),
             folder=work,
             passed=[theirs.fileno()],

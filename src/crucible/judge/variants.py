@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from crucible.judge.answers import Answers, Case, batch, batch_size, rms
+from crucible.judge.answers import Answers, Case, rms
+from crucible.judge.batches import batch, batch_size
 from crucible.judge.compare import Difference, Expected
 from crucible.judge.edits import Edit, general_edits
 from crucible.judge.evidence import NoVariant, TensorError, Variant

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
-from crucible.judge.evidence import (
-    NO_VARIANT,
-    Check,
-    Compared,
-    Finding,
-    NotCompared,
-    NotMeasured,
-    NoVariant,
-    TensorError,
-    Variant,
-)
+from crucible.judge.evidence import NotMeasured, TensorError, Variant
 from crucible.judge.form import check_form
 from crucible.judge.kept import Limits
 from crucible.judge.process import CandidateProcess, Ended, OracleProcess
@@ -39,6 +29,7 @@ from crucible.judge.verdict import (
     Wrong,
     from_json,
 )
+from crucible.judge.verification import Verification, wrong_tensor
 from crucible.shapes import Sizes
 
 _REFUSED_KINDS = ("launch-limits", "runaway-loop", "deadlock", "divergent-barrier")
@@ -50,34 +41,6 @@ MOST_MAPS = 4
 """Of wrong tensors of one part of an answer."""
 ALL: dict[str, Any] = {"most": 0, "start": 0.0}
 _chance = random.SystemRandom()
-
-
-@dataclass
-class Verification:
-    """What the cases showed so far."""
-
-    forward: list[TensorError] = field(default_factory=list)
-    gradients: list[TensorError] = field(default_factory=list)
-    missing: tuple[str, ...] = ()
-    backward_failed: str = ""
-    findings: list[Finding] = field(default_factory=list)
-    variant: Variant | NoVariant = NO_VARIANT
-    multiple: float = 1.0
-    cases: tuple[str, ...] = ()
-
-    @property
-    def forward_check(self) -> Check:
-        if not self.forward:
-            return NotCompared("not reached")
-        return Compared(tuple(self.forward), self.multiple, cases=self.cases)
-
-    @property
-    def backward_check(self) -> Check:
-        if self.backward_failed:
-            return NotCompared(self.backward_failed)
-        if self.gradients or self.missing:
-            return Compared(tuple(self.gradients), self.multiple, self.missing, self.cases)
-        return NotCompared("not asked for")
 
 
 class Verifier:
@@ -124,9 +87,8 @@ class Verifier:
             return self._explained(ended.outcome)
         finally:
             self.oracle.detach()
-            self.found.findings += [
-                Finding(f"the emulator found: {fault.kind}", words) for words, fault in self.faults.items()
-            ]
+            for words, fault in self.faults.items():
+                self.found.note(f"the emulator found: {fault.kind}", words)
 
     def outcome_of(self, case: dict[str, Any]) -> Outcome:
         """What one case that is none of the judge's comes to. Raises Ended."""
@@ -168,7 +130,7 @@ class Verifier:
         if isinstance(self.found.variant, Variant):
             what = "computes another function than the reference"
             claim = f"it {what}" if outcome.what == "forward" else f"its backward {what}'s"
-            self._find(claim, self.found.variant.evidence)
+            self.found.note(claim, self.found.variant.evidence)
 
     def _look_at_weights(self, outcome: Outcome) -> None:
         """On the emulator a wrong forward is asked whether it reads a weight in another order than the reference."""
@@ -187,7 +149,7 @@ class Verifier:
             return
         dim = next(i for i, pair in enumerate(zip(wanted, seen, strict=True)) if -1 not in pair and pair[0] != pair[1])
         where = f"; it is read in {'; '.join(reply['read_by'][:3])}" if reply["read_by"] else ""
-        self._find(
+        self.found.note(
             f"{name} is read in another order than the reference reads it",
             f"a change of {name}[0, 1] should show at index {wanted[dim]} of the output's dimension {dim} "
             f"and shows at {seen[dim]}{where}",
@@ -200,7 +162,8 @@ class Verifier:
     def _case(self, case: dict[str, Any]) -> None:
         self.case = case
         reply = self._run(case, poison=True)
-        self._note(case, reply)
+        if case["index"] == 0:
+            self.found.note_run(reply)
         seen = self._forward(case)
         if case["backward"]:
             self._backward(case)
@@ -242,34 +205,32 @@ class Verifier:
 
     def _forward(self, case: dict[str, Any]) -> dict[str, Any]:
         """Compares the outputs that the worker holds. Raises Stop when they are not right."""
-        seen = self._stream(case, "forward", [])
-        errors = self._mapped(case, "forward", [], [from_json(tensor) for tensor in seen["tensors"]])
+        seen, errors = self._compared(case, "forward", [])
         self.found.forward += errors
         for error in errors:
             if not error.ok:
-                self._disagreement(seen, passes=False)
-                raise Stop(_wrong(error, "forward", case["label"]))
+                self.found.note_rule(seen, passes=False)
+                raise Stop(wrong_tensor(error, "forward", case["label"]))
         return seen
 
     def _repeat(self, case: dict[str, Any], first: dict[str, Any]) -> None:
         """The same case again, without poison: another result is reported, a wrong one is a verdict."""
         # On the emulator the second run takes blocks and threads in reverse: a race that matters shows.
         self._run(case, poison=False, schedule="reverse" if self.emulated else "forward")
-        again = self._stream(case, "forward", [])
-        errors = self._mapped(case, "forward", [], [from_json(tensor) for tensor in again["tensors"]])
+        again, errors = self._compared(case, "forward", [])
         for error in errors:
             if not error.ok:
                 self.found.forward.append(error)
                 raise Stop(
                     Wrong(
                         "not reproducible",
-                        f"right once, then {_wrong(error, 'forward', 'a second run').words}",
+                        f"right once, then {wrong_tensor(error, 'forward', 'a second run').words}",
                     )
                 )
         if again["fingerprint"] != first["fingerprint"]:
             claim = "not bitwise reproducible"
-            self._find(claim, "two runs on the same inputs differ, both within the tolerance")
-        self._disagreement(again, passes=True)
+            self.found.note(claim, "two runs on the same inputs differ, both within the tolerance")
+        self.found.note_rule(again, passes=True)
 
     def check_timed(self, backward: bool, number: int) -> tuple[TensorError, ...]:
         """Compares what the last sample gave with the answer to the secret of that number; of large tensors a part,
@@ -287,7 +248,7 @@ class Verifier:
         errors = tuple(from_json(tensor) for seen in streams for tensor in seen["tensors"])
         wrong = [error for error in errors if not error.ok]
         if wrong:
-            words = _wrong(wrong[0], wrong[0].part, "the timed contents").words
+            words = wrong_tensor(wrong[0], wrong[0].part, "the timed contents").words
             raise Stop(Wrong("not reproducible", f"right when checked, then, while it was timed, {words}"))
         return errors
 
@@ -298,7 +259,7 @@ class Verifier:
         self._note_faults(reply)
         if "raised" in reply and not self.training:
             self.found.backward_failed = f"raises {one_line(reply['message'])}"
-            self._find("inference only: its backward raises", one_line(reply["message"]))
+            self.found.note("inference only: its backward raises", one_line(reply["message"]))
             return
         stop_if_raised(reply, "backward")
         if set(reply["mutated"]) - set(self.description["mutated"]):
@@ -314,13 +275,17 @@ class Verifier:
             self._compare_gradients(case, names)
 
     def _compare_gradients(self, case: dict[str, Any], names: list[str]) -> None:
-        seen = self._stream(case, "gradient", names)
-        errors = self._mapped(case, "gradient", names, [from_json(tensor) for tensor in seen["tensors"]])
+        _, errors = self._compared(case, "gradient", names)
         self.found.gradients += errors
         wrong = [error for error in errors if not error.ok]
         if wrong:
             worst = max(wrong, key=lambda error: error.ratio)
-            raise Stop(_wrong(worst, "gradient", case["label"], others=[e.name for e in wrong if e is not worst]))
+            raise Stop(wrong_tensor(worst, "gradient", case["label"], others=[e.name for e in wrong if e is not worst]))
+
+    def _compared(self, case: dict[str, Any], part: str, names: list[str]) -> tuple[dict[str, Any], list[TensorError]]:
+        """The comparison's result and its tensors, with maps of the wrong ones."""
+        seen = self._stream(case, part, names)
+        return seen, self._mapped(case, part, names, [from_json(tensor) for tensor in seen["tensors"]])
 
     def _stream(
         self, case: dict[str, Any], part: str, names: list[str], part_of: dict[str, Any] = ALL
@@ -328,10 +293,7 @@ class Verifier:
         """Worker to oracle, raw bytes; the comparison's result. Missing bytes are a failure."""
         self.oracle.start_compare(case["index"], part, names, part_of)
         try:
-            self.process.start({"do": "send", "part": part, "names": names, "part_of": part_of})
-            reply = self.process.answer("send", f"results of {part}", self.limits.run_s)
-            if "raised" in reply:
-                self.process.kill()  # closes the stream, so that the oracle stops waiting
+            reply = self._send(part, names, part_of, f"results of {part}")
         except Ended:
             self.oracle.compared(self.limits.oracle_s)
             raise
@@ -340,6 +302,14 @@ class Verifier:
         if "missing" in seen:
             raise Stop(Crashed(part, f"its results never arrived whole: {seen['missing']}"))
         return seen
+
+    def _send(self, part: str, names: list[str], part_of: dict[str, Any], stage: str) -> dict[str, Any]:
+        """What the process says once it has sent its results, or failed to."""
+        self.process.start({"do": "send", "part": part, "names": names, "part_of": part_of})
+        reply = self.process.answer("send", stage, self.limits.run_s)
+        if "raised" in reply:
+            self.process.kill()  # closes the stream, so that the oracle stops waiting
+        return reply
 
     def _mapped(
         self, case: dict[str, Any], part: str, names: list[str], errors: list[TensorError]
@@ -353,70 +323,17 @@ class Verifier:
         self.oracle.start_map(
             case["index"], part, names, [(i, list(e.worst_index), e.peak) for i, e in enumerate(errors) if i in wrong]
         )
-        try:
-            self.process.start({"do": "send", "part": part, "names": names, "part_of": ALL})
-            reply = self.process.answer("send", f"another look at {part}", self.limits.run_s)
-            if "raised" in reply:
-                self.process.kill()  # closes the stream, so that the oracle stops waiting
-        except Ended:
-            pass  # the verdict is known
+        with contextlib.suppress(Ended):  # the verdict is known
+            self._send(part, names, ALL, f"another look at {part}")
         seen = self.oracle.compared(self.limits.oracle_s)
         if seen["failed"]:
-            self._find("no error map: a second look at what is wrong failed", seen["failed"])
+            self.found.note("no error map: a second look at what is wrong failed", seen["failed"])
         maps = {i: from_json(found) for i, found in seen["maps"]}
         return [replace(error, map=maps[i]) if i in maps else error for i, error in enumerate(errors)]
-
-    def _note(self, case: dict[str, Any], reply: dict[str, Any]) -> None:
-        """Findings that a run brings along."""
-        if case["index"]:
-            return
-        if reply["swallowed"]:
-            evidence = "; ".join(dict.fromkeys(reply["swallowed"]))
-            self._find("fallback: an exception was caught in forward, and other code gave the answer", evidence)
-        weights = reply["weights"]
-        if weights["only_in_candidate"]:
-            claim = "weights without a counterpart in the reference were left as seeded"
-            self._find(claim, ", ".join(weights["only_in_candidate"]))
-        if weights["only_in_reference"]:
-            claim = "weights of the reference found no counterpart by name and shape"
-            self._find(claim, ", ".join(weights["only_in_reference"]))
-
-    def _disagreement(self, seen: dict[str, Any], *, passes: bool) -> None:
-        """Where the contract and the benchmark's rule (allclose, against eager) say different things."""
-        if not seen["rule"]:
-            return
-        beyond = sum(rule["beyond"] + rule["nan"] for rule in seen["rule"])
-        total = sum(rule["elements"] for rule in seen["rule"])
-        if passes and beyond:
-            evidence = f"{beyond} of {total} elements are beyond its tolerance of eager PyTorch's output"
-            self._find("the public benchmark's rule would refuse this candidate", evidence)
-        if not passes and not beyond:
-            evidence = f"all {total} elements are within its tolerance of eager PyTorch's output"
-            self._find("the public benchmark's rule would accept this candidate", evidence)
 
     def _conclusion(self) -> Outcome:
         if self.found.missing:
             if self.training:
                 return InferenceOnly(self.found.missing)
-            self._find("inference only: gradients are missing", ", ".join(self.found.missing))
+            self.found.note("inference only: gradients are missing", ", ".join(self.found.missing))
         return Passed()
-
-    def _find(self, claim: str, evidence: str) -> None:
-        self.found.findings.append(Finding(claim, evidence))
-
-
-def _wrong(error: TensorError, what: str, case: str, others: list[str] | None = None) -> Outcome:
-    """The outcome for a tensor that is not right."""
-    share = f"{error.unwritten / error.elements:.1%} of {error.name}" if error.unwritten else ""
-    if error.unwritten:
-        return Incomplete(f"{share} was never written, or computed from memory that nobody wrote")
-    if error.nan:
-        return Wrong("nan", f"{error.nan} of {error.elements} elements of {error.name} are NaN ({case})")
-    also = f"; also {', '.join(others)}" if others else ""
-    return Wrong(what, f"{error.name} is off by {_size(error)} on {case}, worst at {list(error.worst_index)}{also}")
-
-
-def _size(error: TensorError) -> str:
-    l2 = f"{error.relative_l2:.2g} in relative L2 (allowed {error.relative_l2_allowed:.2g})"
-    peak = f"{error.peak:.2g} at its peak (allowed {error.peak_allowed:.2g})"
-    return l2 if error.relative_l2 / error.relative_l2_allowed >= error.peak / error.peak_allowed else peak

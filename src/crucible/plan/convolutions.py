@@ -18,8 +18,8 @@ from crucible.write.convolution.correlation import Correlation, convolution, inp
 from crucible.write.convolution.fused import DTYPES, LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.reducing import ReducingConvolution
-from crucible.write.convolution.tiling import tile
-from crucible.write.convolution.weight_gradient import divide
+from crucible.write.convolution.tile_choice import tile
+from crucible.write.convolution.weight_division import divide
 from crucible.write.convolution.windows import MOST as MOST_OF_WINDOW
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.expression import Expr, inputs, tensor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
@@ -11,21 +10,16 @@ from itertools import count
 from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType
 from crucible.plan import bases, convolutions, layouts, reducing, rules
+from crucible.plan.backward import flat, with_backward
 from crucible.plan.join import combined
 from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, leaf, reshaped
 from crucible.plan.settle import Settled, layout_like, settled
 from crucible.plan.steps import Call, Fused, Plan, Step
-from crucible.write.adjoint import adjoint, saving
-from crucible.write.convolution.backward import kept
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.interval import Interval
-from crucible.write.pool import Pool
-from crucible.write.pooling.backward import useful
-from crucible.write.pooling.forward import saved as keepable
-from crucible.write.program import Program, Result, contiguous
+from crucible.write.program import contiguous
 from crucible.write.ranges import interval
-from crucible.write.tidy import without_idle_maxima
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 """What kernels read and write."""
@@ -348,29 +342,14 @@ class _Planner:
         operator = self._operator(covers, isinstance(made.compute, Convolution | ReducingConvolution))
         compute, rows = replace(made.compute, name=f"{operator}_kernel"), made.statistics
         rows = rows and replace(rows, name=f"{operator}_statistics")
-        saved = {r.name: _flat(rows, r) for r in rows.results if r.name not in made.updates} if rows else {}
+        saved = {r.name: flat(rows, r) for r in rows.results if r.name not in made.updates} if rows else {}
         said = (self.said[name],) if name in self.said else ()
         step = Fused(operator, covers, compute, made.tensors, name, self.types[name], saved, None, wanted, said,
                      statistics=rows, updates=made.updates)  # fmt: skip
         if not wanted:
             return step
         self.differentiable.add(name)
-        if isinstance(compute, Convolution):
-            further = {r.name: _flat(compute, r) for r in kept(compute, wanted, f"grad_{name}")}
-            return replace(step, saved=further)
-        if isinstance(compute, ReducingConvolution):
-            compute, notes = compute.differentiable(wanted)
-            saved |= {r.name: _flat(compute.program, r) for r in compute.program.results[1:]}
-            return replace(step, compute=compute, saved=saved, notes=(*said, *notes))
-        if isinstance(compute, Pool):
-            wanting = useful(compute, wanted, f"grad_{name}")
-            saved |= {r.name: _flat(compute, r) for r in keepable(compute) if r.name in wanting}
-            return replace(step, saved=saved)
-        compute, notes = without_idle_maxima(compute)
-        compute, backward = _with_backward(compute, wanted)
-        saved = {r.name: _flat(compute, r) for r in compute.results[1:] if r.name not in made.updates}
-        backward = replace(backward, name=f"{operator}_backward")
-        return replace(step, compute=compute, saved=saved, backward=backward, notes=(*said, *notes))
+        return with_backward(step)
 
     def _operator(self, covers: Sequence[str], convolves: bool) -> str:
         kinds = [self.graph.producers[name].kind for name in covers if name in self.graph.producers]
@@ -378,25 +357,6 @@ class _Planner:
         wanted = re.sub(r"_+", "_", words)[:LONGEST_NAME].strip("_") or "copy"
         taken = [step.name for step in self.steps if isinstance(step, Fused)]
         return next(name for n in count(1) if (name := wanted if n == 1 else f"{wanted}_{n}") not in taken)
-
-
-def _with_backward(program: Program, wanted: Sequence[str]) -> tuple[Program, Program]:
-    """The program with the reductions as further results that its gradients read, a number a row against another
-    pass; and the gradients."""
-    reductions = [reduction.name for reduction in program.reductions]
-    result = program.results[0].name
-    backward = adjoint(program, wanted, {result: f"grad_{result}"}, saved=reductions)
-    read = {operand.name for operand in backward.operands}
-    return saving(program, [name for name in reductions if f"saved_{name}" in read]), backward
-
-
-def _flat(compute: Program | Pool | Convolution, result: Result) -> TensorType:
-    """What is kept for backward lies in memory without gaps."""
-    if isinstance(compute, Convolution):
-        shape = compute.made_shape
-    else:
-        shape = compute.row_shape if isinstance(compute, Program) else compute.output_shape
-    return TensorType((math.prod(shape),), (1,), result.dtype)
 
 
 def _without_updates(value: Lazy, done: Container[str]) -> Lazy:

@@ -16,11 +16,12 @@ from crucible.plan.convolutions import bare
 from crucible.plan.join import with_own_names
 from crucible.plan.lazy import Convolving, Lazy, is_over_space, output_dims
 from crucible.plan.settle import Settled, is_shared, laid, layout_like
+from crucible.write.convolution.estimate import BYTES_A_CLOCK
 from crucible.write.convolution.fused import PRODUCT
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.pairs import schedule, tensors
 from crucible.write.convolution.reducing import ROWS, ReducingConvolution, product
-from crucible.write.convolution.tiling import BYTES_A_CLOCK, tile
+from crucible.write.convolution.tile_choice import tile
 from crucible.write.expression import substitute
 from crucible.write.families.passes import passes
 from crucible.write.program import Program, Result, reads, trimmed

@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeVar
+
+Division = TypeVar("Division")
 
 GHZ = 1.8
 """Of a multiprocessor, as Nsight Compute saw it under these kernels."""
@@ -105,3 +109,16 @@ def _runs(box: Sequence[int], shape: Sequence[int]) -> tuple[int, int, int]:
         if n != whole:
             return runs, run, math.gcd(run, run // n * whole)
     return runs, run, run
+
+
+def least(
+    found: Iterable[Division],
+    count: int,
+    alike: Callable[[Division], object],
+    clocks: Callable[[Division], float] = attrgetter("total_clocks"),
+) -> list[Division]:
+    """So many of least estimated time, of those that are `alike` in something the fastest alone."""
+    kept: dict[object, Division] = {}
+    for each in sorted(found, key=clocks):
+        kept.setdefault(alike(each), each)
+    return list(kept.values())[:count]

@@ -19,7 +19,8 @@ from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.spreading import SPREAD
 from crucible.write.convolution.staging import Staging
 from crucible.write.convolution.tail import Tail
-from crucible.write.convolution.tiling import Tiling, tile
+from crucible.write.convolution.tile_choice import tile
+from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.kinds import KINDS, for_warpgroups
 from crucible.write.families.source import block, unrolled
 from crucible.write.kernel import Kernel, Lowered

@@ -21,7 +21,8 @@ from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.pairs import corrected, maximum_of, schedule, tensors
 from crucible.write.convolution.questions import Multiplying, answered
-from crucible.write.convolution.tiling import Tiling, tile
+from crucible.write.convolution.tile_choice import tile
+from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.phases import phase_division
 from crucible.write.expression import Expr, name_of, nodes, parameter, substitute
 from crucible.write.factors import factored

@@ -11,7 +11,8 @@ from crucible.write.convolution.questions import WeightGradient, answered
 from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks
 from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups, weight_division
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
-from crucible.write.convolution.weight_gradient import Division, best_divisions, divide, lower_weight_gradient
+from crucible.write.convolution.weight_division import Division, best_divisions, divide
+from crucible.write.convolution.weight_gradient import lower_weight_gradient
 from crucible.write.kernel import Lowered
 
 WeightWay: TypeAlias = Division | WeightWalks

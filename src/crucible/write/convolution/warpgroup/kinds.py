@@ -24,8 +24,9 @@ from crucible.write.convolution.warpgroup.pooled import PooledWalks, best_pooled
 from crucible.write.convolution.warpgroup.pooled_lower import lower_pooled
 from crucible.write.convolution.warpgroup.scatter import Scatter, best_scatters, scattered
 from crucible.write.convolution.warpgroup.scatter_lower import lower_scatter
+from crucible.write.convolution.warpgroup.stream_choice import best_streams, moved_by, stream_division
 from crucible.write.convolution.warpgroup.stream_lower import lower_streams
-from crucible.write.convolution.warpgroup.streams import Streams, best_streams, moved_by, stream_division
+from crucible.write.convolution.warpgroup.streams import Streams
 from crucible.write.convolution.warpgroup.walks import Walks, best_walks
 from crucible.write.kernel import Lowered
 

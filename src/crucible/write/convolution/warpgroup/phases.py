@@ -17,9 +17,10 @@ from functools import cached_property, lru_cache
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.correlation import Correlation, Product
+from crucible.write.convolution.estimate import LOAD_CLOCKS, least
 from crucible.write.convolution.fused import PRODUCT, Convolution
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
-from crucible.write.convolution.tiling import LOAD_CLOCKS, MOST_PRODUCTS
+from crucible.write.convolution.tiling import MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.walks import (
     BYTES_A_CLOCK,
     FIRST_PLANES,
@@ -269,10 +270,11 @@ def best_phase_walks(
     of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1, fetched: int = 0, issued: int = ISSUED
 ) -> list[PhaseWalks]:
     """So many of least estimated time, each with other planes, warpgroups or shares."""
-    found: dict[tuple[object, ...], PhaseWalks] = {}
-    for each in sorted(_phase_walks(of, unit, gpu, tensors, fetched, issued), key=lambda each: each.total_clocks):
-        found.setdefault((each.box, each.groups, each.together), each)
-    return list(found.values())[:count]
+    return least(
+        _phase_walks(of, unit, gpu, tensors, fetched, issued),
+        count,
+        lambda each: (each.box, each.groups, each.together),
+    )
 
 
 def _serves(of: Correlation, gpu: Gpu) -> bool:

@@ -16,10 +16,11 @@ from functools import cached_property, lru_cache
 
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Correlation, Product
+from crucible.write.convolution.estimate import LOAD_CLOCKS, least, sectors
 from crucible.write.convolution.fused import PRODUCT, Convolution
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.running import Running
-from crucible.write.convolution.tiling import LOAD_CLOCKS, MOST_PRODUCTS, sectors
+from crucible.write.convolution.tiling import MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.walks import (
     BYTES_A_CLOCK,
     CHAIN_CLOCKS,
@@ -277,10 +278,9 @@ def best_pooled_walks(
     tensors: int = 1,
 ) -> list[PooledWalks]:
     """So many of least estimated time, each with other planes, warpgroups or rows; see `walk_pool`."""
-    found: dict[tuple[object, ...], PooledWalks] = {}
-    for each in sorted(_pooled_walks(of, unit, pool, gpu, kept, tensors), key=lambda each: each.total_clocks):
-        found.setdefault((each.box, each.groups, each.channels), each)
-    return list(found.values())[:count]
+    return least(
+        _pooled_walks(of, unit, pool, gpu, kept, tensors), count, lambda each: (each.box, each.groups, each.channels)
+    )
 
 
 def _serves(of: Correlation, pool: tuple[int, ...], gpu: Gpu) -> bool:

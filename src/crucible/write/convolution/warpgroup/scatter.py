@@ -18,10 +18,11 @@ from functools import cached_property, lru_cache
 
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Axis, Correlation, Tap
+from crucible.write.convolution.estimate import least, sectors
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.rows import plain
-from crucible.write.convolution.tiling import MOST_PRODUCTS, Tiling, sectors
+from crucible.write.convolution.tiling import MOST_PRODUCTS, Tiling
 from crucible.write.convolution.warpgroup.walks import BYTES_A_CLOCK, WARPS
 from crucible.write.program import contiguous
 
@@ -288,10 +289,7 @@ def scatter(of: Correlation, gpu: Gpu, *, exact: bool = False) -> Scatter | None
 
 def best_scatters(of: Correlation, count: int, gpu: Gpu, *, exact: bool = False) -> list[Scatter]:
     """So many of least estimated time, each with other boxes or another order of dims."""
-    found: dict[tuple[object, ...], Scatter] = {}
-    for each in sorted(_divisions(of, gpu, exact), key=lambda each: each.total_clocks):
-        found.setdefault((each.box, each.inner), each)
-    return list(found.values())[:count]
+    return least(_divisions(of, gpu, exact), count, lambda each: (each.box, each.inner))
 
 
 def serves(of: Correlation, gpu: Gpu) -> bool:

@@ -20,8 +20,9 @@ from typing import TypeVar
 
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Correlation, Product
+from crucible.write.convolution.estimate import LOAD_CLOCKS, least, sectors
 from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.tiling import LOAD_CLOCKS, MOST_PRODUCTS, Tiling, sectors
+from crucible.write.convolution.tiling import MOST_PRODUCTS, Tiling
 
 ROWS = 64
 """Output channels of a warpgroup instruction."""
@@ -302,10 +303,7 @@ def best_walks(
     of: Correlation, unit: int, count: int, gpu: Gpu, chain: Chain = Chain(), *, exact: bool = False
 ) -> list[Walks]:
     """So many of least estimated time, each with other planes or warpgroups."""
-    found: dict[tuple[object, ...], Walks] = {}
-    for each in sorted(_walks(of, unit, gpu, chain, exact), key=lambda each: each.total_clocks):
-        found.setdefault((each.box, each.groups), each)
-    return list(found.values())[:count]
+    return least(_walks(of, unit, gpu, chain, exact), count, lambda each: (each.box, each.groups))
 
 
 def _walks(of: Correlation, unit: int, gpu: Gpu, chain: Chain, exact: bool) -> Iterator[Walks]:

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Correlation
+from crucible.write.convolution.estimate import least
 from crucible.write.convolution.warpgroup.walks import lengths
 from crucible.write.convolution.warpgroup.weight_moves import Moves, moved
 from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, STAGERS, STEP_WORDS, taps_of
@@ -49,11 +50,11 @@ def best_weight_walks(
     of: Correlation, item: int, count: int, gpu: Gpu, spread: Spread | None = None
 ) -> list[WeightWalks]:
     """So many of least estimated time, no two alike but for how far they walk and how they group taps."""
-    found: dict[tuple[object, ...], WeightWalks] = {}
-    for each in sorted(_walks(of, item, gpu, spread), key=lambda each: each.total_clocks):
-        alike = (each.moves, each.rows, each.raw, each.stagers, each.vector, each.channel_tiles, each.outer)
-        found.setdefault(alike, each)
-    return list(found.values())[:count]
+    return least(
+        _walks(of, item, gpu, spread),
+        count,
+        lambda each: (each.moves, each.rows, each.raw, each.stagers, each.vector, each.channel_tiles, each.outer),
+    )
 
 
 def _walks(of: Correlation, item: int, gpu: Gpu, spread: Spread | None = None) -> Iterator[WeightWalks]:

@@ -1,0 +1,95 @@
+"""Records: what a run has come to so far, and what is kept of it for later runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from crucible import store
+from crucible.errors import StoreError
+from crucible.judge.verdict import Crashed, OutOfMemory, TimedOut, Verdict, from_json, to_json
+from crucible.run import Ground, Run, candidate_json, ground_from_json
+
+_NOT_KEPT = (TimedOut, OutOfMemory, Crashed)
+"""Outcomes that depend on what else the machine was doing, so they are found anew each time."""
+
+
+class Records:
+    """Verdicts as they come: to the run's folder, and to the store."""
+
+    def __init__(self, task: str, names: list[str], key: str, say: Callable[[str], None]) -> None:
+        """`names` are the candidates' in the user's order; `key` is of all that every verdict depends on."""
+        self.verdicts: dict[str, Verdict] = {}
+        self.ground = Ground()
+        self.cut_short = ""
+        self._names = names
+        self._key = key
+        self._say = say
+        self._kept = store.Verdicts(store.home())
+        self._folder = store.RunFolder(store.home(), task)
+        self._trouble: list[str] = []
+
+    @property
+    def trouble(self) -> str:
+        return "; ".join(self._trouble)
+
+    def in_order(self) -> tuple[Verdict, ...]:
+        return tuple(self.verdicts[name] for name in self._names if name in self.verdicts)
+
+    def recall(self, name: str, key: str) -> bool:
+        """Answers a candidate from an earlier run of the same content, where there is one."""
+        data = self._kept.get(key)
+        if data is None:
+            return False
+        try:
+            verdict = from_json(data)
+        except (KeyError, TypeError):
+            return False
+        self._add(replace(verdict, candidate=name, cached=True))
+        return True
+
+    def recall_ground(self) -> None:
+        """What an earlier run found to hold for all candidates, if there was one."""
+        data = self._kept.get(self._key)
+        try:
+            self.ground = ground_from_json(data) if data else Ground()
+        except (KeyError, TypeError):
+            self.ground = Ground()
+
+    def keep_ground(self, ground: Ground) -> None:
+        self.ground = ground
+        self._guarded(lambda: self._kept.put(self._key, to_json(ground)))
+
+    def keep(self, verdict: Verdict, key: str) -> None:
+        """A new verdict: to the run's folder, and to the store unless chance had a part in it."""
+        if verdict.evaluation:
+            verdict = replace(verdict, findings=(*verdict.findings, *self.ground.questions(verdict.timing)))
+        self._add(verdict)
+        if not isinstance(verdict.outcome, _NOT_KEPT):
+            self._guarded(lambda: self._kept.put(key, to_json(verdict)))
+
+    def cut(self, how: str, words: str) -> None:
+        """The run ends before its time."""
+        self.cut_short = how
+        self._trouble.append(f"{words}; {len(self.verdicts)} of {len(self._names)} candidates were judged")
+
+    def finish(self, run: Run) -> Run:
+        """Writes the whole run, which then says where it is and what could not be written."""
+        kept = self._guarded(lambda: self._folder.finish(run.to_json()))
+        return replace(run, folder=str(self._folder.path) if kept else "", trouble=self.trouble)
+
+    def _add(self, verdict: Verdict) -> None:
+        self.verdicts[verdict.candidate] = verdict
+        self._say(f"{verdict.candidate}: {verdict.outcome.words}")
+        number = self._names.index(verdict.candidate)
+        self._guarded(lambda: self._folder.add(number, verdict.candidate, candidate_json(0, verdict)))
+
+    def _guarded(self, write: Callable[[], None]) -> bool:
+        """Whether a record was written; a full disk loses no verdict, it is reported beside them."""
+        try:
+            write()
+        except StoreError as error:
+            if str(error) not in self._trouble:
+                self._trouble.append(str(error))
+            return False
+        return True
