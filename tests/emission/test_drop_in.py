@@ -25,9 +25,9 @@ class Net(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(4, 8, 1)
-        self.norm = nn.GroupNorm(2, 8)
-        self.scale = nn.Parameter(torch.rand(8, 1, 1))
+        self.conv = nn.Conv2d(4, 72, 1)
+        self.norm = nn.GroupNorm(2, 72)
+        self.scale = nn.Parameter(torch.rand(72, 1, 1))
         self.register_buffer("shift", torch.tensor(0.5))
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:

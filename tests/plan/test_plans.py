@@ -85,7 +85,7 @@ def test_a_chain_behind_a_convolution_is_one_kernel_and_takes_its_bias() -> None
         y = F.leaky_relu(self.conv(x), 0.2) + self.sum
         return F.gelu(torch.clamp(y, min=-1, max=1))
 
-    module = Module(forward, conv=nn.Conv2d(2, 4, 1), sum=torch.randn(4, 1, 1))
+    module = Module(forward, conv=nn.Conv2d(2, 65, 1), sum=torch.randn(65, 1, 1))
     plan = check(module, torch.rand(2, 2, 5, 6))
     assert calls(plan) == ["conv2d"]
     assert kernels(plan) == ["bias_leaky_relu_add_clamp_gelu"]
@@ -103,9 +103,16 @@ def test_a_convolution_takes_the_chain_behind_it() -> None:
 
 
 def test_convolutions_that_were_not_measured_stay_with_pytorch() -> None:
-    for conv in (nn.Conv3d(2, 65, 1), nn.Conv3d(4, 4, 1, groups=2), nn.Conv2d(2, 4, 1), nn.Conv1d(2, 4, 3)):
+    for conv in (nn.Conv3d(2, 65, 1), nn.Conv3d(4, 4, 1, groups=2), nn.Conv2d(2, 65, 1), nn.Conv1d(2, 4, 3)):
         shape = (2, conv.in_channels, *[4] * len(conv.kernel_size))
         assert calls(fuse(trace(nn.Sequential(conv, nn.ReLU()), [torch.rand(shape)])))
+
+
+def test_one_tap_in_two_dims_is_ours_with_a_chain_alone() -> None:
+    conv = nn.Conv2d(2, 4, 1)
+    for behind, is_kept in (([nn.ReLU()], False), ([], True), ([nn.BatchNorm2d(4)], True)):
+        plan = fuse(trace(nn.Sequential(conv, *behind), [torch.rand(2, 2, 4, 4)]))
+        assert ("conv2d" in calls(plan)) == is_kept
 
 
 def test_where_tf32_is_not_allowed_convolutions_are_exact() -> None:
@@ -131,7 +138,7 @@ def test_softmax_of_a_flattened_volume_and_a_scale() -> None:
         y = torch.clamp(self.conv(x), 0, 1)
         return F.softmax(y.flatten(2), dim=2).reshape(y.shape) * self.scale
 
-    module = Module(forward, conv=nn.ConvTranspose2d(2, 4, 1, 2), scale=torch.randn(1, 4, 1, 1))
+    module = Module(forward, conv=nn.ConvTranspose2d(2, 65, 1, 2), scale=torch.randn(1, 65, 1, 1))
     assert len(kernels(check(module, torch.rand(2, 2, 3, 4)))) == 1
 
     module = Module(forward, conv=nn.ConvTranspose3d(2, 4, 3, 2, 1, 1), scale=torch.randn(1, 4, 1, 1, 1))

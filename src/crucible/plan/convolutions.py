@@ -14,6 +14,7 @@ from crucible.plan.lazy import CannotJoin, Convolving, Lazy, NotCovered, Windowe
 from crucible.plan.reductions import Names
 from crucible.plan.settle import Settled, read
 from crucible.plan.steps import Fused, Plan
+from crucible.plan.vocabulary import POINTWISE
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
 from crucible.write.convolution.fused import DTYPES, LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
@@ -51,13 +52,12 @@ def _correlation(rank: int, args: Mapping[str, Any], *, is_transposed: bool) -> 
 
 def pays(of: Correlation) -> bool:
     """Whether kernels of ours beat PyTorch's convolution with what follows it, by what was measured on the H200: with
-    at most 64 channels, in three dims (`benchmarks/results/written_tasks_h200.json`), and in two where several taps
-    read each input (`convolutions_2d_h200.json`). Half types in three dims were not measured: they are taken by their
-    likeness to those in two. One tap is a matrix product, in which PyTorch is faster by more than the chain behind it
-    takes."""
-    taps = math.prod(axis.kernel for axis in of.axes)
+    at most 64 channels in two dims and in three (`benchmarks/results/sweep_h200.json`, `written_tasks_h200.json`). One
+    tap in two dims is a matrix product, in which PyTorch is as fast, but not with what follows: 64 channels at 56x56,
+    batch 64, bias and ReLU take half of eager's time, with gradients 0.88 of it. Half types in three dims were not
+    measured: they are taken by their likeness to those in two."""
     few = max(of.in_channels, of.out_channels) <= MOST
-    return few and of.groups == 1 and (len(of.axes) == 3 or (len(of.axes) == 2 and taps > 1))
+    return few and of.groups == 1 and len(of.axes) in (2, 3)
 
 
 def _taken(rank: int, args: Mapping[str, Any], *, is_transposed: bool) -> Correlation:
@@ -74,7 +74,9 @@ def _taken(rank: int, args: Mapping[str, Any], *, is_transposed: bool) -> Correl
 
 
 def is_ours(operation: Operation, graph: Graph) -> bool:
-    """Whether an operation is a convolution that kernels of ours are to compute, where their tiles fit."""
+    """Whether an operation is a convolution that kernels of ours are to compute, where their tiles fit. Of one tap in
+    two dims only with a chain behind it: by itself PyTorch's takes 0.8 of the time for 64 channels
+    (`convolutions_2d_h200.json`)."""
     if operation.kind not in RULES:
         return False
     args = {
@@ -82,10 +84,11 @@ def is_ours(operation: Operation, graph: Graph) -> bool:
         for name, given in operation.args.items()
     }
     try:
-        _taken(int(operation.kind[-2]), args, is_transposed="transpose" in operation.kind)
+        of = _taken(int(operation.kind[-2]), args, is_transposed="transpose" in operation.kind)
     except NotCovered:
         return False
-    return True
+    is_product = len(of.axes) == 2 and math.prod(axis.kernel for axis in of.axes) == 1
+    return not is_product or any(each.kind in POINTWISE for each in graph.readers(operation.output.name))
 
 
 def convolved_again(plan: Plan) -> frozenset[str]:

@@ -140,7 +140,8 @@ class _Planner:
         makes = unread and operation.outputs[0].tensor.dtype in (*FLOATS, "bool")
         dtypes = {v.dtype for v in (*values, operation.outputs[0].tensor)} - {"bool"}
         alike = dtypes <= set(FLOATS) and ("float64" not in dtypes or len(dtypes) == 1)  # one precision a kernel
-        return makes and alike and all(v.elements for v in values)
+        kept = operation.kind in convolutions.RULES and not convolutions.is_ours(operation, self.graph)
+        return makes and alike and not kept and all(v.elements for v in values)
 
     def _wait(self, operation: Operation, value: Lazy) -> None:
         name, type_ = operation.outputs[0].name, operation.outputs[0].tensor

@@ -68,6 +68,7 @@ def time_of_passes(value: Lazy, gpu: Gpu) -> float:
     as a rule, besides another tensor of that size."""
     assert isinstance(value.base, Convolving)
     of, dtype = value.base.correlation, value.base.source.dtype
+    gpu = replace(gpu, sms=1)  # which is never idle: of memory, too, it is counted what all of them do together
     program, _ = without_idle_maxima(programmed(value, "value", layout_like(value)))
 
     def clocks(tensors: int) -> float:

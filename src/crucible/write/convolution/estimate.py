@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TypeVar
 
@@ -31,6 +31,8 @@ PARTLY = 7.5
 """Sectors' time that one takes which a block writes partly: it is read, put together and written."""
 BESIDE = 1.4
 """How much longer two blocks that share a multiprocessor take for what they wait for than if they never met."""
+ALONE = 0.3
+"""Of the time that a multiprocessor waits for memory when all do: about what its own ways to it take."""
 SHARPNESS = 3
 """Of what is waited for the longest counts: the norm that puts times together which overlap."""
 
@@ -58,6 +60,14 @@ class Work:
             one_by_one *= BESIDE / blocks
         parts = (self.tensor_cores, 1.05 * (self.fragments + self.passed), self.issued, self.traffic, one_by_one)
         return math.pow(sum(math.pow(part, SHARPNESS) for part in parts), 1 / SHARPNESS)
+
+    def total(self, items: int, blocks: int, sms: int) -> float:
+        """Of so many multiprocessors together until the last of the items is done, each of which is such work: what
+        all of them do together, or one block after another that has most of them and the multiprocessor to itself. (64
+        channels, 3 x 3 x 3 taps with stride 2, 16 items: 0.108 ms on the H200, 0.03 divided further.)"""
+        most = -(-items // (blocks * sms))
+        alone = replace(self, traffic=ALONE * self.traffic)
+        return max(items * self.clocks(blocks), sms * most * alone.clocks(1))
 
 
 def traffic(sectors: float) -> float:

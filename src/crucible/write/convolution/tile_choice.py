@@ -57,17 +57,19 @@ def best(
 
 
 def _tilings(of: Correlation, unit: int, gpu: Gpu, pool: tuple[int, ...], spread: tuple[int, ...]) -> Iterator[Tiling]:
-    for plain in _plain_tilings(of, unit, pool, spread):
+    for plain in _plain_tilings(of, unit, gpu, pool, spread):
         yield from _fitting(plain, gpu)
     folds = None if pool else folded(of)
     if folds is not None and folds.out_channels <= MOST_CHANNELS and of.out_channels < 16:
         whole = folds.axes[-1].steps
-        for plain in _plain_tilings(folds, unit, (), spread):
+        for plain in _plain_tilings(folds, unit, gpu, (), spread):
             if plain.box[-1] == whole and plain.channels >= folds.out_channels:
                 yield from _fitting(replace(plain, made_from=of), gpu)
 
 
-def _plain_tilings(of: Correlation, unit: int, pool: tuple[int, ...], spread: tuple[int, ...]) -> Iterator[Tiling]:
+def _plain_tilings(
+    of: Correlation, unit: int, gpu: Gpu, pool: tuple[int, ...], spread: tuple[int, ...]
+) -> Iterator[Tiling]:
     """With all steps staged, whether that fits or not."""
     if not 0 < len(of.products) <= MOST_PRODUCTS:
         return
@@ -78,7 +80,7 @@ def _plain_tilings(of: Correlation, unit: int, pool: tuple[int, ...], spread: tu
         for box in dict.fromkeys(_of_windows(of, box, pool) for box in _boxes(of, positions)):
             for rows in (1, 2, 4):
                 if rows * len(teams) <= WARPS and channels % (16 * rows) == 0:
-                    yield Tiling(of, unit, steps, box, channels, teams, rows, pool=pool, spread=spread)
+                    yield Tiling(of, unit, steps, box, channels, teams, rows, pool=pool, spread=spread, sms=gpu.sms)
 
 
 def _fitting(wanted: Tiling, gpu: Gpu) -> Iterator[Tiling]:

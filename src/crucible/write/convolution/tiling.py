@@ -55,6 +55,8 @@ class Tiling(Boxes):
     """The windows of which one value is left, along each dim; none where all outputs are written."""
     spread: tuple[int, ...] = ()
     """The windows over whose elements inputs are spread when they are staged, along each dim."""
+    sms: int = 132
+    """Of the GPU."""
 
     @property
     def in_flight(self) -> int:
@@ -199,10 +201,13 @@ class Tiling(Boxes):
 
         So many `tensors` of the output's size are written or read; without any, products do not leave registers. Words
         that lanes store side by side lie `apart`. So many `products` take the place of one."""
+        return self._work(tensors, apart, products).clocks(self.blocks)
+
+    def _work(self, tensors: int, apart: int, products: int) -> Work:
+        """Of an item."""
         passed, issued, waited = map(sum, zip(self._staged(), self._finished(tensors, apart), strict=True))
         cores = products * self._tensor_cores
-        work = Work(cores, self._fragments, passed, issued, waited, self._traffic(tensors))
-        return work.clocks(self.blocks)
+        return Work(cores, self._fragments, passed, issued, waited, self._traffic(tensors))
 
     @property
     def _tensor_cores(self) -> float:
@@ -268,11 +273,12 @@ class Tiling(Boxes):
 
     @property
     def total_clocks(self) -> float:
-        """Of all items, on one multiprocessor."""
+        """Of all multiprocessors, until all is done: see `Work.total`."""
         return self.total_clocks_with(1)
 
     def total_clocks_with(self, tensors: int, apart: int = 1, products: int = 1) -> float:
-        return self.clocks_with(tensors, apart, products) * self.items * self.channel_tiles * self.of.groups
+        items = self.items * self.channel_tiles * self.of.groups
+        return self._work(tensors, apart, products).total(items, self.blocks, self.sms)
 
 
 def blocks_that_fit(shared_bytes: int, sums: int, gpu: Gpu) -> int:

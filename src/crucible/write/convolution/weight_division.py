@@ -40,6 +40,8 @@ class Division(Boxes):
     """That share a multiprocessor."""
     spread: tuple[int, ...] = ()
     """The windows over whose elements the input is spread when it is staged, along each dim."""
+    sms: int = 132
+    """Of the GPU."""
 
     @property
     def in_flight(self) -> int:
@@ -113,13 +115,13 @@ class Division(Boxes):
 
     @property
     def total_clocks(self) -> float:
-        """Estimate of a multiprocessor's clocks for all items: see `estimate.py`."""
+        """Estimate for all multiprocessors together: see `estimate.py`."""
         depths = math.prod(self.box) / self.depth
         tensor_cores = PRODUCT_CLOCKS * WARPS * self.tiles_a_warp * self.m_tiles * depths
         fragments = WARPS * (4 * self.m_tiles + 2 * self.tiles_a_warp) * depths
         passed, issued, waited = map(sum, zip(self._staged(), self._upstream(), strict=True))
         work = Work(tensor_cores, fragments, passed, issued, waited + DEPTH_CLOCKS * depths, self._traffic())
-        return work.clocks(self.blocks) * self.items * self.parts
+        return work.total(self.items * self.parts, self.blocks, self.sms)
 
     def _staged(self) -> tuple[float, float, float]:
         """Wavefronts, instructions' clocks and waiting until a box of the input has come."""
@@ -177,9 +179,9 @@ def _divisions(of: Correlation, unit: int, gpu: Gpu, spreads: Spreads) -> Iterat
     for channels, staged, *rest, width in itertools.product((16, 32, 64), (1, 2, 4, 8), *outer, widths):
         if staged <= steps and not (channels > 16 and channels >= 2 * of.out_channels):
             for ahead in (False, True) if unit == UNITS["float32"] and spreads == WHOLE else (False,):
-                found = Division(
-                    of, unit, staged, (*rest, width), channels, ahead, spread=spreads[0].sizes if spreads[0] else ()
-                )
+                spread = spreads[0].sizes if spreads[0] else ()
+                box = (*rest, width)
+                found = Division(of, unit, staged, box, channels, ahead, spread=spread, sms=gpu.sms)
                 blocks = blocks_that_fit(found.shared_bytes, found.sums, gpu)
                 if blocks and math.prod(found.box) <= 512:
                     yield replace(found, blocks=blocks)
