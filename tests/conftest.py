@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,26 +21,39 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 """For all that judge and candidates start: threads of two processes on two cores wait for each other (a plain pass
 takes 4.3 s of processor time with one, 5.3 with two)."""
 LONGEST = (
+    "test_written_modules",
     "test_tasks",
     "test_cheats",
-    "test_loading",
     "test_corpus",
     "test_bad_input",
-    "test_baselines",
-    "test_emulated",
-    "test_written_modules",
-    "test_oracle",
-    "test_isolation",
+    "test_batch_norm",
+    "test_warpgroup_phases",
+    "test_tuning",
     "test_emulator",
+    "test_baselines",
+    "test_loading",
+    "test_sanitizer",
+    "test_oracle",
+    "test_convolution",
+    "test_emulated",
+    "test_warpgroup_streams",
     "test_fuse_command",
+    "test_drop_in",
+    "test_worker",
+    "test_isolation",
+    "test_pooled_convolution",
+    "test_warpgroup_weights",
+    "test_warpgroups_exact",
+    "test_warpgroup_pools",
     "test_resources",
 )
-"""Files of about a minute and more: they start first, so that the end of a run with `-n` is not one of them alone."""
+"""Files of half a minute of processor time and more: they start first, so that the end of a run with `-n` is not one of
+them alone."""
 
 
 OTHER_ROOMS = ("emission", "emulator", "modules", "plan", "report", "write")
 WHOLE = ("test_bad_input", "test_capture", "test_cheats", "test_emulated", "test_layers", "test_modules", "test_readme")
-WHOLE += ("test_resources", "test_roofline", "test_spread", "test_tasks", "test_tree", "test_work")
+WHOLE += ("test_resources", "test_roofline", "test_spread", "test_tasks", "test_tree", "test_tuning", "test_work")
 """Folders and files whose tests are of other rooms than the judge, or of it as a whole. That its own tests run 90 % of
 it is measured in those alone: a tracer makes 2.4 times the time of plain Python, 1.7 times of a process with torch."""
 
@@ -48,6 +62,7 @@ it is measured in those alone: a tracer makes 2.4 times the time of plain Python
 def pytest_configure(config: pytest.Config) -> None:
     """The tests of a file share judged batches, so with `-n` they go to one worker."""
     os.environ.setdefault("CRUCIBLE_EMULATOR_HOME", str(TESTS.parent / "build/emulator"))  # half a minute to make
+    gc.disable()  # while 5,700 tests are collected, a third of the time of each process
     if getattr(config.option, "dist", "no") == "load":
         config.option.dist = "loadfile"
         config.option.loadscopereorder = False
@@ -56,6 +71,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first."""
     items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: nobody looks through it for garbage again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -56,6 +56,17 @@ def test_tensors_older_than_the_emulator_are_watched_too() -> None:
     assert emulator.faults()[0].words.startswith("out-of-bounds-global: read of 4 bytes: just past the end of `x`")
 
 
+def test_what_host_and_device_share_is_the_devices() -> None:
+    """The host's unit is compiled without checks of values: where both define a function, the linker keeps one."""
+    shared = "__attribute__((noinline)) inline int after(int n) { return n + 1; }\n"
+    host = f"{shared} {DECLARED} int of_host(int n) {{ return after(n); }}"
+    device = shared + NEGATE.replace("-x[i]", "after(2147483647 - i)")
+    built = emulator.load_inline("shared_inline", host, device, ["run", "of_host"])
+    assert built.run(torch.ones(8))[1] == 2147483647
+    assert [fault.kind for fault in emulator.faults()] == ["index-overflow"]
+    assert built.of_host(3) == 4
+
+
 def test_a_function_that_cpp_sources_do_not_declare_is_refused_in_pytorchs_words() -> None:
     with pytest.raises(RuntimeError, match=r"Error building extension 'x'.*‘run’ was not declared in this scope"):
         emulator.load_inline("x", "", NEGATE, ["run"])

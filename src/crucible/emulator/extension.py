@@ -18,7 +18,7 @@ from crucible.emulator.rewrite import Rewritten, rewrite
 from crucible.emulator.session import Emulator, start
 from crucible.emulator.sources import Loaded
 from crucible.emulator.tokens import tokenize
-from crucible.emulator.toolchain import BuildError, Toolchain
+from crucible.emulator.toolchain import HOST, BuildError, Toolchain
 
 _ERRORS = {
     1: "invalid argument",
@@ -188,10 +188,8 @@ def _units(cpp: str, cuda: Rewritten, functions: list[str] | None, anchor: str, 
     if not has_cuda or body:
         main = rewrite(cpp, anchor).text
         exports = "".join(_export(function, f"&::{function}") for function in functions or ())
-        units = {"main.cpp": _unit("main.cpp", main, anchor) + f'#line 1 "crucible_exports"\n{exports}'}
-        if has_cuda:
-            units["cuda.cpp"] = _unit("cuda.cu", cuda.text, anchor)
-        return units
+        kernels = {"cuda.cpp": _unit("cuda.cu", cuda.text, anchor)} if has_cuda else {}
+        return {**kernels, HOST: _unit(HOST, main, anchor) + f'#line 1 "crucible_exports"\n{exports}'}
     declared: list[str] = []
     hoisted: list[str] = []
     for line in rewrite(cpp, anchor).text.split("\n"):

@@ -23,7 +23,17 @@ void crucible_foreign(const void*, size_t);
 void crucible_returned(const void*, size_t);
 }
 
+template class std::vector<crucible::Value>;
+template class std::vector<at::Tensor>;
+
 namespace crucible {
+
+Value::Value() = default;
+Value::Value(const Value&) = default;
+Value::Value(Value&&) noexcept = default;
+Value& Value::operator=(const Value&) = default;
+Value& Value::operator=(Value&&) noexcept = default;
+Value::~Value() = default;
 
 const at::Tensor& as_tensor(const Value& v) {
     static const at::Tensor undefined;
@@ -54,6 +64,13 @@ const std::vector<Value>& as_list(const Value& v) {
     if (v.kind != Value::kList && v.kind != Value::kTuple) throw WrongArgument{"list"};
     return v.items;
 }
+template <>
+std::vector<at::Tensor> Convert<std::vector<at::Tensor>>::get(const Value& v) {
+    const std::vector<Value>& items = as_list(v);
+    std::vector<at::Tensor> out(items.size());
+    std::transform(items.begin(), items.end(), out.begin(), as_tensor);
+    return out;
+}
 static Value of(Value::Kind kind) {
     Value v;
     v.kind = kind;
@@ -63,6 +80,12 @@ Value from_tensor(at::Tensor t) { Value v = of(t.defined() ? Value::kTensor : Va
 Value from_integer(int64_t i) { Value v = of(Value::kInt); v.integer = i; return v; }
 Value from_real(double d) { Value v = of(Value::kFloat); v.real = d; return v; }
 Value from_bool(bool b) { Value v = of(Value::kBool); v.integer = b; return v; }
+template <>
+Value Convert<std::vector<at::Tensor>>::put(const std::vector<at::Tensor>& tensors) {
+    Value v = of(Value::kList);
+    for (const at::Tensor& tensor : tensors) v.items.push_back(from_tensor(tensor));
+    return v;
+}
 Value from_text(std::string s) { Value v = of(Value::kString); v.text = std::move(s); return v; }
 
 struct Exported {
