@@ -61,10 +61,19 @@ class Case:
         weight = Operand("weight", self.dtype, contiguous(self.weight_shape))
         return Convolution(self.name, of, x, weight, self.weight_shape, operands, tuple(results), self.exact)
 
-    def lowered(self) -> Lowered:
+    @property
+    def divided(self) -> Tiling:
         found = tile(self.correlation, UNITS[self.dtype])
         assert found is not None
-        return lower_convolution(self.fused, self.tiling(found), gpu=TWO)
+        return self.tiling(found)
+
+    @property
+    def padded_channels(self) -> int:
+        """Of all blocks, what lies outside included."""
+        return self.divided.channel_tiles * self.divided.channels
+
+    def lowered(self) -> Lowered:
+        return lower_convolution(self.fused, self.divided, gpu=TWO)
 
 
 def channel_strides(of: Correlation) -> tuple[int, ...]:
@@ -325,11 +334,11 @@ def sums_are_right(built: Built, case: Case) -> str:
     known, of = operands(case), case.correlation
     found = built(case, known)
     right, size = (each.transpose(0, 1).flatten(1).sum(1) for each in wanted(case, known))
-    padded = -(-of.out_channels // 64) * 64  # tiles of channels, a block each
-    for name, sign in {"total": 1, "other_total": -1}.items():
-        if f"{name}_parts" in found:
-            parts = found[f"{name}_parts"].reshape(-1, padded).double().sum(0)[: of.out_channels]
-            error = ((parts - sign * right).abs() / (size + right.abs())).max().item()
-            if not error < 2e-6:
-                return f"{case.name}: error {error:.2g} of what is added up, in {name}"
+    sums = [each for each in case.fused.results if each.sums]
+    assert sums
+    for each, sign in zip(sums, (1, -1), strict=False):
+        parts = found[f"{each.name}_parts"].reshape(-1, case.padded_channels).double().sum(0)[: of.out_channels]
+        error = ((parts - sign * right).abs() / (size + right.abs())).max().item()
+        if not error < 2e-6:
+            return f"{case.name}: error {error:.2g} of what is added up, in {each.name}"
     return ""

@@ -78,19 +78,6 @@ __device__ __forceinline__ void begin_products() {
 __device__ __forceinline__ void commit_products() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }"""
-COPY_OUT = """\
-__device__ __forceinline__ void copy_out(void* to, const void* from, int bytes) {  // goes on beside what follows
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
-                 :: "l"(to), "r"(address(from)), "r"(bytes)
-                 : "memory");
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-__device__ __forceinline__ void wait_for_reads() {  // of this thread's copies: shared memory may be written again
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
-__device__ __forceinline__ void wait_for_copies_out() {
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}"""
 COPY_IN = """\
 __device__ __forceinline__ void expect(unsigned long long* barrier, int bytes) {  // to come until its phase is over
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
