@@ -8,12 +8,12 @@ H200. Other inputs go through PyTorch.
 - conv_transpose3d: conv_transpose3d; 286 KB
     - [2, 32, 1, 3, 5] to [2, 64, 2, 6, 10] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
       fp32.
-    - A block makes 32 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
-      halo, its weights stay there (142 KiB). The next inputs are loaded beside the multiplication.
+    - A block makes 16 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
+      halo, its weights stay there (71 KiB). The next inputs are loaded beside the multiplication.
     - [2, 64, 2, 6, 10] to [2, 32, 1, 3, 5] by 27 products of 64 channels, TF32 (rounded to nearest), sums in
       fp32.
-    - A block makes 32 channels at 1x3x5 positions; its inputs are in shared memory with their halo, its
-      weights come 2 of 8 steps at a time there (69 KiB).
+    - A block makes 16 channels at 1x3x5 positions; its inputs are in shared memory with their halo, its
+      weights stay there (171 KiB).
     - backward keeps avg_pool, conv_transpose_weight; the chain is computed again
 - bias_clamp_softmax_mul: bias of conv_transpose3d -> clamp -> flatten -> softmax -> reshape -> mul; 124 KB
     - the product is written and read: computing it in each pass would take 1.10 times as long
@@ -347,11 +347,11 @@ __global__ void __launch_bounds__(256) conv_transpose3d_kernel_pack(
     const int word = blockIdx.x * 256 + threadIdx.x;
     if (word >= 55296) return;
     const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 2, rest = word / 256;
+    const int tile = word / 128 % 1, rest = word / 128;
     const int tap = taps[rest % 27], step = rest / 27 % 4;
     const int part = rest / 108;  // a tile of channels of a group
-    const int group = part / 2;
-    const int channel = part % 2 * 32 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int group = part / 4;
+    const int channel = part % 4 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
     const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
     const auto at = [&](int made, int read) {
         const bool inside = made < 64 && read < 32;
@@ -362,19 +362,19 @@ __global__ void __launch_bounds__(256) conv_transpose3d_kernel_pack(
 
 // [2, 32, 1, 3, 5] to [2, 64, 2, 6, 10] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
 // fp32.
-// A block makes 32 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
-// halo, its weights stay there (142 KiB). The next inputs are loaded beside the multiplication.
-__global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel(
+// A block makes 16 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
+// halo, its weights stay there (71 KiB). The next inputs are loaded beside the multiplication.
+__global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel(
         const float* __restrict__ avg_pool,
         const int* __restrict__ conv_transpose3d_kernel_packed,
         float* __restrict__ conv_transpose_product) {
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 27648;
-    unsigned* coming = halo + 4352;  // the next halo
+    unsigned* halo = weights + 13824;
+    unsigned* coming = halo + 2176;  // the next halo
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 1, row = warp / 1 % 2;
-    const int team = warp / 2;  // takes some of the phases
+    const int column = warp % 1, row = warp / 1 % 1;
+    const int team = warp / 1;  // takes some of the phases
     int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
 #pragma unroll
     for (int j = 0; j < 1; ++j) {
@@ -387,14 +387,14 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel(
         const int position = (column * 2 + j) * 8 + lane % 4 * 2;
         spot[j] = (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2;
     }
-    const int part = blockIdx.x % 2;
-    const int first_channel = part % 2 * 32;
-    for (int p = threadIdx.x; p < 6912; p += 256) {
+    const int part = blockIdx.x % 4;
+    const int first_channel = part % 4 * 16;
+    for (int p = threadIdx.x; p < 3456; p += 256) {
         reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
-            conv_transpose3d_kernel_packed + part * 27648)[p];
+            conv_transpose3d_kernel_packed + part * 13824)[p];
     }
     {
-        const int n = static_cast<int>(blockIdx.x) / 2;
+        const int n = static_cast<int>(blockIdx.x) / 4;
         const int box_d = 0;
         const int box_h = 0;
         const int box_w = 0;
@@ -420,12 +420,12 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel(
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < 2; item += 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 4; item < 2; item += 2) {
         const int n = item;
         const int box_d = 0;
         const int box_h = 0;
         const int box_w = 0;
-        float sums[2][1][2][4] = {};
+        float sums[1][1][2][4] = {};
         {  // what was coming is there
             unsigned* const before = halo;
             halo = coming, coming = before;
@@ -471,61 +471,78 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel(
         }
 #pragma unroll 1
         for (int s = 0; s < 4; ++s) {
-            const unsigned* own = weights + s * 6912 + row * 128 + lane * 4;
+            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
             const unsigned* at = halo + s * 384;
             unsigned b[2][2];
             if (team == 0) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 4608, b, sums[0]);
-                accumulate<Tf32>(own + 6656, b, sums[1]);
+                accumulate<Tf32>(own + 3328, b, sums[0]);
                 read(at + 4, place, b);
-                accumulate<Tf32>(own + 6400, b, sums[1]);
+                accumulate<Tf32>(own + 3200, b, sums[0]);
                 read(at + 24, place, b);
-                accumulate<Tf32>(own + 4352, b, sums[0]);
-                accumulate<Tf32>(own + 6144, b, sums[1]);
+                accumulate<Tf32>(own + 3072, b, sums[0]);
                 read(at + 28, place, b);
-                accumulate<Tf32>(own + 5888, b, sums[1]);
+                accumulate<Tf32>(own + 2944, b, sums[0]);
                 read(at + 96, place, b);
-                accumulate<Tf32>(own + 4096, b, sums[0]);
-                accumulate<Tf32>(own + 5632, b, sums[1]);
+                accumulate<Tf32>(own + 2816, b, sums[0]);
                 read(at + 100, place, b);
-                accumulate<Tf32>(own + 5376, b, sums[1]);
+                accumulate<Tf32>(own + 2688, b, sums[0]);
                 read(at + 120, place, b);
-                accumulate<Tf32>(own + 3840, b, sums[0]);
-                accumulate<Tf32>(own + 5120, b, sums[1]);
+                accumulate<Tf32>(own + 2560, b, sums[0]);
                 read(at + 124, place, b);
-                accumulate<Tf32>(own + 4864, b, sums[1]);
+                accumulate<Tf32>(own + 2432, b, sums[0]);
             }
             else if (team == 1) {
                 read(at + 0, place, b);
                 accumulate<Tf32>(own + 1024, b, sums[0]);
-                accumulate<Tf32>(own + 2048, b, sums[1]);
                 read(at + 4, place, b);
-                accumulate<Tf32>(own + 1792, b, sums[1]);
+                accumulate<Tf32>(own + 896, b, sums[0]);
                 read(at + 24, place, b);
                 accumulate<Tf32>(own + 768, b, sums[0]);
-                accumulate<Tf32>(own + 1536, b, sums[1]);
                 read(at + 28, place, b);
-                accumulate<Tf32>(own + 1280, b, sums[1]);
+                accumulate<Tf32>(own + 640, b, sums[0]);
             }
             else if (team == 2) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
-                accumulate<Tf32>(own + 512, b, sums[1]);
+                accumulate<Tf32>(own + 1792, b, sums[0]);
                 read(at + 4, place, b);
-                accumulate<Tf32>(own + 256, b, sums[1]);
+                accumulate<Tf32>(own + 1664, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 1536, b, sums[0]);
+                read(at + 100, place, b);
+                accumulate<Tf32>(own + 1408, b, sums[0]);
             }
             else if (team == 3) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 2560, b, sums[0]);
-                accumulate<Tf32>(own + 3584, b, sums[1]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 3328, b, sums[1]);
-                read(at + 96, place, b);
                 accumulate<Tf32>(own + 2304, b, sums[0]);
-                accumulate<Tf32>(own + 3072, b, sums[1]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 2816, b, sums[1]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 2176, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 2048, b, sums[0]);
+                read(at + 120, place, b);
+                accumulate<Tf32>(own + 1920, b, sums[0]);
+            }
+            else if (team == 4) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 0, b, sums[0]);
+            }
+            else if (team == 5) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 1280, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 1152, b, sums[0]);
+            }
+            else if (team == 6) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 512, b, sums[0]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 384, b, sums[0]);
+            }
+            else if (team == 7) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 256, b, sums[0]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 128, b, sums[0]);
             }
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
@@ -534,7 +551,7 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel(
         for (int j = 0; j < 2; ++j) {
             if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
             float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (
-                team == 0 ? 70 : team == 1 ? 10 : team == 2 ? 0 : 60);
+                team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 0 : team == 5 ? 60 : team == 6 ? 10 : 1);
             const auto& own = sums[0][0][j];
             into[0] = own[0];
             into[1088] = own[2];
@@ -544,23 +561,9 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel(
             into[0] = own[1];
             into[1088] = own[3];
         }
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-            if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
-            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (
-                team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 1 : 61);
-            const auto& own = sums[1][0][j];
-            into[0] = own[0];
-            into[1088] = own[2];
-            const int position = (column * 2 + j) * 8 + lane % 4 * 2 + 1;
-            if (position >= 15) continue;
-            into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
-            into[0] = own[1];
-            into[1088] = own[3];
-        }
         __syncthreads();
-        for (int r = warp; r < 32; r += 8) {
-            const int channel = first_channel + r / 16 * 16 + r % 16;
+        for (int r = warp; r < 16; r += 8) {
+            const int channel = first_channel + r;
             const int c = channel;
 #pragma unroll 4
             for (int v = lane; v < 30; v += 32) {
@@ -587,11 +590,11 @@ __global__ void __launch_bounds__(256) conv_transpose3d_kernel_input_pack(
     const int word = blockIdx.x * 256 + threadIdx.x;
     if (word >= 55296) return;
     const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 2, rest = word / 256;
+    const int tile = word / 128 % 1, rest = word / 128;
     const int tap = taps[rest % 27], step = rest / 27 % 8;
     const int part = rest / 216;  // a tile of channels of a group
-    const int group = part / 1;
-    const int channel = part % 1 * 32 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int group = part / 2;
+    const int channel = part % 2 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
     const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
     const auto at = [&](int made, int read) {
         const bool inside = made < 32 && read < 64;
@@ -602,17 +605,17 @@ __global__ void __launch_bounds__(256) conv_transpose3d_kernel_input_pack(
 
 // [2, 64, 2, 6, 10] to [2, 32, 1, 3, 5] by 27 products of 64 channels, TF32 (rounded to nearest), sums in
 // fp32.
-// A block makes 32 channels at 1x3x5 positions; its inputs are in shared memory with their halo, its
-// weights come 2 of 8 steps at a time there (69 KiB).
-__global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_input(
+// A block makes 16 channels at 1x3x5 positions; its inputs are in shared memory with their halo, its
+// weights stay there (171 KiB).
+__global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel_input(
         const float* __restrict__ grad_conv_transpose_product,
         const int* __restrict__ conv_transpose3d_kernel_input_packed,
         float* __restrict__ grad_avg_pool) {
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 13824;
+    unsigned* halo = weights + 27648;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 4, row = warp / 4 % 2;
+    const int column = warp % 8, row = warp / 8 % 1;
     int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
 #pragma unroll
     for (int j = 0; j < 1; ++j) {
@@ -620,124 +623,120 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_input(
         place[j] = ((position / 15) * 168 + (position / 5 % 3) * 24 + (
             position % 5)) * 4 + lane / 8 % 2 * 1008;
     }
-    const int part = blockIdx.x % 1;
-    const int first_channel = part % 1 * 32;
-    for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
+    const int part = blockIdx.x % 2;
+    const int first_channel = part % 2 * 16;
+    for (int p = threadIdx.x; p < 6912; p += 256) {
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
+            conv_transpose3d_kernel_input_packed + part * 27648)[p];
+    }
+    for (int item = static_cast<int>(blockIdx.x) / 2; item < 2; item += 2) {
         const int n = item;
         const int box_d = 0;
         const int box_h = 0;
         const int box_w = 0;
         float sums[1][1][1][4] = {};
-        for (int step = 0; step < 8; step += 2) {
-            __syncthreads();  // what was there before is done with
-            for (int p = threadIdx.x; p < 3456; p += 256) {
-                copy_ahead(reinterpret_cast<uint4*>(weights) + p,
-                    reinterpret_cast<const uint4*>(
-                    conv_transpose3d_kernel_input_packed + part * 55296 + step * 6912) + p);
-            }
-            {
-                const auto* origin = grad_conv_transpose_product + n * 7680LL + step * 960LL;
-                for (int k = threadIdx.x; k < 240; k += 256) {
-                    const int p = k / 16 * 16 + k % 8 * 2 + k / 8 % 2;
-                    if (p >= 231) continue;
-                    const int d = box_d * 2 + p / 77 - 1;
-                    const int h = box_h * 2 + p / 11 % 7 - 1;
-                    const int w = box_w * 2 + p % 11 - 1;
-                    const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
-                        h) < 6 && static_cast<unsigned>(w) < 10;
-                    const auto* from = origin + d * 60 + h * 10 + w;
-                    const int dealt = p / 11 * 12 + p % 11 % 2 * 6 + p % 11 / 2;  // so that strided reads are of neighbours
+        __syncthreads();  // what was there before is done with
+        {
+            const auto* origin = grad_conv_transpose_product + n * 7680LL;
+            for (int k = threadIdx.x; k < 240; k += 256) {
+                const int p = k / 16 * 16 + k % 8 * 2 + k / 8 % 2;
+                if (p >= 231) continue;
+                const int d = box_d * 2 + p / 77 - 1;
+                const int h = box_h * 2 + p / 11 % 7 - 1;
+                const int w = box_w * 2 + p % 11 - 1;
+                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                    h) < 6 && static_cast<unsigned>(w) < 10;
+                const auto* from = origin + d * 60 + h * 10 + w;
+                const int dealt = p / 11 * 12 + p % 11 % 2 * 6 + p % 11 / 2;  // so that strided reads are of neighbours
 #pragma unroll
-                    for (int u = 0; u < 4; ++u) {
-                        uint4 word;
-                        word.x = inside ? rounded(from[(u * 4 + 0) * 120]) : 0u;
-                        word.y = inside ? rounded(from[(u * 4 + 1) * 120]) : 0u;
-                        word.z = inside ? rounded(from[(u * 4 + 2) * 120]) : 0u;
-                        word.w = inside ? rounded(from[(u * 4 + 3) * 120]) : 0u;
-                        reinterpret_cast<uint4*>(halo)[u * 252 + dealt] = word;
-                    }
+                for (int u = 0; u < 16; ++u) {
+                    uint4 word;
+                    word.x = inside ? rounded(from[(u * 4 + 0) * 120]) : 0u;
+                    word.y = inside ? rounded(from[(u * 4 + 1) * 120]) : 0u;
+                    word.z = inside ? rounded(from[(u * 4 + 2) * 120]) : 0u;
+                    word.w = inside ? rounded(from[(u * 4 + 3) * 120]) : 0u;
+                    reinterpret_cast<uint4*>(halo)[u * 252 + dealt] = word;
                 }
             }
-            wait_for_copies();
-            __syncthreads();
+        }
+        __syncthreads();
 #pragma unroll 1
-            for (int s = 0; s < 2; ++s) {
-                const unsigned* own = weights + s * 6912 + row * 128 + lane * 4;
-                const unsigned* at = halo + s * 2016;
-                unsigned b[1][2];
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 3328, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 3072, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 3584, b, sums[0]);
-                read(at + 48, place, b);
-                accumulate<Tf32>(own + 2560, b, sums[0]);
-                read(at + 72, place, b);
-                accumulate<Tf32>(own + 2304, b, sums[0]);
-                read(at + 52, place, b);
-                accumulate<Tf32>(own + 2816, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 4096, b, sums[0]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 3840, b, sums[0]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 4352, b, sums[0]);
-                read(at + 336, place, b);
-                accumulate<Tf32>(own + 1024, b, sums[0]);
-                read(at + 360, place, b);
-                accumulate<Tf32>(own + 768, b, sums[0]);
-                read(at + 340, place, b);
-                accumulate<Tf32>(own + 1280, b, sums[0]);
-                read(at + 384, place, b);
-                accumulate<Tf32>(own + 256, b, sums[0]);
-                read(at + 408, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
-                read(at + 388, place, b);
-                accumulate<Tf32>(own + 512, b, sums[0]);
-                read(at + 432, place, b);
-                accumulate<Tf32>(own + 1792, b, sums[0]);
-                read(at + 456, place, b);
-                accumulate<Tf32>(own + 1536, b, sums[0]);
-                read(at + 436, place, b);
-                accumulate<Tf32>(own + 2048, b, sums[0]);
-                read(at + 672, place, b);
-                accumulate<Tf32>(own + 5632, b, sums[0]);
-                read(at + 696, place, b);
-                accumulate<Tf32>(own + 5376, b, sums[0]);
-                read(at + 676, place, b);
-                accumulate<Tf32>(own + 5888, b, sums[0]);
-                read(at + 720, place, b);
-                accumulate<Tf32>(own + 4864, b, sums[0]);
-                read(at + 744, place, b);
-                accumulate<Tf32>(own + 4608, b, sums[0]);
-                read(at + 724, place, b);
-                accumulate<Tf32>(own + 5120, b, sums[0]);
-                read(at + 768, place, b);
-                accumulate<Tf32>(own + 6400, b, sums[0]);
-                read(at + 792, place, b);
-                accumulate<Tf32>(own + 6144, b, sums[0]);
-                read(at + 772, place, b);
-                accumulate<Tf32>(own + 6656, b, sums[0]);
-            }
+        for (int s = 0; s < 8; ++s) {
+            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
+            const unsigned* at = halo + s * 2016;
+            unsigned b[1][2];
+            read(at + 0, place, b);
+            accumulate<Tf32>(own + 1664, b, sums[0]);
+            read(at + 24, place, b);
+            accumulate<Tf32>(own + 1536, b, sums[0]);
+            read(at + 4, place, b);
+            accumulate<Tf32>(own + 1792, b, sums[0]);
+            read(at + 48, place, b);
+            accumulate<Tf32>(own + 1280, b, sums[0]);
+            read(at + 72, place, b);
+            accumulate<Tf32>(own + 1152, b, sums[0]);
+            read(at + 52, place, b);
+            accumulate<Tf32>(own + 1408, b, sums[0]);
+            read(at + 96, place, b);
+            accumulate<Tf32>(own + 2048, b, sums[0]);
+            read(at + 120, place, b);
+            accumulate<Tf32>(own + 1920, b, sums[0]);
+            read(at + 100, place, b);
+            accumulate<Tf32>(own + 2176, b, sums[0]);
+            read(at + 336, place, b);
+            accumulate<Tf32>(own + 512, b, sums[0]);
+            read(at + 360, place, b);
+            accumulate<Tf32>(own + 384, b, sums[0]);
+            read(at + 340, place, b);
+            accumulate<Tf32>(own + 640, b, sums[0]);
+            read(at + 384, place, b);
+            accumulate<Tf32>(own + 128, b, sums[0]);
+            read(at + 408, place, b);
+            accumulate<Tf32>(own + 0, b, sums[0]);
+            read(at + 388, place, b);
+            accumulate<Tf32>(own + 256, b, sums[0]);
+            read(at + 432, place, b);
+            accumulate<Tf32>(own + 896, b, sums[0]);
+            read(at + 456, place, b);
+            accumulate<Tf32>(own + 768, b, sums[0]);
+            read(at + 436, place, b);
+            accumulate<Tf32>(own + 1024, b, sums[0]);
+            read(at + 672, place, b);
+            accumulate<Tf32>(own + 2816, b, sums[0]);
+            read(at + 696, place, b);
+            accumulate<Tf32>(own + 2688, b, sums[0]);
+            read(at + 676, place, b);
+            accumulate<Tf32>(own + 2944, b, sums[0]);
+            read(at + 720, place, b);
+            accumulate<Tf32>(own + 2432, b, sums[0]);
+            read(at + 744, place, b);
+            accumulate<Tf32>(own + 2304, b, sums[0]);
+            read(at + 724, place, b);
+            accumulate<Tf32>(own + 2560, b, sums[0]);
+            read(at + 768, place, b);
+            accumulate<Tf32>(own + 3200, b, sums[0]);
+            read(at + 792, place, b);
+            accumulate<Tf32>(own + 3072, b, sums[0]);
+            read(at + 772, place, b);
+            accumulate<Tf32>(own + 3328, b, sums[0]);
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < 1; ++j) {
-            float* into = tile + (row * 16 + lane / 4) * 40 + (column * 1 + j) * 8 + lane % 4 * 2;
+            float* into = tile + (row * 16 + lane / 4) * 72 + (column * 1 + j) * 8 + lane % 4 * 2;
             const auto& own = sums[0][0][j];
             *reinterpret_cast<float2*>(into) = make_float2(own[0], own[1]);
-            *reinterpret_cast<float2*>(into + 320) = make_float2(own[2], own[3]);
+            *reinterpret_cast<float2*>(into + 576) = make_float2(own[2], own[3]);
         }
         __syncthreads();
-        for (int r = threadIdx.x / 16; r < 32; r += 16) {
-            const int channel = first_channel + r / 16 * 16 + r % 16;
+        for (int r = threadIdx.x / 16; r < 16; r += 16) {
+            const int channel = first_channel + r;
             const int c = channel;
 #pragma unroll 4
             for (int v = lane % 16; v < 15; v += 16) {
                 const int i = v;
-                const auto products = *reinterpret_cast<const Pack<float, 1>*>(tile + r * 40 + v * 1);
+                const auto products = *reinterpret_cast<const Pack<float, 1>*>(tile + r * 72 + v * 1);
                 Pack<float, 1> grad_avg_pool_pack;
                 const float product = products.at[0];
                 const float grad_avg_pool_is = product;
@@ -748,171 +747,174 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_input(
     }
 }
 
-// The gradient of a weight of 27 taps: a block adds up 32 x 16 channels over boxes of 1x3x8 positions.
+// The gradient of a weight of 27 taps: a block adds up 16 x 8 channels over boxes of 1x1x8 positions.
 __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
         const float* __restrict__ source, const float* __restrict__ grad,
         float* __restrict__ partial) {
     extern __shared__ uint4 memory[];
     unsigned* halo = reinterpret_cast<unsigned*>(memory);  // of the input, and gradients behind it
-    unsigned* coming = halo + 6976;  // the next ones
+    unsigned* coming = halo + 1504;  // the next ones
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int part = blockIdx.x % 4;
-    const int first_step = part % 4 * 2;
-    const int first_channel = part / 4 % 1 * 32;
-    int own[7];  // where a lane begins to read, of each tile of its warp
+    const int part = blockIdx.x % 16;
+    const int first_step = part % 8 * 1;
+    const int first_channel = part / 8 % 2 * 16;
+    int own[4];  // where a lane begins to read, of each tile of its warp
 #pragma unroll
-    for (int j = 0; j < 7; ++j) {
-        const int tile = min(warp + j * 8, 53);
-        const int tap = tile / 2;
-        own[j] = (tap / 9 == 0 ? 504 : tap / 9 == 1 ? 0 : 1008) + (
+    for (int j = 0; j < 4; ++j) {
+        const int tile = min(warp + j * 8, 26);
+        const int tap = tile / 1;
+        own[j] = (tap / 9 == 0 ? 216 : tap / 9 == 1 ? 0 : 432) + (
             tap / 3 % 3 == 0 ? 72 : tap / 3 % 3 == 1 ? 0 : 144) + (
             tap % 3 == 0 ? 36 : tap % 3 == 1 ? 0 : 4) + ((
-            tile % 2 * 2 + lane / 16) * 380 + lane % 4) * 4 + lane / 4 % 4;
+            tile % 1 * 2 + lane / 16) * 164 + lane % 4) * 4 + lane / 4 % 4;
     }
-    float sums[7][2][4] = {};
+    float sums[4][1][4] = {};
     {
-        const int n = static_cast<int>(blockIdx.x) / 4;
+        const int n = static_cast<int>(blockIdx.x) / 16 / 3;
         const int box_d = 0;
-        const int box_h = 0;
+        const int box_h = (static_cast<int>(blockIdx.x) / 16 % 3) * 1;
         const int box_w = 0;
         const int other = lane / 16 * 2;
         const auto* origin = source + n * 7680LL + first_step * 960LL;
-        for (int k = threadIdx.x; k < 368; k += 256) {
+        for (int k = threadIdx.x; k < 160; k += 256) {
             const int p = k / 16 * 16 + k % 8 * 2 + k / 8 % 2;
-            if (p >= 357) continue;
-            const int d = box_d * 2 + p / 119 - 1;
-            const int h = box_h * 2 + p / 17 % 7 - 1;
+            if (p >= 153) continue;
+            const int d = box_d * 2 + p / 51 - 1;
+            const int h = box_h * 2 + p / 17 % 3 - 1;
             const int w = box_w * 2 + p % 17 - 1;
             const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
                 h) < 6 && static_cast<unsigned>(w) < 10;
             const auto* from = origin + d * 60 + h * 10 + w;
             const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
 #pragma unroll
-            for (int u = 0; u < 4; ++u) {
-                copy_ahead(coming + (u * 380 + dealt) * 4 + (0 ^ other),
+            for (int u = 0; u < 2; ++u) {
+                copy_ahead(coming + (u * 164 + dealt) * 4 + (0 ^ other),
                     inside ? from + (u * 4 + (0 ^ other)) * 120 : origin, inside);
-                copy_ahead(coming + (u * 380 + dealt) * 4 + (1 ^ other),
+                copy_ahead(coming + (u * 164 + dealt) * 4 + (1 ^ other),
                     inside ? from + (u * 4 + (1 ^ other)) * 120 : origin, inside);
-                copy_ahead(coming + (u * 380 + dealt) * 4 + (2 ^ other),
+                copy_ahead(coming + (u * 164 + dealt) * 4 + (2 ^ other),
                     inside ? from + (u * 4 + (2 ^ other)) * 120 : origin, inside);
-                copy_ahead(coming + (u * 380 + dealt) * 4 + (3 ^ other),
+                copy_ahead(coming + (u * 164 + dealt) * 4 + (3 ^ other),
                     inside ? from + (u * 4 + (3 ^ other)) * 120 : origin, inside);
             }
         }
-        unsigned* grads = coming + 6080;
-        for (int p = threadIdx.x; p < 24; p += 256) {
-            const int d = box_d + p / 24;
-            const int h = box_h + p / 8 % 3;
+        unsigned* grads = coming + 1312;
+        {
+            const int p = threadIdx.x % 8;
+            const int d = box_d + p / 8;
+            const int h = box_h + 0;
             const int w = box_w + p % 8;
             const bool inside = w < 5;
             const int from = h * 5 + w;
 #pragma unroll 8
-            for (int c = 0; c < 32; c += 1) {
+            for (int c = threadIdx.x / 8; c < 16; c += 16) {
                 const auto* of_channel = grad + n * 480LL + (first_channel + c) * 15LL;
-                copy_ahead(&grads[c * 28 + p], inside ? of_channel + from : grad, inside);
+                copy_ahead(&grads[c * 12 + p], inside ? of_channel + from : grad, inside);
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 4; item < 2; item += 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 16; item < 6; item += 6) {
         {  // what was coming is there
             unsigned* const before = halo;
             halo = coming, coming = before;
         }
-        unsigned* grads = halo + 6080;
+        unsigned* grads = halo + 1312;
         wait_for_copies();
-        for (int k = threadIdx.x; k < 368; k += 256) {
+        for (int k = threadIdx.x; k < 160; k += 256) {
             const int p = k / 16 * 16 + k % 8 * 2 + k / 8 % 2;
-            if (p >= 357) continue;
+            if (p >= 153) continue;
             const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
 #pragma unroll
-            for (int u = 0; u < 4; ++u) {
-                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 380 + dealt];
-                reinterpret_cast<uint4*>(halo)[u * 380 + dealt] = {rounded(__uint_as_float(word.x)),
+            for (int u = 0; u < 2; ++u) {
+                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 164 + dealt];
+                reinterpret_cast<uint4*>(halo)[u * 164 + dealt] = {rounded(__uint_as_float(word.x)),
                     rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
                     rounded(__uint_as_float(word.w))};
             }
         }
-        for (int p = threadIdx.x; p < 24; p += 256) {
+        {
+            const int p = threadIdx.x % 8;
 #pragma unroll 8
-            for (int c = 0; c < 32; c += 1) {
-                grads[c * 28 + p] = rounded(__uint_as_float(grads[c * 28 + p]));
+            for (int c = threadIdx.x / 8; c < 16; c += 16) {
+                grads[c * 12 + p] = rounded(__uint_as_float(grads[c * 12 + p]));
             }
         }
         __syncthreads();
-        if (item + 2 < 2) {
-            const int n = (item + 2);
+        if (item + 6 < 6) {
+            const int n = (item + 6) / 3;
             const int box_d = 0;
-            const int box_h = 0;
+            const int box_h = ((item + 6) % 3) * 1;
             const int box_w = 0;
             const int other = lane / 16 * 2;
             const auto* origin = source + n * 7680LL + first_step * 960LL;
-            for (int k = threadIdx.x; k < 368; k += 256) {
+            for (int k = threadIdx.x; k < 160; k += 256) {
                 const int p = k / 16 * 16 + k % 8 * 2 + k / 8 % 2;
-                if (p >= 357) continue;
-                const int d = box_d * 2 + p / 119 - 1;
-                const int h = box_h * 2 + p / 17 % 7 - 1;
+                if (p >= 153) continue;
+                const int d = box_d * 2 + p / 51 - 1;
+                const int h = box_h * 2 + p / 17 % 3 - 1;
                 const int w = box_w * 2 + p % 17 - 1;
                 const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
                     h) < 6 && static_cast<unsigned>(w) < 10;
                 const auto* from = origin + d * 60 + h * 10 + w;
                 const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
 #pragma unroll
-                for (int u = 0; u < 4; ++u) {
-                    copy_ahead(coming + (u * 380 + dealt) * 4 + (0 ^ other),
+                for (int u = 0; u < 2; ++u) {
+                    copy_ahead(coming + (u * 164 + dealt) * 4 + (0 ^ other),
                         inside ? from + (u * 4 + (0 ^ other)) * 120 : origin, inside);
-                    copy_ahead(coming + (u * 380 + dealt) * 4 + (1 ^ other),
+                    copy_ahead(coming + (u * 164 + dealt) * 4 + (1 ^ other),
                         inside ? from + (u * 4 + (1 ^ other)) * 120 : origin, inside);
-                    copy_ahead(coming + (u * 380 + dealt) * 4 + (2 ^ other),
+                    copy_ahead(coming + (u * 164 + dealt) * 4 + (2 ^ other),
                         inside ? from + (u * 4 + (2 ^ other)) * 120 : origin, inside);
-                    copy_ahead(coming + (u * 380 + dealt) * 4 + (3 ^ other),
+                    copy_ahead(coming + (u * 164 + dealt) * 4 + (3 ^ other),
                         inside ? from + (u * 4 + (3 ^ other)) * 120 : origin, inside);
                 }
             }
-            unsigned* grads = coming + 6080;
-            for (int p = threadIdx.x; p < 24; p += 256) {
-                const int d = box_d + p / 24;
-                const int h = box_h + p / 8 % 3;
+            unsigned* grads = coming + 1312;
+            {
+                const int p = threadIdx.x % 8;
+                const int d = box_d + p / 8;
+                const int h = box_h + 0;
                 const int w = box_w + p % 8;
                 const bool inside = w < 5;
                 const int from = h * 5 + w;
 #pragma unroll 8
-                for (int c = 0; c < 32; c += 1) {
+                for (int c = threadIdx.x / 8; c < 16; c += 16) {
                     const auto* of_channel = grad + n * 480LL + (first_channel + c) * 15LL;
-                    copy_ahead(&grads[c * 28 + p], inside ? of_channel + from : grad, inside);
+                    copy_ahead(&grads[c * 12 + p], inside ? of_channel + from : grad, inside);
                 }
             }
         }
 #pragma unroll 1
-        for (int row = 0; row < 3; ++row) {
-            const unsigned* at = halo + (row / 3) * 1008 + (row % 3) * 144;
+        for (int row = 0; row < 1; ++row) {
+            const unsigned* at = halo + (row) * 432;
 #pragma unroll 2
             for (int k = 0; k < 1; ++k) {
-                uint4 a[2];
+                uint4 a[1];
 #pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    a[i] = load_matrix(grads + i * 448 + lane % 16 * 28 + lane / 16 * 4 + row * 8 + k * 8);
+                for (int i = 0; i < 1; ++i) {
+                    a[i] = load_matrix(grads + i * 192 + lane % 16 * 12 + lane / 16 * 4 + row * 8 + k * 8);
                 }
 #pragma unroll
-                for (int j = 0; j < 7; ++j) {
+                for (int j = 0; j < 4; ++j) {
                     unsigned b[2];
                     b[0] = at[own[j] + k * 32];
                     b[1] = at[own[j] + k * 32 + 16];
 #pragma unroll
-                    for (int i = 0; i < 2; ++i) {
+                    for (int i = 0; i < 1; ++i) {
                         Tf32::multiply(sums[j][i], a[i], b);
                     }
                 }
             }
         }
     }
-    float* into = partial + blockIdx.x / 4 * 55296 + part * 13824;
+    float* into = partial + blockIdx.x / 16 * 55296 + part * 3456;
 #pragma unroll
-    for (int j = 0; j < 7; ++j) {
+    for (int j = 0; j < 4; ++j) {
         const int tile = warp + j * 8;
-        if (tile < 54) {
+        if (tile < 27) {
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                float* to = into + (tile * 32 + i * 16 + lane / 4) * 8 + lane % 4 * 2;
+            for (int i = 0; i < 1; ++i) {
+                float* to = into + (tile * 16 + i * 16 + lane / 4) * 8 + lane % 4 * 2;
                 *reinterpret_cast<float2*>(to) = make_float2(sums[j][i][0], sums[j][i][1]);
                 *reinterpret_cast<float2*>(to + 64) = make_float2(sums[j][i][2], sums[j][i][3]);
             }
@@ -920,7 +922,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
     }
 }
 
-// Adds up what 2 blocks made of each element of the weight's gradient.
+// Adds up what 6 blocks made of each element of the weight's gradient.
 __global__ void __launch_bounds__(256) conv_transpose3d_kernel_weight_finish(
         const float* __restrict__ partial, float* __restrict__ result) {
     __shared__ float totals[8][32];
@@ -928,19 +930,19 @@ __global__ void __launch_bounds__(256) conv_transpose3d_kernel_weight_finish(
         18, 20, 25, 24, 26};
     const int lane = threadIdx.x % 32, slice = threadIdx.x / 32, word = blockIdx.x * 32 + lane;
     float total = 0;
-    for (int b = slice; b < 2; b += 8) total += partial[b * 55296LL + word];
+    for (int b = slice; b < 6; b += 8) total += partial[b * 55296LL + word];
     totals[slice][lane] = total;
     __syncthreads();
     if (slice) return;
 #pragma unroll
     for (int s = 1; s < 8; ++s) total += totals[s][lane];
-    const int place = word % 13824, part = word / 13824;
-    const int tile = place / 256;
-    const int channel = part / 4 % 1 * 32 + place / 8 % 32;
-    const int input = part % 4 * 16 + tile % 2 * 8 + place % 8;
-    const int group = part / 4;
+    const int place = word % 3456, part = word / 3456;
+    const int tile = place / 128;
+    const int channel = part / 8 % 2 * 16 + place / 8 % 16;
+    const int input = part % 8 * 8 + tile % 1 * 8 + place % 8;
+    const int group = part / 16;
     if (channel < 32 && input < 64) {
-        const int tap = taps[tile / 2];
+        const int tap = taps[tile / 1];
         result[group * 55296LL + channel * 1728LL + input * 27LL + tap] = total;
     }
 }
@@ -1227,8 +1229,8 @@ cudaError_t launch_conv_transpose3d(const float* avg_pool, const float* conv_tra
   conv_transpose3d_kernel_pack<<<216, 256, 0, stream>>>(conv_transpose_weight,
       conv_transpose3d_kernel_packed);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  if (const cudaError_t error = allow_shared<conv_transpose3d_kernel>(145408, device)) return error;
-  conv_transpose3d_kernel<<<4, 256, 145408, stream>>>(avg_pool, conv_transpose3d_kernel_packed,
+  if (const cudaError_t error = allow_shared<conv_transpose3d_kernel>(72704, device)) return error;
+  conv_transpose3d_kernel<<<8, 256, 72704, stream>>>(avg_pool, conv_transpose3d_kernel_packed,
       conv_transpose_product);
   return cudaGetLastError();
 }
@@ -1240,12 +1242,11 @@ cudaError_t launch_conv_transpose3d_backward(const float* grad_conv_transpose_pr
   conv_transpose3d_kernel_input_pack<<<216, 256, 0, stream>>>(conv_transpose_weight,
       conv_transpose3d_kernel_input_packed);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  if (const cudaError_t error = allow_shared<conv_transpose3d_kernel_input>(71424, device)) return error;
-  conv_transpose3d_kernel_input<<<2, 256, 71424, stream>>>(grad_conv_transpose_product,
+  if (const cudaError_t error = allow_shared<conv_transpose3d_kernel_input>(175104, device)) return error;
+  conv_transpose3d_kernel_input<<<4, 256, 175104, stream>>>(grad_conv_transpose_product,
       conv_transpose3d_kernel_input_packed, grad_avg_pool);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  if (const cudaError_t error = allow_shared<conv_transpose3d_kernel_weight>(55808, device)) return error;
-  conv_transpose3d_kernel_weight<<<8, 256, 55808, stream>>>(grad_conv_transpose_product, avg_pool,
+  conv_transpose3d_kernel_weight<<<96, 256, 12032, stream>>>(grad_conv_transpose_product, avg_pool,
       grad_conv_transpose_weight_parts);
   if (const cudaError_t error = cudaGetLastError()) return error;
   conv_transpose3d_kernel_weight_finish<<<1728, 256, 0, stream>>>(grad_conv_transpose_weight_parts,
@@ -1368,7 +1369,7 @@ std::vector<torch::Tensor> run_conv_transpose3d_backward(
       grad_conv_transpose_product.options().dtype(torch::kFloat32));
   torch::Tensor conv_transpose3d_kernel_input_packed = torch::empty_strided({55296}, {1},
       grad_conv_transpose_product.options().dtype(torch::kInt32));
-  torch::Tensor grad_conv_transpose_weight_parts = torch::empty_strided({110592}, {1},
+  torch::Tensor grad_conv_transpose_weight_parts = torch::empty_strided({331776}, {1},
       grad_conv_transpose_product.options().dtype(torch::kFloat32));
   C10_CUDA_CHECK(launch_conv_transpose3d_backward(grad_conv_transpose_product.data_ptr<float>(),
       avg_pool.data_ptr<float>(), conv_transpose_weight.data_ptr<float>(), grad_avg_pool.data_ptr<float>(),
@@ -1538,7 +1539,7 @@ torch::Tensor fused_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_p
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_01ed5dc6288b",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_e5111ff76b51",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d",

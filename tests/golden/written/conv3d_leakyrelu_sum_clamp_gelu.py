@@ -3,18 +3,22 @@ go through PyTorch.
 
 - conv3d_leaky_relu_add_clamp_gelu: conv3d -> leaky_relu -> add -> clamp -> gelu; 87 KB
     - [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
+      fp32; warpgroup instructions, on compute capability 9.0 alone.
+    - A block makes 64 channels at 1x1x5 positions at a time, along 1 planes: 3 warpgroups in turn, while
+      another one loads planes of input into 7 slots; its weights stay in shared memory (65 KiB). What a
+      warpgroup makes leaves by the rows of its output.
+    - [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
       fp32.
-    - A block makes 64 channels at 2x4x5 positions; its inputs are in shared memory with their halo, its
-      weights stay there (90 KiB). The next inputs are loaded beside the multiplication.
-    - conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias: 64 rows of 2: neighbours in memory are rows, so
-      a block takes 16 rows, 4 a thread, and 2 groups of threads share the columns
-    - conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor: 64 rows of 2: neighbours in memory are rows, so
-      a block takes 16 rows, 4 a thread, and 2 groups of threads share the columns
+    - A block makes 16 channels at 1x4x5 positions; its inputs are in shared memory with their halo, its
+      weights stay there (22 KiB). The next inputs are loaded beside the multiplication.
+    - conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias: 64 rows of 4: neighbours in memory are rows, so
+      a block takes 16 rows, 4 a thread, and 4 groups of threads share the columns
+    - conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor: 64 rows of 4: neighbours in memory are rows, so
+      a block takes 16 rows, 4 a thread, and 4 groups of threads share the columns
     - [2, 64, 2, 4, 5] to [2, 8, 4, 6, 7] by 9 products (of 3 taps at once, in the place of channels) of 64
       channels, TF32 (rounded to nearest), sums in fp32.
-    - A block makes 32 channels at 4x6x5 positions; its inputs are in shared memory with their halo, its
-      weights come 2 of 8 steps at a time there (70 KiB). The next inputs are loaded beside the
-      multiplication.
+    - A block makes 32 channels at 4x1x5 positions; its inputs are in shared memory with their halo, its
+      weights stay there (117 KiB). The next inputs are loaded beside the multiplication.
     - backward keeps x, conv_weight, conv_bias, sum_tensor; the chain is computed again
 
 Forward moves 87 KB in 1 steps; operation by operation it would be 251 KB in 5.
@@ -56,6 +60,113 @@ __device__ __forceinline__ unsigned rounded(
     return word;
 }
 
+__device__ __forceinline__ unsigned address(const void* place) {  // in shared memory
+    return static_cast<unsigned>(__cvta_generic_to_shared(place));
+}
+
+__device__ __forceinline__ void prepare(unsigned long long* barrier, int threads) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(address(barrier)), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void arrive(unsigned long long* barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(address(barrier)) : "memory");
+}
+__device__ __forceinline__ void wait(unsigned long long* barrier,
+    int parity) {  // until the phase of it is over
+    unsigned over;
+    do {
+        asm volatile("{\n"
+                     ".reg .pred over;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\n"
+                     "selp.b32 %0, 1, 0, over;\n"
+                     "}"
+                     : "=r"(over)
+                     : "r"(address(barrier)), "r"(parity)
+                     : "memory");
+    } while (!over);
+}
+
+__device__ __forceinline__ void publish(
+    ) {  // what was written to shared memory, to tensor cores and bulk copies
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// A matrix in shared memory: eights of rows of 16 bytes, 128 bytes apart; what follows in a row is `unit` x
+// 16 further.
+__device__ __forceinline__ unsigned long long describe(const uint4* matrix, int unit) {
+    return (address(matrix) & 0x3ffff) >> 4 | static_cast<unsigned long long>(unit) << 16 | 8ull << 32;
+}
+
+__device__ __forceinline__ void begin_products() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void commit_products() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int count>
+__device__ __forceinline__ void take_registers(
+    ) {  // each thread of a warpgroup so many: what another one gave
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(count));
+}
+template <int count>
+__device__ __forceinline__ void leave_registers() {  // each thread of a warpgroup all but so many
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(count));
+}
+
+// sums (+)= weights of 64 channels x 8, times inputs of 8 x 8 positions.
+__device__ __forceinline__ void multiply_tf32(float (&sums)[4], unsigned long long weights,
+                                              unsigned long long inputs, bool adds) {
+    asm volatile("{\n"
+                 ".reg .pred adds;\n"
+                 "setp.ne.b32 adds, %6, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 "
+                 "{%0, %1, %2, %3}"
+                 ", %4, %5, adds, 1, 1;\n"
+                 "}"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "l"(weights), "l"(inputs), "r"(static_cast<int>(adds)));
+}
+
+__device__ __forceinline__ void finish_products(float (&sums)[4]) {  // which are there from here on
+    asm volatile("wgmma.wait_group.sync.aligned 0;"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 :: "memory");
+}
+
+template <typename T, int count>
+struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
+    T at[count];
+};
+
+__device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+}
+
+__device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; NaN if either is, unlike fminf
+    float smaller;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+    return smaller;
+}
+
+template <bool aligned, int count, typename T>
+__device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
+    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
+        const uint4 words = reinterpret_cast<const uint4&>(pack);
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                     :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
+    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
+        const uint2 words = reinterpret_cast<const uint2&>(pack);
+        asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
+    } else if constexpr (aligned) {
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
+    } else {
+#pragma unroll
+        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+    }
+}
+
 struct Tf32 {  // what a word holds
     // sum += a b: 16 channels x 8 of the input, times those x 8 positions
     static __device__ __forceinline__ void multiply(float (&sum)[4], const uint4& a, const unsigned (&b)[2]) {
@@ -65,6 +176,47 @@ struct Tf32 {  // what a word holds
             : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]));
     }
 };
+
+// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
+__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_part(
+        const float* __restrict__ weight, int* __restrict__ packed) {
+    constexpr int taps[27] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+        22, 23, 24, 25, 26};
+    const int word = blockIdx.x * 256 + threadIdx.x;
+    if (word >= 13824) return;
+    const int corner = word % 4, lane = word / 4 % 32;
+    const int tile = word / 128 % 1, rest = word / 128;
+    const int tap = taps[rest % 27], step = rest / 27 % 1;
+    const int part = rest / 27;  // a tile of channels of a group
+    const int group = part / 4;
+    const int channel = part % 4 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
+    const auto at = [&](int made, int read) {
+        const bool inside = made < 64 && read < 8;
+        return inside ? weight[group * 13824LL + made * 216LL + read * 27LL + tap] : 0.0f;
+    };
+    packed[word] = static_cast<int>(rounded(at(channel, input)));
+}
+
+// The weight in the order in which tensor cores take it: 9 taps, tiles of 16 channels.
+__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack_part(
+        const int block_number, const float* __restrict__ weight, int* __restrict__ packed) {
+    constexpr int taps[9] = {0, 3, 6, 9, 12, 15, 18, 21, 24};
+    const int word = block_number * 256 + threadIdx.x;
+    if (word >= 18432) return;
+    const int corner = word % 4, lane = word / 4 % 32;
+    const int tile = word / 128 % 2, rest = word / 256;
+    const int tap = taps[rest % 9], step = rest / 9 % 8;
+    const int part = rest / 72;  // a tile of channels of a group
+    const int group = part / 1;
+    const int channel = part % 1 * 32 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
+    const auto at = [&](int made, int read) {
+        const bool inside = made < 24 && read < 64;
+        return inside ? weight[group * 13824LL + made % 8 * 27LL + made / 8 + read * 216LL + tap] : 0.0f;
+    };
+    packed[word] = static_cast<int>(rounded(at(channel, input)));
+}
 
 __device__ __forceinline__ void copy_ahead(unsigned* to, const float* from,
     bool inside) {  // 0 where it is not
@@ -115,81 +267,6 @@ __device__ __forceinline__ void accumulate(const unsigned* weights, const unsign
     }
 }
 
-template <typename T, int count>
-struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
-    T at[count];
-};
-
-__device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
-    float larger;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
-    return larger;
-}
-
-__device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; NaN if either is, unlike fminf
-    float smaller;
-    asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
-    return smaller;
-}
-
-template <bool aligned, int count, typename T>
-__device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
-        const uint4 words = reinterpret_cast<const uint4&>(pack);
-        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
-                     :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
-    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
-        const uint2 words = reinterpret_cast<const uint2&>(pack);
-        asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
-    } else if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
-    } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
-    }
-}
-
-// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
-__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_part(
-        const float* __restrict__ weight, int* __restrict__ packed) {
-    constexpr int taps[27] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-        22, 23, 24, 25, 26};
-    const int word = blockIdx.x * 256 + threadIdx.x;
-    if (word >= 13824) return;
-    const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 4, rest = word / 512;
-    const int tap = taps[rest % 27], step = rest / 27 % 1;
-    const int part = rest / 27;  // a tile of channels of a group
-    const int group = part / 1;
-    const int channel = part % 1 * 64 + tile * 16 + lane / 4 + corner % 2 * 8;
-    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
-    const auto at = [&](int made, int read) {
-        const bool inside = made < 64 && read < 8;
-        return inside ? weight[group * 13824LL + made * 216LL + read * 27LL + tap] : 0.0f;
-    };
-    packed[word] = static_cast<int>(rounded(at(channel, input)));
-}
-
-// The weight in the order in which tensor cores take it: 9 taps, tiles of 16 channels.
-__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack_part(
-        const int block_number, const float* __restrict__ weight, int* __restrict__ packed) {
-    constexpr int taps[9] = {0, 3, 6, 9, 12, 15, 18, 21, 24};
-    const int word = block_number * 256 + threadIdx.x;
-    if (word >= 18432) return;
-    const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 2, rest = word / 256;
-    const int tap = taps[rest % 9], step = rest / 9 % 8;
-    const int part = rest / 72;  // a tile of channels of a group
-    const int group = part / 1;
-    const int channel = part % 1 * 32 + tile * 16 + lane / 4 + corner % 2 * 8;
-    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
-    const auto at = [&](int made, int read) {
-        const bool inside = made < 24 && read < 64;
-        return inside ? weight[group * 13824LL + made % 8 * 27LL + made / 8 + read * 216LL + tap] : 0.0f;
-    };
-    packed[word] = static_cast<int>(rounded(at(channel, input)));
-}
-
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
     if constexpr (aligned) {
@@ -235,229 +312,216 @@ __device__ __forceinline__ void sum_over_groups(T (&values)[vector],
     for (int j = 0; j < vector; ++j) values[j] = parts[0][j * lanes + lane];
 }
 
-// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
+// The weight in the order in which warpgroups take it: 27 taps, tiles of 64 channels.
 __global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_pack(
         const float* __restrict__ weight, int* __restrict__ packed) {
     constexpr int taps[27] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
         22, 23, 24, 25, 26};
     const int word = blockIdx.x * 256 + threadIdx.x;
     if (word >= 13824) return;
-    const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 4, rest = word / 512;
+    const int unit = word / 256 % 2, rest = word / 512;
     const int tap = taps[rest % 27], step = rest / 27 % 1;
-    const int part = rest / 27;  // a tile of channels of a group
-    const int group = part / 1;
-    const int channel = part % 1 * 64 + tile * 16 + lane / 4 + corner % 2 * 8;
-    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
-    const auto at = [&](int made, int read) {
-        const bool inside = made < 64 && read < 8;
-        return inside ? weight[group * 13824LL + made * 216LL + read * 27LL + tap] : 0.0f;
+    const int channel = rest / 27 * 64 + word / 4 % 64;
+    const int input = ((step * 2 + unit) * 4 + word % 4) * 1;
+    const auto at = [&](int read) {
+        const bool inside = channel < 64 && read < 8;
+        return inside ? weight[channel * 216LL + read * 27LL + tap] : 0.0f;
     };
-    packed[word] = static_cast<int>(rounded(at(channel, input)));
+    packed[word] = static_cast<int>(rounded(at(input)));
 }
 
 // [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
-// fp32.
-// A block makes 64 channels at 2x4x5 positions; its inputs are in shared memory with their halo, its
-// weights stay there (90 KiB). The next inputs are loaded beside the multiplication.
-__global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kernel(
+// fp32; warpgroup instructions, on compute capability 9.0 alone.
+// A block makes 64 channels at 1x1x5 positions at a time, along 1 planes: 3 warpgroups in turn, while
+// another one loads planes of input into 7 slots; its weights stay in shared memory (65 KiB). What a
+// warpgroup makes leaves by the rows of its output.
+__global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kernel(
         const float* __restrict__ x,
         const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_packed,
         const float* __restrict__ conv_bias,
         const float* __restrict__ sum_tensor,
         float* __restrict__ gelu) {
     extern __shared__ uint4 memory[];
-    unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 13824;
-    unsigned* coming = halo + 4608;  // the next halo
+    uint4* weights = memory;
+    uint4* ring = weights + 3456;  // slots of planes
+    float* tile = reinterpret_cast<float*>(ring + 336);
+    unsigned long long* loaded = reinterpret_cast<unsigned long long*>(tile + 1536);  // each slot
+    unsigned long long* done = loaded + 7;  // with each slot
+    unsigned long long* turns = done + 7;  // of warpgroups to multiply
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 2, row = warp / 2 % 4;
-    int place[2];  // in the halo, of the 16 bytes that a lane takes of each two tiles
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-        const int position = min((column * 3 + j * 2 + lane / 16) * 8 + lane % 8, 39);
-        place[j] = ((position / 20) * 42 + (position / 5 % 4) * 7 + (position % 5)) * 4 + lane / 8 % 2 * 672;
-    }
     const int part = blockIdx.x % 1;
-    const int first_channel = part % 1 * 64;
-    for (int p = threadIdx.x; p < 3456; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
-            conv3d_leaky_relu_add_clamp_gelu_kernel_packed + part * 13824)[p];
+    const int first_channel = part * 64;
+    float* all_totals = reinterpret_cast<float*>(loaded + 17);  // of each warpgroup
+    for (int p = threadIdx.x; p < 0; p += 512) all_totals[p] = 0;
+    for (int p = threadIdx.x; p < 3456; p += 512) weights[p] = (reinterpret_cast<const uint4*>(
+        conv3d_leaky_relu_add_clamp_gelu_kernel_packed) + part * 3456)[p];
+    for (
+        int p = threadIdx.x; p < 42; p += 512) ring[p / 3 * 24 + 21 + p % 3] = uint4{};  // read, and thrown away
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < 7; ++s) prepare(loaded + s, 128), prepare(done + s, 384);
+        for (int s = 0; s < 3; ++s) prepare(turns + s, 128);
     }
-    {
-        const int n = static_cast<int>(blockIdx.x) / 1;
-        const int box_d = 0;
-        const int box_h = 0;
-        const int box_w = 0;
-        const int other = lane / 16 * 2;
-        const auto* origin = x + n * 1344LL;
-        for (int p = threadIdx.x; p < 168; p += 256) {
-            const int d = box_d + p / 42;
-            const int h = box_h + p / 7 % 6;
-            const int w = box_w + p % 7;
-            const bool inside = true;
-            const auto* from = origin + d * 42 + h * 7 + w;
-#pragma unroll
-            for (int u = 0; u < 2; ++u) {
-                copy_ahead(coming + (u * 168 + p) * 4 + (0 ^ other),
-                    inside ? from + (u * 4 + (0 ^ other)) * 168 : origin, inside);
-                copy_ahead(coming + (u * 168 + p) * 4 + (1 ^ other),
-                    inside ? from + (u * 4 + (1 ^ other)) * 168 : origin, inside);
-                copy_ahead(coming + (u * 168 + p) * 4 + (2 ^ other),
-                    inside ? from + (u * 4 + (2 ^ other)) * 168 : origin, inside);
-                copy_ahead(coming + (u * 168 + p) * 4 + (3 ^ other),
-                    inside ? from + (u * 4 + (3 ^ other)) * 168 : origin, inside);
-            }
-        }
-    }
-    for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
-        const int n = item;
-        const int box_d = 0;
-        const int box_h = 0;
-        const int box_w = 0;
-        float sums[1][1][3][4] = {};
-        {  // what was coming is there
-            unsigned* const before = halo;
-            halo = coming, coming = before;
-        }
-        wait_for_copies();
-        for (int p = threadIdx.x; p < 168; p += 256) {
-#pragma unroll
-            for (int u = 0; u < 2; ++u) {
-                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 168 + p];
-                reinterpret_cast<uint4*>(halo)[u * 168 + p] = {rounded(__uint_as_float(word.x)),
-                    rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
-                    rounded(__uint_as_float(word.w))};
-            }
-        }
-        __syncthreads();
-        const int next = item + 2;
-        if (next < 2) {
-            const int n = next;
-            const int box_d = 0;
-            const int box_h = 0;
+    publish();
+    __syncthreads();
+    if (warp < 12) {
+        take_registers<136>();
+        tile += warp * 128;  // of this warp, for 16 channels
+        const int team = warp / 4;
+        int plane = 0, turn = 0;  // of all items
+        for (int item = static_cast<int>(blockIdx.x) / 1; item < 16; item += 16) {
+            const int n = item / 8;
+            const int first_plane = item / 4 % 2;
+            const int box_h = item % 4;
             const int box_w = 0;
-            const int other = lane / 16 * 2;
-            const auto* origin = x + n * 1344LL;
-            for (int p = threadIdx.x; p < 168; p += 256) {
-                const int d = box_d + p / 42;
-                const int h = box_h + p / 7 % 6;
-                const int w = box_w + p % 7;
-                const bool inside = true;
-                const auto* from = origin + d * 42 + h * 7 + w;
-#pragma unroll
-                for (int u = 0; u < 2; ++u) {
-                    copy_ahead(coming + (u * 168 + p) * 4 + (0 ^ other),
-                        inside ? from + (u * 4 + (0 ^ other)) * 168 : origin, inside);
-                    copy_ahead(coming + (u * 168 + p) * 4 + (1 ^ other),
-                        inside ? from + (u * 4 + (1 ^ other)) * 168 : origin, inside);
-                    copy_ahead(coming + (u * 168 + p) * 4 + (2 ^ other),
-                        inside ? from + (u * 4 + (2 ^ other)) * 168 : origin, inside);
-                    copy_ahead(coming + (u * 168 + p) * 4 + (3 ^ other),
-                        inside ? from + (u * 4 + (3 ^ other)) * 168 : origin, inside);
+            const int planes = 1;
+            for (int t = 0; t < planes; ++t, ++turn, ++plane) {
+                const int leave = t + 1 < planes ? 1 : 3;  // planes of input that nothing later reads
+                if (turn % 3 != team) {
+                    for (int s = 0; s < leave; ++s) {
+                        const int slot = (plane + s) % 7;
+                        wait(loaded + slot,
+                            (plane + s) / 7 % 2);  // or the plane before in it is not yet done with
+                        arrive(done + slot);
+                    }
+                    continue;
                 }
-            }
-        }
-#pragma unroll 1
-        for (int s = 0; s < 1; ++s) {
-            const unsigned* own = weights + s * 13824 + row * 128 + lane * 4;
-            const unsigned* at = halo + s * 1344;
-            unsigned b[3][2];
-            read(at + 0, place, b);
-            accumulate<Tf32>(own + 0, b, sums[0]);
-            read(at + 4, place, b);
-            accumulate<Tf32>(own + 512, b, sums[0]);
-            read(at + 8, place, b);
-            accumulate<Tf32>(own + 1024, b, sums[0]);
-            read(at + 28, place, b);
-            accumulate<Tf32>(own + 1536, b, sums[0]);
-            read(at + 32, place, b);
-            accumulate<Tf32>(own + 2048, b, sums[0]);
-            read(at + 36, place, b);
-            accumulate<Tf32>(own + 2560, b, sums[0]);
-            read(at + 56, place, b);
-            accumulate<Tf32>(own + 3072, b, sums[0]);
-            read(at + 60, place, b);
-            accumulate<Tf32>(own + 3584, b, sums[0]);
-            read(at + 64, place, b);
-            accumulate<Tf32>(own + 4096, b, sums[0]);
-            read(at + 168, place, b);
-            accumulate<Tf32>(own + 4608, b, sums[0]);
-            read(at + 172, place, b);
-            accumulate<Tf32>(own + 5120, b, sums[0]);
-            read(at + 176, place, b);
-            accumulate<Tf32>(own + 5632, b, sums[0]);
-            read(at + 196, place, b);
-            accumulate<Tf32>(own + 6144, b, sums[0]);
-            read(at + 200, place, b);
-            accumulate<Tf32>(own + 6656, b, sums[0]);
-            read(at + 204, place, b);
-            accumulate<Tf32>(own + 7168, b, sums[0]);
-            read(at + 224, place, b);
-            accumulate<Tf32>(own + 7680, b, sums[0]);
-            read(at + 228, place, b);
-            accumulate<Tf32>(own + 8192, b, sums[0]);
-            read(at + 232, place, b);
-            accumulate<Tf32>(own + 8704, b, sums[0]);
-            read(at + 336, place, b);
-            accumulate<Tf32>(own + 9216, b, sums[0]);
-            read(at + 340, place, b);
-            accumulate<Tf32>(own + 9728, b, sums[0]);
-            read(at + 344, place, b);
-            accumulate<Tf32>(own + 10240, b, sums[0]);
-            read(at + 364, place, b);
-            accumulate<Tf32>(own + 10752, b, sums[0]);
-            read(at + 368, place, b);
-            accumulate<Tf32>(own + 11264, b, sums[0]);
-            read(at + 372, place, b);
-            accumulate<Tf32>(own + 11776, b, sums[0]);
-            read(at + 392, place, b);
-            accumulate<Tf32>(own + 12288, b, sums[0]);
-            read(at + 396, place, b);
-            accumulate<Tf32>(own + 12800, b, sums[0]);
-            read(at + 400, place, b);
-            accumulate<Tf32>(own + 13312, b, sums[0]);
-        }
-        float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
-        __syncthreads();
+                const int box_d = first_plane + t;
+                float sums[4];
+                wait(turns + team, turn / 3 % 2 ^ (team == 0));  // for its turn
+                wait(loaded + (plane + 2) % 7, (plane + 2) / 7 % 2);
+                begin_products();
+                const unsigned long long a = describe(weights, 64);
+                const unsigned long long b_0 = describe(ring + plane % 7 * 48, 24);
+                multiply_tf32(sums, a + 0, b_0 + 0, false);
+                multiply_tf32(sums, a + 128, b_0 + 1, true);
+                multiply_tf32(sums, a + 256, b_0 + 2, true);
+                multiply_tf32(sums, a + 384, b_0 + 7, true);
+                multiply_tf32(sums, a + 512, b_0 + 8, true);
+                multiply_tf32(sums, a + 640, b_0 + 9, true);
+                multiply_tf32(sums, a + 768, b_0 + 14, true);
+                multiply_tf32(sums, a + 896, b_0 + 15, true);
+                multiply_tf32(sums, a + 1024, b_0 + 16, true);
+                const unsigned long long b_1 = describe(ring + (plane + 1) % 7 * 48, 24);
+                multiply_tf32(sums, a + 1152, b_1 + 0, true);
+                multiply_tf32(sums, a + 1280, b_1 + 1, true);
+                multiply_tf32(sums, a + 1408, b_1 + 2, true);
+                multiply_tf32(sums, a + 1536, b_1 + 7, true);
+                multiply_tf32(sums, a + 1664, b_1 + 8, true);
+                multiply_tf32(sums, a + 1792, b_1 + 9, true);
+                multiply_tf32(sums, a + 1920, b_1 + 14, true);
+                multiply_tf32(sums, a + 2048, b_1 + 15, true);
+                multiply_tf32(sums, a + 2176, b_1 + 16, true);
+                const unsigned long long b_2 = describe(ring + (plane + 2) % 7 * 48, 24);
+                multiply_tf32(sums, a + 2304, b_2 + 0, true);
+                multiply_tf32(sums, a + 2432, b_2 + 1, true);
+                multiply_tf32(sums, a + 2560, b_2 + 2, true);
+                multiply_tf32(sums, a + 2688, b_2 + 7, true);
+                multiply_tf32(sums, a + 2816, b_2 + 8, true);
+                multiply_tf32(sums, a + 2944, b_2 + 9, true);
+                multiply_tf32(sums, a + 3072, b_2 + 14, true);
+                multiply_tf32(sums, a + 3200, b_2 + 15, true);
+                multiply_tf32(sums, a + 3328, b_2 + 16, true);
+                commit_products();
+                arrive(turns + (team + 1) % 3);
+                finish_products(sums);
+                for (int s = 0; s < leave; ++s) arrive(done + (plane + s) % 7);
 #pragma unroll
-        for (int j = 0; j < 3; ++j) {
-            float* into = tile + (row * 16 + lane / 4) * 72 + (column * 3 + j) * 8 + lane % 4 * 2;
-            const auto& own = sums[0][0][j];
-            *reinterpret_cast<float2*>(into) = make_float2(own[0], own[1]);
-            *reinterpret_cast<float2*>(into + 576) = make_float2(own[2], own[3]);
-        }
-        __syncthreads();
-        for (int r = threadIdx.x / 16; r < 64; r += 16) {
-            const int channel = first_channel + r / 16 * 16 + r % 16;
-            const int c = channel;
-            const float conv_bias_value = conv_bias[c];
-            const float sum_tensor_value = sum_tensor[c];
+                for (int i = 0; i < 2; ++i) {
+                    float* into = tile + (lane / 4 + i * 8) * 8;
+#pragma unroll
+                    for (int j = 0; j < 1; ++j) {
+#pragma unroll
+                        for (int k = 0; k < 2; ++k) {
+                            const int column = j * 8 % 7 + lane % 4 * 2 + k;
+                            const bool beyond = column >= 7;
+                            const int row_in = j * 8 / 7 + beyond, w_in = column - (beyond ? 7 : 0);
+                            const int place = row_in * 5 + w_in;
+                            const Pack<float, 1> products = {sums[j * 4 + i * 2 + k]};
+                            if (w_in < 5 && row_in < 1) *reinterpret_cast<Pack<float, 1>*>(
+                                into + place) = products;
+                        }
+                    }
+                }
+                __syncwarp();
+                for (int r = lane / 8; r < 16; r += 4) {
+                    const int channel = first_channel + warp % 4 * 16 + r;
+                    const int c = channel;
+                    const float conv_bias_value = conv_bias[c];
+                    const float sum_tensor_value = sum_tensor[c];
 #pragma unroll 4
-            for (int v = lane % 16; v < 10; v += 16) {
-                const int i = v * 4;
-                const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 72 + v * 4);
-                Pack<float, 4> gelu_pack;
-#pragma unroll
-                for (int k = 0; k < 4; ++k) {
-                    const float product = products.at[k];
-                    const float sum = product + conv_bias_value;
-                    const float leaky_relu = sum > 0.0f ? sum : sum * 0.2f;
-                    const float clamp = min_nan(max_nan(leaky_relu + sum_tensor_value, -1.0f), 1.0f);
-                    const float clamp_squared = clamp * clamp;
-                    // gelu on [-1, 1]: off by at most 1.5e-07 (proven, rounding included)
-                    float gelu_is = 9.431737e-05f;
-                    gelu_is = fmaf(gelu_is, clamp_squared, -0.0011695193f);
-                    gelu_is = fmaf(gelu_is, clamp_squared, 0.009967302f);
-                    gelu_is = fmaf(gelu_is, clamp_squared, -0.06648961f);
-                    gelu_is = fmaf(gelu_is, clamp_squared, 0.39894226f);
-                    gelu_is = fmaf(gelu_is, clamp_squared, 0.5f * clamp);
-                    gelu_pack.at[k] = gelu_is;
+                    for (int v = lane % 8; v < 5; v += 8) {
+                        const int i = v;
+                        const int d = box_d;
+                        const auto products = *reinterpret_cast<const Pack<float, 1>*>(tile + r * 8 + v * 1);
+                        Pack<float, 1> gelu_pack;
+                        const float product = products.at[0];
+                        const float sum = product + conv_bias_value;
+                        const float leaky_relu = sum > 0.0f ? sum : sum * 0.2f;
+                        const float clamp = min_nan(max_nan(leaky_relu + sum_tensor_value, -1.0f), 1.0f);
+                        const float clamp_squared = clamp * clamp;
+                        // gelu on [-1, 1]: off by at most 1.5e-07 (proven, rounding included)
+                        float gelu_is = 9.431737e-05f;
+                        gelu_is = fmaf(gelu_is, clamp_squared, -0.0011695193f);
+                        gelu_is = fmaf(gelu_is, clamp_squared, 0.009967302f);
+                        gelu_is = fmaf(gelu_is, clamp_squared, -0.06648961f);
+                        gelu_is = fmaf(gelu_is, clamp_squared, 0.39894226f);
+                        gelu_is = fmaf(gelu_is, clamp_squared, 0.5f * clamp);
+                        gelu_pack.at[0] = gelu_is;
+                        store<true>(gelu + n * 2560LL + c * 40 + d * 20 + box_h * 5 + i, gelu_pack);
+                    }
                 }
-                store<true>(gelu + n * 2560LL + c * 40 + i, gelu_pack);
+                __syncwarp();
+            }
+            plane += 2;
+        }
+    } else {
+        leave_registers<88>();
+        const int thread = threadIdx.x - 384;
+        int plane = 0;
+        for (int item = static_cast<int>(blockIdx.x) / 1; item < 16; item += 16) {
+            const int n = item / 8;
+            const int first_plane = item / 4 % 2;
+            const int box_h = item % 4;
+            const int box_w = 0;
+            const auto* origin = x + n * 1344LL;
+            for (int t = 0; t < 1 + 2; ++t, ++plane) {
+                const int d = first_plane + t;
+                const int slot = plane % 7;
+                uint4 words[1][2];
+#pragma unroll
+                for (int k = 0; k < 1; ++k) {
+                    const int p = thread + k * 128;
+                    const int h = box_h + p / 7;
+                    const int w = box_w + p % 7;
+                    const bool inside = p < 21;
+                    const auto* from = origin + d * 42 + h * 7 + w;
+#pragma unroll
+                    for (int u = 0; u < 2; ++u) {
+                        uint4 word;
+                        word.x = inside ? rounded(from[(u * 4 + 0) * 168]) : 0u;
+                        word.y = inside ? rounded(from[(u * 4 + 1) * 168]) : 0u;
+                        word.z = inside ? rounded(from[(u * 4 + 2) * 168]) : 0u;
+                        word.w = inside ? rounded(from[(u * 4 + 3) * 168]) : 0u;
+                        words[k][u] = word;
+                    }
+                }
+                wait(done + slot, plane / 7 % 2 ^ 1);  // with what was in the slot before
+#pragma unroll
+                for (int k = 0; k < 1; ++k) {
+                    const int p = thread + k * 128;
+                    if (p < 21) {
+#pragma unroll
+                        for (int u = 0; u < 2; ++u) {
+                            ring[slot * 48 + u * 24 + p] = words[k][u];
+                        }
+                    }
+                }
+                publish();
+                arrive(loaded + slot);
             }
         }
     }
+    __syncthreads();
 }
 
 // conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack and conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack:
@@ -476,8 +540,8 @@ __global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_a
 
 // [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
 // fp32.
-// A block makes 64 channels at 2x4x5 positions; its inputs are in shared memory with their halo, its
-// weights stay there (90 KiB). The next inputs are loaded beside the multiplication.
+// A block makes 16 channels at 1x4x5 positions; its inputs are in shared memory with their halo, its
+// weights stay there (22 KiB). The next inputs are loaded beside the multiplication.
 __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kernel_again(
         const float* __restrict__ x,
         const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed,
@@ -489,33 +553,33 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
         float* __restrict__ grad_sum_tensor_parts) {
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 13824;
-    unsigned* coming = halo + 4608;  // the next halo
+    unsigned* halo = weights + 3456;
+    unsigned* coming = halo + 1152;  // the next halo
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 2, row = warp / 2 % 4;
-    int place[2];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+    const int column = warp % 8, row = warp / 8 % 1;
+    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-        const int position = min((column * 3 + j * 2 + lane / 16) * 8 + lane % 8, 39);
-        place[j] = ((position / 20) * 42 + (position / 5 % 4) * 7 + (position % 5)) * 4 + lane / 8 % 2 * 672;
+    for (int j = 0; j < 1; ++j) {
+        const int position = min((column * 1 + j * 2 + lane / 16) * 8 + lane % 8, 19);
+        place[j] = ((position / 20) * 42 + (position / 5 % 4) * 7 + (position % 5)) * 4 + lane / 8 % 2 * 504;
     }
-    const int part = blockIdx.x % 1;
-    const int first_channel = part % 1 * 64;
-    __shared__ float totals[128];  // of this block, for each channel
-    for (int p = threadIdx.x; p < 128; p += 256) totals[p] = 0;
+    const int part = blockIdx.x % 4;
+    const int first_channel = part % 4 * 16;
+    __shared__ float totals[32];  // of this block, for each channel
+    for (int p = threadIdx.x; p < 32; p += 256) totals[p] = 0;
     __syncthreads();
-    for (int p = threadIdx.x; p < 3456; p += 256) {
+    for (int p = threadIdx.x; p < 864; p += 256) {
         reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
-            conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed + part * 13824)[p];
+            conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed + part * 3456)[p];
     }
     {
-        const int n = static_cast<int>(blockIdx.x) / 1;
-        const int box_d = 0;
+        const int n = static_cast<int>(blockIdx.x) / 4 / 2;
+        const int box_d = static_cast<int>(blockIdx.x) / 4 % 2;
         const int box_h = 0;
         const int box_w = 0;
         const int other = lane / 16 * 2;
         const auto* origin = x + n * 1344LL;
-        for (int p = threadIdx.x; p < 168; p += 256) {
+        for (int p = threadIdx.x; p < 126; p += 256) {
             const int d = box_d + p / 42;
             const int h = box_h + p / 7 % 6;
             const int w = box_w + p % 7;
@@ -523,47 +587,47 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
             const auto* from = origin + d * 42 + h * 7 + w;
 #pragma unroll
             for (int u = 0; u < 2; ++u) {
-                copy_ahead(coming + (u * 168 + p) * 4 + (0 ^ other),
+                copy_ahead(coming + (u * 126 + p) * 4 + (0 ^ other),
                     inside ? from + (u * 4 + (0 ^ other)) * 168 : origin, inside);
-                copy_ahead(coming + (u * 168 + p) * 4 + (1 ^ other),
+                copy_ahead(coming + (u * 126 + p) * 4 + (1 ^ other),
                     inside ? from + (u * 4 + (1 ^ other)) * 168 : origin, inside);
-                copy_ahead(coming + (u * 168 + p) * 4 + (2 ^ other),
+                copy_ahead(coming + (u * 126 + p) * 4 + (2 ^ other),
                     inside ? from + (u * 4 + (2 ^ other)) * 168 : origin, inside);
-                copy_ahead(coming + (u * 168 + p) * 4 + (3 ^ other),
+                copy_ahead(coming + (u * 126 + p) * 4 + (3 ^ other),
                     inside ? from + (u * 4 + (3 ^ other)) * 168 : origin, inside);
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
-        const int n = item;
-        const int box_d = 0;
+    for (int item = static_cast<int>(blockIdx.x) / 4; item < 4; item += 4) {
+        const int n = item / 2;
+        const int box_d = item % 2;
         const int box_h = 0;
         const int box_w = 0;
-        float sums[1][1][3][4] = {};
+        float sums[1][1][1][4] = {};
         {  // what was coming is there
             unsigned* const before = halo;
             halo = coming, coming = before;
         }
         wait_for_copies();
-        for (int p = threadIdx.x; p < 168; p += 256) {
+        for (int p = threadIdx.x; p < 126; p += 256) {
 #pragma unroll
             for (int u = 0; u < 2; ++u) {
-                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 168 + p];
-                reinterpret_cast<uint4*>(halo)[u * 168 + p] = {rounded(__uint_as_float(word.x)),
+                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 126 + p];
+                reinterpret_cast<uint4*>(halo)[u * 126 + p] = {rounded(__uint_as_float(word.x)),
                     rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
                     rounded(__uint_as_float(word.w))};
             }
         }
         __syncthreads();
-        const int next = item + 2;
-        if (next < 2) {
-            const int n = next;
-            const int box_d = 0;
+        const int next = item + 4;
+        if (next < 4) {
+            const int n = next / 2;
+            const int box_d = next % 2;
             const int box_h = 0;
             const int box_w = 0;
             const int other = lane / 16 * 2;
             const auto* origin = x + n * 1344LL;
-            for (int p = threadIdx.x; p < 168; p += 256) {
+            for (int p = threadIdx.x; p < 126; p += 256) {
                 const int d = box_d + p / 42;
                 const int h = box_h + p / 7 % 6;
                 const int w = box_w + p % 7;
@@ -571,99 +635,99 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
                 const auto* from = origin + d * 42 + h * 7 + w;
 #pragma unroll
                 for (int u = 0; u < 2; ++u) {
-                    copy_ahead(coming + (u * 168 + p) * 4 + (0 ^ other),
+                    copy_ahead(coming + (u * 126 + p) * 4 + (0 ^ other),
                         inside ? from + (u * 4 + (0 ^ other)) * 168 : origin, inside);
-                    copy_ahead(coming + (u * 168 + p) * 4 + (1 ^ other),
+                    copy_ahead(coming + (u * 126 + p) * 4 + (1 ^ other),
                         inside ? from + (u * 4 + (1 ^ other)) * 168 : origin, inside);
-                    copy_ahead(coming + (u * 168 + p) * 4 + (2 ^ other),
+                    copy_ahead(coming + (u * 126 + p) * 4 + (2 ^ other),
                         inside ? from + (u * 4 + (2 ^ other)) * 168 : origin, inside);
-                    copy_ahead(coming + (u * 168 + p) * 4 + (3 ^ other),
+                    copy_ahead(coming + (u * 126 + p) * 4 + (3 ^ other),
                         inside ? from + (u * 4 + (3 ^ other)) * 168 : origin, inside);
                 }
             }
         }
 #pragma unroll 1
         for (int s = 0; s < 1; ++s) {
-            const unsigned* own = weights + s * 13824 + row * 128 + lane * 4;
-            const unsigned* at = halo + s * 1344;
-            unsigned b[3][2];
+            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
+            const unsigned* at = halo + s * 1008;
+            unsigned b[1][2];
             read(at + 0, place, b);
             accumulate<Tf32>(own + 0, b, sums[0]);
             read(at + 4, place, b);
-            accumulate<Tf32>(own + 512, b, sums[0]);
+            accumulate<Tf32>(own + 128, b, sums[0]);
             read(at + 8, place, b);
-            accumulate<Tf32>(own + 1024, b, sums[0]);
+            accumulate<Tf32>(own + 256, b, sums[0]);
             read(at + 28, place, b);
-            accumulate<Tf32>(own + 1536, b, sums[0]);
+            accumulate<Tf32>(own + 384, b, sums[0]);
             read(at + 32, place, b);
-            accumulate<Tf32>(own + 2048, b, sums[0]);
+            accumulate<Tf32>(own + 512, b, sums[0]);
             read(at + 36, place, b);
-            accumulate<Tf32>(own + 2560, b, sums[0]);
+            accumulate<Tf32>(own + 640, b, sums[0]);
             read(at + 56, place, b);
-            accumulate<Tf32>(own + 3072, b, sums[0]);
+            accumulate<Tf32>(own + 768, b, sums[0]);
             read(at + 60, place, b);
-            accumulate<Tf32>(own + 3584, b, sums[0]);
+            accumulate<Tf32>(own + 896, b, sums[0]);
             read(at + 64, place, b);
-            accumulate<Tf32>(own + 4096, b, sums[0]);
+            accumulate<Tf32>(own + 1024, b, sums[0]);
             read(at + 168, place, b);
-            accumulate<Tf32>(own + 4608, b, sums[0]);
+            accumulate<Tf32>(own + 1152, b, sums[0]);
             read(at + 172, place, b);
-            accumulate<Tf32>(own + 5120, b, sums[0]);
+            accumulate<Tf32>(own + 1280, b, sums[0]);
             read(at + 176, place, b);
-            accumulate<Tf32>(own + 5632, b, sums[0]);
+            accumulate<Tf32>(own + 1408, b, sums[0]);
             read(at + 196, place, b);
-            accumulate<Tf32>(own + 6144, b, sums[0]);
+            accumulate<Tf32>(own + 1536, b, sums[0]);
             read(at + 200, place, b);
-            accumulate<Tf32>(own + 6656, b, sums[0]);
+            accumulate<Tf32>(own + 1664, b, sums[0]);
             read(at + 204, place, b);
-            accumulate<Tf32>(own + 7168, b, sums[0]);
+            accumulate<Tf32>(own + 1792, b, sums[0]);
             read(at + 224, place, b);
-            accumulate<Tf32>(own + 7680, b, sums[0]);
+            accumulate<Tf32>(own + 1920, b, sums[0]);
             read(at + 228, place, b);
-            accumulate<Tf32>(own + 8192, b, sums[0]);
+            accumulate<Tf32>(own + 2048, b, sums[0]);
             read(at + 232, place, b);
-            accumulate<Tf32>(own + 8704, b, sums[0]);
+            accumulate<Tf32>(own + 2176, b, sums[0]);
             read(at + 336, place, b);
-            accumulate<Tf32>(own + 9216, b, sums[0]);
+            accumulate<Tf32>(own + 2304, b, sums[0]);
             read(at + 340, place, b);
-            accumulate<Tf32>(own + 9728, b, sums[0]);
+            accumulate<Tf32>(own + 2432, b, sums[0]);
             read(at + 344, place, b);
-            accumulate<Tf32>(own + 10240, b, sums[0]);
+            accumulate<Tf32>(own + 2560, b, sums[0]);
             read(at + 364, place, b);
-            accumulate<Tf32>(own + 10752, b, sums[0]);
+            accumulate<Tf32>(own + 2688, b, sums[0]);
             read(at + 368, place, b);
-            accumulate<Tf32>(own + 11264, b, sums[0]);
+            accumulate<Tf32>(own + 2816, b, sums[0]);
             read(at + 372, place, b);
-            accumulate<Tf32>(own + 11776, b, sums[0]);
+            accumulate<Tf32>(own + 2944, b, sums[0]);
             read(at + 392, place, b);
-            accumulate<Tf32>(own + 12288, b, sums[0]);
+            accumulate<Tf32>(own + 3072, b, sums[0]);
             read(at + 396, place, b);
-            accumulate<Tf32>(own + 12800, b, sums[0]);
+            accumulate<Tf32>(own + 3200, b, sums[0]);
             read(at + 400, place, b);
-            accumulate<Tf32>(own + 13312, b, sums[0]);
+            accumulate<Tf32>(own + 3328, b, sums[0]);
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
         __syncthreads();
 #pragma unroll
-        for (int j = 0; j < 3; ++j) {
-            float* into = tile + (row * 16 + lane / 4) * 72 + (column * 3 + j) * 8 + lane % 4 * 2;
+        for (int j = 0; j < 1; ++j) {
+            float* into = tile + (row * 16 + lane / 4) * 72 + (column * 1 + j) * 8 + lane % 4 * 2;
             const auto& own = sums[0][0][j];
             *reinterpret_cast<float2*>(into) = make_float2(own[0], own[1]);
             *reinterpret_cast<float2*>(into + 576) = make_float2(own[2], own[3]);
         }
         __syncthreads();
-        for (int r = warp; r < 64; r += 8) {
-            const int channel = first_channel + r / 16 * 16 + r % 16;
+        for (int r = warp; r < 16; r += 8) {
+            const int channel = first_channel + r;
             const int c = channel;
             const float conv_bias_value = conv_bias[c];
             const float sum_tensor_value = sum_tensor[c];
             float grad_conv_bias_total = 0;
             float grad_sum_tensor_total = 0;
 #pragma unroll 4
-            for (int v = lane; v < 10; v += 32) {
+            for (int v = lane; v < 5; v += 32) {
                 const int i = v * 4;
                 const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 72 + v * 4);
-                const auto grad_gelu_pack = load<true, 4>(grad_gelu + n * 2560LL + c * 40 + i);
+                const auto grad_gelu_pack = load<true, 4>(grad_gelu + n * 2560LL + c * 40 + box_d * 20 + i);
                 Pack<float, 4> grad_product_pack;
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
@@ -690,22 +754,22 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
                     grad_conv_bias_total += grad_conv_bias_is;
                     grad_sum_tensor_total += grad_sum_tensor_is;
                 }
-                store<true>(grad_product + n * 2560LL + c * 40 + i, grad_product_pack);
+                store<true>(grad_product + n * 2560LL + c * 40 + box_d * 20 + i, grad_product_pack);
             }
             grad_conv_bias_total = sum_over_team<32>(grad_conv_bias_total);
             if (lane == 0) totals[0 + channel - first_channel] += grad_conv_bias_total;
             grad_sum_tensor_total = sum_over_team<32>(grad_sum_tensor_total);
-            if (lane == 0) totals[64 + channel - first_channel] += grad_sum_tensor_total;
+            if (lane == 0) totals[16 + channel - first_channel] += grad_sum_tensor_total;
         }
     }
     __syncthreads();
     for (
-        int p = threadIdx.x; p < 64; p += 256) grad_conv_bias_parts[blockIdx.x / 1 * 64 + part * 64 + p] = totals[0 + p];
+        int p = threadIdx.x; p < 16; p += 256) grad_conv_bias_parts[blockIdx.x / 4 * 64 + part * 16 + p] = totals[0 + p];
     for (
-        int p = threadIdx.x; p < 64; p += 256) grad_sum_tensor_parts[blockIdx.x / 1 * 64 + part * 64 + p] = totals[64 + p];
+        int p = threadIdx.x; p < 16; p += 256) grad_sum_tensor_parts[blockIdx.x / 4 * 64 + part * 16 + p] = totals[16 + p];
 }
 
-// 64 rows of 2: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads
+// 64 rows of 4: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 4 groups of threads
 // share the columns
 // total = sum of grad_conv_bias_parts
 // grad_conv_bias = total
@@ -715,7 +779,7 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_con
     float* __restrict__ grad_conv_bias) {
     constexpr unsigned grad_conv_bias_parts_stride_1 = 64;
     constexpr int lanes = 4;  // threads side by side
-    constexpr int groups = 2;  // of threads, which share the columns
+    constexpr int groups = 4;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
     const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
     const unsigned group = threadIdx.x / lanes;
@@ -741,7 +805,7 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_con
     }
 }
 
-__global__ void __launch_bounds__(8) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias(
+__global__ void __launch_bounds__(16) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias(
     const float* __restrict__ grad_conv_bias_parts,
     float* __restrict__ grad_conv_bias) {
     if (are_aligned<16>(grad_conv_bias_parts)) {
@@ -753,7 +817,7 @@ __global__ void __launch_bounds__(8) conv3d_leaky_relu_add_clamp_gelu_kernel_gra
     }
 }
 
-// 64 rows of 2: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads
+// 64 rows of 4: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 4 groups of threads
 // share the columns
 // total = sum of grad_sum_tensor_parts
 // grad_sum_tensor = total
@@ -763,7 +827,7 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum
     float* __restrict__ grad_sum_tensor) {
     constexpr unsigned grad_sum_tensor_parts_stride_1 = 64;
     constexpr int lanes = 4;  // threads side by side
-    constexpr int groups = 2;  // of threads, which share the columns
+    constexpr int groups = 4;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
     const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
     const unsigned group = threadIdx.x / lanes;
@@ -789,7 +853,7 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum
     }
 }
 
-__global__ void __launch_bounds__(8) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor(
+__global__ void __launch_bounds__(16) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor(
     const float* __restrict__ grad_sum_tensor_parts,
     float* __restrict__ grad_sum_tensor) {
     if (are_aligned<16>(grad_sum_tensor_parts)) {
@@ -803,152 +867,139 @@ __global__ void __launch_bounds__(8) conv3d_leaky_relu_add_clamp_gelu_kernel_gra
 
 // [2, 64, 2, 4, 5] to [2, 8, 4, 6, 7] by 9 products (of 3 taps at once, in the place of channels) of 64
 // channels, TF32 (rounded to nearest), sums in fp32.
-// A block makes 32 channels at 4x6x5 positions; its inputs are in shared memory with their halo, its
-// weights come 2 of 8 steps at a time there (70 KiB). The next inputs are loaded beside the
-// multiplication.
-__global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kernel_input(
+// A block makes 32 channels at 4x1x5 positions; its inputs are in shared memory with their halo, its
+// weights stay there (117 KiB). The next inputs are loaded beside the multiplication.
+__global__ void __launch_bounds__(256, 1) conv3d_leaky_relu_add_clamp_gelu_kernel_input(
         const float* __restrict__ grad_product,
         const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed,
         float* __restrict__ grad_x) {
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 9216;
-    unsigned* coming = halo + 4352;  // the next halo
-    unsigned* coming_weights = weights + 4608;
+    unsigned* halo = weights + 18432;
+    unsigned* coming = halo + 5760;  // the next halo
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 8, row = warp / 8 % 1;
+    const int column = warp % 4, row = warp / 4 % 2;
     int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
 #pragma unroll
     for (int j = 0; j < 1; ++j) {
-        const int position = min((column * 2 + j * 2 + lane / 16) * 8 + lane % 8, 119);
-        place[j] = ((position / 30) * 40 + (position / 5 % 6) * 5 + (position % 5)) * 4 + lane / 8 % 2 * 960;
+        const int position = min((column * 1 + j * 2 + lane / 16) * 8 + lane % 8, 19);
+        place[j] = ((position / 5) * 15 + (position % 5)) * 4 + lane / 8 % 2 * 360;
     }
     const int part = blockIdx.x % 1;
     const int first_channel = part % 1 * 32;
+    for (int p = threadIdx.x; p < 4608; p += 256) {
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
+            conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed + part * 18432)[p];
+    }
     {
-        const int n = static_cast<int>(blockIdx.x) / 1;
+        const int n = static_cast<int>(blockIdx.x) / 1 / 6;
         const int box_d = 0;
-        const int box_h = 0;
+        const int box_h = static_cast<int>(blockIdx.x) / 1 % 6;
         const int box_w = 0;
-        for (int p = threadIdx.x; p < 1152; p += 256) {
-            copy_ahead(reinterpret_cast<uint4*>(coming_weights) + p,
-                reinterpret_cast<const uint4*>(
-                conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed + part * 18432) + p);
-        }
         const int other = lane / 16 * 2;
         const auto* origin = grad_product + n * 2560LL;
-        for (int p = threadIdx.x; p < 240; p += 256) {
-            const int d = box_d + p / 40 - 2;
-            const int h = box_h + p / 5 % 8 - 2;
+        for (int p = threadIdx.x; p < 90; p += 256) {
+            const int d = box_d + p / 15 - 2;
+            const int h = box_h + p / 5 % 3 - 2;
             const int w = box_w + p % 5;
             const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 4;
             const auto* from = origin + d * 20 + h * 5 + w;
 #pragma unroll
-            for (int u = 0; u < 4; ++u) {
-                copy_ahead(coming + (u * 240 + p) * 4 + (0 ^ other),
+            for (int u = 0; u < 16; ++u) {
+                copy_ahead(coming + (u * 90 + p) * 4 + (0 ^ other),
                     inside ? from + (u * 4 + (0 ^ other)) * 40 : origin, inside);
-                copy_ahead(coming + (u * 240 + p) * 4 + (1 ^ other),
+                copy_ahead(coming + (u * 90 + p) * 4 + (1 ^ other),
                     inside ? from + (u * 4 + (1 ^ other)) * 40 : origin, inside);
-                copy_ahead(coming + (u * 240 + p) * 4 + (2 ^ other),
+                copy_ahead(coming + (u * 90 + p) * 4 + (2 ^ other),
                     inside ? from + (u * 4 + (2 ^ other)) * 40 : origin, inside);
-                copy_ahead(coming + (u * 240 + p) * 4 + (3 ^ other),
+                copy_ahead(coming + (u * 90 + p) * 4 + (3 ^ other),
                     inside ? from + (u * 4 + (3 ^ other)) * 40 : origin, inside);
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
-        const int n = item;
+    for (int item = static_cast<int>(blockIdx.x) / 1; item < 12; item += 12) {
+        const int n = item / 6;
         const int box_d = 0;
-        const int box_h = 0;
+        const int box_h = item % 6;
         const int box_w = 0;
-        float sums[1][2][2][4] = {};
-        for (int step = 0; step < 8; step += 2) {
-            {  // what was coming is there
-                unsigned* const before = halo;
-                unsigned* const weights_before = weights;
-                halo = coming, coming = before;
-                weights = coming_weights, coming_weights = weights_before;
-            }
-            wait_for_copies();
-            for (int p = threadIdx.x; p < 240; p += 256) {
+        float sums[1][1][1][4] = {};
+        {  // what was coming is there
+            unsigned* const before = halo;
+            halo = coming, coming = before;
+        }
+        wait_for_copies();
+        for (int p = threadIdx.x; p < 90; p += 256) {
 #pragma unroll
-                for (int u = 0; u < 4; ++u) {
-                    const uint4 word = reinterpret_cast<uint4*>(halo)[u * 240 + p];
-                    reinterpret_cast<uint4*>(halo)[u * 240 + p] = {rounded(__uint_as_float(word.x)),
-                        rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
-                        rounded(__uint_as_float(word.w))};
-                }
+            for (int u = 0; u < 16; ++u) {
+                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 90 + p];
+                reinterpret_cast<uint4*>(halo)[u * 90 + p] = {rounded(__uint_as_float(word.x)),
+                    rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
+                    rounded(__uint_as_float(word.w))};
             }
-            __syncthreads();
-            const int next = step + 2 < 8 ? item : item + 2;
-            const int next_step = step + 2 < 8 ? step + 2 : 0;
-            if (next < 2) {
-                const int n = next;
-                const int box_d = 0;
-                const int box_h = 0;
-                const int box_w = 0;
-                for (int p = threadIdx.x; p < 1152; p += 256) {
-                    copy_ahead(reinterpret_cast<uint4*>(coming_weights) + p,
-                        reinterpret_cast<const uint4*>(
-                        conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed + part * 18432 + next_step * 2304) + p);
-                }
-                const int other = lane / 16 * 2;
-                const auto* origin = grad_product + n * 2560LL + next_step * 320LL;
-                for (int p = threadIdx.x; p < 240; p += 256) {
-                    const int d = box_d + p / 40 - 2;
-                    const int h = box_h + p / 5 % 8 - 2;
-                    const int w = box_w + p % 5;
-                    const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 4;
-                    const auto* from = origin + d * 20 + h * 5 + w;
+        }
+        __syncthreads();
+        const int next = item + 12;
+        if (next < 12) {
+            const int n = next / 6;
+            const int box_d = 0;
+            const int box_h = next % 6;
+            const int box_w = 0;
+            const int other = lane / 16 * 2;
+            const auto* origin = grad_product + n * 2560LL;
+            for (int p = threadIdx.x; p < 90; p += 256) {
+                const int d = box_d + p / 15 - 2;
+                const int h = box_h + p / 5 % 3 - 2;
+                const int w = box_w + p % 5;
+                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 4;
+                const auto* from = origin + d * 20 + h * 5 + w;
 #pragma unroll
-                    for (int u = 0; u < 4; ++u) {
-                        copy_ahead(coming + (u * 240 + p) * 4 + (0 ^ other),
-                            inside ? from + (u * 4 + (0 ^ other)) * 40 : origin, inside);
-                        copy_ahead(coming + (u * 240 + p) * 4 + (1 ^ other),
-                            inside ? from + (u * 4 + (1 ^ other)) * 40 : origin, inside);
-                        copy_ahead(coming + (u * 240 + p) * 4 + (2 ^ other),
-                            inside ? from + (u * 4 + (2 ^ other)) * 40 : origin, inside);
-                        copy_ahead(coming + (u * 240 + p) * 4 + (3 ^ other),
-                            inside ? from + (u * 4 + (3 ^ other)) * 40 : origin, inside);
-                    }
+                for (int u = 0; u < 16; ++u) {
+                    copy_ahead(coming + (u * 90 + p) * 4 + (0 ^ other),
+                        inside ? from + (u * 4 + (0 ^ other)) * 40 : origin, inside);
+                    copy_ahead(coming + (u * 90 + p) * 4 + (1 ^ other),
+                        inside ? from + (u * 4 + (1 ^ other)) * 40 : origin, inside);
+                    copy_ahead(coming + (u * 90 + p) * 4 + (2 ^ other),
+                        inside ? from + (u * 4 + (2 ^ other)) * 40 : origin, inside);
+                    copy_ahead(coming + (u * 90 + p) * 4 + (3 ^ other),
+                        inside ? from + (u * 4 + (3 ^ other)) * 40 : origin, inside);
                 }
             }
+        }
 #pragma unroll 1
-            for (int s = 0; s < 2; ++s) {
-                const unsigned* own = weights + s * 2304 + row * 256 + lane * 4;
-                const unsigned* at = halo + s * 1920;
-                unsigned b[2][2];
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 2048, b, sums[0]);
-                read(at + 20, place, b);
-                accumulate<Tf32>(own + 1792, b, sums[0]);
-                read(at + 40, place, b);
-                accumulate<Tf32>(own + 1536, b, sums[0]);
-                read(at + 160, place, b);
-                accumulate<Tf32>(own + 1280, b, sums[0]);
-                read(at + 180, place, b);
-                accumulate<Tf32>(own + 1024, b, sums[0]);
-                read(at + 200, place, b);
-                accumulate<Tf32>(own + 768, b, sums[0]);
-                read(at + 320, place, b);
-                accumulate<Tf32>(own + 512, b, sums[0]);
-                read(at + 340, place, b);
-                accumulate<Tf32>(own + 256, b, sums[0]);
-                read(at + 360, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
-            }
+        for (int s = 0; s < 8; ++s) {
+            const unsigned* own = weights + s * 2304 + row * 128 + lane * 4;
+            const unsigned* at = halo + s * 720;
+            unsigned b[1][2];
+            read(at + 0, place, b);
+            accumulate<Tf32>(own + 2048, b, sums[0]);
+            read(at + 20, place, b);
+            accumulate<Tf32>(own + 1792, b, sums[0]);
+            read(at + 40, place, b);
+            accumulate<Tf32>(own + 1536, b, sums[0]);
+            read(at + 60, place, b);
+            accumulate<Tf32>(own + 1280, b, sums[0]);
+            read(at + 80, place, b);
+            accumulate<Tf32>(own + 1024, b, sums[0]);
+            read(at + 100, place, b);
+            accumulate<Tf32>(own + 768, b, sums[0]);
+            read(at + 120, place, b);
+            accumulate<Tf32>(own + 512, b, sums[0]);
+            read(at + 140, place, b);
+            accumulate<Tf32>(own + 256, b, sums[0]);
+            read(at + 160, place, b);
+            accumulate<Tf32>(own + 0, b, sums[0]);
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
         __syncthreads();
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
+        for (int i = 0; i < 1; ++i) {
 #pragma unroll
-            for (int j = 0; j < 2; ++j) {
-                float* into = tile + ((row * 2 + i) * 16 + lane / 4) * 136 + (
-                    column * 2 + j) * 8 + lane % 4 * 2;
+            for (int j = 0; j < 1; ++j) {
+                float* into = tile + ((row * 1 + i) * 16 + lane / 4) * 40 + (
+                    column * 1 + j) * 8 + lane % 4 * 2;
                 const auto& own = sums[0][i][j];
                 *reinterpret_cast<float2*>(into) = make_float2(own[0], own[1]);
-                *reinterpret_cast<float2*>(into + 1088) = make_float2(own[2], own[3]);
+                *reinterpret_cast<float2*>(into + 320) = make_float2(own[2], own[3]);
             }
         }
         __syncthreads();
@@ -956,158 +1007,160 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
             const int channel = first_channel + r;
             const int c = channel;
 #pragma unroll 4
-            for (int v = lane; v < 168; v += 32) {
-                const int i = v;
+            for (int v = lane; v < 28; v += 32) {
+                const int i = v % 7;
+                const int run = v / 7;
+                const int d = box_d + run;
                 Pack<float, 1> products = {};
                 const int w_in = v % 7;
-                const float* folded = tile + r * 136 + v / 7 * 5;
+                const float* folded = tile + r * 40 + v / 7 * 5;
                 if (static_cast<unsigned>(w_in) < 5) products.at[0] += folded[0 + w_in];
-                if (static_cast<unsigned>(w_in - 1) < 5) products.at[0] += folded[1088 + w_in - 1];
-                if (static_cast<unsigned>(w_in - 2) < 5) products.at[0] += folded[2176 + w_in - 2];
+                if (static_cast<unsigned>(w_in - 1) < 5) products.at[0] += folded[320 + w_in - 1];
+                if (static_cast<unsigned>(w_in - 2) < 5) products.at[0] += folded[640 + w_in - 2];
                 Pack<float, 1> grad_x_pack;
                 const float product = products.at[0];
                 const float grad_x_is = product;
                 grad_x_pack.at[0] = grad_x_is;
-                store<true>(grad_x + n * 1344LL + c * 168 + i, grad_x_pack);
+                store<true>(grad_x + n * 1344LL + c * 168 + d * 42 + box_h * 7 + i, grad_x_pack);
             }
         }
     }
 }
 
-// The gradient of a weight of 27 taps: a block adds up 64 x 8 channels over boxes of 2x4x8 positions.
+// The gradient of a weight of 27 taps: a block adds up 16 x 8 channels over boxes of 1x1x8 positions.
 __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kernel_weight(
         const float* __restrict__ source, const float* __restrict__ grad,
         float* __restrict__ partial) {
     extern __shared__ uint4 memory[];
     unsigned* halo = reinterpret_cast<unsigned*>(memory);  // of the input, and gradients behind it
-    unsigned* coming = halo + 6304;  // the next ones
+    unsigned* coming = halo + 928;  // the next ones
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int part = blockIdx.x % 1;
+    const int part = blockIdx.x % 4;
     const int first_step = part % 1 * 1;
-    const int first_channel = part / 1 % 1 * 64;
+    const int first_channel = part / 1 % 4 * 16;
     int own[4];  // where a lane begins to read, of each tile of its warp
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
         const int tile = min(warp + j * 8, 26);
         const int tap = tile / 1;
-        own[j] = (tap / 9 == 0 ? 0 : tap / 9 == 1 ? 240 : 480) + (
+        own[j] = (tap / 9 == 0 ? 0 : tap / 9 == 1 ? 120 : 240) + (
             tap / 3 % 3 == 0 ? 0 : tap / 3 % 3 == 1 ? 40 : 80) + (tap % 3 == 0 ? 0 : tap % 3 == 1 ? 4 : 8) + (
-            (tile % 1 * 2 + lane / 16) * 244 + lane % 4) * 4 + lane / 4 % 4;
+            (tile % 1 * 2 + lane / 16) * 92 + lane % 4) * 4 + lane / 4 % 4;
     }
-    float sums[4][4][4] = {};
+    float sums[4][1][4] = {};
     {
-        const int n = static_cast<int>(blockIdx.x) / 1;
-        const int box_d = 0;
-        const int box_h = 0;
+        const int n = static_cast<int>(blockIdx.x) / 4 / 8;
+        const int box_d = (static_cast<int>(blockIdx.x) / 4 / 4 % 2) * 1;
+        const int box_h = (static_cast<int>(blockIdx.x) / 4 % 4) * 1;
         const int box_w = 0;
         const int other = lane / 16 * 2;
         const auto* origin = source + n * 1344LL + first_step * 1344LL;
-        for (int p = threadIdx.x; p < 240; p += 256) {
-            const int d = box_d + p / 60;
-            const int h = box_h + p / 10 % 6;
+        for (int p = threadIdx.x; p < 90; p += 256) {
+            const int d = box_d + p / 30;
+            const int h = box_h + p / 10 % 3;
             const int w = box_w + p % 10;
             const bool inside = static_cast<unsigned>(w) < 7;
             const auto* from = origin + d * 42 + h * 7 + w;
 #pragma unroll
             for (int u = 0; u < 2; ++u) {
-                copy_ahead(coming + (u * 244 + p) * 4 + (0 ^ other),
+                copy_ahead(coming + (u * 92 + p) * 4 + (0 ^ other),
                     inside ? from + (u * 4 + (0 ^ other)) * 168 : origin, inside);
-                copy_ahead(coming + (u * 244 + p) * 4 + (1 ^ other),
+                copy_ahead(coming + (u * 92 + p) * 4 + (1 ^ other),
                     inside ? from + (u * 4 + (1 ^ other)) * 168 : origin, inside);
-                copy_ahead(coming + (u * 244 + p) * 4 + (2 ^ other),
+                copy_ahead(coming + (u * 92 + p) * 4 + (2 ^ other),
                     inside ? from + (u * 4 + (2 ^ other)) * 168 : origin, inside);
-                copy_ahead(coming + (u * 244 + p) * 4 + (3 ^ other),
+                copy_ahead(coming + (u * 92 + p) * 4 + (3 ^ other),
                     inside ? from + (u * 4 + (3 ^ other)) * 168 : origin, inside);
             }
         }
-        unsigned* grads = coming + 1952;
+        unsigned* grads = coming + 736;
         {
-            const int p = threadIdx.x % 64;
-            const int d = box_d + p / 32;
-            const int h = box_h + p / 8 % 4;
+            const int p = threadIdx.x % 8;
+            const int d = box_d + p / 8;
+            const int h = box_h + 0;
             const int w = box_w + p % 8;
             const bool inside = w < 5;
             const int from = d * 20 + h * 5 + w;
 #pragma unroll 8
-            for (int c = threadIdx.x / 64; c < 64; c += 4) {
+            for (int c = threadIdx.x / 8; c < 16; c += 16) {
                 const auto* of_channel = grad + n * 2560LL + (first_channel + c) * 40LL;
-                copy_ahead(&grads[c * 68 + p], inside ? of_channel + from : grad, inside);
+                copy_ahead(&grads[c * 12 + p], inside ? of_channel + from : grad, inside);
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 4; item < 16; item += 16) {
         {  // what was coming is there
             unsigned* const before = halo;
             halo = coming, coming = before;
         }
-        unsigned* grads = halo + 1952;
+        unsigned* grads = halo + 736;
         wait_for_copies();
-        for (int p = threadIdx.x; p < 240; p += 256) {
+        for (int p = threadIdx.x; p < 90; p += 256) {
 #pragma unroll
             for (int u = 0; u < 2; ++u) {
-                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 244 + p];
-                reinterpret_cast<uint4*>(halo)[u * 244 + p] = {rounded(__uint_as_float(word.x)),
+                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 92 + p];
+                reinterpret_cast<uint4*>(halo)[u * 92 + p] = {rounded(__uint_as_float(word.x)),
                     rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
                     rounded(__uint_as_float(word.w))};
             }
         }
         {
-            const int p = threadIdx.x % 64;
+            const int p = threadIdx.x % 8;
 #pragma unroll 8
-            for (int c = threadIdx.x / 64; c < 64; c += 4) {
-                grads[c * 68 + p] = rounded(__uint_as_float(grads[c * 68 + p]));
+            for (int c = threadIdx.x / 8; c < 16; c += 16) {
+                grads[c * 12 + p] = rounded(__uint_as_float(grads[c * 12 + p]));
             }
         }
         __syncthreads();
-        if (item + 2 < 2) {
-            const int n = (item + 2);
-            const int box_d = 0;
-            const int box_h = 0;
+        if (item + 16 < 16) {
+            const int n = (item + 16) / 8;
+            const int box_d = ((item + 16) / 4 % 2) * 1;
+            const int box_h = ((item + 16) % 4) * 1;
             const int box_w = 0;
             const int other = lane / 16 * 2;
             const auto* origin = source + n * 1344LL + first_step * 1344LL;
-            for (int p = threadIdx.x; p < 240; p += 256) {
-                const int d = box_d + p / 60;
-                const int h = box_h + p / 10 % 6;
+            for (int p = threadIdx.x; p < 90; p += 256) {
+                const int d = box_d + p / 30;
+                const int h = box_h + p / 10 % 3;
                 const int w = box_w + p % 10;
                 const bool inside = static_cast<unsigned>(w) < 7;
                 const auto* from = origin + d * 42 + h * 7 + w;
 #pragma unroll
                 for (int u = 0; u < 2; ++u) {
-                    copy_ahead(coming + (u * 244 + p) * 4 + (0 ^ other),
+                    copy_ahead(coming + (u * 92 + p) * 4 + (0 ^ other),
                         inside ? from + (u * 4 + (0 ^ other)) * 168 : origin, inside);
-                    copy_ahead(coming + (u * 244 + p) * 4 + (1 ^ other),
+                    copy_ahead(coming + (u * 92 + p) * 4 + (1 ^ other),
                         inside ? from + (u * 4 + (1 ^ other)) * 168 : origin, inside);
-                    copy_ahead(coming + (u * 244 + p) * 4 + (2 ^ other),
+                    copy_ahead(coming + (u * 92 + p) * 4 + (2 ^ other),
                         inside ? from + (u * 4 + (2 ^ other)) * 168 : origin, inside);
-                    copy_ahead(coming + (u * 244 + p) * 4 + (3 ^ other),
+                    copy_ahead(coming + (u * 92 + p) * 4 + (3 ^ other),
                         inside ? from + (u * 4 + (3 ^ other)) * 168 : origin, inside);
                 }
             }
-            unsigned* grads = coming + 1952;
+            unsigned* grads = coming + 736;
             {
-                const int p = threadIdx.x % 64;
-                const int d = box_d + p / 32;
-                const int h = box_h + p / 8 % 4;
+                const int p = threadIdx.x % 8;
+                const int d = box_d + p / 8;
+                const int h = box_h + 0;
                 const int w = box_w + p % 8;
                 const bool inside = w < 5;
                 const int from = d * 20 + h * 5 + w;
 #pragma unroll 8
-                for (int c = threadIdx.x / 64; c < 64; c += 4) {
+                for (int c = threadIdx.x / 8; c < 16; c += 16) {
                     const auto* of_channel = grad + n * 2560LL + (first_channel + c) * 40LL;
-                    copy_ahead(&grads[c * 68 + p], inside ? of_channel + from : grad, inside);
+                    copy_ahead(&grads[c * 12 + p], inside ? of_channel + from : grad, inside);
                 }
             }
         }
 #pragma unroll 1
-        for (int row = 0; row < 8; ++row) {
-            const unsigned* at = halo + (row / 4) * 240 + (row % 4) * 40;
+        for (int row = 0; row < 1; ++row) {
+            const unsigned* at = halo + (row) * 120;
 #pragma unroll 2
             for (int k = 0; k < 1; ++k) {
-                uint4 a[4];
+                uint4 a[1];
 #pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    a[i] = load_matrix(grads + i * 1088 + lane % 16 * 68 + lane / 16 * 4 + row * 8 + k * 8);
+                for (int i = 0; i < 1; ++i) {
+                    a[i] = load_matrix(grads + i * 192 + lane % 16 * 12 + lane / 16 * 4 + row * 8 + k * 8);
                 }
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
@@ -1115,21 +1168,21 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
                     b[0] = at[own[j] + k * 32];
                     b[1] = at[own[j] + k * 32 + 16];
 #pragma unroll
-                    for (int i = 0; i < 4; ++i) {
+                    for (int i = 0; i < 1; ++i) {
                         Tf32::multiply(sums[j][i], a[i], b);
                     }
                 }
             }
         }
     }
-    float* into = partial + blockIdx.x / 1 * 13824 + part * 13824;
+    float* into = partial + blockIdx.x / 4 * 13824 + part * 3456;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
         const int tile = warp + j * 8;
         if (tile < 27) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                float* to = into + (tile * 64 + i * 16 + lane / 4) * 8 + lane % 4 * 2;
+            for (int i = 0; i < 1; ++i) {
+                float* to = into + (tile * 16 + i * 16 + lane / 4) * 8 + lane % 4 * 2;
                 *reinterpret_cast<float2*>(to) = make_float2(sums[j][i][0], sums[j][i][1]);
                 *reinterpret_cast<float2*>(to + 64) = make_float2(sums[j][i][2], sums[j][i][3]);
             }
@@ -1137,7 +1190,7 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
     }
 }
 
-// Adds up what 2 blocks made of each element of the weight's gradient.
+// Adds up what 16 blocks made of each element of the weight's gradient.
 __global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_weight_finish(
         const float* __restrict__ partial, float* __restrict__ result) {
     __shared__ float totals[8][32];
@@ -1145,17 +1198,17 @@ __global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_w
         22, 23, 24, 25, 26};
     const int lane = threadIdx.x % 32, slice = threadIdx.x / 32, word = blockIdx.x * 32 + lane;
     float total = 0;
-    for (int b = slice; b < 2; b += 8) total += partial[b * 13824LL + word];
+    for (int b = slice; b < 16; b += 8) total += partial[b * 13824LL + word];
     totals[slice][lane] = total;
     __syncthreads();
     if (slice) return;
 #pragma unroll
     for (int s = 1; s < 8; ++s) total += totals[s][lane];
-    const int place = word % 13824, part = word / 13824;
-    const int tile = place / 512;
-    const int channel = part / 1 % 1 * 64 + place / 8 % 64;
+    const int place = word % 3456, part = word / 3456;
+    const int tile = place / 128;
+    const int channel = part / 1 % 4 * 16 + place / 8 % 16;
     const int input = part % 1 * 8 + tile % 1 * 8 + place % 8;
-    const int group = part / 1;
+    const int group = part / 4;
     if (channel < 64 && input < 8) {
         const int tap = taps[tile / 1];
         result[group * 13824LL + channel * 216LL + input * 27LL + tap] = total;
@@ -1179,9 +1232,9 @@ cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu(const float* x, const float*
   conv3d_leaky_relu_add_clamp_gelu_kernel_pack<<<54, 256, 0, stream>>>(conv_weight,
       conv3d_leaky_relu_add_clamp_gelu_kernel_packed);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel>(92160,
+  if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel>(66952,
       device)) return error;
-  conv3d_leaky_relu_add_clamp_gelu_kernel<<<2, 256, 92160, stream>>>(x,
+  conv3d_leaky_relu_add_clamp_gelu_kernel<<<16, 512, 66952, stream>>>(x,
       conv3d_leaky_relu_add_clamp_gelu_kernel_packed, conv_bias, sum_tensor, gelu);
   return cudaGetLastError();
 }
@@ -1196,26 +1249,22 @@ cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu_backward(const float* grad_g
       conv_weight, conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed,
       conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel_again>(92160,
-      device)) return error;
-  conv3d_leaky_relu_add_clamp_gelu_kernel_again<<<2, 256, 92160, stream>>>(x,
+  conv3d_leaky_relu_add_clamp_gelu_kernel_again<<<16, 256, 23040, stream>>>(x,
       conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed, conv_bias, sum_tensor, grad_gelu, grad_product,
       grad_conv_bias_parts, grad_sum_tensor_parts);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias<<<4, 8, 0, stream>>>(grad_conv_bias_parts,
+  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias<<<4, 16, 0, stream>>>(grad_conv_bias_parts,
       grad_conv_bias);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor<<<4, 8, 0, stream>>>(grad_sum_tensor_parts,
+  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor<<<4, 16, 0, stream>>>(grad_sum_tensor_parts,
       grad_sum_tensor);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel_input>(71680,
+  if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel_input>(119808,
       device)) return error;
-  conv3d_leaky_relu_add_clamp_gelu_kernel_input<<<2, 256, 71680, stream>>>(grad_product,
+  conv3d_leaky_relu_add_clamp_gelu_kernel_input<<<12, 256, 119808, stream>>>(grad_product,
       conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed, grad_x);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel_weight>(50432,
-      device)) return error;
-  conv3d_leaky_relu_add_clamp_gelu_kernel_weight<<<2, 256, 50432, stream>>>(x, grad_product,
+  conv3d_leaky_relu_add_clamp_gelu_kernel_weight<<<64, 256, 7424, stream>>>(x, grad_product,
       grad_conv_weight_parts);
   if (const cudaError_t error = cudaGetLastError()) return error;
   conv3d_leaky_relu_add_clamp_gelu_kernel_weight_finish<<<432, 256, 0, stream>>>(grad_conv_weight_parts,
@@ -1299,13 +1348,13 @@ std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(
   torch::Tensor grad_product = torch::empty_strided({5120}, {1}, grad_gelu.options().dtype(torch::kFloat32));
   torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed = torch::empty_strided({13824}, {1},
       grad_gelu.options().dtype(torch::kInt32));
-  torch::Tensor grad_conv_bias_parts = torch::empty_strided({128}, {1},
+  torch::Tensor grad_conv_bias_parts = torch::empty_strided({256}, {1},
       grad_gelu.options().dtype(torch::kFloat32));
-  torch::Tensor grad_sum_tensor_parts = torch::empty_strided({128}, {1},
+  torch::Tensor grad_sum_tensor_parts = torch::empty_strided({256}, {1},
       grad_gelu.options().dtype(torch::kFloat32));
   torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed = torch::empty_strided({18432}, {1},
       grad_gelu.options().dtype(torch::kInt32));
-  torch::Tensor grad_conv_weight_parts = torch::empty_strided({27648}, {1},
+  torch::Tensor grad_conv_weight_parts = torch::empty_strided({221184}, {1},
       grad_gelu.options().dtype(torch::kFloat32));
   C10_CUDA_CHECK(launch_conv3d_leaky_relu_add_clamp_gelu_backward(grad_gelu.data_ptr<float>(),
       x.data_ptr<float>(), conv_weight.data_ptr<float>(), conv_bias.data_ptr<float>(),
@@ -1382,13 +1431,13 @@ torch::Tensor fused_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x,
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_ad0a27d9cd46",
+    name="conv3d_leakyrelu_sum_clamp_gelu_2c10803f65d0",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward",
         "are_plain", "fused_conv3d_leaky_relu_add_clamp_gelu"],
     extra_cflags=["-O1"],
-    extra_cuda_cflags=["-O3"],
+    extra_cuda_cflags=["-O3", "-gencode=arch=compute_90a,code=sm_90a"],
     no_implicit_headers=True,
 )
 library = torch.library.Library(f"crucible_{__name__}".replace(".", "_"), "DEF")

@@ -5,8 +5,8 @@ NVIDIA H200. Other inputs go through PyTorch.
   max_pool3d; 67.1 KB
     - [2, 16, 2, 3, 5] to [2, 32, 4, 6, 10] by 27 products of 16 channels, TF32 (rounded to nearest), sums in
       fp32.
-    - A block makes 32 channels of 8 phases at 2x3x5 positions; its inputs are in shared memory with their
-      halo, its weights stay there (87 KiB).
+    - A block makes 16 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
+      halo, its weights stay there (44 KiB). The next inputs are loaded beside the multiplication.
     - Of windows of 2x2x2 the product of the largest value is left. leaky_relu(leaky_relu(u +
       conv_transpose_bias, 0.2) * multiplier, 0.2) only rises or only falls with u, by the sign of a
       parameter: it is computed at both ends of a window.
@@ -15,8 +15,8 @@ NVIDIA H200. Other inputs go through PyTorch.
       rows a block
     - [2, 32, 4, 6, 10] to [2, 16, 2, 3, 5] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
       fp32.
-    - A block makes 16 channels at 2x3x5 positions; its inputs are in shared memory with their halo, its
-      weights stay there (106 KiB).
+    - A block makes 16 channels at 1x3x5 positions; its inputs are in shared memory with their halo, its
+      weights stay there (85 KiB).
     - It reads gradients of windows, and spreads them over the windows' elements in shared memory.
     - backward keeps x, conv_transpose_weight, conv_transpose_bias, multiplier,
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
@@ -74,6 +74,21 @@ struct Tf32 {  // what a word holds
             : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]));
     }
 };
+
+__device__ __forceinline__ void copy_ahead(unsigned* to, const float* from,
+    bool inside) {  // 0 where it is not
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_ahead(uint4* to, const uint4* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
+                 : "memory");
+}
+__device__ __forceinline__ void wait_for_copies() {  // of this thread
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
 
 __device__ __forceinline__ uint4 load_matrix(const unsigned* row) {  // four times 8 rows of 16 bytes
     uint4 a;
@@ -277,21 +292,6 @@ __device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kerne
     packed[word] = static_cast<int>(rounded(at(channel, input)));
 }
 
-__device__ __forceinline__ void copy_ahead(unsigned* to, const float* from,
-    bool inside) {  // 0 where it is not
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
-                 : "memory");
-}
-__device__ __forceinline__ void copy_ahead(uint4* to, const uint4* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
-                 : "memory");
-}
-__device__ __forceinline__ void wait_for_copies() {  // of this thread
-    asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
 __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_pack(
         const float* __restrict__ weight, int* __restrict__ packed) {
@@ -300,11 +300,11 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3
     const int word = blockIdx.x * 256 + threadIdx.x;
     if (word >= 13824) return;
     const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 2, rest = word / 256;
+    const int tile = word / 128 % 1, rest = word / 128;
     const int tap = taps[rest % 27], step = rest / 27 % 2;
     const int part = rest / 54;  // a tile of channels of a group
-    const int group = part / 1;
-    const int channel = part % 1 * 32 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int group = part / 2;
+    const int channel = part % 2 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
     const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
     const auto at = [&](int made, int read) {
         const bool inside = made < 32 && read < 16;
@@ -315,8 +315,8 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3
 
 // [2, 16, 2, 3, 5] to [2, 32, 4, 6, 10] by 27 products of 16 channels, TF32 (rounded to nearest), sums in
 // fp32.
-// A block makes 32 channels of 8 phases at 2x3x5 positions; its inputs are in shared memory with their
-// halo, its weights stay there (87 KiB).
+// A block makes 16 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
+// halo, its weights stay there (44 KiB). The next inputs are loaded beside the multiplication.
 // Of windows of 2x2x2 the product of the largest value is left. leaky_relu(leaky_relu(u +
 // conv_transpose_bias, 0.2) * multiplier, 0.2) only rises or only falls with u, by the sign of a
 // parameter: it is computed at both ends of a window.
@@ -328,38 +328,86 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
         float* __restrict__ max_pool3d) {
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 13824;
+    unsigned* halo = weights + 6912;
+    unsigned* coming = halo + 2176;  // the next halo
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 1, row = warp / 1 % 2;
-    const int team = warp / 2;  // takes some of the phases
-    int place[2];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+    const int column = warp % 1, row = warp / 1 % 1;
+    const int team = warp / 1;  // takes some of the phases
+    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+#pragma unroll
+    for (int j = 0; j < 1; ++j) {
+        const int position = min((column * 2 + j * 2 + lane / 16) * 8 + lane % 8, 14);
+        place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 192;
+    }
+    int spot[2];  // in the tile of products
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-        const int position = min((column * 4 + j * 2 + lane / 16) * 8 + lane % 8, 29);
-        place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 288;
-    }
-    int spot[4];  // in the tile of products
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-        const int position = (column * 4 + j) * 8 + lane % 4 * 2;
+        const int position = (column * 2 + j) * 8 + lane % 4 * 2;
         spot[j] = (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2;
     }
-    const int part = blockIdx.x % 1;
-    const int first_channel = part % 1 * 32;
-    for (int p = threadIdx.x; p < 3456; p += 256) {
+    const int part = blockIdx.x % 2;
+    const int first_channel = part % 2 * 16;
+    for (int p = threadIdx.x; p < 1728; p += 256) {
         reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
-            conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed + part * 13824)[p];
+            conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed + part * 6912)[p];
     }
-    for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
-        const int n = item;
-        const int box_d = 0;
+    {
+        const int n = static_cast<int>(blockIdx.x) / 2 / 2;
+        const int box_d = static_cast<int>(blockIdx.x) / 2 % 2;
         const int box_h = 0;
         const int box_w = 0;
-        float sums[2][1][4][4] = {};
-        __syncthreads();  // what was there before is done with
-        {
+        const int other = lane / 16 * 2;
+        const auto* origin = x + n * 480LL;
+        for (int p = threadIdx.x; p < 48; p += 256) {
+            const int d = box_d + p / 24;
+            const int h = box_h + p / 6 % 4;
+            const int w = box_w + p % 6;
+            const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                h) < 3 && static_cast<unsigned>(w) < 5;
+            const auto* from = origin + d * 15 + h * 5 + w;
+#pragma unroll
+            for (int u = 0; u < 4; ++u) {
+                copy_ahead(coming + (u * 48 + p) * 4 + (0 ^ other),
+                    inside ? from + (u * 4 + (0 ^ other)) * 30 : origin, inside);
+                copy_ahead(coming + (u * 48 + p) * 4 + (1 ^ other),
+                    inside ? from + (u * 4 + (1 ^ other)) * 30 : origin, inside);
+                copy_ahead(coming + (u * 48 + p) * 4 + (2 ^ other),
+                    inside ? from + (u * 4 + (2 ^ other)) * 30 : origin, inside);
+                copy_ahead(coming + (u * 48 + p) * 4 + (3 ^ other),
+                    inside ? from + (u * 4 + (3 ^ other)) * 30 : origin, inside);
+            }
+        }
+    }
+    for (int item = static_cast<int>(blockIdx.x) / 2; item < 4; item += 4) {
+        const int n = item / 2;
+        const int box_d = item % 2;
+        const int box_h = 0;
+        const int box_w = 0;
+        float sums[1][1][2][4] = {};
+        {  // what was coming is there
+            unsigned* const before = halo;
+            halo = coming, coming = before;
+        }
+        wait_for_copies();
+        for (int p = threadIdx.x; p < 48; p += 256) {
+#pragma unroll
+            for (int u = 0; u < 4; ++u) {
+                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 48 + p];
+                reinterpret_cast<uint4*>(halo)[u * 48 + p] = {rounded(__uint_as_float(word.x)),
+                    rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
+                    rounded(__uint_as_float(word.w))};
+            }
+        }
+        __syncthreads();
+        const int next = item + 4;
+        if (next < 4) {
+            const int n = next / 2;
+            const int box_d = next % 2;
+            const int box_h = 0;
+            const int box_w = 0;
+            const int other = lane / 16 * 2;
             const auto* origin = x + n * 480LL;
-            for (int p = threadIdx.x; p < 72; p += 256) {
+            for (int p = threadIdx.x; p < 48; p += 256) {
                 const int d = box_d + p / 24;
                 const int h = box_h + p / 6 % 4;
                 const int w = box_w + p % 6;
@@ -368,115 +416,119 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                 const auto* from = origin + d * 15 + h * 5 + w;
 #pragma unroll
                 for (int u = 0; u < 4; ++u) {
-                    uint4 word;
-                    word.x = inside ? rounded(from[(u * 4 + 0) * 30]) : 0u;
-                    word.y = inside ? rounded(from[(u * 4 + 1) * 30]) : 0u;
-                    word.z = inside ? rounded(from[(u * 4 + 2) * 30]) : 0u;
-                    word.w = inside ? rounded(from[(u * 4 + 3) * 30]) : 0u;
-                    reinterpret_cast<uint4*>(halo)[u * 72 + p] = word;
+                    copy_ahead(coming + (u * 48 + p) * 4 + (0 ^ other),
+                        inside ? from + (u * 4 + (0 ^ other)) * 30 : origin, inside);
+                    copy_ahead(coming + (u * 48 + p) * 4 + (1 ^ other),
+                        inside ? from + (u * 4 + (1 ^ other)) * 30 : origin, inside);
+                    copy_ahead(coming + (u * 48 + p) * 4 + (2 ^ other),
+                        inside ? from + (u * 4 + (2 ^ other)) * 30 : origin, inside);
+                    copy_ahead(coming + (u * 48 + p) * 4 + (3 ^ other),
+                        inside ? from + (u * 4 + (3 ^ other)) * 30 : origin, inside);
                 }
             }
         }
-        __syncthreads();
 #pragma unroll 1
         for (int s = 0; s < 2; ++s) {
-            const unsigned* own = weights + s * 6912 + row * 128 + lane * 4;
-            const unsigned* at = halo + s * 576;
-            unsigned b[4][2];
+            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
+            const unsigned* at = halo + s * 384;
+            unsigned b[2][2];
             if (team == 0) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 4608, b, sums[0]);
-                accumulate<Tf32>(own + 6656, b, sums[1]);
+                accumulate<Tf32>(own + 3328, b, sums[0]);
                 read(at + 4, place, b);
-                accumulate<Tf32>(own + 6400, b, sums[1]);
+                accumulate<Tf32>(own + 3200, b, sums[0]);
                 read(at + 24, place, b);
-                accumulate<Tf32>(own + 4352, b, sums[0]);
-                accumulate<Tf32>(own + 6144, b, sums[1]);
+                accumulate<Tf32>(own + 3072, b, sums[0]);
                 read(at + 28, place, b);
-                accumulate<Tf32>(own + 5888, b, sums[1]);
+                accumulate<Tf32>(own + 2944, b, sums[0]);
                 read(at + 96, place, b);
-                accumulate<Tf32>(own + 4096, b, sums[0]);
-                accumulate<Tf32>(own + 5632, b, sums[1]);
+                accumulate<Tf32>(own + 2816, b, sums[0]);
                 read(at + 100, place, b);
-                accumulate<Tf32>(own + 5376, b, sums[1]);
+                accumulate<Tf32>(own + 2688, b, sums[0]);
                 read(at + 120, place, b);
-                accumulate<Tf32>(own + 3840, b, sums[0]);
-                accumulate<Tf32>(own + 5120, b, sums[1]);
+                accumulate<Tf32>(own + 2560, b, sums[0]);
                 read(at + 124, place, b);
-                accumulate<Tf32>(own + 4864, b, sums[1]);
+                accumulate<Tf32>(own + 2432, b, sums[0]);
             }
             else if (team == 1) {
                 read(at + 0, place, b);
                 accumulate<Tf32>(own + 1024, b, sums[0]);
-                accumulate<Tf32>(own + 2048, b, sums[1]);
                 read(at + 4, place, b);
-                accumulate<Tf32>(own + 1792, b, sums[1]);
+                accumulate<Tf32>(own + 896, b, sums[0]);
                 read(at + 24, place, b);
                 accumulate<Tf32>(own + 768, b, sums[0]);
-                accumulate<Tf32>(own + 1536, b, sums[1]);
                 read(at + 28, place, b);
-                accumulate<Tf32>(own + 1280, b, sums[1]);
+                accumulate<Tf32>(own + 640, b, sums[0]);
             }
             else if (team == 2) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
-                accumulate<Tf32>(own + 512, b, sums[1]);
+                accumulate<Tf32>(own + 1792, b, sums[0]);
                 read(at + 4, place, b);
-                accumulate<Tf32>(own + 256, b, sums[1]);
+                accumulate<Tf32>(own + 1664, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 1536, b, sums[0]);
+                read(at + 100, place, b);
+                accumulate<Tf32>(own + 1408, b, sums[0]);
             }
             else if (team == 3) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 2560, b, sums[0]);
-                accumulate<Tf32>(own + 3584, b, sums[1]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 3328, b, sums[1]);
-                read(at + 96, place, b);
                 accumulate<Tf32>(own + 2304, b, sums[0]);
-                accumulate<Tf32>(own + 3072, b, sums[1]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 2816, b, sums[1]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 2176, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 2048, b, sums[0]);
+                read(at + 120, place, b);
+                accumulate<Tf32>(own + 1920, b, sums[0]);
+            }
+            else if (team == 4) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 0, b, sums[0]);
+            }
+            else if (team == 5) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 1280, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 1152, b, sums[0]);
+            }
+            else if (team == 6) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 512, b, sums[0]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 384, b, sums[0]);
+            }
+            else if (team == 7) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 256, b, sums[0]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 128, b, sums[0]);
             }
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
         __syncthreads();
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            if ((column * 4 + j) * 8 + lane % 4 * 2 >= 30) continue;
-            float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (
-                team == 0 ? 70 : team == 1 ? 10 : team == 2 ? 0 : 60);
+        for (int j = 0; j < 2; ++j) {
+            if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
+            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (
+                team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 0 : team == 5 ? 60 : team == 6 ? 10 : 1);
             const auto& own = sums[0][0][j];
             into[0] = own[0];
-            into[2112] = own[2];
-            const int position = (column * 4 + j) * 8 + lane % 4 * 2 + 1;
-            if (position >= 30) continue;
+            into[1088] = own[2];
+            const int position = (column * 2 + j) * 8 + lane % 4 * 2 + 1;
+            if (position >= 15) continue;
             into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
             into[0] = own[1];
-            into[2112] = own[3];
-        }
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            if ((column * 4 + j) * 8 + lane % 4 * 2 >= 30) continue;
-            float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (
-                team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 1 : 61);
-            const auto& own = sums[1][0][j];
-            into[0] = own[0];
-            into[2112] = own[2];
-            const int position = (column * 4 + j) * 8 + lane % 4 * 2 + 1;
-            if (position >= 30) continue;
-            into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
-            into[0] = own[1];
-            into[2112] = own[3];
+            into[1088] = own[3];
         }
         __syncthreads();
-        for (int r = warp; r < 32; r += 8) {
-            const int channel = first_channel + r / 16 * 16 + r % 16;
+        for (int r = threadIdx.x / 16; r < 16; r += 16) {
+            const int channel = first_channel + r;
             const int c = channel;
             const float conv_transpose_bias_value = conv_transpose_bias[c];
             const float multiplier_value = multiplier[c];
 #pragma unroll 4
-            for (int v = lane; v < 30; v += 32) {
+            for (int v = lane % 16; v < 15; v += 16) {
                 const int i = v;
-                const float* window = tile + r * 264 + (v / 15) * 120 + (v / 5 % 3) * 20 + (v % 5) * 2;
+                const float* window = tile + r * 136 + (v / 15) * 120 + (v / 5 % 3) * 20 + (v % 5) * 2;
                 Pack<float, 2> rows[4];
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
@@ -510,7 +562,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                 const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
                 const float max_pool3d_is = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
                 max_pool3d_pack.at[0] = max_pool3d_is;
-                store<true>(max_pool3d + n * 960LL + c * 30 + i, max_pool3d_pack);
+                store<true>(max_pool3d + n * 960LL + c * 30 + box_d * 15 + i, max_pool3d_pack);
             }
         }
     }
@@ -524,11 +576,11 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3
     const int word = blockIdx.x * 256 + threadIdx.x;
     if (word >= 13824) return;
     const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 2, rest = word / 256;
+    const int tile = word / 128 % 1, rest = word / 128;
     const int tap = taps[rest % 27], step = rest / 27 % 2;
     const int part = rest / 54;  // a tile of channels of a group
-    const int group = part / 1;
-    const int channel = part % 1 * 32 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int group = part / 2;
+    const int channel = part % 2 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
     const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
     const auto at = [&](int made, int read) {
         const bool inside = made < 32 && read < 16;
@@ -539,8 +591,8 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3
 
 // [2, 16, 2, 3, 5] to [2, 32, 4, 6, 10] by 27 products of 16 channels, TF32 (rounded to nearest), sums in
 // fp32.
-// A block makes 32 channels of 8 phases at 2x3x5 positions; its inputs are in shared memory with their
-// halo, its weights stay there (87 KiB).
+// A block makes 16 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
+// halo, its weights stay there (44 KiB). The next inputs are loaded beside the multiplication.
 // Of windows of 2x2x2 the product of the largest value is left and which it is.
 __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping(
         const float* __restrict__ x,
@@ -552,38 +604,86 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
         unsigned char* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice) {
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 13824;
+    unsigned* halo = weights + 6912;
+    unsigned* coming = halo + 2176;  // the next halo
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 1, row = warp / 1 % 2;
-    const int team = warp / 2;  // takes some of the phases
-    int place[2];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+    const int column = warp % 1, row = warp / 1 % 1;
+    const int team = warp / 1;  // takes some of the phases
+    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+#pragma unroll
+    for (int j = 0; j < 1; ++j) {
+        const int position = min((column * 2 + j * 2 + lane / 16) * 8 + lane % 8, 14);
+        place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 192;
+    }
+    int spot[2];  // in the tile of products
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-        const int position = min((column * 4 + j * 2 + lane / 16) * 8 + lane % 8, 29);
-        place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 288;
-    }
-    int spot[4];  // in the tile of products
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-        const int position = (column * 4 + j) * 8 + lane % 4 * 2;
+        const int position = (column * 2 + j) * 8 + lane % 4 * 2;
         spot[j] = (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2;
     }
-    const int part = blockIdx.x % 1;
-    const int first_channel = part % 1 * 32;
-    for (int p = threadIdx.x; p < 3456; p += 256) {
+    const int part = blockIdx.x % 2;
+    const int first_channel = part % 2 * 16;
+    for (int p = threadIdx.x; p < 1728; p += 256) {
         reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
-            conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed + part * 13824)[p];
+            conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed + part * 6912)[p];
     }
-    for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
-        const int n = item;
-        const int box_d = 0;
+    {
+        const int n = static_cast<int>(blockIdx.x) / 2 / 2;
+        const int box_d = static_cast<int>(blockIdx.x) / 2 % 2;
         const int box_h = 0;
         const int box_w = 0;
-        float sums[2][1][4][4] = {};
-        __syncthreads();  // what was there before is done with
-        {
+        const int other = lane / 16 * 2;
+        const auto* origin = x + n * 480LL;
+        for (int p = threadIdx.x; p < 48; p += 256) {
+            const int d = box_d + p / 24;
+            const int h = box_h + p / 6 % 4;
+            const int w = box_w + p % 6;
+            const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                h) < 3 && static_cast<unsigned>(w) < 5;
+            const auto* from = origin + d * 15 + h * 5 + w;
+#pragma unroll
+            for (int u = 0; u < 4; ++u) {
+                copy_ahead(coming + (u * 48 + p) * 4 + (0 ^ other),
+                    inside ? from + (u * 4 + (0 ^ other)) * 30 : origin, inside);
+                copy_ahead(coming + (u * 48 + p) * 4 + (1 ^ other),
+                    inside ? from + (u * 4 + (1 ^ other)) * 30 : origin, inside);
+                copy_ahead(coming + (u * 48 + p) * 4 + (2 ^ other),
+                    inside ? from + (u * 4 + (2 ^ other)) * 30 : origin, inside);
+                copy_ahead(coming + (u * 48 + p) * 4 + (3 ^ other),
+                    inside ? from + (u * 4 + (3 ^ other)) * 30 : origin, inside);
+            }
+        }
+    }
+    for (int item = static_cast<int>(blockIdx.x) / 2; item < 4; item += 4) {
+        const int n = item / 2;
+        const int box_d = item % 2;
+        const int box_h = 0;
+        const int box_w = 0;
+        float sums[1][1][2][4] = {};
+        {  // what was coming is there
+            unsigned* const before = halo;
+            halo = coming, coming = before;
+        }
+        wait_for_copies();
+        for (int p = threadIdx.x; p < 48; p += 256) {
+#pragma unroll
+            for (int u = 0; u < 4; ++u) {
+                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 48 + p];
+                reinterpret_cast<uint4*>(halo)[u * 48 + p] = {rounded(__uint_as_float(word.x)),
+                    rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
+                    rounded(__uint_as_float(word.w))};
+            }
+        }
+        __syncthreads();
+        const int next = item + 4;
+        if (next < 4) {
+            const int n = next / 2;
+            const int box_d = next % 2;
+            const int box_h = 0;
+            const int box_w = 0;
+            const int other = lane / 16 * 2;
             const auto* origin = x + n * 480LL;
-            for (int p = threadIdx.x; p < 72; p += 256) {
+            for (int p = threadIdx.x; p < 48; p += 256) {
                 const int d = box_d + p / 24;
                 const int h = box_h + p / 6 % 4;
                 const int w = box_w + p % 6;
@@ -592,115 +692,119 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                 const auto* from = origin + d * 15 + h * 5 + w;
 #pragma unroll
                 for (int u = 0; u < 4; ++u) {
-                    uint4 word;
-                    word.x = inside ? rounded(from[(u * 4 + 0) * 30]) : 0u;
-                    word.y = inside ? rounded(from[(u * 4 + 1) * 30]) : 0u;
-                    word.z = inside ? rounded(from[(u * 4 + 2) * 30]) : 0u;
-                    word.w = inside ? rounded(from[(u * 4 + 3) * 30]) : 0u;
-                    reinterpret_cast<uint4*>(halo)[u * 72 + p] = word;
+                    copy_ahead(coming + (u * 48 + p) * 4 + (0 ^ other),
+                        inside ? from + (u * 4 + (0 ^ other)) * 30 : origin, inside);
+                    copy_ahead(coming + (u * 48 + p) * 4 + (1 ^ other),
+                        inside ? from + (u * 4 + (1 ^ other)) * 30 : origin, inside);
+                    copy_ahead(coming + (u * 48 + p) * 4 + (2 ^ other),
+                        inside ? from + (u * 4 + (2 ^ other)) * 30 : origin, inside);
+                    copy_ahead(coming + (u * 48 + p) * 4 + (3 ^ other),
+                        inside ? from + (u * 4 + (3 ^ other)) * 30 : origin, inside);
                 }
             }
         }
-        __syncthreads();
 #pragma unroll 1
         for (int s = 0; s < 2; ++s) {
-            const unsigned* own = weights + s * 6912 + row * 128 + lane * 4;
-            const unsigned* at = halo + s * 576;
-            unsigned b[4][2];
+            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
+            const unsigned* at = halo + s * 384;
+            unsigned b[2][2];
             if (team == 0) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 4608, b, sums[0]);
-                accumulate<Tf32>(own + 6656, b, sums[1]);
+                accumulate<Tf32>(own + 3328, b, sums[0]);
                 read(at + 4, place, b);
-                accumulate<Tf32>(own + 6400, b, sums[1]);
+                accumulate<Tf32>(own + 3200, b, sums[0]);
                 read(at + 24, place, b);
-                accumulate<Tf32>(own + 4352, b, sums[0]);
-                accumulate<Tf32>(own + 6144, b, sums[1]);
+                accumulate<Tf32>(own + 3072, b, sums[0]);
                 read(at + 28, place, b);
-                accumulate<Tf32>(own + 5888, b, sums[1]);
+                accumulate<Tf32>(own + 2944, b, sums[0]);
                 read(at + 96, place, b);
-                accumulate<Tf32>(own + 4096, b, sums[0]);
-                accumulate<Tf32>(own + 5632, b, sums[1]);
+                accumulate<Tf32>(own + 2816, b, sums[0]);
                 read(at + 100, place, b);
-                accumulate<Tf32>(own + 5376, b, sums[1]);
+                accumulate<Tf32>(own + 2688, b, sums[0]);
                 read(at + 120, place, b);
-                accumulate<Tf32>(own + 3840, b, sums[0]);
-                accumulate<Tf32>(own + 5120, b, sums[1]);
+                accumulate<Tf32>(own + 2560, b, sums[0]);
                 read(at + 124, place, b);
-                accumulate<Tf32>(own + 4864, b, sums[1]);
+                accumulate<Tf32>(own + 2432, b, sums[0]);
             }
             else if (team == 1) {
                 read(at + 0, place, b);
                 accumulate<Tf32>(own + 1024, b, sums[0]);
-                accumulate<Tf32>(own + 2048, b, sums[1]);
                 read(at + 4, place, b);
-                accumulate<Tf32>(own + 1792, b, sums[1]);
+                accumulate<Tf32>(own + 896, b, sums[0]);
                 read(at + 24, place, b);
                 accumulate<Tf32>(own + 768, b, sums[0]);
-                accumulate<Tf32>(own + 1536, b, sums[1]);
                 read(at + 28, place, b);
-                accumulate<Tf32>(own + 1280, b, sums[1]);
+                accumulate<Tf32>(own + 640, b, sums[0]);
             }
             else if (team == 2) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
-                accumulate<Tf32>(own + 512, b, sums[1]);
+                accumulate<Tf32>(own + 1792, b, sums[0]);
                 read(at + 4, place, b);
-                accumulate<Tf32>(own + 256, b, sums[1]);
+                accumulate<Tf32>(own + 1664, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 1536, b, sums[0]);
+                read(at + 100, place, b);
+                accumulate<Tf32>(own + 1408, b, sums[0]);
             }
             else if (team == 3) {
                 read(at + 0, place, b);
-                accumulate<Tf32>(own + 2560, b, sums[0]);
-                accumulate<Tf32>(own + 3584, b, sums[1]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 3328, b, sums[1]);
-                read(at + 96, place, b);
                 accumulate<Tf32>(own + 2304, b, sums[0]);
-                accumulate<Tf32>(own + 3072, b, sums[1]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 2816, b, sums[1]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 2176, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 2048, b, sums[0]);
+                read(at + 120, place, b);
+                accumulate<Tf32>(own + 1920, b, sums[0]);
+            }
+            else if (team == 4) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 0, b, sums[0]);
+            }
+            else if (team == 5) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 1280, b, sums[0]);
+                read(at + 96, place, b);
+                accumulate<Tf32>(own + 1152, b, sums[0]);
+            }
+            else if (team == 6) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 512, b, sums[0]);
+                read(at + 24, place, b);
+                accumulate<Tf32>(own + 384, b, sums[0]);
+            }
+            else if (team == 7) {
+                read(at + 0, place, b);
+                accumulate<Tf32>(own + 256, b, sums[0]);
+                read(at + 4, place, b);
+                accumulate<Tf32>(own + 128, b, sums[0]);
             }
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
         __syncthreads();
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            if ((column * 4 + j) * 8 + lane % 4 * 2 >= 30) continue;
-            float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (
-                team == 0 ? 70 : team == 1 ? 10 : team == 2 ? 0 : 60);
+        for (int j = 0; j < 2; ++j) {
+            if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
+            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (
+                team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 0 : team == 5 ? 60 : team == 6 ? 10 : 1);
             const auto& own = sums[0][0][j];
             into[0] = own[0];
-            into[2112] = own[2];
-            const int position = (column * 4 + j) * 8 + lane % 4 * 2 + 1;
-            if (position >= 30) continue;
+            into[1088] = own[2];
+            const int position = (column * 2 + j) * 8 + lane % 4 * 2 + 1;
+            if (position >= 15) continue;
             into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
             into[0] = own[1];
-            into[2112] = own[3];
-        }
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            if ((column * 4 + j) * 8 + lane % 4 * 2 >= 30) continue;
-            float* into = tile + (row * 16 + lane / 4) * 264 + spot[j] + (
-                team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 1 : 61);
-            const auto& own = sums[1][0][j];
-            into[0] = own[0];
-            into[2112] = own[2];
-            const int position = (column * 4 + j) * 8 + lane % 4 * 2 + 1;
-            if (position >= 30) continue;
-            into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
-            into[0] = own[1];
-            into[2112] = own[3];
+            into[1088] = own[3];
         }
         __syncthreads();
-        for (int r = warp; r < 32; r += 8) {
-            const int channel = first_channel + r / 16 * 16 + r % 16;
+        for (int r = threadIdx.x / 16; r < 16; r += 16) {
+            const int channel = first_channel + r;
             const int c = channel;
             const float conv_transpose_bias_value = conv_transpose_bias[c];
             const float multiplier_value = multiplier[c];
 #pragma unroll 4
-            for (int v = lane; v < 30; v += 32) {
+            for (int v = lane % 16; v < 15; v += 16) {
                 const int i = v;
-                const float* window = tile + r * 264 + (v / 15) * 120 + (v / 5 % 3) * 20 + (v % 5) * 2;
+                const float* window = tile + r * 136 + (v / 15) * 120 + (v / 5 % 3) * 20 + (v % 5) * 2;
                 Pack<float, 2> rows[4];
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
@@ -741,13 +845,11 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                 max_pool3d_pack.at[0] = max_pool3d_is;
                 conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack.at[0] = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is;
                 conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack.at[0] = choices.at[0];
-                store<true>(max_pool3d + n * 960LL + c * 30 + i, max_pool3d_pack);
+                store<true>(max_pool3d + n * 960LL + c * 30 + box_d * 15 + i, max_pool3d_pack);
                 store<true>(
-                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product + n * 960LL + c * 30 + i,
-                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack);
+                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product + n * 960LL + c * 30 + box_d * 15 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack);
                 store<true>(
-                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL + c * 30 + i,
-                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack);
+                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL + c * 30 + box_d * 15 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack);
             }
         }
     }
@@ -776,8 +878,8 @@ __global__ void __launch_bounds__(
 
 // [2, 32, 4, 6, 10] to [2, 16, 2, 3, 5] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
 // fp32.
-// A block makes 16 channels at 2x3x5 positions; its inputs are in shared memory with their halo, its
-// weights stay there (106 KiB).
+// A block makes 16 channels at 1x3x5 positions; its inputs are in shared memory with their halo, its
+// weights stay there (85 KiB).
 // It reads gradients of windows, and spreads them over the windows' elements in shared memory.
 __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input(
         const float* __restrict__ grad_product,
@@ -792,9 +894,9 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
     int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
 #pragma unroll
     for (int j = 0; j < 1; ++j) {
-        const int position = min((column * 1 + j * 2 + lane / 16) * 8 + lane % 8, 29);
+        const int position = min((column * 1 + j * 2 + lane / 16) * 8 + lane % 8, 14);
         place[j] = ((position / 15) * 168 + (position / 5 % 3) * 24 + (
-            position % 5)) * 4 + lane / 8 % 2 * 1680;
+            position % 5)) * 4 + lane / 8 % 2 * 1008;
     }
     const int part = blockIdx.x % 1;
     const int first_channel = part % 1 * 16;
@@ -802,11 +904,11 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
         reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
             conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed + part * 13824)[p];
     }
-    float value[3][4];  // of windows
-    unsigned char choice[3][4];  // the element that has it
+    float value[2][4];  // of windows
+    unsigned char choice[2][4];  // the element that has it
     {
-        const int n = static_cast<int>(blockIdx.x) / 1;
-        const int box_d = 0;
+        const int n = static_cast<int>(blockIdx.x) / 1 / 2;
+        const int box_d = static_cast<int>(blockIdx.x) / 1 % 2;
         const int box_h = 0;
         const int box_w = 0;
         const auto* origin = grad_product + n * 960LL;
@@ -815,13 +917,13 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
         const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;  // of windows
         const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;  // of windows
 #pragma unroll
-        for (int r = 0; r < 3; ++r) {
+        for (int r = 0; r < 2; ++r) {
             const int p = threadIdx.x + r * 256;
-            const int u = p / 72;
-            const int d = first_d + p / 24 % 3;
+            const int u = p / 48;
+            const int d = first_d + p / 24 % 2;
             const int h = first_h + p / 6 % 4;
             const int w = first_w + p % 6;
-            const bool inside = p < 576 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+            const bool inside = p < 384 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
                 h) < 3 && static_cast<unsigned>(w) < 5;
             const int from = d * 15 + h * 5 + w;
 #pragma unroll
@@ -832,9 +934,9 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
-        const int n = item;
-        const int box_d = 0;
+    for (int item = static_cast<int>(blockIdx.x) / 1; item < 4; item += 4) {
+        const int n = item / 2;
+        const int box_d = item % 2;
         const int box_h = 0;
         const int box_w = 0;
         float sums[1][1][1][4] = {};
@@ -844,11 +946,11 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;
             const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;
 #pragma unroll
-            for (int r = 0; r < 3; ++r) {
+            for (int r = 0; r < 2; ++r) {
                 const int p = threadIdx.x + r * 256;
-                if (p >= 576) continue;
-                const int u = p / 72;
-                const int d = first_d + p / 24 % 3;
+                if (p >= 384) continue;
+                const int u = p / 48;
+                const int d = first_d + p / 24 % 2;
                 const int h = first_h + p / 6 % 4;
                 const int w = first_w + p % 6;
                 unsigned word[4];
@@ -861,10 +963,10 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                     const int to_d = d * 2 + e / 4 - (box_d * 2 - 1);
                     const int to_h = h * 2 + e / 2 % 2 - (box_h * 2 - 1);
                     const int to_w = w * 2 + e % 2 - (box_w * 2 - 1);
-                    if (static_cast<unsigned>(to_d) < 5 && static_cast<unsigned>(
+                    if (static_cast<unsigned>(to_d) < 3 && static_cast<unsigned>(
                             to_h) < 7 && static_cast<unsigned>(to_w) < 11) {
                         reinterpret_cast<uint4*>(
-                            halo)[u * 420 + to_d * 84 + to_h * 12 + to_w % 2 * 6 + to_w / 2] = make_uint4((
+                            halo)[u * 252 + to_d * 84 + to_h * 12 + to_w % 2 * 6 + to_w / 2] = make_uint4((
                             choice[r][0] == e ? word[0] : 0u), (choice[r][1] == e ? word[1] : 0u), (
                             choice[r][2] == e ? word[2] : 0u), (choice[r][3] == e ? word[3] : 0u));
                     }
@@ -872,10 +974,10 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             }
         }
         __syncthreads();
-        const int next = item + 2;
-        if (next < 2) {
-            const int n = next;
-            const int box_d = 0;
+        const int next = item + 4;
+        if (next < 4) {
+            const int n = next / 2;
+            const int box_d = next % 2;
             const int box_h = 0;
             const int box_w = 0;
             const auto* origin = grad_product + n * 960LL;
@@ -884,13 +986,13 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;  // of windows
             const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;  // of windows
 #pragma unroll
-            for (int r = 0; r < 3; ++r) {
+            for (int r = 0; r < 2; ++r) {
                 const int p = threadIdx.x + r * 256;
-                const int u = p / 72;
-                const int d = first_d + p / 24 % 3;
+                const int u = p / 48;
+                const int d = first_d + p / 24 % 2;
                 const int h = first_h + p / 6 % 4;
                 const int w = first_w + p % 6;
-                const bool inside = p < 576 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                const bool inside = p < 384 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
                     h) < 3 && static_cast<unsigned>(w) < 5;
                 const int from = d * 15 + h * 5 + w;
 #pragma unroll
@@ -904,7 +1006,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll 1
         for (int s = 0; s < 4; ++s) {
             const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
-            const unsigned* at = halo + s * 3360;
+            const unsigned* at = halo + s * 2016;
             unsigned b[1][2];
             read(at + 0, place, b);
             accumulate<Tf32>(own + 1664, b, sums[0]);
@@ -976,48 +1078,45 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             const int c = channel;
 #pragma unroll 4
             for (int v = lane % 16; v < 15; v += 16) {
-                const int i = v * 2;
-                const auto products = *reinterpret_cast<const Pack<float, 2>*>(tile + r * 72 + v * 2);
-                Pack<float, 2> grad_x_pack;
-#pragma unroll
-                for (int k = 0; k < 2; ++k) {
-                    const float product = products.at[k];
-                    const float grad_x_is = product;
-                    grad_x_pack.at[k] = grad_x_is;
-                }
-                store<true>(grad_x + n * 480LL + c * 30 + i, grad_x_pack);
+                const int i = v;
+                const auto products = *reinterpret_cast<const Pack<float, 1>*>(tile + r * 72 + v * 1);
+                Pack<float, 1> grad_x_pack;
+                const float product = products.at[0];
+                const float grad_x_is = product;
+                grad_x_pack.at[0] = grad_x_is;
+                store<true>(grad_x + n * 480LL + c * 30 + box_d * 15 + i, grad_x_pack);
             }
         }
     }
 }
 
-// The gradient of a weight of 27 taps: a block adds up 16 x 32 channels over boxes of 2x3x8 positions.
+// The gradient of a weight of 27 taps: a block adds up 16 x 8 channels over boxes of 1x1x8 positions.
 __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight(
         const float* __restrict__ source, const float* __restrict__ grad,
         const unsigned char* __restrict__ choices, float* __restrict__ partial) {
     extern __shared__ uint4 memory[];
     unsigned* halo = reinterpret_cast<unsigned*>(memory);  // of the input, and gradients behind it
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int part = blockIdx.x % 1;
-    const int first_step = part % 1 * 4;
-    const int first_channel = part / 1 % 1 * 16;
-    int own[14];  // where a lane begins to read, of each tile of its warp
+    const int part = blockIdx.x % 4;
+    const int first_step = part % 4 * 1;
+    const int first_channel = part / 4 % 1 * 16;
+    int own[4];  // where a lane begins to read, of each tile of its warp
 #pragma unroll
-    for (int j = 0; j < 14; ++j) {
-        const int tile = min(warp + j * 8, 107);
-        const int tap = tile / 4;
-        own[j] = (tap / 9 == 0 ? 504 : tap / 9 == 1 ? 0 : 1008) + (
+    for (int j = 0; j < 4; ++j) {
+        const int tile = min(warp + j * 8, 26);
+        const int tap = tile / 1;
+        own[j] = (tap / 9 == 0 ? 216 : tap / 9 == 1 ? 0 : 432) + (
             tap / 3 % 3 == 0 ? 72 : tap / 3 % 3 == 1 ? 0 : 144) + (
             tap % 3 == 0 ? 36 : tap % 3 == 1 ? 0 : 4) + ((
-            tile % 4 * 2 + lane / 16) * 636 + lane % 4) * 4 + lane / 4 % 4;
+            tile % 1 * 2 + lane / 16) * 164 + lane % 4) * 4 + lane / 4 % 4;
     }
-    float sums[14][1][4] = {};
-    float value[4][4];  // of windows
-    unsigned char choice[4][4];  // the element that has it
+    float sums[4][1][4] = {};
+    float value[1][4];  // of windows
+    unsigned char choice[1][4];  // the element that has it
     {
-        const int n = static_cast<int>(blockIdx.x) / 1;
-        const int box_d = 0;
-        const int box_h = 0;
+        const int n = static_cast<int>(blockIdx.x) / 4 / 6;
+        const int box_d = (static_cast<int>(blockIdx.x) / 4 / 3 % 2) * 1;
+        const int box_h = (static_cast<int>(blockIdx.x) / 4 % 3) * 1;
         const int box_w = 0;
         const auto* origin = source + n * 960LL + first_step * 240LL;
         const auto* chosen = choices + n * 960LL + first_step * 240LL;
@@ -1025,13 +1124,13 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
         const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;  // of windows
         const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;  // of windows
 #pragma unroll
-        for (int r = 0; r < 4; ++r) {
+        for (int r = 0; r < 1; ++r) {
             const int p = threadIdx.x + r * 256;
-            const int u = p / 108;
-            const int d = first_d + p / 36 % 3;
-            const int h = first_h + p / 9 % 4;
+            const int u = p / 36;
+            const int d = first_d + p / 18 % 2;
+            const int h = first_h + p / 9 % 2;
             const int w = first_w + p % 9;
-            const bool inside = p < 864 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+            const bool inside = p < 72 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
                 h) < 3 && static_cast<unsigned>(w) < 5;
             const int from = d * 15 + h * 5 + w;
 #pragma unroll
@@ -1042,23 +1141,24 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 1; item < 2; item += 2) {
-        const int n = item;
-        const int box_d = 0;
-        const int box_h = 0;
+    for (int item = static_cast<int>(blockIdx.x) / 4; item < 12; item += 12) {
+        const int n = item / 6;
+        const int box_d = (item / 3 % 2) * 1;
+        const int box_h = (item % 3) * 1;
         const int box_w = 0;
         __syncthreads();  // the item before is done with
-        unsigned* grads = halo + 20352;
-        for (int p = threadIdx.x; p < 48; p += 256) {
-            const int d = box_d + p / 24;
-            const int h = box_h + p / 8 % 3;
+        unsigned* grads = halo + 1312;
+        {
+            const int p = threadIdx.x % 8;
+            const int d = box_d + p / 8;
+            const int h = box_h + 0;
             const int w = box_w + p % 8;
             const bool inside = w < 5;
             const int from = d * 15 + h * 5 + w;
 #pragma unroll 8
-            for (int c = 0; c < 16; c += 1) {
+            for (int c = threadIdx.x / 8; c < 16; c += 16) {
                 const auto* of_channel = grad + n * 480LL + (first_channel + c) * 30LL;
-                copy_ahead(&grads[c * 52 + p], inside ? of_channel + from : grad, inside);
+                copy_ahead(&grads[c * 12 + p], inside ? of_channel + from : grad, inside);
             }
         }
         {
@@ -1066,12 +1166,12 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;
             const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;
 #pragma unroll
-            for (int r = 0; r < 4; ++r) {
+            for (int r = 0; r < 1; ++r) {
                 const int p = threadIdx.x + r * 256;
-                if (p >= 864) continue;
-                const int u = p / 108;
-                const int d = first_d + p / 36 % 3;
-                const int h = first_h + p / 9 % 4;
+                if (p >= 72) continue;
+                const int u = p / 36;
+                const int d = first_d + p / 18 % 2;
+                const int h = first_h + p / 9 % 2;
                 const int w = first_w + p % 9;
                 unsigned word[4];
 #pragma unroll
@@ -1083,10 +1183,10 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                     const int to_d = d * 2 + e / 4 - (box_d * 2 - 1);
                     const int to_h = h * 2 + e / 2 % 2 - (box_h * 2 - 1);
                     const int to_w = w * 2 + e % 2 - (box_w * 2 - 1);
-                    if (static_cast<unsigned>(to_d) < 5 && static_cast<unsigned>(
-                            to_h) < 7 && static_cast<unsigned>(to_w) < 17) {
+                    if (static_cast<unsigned>(to_d) < 3 && static_cast<unsigned>(
+                            to_h) < 3 && static_cast<unsigned>(to_w) < 17) {
                         reinterpret_cast<uint4*>(
-                            halo)[u * 636 + to_d * 126 + to_h * 18 + to_w % 2 * 9 + to_w / 2] = make_uint4((
+                            halo)[u * 164 + to_d * 54 + to_h * 18 + to_w % 2 * 9 + to_w / 2] = make_uint4((
                             choice[r][0] == e ? word[0] : 0u), (choice[r][1] == e ? word[1] : 0u), (
                             choice[r][2] == e ? word[2] : 0u), (choice[r][3] == e ? word[3] : 0u));
                     }
@@ -1094,17 +1194,18 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             }
         }
         wait_for_copies();
-        for (int p = threadIdx.x; p < 48; p += 256) {
+        {
+            const int p = threadIdx.x % 8;
 #pragma unroll 8
-            for (int c = 0; c < 16; c += 1) {
-                grads[c * 52 + p] = rounded(__uint_as_float(grads[c * 52 + p]));
+            for (int c = threadIdx.x / 8; c < 16; c += 16) {
+                grads[c * 12 + p] = rounded(__uint_as_float(grads[c * 12 + p]));
             }
         }
         __syncthreads();
-        if (item + 2 < 2) {
-            const int n = (item + 2);
-            const int box_d = 0;
-            const int box_h = 0;
+        if (item + 12 < 12) {
+            const int n = (item + 12) / 6;
+            const int box_d = ((item + 12) / 3 % 2) * 1;
+            const int box_h = ((item + 12) % 3) * 1;
             const int box_w = 0;
             const auto* origin = source + n * 960LL + first_step * 240LL;
             const auto* chosen = choices + n * 960LL + first_step * 240LL;
@@ -1112,13 +1213,13 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;  // of windows
             const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;  // of windows
 #pragma unroll
-            for (int r = 0; r < 4; ++r) {
+            for (int r = 0; r < 1; ++r) {
                 const int p = threadIdx.x + r * 256;
-                const int u = p / 108;
-                const int d = first_d + p / 36 % 3;
-                const int h = first_h + p / 9 % 4;
+                const int u = p / 36;
+                const int d = first_d + p / 18 % 2;
+                const int h = first_h + p / 9 % 2;
                 const int w = first_w + p % 9;
-                const bool inside = p < 864 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                const bool inside = p < 72 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
                     h) < 3 && static_cast<unsigned>(w) < 5;
                 const int from = d * 15 + h * 5 + w;
 #pragma unroll
@@ -1130,17 +1231,17 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             }
         }
 #pragma unroll 1
-        for (int row = 0; row < 6; ++row) {
-            const unsigned* at = halo + (row / 3) * 1008 + (row % 3) * 144;
+        for (int row = 0; row < 1; ++row) {
+            const unsigned* at = halo + (row) * 432;
 #pragma unroll 2
             for (int k = 0; k < 1; ++k) {
                 uint4 a[1];
 #pragma unroll
                 for (int i = 0; i < 1; ++i) {
-                    a[i] = load_matrix(grads + i * 832 + lane % 16 * 52 + lane / 16 * 4 + row * 8 + k * 8);
+                    a[i] = load_matrix(grads + i * 192 + lane % 16 * 12 + lane / 16 * 4 + row * 8 + k * 8);
                 }
 #pragma unroll
-                for (int j = 0; j < 14; ++j) {
+                for (int j = 0; j < 4; ++j) {
                     unsigned b[2];
                     b[0] = at[own[j] + k * 32];
                     b[1] = at[own[j] + k * 32 + 16];
@@ -1152,11 +1253,11 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             }
         }
     }
-    float* into = partial + blockIdx.x / 1 * 13824 + part * 13824;
+    float* into = partial + blockIdx.x / 4 * 13824 + part * 3456;
 #pragma unroll
-    for (int j = 0; j < 14; ++j) {
+    for (int j = 0; j < 4; ++j) {
         const int tile = warp + j * 8;
-        if (tile < 108) {
+        if (tile < 27) {
 #pragma unroll
             for (int i = 0; i < 1; ++i) {
                 float* to = into + (tile * 16 + i * 16 + lane / 4) * 8 + lane % 4 * 2;
@@ -1167,7 +1268,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
     }
 }
 
-// Adds up what 2 blocks made of each element of the weight's gradient.
+// Adds up what 12 blocks made of each element of the weight's gradient.
 __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight_finish(
         const float* __restrict__ partial, float* __restrict__ result) {
     __shared__ float totals[8][32];
@@ -1175,19 +1276,19 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3
         18, 20, 25, 24, 26};
     const int lane = threadIdx.x % 32, slice = threadIdx.x / 32, word = blockIdx.x * 32 + lane;
     float total = 0;
-    for (int b = slice; b < 2; b += 8) total += partial[b * 13824LL + word];
+    for (int b = slice; b < 12; b += 8) total += partial[b * 13824LL + word];
     totals[slice][lane] = total;
     __syncthreads();
     if (slice) return;
 #pragma unroll
     for (int s = 1; s < 8; ++s) total += totals[s][lane];
-    const int place = word % 13824, part = word / 13824;
+    const int place = word % 3456, part = word / 3456;
     const int tile = place / 128;
-    const int channel = part / 1 % 1 * 16 + place / 8 % 16;
-    const int input = part % 1 * 32 + tile % 4 * 8 + place % 8;
-    const int group = part / 1;
+    const int channel = part / 4 % 1 * 16 + place / 8 % 16;
+    const int input = part % 4 * 8 + tile % 1 * 8 + place % 8;
+    const int group = part / 4;
     if (channel < 16 && input < 32) {
-        const int tap = taps[tile / 4];
+        const int tap = taps[tile / 1];
         result[group * 13824LL + channel * 864LL + input * 27LL + tap] = total;
     }
 }
@@ -1205,14 +1306,12 @@ static cudaError_t allow_shared(int bytes, int device) {
 
 cudaError_t launch_conv_transpose3d_leaky_relu_mul_max_pool3d(const float* x,
         const float* conv_transpose_weight, const float* conv_transpose_bias, const float* multiplier,
-        float* max_pool3d, int* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed, int device,
+        float* max_pool3d, int* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed,
         cudaStream_t stream) {
   conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_pack<<<54, 256, 0, stream>>>(conv_transpose_weight,
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  if (const cudaError_t error = allow_shared<conv_transpose3d_leaky_relu_mul_max_pool3d_kernel>(89088,
-      device)) return error;
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel<<<2, 256, 89088, stream>>>(x,
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel<<<8, 256, 45056, stream>>>(x,
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed, conv_transpose_bias, multiplier, max_pool3d);
   return cudaGetLastError();
 }
@@ -1221,14 +1320,11 @@ cudaError_t launch_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(const floa
         const float* conv_transpose_weight, const float* conv_transpose_bias, const float* multiplier,
         float* max_pool3d, float* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
         uint8_t* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice,
-        int* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed, int device,
-        cudaStream_t stream) {
+        int* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed, cudaStream_t stream) {
   conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_pack<<<54, 256, 0, stream>>>(
       conv_transpose_weight, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  if (const cudaError_t error = allow_shared<conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping>(
-      89088, device)) return error;
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping<<<2, 256, 89088, stream>>>(x,
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping<<<8, 256, 45056, stream>>>(x,
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed, conv_transpose_bias, multiplier,
       max_pool3d, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice);
@@ -1248,15 +1344,13 @@ cudaError_t launch_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(const flo
       grad_max_pool3d, conv_transpose_weight, grad_product, grad_conv_transpose_bias, grad_multiplier,
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  if (const cudaError_t error = allow_shared<conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input>(109056,
+  if (const cudaError_t error = allow_shared<conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input>(87552,
       device)) return error;
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input<<<2, 256, 109056, stream>>>(grad_product,
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input<<<4, 256, 87552, stream>>>(grad_product,
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice,
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed, grad_x);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  if (const cudaError_t error = allow_shared<conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight>(84736,
-      device)) return error;
-  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight<<<2, 256, 84736, stream>>>(grad_product, x,
+  conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight<<<48, 256, 6016, stream>>>(grad_product, x,
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice, grad_conv_transpose_weight_parts);
   if (const cudaError_t error = cudaGetLastError()) return error;
   conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight_finish<<<432, 256, 0, stream>>>(
@@ -1280,13 +1374,12 @@ TENSORS = r"""
 
 cudaError_t launch_conv_transpose3d_leaky_relu_mul_max_pool3d(const float* x,
     const float* conv_transpose_weight, const float* conv_transpose_bias, const float* multiplier,
-    float* max_pool3d, int* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed, int device,
-    cudaStream_t stream);
+    float* max_pool3d, int* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed, cudaStream_t stream);
 cudaError_t launch_conv_transpose3d_leaky_relu_mul_max_pool3d_keeping(const float* x,
     const float* conv_transpose_weight, const float* conv_transpose_bias, const float* multiplier,
     float* max_pool3d, float* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
     uint8_t* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice,
-    int* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed, int device, cudaStream_t stream);
+    int* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed, cudaStream_t stream);
 cudaError_t launch_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(const float* grad_max_pool3d,
     const float* x, const float* conv_transpose_weight, const float* conv_transpose_bias,
     const float* multiplier, const float* conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
@@ -1321,7 +1414,7 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d(const 
   C10_CUDA_CHECK(launch_conv_transpose3d_leaky_relu_mul_max_pool3d(x.data_ptr<float>(),
       conv_transpose_weight.data_ptr<float>(), conv_transpose_bias.data_ptr<float>(),
       multiplier.data_ptr<float>(), max_pool3d.data_ptr<float>(),
-      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed.data_ptr<int>(), x.get_device(),
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed.data_ptr<int>(),
       c10::cuda::getCurrentCUDAStream()));
   return {max_pool3d};
 }
@@ -1348,7 +1441,7 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_keepin
       multiplier.data_ptr<float>(), max_pool3d.data_ptr<float>(),
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product.data_ptr<float>(),
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice.data_ptr<uint8_t>(),
-      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed.data_ptr<int>(), x.get_device(),
+      conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed.data_ptr<int>(),
       c10::cuda::getCurrentCUDAStream()));
   return {max_pool3d, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
       conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice};
@@ -1384,7 +1477,7 @@ std::vector<torch::Tensor> run_conv_transpose3d_leaky_relu_mul_max_pool3d_backwa
       grad_max_pool3d.options().dtype(torch::kFloat32));
   torch::Tensor conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed = torch::empty_strided(
       {13824}, {1}, grad_max_pool3d.options().dtype(torch::kInt32));
-  torch::Tensor grad_conv_transpose_weight_parts = torch::empty_strided({27648}, {1},
+  torch::Tensor grad_conv_transpose_weight_parts = torch::empty_strided({165888}, {1},
       grad_max_pool3d.options().dtype(torch::kFloat32));
   C10_CUDA_CHECK(launch_conv_transpose3d_leaky_relu_mul_max_pool3d_backward(grad_max_pool3d.data_ptr<float>(
       ), x.data_ptr<float>(), conv_transpose_weight.data_ptr<float>(), conv_transpose_bias.data_ptr<float>(
@@ -1468,7 +1561,7 @@ torch::Tensor fused_conv_transpose3d_leaky_relu_mul_max_pool3d(const torch::Tens
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_ce5ecf988b92",
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_25f4be951d07",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv_transpose3d_leaky_relu_mul_max_pool3d",
