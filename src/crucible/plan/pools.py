@@ -7,7 +7,7 @@ from typing import Any
 
 from crucible.graph import Operation
 from crucible.plan import convolutions
-from crucible.plan.join import plain
+from crucible.plan.join import plain, with_own_names
 from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, whole
 from crucible.plan.reductions import Names, mean
 from crucible.plan.settle import Settled, read, updated
@@ -88,8 +88,9 @@ def _pooled(
 
 def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     """The pool with its chains that writes the value to a tensor `name` laid as `strides` say."""
-    pooling, after = value.base, plain(value)
+    pooling = value.base
     assert isinstance(pooling, Pooling)
+    (after,) = with_own_names((plain(value),), pooling.before.tensors)  # gradients are of both chains
     outer = pooling.before.shape[: -len(pooling.windows)]
     precision = "float64" if value.dtype == "float64" else "float32"
     inner, program = pooling.before, None
