@@ -1,1 +1,1 @@
-"""Convolutions by warpgroup instructions of Hopper: operands from shared memory, outputs in bulk copies."""
+"""Convolutions by warpgroup instructions of Hopper: operands from shared memory, sums in registers."""
