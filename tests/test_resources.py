@@ -411,6 +411,7 @@ std::vector<int64_t> ask(torch::Tensor x, int64_t threads, int64_t shared) {
 
 @pytest.fixture
 def an_h200_again() -> Iterator[None]:
+    emulator.forget()
     yield
     emulator.gpu("h200")
 

@@ -34,6 +34,8 @@ DTYPES = {
 }
 TWO = replace(known_gpu("h200"), sms=2)
 """So that blocks take several items each."""
+ONE = replace(TWO, sms=1)
+"""Which is never idle: tiles are those that large problems get."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Case:
 
     @property
     def divided(self) -> Tiling:
-        found = tile(self.correlation, UNITS[self.dtype])
+        found = tile(self.correlation, UNITS[self.dtype], ONE)
         assert found is not None
         return self.tiling(found)
 
@@ -177,7 +179,7 @@ class WeightCase:
 
     def lowered(self) -> Lowered:
         of, dtype = self.correlation, self.case.dtype
-        divisions = best_divisions(of, UNITS[dtype], 8)
+        divisions = best_divisions(of, UNITS[dtype], 8, ONE)
         division = divisions[self.way % len(divisions)]
         source = Operand("source", dtype, contiguous(of.in_shape))
         grad = Operand("grad", dtype, contiguous(of.out_shape))

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
-from conv_harness import DTYPES, TWO, Built, Case, Tensors, channel_strides
+from conv_harness import DTYPES, ONE, TWO, Built, Case, Tensors, channel_strides
 
 from crucible.write.convolution.backward import kept, lower_convolution_backward
 from crucible.write.convolution.correlation import input_gradient
@@ -92,7 +92,7 @@ class PooledCase:
     def _tiling(self, conv: Convolution) -> Tiling:
         if self.division:
             return self.division(conv)
-        ways = best(conv.correlation, UNITS[self.dtype], WAYS, pool=self.sizes)
+        ways = best(conv.correlation, UNITS[self.dtype], WAYS, ONE, pool=self.sizes)
         return ways[self.way % len(ways)]
 
     def lowered(self) -> Lowered:

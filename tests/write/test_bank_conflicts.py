@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from conv_harness import Built, Case, WeightCase, build, forward, is_right, transposed
+from conv_harness import ONE, Built, Case, WeightCase, build, forward, is_right, transposed
 
 from crucible import emulator
 from crucible.emulator.trace import Line
@@ -14,8 +14,10 @@ from crucible.write.convolution.tile_choice import tile
 from crucible.write.convolution.tiling import Tiling
 
 PAIRED = transposed("conflicts_paired", (1, 16, 2, 4, 32), 16, (3, 3, 3), stride=2, padding=1)
-DEALT = forward("conflicts_dealt", (1, 8, 8, 8, 32), 16, (3, 3, 3), stride=2, padding=1)
-AHEAD = forward("conflicts_ahead", (1, 8, 2, 4, 32), 16, (3, 3, 3), padding=1, tiling=lambda t: replace(t, ahead=True))
+DEALT = forward("conflicts_dealt", (1, 8, 8, 8, 32), 16, (3, 3, 3), stride=2, padding=1,
+                tiling=lambda tiling: replace(tiling, ahead=False))  # fmt: skip
+AHEAD = forward("conflicts_ahead", (1, 8, 2, 4, 32), 16, (3, 3, 3), padding=1,
+                tiling=lambda tiling: replace(tiling, ahead=True))  # fmt: skip
 CASES: list[Case | WeightCase] = [PAIRED, DEALT, AHEAD, WeightCase(PAIRED)]
 
 
@@ -31,7 +33,7 @@ def shared(built: Built, case: Case | WeightCase) -> list[Line]:
 
 
 def chosen(case: Case) -> Tiling:
-    found = tile(case.correlation, 4)
+    found = tile(case.correlation, 4, ONE)
     assert found is not None
     return case.tiling(found)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conv_harness import Built, Case, WeightCase, backward, build, forward, is_right, operands, transposed
+from conv_harness import ONE, Built, Case, WeightCase, backward, build, forward, is_right, operands, transposed
 from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
 from crucible import hardware
@@ -28,7 +28,7 @@ def alone(tiling: Tiling, box: tuple[int, ...]) -> Tiling:
 
 def fold(plain: Tiling) -> Tiling:
     """The best whose last taps are in the place of channels."""
-    return next(each for each in best(plain.made, plain.unit, 1000) if each.of.folds)
+    return next(each for each in best(plain.made, plain.unit, 1000, ONE) if each.of.folds)
 
 
 FORWARD = [
@@ -99,13 +99,13 @@ def test_several_positions_are_loaded_together() -> None:
     cases = [case for case in FORWARD if case.name.startswith("loads_together")]
     assert len(cases) == 3
     for case in cases:
-        found = tile(case.correlation, UNITS[case.dtype])
+        found = tile(case.correlation, UNITS[case.dtype], ONE)
         assert found is not None and case.tiling(found).positions_together > 1
 
 
 def test_sums_that_do_not_fit_beside_the_tiles_are_refused() -> None:
     case = next(case for case in CASES if case.name == "sums")
-    tiling = tile(case.correlation, 4)
+    tiling = tile(case.correlation, 4, ONE)
     assert tiling is not None
     needed = tiling.shared_bytes + 4 * tiling.channels
     lower_convolution(case.fused, tiling, replace(H200, shared_memory_per_block_bytes=needed))

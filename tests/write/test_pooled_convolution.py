@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from conv_harness import Built, Case, Tensors, build, forward, transposed
+from conv_harness import ONE, Built, Case, Tensors, build, forward, transposed
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pooled_harness import BEFORE, WAYS, PooledCase, SpreadCase, is_right, is_spread_right
@@ -32,7 +32,7 @@ def phases(name: str, **rest: object) -> Case:
 
 
 def way_that(fits: Callable[[Tiling], bool], of: Case, sizes: tuple[int, ...]) -> int:
-    ways = best(of.correlation, UNITS[of.dtype], WAYS, pool=sizes)
+    ways = best(of.correlation, UNITS[of.dtype], WAYS, ONE, pool=sizes)
     return next(number for number, each in enumerate(ways) if fits(each))
 
 
