@@ -208,6 +208,8 @@ def test_a_pool_inside_of_a_convolution_reads_what_its_windows_share() -> None:
 NORMS: dict[str, tuple[Callable[..., torch.Tensor], dict[str, object], tuple[int, ...]]] = {
     "layer_norm": (lambda m, x: m.norm(x).tanh(), {"norm": nn.LayerNorm(6)}, (3, 5, 6)),
     "layer_norm_2d": (lambda m, x: m.norm(x) * 2, {"norm": nn.LayerNorm([5, 6])}, (3, 5, 6)),
+    "of_a_norm": (lambda m, x: m.norm(m.norm(x).tanh()), {"norm": nn.LayerNorm(6)}, (3, 5, 6)),
+    "of_a_softmax": (lambda m, x: F.layer_norm(F.softmax(x * 2, -1), (6,)), {}, (3, 5, 6)),
     "group_norm": (lambda m, x: F.silu(m.norm(x)), {"norm": nn.GroupNorm(2, 6)}, (3, 6, 4, 5)),
     "instance_norm": (lambda m, x: m.norm(x) / 2, {"norm": nn.InstanceNorm2d(4)}, (3, 4, 5, 6)),
     "instance_norm_affine": (lambda m, x: m.norm(x), {"norm": nn.InstanceNorm2d(4, affine=True)}, (3, 4, 5, 6)),

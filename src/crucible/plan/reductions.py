@@ -87,12 +87,12 @@ def logsumexp(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
 
 
 def centered(value: Lazy, dims: Sequence[int], names: Names) -> tuple[Lazy, Lazy]:
-    """The value less its mean, and the sum of squares of that."""
+    """The value less its mean, and the sum of squares of that, which is least for this mean: it stays as it is where that
+    alone moves."""
     average = mean(value, dims, names)
     less = combined(lambda x, m: x - m, value, average)
     squares = combined(lambda x: x.square(), less)
-    still = [reduction.name for reduction in average.reductions]
-    return less, reduced(squares, dims, "sum", names("squares"), still=still)
+    return less, reduced(squares, dims, "sum", names("squares"), still=[average.reductions[-1].name])
 
 
 def first(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
