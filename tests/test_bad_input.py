@@ -365,6 +365,7 @@ def start_cli(home: Path, *arguments: str | Path, **options: object) -> subproce
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # jobs in a shell's background ignore it
         **options,  # type: ignore[call-overload]
     )
 
