@@ -231,6 +231,16 @@ def test_names_are_words_of_cpp_and_python() -> None:
     assert [operation.name for operation in graph.operations] == ["relu", "relu_2", "lambda_", "register_value", "to"]
 
 
+def test_no_value_is_called_what_plan_and_writer_call_their_own() -> None:
+    parts = {
+        name: nn.Parameter(torch.rand(7)) for name in ("grad_x", "x_parts", "x_again_2", "product", "the_x", "total")
+    }
+    graph = graph_of(lambda m, x: sum((getattr(m, name) for name in parts), x), **parts)
+    assert [p.value.name for p in graph.parameters] == [
+        "the_grad_x", "the_x_parts", "the_x_again_2", "the_product", "the_the_x", "total"
+    ]  # fmt: skip
+
+
 def test_lines_are_those_of_helpers_too() -> None:
     def helper(x: torch.Tensor) -> torch.Tensor:
         return (

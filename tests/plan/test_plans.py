@@ -385,6 +385,16 @@ def test_several_outputs_and_a_residual() -> None:
     assert len(kernels(plan)) == 2
 
 
+def test_a_tensor_read_in_two_ways_is_not_called_as_the_result() -> None:
+    class Product(nn.Module):
+        def forward(self, mul: torch.Tensor) -> torch.Tensor:
+            return mul * mul.transpose(1, 2)
+
+    plan = check(Product(), torch.randn(2, 4, 4))
+    (step,) = plan.steps
+    assert isinstance(step, Fused) and step.result == "mul_2" and "mul_2" not in step.operands
+
+
 def test_channels_last_stays_channels_last() -> None:
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     plan = planned(Module(lambda m, x: x.relu() + 1), x)

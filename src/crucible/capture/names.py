@@ -16,9 +16,24 @@ _RESERVED = _words(
     " goto inline int long mutable namespace new noexcept not_eq nullptr operator or_eq private protected public"
     " register reinterpret_cast requires short signed sizeof static static_assert static_cast struct switch template"
     " this thread_local throw typedef typeid typename union unsigned using virtual void volatile wchar_t xor xor_eq"
-    " char8_t char16_t char32_t co_await co_return co_yield true false self half"
+    " char8_t char16_t char32_t co_await co_return co_yield true false self half torch kernels library"
+    # functions of kernels
+    " accumulate address are_aligned arrive begin_at_16_bytes begin_products bits commit_products copy_ahead copy_in"
+    " describe exchanged exp2_approx expect fetch finish_products follow high higher leave_registers load load_matrix"
+    " load_turned low lower max_nan min_nan moved_on multiply prepare publish put raw read read_row rounded settle"
+    " settled store sum_of_block take take_registers taken team_together together wait wait_for_copies write_row"
+    # of CUDA
+    " expf expm1f logf log1pf sinf cosf erff tanhf sqrtf rsqrtf powf fabsf fmaf fmaxf fminf isnan isinf min max"
+    " blockIdx threadIdx blockDim gridDim cudaStream_t cudaGetLastError cudaError_t dim3 float2 float4 uint2 uint4 int4"
 )
 """Keywords of C++, and what emitted code calls something else."""
+_DERIVED = re.compile(
+    r"(grad|saved|parts|partial|direct|shared|size|run|launch|fused|multiply|the)_.*"
+    r"|.*_(product|pooled|choice|parts|packed|each|whole|row|ties|total|given|stride_\d+|again(_\d+)?)"
+    r"|(max|sum)_over_.*|product|pooled|choice"
+)
+"""What plan and writer call tensors and functions of their own, mostly by the names of others: no value of the module's
+is called so, or one kernel would have two tensors of a name."""
 _DUNDERS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
 _ALIASES = {
     "absolute": "abs", "arccos": "acos", "arcsin": "asin", "arctan": "atan", "clip": "clamp", "concat": "cat",
@@ -55,6 +70,8 @@ class Names:
             word = f"value{word}" if word.startswith("_") else f"value_{word}"
         if keyword.iskeyword(word) or word in _RESERVED:
             word = f"{word}_value"
+        if _DERIVED.fullmatch(word):
+            word = f"the_{word}"
         count, name = 1, word
         while name in self._taken:
             count += 1

@@ -138,10 +138,10 @@ def with_own_names(values: Sequence[Lazy], reserved: Iterable[str] = ()) -> tupl
 def _renamed(value: Lazy, taken: dict[str, tuple[str, Shape]]) -> Lazy:
     for operand in value.operands:
         held = value.tensors[operand.name]
-        name, number = operand.name, 1
+        name, number = operand.name, 0
         while taken.setdefault(name, (held, operand.strides)) != (held, operand.strides):
             number += 1
-            name = f"{held}_{number}"
+            name = f"{held}_again" if number == 1 else f"{held}_again_{number}"
         if name != operand.name:
             value = _with_name(value, operand, name)
     return value

@@ -87,8 +87,8 @@ def logsumexp(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
 
 
 def centered(value: Lazy, dims: Sequence[int], names: Names) -> tuple[Lazy, Lazy]:
-    """The value less its mean, and the sum of squares of that, which is least for this mean: it stays as it is where that
-    alone moves."""
+    """The value less its mean, and the sum of squares of that, which is least for this mean: where that alone moves, it
+    does not."""
     average = mean(value, dims, names)
     less = combined(lambda x, m: x - m, value, average)
     squares = combined(lambda x: x.square(), less)

@@ -1,0 +1,61 @@
+"""Random modules of several steps, written and run on the emulator, beside PyTorch in float64, gradients included."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from random_graphs import Net, drawn
+from torch import nn
+
+import crucible
+
+pytestmark = pytest.mark.usefixtures("no_faults")
+COUNT, TOGETHER = 24, 8
+EXACT, TF32 = 5e-5, 2e-2
+"""Of the largest value, where float32 stays what it is and where convolutions round it: a gradient that is left out is
+a large part of the whole."""
+NOISE = 30
+"""Times what PyTorch is off in float32: parameters in front of a norm get sums that cancel."""
+GRAPHS = drawn(COUNT)
+
+
+def results(module: nn.Module, net: Net, dtype: torch.dtype) -> list[list[torch.Tensor | None]]:
+    """Of each graph both outputs, the gradient of its input and those of its parameters."""
+    inputs = [x.to(dtype).requires_grad_() for x in net.inputs()]
+    outputs, found = module(*inputs), []
+    torch.manual_seed(1)
+    for number, x in enumerate(inputs):
+        own = outputs[2 * number : 2 * number + 2]
+        wanted = [x, *(p for name, p in module.named_parameters() if name.startswith(f"of_graphs.{number}."))]
+        cotangents = [torch.randn(each.shape).to(dtype) for each in own]
+        gradients = torch.autograd.grad(own, wanted, cotangents, retain_graph=True, allow_unused=True)
+        found.append([*own, *gradients])
+    return found
+
+
+def off(found: torch.Tensor | None, right: torch.Tensor | None) -> tuple[float, float]:
+    """By how much, and the largest value. No gradient is one of zeros."""
+    if found is None or right is None:
+        given = found if right is None else right
+        return (0.0, 0.0) if given is None else (float(given.detach().abs().max()), 0.0)
+    assert found.shape == right.shape
+    return float((found.double() - right).detach().abs().max()), float(right.detach().abs().max())
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["fp32", "tf32"])
+@pytest.mark.parametrize("first", range(0, COUNT, TOGETHER))
+def test_written_modules_compute_what_the_module_does(first: int, exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", not exact)
+    net = Net(GRAPHS[first : first + TOGETHER])
+    fused = crucible.fuse(net, *net.inputs(), emulate=True)
+    ours, theirs = results(fused, net, torch.float32), results(net, net, torch.float32)
+    right = results(copy.deepcopy(net).double(), net, torch.float64)
+    wrong = []
+    for graph, *values in zip(net.graphs, ours, theirs, right, strict=True):
+        for number, (one, other, true) in enumerate(zip(*values, strict=True)):
+            (error, size), (noise, _) = off(one, true), off(other, true)
+            if not error <= (EXACT if exact else TF32) * size + NOISE * noise + 1e-7:
+                wrong.append(f"{number} of {graph}: off by {error:.2g} of {size:.2g}, PyTorch by {noise:.2g}")
+    assert not wrong
