@@ -16,9 +16,10 @@ COUNT, TOGETHER = 24, 8
 EXACT, TF32 = 5e-5, 2e-2
 """Of the largest value, where float32 stays what it is and where convolutions round it: a gradient that is left out is
 a large part of the whole."""
-NOISE = 30
-"""Times what PyTorch is off in float32: parameters in front of a norm get sums that cancel."""
-GRAPHS = drawn(COUNT)
+NOISE, CANCELS = 30, 1e-5
+"""Times what PyTorch is off in float32, and of the graph's largest: parameters in front of a norm get sums that cancel."""
+GRAPHS = drawn(COUNT, seed=5)
+"""Among them norms of norms, of which one kernel lost a gradient."""
 
 
 def results(module: nn.Module, net: Net, dtype: torch.dtype) -> list[list[torch.Tensor | None]]:
@@ -44,8 +45,7 @@ def off(found: torch.Tensor | None, right: torch.Tensor | None) -> tuple[float, 
     return float((found.double() - right).detach().abs().max()), float(right.detach().abs().max())
 
 
-@pytest.mark.parametrize("exact", [True, False], ids=["fp32", "tf32"])
-@pytest.mark.parametrize("first", range(0, COUNT, TOGETHER))
+@pytest.mark.parametrize(("first", "exact"), [(0, True), (TOGETHER, False), (2 * TOGETHER, True)])
 def test_written_modules_compute_what_the_module_does(first: int, exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", not exact)
     net = Net(GRAPHS[first : first + TOGETHER])
@@ -54,8 +54,9 @@ def test_written_modules_compute_what_the_module_does(first: int, exact: bool, m
     right = results(copy.deepcopy(net).double(), net, torch.float64)
     wrong = []
     for graph, *values in zip(net.graphs, ours, theirs, right, strict=True):
-        for number, (one, other, true) in enumerate(zip(*values, strict=True)):
-            (error, size), (noise, _) = off(one, true), off(other, true)
-            if not error <= (EXACT if exact else TF32) * size + NOISE * noise + 1e-7:
+        ours_off, theirs_off = ([off(*each) for each in zip(some, values[2], strict=True)] for some in values[:2])
+        largest = max(size for _, size in ours_off)
+        for number, ((error, size), (noise, _)) in enumerate(zip(ours_off, theirs_off, strict=True)):
+            if not error <= (EXACT if exact else TF32) * size + NOISE * noise + CANCELS * largest:
                 wrong.append(f"{number} of {graph}: off by {error:.2g} of {size:.2g}, PyTorch by {noise:.2g}")
     assert not wrong

@@ -16,7 +16,7 @@ _RESERVED = _words(
     " goto inline int long mutable namespace new noexcept not_eq nullptr operator or_eq private protected public"
     " register reinterpret_cast requires short signed sizeof static static_assert static_cast struct switch template"
     " this thread_local throw typedef typeid typename union unsigned using virtual void volatile wchar_t xor xor_eq"
-    " char8_t char16_t char32_t co_await co_return co_yield true false self half torch kernels library"
+    " char8_t char16_t char32_t co_await co_return co_yield true false self half torch kernels library variable_list"
     # functions of kernels
     " accumulate address are_aligned arrive begin_at_16_bytes begin_products bits commit_products copy_ahead copy_in"
     " describe exchanged exp2_approx expect fetch finish_products follow high higher leave_registers load load_matrix"
@@ -29,7 +29,8 @@ _RESERVED = _words(
 """Keywords of C++, and what emitted code calls something else."""
 _DERIVED = re.compile(
     r"(grad|saved|parts|partial|direct|shared|size|run|launch|fused|multiply|the)_.*"
-    r"|.*_(product|pooled|choice|parts|packed|each|whole|row|ties|total|given|stride_\d+|again(_\d+)?)"
+    r"|.*_(product|pooled|choice|parts|packed|each|whole|row|ties|total|given|value|own|is|part|pack|chosen|gradient)"
+    r"|.*_(sum|squared|stride_\d+|again(_\d+)?)"
     r"|(max|sum)_over_.*|product|pooled|choice"
 )
 """What plan and writer call tensors and functions of their own, mostly by the names of others: no value of the module's
@@ -70,7 +71,7 @@ class Names:
             word = f"value{word}" if word.startswith("_") else f"value_{word}"
         if keyword.iskeyword(word) or word in _RESERVED:
             word = f"{word}_value"
-        if _DERIVED.fullmatch(word):
+        elif _DERIVED.fullmatch(word):
             word = f"the_{word}"
         count, name = 1, word
         while name in self._taken:
