@@ -17,7 +17,8 @@ EXACT, TF32 = 5e-5, 2e-2
 """Of the largest value, where float32 stays what it is and where convolutions round it: a gradient that is left out is
 a large part of the whole."""
 NOISE, CANCELS = 30, 1e-5
-"""Times what PyTorch is off in float32, and of the graph's largest: in front of a norm parameters get sums that cancel."""
+"""Times what PyTorch is off in float32, and of the graph's largest value: in front of a norm parameters get sums that
+cancel."""
 GRAPHS = drawn(COUNT, seed=5)
 """Among them norms of norms, of which one kernel lost a gradient."""
 
