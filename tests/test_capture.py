@@ -471,6 +471,30 @@ def test_strides_are_eagers() -> None:
     assert graph.inputs[0].tensor.strides == (105, 1, 21, 3) == graph.values["relu"].tensor.strides
 
 
+VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "of a batch": lambda x: x[0],
+    "turned": lambda x: x.transpose(0, 2),
+    "cut": lambda x: x[:, 1:, ::2],
+    "reshaped": lambda x: x.view(3, -1),
+    "repeated": lambda x: x[:1].expand(4, -1, -1),
+    "meta": lambda x: x.to("meta")[0],
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_is_an_input_like_any_other(name: str) -> None:
+    given = VIEWS[name](torch.rand(3, 5, 7))
+    graph = trace(Wrapped(lambda m, x: x.tanh() * 2), [given])
+    assert all(type(n) is int for value in graph.values.values() for n in (*value.tensor.shape, *value.tensor.strides))
+    assert (graph.inputs[0].tensor.shape, graph.inputs[0].tensor.strides) == (tuple(given.shape), given.stride())
+
+
+def test_a_view_is_a_buffer_like_any_other() -> None:
+    module = Wrapped(lambda m, x: x * m.turned)
+    module.register_buffer("turned", torch.rand(7, 5).t())
+    assert_equal(module, [torch.rand(3, 5, 7)[1].requires_grad_()])
+
+
 # Refusals.
 
 

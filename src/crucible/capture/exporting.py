@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.fx.traceback import annotate, preserve_node_meta
 from torch.overrides import TorchFunctionMode
 
-from crucible.capture.lines import LINE, calling_line, line_of, refusal
+from crucible.capture.lines import LINE, calling_line, is_standing_in, line_of, refusal
 from crucible.errors import CaptureError
 from crucible.products import tensors_in
 
@@ -32,11 +32,22 @@ def export(module: nn.Module, inputs: Sequence[Any]) -> ExportedProgram:
     _check(module, inputs)
     try:
         with _quiet(), torch.inference_mode(False), torch.enable_grad(), preserve_node_meta(), _Watch():
-            return torch.export.export(module, tuple(inputs), strict=False)
+            return torch.export.export(module, tuple(map(_itself, inputs)), strict=False)
     except CaptureError:
         raise
     except Exception as error:
         raise _refused(error) from error
+
+
+def _itself(given: Any) -> Any:
+    """A view as a tensor of its own over the same memory: PyTorch would take the sizes of what it is a view of, and so
+    its own, for symbols."""
+    if not isinstance(given, torch.Tensor) or not given._is_view():
+        return given
+    alone = torch.empty(0, dtype=given.dtype, device=given.device)
+    with torch.no_grad():
+        alone.set_(given.untyped_storage(), given.storage_offset(), given.shape, given.stride())
+    return alone.requires_grad_(given.requires_grad)
 
 
 def _check(module: nn.Module, inputs: Sequence[Any]) -> None:
@@ -77,7 +88,7 @@ class _Watch(TorchFunctionMode):
     gradients."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        hidden = not torch.is_grad_enabled() or torch.is_inference_mode_enabled()
+        hidden = (not torch.is_grad_enabled() or torch.is_inference_mode_enabled()) and not is_standing_in()
         with annotate({LINE: calling_line()}):
             result = func(*args, **(kwargs or {}))
         if hidden and next(tensors_in(result), None) is not None:

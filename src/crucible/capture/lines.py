@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch._subclasses import meta_utils
 
 from crucible.errors import CaptureError
 
@@ -22,6 +23,7 @@ _STDLIB = sysconfig.get_path("stdlib")
 _CRUCIBLE = str(Path(__file__).parents[1])
 _FOREIGN = (str(Path(torch.__file__).parent), _CRUCIBLE, "<")
 """Beginnings of the file names of PyTorch, Crucible and generated code."""
+_STANDS_IN = str(Path(meta_utils.__file__))
 
 
 def line_in(meta: dict[str, Any]) -> str:
@@ -43,6 +45,16 @@ def calling_line() -> tuple[str, int]:
             return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
     return "", 0
+
+
+def is_standing_in() -> bool:
+    """Whether PyTorch makes a fake tensor of a real one just now: of a view it does so by views, without gradients."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not frame.f_code.co_filename.startswith(_CRUCIBLE):
+        if frame.f_code.co_filename == _STANDS_IN:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def line_of(error: BaseException) -> str:
