@@ -3,35 +3,54 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 
 import pytest
 import torch
-from random_graphs import Net, drawn
+from random_graphs import Graph, Net, drawn
 from torch import nn
 
 import crucible
 
 pytestmark = pytest.mark.usefixtures("no_faults")
-COUNT, TOGETHER = 24, 8
-EXACT, TF32 = 5e-5, 2e-2
-"""Of the largest value, where float32 stays what it is and where convolutions round it: a gradient that is left out is
-a large part of the whole."""
-NOISE, CANCELS = 30, 1e-5
-"""Times what PyTorch is off in float32, and of the graph's largest value: in front of a norm parameters get sums that
-cancel."""
-GRAPHS = drawn(COUNT, seed=5)
+NOISE = 30
+"""Times what PyTorch is off in the same dtype."""
+GRAPHS = drawn(24, seed=5)
 """Among them norms of norms, of which one kernel lost a gradient."""
+FLAT = [graph for graph in drawn(24) if len(graph.shape) == 4]
+"""PyTorch has no average pools of volumes in half types on a CPU."""
 
 
-def results(module: nn.Module, net: Net, dtype: torch.dtype) -> list[list[torch.Tensor | None]]:
-    """Of each graph both outputs, the gradient of its input and those of its parameters."""
-    inputs = [x.to(dtype).requires_grad_() for x in net.inputs()]
+@dataclass(frozen=True)
+class Batch:
+    """Graphs of one module, and how near their results are to be: of each tensor's largest value, and of the graph's,
+    as in front of a norm parameters get sums that cancel. A gradient that is left out is a large part of the whole."""
+
+    graphs: list[Graph]
+    dtype: torch.dtype = torch.float32
+    tf32: bool = False
+    near: float = 5e-5
+    cancels: float = 1e-5
+
+
+BATCHES = {
+    "fp32": Batch(GRAPHS[:8]),
+    "tf32": Batch(GRAPHS[8:16], tf32=True, near=2e-2),
+    "more fp32": Batch(GRAPHS[16:]),
+    "bf16": Batch(FLAT[:8], torch.bfloat16, near=0.2, cancels=4e-2),
+}
+
+
+def results(module: nn.Module, net: Net, of: torch.dtype, computed: torch.dtype) -> list[list[torch.Tensor | None]]:
+    """Of each graph both outputs, the gradient of its input and those of its parameters: of tensors of one dtype,
+    `computed` in another."""
+    inputs = [x.to(of).to(computed).requires_grad_() for x in net.inputs()]
     outputs, found = module(*inputs), []
     torch.manual_seed(1)
     for number, x in enumerate(inputs):
         own = outputs[2 * number : 2 * number + 2]
         wanted = [x, *(p for name, p in module.named_parameters() if name.startswith(f"of_graphs.{number}."))]
-        cotangents = [torch.randn(each.shape).to(dtype) for each in own]
+        cotangents = [torch.randn(each.shape).to(of).to(computed) for each in own]
         gradients = torch.autograd.grad(own, wanted, cotangents, retain_graph=True, allow_unused=True)
         found.append([*own, *gradients])
     return found
@@ -46,18 +65,20 @@ def off(found: torch.Tensor | None, right: torch.Tensor | None) -> tuple[float, 
     return float((found.double() - right).detach().abs().max()), float(right.detach().abs().max())
 
 
-@pytest.mark.parametrize(("first", "exact"), [(0, True), (TOGETHER, False), (2 * TOGETHER, True)])
-def test_written_modules_compute_what_the_module_does(first: int, exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", not exact)
-    net = Net(GRAPHS[first : first + TOGETHER])
-    fused = crucible.fuse(net, *net.inputs(), emulate=True)
-    ours, theirs = results(fused, net, torch.float32), results(net, net, torch.float32)
-    right = results(copy.deepcopy(net).double(), net, torch.float64)
+@pytest.mark.parametrize("name", BATCHES)
+def test_written_modules_compute_what_the_module_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = BATCHES[name]
+    dtype = batch.dtype
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", batch.tf32)
+    net = Net(batch.graphs).to(dtype)
+    fused = crucible.fuse(net, *(x.to(dtype) for x in net.inputs()), emulate=True)
+    ours, theirs = results(fused, net, dtype, dtype), results(net, net, dtype, dtype)
+    right = results(copy.deepcopy(net).double(), net, dtype, torch.float64)
     wrong = []
-    for graph, *values in zip(net.graphs, ours, theirs, right, strict=True):
+    for graph, *values in zip(batch.graphs, ours, theirs, right, strict=True):
         ours_off, theirs_off = ([off(*each) for each in zip(some, values[2], strict=True)] for some in values[:2])
         largest = max(size for _, size in ours_off)
         for number, ((error, size), (noise, _)) in enumerate(zip(ours_off, theirs_off, strict=True)):
-            if not error <= (EXACT if exact else TF32) * size + NOISE * noise + CANCELS * largest:
+            if not error <= batch.near * size + NOISE * noise + batch.cancels * largest:
                 wrong.append(f"{number} of {graph}: off by {error:.2g} of {size:.2g}, PyTorch by {noise:.2g}")
     assert not wrong

@@ -6,17 +6,19 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conv_harness import ONE, Built, Case, WeightCase, backward, build, forward, is_right, operands, transposed
+from conv_harness import ONE, TWO, Built, Case, WeightCase, backward, build, forward, is_right, operands, transposed
 from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
 from crucible import hardware
 from crucible.emulator.nvcc import find
 from crucible.errors import MisuseError
 from crucible.gpus import H200
+from crucible.write.convolution.backward import lower_convolution_backward
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.tile_choice import best, tile
 from crucible.write.convolution.tiling import Tiling
+from crucible.write.program import Program
 
 pytestmark = pytest.mark.usefixtures("no_faults")
 
@@ -119,6 +121,18 @@ def test_channel_sums_are_those_of_the_output(built: Built) -> None:
     parts = found["total_parts"].reshape(-1, found["total_parts"].numel() // built.lowered["sums"].kernels[1].grid[0])
     total = parts.reshape(built.lowered["sums"].kernels[1].grid[0], -1).double().sum(0)[: case.correlation.out_channels]
     assert torch.allclose(total, found["out"].double().sum((0, 2, 3)), rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_the_gradient_of_a_product_is_of_its_dtype_where_it_needs_no_product(dtype: str) -> None:
+    """As behind a factor: no pass of the convolution is needed for it, and a program writes it."""
+    fused = forward("scaled", (2, 8, 9, 9), 16, (3, 3), dtype=dtype).fused
+    (result,) = fused.results
+    halved = replace(fused, results=(replace(result, expr=result.expr * 0.5),))
+    steps = lower_convolution_backward(halved, ["x", "weight"], "upstream", TWO)
+    (written,) = [each for step in steps.steps if isinstance(step, Program) for each in step.results]
+    (buffer,) = [each for each in steps.buffers if each.name == written.name]
+    assert written.dtype == buffer.dtype == dtype
 
 
 @pytest.mark.skipif(not hardware.nvcc(), reason="there is no nvcc here")

@@ -129,12 +129,15 @@ class _Work:
 
     def _by_programs(self, back: Program) -> None:
         """What depends on the upstream gradient alone needs no product."""
+        results = []
         for result in back.results:
             if result.name == f"grad_{PRODUCT}":
                 self._keep_product()
+                results.append(replace(result, dtype=self.conv.source.dtype))
             else:
                 self.results.append(result.name)
-        self.steps += self._staged(back)
+                results.append(result)
+        self.steps += self._staged(replace(back, results=tuple(results)))
 
     def _keep_product(self) -> None:
         self.of_product = f"grad_{PRODUCT}"
