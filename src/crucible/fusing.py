@@ -6,9 +6,10 @@ import ast
 import copy
 import hashlib
 import importlib.util
+import inspect
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from crucible.tuning.cache import cache_of
 from crucible.tuning.search import Search, check_gpu
 
 _LOADERS = {False: "torch.utils.cpp_extension", True: "crucible.emulator"}
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _Key = tuple[Any, ...]
 
 
@@ -125,12 +127,26 @@ class _Fused(nn.Module):
     _tf32: bool
     _written: dict[_Key, Callable[..., Any]]
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any, **named: Any) -> Any:
         """What the module computes. Inputs of another form than seen before take a build, tens of seconds."""
+        if named:
+            inputs = self._in_order(inputs, named)
         written = self._written.get(_key(self.training, inputs))
         if written is None:
             written = self._write(inputs)
         return written(self, *inputs)
+
+    def _in_order(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Arguments by name in their places; what follows the last that was given is left out."""
+        plain: type[nn.Module] = type(self).__mro__[2]
+        bound = inspect.signature(plain.forward).bind(self, *inputs, **named)
+        places = [name for name, each in bound.signature.parameters.items() if each.kind in _BY_PLACE]
+        alone = [name for name in named if name not in places]
+        if alone:
+            raise TypeError(f"a fused module's forward has no arguments by name alone: {', '.join(alone)}")
+        given = max(number for number, name in enumerate(places) if name in bound.arguments)
+        bound.apply_defaults()
+        return bound.args[1 : given + 1]
 
     def _write(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         _check_device(inputs, self._emulate)

@@ -139,6 +139,24 @@ def test_it_is_written_again_for_other_inputs(net: Net, fused: nn.Module) -> Non
     same(fused(x), net(x))
 
 
+def test_arguments_may_be_given_by_name() -> None:
+    class Scaled(nn.Module):
+        def forward(
+            self, x: torch.Tensor, factor: float = 2.0, shift: torch.Tensor | None = None, *, unread: int = 0
+        ) -> torch.Tensor:
+            return x.tanh() * factor if shift is None else x.tanh() * factor + shift
+
+    module, x, shift = Scaled(), torch.rand(3, 5), torch.rand(5)
+    fused = crucible.fuse(module, x, emulate=True)
+    torch.testing.assert_close(fused(x=x), module(x))
+    assert len(fused._written) == 1
+    torch.testing.assert_close(fused(x, shift=shift), module(x, shift=shift))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'scale'"):
+        fused(x, scale=2.0)
+    with pytest.raises(TypeError, match="by name alone: unread"):
+        fused(x, unread=1)
+
+
 def test_double_precision_passes_gradcheck() -> None:
     """Every family: chain, row norm, pool that tiles, pool that overlaps, softmax along channels."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 
 from crucible.emission.autograd import cpp, exported
@@ -12,6 +13,7 @@ from crucible.emission.fold import folded
 from crucible.emission.header import header
 from crucible.emission.operator import Operator, operator, registration
 from crucible.emission.reference import definitions
+from crucible.graph import Literal, Ref
 from crucible.plan.steps import Fused, Plan
 
 _CHECK = '''\
@@ -104,21 +106,49 @@ def _kernels(operators: list[Operator], name: str) -> list[str]:
 def _class(plan: Plan, *, in_both_modes: bool) -> str:
     """For other inputs, or in another mode, the module does what it did before."""
     mode = [] if in_both_modes else ["self.training" if plan.graph.training else "not self.training"]
-    checks = mode + [f"_fits({v.name}, {v.tensor.shape}, torch.{v.tensor.dtype})" for v in plan.graph.inputs]
-    given = ", ".join(_argument(each) for each in plan.graph.arguments)
-    fits = [f"if not ({' and '.join(checks)}):", f"    return super().forward({given})"] if checks else []
-    lines = [*fits, *body(plan)]
+    checks = mode + _checks(plan)
+    fits = [f"if not ({' and '.join(checks)}):", f"    return super().forward({', '.join(_arguments(plan))})"]
+    lines = [*(fits if checks else []), *body(plan)]
     start = ["class ModelNew(Model):", '    """The module, its parameters built as before."""', ""]
-    return "\n".join([*start, f"    def forward(self, {given}):", *(f"        {line}" for line in lines)])
+    return "\n".join([*start, f"    def forward({_parameters(plan)}):", *(f"        {line}" for line in lines)])
 
 
 def _function(plan: Plan) -> str:
-    given = ", ".join(["self", *(_argument(each) for each in plan.graph.arguments)])
-    checks = [f"_fits({v.name}, {v.tensor.shape}, torch.{v.tensor.dtype})" for v in plan.graph.inputs]
     refuse = '    raise ValueError("these kernels were written for inputs of other shapes or dtypes")'
+    checks = _checks(plan)
     lines = [*([f"if not ({' and '.join(checks)}):", refuse] if checks else []), *body(plan)]
-    return "\n".join([f"def forward({given}):", *(f"    {line}" for line in lines)])
+    return "\n".join([f"def forward({_parameters(plan)}):", *(f"    {line}" for line in lines)])
 
 
-def _argument(given: object) -> str:
-    return str(getattr(given, "name", None) or f"_={given!r}")
+def _arguments(plan: Plan) -> dict[str, Literal | None]:
+    """What forward calls its arguments: tensors as the graph does, numbers and None, on which the graph depends, by
+    their places; with what they are written for."""
+    given = enumerate(plan.graph.arguments)
+    return dict((each.name, None) if isinstance(each, Ref) else (f"_{place}", each) for place, each in given)
+
+
+def _parameters(plan: Plan) -> str:
+    """Of forward; what no tensor follows need not be given."""
+    words = list(_arguments(plan).items())
+    tensors = [place for place, each in enumerate(plan.graph.arguments) if isinstance(each, Ref)]
+    needed = tensors[-1] + 1 if tensors else 0
+    named = [name for name, _ in words[:needed]] + [f"{name}={_literal(value)}" for name, value in words[needed:]]
+    return ", ".join(["self", *named])
+
+
+def _checks(plan: Plan) -> list[str]:
+    """Whether forward's arguments are those that the kernels were written for."""
+    tensors = [f"_fits({v.name}, {v.tensor.shape}, torch.{v.tensor.dtype})" for v in plan.graph.inputs]
+    numbers = ((name, value) for name, value in _arguments(plan).items() if name.startswith("_"))
+    return [*tensors, *(_is(name, value) for name, value in numbers)]
+
+
+def _is(name: str, value: Literal | None) -> str:
+    if value is None or isinstance(value, bool):
+        return f"{name} is {value}"
+    same = f"{name} != {name}" if value != value else f"{name} == {_literal(value)}"
+    return f"type({name}) is {type(value).__name__} and {same}"
+
+
+def _literal(value: Literal | None) -> str:
+    return f'float("{value}")' if isinstance(value, float) and not math.isfinite(value) else repr(value)
