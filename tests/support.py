@@ -68,7 +68,8 @@ def claims(verdict: crucible.Verdict) -> str:
 
 
 def processes_mentioning(text: str) -> list[str]:
-    """Command lines of the live processes, this one aside, with `text` in their arguments or environment."""
+    """Command lines of the live processes, this one aside, with `text` in their arguments, environment or folder: what
+    a fork server forked has the server's arguments."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         if int(folder.name) == os.getpid():
@@ -76,9 +77,10 @@ def processes_mentioning(text: str) -> list[str]:
         try:
             command = (folder / "cmdline").read_bytes()
             environment = (folder / "environ").read_bytes()
+            place = os.fsencode(os.readlink(folder / "cwd"))
         except OSError:
             continue
-        if command and text.encode() in command + environment:
+        if command and text.encode() in command + environment + place:
             found.append(command.replace(b"\0", b" ").decode(errors="replace")[:200])
     return found
 

@@ -353,8 +353,15 @@ CLI = [sys.executable, "-m", "crucible"]
 QUICKLY = ["--device", "cpu", "--baselines", "none", "--race-limit", "0.3"]
 
 
-def start_cli(home: Path, *arguments: str | Path, **options: object) -> subprocess.Popen[str]:
-    """The command line in a process of its own, with its temporary files below `home`."""
+def start_cli(
+    home: Path, *arguments: str | Path, first: Callable[[], None] = lambda: None, **options: object
+) -> subprocess.Popen[str]:
+    """The command line in a process of its own, which does something `first`, with its temporary files below `home`."""
+
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # jobs in a shell's background ignore it
+        first()
+
     temporary = home.parent / "tmp"
     temporary.mkdir(exist_ok=True)
     own = {name: value for name, value in os.environ.items() if not name.startswith("COV")}  # its writes would fail too
@@ -365,7 +372,7 @@ def start_cli(home: Path, *arguments: str | Path, **options: object) -> subproce
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # jobs in a shell's background ignore it
+        preexec_fn=prepare,
         **options,  # type: ignore[call-overload]
     )
 
@@ -379,7 +386,7 @@ def test_a_full_disk_costs_no_verdict_of_a_cached_run(crucible_home: Path) -> No
     def no_space() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
 
-    out, trouble = (again := start_cli(crucible_home, SMALL_TASK, PLAIN, preexec_fn=no_space)).communicate(timeout=120)
+    out, trouble = (again := start_cli(crucible_home, SMALL_TASK, PLAIN, first=no_space)).communicate(timeout=120)
     assert again.returncode == 0, trouble
     assert "best: plain" in out
     assert "cannot write" in trouble and "free some space" in trouble
