@@ -65,10 +65,7 @@ static void publish(Fiber* fiber, uintptr_t at) {
     // What this thread had learnt from others passes on with it.
     for (const Acquired* known : {&fiber->acquired, &fiber->block->acquired})
         for (const auto& [var, prefix] : *known)
-            if (var != &here && var->threads.size() < 4096)
-                for (const auto& [key, rising] : var->threads)
-                    if (const Known* last = SyncVar::latest(var->threads, key, prefix))
-                        here.add({uint32_t(key >> 10), last->epoch, uint32_t(key & 1023), last->clock});
+            if (var != &here && var->threads.size() < 4096) here.take(*var, prefix);
 }
 
 static void volatile_access(uintptr_t at, size_t size, bool write, uintptr_t pc) {
