@@ -18,10 +18,10 @@ from crucible.capture.names import Names
 pytestmark = pytest.mark.usefixtures("no_faults")
 WRITE = Path(crucible.__file__).parent / "write"
 HOSTILE = (
-    "arrive", "base_bias_given", "cudaStream_t", "fmaf", "grad_own", "grad_x", "halo", "kernels", "lane", "launch_mul",
-    "library", "load", "memory", "multiply_tf32", "own_again", "own_row", "own_parts", "pack", "product", "ring",
-    "saved_total", "shared_0", "size_1", "stream", "sub_packed", "taken", "torch", "total", "total_2", "value",
-    "weights", "x_given", "x_row", "x_stride_1", "x_value",
+    "arrive", "at", "base_bias_given", "ctx", "cudaStream_t", "device", "fmaf", "given", "grad_own", "grad_x", "halo",
+    "kept", "kernels", "lane", "launch_mul", "library", "load", "memory", "multiply_tf32", "own_again", "own_row",
+    "own_parts", "pack", "product", "ring", "saved_total", "shared_0", "size_1", "stream", "sub_packed", "taken",
+    "torch", "total", "total_2", "value", "weights", "x_given", "x_row", "x_stride_1", "x_value",
 )  # fmt: skip
 ENDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "chain": torch.tanh,

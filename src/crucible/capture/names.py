@@ -17,6 +17,8 @@ _RESERVED = _words(
     " register reinterpret_cast requires short signed sizeof static static_assert static_cast struct switch template"
     " this thread_local throw typedef typeid typename union unsigned using virtual void volatile wchar_t xor xor_eq"
     " char8_t char16_t char32_t co_await co_return co_yield true false self half torch kernels library variable_list"
+    # of the host's functions
+    " stream guard laid at c10 std ctx given kept made device error allow_shared"
     # functions of kernels
     " accumulate address are_aligned arrive begin_at_16_bytes begin_products bits commit_products copy_ahead copy_in"
     " describe exchanged exp2_approx expect fetch finish_products follow high higher leave_registers load load_matrix"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crucible.emission.extension import tensors
-from crucible.emission.host import SCALAR, Host, braced, variable
+from crucible.emission.host import SCALAR, Host, braced
 from crucible.emission.operator import Operator, function, gradients
 
 _HEADERS = (
@@ -79,10 +79,10 @@ def _forward(op: Operator) -> list[str]:
     """Only what the module reads goes out: what backward alone reads is no concern of autograd's."""
     host, step = op.learning[0], op.step
     made = list(host.makes)
-    kept = [variable(name) if name in step.reads else f"made[{made.index(name)}]" for name in op.kept]
+    kept = [name if name in step.reads else f"made[{made.index(name)}]" for name in op.kept]
     lines = [
         f"  static {_result(op)} forward(AutogradContext* ctx, {_parameters(op)}, const std::string& library) {{",
-        f"    const variable_list made = {host.name}({', '.join(map(variable, step.reads))});",
+        f"    const variable_list made = {host.name}({', '.join(step.reads)});",
         "    ctx->set_materialize_grads(false);",
     ]
     if op.backward:
@@ -130,8 +130,8 @@ def _gradient(op: Operator, tensor: str) -> str:
 def _called(op: Operator) -> list[str]:
     """What Python calls."""
     step = op.step
-    reads = [variable(name) for name in step.reads]
-    learns = dict.fromkeys(variable(held) for name, held in step.operands.items() if name in step.wanted)
+    reads = step.reads
+    learns = dict.fromkeys(held for name, held in step.operands.items() if name in step.wanted)
     asks = " || ".join(f"{name}.requires_grad()" for name in learns)
     run = f"{op.forward.name}({', '.join(reads)}){'' if step.updates else '[0]'}"
     return [
@@ -149,4 +149,4 @@ def _result(op: Operator) -> str:
 
 
 def _parameters(op: Operator) -> str:
-    return ", ".join(f"const torch::Tensor& {variable(name)}" for name in op.step.reads)
+    return ", ".join(f"const torch::Tensor& {name}" for name in op.step.reads)

@@ -22,11 +22,6 @@ SCALAR = {
 }  # fmt: skip
 FREE_SHARED_BYTES = 48 * 1024
 """Dynamic shared memory that a kernel may have without asking."""
-RESERVED = frozenset(
-    {"stream", "guard", "laid", "torch", "at", "c10", "std", "ctx", "given", "kept", "library", "made"}
-    | {"device", "error", "allow_shared"}
-)
-"""Words of the functions below, and of those of `autograd.py` and `launch.py`, which no tensor's variable may be."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +79,8 @@ class Host:
     @property
     def text(self) -> str:
         """The function."""
-        first = variable(next(iter(self.takes)))
-        arguments = ", ".join(f"const torch::Tensor& {variable(name)}_given" for name in self.takes)
+        first = next(iter(self.takes))
+        arguments = ", ".join(f"const torch::Tensor& {name}_given" for name in self.takes)
         return "\n".join(
             [
                 f"std::vector<torch::Tensor> {self.name}({arguments}) {{",
@@ -93,7 +88,7 @@ class Host:
                 *(_take(name, type_) for name, type_ in self.takes.items()),
                 *(_allocate(name, type_, first) for name, type_ in self.allocated.items()),
                 *([self._call(first)] if self.launched else []),
-                f"  return {{{', '.join(variable(name) for name in self.makes)}}};",
+                f"  return {{{', '.join(self.makes)}}};",
                 "}",
             ]
         )
@@ -104,25 +99,20 @@ class Host:
         return f"  C10_CUDA_CHECK({self.launch_name}({', '.join([*given, 'c10::cuda::getCurrentCUDAStream()'])}));"
 
 
-def variable(name: str) -> str:
-    """What C++ calls a tensor."""
-    return f"{name}_" if name in RESERVED else name
-
-
 def _take(name: str, type_: TensorType) -> str:
     sizes, strides = braced(type_.shape), braced(type_.strides)
-    laid = f"laid({variable(name)}_given, {sizes}, {strides}, torch::{SCALAR[type_.dtype]})"
-    return f"  const torch::Tensor {variable(name)} = {laid};"
+    laid = f"laid({name}_given, {sizes}, {strides}, torch::{SCALAR[type_.dtype]})"
+    return f"  const torch::Tensor {name} = {laid};"
 
 
 def _allocate(name: str, type_: TensorType, like: str) -> str:
     options = f"{like}.options().dtype(torch::{SCALAR[type_.dtype]})"
     sizes, strides = braced(type_.shape), braced(type_.strides)
-    return f"  torch::Tensor {variable(name)} = torch::empty_strided({sizes}, {strides}, {options});"
+    return f"  torch::Tensor {name} = torch::empty_strided({sizes}, {strides}, {options});"
 
 
 def _pointer(name: str, dtype: str) -> str:
-    pointer = f"{variable(name)}.data_ptr<{_ATEN.get(dtype, CPP[dtype])}>()"
+    pointer = f"{name}.data_ptr<{_ATEN.get(dtype, CPP[dtype])}>()"
     return f"reinterpret_cast<{CPP[dtype]}*>({pointer})" if dtype in _ATEN else pointer
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crucible.emission.host import CPP, FREE_SHARED_BYTES, Host, variable
+from crucible.emission.host import CPP, FREE_SHARED_BYTES, Host
 from crucible.write.kernel import Kernel
 
 ALLOW = """\
@@ -22,10 +22,7 @@ static cudaError_t allow_shared(int bytes, int device) {
 def signature(host: Host) -> str:
     """`cudaError_t launch_pooled(const float* x, float* out, cudaStream_t stream)`."""
     written = {host.held(name) for kernel in host.launched for name in kernel.writes}
-    given = [
-        f"{'' if name in written else 'const '}{CPP[type_.dtype]}* {variable(name)}"
-        for name, type_ in host.passed.items()
-    ]
+    given = [f"{'' if name in written else 'const '}{CPP[type_.dtype]}* {name}" for name, type_ in host.passed.items()]
     given += ["int device"] if host.asks else []
     return f"cudaError_t {host.launch_name}({', '.join([*given, 'cudaStream_t stream'])})"
 
@@ -37,7 +34,7 @@ def launch(host: Host) -> str:
 
 
 def _launch(host: Host, kernel: Kernel) -> list[str]:
-    pointers = ", ".join(variable(host.held(name)) for name in (*kernel.reads, *kernel.writes))
+    pointers = ", ".join(host.held(name) for name in (*kernel.reads, *kernel.writes))
     grid = str(kernel.grid[0]) if kernel.grid[1:] == (1, 1) else f"dim3({', '.join(map(str, kernel.grid))})"
     asks = f"allow_shared<{kernel.name}>({kernel.shared_bytes}, device)"
     return [
