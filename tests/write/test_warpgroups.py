@@ -32,7 +32,7 @@ from crucible.write.convolution.correlation import convolution
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.lower import division
-from crucible.write.convolution.warpgroup.walks import Walks, walk
+from crucible.write.convolution.warpgroup.walks import Chain, Walks, best_walks, walk
 from crucible.write.kernel import Lowered
 
 P90 = convolution((128, 8, 16, 64, 64), (64, 8, 3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
@@ -229,3 +229,12 @@ def test_all_that_a_division_holds_fits() -> None:
     assert isinstance(found, Walks) and found.box == (1, 4, 62) and found.columns_of_b == 256
     assert found.slots >= found.span + found.groups - 1  # or warpgroups would wait for each other for ever
     assert found.shared_bytes <= H200.shared_memory_per_block_bytes
+
+
+@pytest.mark.parametrize("sums", [2, 8, 9, 30])
+def test_sums_have_room_where_the_tile_was(sums: int) -> None:
+    """Of each warp 16 channels of each sum: eight fit where a channel's row takes eight words."""
+    of = convolution((2, 4, 6, 8), (4, 4, 3, 3), (1, 1), (1, 1), (1, 1), 1)
+    ways = best_walks(of, 4, 99, H200, Chain(sums))
+    assert ways and any(each.in_bulk and each.pitch == 8 for each in ways)
+    assert all(each.tile_words >= 16 * sums for each in ways if each.in_bulk)

@@ -206,8 +206,9 @@ class Walks(Tiling):
 
     @property
     def tile_words(self) -> int:
-        """Of a warp, all its tiles."""
-        return self.tiles * self.tile_rows * self.pitch
+        """Of a warp, all its tiles; its own part of each sum takes their place in the end."""
+        own = self.chain.sums * self.tile_rows if self.in_bulk else 0
+        return max(self.tiles * self.tile_rows * self.pitch, own)
 
     @property
     def turns(self) -> int:
