@@ -69,6 +69,10 @@ CHAINS = {
     "silu": Chain(
         lambda x, t, p: (x * p("shape")).silu(), lambda x, t: F.silu(x * t["shape"]), (("shape", "position"),)
     ),
+    "gated": Chain(
+        lambda x, t, p: x * p("gate") * p("slope"), lambda x, t: x * t["gate"] * t["slope"],
+        (("gate", "one"), ("slope", "channel")),
+    ),
     "names": Chain(
         lambda x, t, p: x * p("w") + t("choice"), lambda x, t: x * t["w"] + t["choice"],
         (("w", "channel"), ("choice", "dense")),
@@ -227,6 +231,7 @@ def run_steps(built: Built, steps: Steps, known: Tensors, targets: dict[str, int
         else:
             arrays = {each.name: known[each.name].double().numpy() for each in step.operands}
             found = evaluated(step, arrays)
+            assert found.keys() <= known.keys(), "a step writes a tensor that no buffer is"
             known |= {name: torch.from_numpy(value).to(DTYPES[types[name]]) for name, value in found.items()}
     return {name: known[name] for name in steps.results}
 

@@ -37,6 +37,7 @@ def way_that(fits: Callable[[Tiling], bool], of: Case, sizes: tuple[int, ...]) -
 
 
 SLICES, TILE = phases("in_slices_of_registers"), phases("in_the_tile")
+BEYOND = forward("a_box_of_no_window", (1, 4, 4, 9, 4), 4, (3, 3, 3), padding=1)
 CASES = [
     case(transposed("in_registers", (2, 9, 2, 3, 5), 20, (3, 3, 3), stride=2, padding=1, output_padding=1), (2, 2, 2)),
     case(SLICES, (2, 2), way=way_that(lambda t: t.pools_registers and t.m_tiles == 2, SLICES, (2, 2))),
@@ -47,6 +48,7 @@ CASES = [
     case(forward("plain", (2, 8, 5, 7, 9), 24, (2, 3, 1), padding=1, exact=True), (2, 2, 2), "clamped"),
     case(forward("left_over", (1, 5, 11, 13), 20, (3, 3), padding=1), (2, 3), "folded"),
     case(forward("grouped_mean", (2, 12, 8, 8), 18, (3, 3), groups=3, padding=1), (2, 2), "scaled", "avg"),
+    case(BEYOND, (2, 2, 2), way=way_that(lambda t: t.made_box[1] == 4 and t.boxes[1] == 2, BEYOND, (2, 2, 2))),
     case(forward("bfloats", (2, 7, 30), 12, (5,), padding=2, dtype="bfloat16"), (3,)),
 ]
 

@@ -33,6 +33,7 @@ APART = [
     case("last_out", "avg", (2, 8, 4, 4, 4), (2, 2, 2), before="relu", output_last=True),
     case("first_out", "max", (2, 8, 4, 8), (2, 1), before="relu", after="scaled", input_last=True),
     case("names", "max", (2, 3, 4, 4), (2, 2), before="names"),
+    case("gated_apart", "avg", (2, 3, 4, 6), (2, 2), before="gated"),
     case("ones", "max", (1, 1, 4, 1), (2, 1), before="leaky", after="scaled"),
     case("empty", "max", (0, 3, 4, 4), (2, 2), before="leaky"),
     case("half3d", "max", (2, 3, 4, 4, 16), (2, 2, 2), before="leaky", dtype="float16"),
@@ -50,6 +51,7 @@ OVERLAPPING = [
     case("divided3d", "avg", (1, 2, 5, 5, 5), (2, 3, 2), (1, 2, 2), (1, 1, 0), ceil_mode=True, divisor=5),
     case("adaptive2d", "avg", (2, 3, 7, 9), (1, 1), adaptive=(3, 4), before="relu"),
     case("adaptive_max", "max", (2, 3, 7, 8), (1, 1), adaptive=(3, 2), before="relu", after="scaled"),
+    case("gated2d", "avg", (2, 2, 9, 4), (3, 3), (1, 1), (1, 1), after="gated"),
     case("half_padded", "max", (2, 3, 8, 8), (3, 3), (2, 2), (1, 1), before="relu", dtype="float16"),
 ]
 KEPT = [

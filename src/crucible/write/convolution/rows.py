@@ -38,12 +38,15 @@ class Rows:
     def first(self) -> int:
         """The dim that runs begin with; they reach over all behind it."""
         first = len(self.box) - 1
-        while first > 0 and self.box[first] == self.outputs[first] and self._go_on(first):
+        while first > 0 and self._go_on(first):
             first -= 1
         return first
 
     def _go_on(self, dim: int) -> bool:
-        """Whether a step along the dim before this one is as far as all of this one, in every tensor."""
+        """Whether the one box of this dim has all of it (a second one may be there for products that no window has),
+        and a step along the dim before it is as far as that, in every tensor."""
+        if self.box[dim] != self.outputs[dim] or self.tiling.boxes[dim] > 1:
+            return False
         return all(s[2 + dim - 1] == s[2 + dim] * self.outputs[dim] for s in self.tensors)
 
     @property

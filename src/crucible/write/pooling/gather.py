@@ -23,7 +23,7 @@ from crucible.write.pooling.loops import UNROLLED, after_values, beginnings, ele
 from crucible.write.pooling.loops import value as read_element
 from crucible.write.pooling.targets import SHARE, Target, differentiated, of_elements, of_items, still
 from crucible.write.program import Operand, Program, Result, contiguous, reads
-from crucible.write.stages import stages
+from crucible.write.stages import partials, stages
 from crucible.write.steps import Steps
 
 
@@ -45,6 +45,7 @@ def gathered(pool: Pool, wanted: Sequence[str], upstream: str, kept: Sequence[st
         buffers += [Buffer(f"grad_{name}", pool.precision, math.prod(pool.output_shape)) for name in inner]
         buffers += [target.buffer() for target in parts]
         results += [f"grad_{target.operand.name}" for target in work.targets]
+    buffers += partials([step for step in steps if isinstance(step, Program)])
     return Steps(tuple(steps), tuple(buffers), tuple(results))
 
 

@@ -34,6 +34,7 @@ from crucible.write.pooling.loops import (
 )
 from crucible.write.pooling.targets import SHARE, Slopes, Target, differentiated, of_elements, of_items, still
 from crucible.write.program import Operand
+from crucible.write.stages import partials
 from crucible.write.steps import Steps
 
 
@@ -56,7 +57,7 @@ def one_pass(pool: Pool, wanted: Sequence[str], upstream: str) -> Steps:
     parts = [each for each in targets if each.parts]
     programs = [step for each in parts for step in each.adding(pool)]
     results = tuple(f"grad_{each.operand.name}" for each in targets)
-    return Steps((lowered, *programs), tuple(each.buffer() for each in parts), results)
+    return Steps((lowered, *programs), (*(each.buffer() for each in parts), *partials(programs)), results)
 
 
 @dataclass
