@@ -1,14 +1,16 @@
-"""Convolution -> bias -> relu at many shapes: written modules against torch.compile and eager; one JSON file.
+"""Convolution -> bias -> relu at many shapes, and linear layers: written modules against torch.compile and eager; one
+JSON file.
 
     python benchmarks/sweep.py FILE [--only WORD] [--minutes 9] [--processes 12] [--rivals eager,compile]
     python benchmarks/sweep.py FILE --markdown      the report of a file that was written before
 
 72 shapes: each of nine channel counts with each kernel size, 2-d and 3-d, the strides dealt so that each meets each
-channel count and kernel size; sizes are odd. Modules are built and torch.compile's caches filled side by side, for half
-of the time at most; then one at a time is held against float64, outputs and gradients, and raced. What FILE holds
-already is left as it is: a run cut short goes on, and behind a module that never came back. The report also says where
-the plan keeps PyTorch's convolution. Without a GPU kernels run on the emulator: use --scale small; times then mean
-nothing. `benchmarks/convolutions.py --sweep` times the kernels alone, also where the plan keeps PyTorch's.
+channel count and kernel size; sizes are odd. Behind them further ones: in one dim, of groups, depthwise, linear.
+Everybody may use TF32. Modules are built and torch.compile's caches filled side by side, for half of the time at most;
+then one at a time is held against float64, outputs and gradients, and raced. What FILE holds already is left as it is:
+a run cut short goes on, and behind a module that never came back. The report also says where the plan keeps PyTorch's.
+Without a GPU kernels run on the emulator: use --scale small; times then mean nothing. `benchmarks/convolutions.py
+--sweep` times the kernels alone, also where the plan keeps PyTorch's.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +42,14 @@ from crucible.plan.steps import Call
 CHANNELS = (1, 3, 8, 16, 24, 32, 64, 128, 256)
 KERNELS = (1, 3, 5, 7)
 STRIDES = (1, 2, 3)
-SIZES = {"full": {2: (16, (57, 61)), 3: (4, (15, 29, 31))}, "small": {2: (2, (7, 9)), 3: (2, (3, 5, 9))}}
-"""Of the batch, and of the input along each spatial dim."""
+SIZES = {
+    "full": {0: (16, (3477,)), 1: (16, (3477,)), 2: (16, (57, 61)), 3: (4, (15, 29, 31))},
+    "small": {0: (2, (19,)), 1: (2, (19,)), 2: (2, (7, 9)), 3: (2, (3, 5, 9))},
+}
+"""Of the batch, and of the input along each spatial dim; of linear layers (rank 0) the dims before the features."""
 SMALL_CHANNELS = 16
 """At most, of a dry run."""
+LAYERS = ("conv", "linear")
 RIVALS = ("eager", "compile")
 HANG_S = 120
 """Of a module on a GPU, check and both races: they take ten seconds."""
@@ -54,13 +60,34 @@ class Shape:
     """A convolution with as many channels out as in, padded so that outputs lie around every input."""
 
     rank: int
+    """Of space; 0 is a linear layer."""
     channels: int
-    kernel: int
-    stride: int
+    kernel: int = 1
+    stride: int = 1
+    groups: int = 1
 
     @property
     def name(self) -> str:
-        return f"{self.rank}d, {self.channels} channels, k{self.kernel}, s{self.stride}"
+        if not self.rank:
+            return f"linear, {self.channels} features"
+        words = "depthwise" if self.groups == self.channels else f"{self.groups} groups"
+        more = f", {words}" if self.groups > 1 else ""
+        return f"{self.rank}d, {self.channels} channels, k{self.kernel}, s{self.stride}{more}"
+
+    def at(self, scale: str) -> Shape:
+        """Fewer channels for a dry run."""
+        if scale == "full" or self.channels <= SMALL_CHANNELS:
+            return self
+        groups = SMALL_CHANNELS if self.groups == self.channels else min(self.groups, 4)
+        return replace(self, channels=SMALL_CHANNELS, groups=groups)
+
+    def layer(self) -> nn.Module:
+        """With parameters of its own."""
+        if not self.rank:
+            return nn.Linear(self.channels, self.channels)
+        make = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[self.rank]
+        padding = self.kernel // 2
+        return make(self.channels, self.channels, self.kernel, self.stride, padding, groups=self.groups)
 
 
 SHAPES = [
@@ -69,6 +96,16 @@ SHAPES = [
     for i, channels in enumerate(CHANNELS)
     for j, kernel in enumerate(KERNELS)
 ]
+FURTHER = [
+    *(Shape(1, *each) for each in ((3, 7, 2), (16, 3, 1), (16, 7, 2), (64, 1, 1), (64, 3, 1), (64, 5, 2), (128, 3, 1))),
+    *(Shape(2, *each) for each in ((32, 3, 1, 4), (64, 3, 1, 2), (64, 3, 2, 8), (256, 3, 1, 32), (256, 3, 2, 4))),
+    *(Shape(3, *each) for each in ((64, 3, 1, 8), (64, 3, 2, 2))),
+    Shape(1, 64, 5, groups=64),
+    *(Shape(2, *each) for each in ((16, 7, 1, 16), (32, 3, 1, 32), (64, 5, 2, 64), (256, 3, 1, 256))),
+    Shape(3, 32, 3, groups=32),
+    *(Shape(0, features) for features in (8, 16, 32, 64, 128)),
+]
+"""In one dim, of groups, depthwise, linear."""
 
 
 def main() -> None:
@@ -89,12 +126,13 @@ def main() -> None:
 
 def record(args: argparse.Namespace) -> None:
     """Builds side by side, then checks and times, and writes after each."""
+    allow_tf32()
     deadline = time.monotonic() + args.minutes * 60
     device = hardware.find_device()
     record = {"device": device.name, "driver": device.driver, "versions": hardware.versions(), "scale": args.scale}
     known = held(args.file, record, "shapes") or {}
     rivals = tuple(name for name in args.rivals.split(",") if name)
-    wanted = [shape for shape in SHAPES if args.only in shape.name and shape.name not in known]
+    wanted = [shape for shape in (*SHAPES, *FURTHER) if args.only in shape.name and shape.name not in known]
 
     def save(shape: Shape, found: dict[str, Any]) -> None:
         known[shape.name] = found
@@ -109,6 +147,11 @@ def record(args: argparse.Namespace) -> None:
         save(shape, one(shape, args.scale, rivals))
         faulthandler.cancel_dump_traceback_later()
         print(shape.name, summary(known[shape.name]), flush=True)
+
+
+def allow_tf32() -> None:
+    """In linear layers, as PyTorch does in convolutions by itself."""
+    torch.backends.cuda.matmul.allow_tf32 = True
 
 
 def built(
@@ -132,6 +175,7 @@ def built(
 
 def build(shape: Shape, scale: str, rivals: Sequence[str]) -> None:
     """Fills the caches that a later process loads from. What is refused is told there."""
+    allow_tf32()
     subject = loaded(shape, scale)
     try:
         fused(subject)
@@ -148,11 +192,10 @@ def loaded(shape: Shape, scale: str) -> Subject:
     torch.manual_seed(0)
     place = hardware.find_device().kind
     batch, size = SIZES[scale][shape.rank]
-    channels = shape.channels if scale == "full" else min(shape.channels, SMALL_CHANNELS)
-    make = {2: nn.Conv2d, 3: nn.Conv3d}[shape.rank]
-    conv = make(channels, channels, shape.kernel, shape.stride, shape.kernel // 2)
-    module = nn.Sequential(conv, nn.ReLU()).to(place)
-    return Subject(module, [torch.randn(batch, channels, *size, device=place, requires_grad=True)])
+    shape = shape.at(scale)
+    module = nn.Sequential(shape.layer(), nn.ReLU()).to(place)
+    extents = (batch, shape.channels, *size) if shape.rank else (batch, *size, shape.channels)
+    return Subject(module, [torch.randn(extents, device=place, requires_grad=True)])
 
 
 def one(shape: Shape, scale: str, rivals: Sequence[str]) -> dict[str, Any]:
@@ -178,8 +221,8 @@ def kept(subject: Subject) -> str:
     """Why the plan leaves the convolution to PyTorch; empty where kernels of ours compute it."""
     gpu = closest_gpu(torch.cuda.get_device_name()) if torch.cuda.is_available() else H200
     planned = plan(trace(subject.module, subject.inputs), tf32=torch.backends.cudnn.allow_tf32, gpu=gpu)
-    calls = (each for each in planned.steps if isinstance(each, Call) and each.operation.kind.startswith("conv"))
-    return next((each.why or "it is not fused" for each in calls), "")
+    layers = (each for each in planned.steps if isinstance(each, Call) and each.operation.kind.startswith(LAYERS))
+    return next((each.why or "it is not fused" for each in layers), "")
 
 
 # told
@@ -217,7 +260,7 @@ def markdown(record: Mapping[str, Any]) -> str:
 def told(shapes: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """What is wrong or failed, how many are faster than torch.compile by who convolves, and why PyTorch does."""
     count = {word: sum(word in found for found in shapes.values()) for word in ("wrong", "failed")}
-    lines = [f"{len(shapes)} of {len(SHAPES)} shapes; {count['wrong']} wrong, {count['failed']} failed."]
+    lines = [f"{len(shapes)} of {len(SHAPES) + len(FURTHER)} shapes; {count['wrong']} wrong, {count['failed']} failed."]
     right = [found for found in shapes.values() if "kept" in found and "wrong" not in found]
     for who, ours in (("Ours", True), ("PyTorch's", False)):
         some = [found for found in right if (not found["kept"]) == ours]

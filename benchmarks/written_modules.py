@@ -1,7 +1,7 @@
 """Writes the fused module of each file in tests/modules and of the three tasks, checks it, and times it against
 eager and torch.compile, forward and forward+backward; one JSON file.
 
-    python benchmarks/written_modules.py FILE [--only WORD] [--scale full] [--minutes 9] [--processes 12]
+    python benchmarks/written_modules.py FILE [--only WORD,WORD] [--scale full] [--minutes 9] [--processes 12]
         [--contract fp32] [--dtype bfloat16]
     python benchmarks/written_modules.py FILE --markdown      the table of a file that was written before
 
@@ -78,7 +78,9 @@ def record(args: argparse.Namespace) -> None:
     setting = Setting(args.scale, args.contract, args.dtype)
     record = {"device": device.name, "driver": device.driver, "versions": hardware.versions(), **asdict(setting)}
     known = held(args.file, record, "modules") or {}
-    files = [file for file in module_files() if args.only in name_of(file) and name_of(file) not in known]
+    words = args.only.split(",")
+    asked = [file for file in module_files() if any(word in name_of(file) for word in words)]
+    files = [file for file in asked if name_of(file) not in known]
     for file, failed in built(files, setting, args).items():
         if time.monotonic() > deadline:
             break

@@ -37,6 +37,23 @@ def test_the_shapes_are_of_all_that_is_swept() -> None:
         assert all(n % 2 for n in sweep.SIZES["full"][rank][1])
 
 
+def test_shapes_have_names_of_their_own() -> None:
+    every = [*sweep.SHAPES, *sweep.FURTHER]
+    assert len({shape.name for shape in every}) == len(every)
+    assert sweep.Shape(2, 1, 3, 1).name == "2d, 1 channels, k3, s1"
+    assert sweep.Shape(2, 16, 3, 1, 16).name == "2d, 16 channels, k3, s1, depthwise"
+    assert sweep.Shape(0, 16).name == "linear, 16 features"
+
+
+@pytest.mark.parametrize("shape", sweep.FURTHER, ids=lambda shape: shape.name)
+def test_further_shapes_are_what_their_names_say(shape: sweep.Shape) -> None:
+    subject = sweep.loaded(shape, "small")
+    assert subject.module(*subject.inputs).shape[:1] == subject.inputs[0].shape[:1]
+    layer = subject.module[0]
+    assert getattr(layer, "groups", 1) == shape.at("small").groups
+    assert type(layer).__name__ == ("Linear" if not shape.rank else f"Conv{shape.rank}d")
+
+
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two shapes."""
@@ -71,7 +88,7 @@ def test_the_report_says_where_pytorch_convolves(record: Path) -> None:
     assert "matrix product" in why
     said = sweep.markdown(data)
     assert f"| {DEEP} | ours |" in said and f"| {FLAT} | PyTorch |" in said
-    assert f"2 of {len(sweep.SHAPES)} shapes; 0 wrong, 0 failed." in said
+    assert f"2 of {len(sweep.SHAPES) + len(sweep.FURTHER)} shapes; 0 wrong, 0 failed." in said
     assert "kernels of ours are not known to be faster (a matrix product" in said and f"): {FLAT}." in said
 
 

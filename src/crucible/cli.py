@@ -144,7 +144,7 @@ def fuse(
     scale: Annotated[str, typer.Option(help="full or small: the sizes that the kernels are written for.")] = "full",
     shape: Annotated[list[str] | None, typer.Option(help="Sizes to write for, NAME=NUMBER,...")] = None,
     contract: Annotated[
-        str, typer.Option(help="tf32: convolutions may round operands to TF32; fp32: they may not.")
+        str, typer.Option(help="tf32: convolutions and linear layers may round operands to TF32; fp32: they may not.")
     ] = "tf32",
     gpu: Annotated[
         str, typer.Option(help="What kernels are laid out for: h200, h100, a100, l40s, b200; auto: this machine's.")

@@ -47,12 +47,12 @@ def write(
     """A Python file with `ModelNew` for a task, at its sizes and in its mode: CUDA C++ and operators of PyTorch.
 
     With tf32=False convolutions of float32 tensors keep float32's precision: where kernels of ours compute them, by
-    three products of TF32 for each, else as `torch.backends.cudnn.allow_tf32` says. Kernels are laid out for `gpu`; on
-    one of less shared memory some may not start. With `tune` the few divisions of each convolution that are estimated
-    best are verified and timed here, and the fastest taken (see `crucible.tuning`); `say` hears how far it is. Runs the
-    reference's text in this process to trace its module. Raises CaptureError for what cannot be traced or written,
-    TaskError for a reference that fails; tuning, DeviceError where this machine has no such GPU, and TuningError for a
-    division that is wrong.
+    three products of TF32 for each, else as `torch.backends.cudnn.allow_tf32` says. Linear layers are PyTorch's then.
+    Kernels are laid out for `gpu`; on one of less shared memory some may not start. With `tune` the few divisions of
+    each convolution that are estimated best are verified and timed here, and the fastest taken (see
+    `crucible.tuning`); `say` hears how far it is. Runs the reference's text in this process to trace its module. Raises
+    CaptureError for what cannot be traced or written, TaskError for a reference that fails; tuning, DeviceError where
+    this machine has no such GPU, and TuningError for a division that is wrong.
     """
     if tune:
         check_gpu(gpu, _gpu_here())
@@ -101,9 +101,10 @@ def fuse(module: nn.Module, *inputs: Any, emulate: bool = False, tune: bool = Fa
     It is written for these inputs (their shapes, dtypes and layouts) and the module's mode at once; for other shapes,
     dtypes or modes when they come. Inputs of another layout are copied. Kernels need a GPU, or `emulate=True`: then
     they run on the CPU, slowly, with every fault named. Convolutions of float32 tensors round their operands to TF32
-    if `torch.backends.cudnn.allow_tf32` says so now, else they keep float32's precision. With `tune` convolutions are
-    divided as measured, which takes minutes the first time; progress goes to stderr. Raises CaptureError for what
-    cannot be traced or written, DeviceError where inputs are not on a GPU, TuningError for a division that is wrong.
+    if `torch.backends.cudnn.allow_tf32` says so now, else they keep float32's precision; linear layers of few features
+    are fused if `torch.backends.cuda.matmul.allow_tf32` does, else PyTorch's. With `tune` convolutions are divided as
+    measured, which takes minutes the first time; progress goes to stderr. Raises CaptureError for what cannot be traced
+    or written, DeviceError where inputs are not on a GPU, TuningError for a division that is wrong.
     """
     if tune and emulate:
         raise DeviceError("fuse: tuning times kernels on a GPU, which emulate=True does without: leave one of them out")
@@ -112,7 +113,8 @@ def fuse(module: nn.Module, *inputs: Any, emulate: bool = False, tune: bool = Fa
         return module
     fused = copy.copy(module)
     kind = type(f"Fused{type(module).__name__}", (_Fused, type(module)), {})
-    own = {"_emulate": emulate, "_tune": tune, "_tf32": torch.backends.cudnn.allow_tf32, "_written": {}}
+    rounding = {"tf32": torch.backends.cudnn.allow_tf32, "tf32_linear": torch.backends.cuda.matmul.allow_tf32}
+    own = {"_emulate": emulate, "_tune": tune, "_rounding": rounding, "_written": {}}
     fused.__dict__ = {**module.__dict__, **own}
     fused.__class__ = kind
     fused._write(inputs)  # type: ignore[operator]
@@ -124,7 +126,8 @@ class _Fused(nn.Module):
 
     _emulate: bool
     _tune: bool
-    _tf32: bool
+    _rounding: dict[str, bool]
+    """Arguments of the planner."""
     _written: dict[_Key, Callable[..., Any]]
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
@@ -155,7 +158,7 @@ class _Fused(nn.Module):
         with torch.enable_grad():
             graph = trace(plain, inputs)
         gpu = H200 if self._emulate else closest_gpu(torch.cuda.get_device_name(_device(inputs)))
-        planned = plan(graph, tf32=self._tf32, gpu=gpu)
+        planned = plan(graph, gpu=gpu, **self._rounding)
         if self._tune:
             planned = _tuned(planned, lambda text: print(f"crucible: {text}", file=sys.stderr, flush=True))
         text = emit(planned, type(plain).__name__.lower(), loader=_LOADERS[self._emulate])

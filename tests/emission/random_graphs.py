@@ -36,6 +36,8 @@ OVER: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 POOLS = ("avg 2 2", "max 2 2", "avg 3 1", "max 3 1")
 CONVOLUTIONS = ("conv 1", "conv 3", "conv 3 s2", "transposed 1", "transposed 2")
 FAMILIES = (tuple(UNARY), tuple(BINARY), tuple(OVER), POOLS, CONVOLUTIONS, ("scale", "shift", "gate"))
+LAYERS = ("linear", "linear over channels", "conv 3 two groups", "conv 3 depthwise", "transposed 2 two groups", "turn")
+ALL = (*FAMILIES, LAYERS, LAYERS)
 Step = tuple[str, int, int]
 """What it does, and which values it reads: how far back the first is, modulo how many there are; which the second is of
 those that have its shape, or which parameter of those that have the shape (or a new one)."""
@@ -109,34 +111,43 @@ def _step(kind: str, x: torch.Tensor, like: torch.Tensor, weight: Callable[..., 
         if min(x.shape[2:]) < (4 if stride == "2" else 3):
             return x * 0.5
         return getattr(F, f"{how}_pool{rank}d")(x, int(size), int(stride), int(size) // 2 if stride == "1" else 0)
+    if kind == "turn":
+        return x.transpose(1, 2)
+    if kind.startswith("linear"):
+        at = 1 if kind.endswith("channels") else -1
+        features = x.shape[at]
+        return F.linear(x.movedim(at, -1), weight(features, features), weight(features)).movedim(-1, at)
     return _convolved(kind.split(), x, weight)
 
 
 def _convolved(words: list[str], x: torch.Tensor, weight: Callable[..., torch.Tensor]) -> torch.Tensor:
     rank, channels = x.dim() - 2, x.shape[1]
+    groups = channels if "depthwise" in words else 2 if "groups" in words and channels % 2 == 0 else 1
     if words[0] == "transposed":
         if words[1] == "2" and max(x.shape[2:]) > 9:
             return x * 0.5
         stride = int(words[1])
-        taps = weight(channels, channels, *(3,) * rank)
-        return getattr(F, f"conv_transpose{rank}d")(x, taps, stride=stride, padding=1, output_padding=stride - 1)
+        taps, more = weight(channels, channels // groups, *(3,) * rank), stride - 1
+        return getattr(F, f"conv_transpose{rank}d")(x, taps, None, stride, 1, more, groups)
     size = int(words[1])
     stride = 2 if words[-1] == "s2" and min(x.shape[2:]) > 3 else 1
-    bias = weight(channels)
-    return getattr(F, f"conv{rank}d")(x, weight(channels, channels, *(size,) * rank), bias, stride, size // 2)
+    bias, taps = weight(channels), weight(channels, channels // groups, *(size,) * rank)
+    return getattr(F, f"conv{rank}d")(x, taps, bias, stride, size // 2, groups=groups)
 
 
-def drawn(count: int, seed: int = 0) -> list[Graph]:
+def drawn(
+    count: int, seed: int = 0, families: Sequence[Sequence[str]] = FAMILIES, ranks: Sequence[int] = (2, 2, 3)
+) -> list[Graph]:
     """The same each time. By hypothesis half of them would be like the ones before, with a step changed."""
     chance = random.Random(seed)
-    return [_drawn(chance) for _ in range(count)]
+    return [_drawn(chance, families, ranks) for _ in range(count)]
 
 
-def _drawn(chance: random.Random) -> Graph:
-    rank = chance.choice((2, 2, 3))
-    space = [chance.randint(4, {2: 12, 3: 7}[rank]) for _ in range(rank)]
+def _drawn(chance: random.Random, families: Sequence[Sequence[str]], ranks: Sequence[int]) -> Graph:
+    rank = chance.choice(ranks)
+    space = [chance.randint(4, {1: 40, 2: 12, 3: 7}[rank]) for _ in range(rank)]
     steps = [
-        (chance.choice(chance.choice(FAMILIES)), chance.choice((0, 0, 0, 1, 1, 2, 3, 5)), chance.randint(0, 5))
+        (chance.choice(chance.choice(families)), chance.choice((0, 0, 0, 1, 1, 2, 3, 5)), chance.randint(0, 5))
         for _ in range(chance.randint(3, 8))
     ]
     return Graph((chance.randint(1, 3), chance.choice((1, 2, 4, 8)), *space), tuple(steps), chance.randint(0, 8))

@@ -21,7 +21,7 @@ Tensors = dict[str, torch.Tensor]
 FILES = sorted((Path(__file__).parents[1] / "modules").glob("*.py"))
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """Of the largest value; what PyTorch's own kernels leave in these dtypes, with a margin."""
-OURS = nn.Conv2d | nn.ConvTranspose2d | nn.Conv3d | nn.ConvTranspose3d
+OURS = nn.Conv1d | nn.ConvTranspose1d | nn.Conv2d | nn.ConvTranspose2d | nn.Conv3d | nn.ConvTranspose3d
 TF32 = 5e-4
 """The same where kernels of ours convolve, beside float64 with operands rounded to TF32 as theirs are: what is on the
 edge between two such numbers may go to the other."""

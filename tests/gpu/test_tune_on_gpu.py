@@ -45,10 +45,11 @@ def test_a_task_is_tuned_once(task: Path, home: Path) -> None:
 
 
 def test_a_tuned_module_computes_what_pytorch_does() -> None:
+    """Its chain has no kink: behind a ReLU what rounding operands to TF32 flips is 1.5 % of the gradients."""
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv3d(16, 32, 3, padding=1), nn.ReLU()).cuda()
+    module = nn.Sequential(nn.Conv3d(16, 32, 3, padding=1), nn.Tanh()).cuda()
     x = torch.randn(4, 16, 9, 21, 22, device="cuda", requires_grad=True)
-    tuned, exact = crucible.fuse(module, x, tune=True), nn.Sequential(nn.Conv3d(16, 32, 3, padding=1), nn.ReLU())
+    tuned, exact = crucible.fuse(module, x, tune=True), nn.Sequential(nn.Conv3d(16, 32, 3, padding=1), nn.Tanh())
     exact = exact.cuda().double()
     exact.load_state_dict({name: value.double() for name, value in module.state_dict().items()})
     y, right = tuned(x), exact(x.double())

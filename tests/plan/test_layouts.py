@@ -108,10 +108,10 @@ LEFT: dict[str, tuple[Callable[..., object], nn.Module, tuple[int, ...], torch.d
     "few channels": (lambda m, x: F.relu(m.conv(x)), nn.Conv2d(3, MANY, 3), (2, 3, 5, 6), torch.float32),
     "odd channels": (lambda m, x: F.relu(m.conv(x)), nn.Conv2d(4, 67, 3), X, torch.float32),
     "four halves": (lambda m, x: F.relu(m.conv(x)), nn.Conv2d(4, MANY, 3), X, torch.bfloat16),
-    "groups": (lambda m, x: F.relu(m.conv(x)), nn.Conv2d(4, 8, 3, groups=2), X, torch.float32),
+    "groups": (lambda m, x: F.relu(m.conv(x)), nn.Conv2d(4, MANY * 2, 3, groups=2), X, torch.float32),
     "double": (lambda m, x: F.relu(m.conv(x)), nn.Conv2d(4, 8, 3), X, torch.float64),
     "one place": (lambda m, x: F.relu(m.conv(x)), nn.Conv2d(4, MANY, 1), (2, 4, 1, 1), torch.float32),
-    "volumes": (lambda m, x: F.relu(m.conv(x)), nn.Conv3d(4, 8, 3, groups=2), (2, 4, 5, 6, 7), torch.float32),
+    "volumes": (lambda m, x: F.relu(m.conv(x)), nn.Conv3d(4, MANY, 3), (2, 4, 5, 6, 7), torch.float32),
     "returned": (lambda m, x: returned_and_read(m.conv(x)), nn.Conv2d(4, MANY, 3), X, torch.float32),
     "read by pytorch": (lambda m, x: torch.cumsum(m.conv(x), 1), nn.Conv2d(4, MANY, 3), X, torch.float32),
 }

@@ -103,9 +103,97 @@ def test_a_convolution_takes_the_chain_behind_it() -> None:
 
 
 def test_convolutions_that_were_not_measured_stay_with_pytorch() -> None:
-    for conv in (nn.Conv3d(2, 65, 1), nn.Conv3d(4, 4, 1, groups=2), nn.Conv2d(2, 65, 1), nn.Conv1d(2, 4, 3)):
+    for conv in (nn.Conv3d(2, 65, 1), nn.Conv3d(8, 16, 1, groups=2), nn.Conv2d(2, 65, 1), nn.Conv1d(4, 4, 3, groups=4)):
         shape = (2, conv.in_channels, *[4] * len(conv.kernel_size))
         assert calls(fuse(trace(nn.Sequential(conv, nn.ReLU()), [torch.rand(shape)])))
+
+
+@pytest.mark.parametrize(
+    ("conv", "shape"),
+    [
+        (nn.Conv1d(3, 5, 4, 2, 1), (2, 3, 11)),
+        (nn.ConvTranspose1d(3, 5, 4, 2, 1), (2, 3, 11)),
+        (nn.Conv2d(16, 24, 3, padding=1, groups=2), (2, 16, 5, 6)),
+        (nn.ConvTranspose2d(16, 24, 3, 2, groups=2), (2, 16, 4, 5)),
+        (nn.Conv2d(3, 5, (3, 5), padding="same", dilation=(2, 1)), (2, 3, 7, 8)),
+        (nn.Conv3d(3, 5, 3, padding="valid"), (2, 3, 4, 5, 6)),
+    ],
+    ids=str,
+)
+def test_one_dim_groups_and_padding_by_name_take_their_chain(conv: nn.Module, shape: tuple[int, ...]) -> None:
+    module = Module(lambda self, x: F.gelu(self.conv(x)) * 2, conv=conv)
+    plan = check(module, torch.randn(shape), gradients=False)
+    assert not calls(plan) and len(kernels(plan)) == 1
+
+
+@pytest.mark.filterwarnings("ignore:Using padding")
+def test_padding_that_differs_from_side_to_side_stays_with_pytorch() -> None:
+    module = Module(lambda self, x: F.relu(self.conv(x)), conv=nn.Conv1d(3, 5, 4, padding="same"))
+    assert calls(check(module, torch.randn(2, 3, 11), gradients=False)) == ["conv1d"]
+
+
+@pytest.mark.parametrize("shape", [(7, 12), (2, 7, 12), (2, 3, 5, 12), (2, 3, 2, 5, 12)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_linear_layer_of_few_features_takes_its_chain(shape: tuple[int, ...], bias: bool) -> None:
+    def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
+        return F.silu(self.layer(x) * self.scale)
+
+    module = Module(forward, layer=nn.Linear(12, 5, bias), scale=torch.randn(5))
+    plan = check(module, torch.randn(shape), gradients=False)
+    assert not calls(plan) and kernels(plan) == ["linear_mul_silu"]
+    (output,) = plan.graph.outputs
+    assert plan.types[output].strides == torch.empty((*shape[:-1], 5)).stride()
+
+
+def test_linear_layers_stay_with_pytorch_where_theirs_is_faster_or_keeps_float32() -> None:
+    behind: dict[str, tuple[nn.Module, int, dict[str, bool]]] = {
+        "many features": (nn.ReLU(), 17, {}),
+        "nothing behind": (nn.Identity(), 4, {}),
+        "features are reduced": (nn.Softmax(-1), 4, {}),
+        "float32 is kept": (nn.ReLU(), 4, {"tf32_linear": False}),
+        "all float32 is kept": (nn.ReLU(), 4, {"tf32": False}),
+    }
+    for name, (chain, features, options) in behind.items():
+        graph = trace(nn.Sequential(nn.Linear(features, features), chain), [torch.rand(3, features)])
+        assert calls(fuse(graph, **options)) == ["linear"], name
+    halves = trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).half(), [torch.rand(3, 4).half()])
+    assert not calls(fuse(halves, tf32_linear=False))
+
+
+def test_linear_layers_in_a_row_are_a_kernel_each() -> None:
+    layers = nn.Sequential(nn.Linear(9, 16), nn.Tanh(), nn.Linear(16, 4), nn.Sigmoid())
+    module = Module(lambda self, x: self.layers(x.movedim(0, 1)) + 1, layers=layers)
+    plan = check(module, torch.randn(3, 5, 9), gradients=False)
+    assert not calls(plan) and kernels(plan) == ["linear_tanh", "linear_sigmoid_add"]
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.movedim(1, -1),
+        lambda x: x.moveaxis((0, -1), (2, 0)),
+        lambda x: x.swapdims(0, -1),
+        lambda x: x.swapaxes(-2, 1),
+        lambda x: x.transpose(1, 2).view_as(x.transpose(1, 2)),
+        lambda x: x.reshape_as(x.flatten(1)),
+    ],
+    ids=["movedim", "moveaxis", "swapdims", "swapaxes", "view_as", "reshape_as"],
+)
+def test_views_join_the_chain_around_them(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    plan = check(Module(lambda self, x: torch.tanh(view(x * 2 + 1)) - 3), torch.randn(2, 3, 4, 5))
+    assert not calls(plan) and len(kernels(plan)) == 1
+
+
+def test_a_convolution_writes_its_dims_in_another_order() -> None:
+    def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(self.conv(x).permute(0, 2, 3, 1) * self.scale)
+
+    module = Module(forward, conv=nn.Conv2d(3, 5, 3), scale=torch.randn(5))
+    x = torch.randn(2, 3, 5, 6)
+    plan = check(module, x, gradients=False)
+    assert kernels(plan) == ["conv2d_mul_gelu"]
+    (output,) = plan.graph.outputs
+    assert plan.types[output].strides == module.double()(x.double()).stride()
 
 
 def test_one_tap_in_two_dims_is_ours_with_a_chain_alone() -> None:

@@ -10,9 +10,21 @@ from typing import Any
 from crucible.gpus import Gpu
 from crucible.graph import Graph, Operation, Ref
 from crucible.plan.join import combined, plain, with_own_names
-from crucible.plan.lazy import CannotJoin, Convolving, Lazy, NotCovered, Windowed, output_dims, reshaped, whole
+from crucible.plan.lazy import (
+    CannotJoin,
+    Convolving,
+    Lazy,
+    NotCovered,
+    Windowed,
+    output_dims,
+    permuted,
+    reshaped,
+    squeezed,
+    unsqueezed,
+    whole,
+)
 from crucible.plan.reductions import Names
-from crucible.plan.settle import Settled, read
+from crucible.plan.settle import Settled, laid, read
 from crucible.plan.steps import Fused, Plan
 from crucible.plan.vocabulary import POINTWISE
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
@@ -30,6 +42,13 @@ from crucible.write.program import Operand, Result, contiguous
 
 MOST = 64
 """Channels up to which our kernels are known to be faster."""
+LEAST_OF_GROUP = 8
+"""Channels of a group from which on they are."""
+MOST_FEATURES = 16
+"""Of a linear layer."""
+LINEAR = "linear"
+MOST_DIMS = 3
+"""Of space."""
 LARGEST = 2**31 - 2**16
 """Elements of one item of the batch, and of the weight: inside of kernels they are counted in 32 bits."""
 
@@ -39,45 +58,78 @@ def _each(given: Any, rank: int) -> list[int]:
     return list(several * rank if len(several) == 1 else several)
 
 
-def _correlation(rank: int, args: Mapping[str, Any], *, is_transposed: bool) -> Correlation:
+def _correlation(kind: str, args: Mapping[str, Any]) -> Correlation:
     source, weight = args["input"], args["weight"]
-    if isinstance(args["padding"], str):
-        raise NotCovered(f"padding={args['padding']!r}")
-    stride, padding, dilation = (_each(args[name], rank) for name in ("stride", "padding", "dilation"))
-    if is_transposed:
+    if kind == LINEAR:
+        return _of_features(source.shape, weight.shape)
+    rank = int(kind[-2])
+    if len(source.shape) != rank + 2:
+        raise NotCovered(f"{len(source.shape)} dims")
+    stride, dilation = (_each(args[name], rank) for name in ("stride", "dilation"))
+    padding = _padding(args["padding"], weight.shape[2:], dilation)
+    if "transpose" in kind:
         more = _each(args["output_padding"], rank)
         return transposed_convolution(source.shape, weight.shape, stride, padding, more, dilation, args["groups"])
     return convolution(source.shape, weight.shape, stride, padding, dilation, args["groups"])
 
 
+def _padding(given: Any, kernel: Sequence[int], dilation: Sequence[int]) -> list[int]:
+    """Of each dim, on both sides. Raises NotCovered where those are to differ."""
+    if given == "valid":
+        return [0] * len(kernel)
+    if given != "same":
+        return _each(given, len(kernel))
+    both = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    if any(n % 2 for n in both):
+        raise NotCovered(f"padding='same' of a kernel of {kernel}")
+    return [n // 2 for n in both]
+
+
+def _of_features(shape: Sequence[int], weight: Sequence[int]) -> Correlation:
+    """A linear layer as a convolution of one tap: features are its channels, the dims before them space; the first of
+    several is the batch."""
+    batch, *space, features = shape if len(shape) > 2 else (1, *shape)
+    if not 1 <= len(space) <= MOST_DIMS:
+        raise NotCovered(f"{len(shape)} dims")
+    ones = [1] * len(space)
+    return convolution((batch, features, *space), (*weight, *ones), ones, [0] * len(space), ones, 1)
+
+
 def pays(of: Correlation) -> bool:
-    """Whether kernels of ours beat PyTorch's convolution with what follows it, by what was measured on the H200: with
-    at most 64 channels in two dims and in three (`benchmarks/results/sweep_h200.json`, `written_tasks_h200.json`). One
-    tap in two dims is a matrix product, in which PyTorch is as fast, but not with what follows: of seven such shapes
-    in the sweep all are 2.5 to 7.4 times as fast as torch.compile and with gradients 1.6 to 2.5 times as eager;
-    forward of three with strides eager is faster (0.67 to 0.92). Half types in three dims were not measured: they are
-    taken by their likeness to those in two."""
-    few = max(of.in_channels, of.out_channels) <= MOST
-    return few and of.groups == 1 and len(of.axes) in (2, 3)
+    """Whether kernels of ours beat PyTorch's convolution with what follows it, by what was measured on the H200
+    (`benchmarks/results/sweep_h200.json`, `written_tasks_h200.json`): with at most 64 channels, of a group where there
+    are several, if those have 8 at least. One tap in two dims is a matrix product, in which PyTorch is as fast, but not
+    with what follows: of seven such shapes in the sweep all are 2.5 to 7.4 times as fast as torch.compile and with
+    gradients 1.6 to 2.5 times as eager; forward of three with strides eager is faster (0.67 to 0.92). Depthwise
+    convolutions waste tensor cores: 0.3 to 0.7 of eager's speed. Half types in one dim and in three, and in groups,
+    were not measured: they are taken by their likeness to those in two."""
+    apart = of.groups == 1 or min(of.in_channels, of.out_channels) >= LEAST_OF_GROUP
+    return apart and max(of.in_channels, of.out_channels) <= MOST
 
 
-def _taken(rank: int, args: Mapping[str, Any], *, is_transposed: bool) -> Correlation:
+def pays_for_linear(of: Correlation) -> bool:
+    """The same of a linear layer: 1.5 and 2.5 times eager's speed with 16 and 8 features, 0.4 with 32 and 64, whose
+    outputs leave word by word (with gradients 1.7 to 2.2 times; same record)."""
+    return max(of.in_channels, of.out_channels) <= MOST_FEATURES
+
+
+def _taken(kind: str, args: Mapping[str, Any]) -> Correlation:
     """What kernels of ours are to compute, by shapes and dtype. Raises NotCovered for what stays with PyTorch."""
-    given = args["input"]
-    if len(given.shape) != rank + 2 or given.dtype not in DTYPES:
-        raise NotCovered(f"{len(given.shape)} dims of {given.dtype}")
-    of = _correlation(rank, args, is_transposed=is_transposed)
+    if args["input"].dtype not in DTYPES:
+        raise NotCovered(args["input"].dtype)
+    of = _correlation(kind, args)
     if max(map(_item, (of.in_shape, of.out_shape))) > LARGEST:
         raise NotCovered("a tensor too large")
-    if not pays(of):
-        raise NotCovered("PyTorch's convolution is faster")
+    if not (pays_for_linear if kind == LINEAR else pays)(of):
+        raise NotCovered("PyTorch's is faster")
     return of
 
 
 def is_ours(operation: Operation, graph: Graph) -> bool:
-    """Whether an operation is a convolution that kernels of ours are to compute, where their tiles fit. Of one tap in
-    two dims only with a chain behind it: by itself PyTorch's takes 0.8 of the time for 64 channels
-    (`convolutions_2d_h200.json`)."""
+    """Whether an operation is a convolution or linear layer that kernels of ours are to compute, where their tiles fit.
+    Of one tap in two dims only with a chain behind it: by itself PyTorch's takes 0.8 of the time for 64 channels
+    (`convolutions_2d_h200.json`). A linear layer only where nothing but a chain is, up to the next layer: what reduces
+    features reads them from memory."""
     if operation.kind not in RULES:
         return False
     args = {
@@ -85,11 +137,26 @@ def is_ours(operation: Operation, graph: Graph) -> bool:
         for name, given in operation.args.items()
     }
     try:
-        of = _taken(int(operation.kind[-2]), args, is_transposed="transpose" in operation.kind)
+        of = _taken(operation.kind, args)
     except NotCovered:
         return False
-    is_product = len(of.axes) == 2 and math.prod(axis.kernel for axis in of.axes) == 1
-    return not is_product or any(each.kind in POINTWISE for each in graph.readers(operation.output.name))
+    readers = graph.readers(operation.output.name)
+    if operation.kind == LINEAR and not _is_chain(operation, graph):
+        return False
+    is_product = operation.kind == LINEAR or (len(of.axes) == 2 and math.prod(axis.kernel for axis in of.axes) == 1)
+    return not is_product or any(each.kind in POINTWISE for each in readers)
+
+
+def _is_chain(operation: Operation, graph: Graph) -> bool:
+    """Whether pointwise operations alone follow, up to outputs and other layers."""
+    pending = [operation]
+    while pending:
+        for reader in graph.readers(pending.pop().output.name):
+            if reader.kind in POINTWISE:
+                pending.append(reader)
+            elif reader.kind not in RULES:
+                return False
+    return True
 
 
 def convolved_again(plan: Plan) -> frozenset[str]:
@@ -117,15 +184,23 @@ def is_feasible(value: Lazy, gpu: Gpu) -> bool:
     return all(ways)
 
 
-def _rule(rank: int, *, is_transposed: bool) -> Callable[[Operation, Mapping[str, Any], Names], Lazy]:
-    def rule(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-        of = _taken(rank, args, is_transposed=is_transposed)
-        source, weight = _in_memory(args["input"]), _in_memory(args["weight"])
-        if _strides(weight) != contiguous(weight.shape):
-            raise NotCovered("a weight in another layout")
-        return _biased(_product(operation, of, source, weight, names), args.get("bias"))
+def _convolved(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    of = _taken(operation.kind, args)
+    source, weight = _in_memory(args["input"]), _in_memory(args["weight"])
+    return _biased(_product(operation, of, source, weight, names), args.get("bias"))
 
-    return rule
+
+def _linear(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    """Channels go from the end to where those of a convolution are, and back: nothing moves in memory."""
+    of, given = _taken(LINEAR, args), args["input"]
+    rank, rows = len(of.axes), len(given.shape) == 2
+    source = permuted(unsqueezed(given, 0) if rows else given, (0, rank + 1, *range(1, rank + 1)))
+    weight = reshaped(args["weight"], (*args["weight"].shape, *[1] * rank))
+    made = _product(operation, of, _in_memory(source), _in_memory(weight), names)
+    product = permuted(made, (0, *range(2, rank + 2), 1))
+    product = squeezed(product, [0]) if rows else product
+    bias = args.get("bias")
+    return product if bias is None else combined(lambda x, b: x + b, product, bias)
 
 
 def _in_memory(value: Lazy) -> Lazy:
@@ -147,6 +222,8 @@ def _item(shape: tuple[int, ...]) -> int:
 
 def _product(operation: Operation, of: Correlation, source: Lazy, weight: Lazy, names: Names) -> Lazy:
     """The value, with the operand `<name>` that stands for it."""
+    if _strides(weight) != contiguous(weight.shape):
+        raise NotCovered("a weight in another layout")
     name = names(f"{operation.name}_product")
     operand = Operand(name, source.dtype, contiguous(of.out_shape))
     convolving = Convolving(name, of, source, weight)
@@ -170,34 +247,39 @@ def exact(value: Lazy) -> Lazy:
 
 def over(value: Lazy) -> Lazy | None:
     """The value over a space that is its convolution's output, or that of the pool in it, also where its dims are seen
-    merged; None where it is not laid over that."""
+    merged or in another order; None where it is not laid over that."""
     assert isinstance(value.base, Convolving)
     shape, at = value.base.shape, output_dims(value)
-    dims = [d for group in value.dims for d in group if value.space[d] != 1]
-    if at is None or dims != [d for d in at if d is not None] or value.reductions:
+    dims = {d for group in value.dims for d in group if value.space[d] != 1}
+    if at is None or dims != {d for d in at if d is not None} or value.reductions:
         return None
     operands = tuple(replace(o, strides=tuple(0 if d is None else o.strides[d] for d in at)) for o in value.operands)
     return replace(value, space=shape, dims=whole(shape), operands=operands)
 
 
+def is_turned(value: Lazy) -> bool:
+    """Whether the dims of a convolution's value are seen in another order than it makes them."""
+    at = output_dims(value) if isinstance(value.base, Convolving) else None
+    dims = [d for group in value.dims for d in group if value.space[d] != 1]
+    return at is not None and dims != [d for d in at if d is not None]
+
+
 def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
-    """The convolution with its chain that writes the value to a tensor `name`: laid as `strides` say, or contiguous
-    where its dims are seen merged."""
-    convolving = value.base
-    assert isinstance(convolving, Convolving)
-    chains, shape = _chains(convolving, value), convolving.shape
-    if value.shape != shape:
-        strides = contiguous(value.shape)
-    laid = tuple(strides) if value.shape == shape else contiguous(shape)
+    """The convolution with its chain that writes the value to a tensor `name`, laid as `strides` say."""
+    convolving, at = value.base, output_dims(value)
+    assert isinstance(convolving, Convolving) and at is not None
+    seen, usual = laid(value, strides), contiguous(convolving.shape)
+    made = tuple(u if d is None else seen[d] for d, u in zip(at, usual, strict=True))
+    chains = _chains(convolving, value)
     (expr, operands), *before = (_read(convolving, each) for each in chains)
     of = convolving.pool
     pool = Windows(of.kind, of.sizes, before[0][0]) if of else None
     read = dict.fromkeys((*operands, *(operand for _, more in before for operand in more)))
     held = {operand: tensor for each in chains for operand, tensor in each.tensors.items()}
     tensors = {**convolving.tensors, **{operand.name: held[operand.name] for operand in read}}
-    result = Result(name, value.dtype, laid, expr)
-    made = replace(bare(convolving, name), operands=tuple(read), results=(result,), pool=pool)
-    return Settled(made, tensors, value.shape, tuple(strides))
+    result = Result(name, value.dtype, made, expr)
+    conv = replace(bare(convolving, name), operands=tuple(read), results=(result,), pool=pool)
+    return Settled(conv, tensors, value.shape, tuple(strides))
 
 
 def bare(convolving: Convolving, name: str) -> Convolution:
@@ -247,5 +329,6 @@ def pooled(value: Lazy, kind: str, windows: Sequence[Window], divisor: int | Non
 
 
 RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
-    f"conv{word}{rank}d": _rule(rank, is_transposed=bool(word)) for word in ("", "_transpose") for rank in (1, 2, 3)
+    **{f"conv{word}{rank}d": _convolved for word in ("", "_transpose") for rank in range(1, MOST_DIMS + 1)},
+    LINEAR: _linear,
 }

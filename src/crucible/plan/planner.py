@@ -6,6 +6,7 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import NamedTuple
 
 from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType
@@ -27,27 +28,36 @@ LONGEST_NAME = 60
 """Of an operator, in characters."""
 
 
-def fuse(graph: Graph, *, tf32: bool = True, gpu: Gpu = H200) -> Plan:
+def fuse(graph: Graph, *, tf32: bool = True, tf32_linear: bool | None = None, gpu: Gpu = H200) -> Plan:
     """Chooses what shares a kernel. An operation that nothing here covers stays a call of PyTorch. Convolutions of
-    float32 tensors whose operands may not be rounded to TF32 take three products of TF32 for each. Shared memory and
-    multiprocessors are those of `gpu`. What several kernels would convolve again is computed once, into memory."""
+    float32 tensors whose operands may not be rounded to TF32 take three products of TF32 for each; linear layers then
+    stay PyTorch's (`tf32_linear`, as `tf32` where None). Shared memory and multiprocessors are those of `gpu`. What
+    several kernels would convolve again is computed once, into memory."""
+    rounding = Rounding(tf32, tf32 if tf32_linear is None else tf32_linear)
     apart: frozenset[str] = frozenset()
     while True:
-        plan = _Planner(graph, tf32, gpu, apart).plan()
+        plan = _Planner(graph, rounding, gpu, apart).plan()
         found = convolutions.convolved_again(plan) - apart
         if not found:
             return plan
         apart |= found
 
 
+class Rounding(NamedTuple):
+    """Whether float32 operands may be rounded to TF32."""
+
+    convolutions: bool
+    linear: bool
+
+
 class _Planner:
     """Steps so far, and what is still waiting."""
 
-    def __init__(self, graph: Graph, tf32: bool, gpu: Gpu, apart: frozenset[str]) -> None:
+    def __init__(self, graph: Graph, rounding: Rounding, gpu: Gpu, apart: frozenset[str]) -> None:
         self.graph = graph
         self.apart = apart
         """Operations whose values do not wait."""
-        self.tf32 = tf32
+        self.rounding = rounding
         self.gpu = gpu
         self.steps: list[Step] = []
         outside = [*graph.inputs, *(p.value for p in graph.parameters), *(c.value for c in graph.constants)]
@@ -111,7 +121,7 @@ class _Planner:
                         self.in_memory(name)
                     continue
                 if found is not None and convolutions.is_feasible(found, self.gpu):
-                    self._wait(operation, found if self.tf32 else convolutions.exact(found))
+                    self._wait(operation, found if self.rounding.convolutions else convolutions.exact(found))
                     if operation.name in self.apart:
                         self.in_memory(operation.outputs[0].name)
                     return
@@ -140,8 +150,13 @@ class _Planner:
         makes = unread and operation.outputs[0].tensor.dtype in (*FLOATS, "bool")
         dtypes = {v.dtype for v in (*values, operation.outputs[0].tensor)} - {"bool"}
         alike = dtypes <= set(FLOATS) and ("float64" not in dtypes or len(dtypes) == 1)  # one precision a kernel
-        kept = operation.kind in convolutions.RULES and not convolutions.is_ours(operation, self.graph)
+        kept = operation.kind in convolutions.RULES and not self._convolves(operation)
         return makes and alike and not kept and all(v.elements for v in values)
+
+    def _convolves(self, operation: Operation) -> bool:
+        """Whether kernels of ours do. Of float32 linear layers only rounded ones were measured."""
+        rounds = self.rounding.linear or operation.output.tensor.dtype != "float32"
+        return (operation.kind != convolutions.LINEAR or rounds) and convolutions.is_ours(operation, self.graph)
 
     def _wait(self, operation: Operation, value: Lazy) -> None:
         name, type_ = operation.outputs[0].name, operation.outputs[0].tensor
@@ -325,7 +340,7 @@ class _Planner:
     def _settle(self, name: str, value: Lazy, strides: Sequence[int] | None) -> None:
         value = _without_updates(value, self.updated)
         write = bases.settled if value.base is not None else settled
-        made = write(value, name, strides or layout_like(value))
+        made = write(value, name, strides or self._layout(name, value))
         if value.dtype == "float32" and not value.reductions:
             known = {o.name: o.bounds for o in value.operands if o.bounds is not None}
             self.bounds[name] = interval(value.expr, known)
@@ -336,6 +351,12 @@ class _Planner:
         self.steps.append(self._fused(name, made))
         del self.waiting[name]
         self.covers[name] = ()  # what follows starts from memory
+
+    def _layout(self, name: str, value: Lazy) -> tuple[int, ...]:
+        """Of a convolution whose dims are seen in another order: as in eager PyTorch, whichever it would come in."""
+        if name in self.graph.values and not value.reductions and convolutions.is_turned(value):
+            return self._eager_strides(name)
+        return layout_like(value)
 
     def _fused(self, name: str, made: Settled) -> Fused:
         wanted = tuple(o for o, held in made.tensors.items() if held in self.differentiable and o not in made.constant)

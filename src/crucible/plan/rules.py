@@ -105,9 +105,22 @@ def _permute(operation: Operation, args: Mapping[str, Any], names: Names) -> Laz
 def _transpose(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
     rank = len(args["self"].dims)
     order = list(range(rank))
-    a, b = (args["dim0"] % rank, args["dim1"] % rank) if "dim0" in args else (0, rank - 1)
+    dims = [args[name] % rank for name in ("dim0", "dim1", "axis0", "axis1") if name in args]
+    a, b = dims or (0, rank - 1)
     order[a], order[b] = order[b], order[a]
     return permuted(args["self"], order)
+
+
+def _movedim(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    rank = len(args["self"].dims)
+    source, destination = ([d % rank for d in _each(args[name])] for name in ("source", "destination"))
+    to = dict(zip(destination, source, strict=True))
+    others = (d for d in range(rank) if d not in source)
+    return permuted(args["self"], [to[d] if d in to else next(others) for d in range(rank)])
+
+
+def _each(given: Any) -> tuple[int, ...]:
+    return given if isinstance(given, tuple) else (given,)
 
 
 def _unsqueeze(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
@@ -125,10 +138,11 @@ def _expand(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy
 
 
 VIEWS: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
-    **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "_unsafe_view"), _reshape),
+    **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "_unsafe_view", "view_as", "reshape_as"), _reshape),
     **dict.fromkeys(("contiguous", "clone", "alias", "dropout"), _same),
     "permute": _permute,
-    **dict.fromkeys(("transpose", "t"), _transpose),
+    **dict.fromkeys(("transpose", "t", "swapdims", "swapaxes"), _transpose),
+    **dict.fromkeys(("movedim", "moveaxis"), _movedim),
     "unsqueeze": _unsqueeze,
     "squeeze": _squeeze,
     **dict.fromkeys(("expand", "expand_as"), _expand),
