@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from crucible.graph import Argument, Ref
 from crucible.plan.steps import Call, Fused, Plan
 from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.fused import PRODUCT, Convolution
+from crucible.write.convolution.fused import GIVEN, PRODUCT, Convolution
 from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.convolution.windows import Windows
 from crucible.write.evaluate import evaluate, evaluate_program
+from crucible.write.expression import name_of
 from crucible.write.pool import POOLED, Pool
 from crucible.write.program import Operand, Program
 
@@ -117,6 +118,8 @@ def _seen(step: Fused, conv: Convolution, operand: Operand, known: Tensors) -> n
 
 def _product(step: Fused, conv: Convolution, known: Tensors) -> np.ndarray[Any, Any]:
     x, weight = (torch.from_numpy(_seen(step, conv, each, known).copy()) for each in (conv.source, conv.weight))
+    if conv.front is not None:
+        x = torch.from_numpy(evaluate(conv.front, {name_of(GIVEN): x.numpy()}))
     return correlated(conv.correlation, x, weight).numpy()
 
 
@@ -166,9 +169,10 @@ def correlated(of: Correlation, x: torch.Tensor, weight: torch.Tensor) -> torch.
 
 
 def _laid(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    """In the order that the plan expects, which PyTorch's convolutions in double precision on the CPU do not keep."""
+    """In the order that the plan expects, which PyTorch's convolutions in double precision on the CPU do not keep; and
+    a view that kernels get a copy of."""
     last = tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
-    return last if last.stride() == strides else tensor
+    return next((each for each in (last, tensor.contiguous()) if each.stride() == strides), tensor)
 
 
 def _pool(pool: Pool, storages: dict[str, np.ndarray[Any, Any]]) -> torch.Tensor:

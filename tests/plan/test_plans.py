@@ -14,7 +14,7 @@ from interpret import run
 from torch import nn
 
 from crucible.capture import trace
-from crucible.gpus import GPUS, H200, SHARED_RESERVED_BYTES, Gpu
+from crucible.gpus import GPUS, H200, SHARED_RESERVED_BYTES, Gpu, known_gpu
 from crucible.plan.planner import fuse
 from crucible.plan.steps import Call, Fused, Plan
 from crucible.write.convolution.correlation import convolution, input_gradient
@@ -124,6 +124,52 @@ def test_one_dim_groups_and_padding_by_name_take_their_chain(conv: nn.Module, sh
     module = Module(lambda self, x: F.gelu(self.conv(x)) * 2, conv=conv)
     plan = check(module, torch.randn(shape), gradients=False)
     assert not calls(plan) and len(kernels(plan)) == 1
+
+
+FRONTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": torch.relu,
+    "scaled": lambda x: F.leaky_relu(x * 0.5, 0.1),
+    "turned": lambda x: x.transpose(2, 3).clamp(-1, 1),
+    "twice": lambda x: x + x.abs(),
+}
+
+
+@pytest.mark.parametrize("name", FRONTS)
+def test_a_chain_in_front_is_inside_of_a_convolution_by_warps(name: str) -> None:
+    module = Module(lambda self, x: torch.tanh(self.conv(FRONTS[name](x))), conv=nn.Conv2d(3, 5, 3, padding=1))
+    x, ampere = torch.randn(2, 3, 5, 6), known_gpu("a100")
+    check(module, x, gradients=False)
+    (step,) = fuse(trace(module.float(), [x]), gpu=ampere).steps
+    assert isinstance(step, Fused) and isinstance(step.compute, Convolution) and step.compute.front is not None
+
+
+APART: dict[str, Callable[[Module, torch.Tensor], object]] = {
+    "read twice": lambda m, x: (m.conv(y := x.relu()) + y.sum()).tanh(),
+    "returned": lambda m, x: ((y := x.relu()), m.conv(y).tanh()),
+    "zero is not kept": lambda m, x: m.conv(x + 1).tanh(),
+    "dear": lambda m, x: m.conv(F.gelu(x)).tanh(),
+    "of two tensors": lambda m, x: m.conv(x * m.scale).tanh(),
+    "expanded": lambda m, x: m.conv(x[:1].expand(2, -1, -1, -1)).tanh(),
+    "expanded behind": lambda m, x: m.conv(x[:1].relu().expand(2, -1, -1, -1)).tanh(),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_what_else_is_in_front_is_computed_before(name: str) -> None:
+    module = Module(
+        lambda self, x: APART[name](self, x), conv=nn.Conv2d(3, 5, 3, padding=1), scale=torch.randn(3, 1, 1)
+    )
+    x = torch.randn(2, 3, 5, 6)
+    check(module, x, gradients=False)
+    plan = fuse(trace(module.float(), [x]), gpu=known_gpu("a100"))
+    found = [s.compute for s in plan.steps if isinstance(s, Fused) and isinstance(s.compute, Convolution)]
+    assert found and all(conv.front is None and all(conv.source.strides) for conv in found)
+
+
+def test_a_chain_in_front_stays_apart_where_warpgroups_multiply() -> None:
+    module = nn.Sequential(nn.ReLU(), nn.Conv3d(32, 64, 3, padding=1), nn.Tanh())
+    plan = fuse(trace(module, [torch.randn(8, 32, 16, 64, 64)]))
+    assert kernels(plan) == ["relu", "conv3d_tanh"]
 
 
 @pytest.mark.filterwarnings("ignore:Using padding")

@@ -13,7 +13,7 @@ from launcher import Run, emulated, loaded
 
 from crucible.gpus import known_gpu
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
-from crucible.write.convolution.fused import LEAF, Convolution
+from crucible.write.convolution.fused import GIVEN, LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.tile_choice import tile
@@ -50,6 +50,7 @@ class Case:
     chain: str = "none"
     tiling: Callable[[Tiling], Tiling] = lambda tiling: tiling
     exact: bool = False
+    front: str = "none"
 
     @property
     def fused(self) -> Convolution:
@@ -61,7 +62,10 @@ class Case:
             results += [Result(name, "float32", channel_strides(of), each, sums=True) for name, each in sums.items()]
         x = Operand("x", self.dtype, contiguous(of.in_shape))
         weight = Operand("weight", self.dtype, contiguous(self.weight_shape))
-        return Convolution(self.name, of, x, weight, self.weight_shape, operands, tuple(results), self.exact)
+        front = FRONTS[self.front][0]
+        return Convolution(
+            self.name, of, x, weight, self.weight_shape, operands, tuple(results), self.exact, front=front
+        )
 
     @property
     def divided(self) -> Tiling:
@@ -76,6 +80,14 @@ class Case:
 
     def lowered(self) -> Lowered:
         return lower_convolution(self.fused, self.divided, gpu=TWO)
+
+
+FRONTS: dict[str, tuple[Expr | None, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "none": (None, lambda x: x),
+    "bent": (GIVEN.leaky_relu(0.5), lambda x: F.leaky_relu(x, 0.5)),
+    "clamped": ((GIVEN * 2).clamp(-1, 0.5), lambda x: (x * 2).clamp(-1, 0.5)),
+}
+"""Chains in front."""
 
 
 def channel_strides(of: Correlation) -> tuple[int, ...]:
@@ -183,7 +195,11 @@ class WeightCase:
         division = divisions[self.way % len(divisions)]
         source = Operand("source", dtype, contiguous(of.in_shape))
         grad = Operand("grad", dtype, contiguous(of.out_shape))
-        return lower_weight_gradient(self.name, of, source, grad, "result", division, exact=self.case.exact, gpu=TWO)
+        front = FRONTS[self.case.front][0]
+        fronts = (None, front) if self.is_turned else (front, None)
+        return lower_weight_gradient(
+            self.name, of, source, grad, "result", division, exact=self.case.exact, fronts=fronts, gpu=TWO
+        )
 
 
 class Buildable(Protocol):
@@ -263,7 +279,7 @@ def laid(value: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
 def wanted(case: Case, known: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     """What a case should compute in float64, of operands rounded as tensor cores round them; and the size of what is
     added up in each product."""
-    x, weight = (rounded(known[name], case).double() for name in ("x", "weight"))
+    x, weight = (rounded(given, case).double() for given in (FRONTS[case.front][1](known["x"]), known["weight"]))
     product = case.torchs(x, weight)
     size = case.torchs(x.abs(), weight.abs())
     if case.chain not in ("none", "sums"):
@@ -280,8 +296,8 @@ def wanted(case: Case, known: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
 
 def wanted_of_weight(case: Case, known: Tensors, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The gradient of the weight in float64 and the size of what is added up."""
-    found = []
-    for x, upstream in ((rounded(known["x"], case), rounded(grad, case)), (known["x"].abs(), grad.abs())):
+    found, given = [], FRONTS[case.front][1](known["x"])
+    for x, upstream in ((rounded(given, case), rounded(grad, case)), (given.abs(), grad.abs())):
         weight = torch.zeros(case.weight_shape, dtype=torch.float64, requires_grad=True)
         found.append(torch.autograd.grad(case.torchs(x.double(), weight), weight, upstream.double())[0])
     return found[0], found[1]

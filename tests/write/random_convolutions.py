@@ -34,11 +34,12 @@ class Layer:
     chain: str
     exact: bool
     way: int
+    front: str
 
     def case(self, name: str) -> Case:
         tiling: Callable[[Tiling], Tiling] = self._chosen
         rest = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation, "groups": self.groups}
-        rest |= {"dtype": self.dtype, "chain": self.chain, "exact": self.exact, "tiling": tiling}
+        rest |= {"dtype": self.dtype, "chain": self.chain, "exact": self.exact, "tiling": tiling, "front": self.front}
         if self.is_transposed:
             rest["output_padding"] = self.output_padding
         return (transposed if self.is_transposed else forward)(name, self.shape, self.channels, self.kernel, **rest)
@@ -76,6 +77,7 @@ def layers(draw: st.DrawFn) -> Layer:
     dtype = draw(st.sampled_from(("float32", "float32", "float16", "bfloat16")))
     exact = dtype == "float32" and draw(st.booleans())
     chain, way = draw(st.sampled_from(("none", "biased"))), draw(st.integers(0, WAYS - 1))
+    front = draw(st.sampled_from(("none", "none", "bent", "clamped")))
     return Layer(
         is_transposed,
         shape,
@@ -90,6 +92,7 @@ def layers(draw: st.DrawFn) -> Layer:
         chain=chain,
         exact=exact,
         way=way,
+        front=front,
     )
 
 

@@ -66,6 +66,21 @@ FORWARD = [
     forward("folded", (2, 12, 5, 7), 7, (3, 3), padding=1, tiling=fold),
     forward("folded_unevenly", (2, 8, 4, 6, 9), 3, (3, 2, 4), dilation=2, padding=3, chain="biased", tiling=fold),
     forward("folded_sums", (2, 19, 7, 11), 6, (2, 5), chain="sums", tiling=fold),
+    forward(
+        "front_ahead",
+        (2, 19, 9, 9),
+        32,
+        (3, 3),
+        padding=1,
+        front="bent",
+        tiling=lambda t: replace(t, staged=2, ahead=True),
+    ),
+    forward(
+        "front_together", (2, 8, 20, 21), 16, (3, 3), padding=1, front="clamped", tiling=lambda t: alone(t, (16, 21))
+    ),
+    forward("front_folded", (2, 12, 5, 7), 7, (3, 3), padding=1, front="bent", tiling=fold),
+    forward("front_grouped", (2, 12, 8, 8), 18, (3, 3), groups=3, padding=1, front="clamped", chain="biased"),
+    transposed("front_doubled", (2, 12, 7, 9), 20, (3, 3), stride=2, padding=1, output_padding=1, front="bent"),
     transposed("doubled_1d", (2, 8, 20), 16, (4,), stride=2, padding=1),
     transposed("doubled", (2, 12, 7, 9), 20, (3, 3), stride=2, padding=1, output_padding=1, chain="biased"),
     transposed("doubled_3d", (1, 16, 4, 5, 6), 32, (3, 3, 3), stride=2, padding=1, output_padding=1),

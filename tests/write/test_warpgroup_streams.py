@@ -190,7 +190,7 @@ def drawn_cases() -> list[Case]:
     """Of random layers every eighth that is served: the output's, or the input's gradient."""
     found = []
     for number, layer in enumerate(drawn(DRAWN)):
-        case = layer.case(f"streamed_random_{number}")
+        case = replace(layer, front="none").case(f"streamed_random_{number}")
         case = replace(backward(case) if layer.is_transposed else case, tiling=way_of(layer.way))
         if layer.groups == 1 and not layer.exact and stream(case.correlation, UNITS[case.dtype], TWO):
             found.append(case)

@@ -24,21 +24,30 @@ from crucible.plan.lazy import (
     whole,
 )
 from crucible.plan.reductions import Names
-from crucible.plan.settle import Settled, laid, read
+from crucible.plan.settle import Settled, is_shared, read
+from crucible.plan.settle import laid as laid_over
 from crucible.plan.steps import Fused, Plan
 from crucible.plan.vocabulary import POINTWISE
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
-from crucible.write.convolution.fused import DTYPES, LEAF, Convolution
+from crucible.write.convolution.fused import DTYPES, GIVEN, LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.lower import chosen
+from crucible.write.convolution.questions import WeightGradient
 from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.convolution.tile_choice import tile
-from crucible.write.convolution.weight_division import divide
+from crucible.write.convolution.tiling import Tiling
+from crucible.write.convolution.weight_division import Division, divide
+from crucible.write.convolution.weights import chosen_for_weight
 from crucible.write.convolution.windows import MOST as MOST_OF_WINDOW
 from crucible.write.convolution.windows import Spread, Windows
-from crucible.write.expression import Expr, inputs, tensor
+from crucible.write.expression import Expr, inputs, name_of, substitute, tensor
 from crucible.write.gradient import derivative
+from crucible.write.interval import Interval
+from crucible.write.operations import cost
 from crucible.write.pool import Window
 from crucible.write.program import Operand, Result, contiguous
+from crucible.write.ranges import interval
+from crucible.write.simplify import simplify
 
 MOST = 64
 """Channels up to which our kernels are known to be faster."""
@@ -47,6 +56,8 @@ LEAST_OF_GROUP = 8
 MOST_FEATURES = 16
 """Of a linear layer."""
 LINEAR = "linear"
+MOST_IN_FRONT = 8
+"""Instructions of a chain in front, which runs for each element that is staged, several times where boxes overlap."""
 MOST_DIMS = 3
 """Of space."""
 LARGEST = 2**31 - 2**16
@@ -186,8 +197,8 @@ def is_feasible(value: Lazy, gpu: Gpu) -> bool:
 
 def _convolved(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
     of = _taken(operation.kind, args)
-    source, weight = _in_memory(args["input"]), _in_memory(args["weight"])
-    return _biased(_product(operation, of, source, weight, names), args.get("bias"))
+    (source, front), weight = _fronted(args["input"]), _in_memory(args["weight"])
+    return _biased(_product(operation, of, source, weight, names, front), args.get("bias"))
 
 
 def _linear(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
@@ -203,11 +214,47 @@ def _linear(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy
     return product if bias is None else combined(lambda x, b: x + b, product, bias)
 
 
+def _fronted(value: Lazy) -> tuple[Lazy, Expr | None]:
+    """A tensor in memory, and the chain of it that is convolved. Raises CannotJoin for what must be computed first: a
+    chain of several tensors, one that is dear or that makes something of the zeros around the tensor."""
+    if value.expr.kind == "tensor":
+        return _in_memory(value), None
+    alone = len(value.operands) == 1 and not value.reductions and value.base is None and not value.updates
+    if not alone or value.operands[0].dtype != value.dtype:
+        raise CannotJoin
+    (operand,) = value.operands
+    front = simplify(substitute(value.expr, {operand.leaf: GIVEN})).exprs[0]
+    of_zero = interval(front, {name_of(GIVEN): Interval(0.0, 0.0)})
+    if cost(front) > MOST_IN_FRONT or of_zero != Interval(0.0, 0.0):
+        raise CannotJoin
+    return _in_memory(replace(value, expr=operand.leaf)), front
+
+
+def front_pays(value: Lazy, gpu: Gpu, *, exact: bool) -> bool:
+    """Whether warps would multiply anyway, forward and for both gradients: warpgroups stage planes of tensors alone,
+    and are worth more than a pass over the source."""
+    convolving = value.base
+    assert isinstance(convolving, Convolving)
+    of, source = convolving.correlation, convolving.source
+    made = Result("made", source.dtype, contiguous(of.out_shape), LEAF)
+    plain = replace(bare(convolving, "plain"), results=(made,), front=None, exact=exact)
+    grad = Operand("grad", source.dtype, contiguous(of.out_shape))
+    laid, turned = replace(made, strides=plain.source.strides), input_gradient(of)
+    back = replace(plain, correlation=turned, source=grad, results=(laid,))
+    pair = (turned, grad, plain.source) if math.prod(of.phases) > 1 else (of, plain.source, grad)
+    ways = chosen(plain, gpu), chosen(back, gpu), chosen_for_weight(WeightGradient("weight", *pair, exact=exact), gpu)
+    return all(type(way) in (Tiling, Division) for way in ways)
+
+
 def _in_memory(value: Lazy) -> Lazy:
-    """Raises CannotJoin for what must be computed first."""
+    """Raises CannotJoin for what must be computed first; an expanded tensor, too: its elements are several here, each
+    with a gradient."""
     if value.expr.kind != "tensor" or value.reductions or value.base is not None:
         raise CannotJoin
-    return plain(value)
+    laid = plain(value)
+    if any(is_shared(operand, laid.space) for operand in laid.operands):
+        raise CannotJoin
+    return laid
 
 
 def _strides(value: Lazy) -> tuple[int, ...]:
@@ -220,13 +267,15 @@ def _item(shape: tuple[int, ...]) -> int:
     return contiguous(shape)[0]
 
 
-def _product(operation: Operation, of: Correlation, source: Lazy, weight: Lazy, names: Names) -> Lazy:
+def _product(
+    operation: Operation, of: Correlation, source: Lazy, weight: Lazy, names: Names, front: Expr | None = None
+) -> Lazy:
     """The value, with the operand `<name>` that stands for it."""
     if _strides(weight) != contiguous(weight.shape):
         raise NotCovered("a weight in another layout")
     name = names(f"{operation.name}_product")
     operand = Operand(name, source.dtype, contiguous(of.out_shape))
-    convolving = Convolving(name, of, source, weight)
+    convolving = Convolving(name, of, source, weight, front=front)
     expr = tensor(name, source.dtype)
     return Lazy(of.out_shape, whole(of.out_shape), (operand,), expr, source.dtype, {name: name}, base=convolving)
 
@@ -268,7 +317,7 @@ def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     """The convolution with its chain that writes the value to a tensor `name`, laid as `strides` say."""
     convolving, at = value.base, output_dims(value)
     assert isinstance(convolving, Convolving) and at is not None
-    seen, usual = laid(value, strides), contiguous(convolving.shape)
+    seen, usual = laid_over(value, strides), contiguous(convolving.shape)
     made = tuple(u if d is None else seen[d] for d, u in zip(at, usual, strict=True))
     chains = _chains(convolving, value)
     (expr, operands), *before = (_read(convolving, each) for each in chains)
@@ -287,7 +336,7 @@ def bare(convolving: Convolving, name: str) -> Convolution:
     (source,), (given,) = convolving.source.operands, convolving.weight.operands
     weight = Operand(given.name, given.dtype, contiguous(convolving.weight.shape))
     of, exact = convolving.correlation, convolving.exact
-    return Convolution(name, of, source, weight, convolving.weight.shape, (), (), exact)
+    return Convolution(name, of, source, weight, convolving.weight.shape, (), (), exact, front=convolving.front)
 
 
 def _chains(convolving: Convolving, value: Lazy) -> tuple[Lazy, ...]:

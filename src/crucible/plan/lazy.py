@@ -80,6 +80,8 @@ class Convolving:
     exact: bool = False
     """As in `Convolution`."""
     pool: Windowed | None = None
+    front: Expr | None = None
+    """As in `Convolution`."""
 
     @property
     def shape(self) -> Shape:

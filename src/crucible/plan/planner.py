@@ -113,6 +113,7 @@ class _Planner:
         """Takes an operation in: as a lazy value where a rule covers it, else as a call."""
         self.update(each for each in self.graph.operations if {*each.mutates} & {*operation.mutates})
         if self._is_for_kernels(operation):
+            self._put_apart(operation)
             for attempt in (operation.inputs, ()):
                 try:
                     found = self._within(operation, rules.apply(operation, self.lazy, self.new_name))
@@ -128,11 +129,26 @@ class _Planner:
                 break
         self._call(operation)
 
+    def _put_apart(self, operation: Operation) -> None:
+        """Computes what a convolution reads, if something else reads it too."""
+        if operation.kind not in convolutions.RULES:
+            return
+        for name in operation.inputs:
+            shared = len(self.graph.readers(name)) > 1 or name in self.graph.outputs
+            if shared and name in self.waiting and self.waiting[name].expr.kind != "tensor":
+                self.in_memory(name)
+
     def _within(self, operation: Operation, found: Lazy | None) -> Lazy | None:
-        """What a rule found. Raises CannotJoin for a pool inside of a convolution's kernel where no tile of that fits,
-        or where something else reads what is pooled: it would be convolved twice."""
+        """What a rule found. Raises CannotJoin for a chain in front of a convolution where it does not pay, and for a
+        pool inside of a convolution's kernel where no tile of that fits, or where something else reads what is pooled:
+        it would be convolved twice."""
         base = found.base if found else None
-        if found is None or not isinstance(base, Convolving) or base.pool is None:
+        if found is None or not isinstance(base, Convolving):
+            return found
+        exact, begins = not self.rounding.convolutions, operation.kind in convolutions.RULES
+        if begins and base.front is not None and not convolutions.front_pays(found, self.gpu, exact=exact):
+            raise CannotJoin
+        if base.pool is None:
             return found
         if any(self.lazy(name).base is base for name in operation.inputs):  # a chain behind such a pool
             return found

@@ -18,12 +18,13 @@ from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
 from crucible.write.adjoint import adjoint
 from crucible.write.convolution.correlation import input_gradient
-from crucible.write.convolution.fused import LEAF, PRODUCT, Convolution
+from crucible.write.convolution.fused import GIVEN, LEAF, PRODUCT, Convolution
 from crucible.write.convolution.lower import chosen, lower_convolution
-from crucible.write.convolution.questions import WeightGradient
+from crucible.write.convolution.questions import Fronts, WeightGradient
 from crucible.write.convolution.weights import chosen_for_weight, lower_weight
 from crucible.write.convolution.windows import CHOICE, Spread, Spreads, Windows
-from crucible.write.expression import substitute, tensor
+from crucible.write.expression import Expr, substitute, tensor
+from crucible.write.gradient import derivative
 from crucible.write.kernel import Buffer, Lowered
 from crucible.write.program import Operand, Program, Reduction, Result, contiguous, reads
 from crucible.write.stages import partials, stages
@@ -215,12 +216,22 @@ class _Work:
         if conv.source.name not in self.wanted:
             return
         grad = Operand(self.of_product, conv.source.dtype, self.strides)
-        result = Result(f"grad_{conv.source.name}", conv.source.dtype, conv.source.strides, LEAF)
+        slope, read = self._slope()
+        result = Result(f"grad_{conv.source.name}", conv.source.dtype, conv.source.strides, slope)
         of = input_gradient(conv.correlation)
-        turned = replace(conv, name=f"{conv.name}_input", correlation=of, source=grad, operands=(), results=(result,),
-                         pool=None, spread=self.spread)  # fmt: skip
+        turned = replace(conv, name=f"{conv.name}_input", correlation=of, source=grad, operands=read, results=(result,),
+                         pool=None, spread=self.spread, front=None)  # fmt: skip
         self.steps.append(lower_convolution(turned, gpu=self.gpu))
         self.results.append(result.name)
+
+    def _slope(self) -> tuple[Expr, tuple[Operand, ...]]:
+        """The gradient of the source from that of what is multiplied, and what it reads."""
+        conv = self.conv
+        if conv.front is None:
+            return LEAF, ()
+        source = tensor(conv.source.name, conv.source.dtype)
+        found = substitute(derivative(conv.front, GIVEN, LEAF), {GIVEN: source})
+        return found, (conv.source,) if conv.source.name in reads(found) else ()
 
     def weight(self) -> None:
         """The gradient of the weight."""
@@ -229,11 +240,12 @@ class _Work:
             return
         source, grad = conv.source, Operand(self.of_product, conv.source.dtype, self.strides)
         spreads: Spreads = (None, self.spread)
+        fronts: Fronts = (conv.front, None)
         if math.prod(of.phases) > 1:
             of, source, grad = input_gradient(of), grad, source
-            spreads = (self.spread, None)
+            spreads, fronts = (self.spread, None), (None, conv.front)
         result = f"grad_{conv.weight.name}"
-        question = WeightGradient(f"{conv.name}_weight", of, source, grad, spreads, conv.exact)
+        question = WeightGradient(f"{conv.name}_weight", of, source, grad, spreads, conv.exact, fronts)
         way = chosen_for_weight(question, self.gpu)
         if way is None:
             raise MisuseError(f"{conv.name}: no division of its weight's gradient fits in shared memory")

@@ -13,6 +13,8 @@ from crucible.write.program import Operand, Reduction, Result, reads
 PRODUCT = "product"
 """The name by which chains read the correlation's value."""
 LEAF = tensor(PRODUCT)
+GIVEN = tensor("given")
+"""An element of the source, as a chain in front reads it."""
 DTYPES = ("float32", "float16", "bfloat16")
 
 
@@ -41,6 +43,9 @@ class Convolution:
     """What is left of the products before the chains; `LEAF` is what is left."""
     spread: Spread | None = None
     """How the source is laid, where it is a gradient of windows."""
+    front: Expr | None = None
+    """What is multiplied, of `GIVEN`: 0 of 0, as outside of the source are zeros. Each element goes through it when it
+    is staged, by warps alone."""
     reductions: tuple[Reduction, ...] = ()
     """Over space, of chains like those of results: for each channel of each image the parts of its items are written to
     `<name>_parts` (see `row_parts`). One that reads an earlier maximum reads that of the item (see `pairs`)."""

@@ -10,9 +10,10 @@ from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
 from crucible.write.convolution import packing
 from crucible.write.convolution.correlation import Product
+from crucible.write.convolution.front import note
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS, THREADS, UNITS, decoded, times
-from crucible.write.convolution.pieces import ACCUMULATE, LOAD_MATRIX, READ, WORDS
+from crucible.write.convolution.pieces import ACCUMULATE, LOAD_MATRIX, READ
 from crucible.write.convolution.placing import Placing
 from crucible.write.convolution.questions import Multiplying, answered
 from crucible.write.convolution.scene import Scene
@@ -40,6 +41,8 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
     conv = replace(conv, results=results, reductions=reductions)
     for kind in KINDS:
         if isinstance(tiling, kind.divisions):
+            if conv.front is not None:
+                raise MisuseError(f"{conv.name}: a chain in front is for warps, and {type(tiling).__name__} is not")
             return kind.lower(conv, tiling, gpu)
     buffer = packing.packed(f"{conv.name}_packed", tiling)
     order = packing.pack(f"{conv.name}_pack", tiling, conv.weight.name, conv.source.dtype, conv.math, buffer)
@@ -91,9 +94,9 @@ class _Body:
     tail: Tail
 
     def kernel(self) -> Kernel:
-        conv, tiling, lines = self.scene.conv, self.scene.tiling, self._lines()
+        tiling, lines = self.scene.tiling, self._lines()
         choosing = self.scene.choosing.preamble if self.scene.choosing else []
-        before = [*WORDS[conv.math].preamble, *self.staging.preamble, LOAD_MATRIX, READ, ACCUMULATE]
+        before = [*self.scene.words.preamble, *self.staging.preamble, LOAD_MATRIX, READ, ACCUMULATE]
         before += [*choosing, *self.tail.preamble]
         return self.scene.kernel(self.notes(), lines, before, (tiling.blocks, THREADS), tiling.shared_bytes)
 
@@ -107,11 +110,13 @@ class _Body:
         ahead = " The next inputs are loaded beside the multiplication." if tiling.ahead else ""
         choosing = [self.scene.choosing.note()] if self.scene.choosing else []
         spread = [SPREAD] if self.scene.conv.spread else []
+        front = [] if self.scene.conv.front is None else [note(self.scene.conv.front)]
         return [
             f"{list(of.in_shape)} to {list(of.out_shape)} by {len(tiling.of.products)} products{folded} of"
-            f" {of.in_channels} channels, {WORDS[self.scene.conv.math].about}, sums in fp32.",
+            f" {of.in_channels} channels, {self.scene.words.about}, sums in fp32.",
             f"A block makes {tiling.channels} channels{phases} at {box} positions; its inputs are in shared memory"
             f" with their halo, its weights {kept} there ({tiling.shared_bytes // 1024} KiB).{ahead}",
+            *front,
             *choosing,
             *spread,
         ]
@@ -205,6 +210,7 @@ class _Body:
             lines.append(f"read(at + {tiling.shift_words(shift)}, place, b);")
             for number, product in products:
                 slot = tiling.teams[team].index(product.phase)
-                words = WORDS[self.scene.conv.math].name
-                lines.append(f"accumulate<{words}>(own + {number * tiling.channels * 8}, b, sums[{slot}]);")
+                lines.append(
+                    f"accumulate<{self.scene.words.name}>(own + {number * tiling.channels * 8}, b, sums[{slot}]);"
+                )
         return lines

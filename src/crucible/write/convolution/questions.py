@@ -17,6 +17,9 @@ from crucible.write.convolution.windows import WHOLE, Spreads
 from crucible.write.expression import Expr, nodes
 from crucible.write.program import Operand
 
+Fronts: TypeAlias = tuple[Expr | None, Expr | None]
+"""Chains in front of what is multiplied for a weight's gradient: of the source, of the gradient; of one at most."""
+NO_FRONTS: Fronts = (None, None)
 Way: TypeAlias = Any
 """A division: a Tiling, Walks or PhaseWalks of a multiplication, a Division of a weight's gradient."""
 
@@ -56,7 +59,8 @@ class Multiplying:
             conv.exact,
             self.alike,
         ]
-        return "\n".join([*map(repr, parts), *_written(roots)])
+        fronts = [] if conv.front is None else _written((conv.front,))
+        return "\n".join([*map(repr, parts), *_written(roots), *fronts])
 
 
 @dataclass(frozen=True)
@@ -69,11 +73,14 @@ class WeightGradient:
     grad: Operand
     spreads: Spreads = WHOLE
     exact: bool = False
+    fronts: Fronts = NO_FRONTS
 
     @property
     def text(self) -> str:
         """As of `Multiplying`."""
-        return "\n".join(map(repr, ("weight gradient", self.of, self.source, self.grad, self.spreads, self.exact)))
+        parts = ("weight gradient", self.of, self.source, self.grad, self.spreads, self.exact)
+        fronts = [line for front in self.fronts if front is not None for line in _written((front,))]
+        return "\n".join([*map(repr, parts), *fronts])
 
 
 Question: TypeAlias = Multiplying | WeightGradient

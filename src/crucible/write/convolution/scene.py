@@ -11,8 +11,10 @@ from functools import cached_property
 from crucible.gpus import Gpu
 from crucible.write.convolution.choosing import LOCALS as WINDOW_LOCALS
 from crucible.write.convolution.choosing import Choosing
+from crucible.write.convolution.front import words
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import DIMS, times
+from crucible.write.convolution.pieces import Words
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.families.source import CUDA_TYPES, INCLUDES, converted, indented
 from crucible.write.kernel import Buffer, Kernel
@@ -64,6 +66,12 @@ class Scene:
     @cached_property
     def half(self) -> bool:
         return self.conv.source.dtype != "float32"
+
+    @cached_property
+    def words(self) -> Words:
+        """How elements of the source are multiplied, and what becomes of them before."""
+        conv = self.conv
+        return words(conv.math, conv.source.dtype, conv.front, f"{conv.name}_staged")
 
     @cached_property
     def choosing(self) -> Choosing | None:

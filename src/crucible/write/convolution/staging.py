@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crucible.write.convolution.halo import THREADS, Halo, decoded
-from crucible.write.convolution.pieces import COPY_AHEAD, WORDS
+from crucible.write.convolution.pieces import COPY_AHEAD
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.spreading import SpreadHalo
 from crucible.write.families.source import block, indented
@@ -136,7 +136,7 @@ class Staging:
         if conv.spread is None:
             return None
         choices = scene.word[conv.spread.choices] if conv.spread.choices else ""
-        return SpreadHalo(scene.tiling.of, conv.source, scene.tiling, WORDS[conv.math], conv.spread, choices)
+        return SpreadHalo(scene.tiling.of, conv.source, scene.tiling, scene.words, conv.spread, choices)
 
     @property
     def _is_held(self) -> bool:
@@ -145,7 +145,7 @@ class Staging:
     @property
     def _halo(self) -> Halo:
         conv = self.scene.conv
-        return Halo(self.scene.tiling.of, conv.source, self.scene.tiling, WORDS[conv.math].convert)
+        return Halo(self.scene.tiling.of, conv.source, self.scene.tiling, self.scene.words.convert)
 
     @property
     def _source(self) -> str:

@@ -17,9 +17,11 @@ from functools import cached_property
 from crucible.gpus import H200, Gpu
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.finishing import finish
+from crucible.write.convolution.front import words
 from crucible.write.convolution.fused import arithmetic
 from crucible.write.convolution.halo import DIMS, STEP_UNITS, THREADS, Halo, decoded
-from crucible.write.convolution.pieces import COPY_AHEAD, LOAD_MATRIX, LOAD_TURNED, WORDS, Words
+from crucible.write.convolution.pieces import COPY_AHEAD, LOAD_MATRIX, LOAD_TURNED, Words
+from crucible.write.convolution.questions import NO_FRONTS, Fronts
 from crucible.write.convolution.spreading import SpreadHalo
 from crucible.write.convolution.tiling import WARPS
 from crucible.write.convolution.upstream import Upstream
@@ -40,12 +42,15 @@ def lower_weight_gradient(
     spreads: Spreads = WHOLE,
     *,
     exact: bool = False,
+    fronts: Fronts = NO_FRONTS,
     gpu: Gpu = H200,
 ) -> Lowered:
     """The kernels that write the gradient of the weight, of the source's dtype, to a tensor `result` laid out like it;
-    `grad` is laid over the correlation's `out_shape`. `exact` and the spreads, of one of both, as in `Convolution`."""
-    words = WORDS[arithmetic(source.dtype, exact=exact)]
-    body = _Body(name, of, source, grad, result, division, words, gpu, spreads)
+    `grad` is laid over the correlation's `out_shape`. `exact`, the spreads and the chains in front, of one of both, as
+    in `Convolution`."""
+    math_ = arithmetic(source.dtype, exact=exact)
+    of_source, of_grad = (words(math_, source.dtype, front, f"{name}_staged") for front in fronts)
+    body = _Body(name, of, source, grad, result, division, of_source, of_grad, gpu, spreads)
     return Lowered((body.kernel(), body.finish()), (body.partial,))
 
 
@@ -58,6 +63,7 @@ class _Body:
     result: str
     division: Division
     words: Words
+    words_of_grad: Words
     gpu: Gpu
     spreads: Spreads
 
@@ -92,7 +98,8 @@ class _Body:
         ]
         text = "\n".join([*head, *indented(self._lines()), "}"])
         copies = "copy_ahead(" in text
-        preamble = [*self.words.preamble, LOAD_MATRIX] + [LOAD_TURNED] * self.half + [COPY_AHEAD] * copies
+        own = dict.fromkeys((*self.words.preamble, *self.words_of_grad.preamble))
+        preamble = [*own, LOAD_MATRIX] + [LOAD_TURNED] * self.half + [COPY_AHEAD] * copies
         return Kernel(self.name, text, tuple(preamble), (self.source.name, self.grad.name, *self.choices),
                       (self.partial.name,), (division.parts * self.blocks_a_part, 1, 1), THREADS,
                       division.shared_bytes)  # fmt: skip
@@ -165,7 +172,9 @@ class _Body:
     @property
     def _upstream(self) -> Upstream:
         division = self.division
-        return Upstream(self.of, self.grad, division, division.channels, division.pitch, self.words, self.spreads[1])
+        return Upstream(
+            self.of, self.grad, division, division.channels, division.pitch, self.words_of_grad, self.spreads[1]
+        )
 
     def _ask(self, item: str) -> list[str]:
         if self._spread:

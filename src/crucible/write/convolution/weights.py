@@ -7,7 +7,7 @@ from typing import TypeAlias
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.questions import WeightGradient, answered
+from crucible.write.convolution.questions import NO_FRONTS, WeightGradient, answered
 from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks
 from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups, weight_division
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
@@ -43,12 +43,14 @@ def lower_weight(question: WeightGradient, way: WeightWay, result: str, gpu: Gpu
     name, of, source, grad = question.name, question.of, question.source, question.grad
     if isinstance(way, WeightWalks):
         return lower_weight_for_warpgroups(name, way, source, grad, result)
-    return lower_weight_gradient(name, of, source, grad, result, way, question.spreads, exact=question.exact, gpu=gpu)
+    return lower_weight_gradient(
+        name, of, source, grad, result, way, question.spreads, exact=question.exact, fronts=question.fronts, gpu=gpu
+    )
 
 
 def _walks(question: WeightGradient, gpu: Gpu) -> WeightWalks | None:
     """For warpgroups; None where they do not serve it."""
     spread, other = question.spreads
-    if question.exact or other:
+    if question.exact or other or question.fronts != NO_FRONTS:
         return None
     return weight_division(question.of, question.source, question.grad, gpu, spread)

@@ -45,13 +45,14 @@ class Kind:
 
 def for_warpgroups(conv: Convolution, gpu: Gpu) -> Tiling | None:
     """The division of least estimated time among all kinds; None where none serves a convolution."""
-    every = (kind.chosen(conv, gpu) for kind in KINDS)
+    every = (kind.chosen(conv, gpu) for kind in KINDS if conv.front is None)
     return min(filter(None, every), key=lambda each: each.total_clocks, default=None)
 
 
 def best_for_warpgroups(conv: Convolution, count: int, gpu: Gpu) -> list[Tiling]:
     """So many of each kind that serves a convolution."""
-    return [each for kind in KINDS if kind.chosen(conv, gpu) for each in kind.several(conv, count, gpu)]
+    serving = [kind for kind in KINDS if conv.front is None and kind.chosen(conv, gpu)]
+    return [each for kind in serving for each in kind.several(conv, count, gpu)]
 
 
 def _walks(conv: Convolution, count: int, gpu: Gpu) -> list[Walks]:
