@@ -143,6 +143,16 @@ def test_a_chain_in_front_is_inside_of_a_convolution_by_warps(name: str) -> None
     assert isinstance(step, Fused) and isinstance(step.compute, Convolution) and step.compute.front is not None
 
 
+def test_a_chain_in_front_goes_with_the_product_that_is_written() -> None:
+    def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
+        return torch.cumsum(self.conv(x.relu()), 2) + F.softmax(self.conv(x.relu()), 1)
+
+    module = Module(forward, conv=nn.Conv2d(3, 5, 3, padding=1))
+    plan = fuse(trace(module, [torch.randn(2, 3, 5, 6)]), gpu=known_gpu("a100"))
+    assert kernels(plan) == ["relu_conv2d", "relu_conv2d_2", "softmax_add"]
+    assert [step.covers for step in plan.steps if isinstance(step, Fused)][1] == ("relu_2", "conv_2")
+
+
 APART: dict[str, Callable[[Module, torch.Tensor], object]] = {
     "read twice": lambda m, x: (m.conv(y := x.relu()) + y.sum()).tanh(),
     "returned": lambda m, x: ((y := x.relu()), m.conv(y).tanh()),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from crucible.gpus import Gpu
-from crucible.graph import Graph, Operation, Ref
+from crucible.graph import Operation
 from crucible.plan.join import combined, plain, with_own_names
 from crucible.plan.lazy import (
     CannotJoin,
@@ -27,19 +27,17 @@ from crucible.plan.reductions import Names
 from crucible.plan.settle import Settled, is_shared, read
 from crucible.plan.settle import laid as laid_over
 from crucible.plan.steps import Fused, Plan
-from crucible.plan.vocabulary import POINTWISE
-from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
-from crucible.write.convolution.fused import DTYPES, GIVEN, LEAF, Convolution
-from crucible.write.convolution.halo import UNITS
+from crucible.plan.taken import CONVOLUTIONS, LINEAR, is_ours, taken
+from crucible.write.convolution.correlation import Correlation, input_gradient
+from crucible.write.convolution.fused import GIVEN, LEAF, Convolution
 from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.questions import WeightGradient
 from crucible.write.convolution.reducing import ReducingConvolution
-from crucible.write.convolution.tile_choice import tile
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.weight_division import Division, divide
+from crucible.write.convolution.weight_division import Division
 from crucible.write.convolution.weights import chosen_for_weight
 from crucible.write.convolution.windows import MOST as MOST_OF_WINDOW
-from crucible.write.convolution.windows import Spread, Windows
+from crucible.write.convolution.windows import Windows
 from crucible.write.expression import Expr, inputs, name_of, substitute, tensor
 from crucible.write.gradient import derivative
 from crucible.write.interval import Interval
@@ -49,125 +47,8 @@ from crucible.write.program import Operand, Result, contiguous
 from crucible.write.ranges import interval
 from crucible.write.simplify import simplify
 
-MOST = 64
-"""Channels up to which our kernels are known to be faster."""
-LEAST_OF_GROUP = 8
-"""Channels of a group from which on they are."""
-MOST_FEATURES = 16
-"""Of a linear layer."""
-LINEAR = "linear"
 MOST_IN_FRONT = 8
 """Instructions of a chain in front, which runs for each element that is staged, several times where boxes overlap."""
-MOST_DIMS = 3
-"""Of space."""
-LARGEST = 2**31 - 2**16
-"""Elements of one item of the batch, and of the weight: inside of kernels they are counted in 32 bits."""
-
-
-def _each(given: Any, rank: int) -> list[int]:
-    several = given if isinstance(given, tuple) else (given,)
-    return list(several * rank if len(several) == 1 else several)
-
-
-def _correlation(kind: str, args: Mapping[str, Any]) -> Correlation:
-    source, weight = args["input"], args["weight"]
-    if kind == LINEAR:
-        return _of_features(source.shape, weight.shape)
-    rank = int(kind[-2])
-    if len(source.shape) != rank + 2:
-        raise NotCovered(f"{len(source.shape)} dims")
-    stride, dilation = (_each(args[name], rank) for name in ("stride", "dilation"))
-    padding = _padding(args["padding"], weight.shape[2:], dilation)
-    if "transpose" in kind:
-        more = _each(args["output_padding"], rank)
-        return transposed_convolution(source.shape, weight.shape, stride, padding, more, dilation, args["groups"])
-    return convolution(source.shape, weight.shape, stride, padding, dilation, args["groups"])
-
-
-def _padding(given: Any, kernel: Sequence[int], dilation: Sequence[int]) -> list[int]:
-    """Of each dim, on both sides. Raises NotCovered where those are to differ."""
-    if given == "valid":
-        return [0] * len(kernel)
-    if given != "same":
-        return _each(given, len(kernel))
-    both = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
-    if any(n % 2 for n in both):
-        raise NotCovered(f"padding='same' of a kernel of {kernel}")
-    return [n // 2 for n in both]
-
-
-def _of_features(shape: Sequence[int], weight: Sequence[int]) -> Correlation:
-    """A linear layer as a convolution of one tap: features are its channels, the dims before them space; the first of
-    several is the batch."""
-    batch, *space, features = shape if len(shape) > 2 else (1, *shape)
-    if not 1 <= len(space) <= MOST_DIMS:
-        raise NotCovered(f"{len(shape)} dims")
-    ones = [1] * len(space)
-    return convolution((batch, features, *space), (*weight, *ones), ones, [0] * len(space), ones, 1)
-
-
-def pays(of: Correlation) -> bool:
-    """Whether kernels of ours beat PyTorch's convolution with what follows it, by what was measured on the H200
-    (`benchmarks/results/sweep_h200.json`, `written_tasks_h200.json`): with at most 64 channels, of a group where there
-    are several, if those have 8 at least. One tap in two dims is a matrix product, in which PyTorch is as fast, but not
-    with what follows: of seven such shapes in the sweep all are 2.5 to 7.4 times as fast as torch.compile and with
-    gradients 1.6 to 2.5 times as eager; forward of three with strides eager is faster (0.67 to 0.92). Depthwise
-    convolutions waste tensor cores: 0.3 to 0.7 of eager's speed. Half types in one dim and in three, and in groups,
-    were not measured: they are taken by their likeness to those in two."""
-    apart = of.groups == 1 or min(of.in_channels, of.out_channels) >= LEAST_OF_GROUP
-    return apart and max(of.in_channels, of.out_channels) <= MOST
-
-
-def pays_for_linear(of: Correlation) -> bool:
-    """The same of a linear layer: 1.5 and 2.5 times eager's speed with 16 and 8 features, 0.4 with 32 and 64, whose
-    outputs leave word by word (with gradients 1.7 to 2.2 times; same record)."""
-    return max(of.in_channels, of.out_channels) <= MOST_FEATURES
-
-
-def _taken(kind: str, args: Mapping[str, Any]) -> Correlation:
-    """What kernels of ours are to compute, by shapes and dtype. Raises NotCovered for what stays with PyTorch."""
-    if args["input"].dtype not in DTYPES:
-        raise NotCovered(args["input"].dtype)
-    of = _correlation(kind, args)
-    if max(map(_item, (of.in_shape, of.out_shape))) > LARGEST:
-        raise NotCovered("a tensor too large")
-    if not (pays_for_linear if kind == LINEAR else pays)(of):
-        raise NotCovered("PyTorch's is faster")
-    return of
-
-
-def is_ours(operation: Operation, graph: Graph) -> bool:
-    """Whether an operation is a convolution or linear layer that kernels of ours are to compute, where their tiles fit.
-    Of one tap in two dims only with a chain behind it: by itself PyTorch's takes 0.8 of the time for 64 channels
-    (`convolutions_2d_h200.json`). A linear layer only where nothing but a chain is, up to the next layer: what reduces
-    features reads them from memory."""
-    if operation.kind not in RULES:
-        return False
-    args = {
-        name: graph.values[given.name].tensor if isinstance(given, Ref) else given
-        for name, given in operation.args.items()
-    }
-    try:
-        of = _taken(operation.kind, args)
-    except NotCovered:
-        return False
-    readers = graph.readers(operation.output.name)
-    if operation.kind == LINEAR and not _is_chain(operation, graph):
-        return False
-    is_product = operation.kind == LINEAR or (len(of.axes) == 2 and math.prod(axis.kernel for axis in of.axes) == 1)
-    return not is_product or any(each.kind in POINTWISE for each in readers)
-
-
-def _is_chain(operation: Operation, graph: Graph) -> bool:
-    """Whether pointwise operations alone follow, up to outputs and other layers."""
-    pending = [operation]
-    while pending:
-        for reader in graph.readers(pending.pop().output.name):
-            if reader.kind in POINTWISE:
-                pending.append(reader)
-            elif reader.kind not in RULES:
-                return False
-    return True
 
 
 def convolved_again(plan: Plan) -> frozenset[str]:
@@ -182,28 +63,15 @@ def convolved_again(plan: Plan) -> frozenset[str]:
     return frozenset(found)
 
 
-def is_feasible(value: Lazy, gpu: Gpu) -> bool:
-    """Whether kernels can be written for a GPU: of what is no convolution always, of one if there are tiles of it and
-    of its gradients that fit in shared memory."""
-    if not isinstance(value.base, Convolving):
-        return True
-    of, unit, pool = value.base.correlation, UNITS[value.base.source.dtype], value.base.pool
-    turned, sizes = input_gradient(of), pool.sizes if pool else ()
-    spread = Spread(sizes) if pool else None
-    weight = (of, (None, spread)) if math.prod(of.phases) == 1 else (turned, (spread, None))
-    ways = tile(of, unit, gpu, sizes), tile(turned, unit, gpu, (), sizes), divide(weight[0], unit, gpu, weight[1])
-    return all(ways)
-
-
 def _convolved(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-    of = _taken(operation.kind, args)
+    of = taken(operation.kind, args)
     (source, front), weight = _fronted(args["input"]), _in_memory(args["weight"])
     return _biased(_product(operation, of, source, weight, names, front), args.get("bias"))
 
 
 def _linear(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
     """Channels go from the end to where those of a convolution are, and back: nothing moves in memory."""
-    of, given = _taken(LINEAR, args), args["input"]
+    of, given = taken(LINEAR, args), args["input"]
     rank, rows = len(of.axes), len(given.shape) == 2
     source = permuted(unsqueezed(given, 0) if rows else given, (0, rank + 1, *range(1, rank + 1)))
     weight = reshaped(args["weight"], (*args["weight"].shape, *[1] * rank))
@@ -261,10 +129,6 @@ def _strides(value: Lazy) -> tuple[int, ...]:
     """Of a tensor in memory; those of dims of one element as if it were contiguous."""
     usual = contiguous(value.shape)
     return tuple(u if n == 1 else s for s, n, u in zip(value.operands[0].strides, value.shape, usual, strict=True))
-
-
-def _item(shape: tuple[int, ...]) -> int:
-    return contiguous(shape)[0]
 
 
 def _product(
@@ -378,6 +242,6 @@ def pooled(value: Lazy, kind: str, windows: Sequence[Window], divisor: int | Non
 
 
 RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
-    **{f"conv{word}{rank}d": _convolved for word in ("", "_transpose") for rank in range(1, MOST_DIMS + 1)},
+    **dict.fromkeys(sorted(CONVOLUTIONS), _convolved),
     LINEAR: _linear,
 }

@@ -6,11 +6,10 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import NamedTuple
 
 from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType
-from crucible.plan import bases, convolutions, layouts, reducing, rules
+from crucible.plan import bases, convolutions, layouts, reducing, rules, taken
 from crucible.plan.backward import flat, with_backward
 from crucible.plan.join import combined
 from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, leaf, reshaped
@@ -33,7 +32,7 @@ def fuse(graph: Graph, *, tf32: bool = True, tf32_linear: bool | None = None, gp
     float32 tensors whose operands may not be rounded to TF32 take three products of TF32 for each; linear layers then
     stay PyTorch's (`tf32_linear`, as `tf32` where None). Shared memory and multiprocessors are those of `gpu`. What
     several kernels would convolve again is computed once, into memory."""
-    rounding = Rounding(tf32, tf32 if tf32_linear is None else tf32_linear)
+    rounding = taken.Rounding(tf32, tf32 if tf32_linear is None else tf32_linear)
     apart: frozenset[str] = frozenset()
     while True:
         plan = _Planner(graph, rounding, gpu, apart).plan()
@@ -43,17 +42,10 @@ def fuse(graph: Graph, *, tf32: bool = True, tf32_linear: bool | None = None, gp
         apart |= found
 
 
-class Rounding(NamedTuple):
-    """Whether float32 operands may be rounded to TF32."""
-
-    convolutions: bool
-    linear: bool
-
-
 class _Planner:
     """Steps so far, and what is still waiting."""
 
-    def __init__(self, graph: Graph, rounding: Rounding, gpu: Gpu, apart: frozenset[str]) -> None:
+    def __init__(self, graph: Graph, rounding: taken.Rounding, gpu: Gpu, apart: frozenset[str]) -> None:
         self.graph = graph
         self.apart = apart
         """Operations whose values do not wait."""
@@ -66,11 +58,11 @@ class _Planner:
         self.covers: dict[str, tuple[str, ...]] = {}
         self.differentiable = {value.name for value in graph.inputs if value.tensor.is_floating}
         self.differentiable |= {p.value.name for p in graph.parameters if p.trainable}
-        self.taken = set(graph.values)
+        self.names = set(graph.values)
         self.bounds: dict[str, Interval] = {}
         """Where elements of tensors in memory are known to lie."""
         self.channels_last = layouts.channels_last_convolutions(
-            graph, self._joins_kernels, lambda operation: convolutions.is_ours(operation, graph)
+            graph, self._joins_kernels, lambda operation: taken.is_ours(operation, graph)
         )
         self.relaid: set[str] = set()
         """Tensors in memory that lie otherwise than PyTorch would lay them, since a convolution runs channels-last."""
@@ -101,10 +93,10 @@ class _Planner:
     def new_name(self, wanted: str) -> str:
         """A name that nothing has: for a reduction, or a pool's value."""
         name, number = wanted, 1
-        while name in self.taken:
+        while name in self.names:
             number += 1
             name = f"{wanted}_{number}"
-        self.taken.add(name)
+        self.names.add(name)
         return name
 
     # operations
@@ -121,7 +113,7 @@ class _Planner:
                     for name in attempt:  # what does not join is computed first, then they are plain tensors
                         self.in_memory(name)
                     continue
-                if found is not None and convolutions.is_feasible(found, self.gpu):
+                if found is not None and taken.is_feasible(found, self.gpu):
                     self._wait(operation, found if self.rounding.convolutions else convolutions.exact(found))
                     if operation.name in self.apart:
                         self.in_memory(operation.outputs[0].name)
@@ -131,7 +123,7 @@ class _Planner:
 
     def _put_apart(self, operation: Operation) -> None:
         """Computes what a convolution reads, if something else reads it too."""
-        if operation.kind not in convolutions.RULES:
+        if operation.kind not in taken.KINDS:
             return
         for name in operation.inputs:
             shared = len(self.graph.readers(name)) > 1 or name in self.graph.outputs
@@ -145,7 +137,7 @@ class _Planner:
         base = found.base if found else None
         if found is None or not isinstance(base, Convolving):
             return found
-        exact, begins = not self.rounding.convolutions, operation.kind in convolutions.RULES
+        exact, begins = not self.rounding.convolutions, operation.kind in taken.KINDS
         if begins and base.front is not None and not convolutions.front_pays(found, self.gpu, exact=exact):
             raise CannotJoin
         if base.pool is None:
@@ -155,7 +147,7 @@ class _Planner:
         inside = {*self.covers[operation.inputs[0]]}
         readers = {each.name for name in inside for each in self.graph.readers(name)}
         alone = readers <= {*inside, operation.name} and inside.isdisjoint(self.graph.outputs)
-        if not alone or not convolutions.is_feasible(found, self.gpu):
+        if not alone or not taken.is_feasible(found, self.gpu):
             raise CannotJoin
         return found
 
@@ -166,13 +158,13 @@ class _Planner:
         makes = unread and operation.outputs[0].tensor.dtype in (*FLOATS, "bool")
         dtypes = {v.dtype for v in (*values, operation.outputs[0].tensor)} - {"bool"}
         alike = dtypes <= set(FLOATS) and ("float64" not in dtypes or len(dtypes) == 1)  # one precision a kernel
-        kept = operation.kind in convolutions.RULES and not self._convolves(operation)
+        kept = operation.kind in taken.KINDS and not self._convolves(operation)
         return makes and alike and not kept and all(v.elements for v in values)
 
     def _convolves(self, operation: Operation) -> bool:
         """Whether kernels of ours do. Of float32 linear layers only rounded ones were measured."""
         rounds = self.rounding.linear or operation.output.tensor.dtype != "float32"
-        return (operation.kind != convolutions.LINEAR or rounds) and convolutions.is_ours(operation, self.graph)
+        return (operation.kind != taken.LINEAR or rounds) and taken.is_ours(operation, self.graph)
 
     def _wait(self, operation: Operation, value: Lazy) -> None:
         name, type_ = operation.outputs[0].name, operation.outputs[0].tensor
@@ -347,8 +339,8 @@ class _Planner:
         """Computes the pool or convolution, where what follows goes over its value in another way."""
         assert value.base is not None
         base, covered = value.base.name, self.covers[name]
-        products = tuple(n for n in covered if self.graph.producers[n].kind in rules.BIASED)
-        self.covers[base] = products if isinstance(value.base, Convolving) else covered
+        layers = [place for place, n in enumerate(covered) if self.graph.producers[n].kind in rules.BIASED]
+        self.covers[base] = covered[: layers[-1] + 1] if isinstance(value.base, Convolving) else covered
         self.waiting[base] = bases.alone(value)
         self._settle(base, self.waiting[base], None)
         return replace(value, base=None)
@@ -393,8 +385,8 @@ class _Planner:
         kinds = [self.graph.producers[name].kind for name in covers if name in self.graph.producers]
         words = "_".join(dict.fromkeys(rules.noun(kind, convolves) for kind in kinds if not rules.is_view(kind)))
         wanted = re.sub(r"_+", "_", words)[:LONGEST_NAME].strip("_") or "copy"
-        taken = [step.name for step in self.steps if isinstance(step, Fused)]
-        return next(name for n in count(1) if (name := wanted if n == 1 else f"{wanted}_{n}") not in taken)
+        names = [step.name for step in self.steps if isinstance(step, Fused)]
+        return next(name for n in count(1) if (name := wanted if n == 1 else f"{wanted}_{n}") not in names)
 
 
 def _without_updates(value: Lazy, done: Container[str]) -> Lazy:
