@@ -89,8 +89,8 @@ def pays(of: Correlation) -> bool:
     are several, if those have 8 at least. One tap in two dims is a matrix product, in which PyTorch is as fast, but not
     with what follows: of seven such shapes in the sweep all are 2.5 to 7.4 times as fast as torch.compile and with
     gradients 1.6 to 2.5 times as eager; forward of three with strides eager is faster (0.67 to 0.92). Depthwise
-    convolutions waste tensor cores: 0.3 to 0.7 of eager's speed. Half types in one dim and in three, and in groups,
-    were not measured: they are taken by their likeness to those in two."""
+    convolutions waste tensor cores: 0.3 to 0.7 of eager's speed (`sweep_not_taken_h200.json`). Not measured, and taken
+    by likeness: half types in one dim and in groups, transposed convolutions in one dim and in groups."""
     apart = of.groups == 1 or min(of.in_channels, of.out_channels) >= LEAST_OF_GROUP
     return apart and max(of.in_channels, of.out_channels) <= MOST
 
