@@ -40,6 +40,8 @@ from crucible.write.convolution.weight_division import Division
 
 TASK = Path(__file__).parents[1] / "tasks/conv3d_leakyrelu_sum_clamp_gelu"
 GPU = replace(H200, sms=2)
+AMPERE = replace(known_gpu("a100"), sms=2)
+"""Where warps multiply, and so have chains in front."""
 """So that blocks take several items each."""
 COUNT = 1
 
@@ -74,6 +76,10 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         lambda: Module(nn.ConvTranspose3d(8, 16, 3, 2, 1, 1), lambda m, x: _softmax(m.conv(x).clamp(0, 1))),
         (2, 8, 2, 4, 8),
     ),
+    "fronted": (
+        lambda: Module(nn.ConvTranspose2d(8, 16, 3, 2), lambda m, x: m.conv(F.leaky_relu(x * 0.75, 0.1)).tanh()),
+        (3, 8, 5, 6),
+    ),
     "softmax": (
         lambda: Module(nn.ConvTranspose3d(8, 16, 3, 2, 1, 1), lambda m, x: _softmax(m.conv(x) * m.scale)),
         (2, 8, 2, 4, 8),
@@ -85,7 +91,8 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 def planned(name: str, tf32: bool = True) -> Plan:
     torch.manual_seed(0)
     make, shape = MODULES[name]
-    return plan_of(trace(make(), [torch.randn(shape, requires_grad=True)]), tf32=tf32, gpu=GPU)
+    gpu = AMPERE if name == "fronted" else GPU
+    return plan_of(trace(make(), [torch.randn(shape, requires_grad=True)]), tf32=tf32, gpu=gpu)
 
 
 PLANS = [*((name, True) for name in MODULES), ("chain", False)]
@@ -104,6 +111,7 @@ RUN = {
     ("averaged", True): ("kernel",),
     ("clamped", True): ("kernel_pass_1", "again_pass_2"),
     ("softmax", True): ("kernel_pass_1",),
+    ("fronted", True): ("kernel", "input", "weight"),
     ("chain", False): ("kernel",),
 }
 """The questions whose ways are built: how their names end."""
@@ -115,7 +123,7 @@ def run() -> list[str]:
     return [each.text for plan, ends in RUN.items() for each in questions(planned(*plan)) if each.name.endswith(ends)]
 
 
-NUMBERS = range(12)
+NUMBERS = range(15)
 
 
 def clock(calls: Calls) -> dict[str, float]:
@@ -160,6 +168,7 @@ def test_the_questions_are_of_every_kind() -> None:
     assert any(each.conv.reductions for each in multiplying) and any(each.conv.exact for each in multiplying)
     assert {each.conv.pool.kind for each in multiplying if each.conv.pool} == {"max", "avg"}
     assert any(each.conv.spread for each in multiplying)
+    assert any(each.conv.front is not None for each in multiplying)
     assert any(result.sums for each in multiplying for result in each.conv.results)
 
 

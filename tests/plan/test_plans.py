@@ -130,7 +130,7 @@ FRONTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
     "scaled": lambda x: F.leaky_relu(x * 0.5, 0.1),
     "turned": lambda x: x.transpose(2, 3).clamp(-1, 1),
-    "twice": lambda x: x + x.abs(),
+    "squared": lambda x: x * x.abs(),
 }
 
 
@@ -155,6 +155,7 @@ APART: dict[str, Callable[[Module, torch.Tensor], object]] = {
     "returned": lambda m, x: ((y := x.relu()), m.conv(y).tanh()),
     "zero is not kept": lambda m, x: m.conv(x + 1).tanh(),
     "dear": lambda m, x: m.conv(F.gelu(x)).tanh(),
+    "a sum": lambda m, x: m.conv(x * 3 + x.abs()).tanh(),
     "of two tensors": lambda m, x: m.conv(x * m.scale).tanh(),
     "expanded": lambda m, x: m.conv(x[:1].expand(2, -1, -1, -1)).tanh(),
     "expanded behind": lambda m, x: m.conv(x[:1].relu().expand(2, -1, -1, -1)).tanh(),

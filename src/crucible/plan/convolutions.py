@@ -38,10 +38,10 @@ from crucible.write.convolution.weight_division import Division
 from crucible.write.convolution.weights import chosen_for_weight
 from crucible.write.convolution.windows import MOST as MOST_OF_WINDOW
 from crucible.write.convolution.windows import Windows
-from crucible.write.expression import Expr, inputs, name_of, substitute, tensor
+from crucible.write.expression import Expr, inputs, name_of, nodes, substitute, tensor
 from crucible.write.gradient import derivative
 from crucible.write.interval import Interval
-from crucible.write.operations import cost
+from crucible.write.operations import cost, lowered
 from crucible.write.pool import Window
 from crucible.write.program import Operand, Result, contiguous
 from crucible.write.ranges import interval
@@ -84,7 +84,8 @@ def _linear(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy
 
 def _fronted(value: Lazy) -> tuple[Lazy, Expr | None]:
     """A tensor in memory, and the chain of it that is convolved. Raises CannotJoin for what must be computed first: a
-    chain of several tensors, one that is dear or that makes something of the zeros around the tensor."""
+    chain of several tensors, one that is dear or that makes something of the zeros around the tensor; and sums, which
+    a compiler may contract with a product before them: what is multiplied is to be known bit by bit (`tuning`)."""
     if value.expr.kind == "tensor":
         return _in_memory(value), None
     alone = len(value.operands) == 1 and not value.reductions and value.base is None and not value.updates
@@ -93,7 +94,8 @@ def _fronted(value: Lazy) -> tuple[Lazy, Expr | None]:
     (operand,) = value.operands
     front = simplify(substitute(value.expr, {operand.leaf: GIVEN})).exprs[0]
     of_zero = interval(front, {name_of(GIVEN): Interval(0.0, 0.0)})
-    if cost(front) > MOST_IN_FRONT or of_zero != Interval(0.0, 0.0):
+    sums = any(node.kind in ("add", "sub", "fma") for node in nodes(lowered(front)))
+    if cost(front) > MOST_IN_FRONT or of_zero != Interval(0.0, 0.0) or sums:
         raise CannotJoin
     return _in_memory(replace(value, expr=operand.leaf)), front
 

@@ -19,11 +19,12 @@ import torch.nn.functional as F
 from crucible.graph import TensorType
 from crucible.tuning.float64 import evaluate
 from crucible.write.convolution.correlation import Correlation, Product
-from crucible.write.convolution.fused import PRODUCT, Convolution
+from crucible.write.convolution.fused import GIVEN, PRODUCT, Convolution
 from crucible.write.convolution.pairs import LOWEST, maximum_of
 from crucible.write.convolution.questions import Multiplying, Question, Way, WeightGradient
 from crucible.write.convolution.ways import RESULT
 from crucible.write.convolution.windows import CHOICE, Spread
+from crucible.write.expression import Expr, name_of
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, Result
 
@@ -168,6 +169,17 @@ def _laid(operand: Operand, given: Tensors, shape: Sequence[int], spread: Spread
     return F.pad(value, [each for n in reversed(rest) for each in (0, n)])
 
 
+def _behind_front(value: torch.Tensor, front: Expr | None, dtype: str, exact: bool) -> torch.Tensor:
+    """Behind the chain in front, as tensor cores get it: operation by operation in float32, as in the kernel (such
+    chains have nothing that a compiler would contract), then rounded."""
+    if front is None:
+        return value
+    found = evaluate(front, {name_of(GIVEN): value.float()})
+    if dtype != "float32":
+        return found.to(getattr(torch, dtype)).double()
+    return (found if exact else _rounded(found)).double()
+
+
 # the product
 
 
@@ -239,6 +251,7 @@ class _Judged:
         """Of what some images give; their part of sums over the batch is added up."""
         conv = self.conv
         of, x = conv.correlation, _laid(conv.source, self.given, conv.correlation.in_shape, conv.spread, images)
+        x = _behind_front(x, conv.front, conv.source.dtype, conv.exact)
         weight = self.given[conv.weight.name].double()
         product = multiplied(of, x, weight)
         off = OFF * float(x.abs().mean() * weight.abs().mean()) * of.in_channels * _terms(of)
@@ -353,6 +366,10 @@ def _of_weight(question: WeightGradient, given: Tensors, made: torch.Tensor) -> 
     for images in _chunks(of.batch, math.prod(of.out_shape[1:])):
         x = _laid(question.source, given, of.in_shape, question.spreads[0], images)
         grad = _laid(question.grad, given, of.out_shape, question.spreads[1], images)
+        x, grad = (
+            _behind_front(value, front, question.source.dtype, question.exact)
+            for value, front in zip((x, grad), question.fronts, strict=True)
+        )
         grad = grad.reshape(len(grad), of.groups, of.out_channels, -1)
         for product in of.products:
             read = _read(of, x, product.shift).reshape(len(x), of.groups, of.in_channels, -1)

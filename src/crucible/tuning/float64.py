@@ -12,7 +12,7 @@ from crucible.write.operations import FUNCTIONS, define
 
 
 def evaluate(expr: Expr, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """The value for float64 tensors by name, which broadcast; conditions as booleans."""
+    """The value for tensors by name, which broadcast, in their dtype; conditions as booleans."""
     done: dict[Expr, torch.Tensor] = {}
     like = next(iter(values.values()))
     return _evaluate(expr, values, done, like)
