@@ -126,6 +126,25 @@ def test_one_dim_groups_and_padding_by_name_take_their_chain(conv: nn.Module, sh
     assert not calls(plan) and len(kernels(plan)) == 1
 
 
+SQUARE: dict[str, Callable[[Module, torch.Tensor], torch.Tensor]] = {
+    "a pool": lambda m, x: F.avg_pool2d(x, 2),
+    "a pool whose windows overlap": lambda m, x: F.max_pool2d(x, 3, 1),
+    "a convolution": lambda m, x: m.conv(x),
+    "a convolution with a pool": lambda m, x: F.max_pool2d(m.conv(x), 2),
+}
+"""Of as many rows as columns."""
+
+
+@pytest.mark.parametrize("name", SQUARE)
+def test_rows_and_columns_that_are_exchanged_are_not_taken_for_each_other(name: str) -> None:
+    def forward(self: Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y, z = SQUARE[name](self, x), SQUARE[name](self, x + 1)
+        return torch.tanh(y * y.transpose(2, 3)), z.transpose(2, 3).sin(), self.after(SQUARE[name](self, x - 1).mT)
+
+    module = Module(forward, conv=nn.Conv2d(3, 3, 3, padding=1), after=nn.Conv2d(3, 2, 3))
+    check(module, torch.randn(2, 3, 8, 8), gradients=False)
+
+
 FRONTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
     "scaled": lambda x: F.leaky_relu(x * 0.5, 0.1),

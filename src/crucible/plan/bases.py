@@ -15,10 +15,16 @@ def fits(value: Lazy) -> bool:
     """Whether the chain after a pool or convolution goes over its own output."""
     if isinstance(value.base, Convolving):
         return reducing.fits(value) if value.reductions else convolutions.over(value) is not None
+    if value.base is None:
+        return False
     try:
-        return value.base is not None and plain(value).shape == _output_shape(value.base)
+        laid = plain(value)
     except CannotJoin:
         return False
+    shape, usual = _output_shape(value.base), contiguous(_output_shape(value.base))
+    (own,) = (operand for operand in laid.operands if operand.name == value.base.name)
+    in_order = all(n == 1 or s == u for n, s, u in zip(shape, own.strides, usual, strict=False))  # no two exchanged
+    return laid.shape == shape and in_order
 
 
 def alone(value: Lazy) -> Lazy:

@@ -31,7 +31,7 @@ def plain(value: Lazy) -> Lazy:
 
 def joined(values: Sequence[Lazy]) -> tuple[Lazy, ...]:
     """The values over one space and of one shape. Raises CannotJoin where one of them must be computed first: two
-    different reductions or pools, or dims that were made up in other ways."""
+    different reductions or pools, one of these read in two ways, or dims that were made up in other ways."""
     rank = max(len(value.dims) for value in values)
     work = [replace(value, dims=((),) * (rank - len(value.dims)) + value.dims) for value in values]
     for j in range(rank):
@@ -43,7 +43,16 @@ def joined(values: Sequence[Lazy]) -> tuple[Lazy, ...]:
     space = (*(n for group in sizes for n in group), *hidden)
     places = [_places(value, dims, starts[-1]) for value in work]
     found = [_moved(value, space, dims, place) for value, place in zip(work, places, strict=True)]
-    return with_own_names(_in_one_context(found, work, places))
+    named = with_own_names(_in_one_context(found, work, places))
+    if any(_reads_base_again(value) for value in named):
+        raise CannotJoin
+    return named
+
+
+def _reads_base_again(value: Lazy) -> bool:
+    """Whether what a value starts from, which is no tensor, is read in a second way (a matrix and its transpose)."""
+    base = value.base.name if value.base else None
+    return any(held == base != name for name, held in value.tensors.items())
 
 
 def merged(values: Sequence[Lazy], expr: Expr, dtype: str) -> Lazy:
