@@ -186,8 +186,10 @@ def test_descendants_are_found_through_generations_with_their_memory(
     child = subprocess.Popen(["sh", "-c", "sleep 30 & echo ready; wait"], stdout=subprocess.PIPE)
     assert child.stdout
     child.stdout.readline()
+    deadline = time.monotonic() + 5
+    while not all((below := descendants(child.pid)).values()) and time.monotonic() < deadline:
+        time.sleep(0.01)  # while it becomes `sleep` a process has no memory at all
     found = descendants(os.getpid())
-    below = descendants(child.pid)
     assert child.pid in found
     assert len(below) == 1
     assert set(below) < set(found)
