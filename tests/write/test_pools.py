@@ -38,6 +38,7 @@ APART = [
     case("empty", "max", (0, 3, 4, 4), (2, 2), before="leaky"),
     case("half3d", "max", (2, 3, 4, 4, 16), (2, 2, 2), before="leaky", dtype="float16"),
     case("brain2d", "avg", (2, 3, 4, 8), (2, 2), before="relu", after="scaled", dtype="bfloat16"),
+    case("again_mean", "avg", (2, 3, 8), (2,), before="square", after="silu"),
 ]
 OVERLAPPING = [
     case("padded2d", "max", (2, 3, 7, 9), (3, 3), (2, 2), (1, 1), before="leaky"),

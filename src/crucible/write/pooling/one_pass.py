@@ -230,9 +230,10 @@ class _Pass:
         return [each for each in used(self.frame.pool.operands, *self.slopes) if self.frame.pool.moves(each)]
 
     def _with_rows(self, inner: list[str], before: list[str], after: list[str]) -> list[str]:
-        """In loops, with the rows that an average's slopes read again."""
+        """In loops, with the rows that an average's slopes read again, unless those of one dim are still there."""
         frame = self.frame
-        read = [] if self.maximum else [row(frame, each) for each in self._sloping() if frame.row_packed(each)]
+        there = self.maximum or (self.again and len(frame.windows) == 1)
+        read = [] if there else [row(frame, each) for each in self._sloping() if frame.row_packed(each)]
         begins = [] if self.again else row_start(frame)
         return [*begins, *over_cell(frame, inner, ([*read, *before], after))]
 
