@@ -68,8 +68,9 @@ CASES = {
     ),
     "accumulates": ("if (i < n) out[i] += 2 * x[i];", "initcheck", "`twice` reads memory that nobody wrote"),
     "divergent": (
-        # As divergent-barrier_count_in_guard of the emulator's corpus, which synccheck of 2025.3.1 reported.
-        "int c = 0; if (i < n) c = __syncthreads_count(x[i] > 0);\n"
+        # 44 of 128 threads, as in a block of divergent-barrier_count_in_guard of the emulator's corpus, which synccheck
+        # of 2025.3.1 reported. With `i < n` 104 threads of the last block are in the guard, and all tools hung.
+        "int c = 0; if (threadIdx.x < 44) c = __syncthreads_count(x[i] > 0);\n"
         "    __syncthreads(); if (i < n) out[i] = 2 * x[i] + 0 * c;",
         "synccheck",
         "`twice` has threads of one block at different barriers",
