@@ -150,6 +150,7 @@ def _left(pool: Windows, product: Array, values: dict[str, Array]) -> Array:
 
 def correlated(of: Correlation, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """A correlation, position by position."""
+    of = of.apart
     out = torch.zeros(of.out_shape, dtype=x.dtype)
     group, made, read = of.weight_strides
     for g, product in itertools.product(range(of.groups), of.products):

@@ -103,7 +103,7 @@ def test_a_convolution_takes_the_chain_behind_it() -> None:
 
 
 def test_convolutions_that_were_not_measured_stay_with_pytorch() -> None:
-    for conv in (nn.Conv3d(2, 65, 1), nn.Conv3d(8, 16, 1, groups=2), nn.Conv2d(2, 65, 1), nn.Conv1d(4, 4, 3, groups=4)):
+    for conv in (nn.Conv3d(2, 65, 1), nn.Conv3d(34, 34, 1, groups=17), nn.Conv2d(2, 65, 1)):
         shape = (2, conv.in_channels, *[4] * len(conv.kernel_size))
         assert calls(fuse(trace(nn.Sequential(conv, nn.ReLU()), [torch.rand(shape)])))
 
@@ -115,6 +115,8 @@ def test_convolutions_that_were_not_measured_stay_with_pytorch() -> None:
         (nn.ConvTranspose1d(3, 5, 4, 2, 1), (2, 3, 11)),
         (nn.Conv2d(16, 24, 3, padding=1, groups=2), (2, 16, 5, 6)),
         (nn.ConvTranspose2d(16, 24, 3, 2, groups=2), (2, 16, 4, 5)),
+        (nn.Conv2d(24, 24, 3, padding=1, groups=24), (2, 24, 5, 6)),
+        (nn.ConvTranspose1d(24, 24, 4, 2, 1, groups=12), (2, 24, 9)),
         (nn.Conv2d(3, 5, (3, 5), padding="same", dilation=(2, 1)), (2, 3, 7, 8)),
         (nn.Conv3d(3, 5, 3, padding="valid"), (2, 3, 4, 5, 6)),
     ],

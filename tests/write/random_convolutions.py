@@ -61,8 +61,8 @@ def directions(layers: Sequence[Layer], first: int = 0) -> list[Case | WeightCas
 @st.composite
 def layers(draw: st.DrawFn) -> Layer:
     rank, is_transposed = draw(st.integers(1, 3)), draw(st.booleans())
-    groups = draw(st.sampled_from((1, 1, 1, 2, 3)))
-    each = st.integers(1, 20) | st.sampled_from((24, 32, 40, 72)) if groups == 1 else st.integers(1, 10)
+    groups = draw(st.sampled_from((1, 1, 1, 2, 3, 24, 34)))
+    each = st.integers(1, 20) | st.sampled_from((24, 32, 40, 72)) if groups == 1 else st.integers(1, 30 // groups + 1)
     stride, dilation = draw(st.integers(1, 3)), draw(st.sampled_from((1, 1, 2)))
     kernel = tuple(draw(st.integers(1, {1: 7, 2: 5, 3: 3}[rank])) for _ in range(rank))
     padding = draw(st.integers(0, max(kernel)))

@@ -41,6 +41,9 @@ FORWARD = [
     forward("dilated", (2, 9, 12, 12), 17, (3, 3), padding=2, dilation=2),
     forward("grouped", (2, 12, 8, 8), 18, (3, 3), groups=3, padding=1),
     forward("depthwise", (2, 6, 9, 9), 6, (5, 5), groups=6, stride=3, padding=2),
+    forward("merged", (2, 40, 9, 9), 40, (3, 3), groups=40, padding=1, chain="biased"),
+    forward("merged_pairs", (2, 24, 3, 8, 8), 48, (1, 3, 2), groups=24, dtype="float16", front="clamped"),
+    forward("merged_exact", (3, 34, 50), 34, (5,), groups=34, stride=2, padding=2, exact=True, chain="sums"),
     forward("three_dims", (2, 8, 5, 7, 9), 24, (3, 3, 3), padding=1, chain="biased"),
     forward("uneven_stride", (1, 8, 7, 10, 6), 16, (2, 3, 1), stride=3, padding=1),
     forward("wide_kernel", (1, 3, 20, 21), 32, (7, 7), stride=2, padding=3),
@@ -88,11 +91,16 @@ FORWARD = [
     transposed("tripled", (2, 5, 5, 6), 9, (2, 5), stride=3, output_padding=1),
     transposed("one_tap", (2, 4, 6, 6), 8, (1, 1), stride=2, output_padding=1),
     transposed("at_stride_1", (2, 8, 9, 9), 16, (3, 3), padding=1),
+    transposed("merged_doubled", (2, 32, 5, 6), 32, (3, 3), stride=2, groups=32, output_padding=1, front="bent"),
     transposed("spread", (2, 8, 6, 7), 16, (3, 3), stride=2, padding=1, dilation=2, groups=2),
 ]
 CASES = [
     *FORWARD,
-    *(backward(case) for case in FORWARD if case.name not in ("sums", "folded_sums", "staged", "staged_unevenly")),
+    *(
+        backward(case)
+        for case in FORWARD
+        if case.name not in ("sums", "folded_sums", "merged_exact", "staged", "staged_unevenly")
+    ),
 ]
 
 

@@ -48,6 +48,7 @@ CASES = [
     case(forward("plain", (2, 8, 5, 7, 9), 24, (2, 3, 1), padding=1, exact=True), (2, 2, 2), "clamped"),
     case(forward("left_over", (1, 5, 11, 13), 20, (3, 3), padding=1), (2, 3), "folded"),
     case(forward("grouped_mean", (2, 12, 8, 8), 18, (3, 3), groups=3, padding=1), (2, 2), "scaled", "avg"),
+    case(forward("merged", (2, 24, 8, 8), 24, (3, 3), groups=24, padding=1), (2, 2), "scaled"),
     case(BEYOND, (2, 2, 2), way=way_that(lambda t: t.made_box[1] == 4 and t.boxes[1] == 2, BEYOND, (2, 2, 2))),
     case(forward("bfloats", (2, 7, 30), 12, (5,), padding=2, dtype="bfloat16"), (3,)),
 ]
@@ -57,6 +58,7 @@ SPREAD = [
     SpreadCase(transposed("spread_1d", (1, 9, 200), 72, (3,), stride=2, padding=1, output_padding=1), (2,), False),
     SpreadCase(transposed("spread_2d", (2, 9, 7, 9), 20, (3, 2), stride=2, padding=1), (2, 3), True),
     SpreadCase(forward("spread_over_outputs", (1, 8, 607), 64, (3,), padding=1), (2,), False),
+    SpreadCase(forward("spread_merged", (2, 24, 7, 18), 24, (3, 3), groups=24), (2, 3), True),
     SpreadCase(forward("spread_halves", (2, 12, 7, 70), 20, (3, 3), dtype="float16"), (2, 3), True),
 ]
 

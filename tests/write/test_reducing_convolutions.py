@@ -11,6 +11,7 @@ pytestmark = pytest.mark.usefixtures("no_faults")
 CASES = [
     Reducing(transposed("cut", (2, 8, 2, 5, 6), 20, (3, 3, 3), stride=2, padding=1, exact=True), "bounded", WANTED),
     Reducing(forward("ragged", (3, 6, 19, 17), 36, (3, 2), groups=2, padding=1, exact=True), "softmax"),
+    Reducing(forward("merged", (2, 24, 19, 17), 24, (3, 2), groups=24, padding=1, exact=True), "softmax"),
     Reducing(forward("long", (2, 12, 700), 20, (2,), padding=1, exact=True), "normal"),
     Reducing(forward("few", (2, 16, 7, 11), 6, (2, 5), padding=2, exact=True), "largest"),
     Reducing(forward("halves", (2, 24, 90), 33, (3,), stride=2, dtype="float16"), "mean"),

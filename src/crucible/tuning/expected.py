@@ -137,7 +137,7 @@ def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def _weights(of: Correlation) -> int:
-    taps = math.prod(axis.kernel for axis in of.axes)
+    of, taps = of.apart, math.prod(axis.kernel for axis in of.axes)
     return of.groups * of.in_channels * of.out_channels * taps
 
 
@@ -195,6 +195,7 @@ def _read(of: Correlation, x: torch.Tensor, shift: Sequence[int]) -> torch.Tenso
 
 def multiplied(of: Correlation, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """The correlation of some images by its definition; `weight` is flat."""
+    of = of.apart
     made = x.new_zeros((x.shape[0], *of.out_shape[1:]))
     steps = [axis.steps for axis in of.axes]
     for number, phase in enumerate(itertools.product(*map(range, of.phases))):
@@ -360,7 +361,7 @@ class _Judged:
 
 
 def _of_weight(question: WeightGradient, given: Tensors, made: torch.Tensor) -> str:
-    of = question.of
+    of = question.of.apart
     shape = (of.groups, of.out_channels, of.in_channels)
     total, size = (torch.zeros(_weights(of), dtype=torch.float64, device=made.device) for _ in range(2))
     for images in _chunks(of.batch, math.prod(of.out_shape[1:])):

@@ -20,6 +20,9 @@ from typing import NamedTuple
 
 from crucible.write.program import contiguous
 
+MERGED = 16
+"""Output channels of a tensor-core instruction."""
+
 
 class Tap(NamedTuple):
     """One weight along one dim."""
@@ -99,7 +102,10 @@ class Correlation:
     axes: tuple[Axis, ...]
     """One to three."""
     weight_strides: tuple[int, int, int]
-    """Of groups, of output channels within one, of input channels within one; taps are contiguous behind them."""
+    """Of the weight's groups, of output channels within one, of input channels within one; taps are contiguous behind
+    them."""
+    merged: int = 1
+    """Groups of the weight that are one here, with zeros for the weights between them: see `together`."""
     folds: tuple[int, ...] = ()
     """Shifts of the last dim's taps, in order, where they are multiplied as if they were output channels (tap by tap,
     each of all channels): see `folded`."""
@@ -116,6 +122,17 @@ class Correlation:
         return tuple(found)
 
     @property
+    def is_dense(self) -> bool:
+        """Whether every output channel is made of all input channels."""
+        return self.groups == self.merged == 1
+
+    @property
+    def apart(self) -> Correlation:
+        """With the weight's own groups."""
+        made, read = self.out_channels // self.merged, self.in_channels // self.merged
+        return replace(self, groups=self.groups * self.merged, out_channels=made, in_channels=read, merged=1)
+
+    @property
     def phases(self) -> tuple[int, ...]:
         """Of each dim."""
         return tuple(each.out_stride for each in self.axes)
@@ -130,7 +147,7 @@ class Correlation:
 
     @property
     def flops(self) -> int:
-        """Of its products, those with zeros outside included."""
+        """Of its products, those with zeros included."""
         q = math.prod(each.steps for each in self.axes)
         return 2 * self.batch * self.groups * self.in_channels * self.out_channels * q * len(self.products)
 
@@ -150,7 +167,7 @@ def convolution(
     taps, in_channels = math.prod(kernel), weight_shape[1]
     made = weight_shape[0] // groups
     strides = (made * in_channels * taps, in_channels * taps, taps)
-    return Correlation(in_shape[0], groups, in_channels, made, axes, strides)
+    return together(Correlation(in_shape[0], groups, in_channels, made, axes, strides))
 
 
 def transposed_convolution(
@@ -171,7 +188,22 @@ def transposed_convolution(
     taps, made = math.prod(kernel), weight_shape[1]
     in_channels = weight_shape[0] // groups
     strides = (in_channels * made * taps, taps, made * taps)
-    return Correlation(in_shape[0], groups, in_channels, made, axes, strides)
+    return together(Correlation(in_shape[0], groups, in_channels, made, axes, strides))
+
+
+def together(of: Correlation) -> Correlation:
+    """The correlation with as many groups in one as have `MERGED` channels, where groups have few: tensor cores
+    multiply by so many anyway, and inputs and outputs are staged and written for all of them at once. A value that is
+    not finite makes NaN of the channels that are merged with its own, as the weights between them are zeros."""
+    most = MERGED // max(of.in_channels, of.out_channels)
+    count = max((n for n in range(1, most + 1) if of.groups % n == 0), default=1)
+    return replace(
+        of,
+        groups=of.groups // count,
+        in_channels=of.in_channels * count,
+        out_channels=of.out_channels * count,
+        merged=count,
+    )
 
 
 def input_gradient(of: Correlation) -> Correlation:
@@ -193,7 +225,7 @@ def folded(of: Correlation) -> Correlation | None:
     not several taps."""
     last = of.axes[-1]
     taps = last.phases[0]
-    one_by_one = math.prod(of.phases) == last.in_stride == of.groups == 1
+    one_by_one = of.is_dense and math.prod(of.phases) == last.in_stride == 1
     if not one_by_one or len(taps) < 2 or [tap.number for tap in taps] != [*range(last.kernel)]:
         return None
     axis = replace(last, outputs=last.extent, phases=((Tap(0, 0),),))

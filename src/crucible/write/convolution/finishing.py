@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.halo import THREADS
+from crucible.write.convolution.packing import weight_place
 from crucible.write.families.source import CUDA_TYPES, INCLUDES, converted
 from crucible.write.kernel import Buffer, Kernel
 
@@ -24,7 +25,7 @@ def finish(
     """The kernel `name` that writes `result` of `dtype`, laid like the weight: 32 elements a block, each by eight
     threads that take every eighth of `blocks` parts. `partial` is [block][word]; `place` are the lines that say of a
     `word` its `channel`, `input` and `group`, and `tap` its number in `taps`, the offsets of their weights."""
-    group, made, read = of.weight_strides
+    inside, into = weight_place(of, "channel", "input")
     words = partial.elements // blocks
     lines = [
         f"// Adds up what {blocks} blocks made of each element of the weight's gradient.",
@@ -41,10 +42,9 @@ def finish(
         "#pragma unroll",
         "    for (int s = 1; s < 8; ++s) total += totals[s][lane];",
         *(f"    {line}" for line in place),
-        f"    if (channel < {of.out_channels} && input < {of.in_channels}) {{",
+        f"    if ({inside}) {{",
         f"        const int tap = taps[{tap}];",
-        f"        result[group * {group}LL + channel * {made}LL + input * {read}LL + tap]"
-        f" = {converted('total', 'float32', dtype)};",
+        f"        result[{into} + tap] = {converted('total', 'float32', dtype)};",
         "    }",
         "}",
     ]

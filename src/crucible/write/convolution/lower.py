@@ -107,13 +107,14 @@ class _Body:
         phases = f" of {math.prod(of.phases)} phases" if math.prod(of.phases) > 1 else ""
         kept = "stay" if tiling.is_resident else f"come {tiling.staged} of {tiling.steps} steps at a time"
         folded = f" (of {len(tiling.of.folds)} taps at once, in the place of channels)" if tiling.of.folds else ""
+        between = f" ({of.merged} groups at once, with zeros between)" if of.merged > 1 else ""
         ahead = " The next inputs are loaded beside the multiplication." if tiling.ahead else ""
         choosing = [self.scene.choosing.note()] if self.scene.choosing else []
         spread = [SPREAD] if self.scene.conv.spread else []
         front = [] if self.scene.conv.front is None else [note(self.scene.conv.front)]
         return [
             f"{list(of.in_shape)} to {list(of.out_shape)} by {len(tiling.of.products)} products{folded} of"
-            f" {of.in_channels} channels, {self.scene.words.about}, sums in fp32.",
+            f" {of.in_channels} channels{between}, {self.scene.words.about}, sums in fp32.",
             f"A block makes {tiling.channels} channels{phases} at {box} positions; its inputs are in shared memory"
             f" with their halo, its weights {kept} there ({tiling.shared_bytes // 1024} KiB).{ahead}",
             *front,

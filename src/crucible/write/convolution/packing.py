@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.families.source import CUDA_TYPES, converted
@@ -20,17 +21,13 @@ def packed(name: str, tiling: Tiling) -> Buffer:
 def pack(name: str, tiling: Tiling, weight: str, dtype: str, math: str, buffer: Buffer) -> Kernel:
     """The kernel that writes them, multiplied as `pieces.WORDS` says: a thread a word."""
     of, half = tiling.of, dtype != "float32"
-    group, made, read = of.weight_strides
     offsets = ", ".join(str(product.weight) for product in of.products)
     word = (
         "raw(at(channel, input)) | static_cast<unsigned>(raw(at(channel, input + 1))) << 16"
         if half
         else f"{WORDS[math].convert}(at(channel, input))"
     )
-    of_made = f"made * {made}LL"
-    if of.folds:
-        channels = of.out_channels // len(of.folds)
-        of_made = f"made % {channels} * {made}LL + made / {channels}"
+    inside, place = weight_place(of, "made", "read")
     lines = [
         f"// The weight in the order in which tensor cores take it: {len(of.products)} taps, tiles of 16 channels.",
         f"__global__ void __launch_bounds__({THREADS}) {name}(",
@@ -47,9 +44,8 @@ def pack(name: str, tiling: Tiling, weight: str, dtype: str, math: str, buffer: 
         " + corner % 2 * 8;",
         f"    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * {tiling.unit // 4};",
         "    const auto at = [&](int made, int read) {",
-        f"        const bool inside = made < {of.out_channels} && read < {of.in_channels};",
-        f"        return inside ? weight[group * {group}LL + {of_made} + read * {read}LL + tap]"
-        f" : {converted('0.0f', 'float32', dtype)};",
+        f"        const bool inside = {inside};",
+        f"        return inside ? weight[{place} + tap] : {converted('0.0f', 'float32', dtype)};",
         "    };",
         f"    packed[word] = static_cast<int>({word});",
         "}",
@@ -57,3 +53,20 @@ def pack(name: str, tiling: Tiling, weight: str, dtype: str, math: str, buffer: 
     blocks = -(-buffer.elements // THREADS)
     return Kernel(name, "\n".join(lines), WORDS[math].preamble, (weight,), (buffer.name,), (blocks, 1, 1), THREADS,
                   is_light=True)  # fmt: skip
+
+
+def weight_place(of: Correlation, made: str, read: str) -> tuple[str, str]:
+    """Whether there is a weight between an output and an input channel of `group`, by their words, and its place but
+    for the tap's."""
+    group_stride, made_stride, read_stride = of.weight_strides
+    inside, group = f"{made} < {of.out_channels} && {read} < {of.in_channels}", "group"
+    if of.merged > 1:
+        outputs, inputs = of.apart.out_channels, of.apart.in_channels
+        inside += f" && {made} / {outputs} == {read} / {inputs}"
+        group = f"(group * {of.merged} + {made} / {outputs})"
+        made, read = f"{made} % {outputs}", f"{read} % {inputs}"
+    of_made = f"{made} * {made_stride}LL"
+    if of.folds:
+        channels = of.out_channels // len(of.folds)
+        of_made = f"{made} % {channels} * {made_stride}LL + {made} / {channels}"
+    return inside, f"{group} * {group_stride}LL + {of_made} + {read} * {read_stride}LL"

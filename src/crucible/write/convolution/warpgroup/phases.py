@@ -281,7 +281,8 @@ def _serves(of: Correlation, gpu: Gpu) -> bool:
     """As for walks of one phase; and every phase has taps."""
     return (
         gpu.compute_capability == (9, 0)
-        and of.groups == 1 < math.prod(of.phases)
+        and of.is_dense
+        and math.prod(of.phases) > 1
         and not of.folds
         and all(axis.in_stride == 1 and all(axis.phases) for axis in of.axes)
         and 0 < len(of.products) <= MOST_PRODUCTS

@@ -287,7 +287,8 @@ def _serves(of: Correlation, pool: tuple[int, ...], gpu: Gpu) -> bool:
     """As for several phases that are written."""
     return (
         gpu.compute_capability == (9, 0)
-        and of.groups == 1 < math.prod(of.phases)
+        and of.is_dense
+        and math.prod(of.phases) > 1
         and of.phases == pool
         and not of.folds
         and all(axis.in_stride == 1 and all(axis.phases) for axis in of.axes)

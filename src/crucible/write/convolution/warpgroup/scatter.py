@@ -302,7 +302,8 @@ def serves(of: Correlation, gpu: Gpu) -> bool:
 
     return (
         gpu.compute_capability == (9, 0)
-        and of.groups == math.prod(of.phases) == 1
+        and of.is_dense
+        and math.prod(of.phases) == 1
         and not of.folds
         and len(of.axes) > 1
         and all(map(is_served, of.axes))

@@ -44,7 +44,8 @@ def moved_by(conv: Convolution) -> tuple[int, int, tuple[int, ...]]:
 def _serves(of: Correlation, gpu: Gpu) -> bool:
     return (
         gpu.compute_capability == (9, 0)
-        and of.groups == math.prod(of.phases) == 1
+        and of.is_dense
+        and math.prod(of.phases) == 1
         and not of.folds
         and 0 < len(of.products) <= MOST_PRODUCTS
     )

@@ -287,7 +287,8 @@ def serves(of: Correlation, gpu: Gpu) -> bool:
     """Whether a GPU has the instructions, and the correlation positions that lie in a row for every tap."""
     return (
         gpu.compute_capability == (9, 0)
-        and of.groups == math.prod(of.phases) == 1
+        and of.is_dense
+        and math.prod(of.phases) == 1
         and not of.folds
         and all(axis.in_stride == 1 for axis in of.axes)
         and 0 < len(of.products) <= MOST_PRODUCTS

@@ -32,7 +32,8 @@ def serves(of: Correlation, gpu: Gpu) -> bool:
     axes = of.axes
     return (
         gpu.compute_capability == (9, 0)
-        and of.groups == math.prod(of.phases) == 1
+        and of.is_dense
+        and math.prod(of.phases) == 1
         and not of.folds
         and all(taps_of(axis) for axis in axes)
         and (len(axes) < 3 or len(axes[0].shifts) >= axes[0].in_stride)
