@@ -21,7 +21,7 @@ from crucible.write.program import contiguous
 MOST = 64
 """Channels up to which our kernels are known to be faster."""
 LEAST_OF_GROUP = 8
-"""Channels of a group from which on they are."""
+"""Channels of a group, of several, from which on they are."""
 MOST_FEATURES = 16
 """Of a linear layer."""
 LINEAR = "linear"
@@ -86,11 +86,12 @@ def _of_features(shape: Sequence[int], weight: Sequence[int]) -> Correlation:
 def pays(of: Correlation) -> bool:
     """Whether kernels of ours beat PyTorch's convolution with what follows it, by what was measured on the H200
     (`benchmarks/results/sweep_h200.json`, `written_tasks_h200.json`): with at most 64 channels, of a group where there
-    are several, if those have 8 at least. One tap in two dims is a matrix product, in which PyTorch is as fast, but not
-    with what follows: of seven such shapes in the sweep all are 2.5 to 7.4 times as fast as torch.compile and with
-    gradients 1.6 to 2.5 times as eager; forward of three with strides eager is faster (0.67 to 0.92). Depthwise
-    convolutions waste tensor cores: 0.3 to 0.7 of eager's speed (`sweep_not_taken_h200.json`). Not measured, and taken
-    by likeness: half types in one dim and in groups, transposed convolutions in one dim and in groups."""
+    are several, if those have 8 at least, small ones taken together (`correlation.together`). Depthwise convolutions
+    are so 1.1 to 2.4 times as fast as eager and with gradients 1.2 to 3.0; each group by itself they were 0.3 to 0.7.
+    One tap in two dims is a matrix product, in which PyTorch is as fast, but not with what follows: of seven such
+    shapes in the sweep all are 2.5 to 7.4 times as fast as torch.compile and with gradients 1.6 to 2.5 times as eager;
+    forward of three with strides eager is faster (0.67 to 0.92). Not measured, and taken by likeness: half types in one
+    dim and in groups, transposed convolutions in one dim and in groups."""
     apart = of.groups == 1 or min(of.in_channels, of.out_channels) >= LEAST_OF_GROUP
     return apart and max(of.in_channels, of.out_channels) <= MOST
 
