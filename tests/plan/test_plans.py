@@ -251,11 +251,14 @@ def test_linear_layers_in_a_row_are_a_kernel_each() -> None:
         lambda x: x.swapaxes(-2, 1),
         lambda x: x.transpose(1, 2).view_as(x.transpose(1, 2)),
         lambda x: x.reshape_as(x.flatten(1)),
+        lambda x: F.pixel_shuffle(x, 2),
+        lambda x: F.pixel_unshuffle(x, 2),
+        lambda x: F.channel_shuffle(x, 2),
     ],
-    ids=["movedim", "moveaxis", "swapdims", "swapaxes", "view_as", "reshape_as"],
+    ids=["movedim", "moveaxis", "swapdims", "swapaxes", "view_as", "reshape_as", "pixels", "pixels back", "channels"],
 )
 def test_views_join_the_chain_around_them(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    plan = check(Module(lambda self, x: torch.tanh(view(x * 2 + 1)) - 3), torch.randn(2, 3, 4, 5))
+    plan = check(Module(lambda self, x: torch.tanh(view(x * 2 + 1)) - 3), torch.randn(2, 4, 6, 8))
     assert not calls(plan) and len(kernels(plan)) == 1
 
 
@@ -269,6 +272,15 @@ def test_a_convolution_writes_its_dims_in_another_order() -> None:
     assert kernels(plan) == ["conv2d_mul_gelu"]
     (output,) = plan.graph.outputs
     assert plan.types[output].strides == module.double()(x.double()).stride()
+
+
+def test_channels_become_pixels_in_the_kernel_of_the_chain_behind() -> None:
+    conv = nn.Conv2d(3, 8, 3, padding=1)
+    module = Module(lambda self, x: torch.sigmoid(F.pixel_shuffle(self.conv(x), 2)), conv=conv)
+    plan = check(module, torch.randn(2, 3, 4, 5), gradients=False)
+    assert not calls(plan) and kernels(plan) == ["conv2d", "bias_pixel_shuffle_sigmoid"]
+    alone = fuse(trace(nn.PixelShuffle(2), [torch.rand(2, 4, 5, 6)]))
+    assert calls(alone) == ["pixel_shuffle"]
 
 
 def test_one_tap_in_two_dims_is_ours_with_a_chain_alone() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 from crucible.graph import Argument, Operation, Ref
 from crucible.plan import convolutions, norms, pools, reductions
-from crucible.plan.join import combined, expanded, joined, merged
-from crucible.plan.lazy import Lazy, NotCovered, permuted, reshaped, squeezed, unsqueezed
+from crucible.plan.join import combined, joined, merged
+from crucible.plan.lazy import Lazy, NotCovered, reshaped
+from crucible.plan.views import SHUFFLES, VIEWS
 from crucible.plan.vocabulary import CONDITIONS, POINTWISE
 from crucible.write.expression import where
 
@@ -84,69 +85,6 @@ def _pointwise(operation: Operation, args: Mapping[str, Any]) -> Lazy | None:
     rest = {name: arg for name, arg in args.items() if name not in own}
     expr = POINTWISE[operation.kind](**exprs, **rest)
     return merged(common, expr, operation.outputs[0].tensor.dtype)
-
-
-# views
-
-
-def _reshape(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-    return reshaped(args["self"], operation.outputs[0].tensor.shape)
-
-
-def _same(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-    return args["self"]  # type: ignore[no-any-return]
-
-
-def _permute(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-    rank = len(args["self"].dims)
-    return permuted(args["self"], [d % rank for d in args["dims"]])
-
-
-def _transpose(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-    rank = len(args["self"].dims)
-    order = list(range(rank))
-    dims = [args[name] % rank for name in ("dim0", "dim1", "axis0", "axis1") if name in args]
-    a, b = dims or (0, rank - 1)
-    order[a], order[b] = order[b], order[a]
-    return permuted(args["self"], order)
-
-
-def _movedim(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-    rank = len(args["self"].dims)
-    source, destination = ([d % rank for d in _each(args[name])] for name in ("source", "destination"))
-    to = dict(zip(destination, source, strict=True))
-    others = (d for d in range(rank) if d not in source)
-    return permuted(args["self"], [to[d] if d in to else next(others) for d in range(rank)])
-
-
-def _each(given: Any) -> tuple[int, ...]:
-    return given if isinstance(given, tuple) else (given,)
-
-
-def _unsqueeze(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-    return unsqueezed(args["self"], args["dim"] % (len(args["self"].dims) + 1))
-
-
-def _squeeze(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-    rank = len(args["self"].dims)
-    dims = args.get("dim", tuple(range(rank)))
-    return squeezed(args["self"], [d % rank for d in (dims if isinstance(dims, tuple) else (dims,))])
-
-
-def _expand(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-    return expanded(args["self"], operation.outputs[0].tensor.shape)
-
-
-VIEWS: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
-    **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "_unsafe_view", "view_as", "reshape_as"), _reshape),
-    **dict.fromkeys(("contiguous", "clone", "alias", "dropout"), _same),
-    "permute": _permute,
-    **dict.fromkeys(("transpose", "t", "swapdims", "swapaxes"), _transpose),
-    **dict.fromkeys(("movedim", "moveaxis"), _movedim),
-    "unsqueeze": _unsqueeze,
-    "squeeze": _squeeze,
-    **dict.fromkeys(("expand", "expand_as"), _expand),
-}
 
 
 # reductions
@@ -244,6 +182,7 @@ def _batch_norm(operation: Operation, args: Mapping[str, Any], names: Names) -> 
 
 RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
     **VIEWS,
+    **SHUFFLES,
     "sum": _reduction(reductions.total),
     "mean": _reduction(reductions.mean),
     "amax": _reduction(reductions.amax),
