@@ -64,7 +64,7 @@ class Moves:
 def moved(of: Correlation) -> Iterator[tuple[Correlation, Moves]]:
     """The correlations of fewer taps, whose output channels are those of each move: along planes, rows or both. None
     where no warp's rows would be moved alike, or where all would not be rows of one instruction."""
-    if of.out_channels % WARP_ROWS or of.groups * math.prod(of.phases) > 1:
+    if of.out_channels % WARP_ROWS or not of.is_dense or math.prod(of.phases) > 1:
         return
     ways = [[(axis, range(1)), *_moved(axis)] for axis in of.axes[:-1]]
     for each in itertools.product(*ways, [(of.axes[-1], range(1))]):
