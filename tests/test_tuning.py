@@ -80,6 +80,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         lambda: Module(nn.ConvTranspose2d(8, 16, 3, 2), lambda m, x: m.conv(F.leaky_relu(x * 0.75, 0.1)).tanh()),
         (3, 8, 5, 6),
     ),
+    "depthwise": (lambda: Module(nn.Conv2d(24, 24, 3, groups=24), lambda m, x: m.conv(x).tanh()), (3, 24, 7, 9)),
     "softmax": (
         lambda: Module(nn.ConvTranspose3d(8, 16, 3, 2, 1, 1), lambda m, x: _softmax(m.conv(x) * m.scale)),
         (2, 8, 2, 4, 8),
@@ -112,6 +113,7 @@ RUN = {
     ("clamped", True): ("kernel_pass_1", "again_pass_2"),
     ("softmax", True): ("kernel_pass_1",),
     ("fronted", True): ("kernel", "input", "weight"),
+    ("depthwise", True): ("kernel", "weight"),
     ("chain", False): ("kernel",),
 }
 """The questions whose ways are built: how their names end."""
@@ -123,7 +125,7 @@ def run() -> list[str]:
     return [each.text for plan, ends in RUN.items() for each in questions(planned(*plan)) if each.name.endswith(ends)]
 
 
-NUMBERS = range(15)
+NUMBERS = range(17)
 
 
 def clock(calls: Calls) -> dict[str, float]:
