@@ -147,6 +147,12 @@ def test_rows_and_columns_that_are_exchanged_are_not_taken_for_each_other(name: 
     check(module, torch.randn(2, 3, 8, 8), gradients=False)
 
 
+def test_what_meets_its_own_transpose_is_computed_once() -> None:
+    module = Module(lambda self, x: (y := F.max_pool2d(x, 2)) + y.transpose(2, 3))
+    plan = check(module, torch.randn(2, 3, 8, 8), gradients=False)
+    assert calls(plan) == ["transpose"] and kernels(plan) == ["max_pool2d", "add"]
+
+
 FRONTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
     "scaled": lambda x: F.leaky_relu(x * 0.5, 0.1),

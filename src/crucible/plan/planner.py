@@ -310,11 +310,14 @@ class _Planner:
 
     def _restarted(self, name: str, value: Lazy) -> bool:
         """Where what follows goes over the value in another way, as a reshape that splits channels does: computes what
-        it follows, and takes the operation in anew. Whether that is possible."""
+        it follows, unless that is in memory by now, and takes the operation in anew. Whether that is possible."""
         producer = self.graph.producers.get(name)
-        before = [n for n in producer.inputs if n in self.waiting and n not in self.types] if producer else []
-        before = [n for n in before if self.waiting[n].base is value.base and bases.fits(self.waiting[n])]
-        if producer is None or not before:
+        if producer is None:
+            return False
+        apart = [n for n in producer.inputs if n in self.waiting and n not in self.types]
+        before = [n for n in apart if self.waiting[n].base is value.base and bases.fits(self.waiting[n])]
+        made = {self.graph.producers[n].name for n in producer.inputs if n in self.types and n in self.graph.producers}
+        if not before and made.isdisjoint(self.covers[name]):
             return False
         for each in before:
             self.in_memory(each)
