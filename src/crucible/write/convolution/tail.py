@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from crucible.write.convolution.fused import PRODUCT, is_of_row
 from crucible.write.convolution.halo import THREADS
 from crucible.write.convolution.placing import Placing
+from crucible.write.convolution.row_loads import RowLoads
 from crucible.write.convolution.row_parts import RowParts, chains, row_values
 from crucible.write.convolution.rows import MOST, Rows, plain
 from crucible.write.convolution.scene import LOCALS, Scene
@@ -73,6 +75,11 @@ class Tail:
             most = math.gcd(max(1, MOST // scene.tiling.pool[-1]), scene.tiling.made_box[-1])
         return Rows(scene.tiling, laid, scene.dims, most)
 
+    @cached_property
+    def _loads(self) -> RowLoads:
+        tiling, channels = self.scene.tiling, self.scene.conv.correlation.out_channels
+        return RowLoads(self.scene, self._laid, channels if tiling.of.folds else tiling.tile_rows, THREADS)
+
     @property
     def _pools_tile(self) -> bool:
         return bool(self.scene.tiling.pool) and not self.scene.tiling.pools_registers
@@ -81,7 +88,7 @@ class Tail:
 
     def _rows(self) -> list[str]:
         tiling, of, scene = self.scene.tiling, self.scene.conv.correlation, self.scene
-        lanes = 32 if scene.sums or scene.conv.reductions else min(32, 1 << (self._laid.vectors - 1).bit_length())
+        lanes = self._loads.lanes
         self.preamble.append(PACK)
         lines = [f"const int channel = first_channel + {self._local_channel};"]
         if of.out_channels % tiling.channels and not tiling.of.folds:
@@ -90,24 +97,21 @@ class Tail:
         lines += [f"const int c = {group}channel;", *self._channel_values()]
         lines += [f"float {each.name}_total = 0;" for each in scene.sums]
         lines += self.row_parts.begun()
-        first = "lane" if lanes == 32 else f"lane % {lanes}"
-        loop = f"for (int v = {first}; v < {self._laid.vectors}; v += {lanes})"
-        lines += ["#pragma unroll 4", *block(loop, self._vector())]
+        own = "lane" if lanes == 32 else f"lane % {lanes}"
+        lines += self._vectors(own)
         for each in scene.sums:
-            lines.append(f"{each.name}_total = sum_over_team<32>({each.name}_total);")
+            lines.append(f"{each.name}_total = sum_over_team<{lanes}>({each.name}_total);")
             self.preamble.append(combining("sum")["sum_over_team"])
             lines.append(
-                f"if (lane == 0) totals[{self._total_at(each)} + channel - first_channel] += {each.name}_total;"
+                f"if ({own} == 0) totals[{self._total_at(each)} + channel - first_channel] += {each.name}_total;"
             )
         lines += self.row_parts.stored()
         return self._over_rows(lanes, lines)
 
     def _over_rows(self, lanes: int, lines: list[str]) -> list[str]:
         """So many lanes take a row."""
-        tiling = self.scene.tiling
         start = "warp" if lanes == 32 else f"threadIdx.x / {lanes}"
-        rows = self.scene.conv.correlation.out_channels if tiling.of.folds else tiling.tile_rows
-        return block(f"for (int r = {start}; r < {rows}; r += {THREADS // lanes})", lines)
+        return block(f"for (int r = {start}; r < {self._loads.rows}; r += {THREADS // lanes})", lines)
 
     @property
     def _local_channel(self) -> str:
@@ -122,19 +126,47 @@ class Tail:
         """Operands of which all outputs of an image's channel read one element."""
         return row_values(self.scene)
 
-    def _vector(self) -> list[str]:
-        """Neighbouring outputs: their place, their products, their chain."""
+    def _vectors(self, own: str) -> list[str]:
+        """A row's vectors, of lane `own` of those that share it: what several load, then what becomes of them."""
+        loads, vectors = self._loads, self._laid.vectors
+        if not loads.each:
+            return [
+                "#pragma unroll 4",
+                *block(f"for (int v = {own}; v < {vectors}; v += {loads.lanes})", self._vector(self._made())),
+            ]
+        self.preamble.append(LOAD)
+        count = loads.at_once(loads.lanes)
+        step = count * loads.lanes
+        place = f"const int v = first + j * {loads.lanes};"
+        tests = [f"v < {vectors}"] if vectors % step else []
+        lines = [f"{each.type_} {name}_each[{count}];" for name, each in loads.each.items()]
+        came = [f"{name}_each[j] = {each.text};" for name, each in loads.each.items()]
+        for body in (came, self._made()):
+            lines += unrolled("j", str(count), [place, *self._vector(body, tests)])
+        if step >= vectors:
+            return [f"const int first = {own};", *lines]
+        return block(f"for (int first = {own}; first < {vectors}; first += {step})", lines)
+
+    def _vector(self, body: list[str], tests: Sequence[str] = ()) -> list[str]:
+        """What is done with vector `v`, where it is."""
+        lines, inside = self._laid.place()
+        guard = " && ".join((*tests, *inside))
+        return [*lines, *(block(f"if ({guard})", body) if guard else body)]
+
+    def _made(self) -> list[str]:
+        """Of a vector: its products, their chain, and what leaves."""
         vector = self._laid.vector
-        lines, tests = self._laid.place()
         body = self._products(vector)
-        body += self._operand_packs()
+        for name, load in self._loads.each.items():
+            word = "value" if load.type_ == "float" else "pack"
+            body.append(f"const {load.type_} {name}_{word} = {name}_each[j];")
         body += [f"Pack<{CUDA_TYPES[each.dtype]}, {vector}> {each.name}_pack;" for each in self.scene.elementwise]
         chain = [*self._chain(), *self._added()]
         body += [line.replace("[k]", "[0]") for line in chain] if vector == 1 else unrolled("k", str(vector), chain)
         for each in self.scene.elementwise:
             into = f"{self.scene.word[each.name]} + {self._offset(each)}"
             body += self._stored(each.name, into)
-        return [*lines, *(block(f"if ({' && '.join(tests)})", body) if tests else body)]
+        return body
 
     def _products(self, vector: int) -> list[str]:
         """`products`, and which of their windows' they are where that is kept."""
@@ -167,23 +199,6 @@ class Tail:
 
     def _offset(self, tensor: Operand | Result) -> str:
         return self._laid.offset(plain(tensor.strides, self.scene.conv.made_shape))
-
-    def _operand_packs(self) -> list[str]:
-        lines: list[str] = []
-        for operand in self.scene.operands:
-            if is_of_row(operand):
-                continue
-            word, offset = self.scene.word[operand.name], self._offset(operand)
-            if plain(operand.strides, self.scene.conv.made_shape)[-1] == 0:
-                read = converted(f"{word}[{offset}]", operand.dtype, "float32")
-                lines.append(f"const float {operand.name}_value = {read};")
-            else:
-                lines.append(f"const auto {operand.name}_pack = {self._loaded(f'{word} + {offset}')};")
-        return lines
-
-    def _loaded(self, place: str) -> str:
-        self.preamble.append(LOAD)
-        return f"load<true, {self._laid.vector}>({place})"
 
     def _stored(self, name: str, into: str) -> list[str]:
         self.preamble.append(STORE)

@@ -4,7 +4,9 @@ tile, and the chain runs over its rows, as in the kernels for all GPUs; `bulk` h
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+from crucible.write.convolution.row_loads import RowLoads
 from crucible.write.convolution.tail import Tail
 from crucible.write.convolution.warpgroup.walks import ROWS, Walks
 from crucible.write.families.source import block, unrolled
@@ -80,6 +82,10 @@ class WarpgroupTail(Tail):
         return [f"w_in < {outputs}"] * (width > outputs) + [f"row_in < {rows}"] * (walks.columns_of_b > rows * width)
 
     # rows of the tile
+
+    @cached_property
+    def _loads(self) -> RowLoads:
+        return RowLoads(self.scene, self._laid, 16, 32)
 
     def _over_rows(self, lanes: int, lines: list[str]) -> list[str]:
         """A warp takes its own."""
