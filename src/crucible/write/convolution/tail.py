@@ -10,10 +10,10 @@ from functools import cached_property
 from crucible.write.convolution.fused import PRODUCT, is_of_row
 from crucible.write.convolution.halo import THREADS
 from crucible.write.convolution.placing import Placing
-from crucible.write.convolution.row_loads import RowLoads
 from crucible.write.convolution.row_parts import RowParts, chains, row_values
 from crucible.write.convolution.rows import MOST, Rows, plain
 from crucible.write.convolution.scene import LOCALS, Scene
+from crucible.write.convolution.sharing import Sharing
 from crucible.write.convolution.windows import CHOICE
 from crucible.write.cuda import emit
 from crucible.write.families.source import (
@@ -76,9 +76,9 @@ class Tail:
         return Rows(scene.tiling, laid, scene.dims, most)
 
     @cached_property
-    def _loads(self) -> RowLoads:
+    def _sharing(self) -> Sharing:
         tiling, channels = self.scene.tiling, self.scene.conv.correlation.out_channels
-        return RowLoads(self.scene, self._laid, channels if tiling.of.folds else tiling.tile_rows, THREADS)
+        return Sharing(self.scene, self._laid, channels if tiling.of.folds else tiling.tile_rows, THREADS)
 
     @property
     def _pools_tile(self) -> bool:
@@ -88,7 +88,7 @@ class Tail:
 
     def _rows(self) -> list[str]:
         tiling, of, scene = self.scene.tiling, self.scene.conv.correlation, self.scene
-        lanes = self._loads.lanes
+        lanes = self._sharing.lanes
         self.preamble.append(PACK)
         lines = [f"const int channel = first_channel + {self._local_channel};"]
         if of.out_channels % tiling.channels and not tiling.of.folds:
@@ -111,7 +111,7 @@ class Tail:
     def _over_rows(self, lanes: int, lines: list[str]) -> list[str]:
         """So many lanes take a row."""
         start = "warp" if lanes == 32 else f"threadIdx.x / {lanes}"
-        return block(f"for (int r = {start}; r < {self._loads.rows}; r += {THREADS // lanes})", lines)
+        return block(f"for (int r = {start}; r < {self._sharing.rows}; r += {THREADS // lanes})", lines)
 
     @property
     def _local_channel(self) -> str:
@@ -128,21 +128,16 @@ class Tail:
 
     def _vectors(self, own: str) -> list[str]:
         """A row's vectors, of lane `own` of those that share it: what several load, then what becomes of them."""
-        loads, vectors = self._loads, self._laid.vectors
-        if not loads.each:
-            return [
-                "#pragma unroll 4",
-                *block(f"for (int v = {own}; v < {vectors}; v += {loads.lanes})", self._vector(self._made())),
-            ]
-        self.preamble.append(LOAD)
-        count = loads.at_once(loads.lanes)
-        step = count * loads.lanes
-        place = f"const int v = first + j * {loads.lanes};"
+        sharing, vectors = self._sharing, self._laid.vectors
+        if sharing.each:
+            self.preamble.append(LOAD)
+        step = sharing.together * sharing.lanes
+        place = f"const int v = first + j * {sharing.lanes};"
         tests = [f"v < {vectors}"] if vectors % step else []
-        lines = [f"{each.type_} {name}_each[{count}];" for name, each in loads.each.items()]
-        came = [f"{name}_each[j] = {each.text};" for name, each in loads.each.items()]
-        for body in (came, self._made()):
-            lines += unrolled("j", str(count), [place, *self._vector(body, tests)])
+        lines = [f"{each.type_} {name}_each[{sharing.together}];" for name, each in sharing.each.items()]
+        came = [f"{name}_each[j] = {each.text};" for name, each in sharing.each.items()]
+        for body in filter(None, (came, self._made())):
+            lines += unrolled("j", str(sharing.together), [place, *self._vector(body, tests)])
         if step >= vectors:
             return [f"const int first = {own};", *lines]
         return block(f"for (int first = {own}; first < {vectors}; first += {step})", lines)
@@ -157,7 +152,7 @@ class Tail:
         """Of a vector: its products, their chain, and what leaves."""
         vector = self._laid.vector
         body = self._products(vector)
-        for name, load in self._loads.each.items():
+        for name, load in self._sharing.each.items():
             word = "value" if load.type_ == "float" else "pack"
             body.append(f"const {load.type_} {name}_{word} = {name}_each[j];")
         body += [f"Pack<{CUDA_TYPES[each.dtype]}, {vector}> {each.name}_pack;" for each in self.scene.elementwise]

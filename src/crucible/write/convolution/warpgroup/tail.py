@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from crucible.write.convolution.row_loads import RowLoads
+from crucible.write.convolution.sharing import Sharing
 from crucible.write.convolution.tail import Tail
 from crucible.write.convolution.warpgroup.walks import ROWS, Walks
 from crucible.write.families.source import block, unrolled
@@ -84,8 +84,8 @@ class WarpgroupTail(Tail):
     # rows of the tile
 
     @cached_property
-    def _loads(self) -> RowLoads:
-        return RowLoads(self.scene, self._laid, 16, 32)
+    def _sharing(self) -> Sharing:
+        return Sharing(self.scene, self._laid, 16, 32)
 
     def _over_rows(self, lanes: int, lines: list[str]) -> list[str]:
         """A warp takes its own."""

@@ -1,0 +1,91 @@
+"""How lanes share the rows of a tile, and what a chain loads there beside the products. A load is waited for hundreds
+of clocks, so a lane has several on their way before it goes on with the first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from crucible.graph import ITEM_BYTES
+from crucible.write.convolution.fused import is_of_row
+from crucible.write.convolution.rows import Rows, plain
+from crucible.write.convolution.scene import Scene
+from crucible.write.families.source import CUDA_TYPES, converted
+from crucible.write.program import Operand
+
+MOST_WORDS = (24, 8)
+"""Registers of a lane for what is on its way, of one block a multiprocessor and of two."""
+MOST_TOGETHER = 4
+"""Vectors that stand in the code one behind the other, where nothing is loaded."""
+LANES = (32, 16, 8)
+"""That may take a row: eight times 16 bytes are the least that memory gives at full speed."""
+
+
+class Load(NamedTuple):
+    """For a vector of neighbouring outputs."""
+
+    type_: str
+    text: str
+    """Of vector `v`."""
+    words: int
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Of the rows of a tile among `threads` threads."""
+
+    scene: Scene
+    laid: Rows
+    rows: int
+    threads: int
+
+    @cached_property
+    def each(self) -> dict[str, Load]:
+        """What is loaded, by the operand, unless a row has one element of it."""
+        return {each.name: self._load(each) for each in self.scene.operands if not is_of_row(each)}
+
+    def _load(self, operand: Operand) -> Load:
+        strides, vector = plain(operand.strides, self.scene.conv.made_shape), self.laid.vector
+        word, offset = self.scene.word[operand.name], self.laid.offset(strides)
+        if strides[-1] == 0:
+            return Load("float", converted(f"{word}[{offset}]", operand.dtype, "float32"), 1)
+        type_ = f"Pack<{CUDA_TYPES[operand.dtype]}, {vector}>"
+        return Load(type_, f"load<true, {vector}>({word} + {offset})", -(-vector * ITEM_BYTES[operand.dtype] // 4))
+
+    @cached_property
+    def lanes(self) -> int:
+        """That take a row: those of whom fewest have nothing to do, then those that need no division to know their run,
+        then those that have most on its way."""
+        if self._needs_warps:
+            return 32
+        if self.laid.vectors < LANES[-1] and not self.scene.sums:
+            return 1 << (self.laid.vectors - 1).bit_length()
+        choices = [lanes for lanes in LANES if lanes == 32 or self.rows % (self.threads // lanes) == 0]
+        return min(choices, key=lambda n: (self._rounds(n) * n, self._divides(n), -self._together(n), -n))
+
+    @property
+    def _needs_warps(self) -> bool:
+        """Whether all lanes of a warp put a channel's values together, or some would be missing for it that left at a
+        row which is no channel."""
+        conv, tiling = self.scene.conv, self.scene.tiling
+        ragged = conv.correlation.out_channels % tiling.channels > 0
+        return bool(conv.reductions) or (ragged and bool(self.scene.sums))
+
+    def _divides(self, lanes: int) -> bool:
+        """Whether a lane's vectors are at other places in their runs."""
+        return self.laid.runs > 1 and self.laid.run // self.laid.vector % lanes > 0
+
+    @property
+    def together(self) -> int:
+        """Vectors of a lane that are loaded before it goes on with the first: all, or equal parts."""
+        return self._together(self.lanes)
+
+    def _together(self, lanes: int) -> int:
+        words = sum(each.words for each in self.each.values())
+        most = max(1, MOST_WORDS[self.scene.tiling.blocks - 1] // words) if words else MOST_TOGETHER
+        rounds = self._rounds(lanes)
+        return -(-rounds // -(-rounds // most))
+
+    def _rounds(self, lanes: int) -> int:
+        return -(-self.laid.vectors // lanes)
