@@ -241,6 +241,20 @@ def test_linear_layers_stay_with_pytorch_where_theirs_is_faster_or_keeps_float32
     assert not calls(fuse(halves, tf32_linear=False))
 
 
+@pytest.mark.parametrize(
+    ("taps", "groups", "kept"), [((5, 5, 5), 6, True), ((3, 3, 3), 6, False), ((5, 5, 5), 3, False)]
+)
+def test_a_depthwise_convolution_of_many_taps_stays_where_float32_is_kept(
+    taps: tuple[int, ...], groups: int, kept: bool
+) -> None:
+    """Tensor cores make three products, of 16 channels each."""
+    module = nn.Sequential(nn.Conv3d(6, 6, taps, padding=2, groups=groups), nn.ReLU())
+    graph = trace(module, [torch.rand(2, 6, 5, 6, 7)])
+    assert calls(fuse(graph, tf32=False)) == ["conv3d"] * kept
+    assert not calls(fuse(graph))
+    assert not calls(fuse(trace(module.half(), [torch.rand(2, 6, 5, 6, 7).half()]), tf32=False))
+
+
 def test_linear_layers_in_a_row_are_a_kernel_each() -> None:
     layers = nn.Sequential(nn.Linear(9, 16), nn.Tanh(), nn.Linear(16, 4), nn.Sigmoid())
     module = Module(lambda self, x: self.layers(x.movedim(0, 1)) + 1, layers=layers)

@@ -237,6 +237,30 @@ def test_in_double_nothing_is_single() -> None:
         emit({"result": X}, fast=True, precision="float64")
 
 
+DIVISIONS = {
+    "sigmoid": (X.sigmoid(), True),
+    "silu": (X.silu(), True),
+    "softsign": (X / (X.relu() + (-X).relu() + 1), True),
+    "of a clamped one": (Y / X.clamp(0.25, 9), True),
+    "of one that may be subnormal": (Y / (X * X + 1e-38), False),
+    "of one that may be 0": (Y / X.exp(), False),
+    "of any": (Y / X, False),
+    "reciprocal of any": (X.reciprocal(), False),
+    "of a constant": (X / 3, False),
+    "of one below 0": (Y / (-1 - X.exp()), False),
+}
+
+
+@pytest.mark.parametrize("what", DIVISIONS)
+def test_divisions_branch_only_where_a_divisor_may_be_too_small(what: str) -> None:
+    chain, plain = DIVISIONS[what]
+    found = emit({"out": chain})
+    assert ("reciprocal_approx(" in written(found)) == plain
+    assert ("/" in found.statements[-1]) == (not plain)
+    assert "reciprocal_approx" not in written(emit({"out": chain}, fast=True))
+    assert "reciprocal_approx" not in written(emit({"out": chain}, precision="float64"))
+
+
 def test_fast_functions_only_where_asked_for() -> None:
     plain, fast = (written(emit({"out": X.silu() + X.log()}, fast=fast)) for fast in (False, True))
     assert "__" not in plain.replace("__device__ __forceinline__", "")

@@ -86,3 +86,13 @@ def test_proofs_cover_the_interval() -> None:
         cells = _cells(found)
         assert (cells[0][0], cells[-1][1]) == covered
         assert all(left[1] == right[0] for left, right in itertools.pairwise(cells))
+
+
+def test_quotients_by_a_plain_divisor_have_room_for_an_approximate_reciprocal() -> None:
+    """Two units to either side; none beyond what is divided, and 0 stays 0."""
+    third = SINGLE.div(Interval(1.0, 3.0), Interval(1.5, 9.0))
+    assert third.low <= single(1 / 9) * (1 - 2**-23) and third.high >= single(2.0) + 2**-22
+    assert SINGLE.div(Interval(-1.0, 2.0), TAIL) == Interval(-1.0, 2.0)
+    assert SINGLE.div(Interval(0.0, 0.0), Interval(0.5, 2.0)) == Interval(0.0, 0.0)
+    exact = SINGLE.div(Interval(1.0, 3.0), Interval(3.0, 3.0))  # of a constant it is rounded to the nearest
+    assert exact == SINGLE.quotient(Interval(1.0, 3.0), Interval(3.0, 3.0)) and exact.high == 1.0

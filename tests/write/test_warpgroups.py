@@ -53,6 +53,8 @@ CASES = [
     forward("one_dim", (3, 8, 40), 16, (3,), tiling=walks()),
     forward("two_dims", (5, 8, 9, 12), 40, (3, 2), padding=1, chain="shifted", tiling=walks(box=(2, 13))),
     forward("bulk", (3, 8, 6, 5, 9), 64, (2, 2, 2), chain="shifted", tiling=walks(box=(1, 3, 8), walk=3, slots=3)),
+    forward("one_stages", (3, 8, 6, 5, 9), 64, (2, 2, 2), tiling=walks(box=(1, 3, 8), walk=3, slots=3, stagers=1)),
+    forward("one_stages_rows", (5, 8, 9, 12), 40, (3, 2), padding=1, tiling=walks(box=(2, 13), stagers=1)),
     forward("bulk_halves", (2, 16, 5, 4, 8), 70, (2, 1, 3), padding=1, dtype="float16", tiling=walks(box=(1, 3, 8))),
     forward("bulk_bfloats", (1, 7, 32), 24, (5,), padding=2, dtype="bfloat16", chain="shifted", tiling=walks()),
     forward("rows", (2, 5, 5, 7, 9), 24, (2, 2, 1), padding=1, chain="biased", tiling=walks(box=(1, 3, 11), walk=2)),
@@ -107,7 +109,7 @@ BROUGHT = (
     "brought_in_pieces",
     "narrow",
 )
-LEAVE_IN_RUNS = ("bulk", "bulk_halves", "bulk_bfloats", "three_teams", "at_stride_1", "sums", *BROUGHT)
+LEAVE_IN_RUNS = ("bulk", "one_stages", "bulk_halves", "bulk_bfloats", "three_teams", "at_stride_1", "sums", *BROUGHT)
 SUMMED = [case for case in CASES if case.chain in SUMS]
 
 
@@ -149,6 +151,7 @@ LEFT_OUT = {
     "published input": (BULK, STAGED, STAGED.removeprefix("publish();"), "missing-proxy-fence"),
     "an output of all lanes": (BULK, "__syncwarp();\n                {", "{", "missing-syncwarp"),
     "input that has come": (BULK, "wait(loaded + (plane", "if (false) wait(loaded + (plane", "race-shared"),
+    "the other one's input": (BULK, "wait(loaded + plane", "if (false) wait(loaded + plane", "race-shared"),
     "finished products": (BULK, FINISHED + RELEASED, RELEASED + FINISHED, "race-shared"),
     "operands that have come": (BROUGHT_IN, "wait(coming, ", "if (false) wait(coming, ", "race-shared"),
     "a tile that has left": (BROUGHT_IN, "publish();\n                __syncwarp();", "publish();", "race-shared"),

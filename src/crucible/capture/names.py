@@ -22,7 +22,8 @@ _RESERVED = _words(
     # functions of kernels
     " accumulate address are_aligned arrive begin_at_16_bytes begin_products bits commit_products copy_ahead copy_in"
     " describe exchanged exp2_approx expect fetch finish_products follow high higher leave_registers load load_matrix"
-    " load_turned low lower max_nan min_nan moved_on multiply prepare publish put raw read read_row rounded settle"
+    " load_turned low lower max_nan min_nan moved_on multiply prepare publish put raw read read_row reciprocal_approx"
+    " rounded settle"
     " settled store sum_of_block take take_registers taken team_together together wait wait_for_copies write_row"
     # of CUDA
     " expf expm1f logf log1pf sinf cosf erff tanhf sqrtf rsqrtf powf fabsf fmaf fmaxf fminf isnan isinf min max"

@@ -61,9 +61,7 @@ class _Planner:
         self.names = set(graph.values)
         self.bounds: dict[str, Interval] = {}
         """Where elements of tensors in memory are known to lie."""
-        self.channels_last = layouts.channels_last_convolutions(
-            graph, self._joins_kernels, lambda operation: taken.is_ours(operation, graph)
-        )
+        self.channels_last = layouts.channels_last_convolutions(graph, self._joins_kernels, self._convolves)
         self.relaid: set[str] = set()
         """Tensors in memory that lie otherwise than PyTorch would lay them, since a convolution runs channels-last."""
         self.copies: dict[tuple[str, tuple[int, ...]], str] = {}
@@ -162,9 +160,8 @@ class _Planner:
         return makes and alike and not kept and all(v.elements for v in values)
 
     def _convolves(self, operation: Operation) -> bool:
-        """Whether kernels of ours do. Of float32 linear layers only rounded ones were measured."""
-        rounds = self.rounding.linear or operation.output.tensor.dtype != "float32"
-        return (operation.kind != taken.LINEAR or rounds) and taken.is_ours(operation, self.graph)
+        """Whether kernels of ours do."""
+        return taken.is_ours(operation, self.graph, self.rounding)
 
     def _wait(self, operation: Operation, value: Lazy) -> None:
         name, type_ = operation.outputs[0].name, operation.outputs[0].tensor

@@ -24,6 +24,8 @@ LEAST_OF_GROUP = 8
 """Channels of a group, of several, from which on they are."""
 MOST_FEATURES = 16
 """Of a linear layer."""
+MOST_EXACT_TAPS = 64
+"""Of a depthwise convolution that keeps float32."""
 LINEAR = "linear"
 MOST_DIMS = 3
 """Of space."""
@@ -39,6 +41,9 @@ class Rounding(NamedTuple):
 
     convolutions: bool
     linear: bool
+
+
+ROUNDING = Rounding(True, True)
 
 
 def _each(given: Any, rank: int) -> list[int]:
@@ -90,11 +95,22 @@ def pays(of: Correlation) -> bool:
     are so 1.1 to 2.4 times as fast as eager and with gradients 1.2 to 3.0; each group by itself they were 0.3 to 0.7.
     One tap in two dims is a matrix product, in which PyTorch is as fast, but not with what follows: of seven such
     shapes in the sweep all are 2.5 to 7.4 times as fast as torch.compile and with gradients 1.6 to 2.5 times as eager;
-    forward of three with strides eager is faster (0.67 to 0.92). Not measured, and taken by likeness: half types in one
-    dim and in groups, transposed convolutions in one dim and in groups; by an estimate, depthwise convolutions of three
-    products each (1.2 to 1.7 times the clocks, so 1.0 to 2 times as fast as eager)."""
+    forward of three with strides eager is faster (0.67 to 0.92). In bfloat16 seven depthwise ones and small
+    groups are 1.5 to 3.8 times as fast as eager and with gradients 1.2 to 3.3. Not measured, and taken by likeness:
+    half types in one dim, transposed convolutions in one dim and in groups."""
     apart = of.groups == 1 or min(of.in_channels, of.out_channels) >= LEAST_OF_GROUP
     return apart and max(of.in_channels, of.out_channels) <= MOST
+
+
+def pays_exactly(of: Correlation) -> bool:
+    """Whether they do where float32 is kept, by three products for one: not a depthwise convolution of many taps, of
+    which PyTorch's own kernel makes one product where tensor cores make 48. With 125 taps ours take 1.64 times as long
+    forward and 1.1 with gradients; with 25 to 49 they were 0.79 to 0.92 and 0.94 to 1.49 times as fast, with 27 0.90
+    and 1.22, with 5 and 9 1.08 to 1.75 and 1.13 to 1.37; in groups of two to eight channels 2.0 to 8.1 and 1.3 to 9.9
+    times (H200, beside PyTorch's convolution with the chain behind it: `depthwise_exact_h200.json`)."""
+    group = of.apart
+    is_depthwise = of.merged > 1 and group.in_channels == 1
+    return not is_depthwise or math.prod(axis.kernel for axis in of.axes) <= MOST_EXACT_TAPS
 
 
 def pays_for_linear(of: Correlation) -> bool:
@@ -115,11 +131,11 @@ def taken(kind: str, args: Mapping[str, Any]) -> Correlation:
     return of
 
 
-def is_ours(operation: Operation, graph: Graph) -> bool:
+def is_ours(operation: Operation, graph: Graph, rounding: Rounding = ROUNDING) -> bool:
     """Whether an operation is a convolution or linear layer that kernels of ours are to compute, where their tiles fit.
-    Of one tap in two dims only with a chain behind it: by itself PyTorch's takes 0.8 of the time for 64 channels
-    (`convolutions_2d_h200.json`). A linear layer only where nothing but a chain is, up to the next layer: what reduces
-    features reads them from memory."""
+    Of float32 linear layers only rounded ones: others were not measured. Of one tap in two dims only with a chain
+    behind it: by itself PyTorch's takes 0.8 of the time for 64 channels (`convolutions_2d_h200.json`). A linear layer
+    only where nothing but a chain is, up to the next layer: what reduces features reads them from memory."""
     if operation.kind not in KINDS:
         return False
     args = {
@@ -131,6 +147,10 @@ def is_ours(operation: Operation, graph: Graph) -> bool:
     except NotCovered:
         return False
     readers = graph.readers(operation.output.name)
+    rounds = rounding.linear if operation.kind == LINEAR else rounding.convolutions
+    exact = operation.output.tensor.dtype == "float32" and not rounds
+    if exact and (operation.kind == LINEAR or not pays_exactly(of)):
+        return False
     if operation.kind == LINEAR and not _is_chain(operation, graph):
         return False
     is_product = operation.kind == LINEAR or (len(of.axes) == 2 and math.prod(axis.kernel for axis in of.axes) == 1)

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from crucible.write.expression import Expr, constant, make, name_of, nodes, number
-from crucible.write.interval import single
+from crucible.write.interval import LEAST_DIVISOR, single
 from crucible.write.operations import CONDITIONS, FUNCTIONS, define
+from crucible.write.ranges import intervals
 from crucible.write.text import ATOM, TERNARY, UNARY, Formula, infix
 
 _CALLS = {
@@ -48,6 +49,12 @@ __device__ __forceinline__ float exp2_approx(float x) {  // 2 to the power of x,
     float power;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
     return power;
+}""",
+    "reciprocal_approx": """\
+__device__ __forceinline__ float reciprocal_approx(float x) {  // 1 / x, right to a unit in the last place
+    float inverse;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+    return inverse;
 }""",
 }
 _DOUBLE_PREAMBLE = {
@@ -102,7 +109,8 @@ def emit(
     guide: __expf 2 + |1.173 x| units in the last place, __logf 2^-21.41 (absolute, near 1) or 3 units, __sinf and
     __cosf 2^-21.19 (absolute, on ±π; unusable far outside), __powf that of its exponential and logarithm, __fdividef
     2 units, but 0 where the divisor is beyond 2^126. By default exp, log, erf, tanh, sin and cos are right to
-    2 units, pow to 4, division and square root are correctly rounded. Multiply-adds are contracted into fmaf.
+    2 units, pow to 4, division and square root are correctly rounded; but a division whose divisor is known to be
+    2^-100 at least (1 + exp(-x), say) is right to 2 units. Multiply-adds are contracted into fmaf.
     Raises ValueError for fast functions in double.
     """
     if fast and precision == "float64":
@@ -135,6 +143,8 @@ class _Writer:
         self.type = "double" if precision == "float64" else "float"
         self.calls = _DOUBLE_CALLS if precision == "float64" else {**_CALLS, **(_FAST_CALLS if fast else {})}
         self.rounded = _DOUBLE_ROUNDED if precision == "float64" else _ROUNDED
+        self.may_approximate = not fast and precision == "float32"
+        self.plain_divisors: set[Expr] = set()
         self.statements: list[str] = []
         self.formulas: dict[Expr, Formula] = {}
         self.squares: dict[str, str] = {}
@@ -146,6 +156,8 @@ class _Writer:
         roots = {name: _flattened(expr, flat, labels) for name, expr in results.items()}
         contracted = _contracted(list(roots.values()), labels)
         roots = {name: contracted[root] for name, root in roots.items()}
+        if self.may_approximate:
+            self.plain_divisors = _plain_divisors(tuple(roots.values()))
         named = {contracted[node]: label for node, label in labels.items() if node in contracted}
         self._claim(results, roots)
         uses = _uses(list(roots.values()))
@@ -195,6 +207,10 @@ class _Writer:
             case "where":
                 one, other = args[1].within(1), args[2].within(TERNARY)
                 return Formula(f"{args[0].within(1)} ? {one} : {other}", TERNARY)
+            case "reciprocal" if node.args[0] in self.plain_divisors:
+                return Formula(f"reciprocal_approx({args[0].words})")
+            case "div" if node.args[1] in self.plain_divisors:
+                return _times(args[0], Formula(f"reciprocal_approx({args[1].words})"))
             case "reciprocal":
                 return self._formula(make("div", (constant(1.0), *node.args)), [Formula(self._number(1.0)), *args])
             case "cast":
@@ -280,6 +296,19 @@ def _contracted(roots: list[Expr], labels: dict[Expr, str]) -> dict[Expr, Expr]:
             a, rest = (a, -rest) if place == 0 else (_negated(a), rest)
         done[node] = a.fma(b, rest)
     return done
+
+
+def _plain_divisors(roots: tuple[Expr, ...]) -> set[Expr]:
+    """Those that are neither constants nor ever below LEAST_DIVISOR; NaN and infinity may be among their values."""
+    ranges = intervals(roots)
+    divisions = (node for node in ranges if node.kind in ("div", "reciprocal"))
+    return {node.args[-1] for node in divisions if node.args[-1].args and ranges[node.args[-1]].low >= LEAST_DIVISOR}
+
+
+def _times(a: Formula, b: Formula) -> Formula:
+    product = infix("mul", [a, b])
+    assert product is not None
+    return product
 
 
 def _negated(value: Expr) -> Expr:

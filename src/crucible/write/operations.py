@@ -27,6 +27,11 @@ ISSUE_SLOTS = {
 """Instructions that a warp issues for each primitive: counted in the machine code of nvcc 13.0 for sm_90 with its
 defaults, along the path that ordinary values take. Signs and absolute values ride on other instructions."""
 PRIMITIVES = frozenset(ISSUE_SLOTS)
+LONG = frozenset(kind for kind, slots in ISSUE_SLOTS.items() if slots >= 8)
+"""Primitives that are functions of many instructions."""
+BRANCHING = frozenset({"sqrt", "expm1", "log", "log1p", "sin", "cos", "pow"})
+"""Those whose code branches, so that those of several elements are not done side by side. (Divisions do where nothing
+is known of the divisor, which is rare.)"""
 CONDITIONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"})
 
 
@@ -263,6 +268,7 @@ def _lowered(expr: Expr, done: dict[Expr, Expr]) -> Expr:
     return done[expr]
 
 
-def cost(expr: Expr) -> int:
-    """Instructions a warp issues for it: an estimate from ISSUE_SLOTS."""
-    return sum(ISSUE_SLOTS.get(node.kind, 0) for node in nodes(lowered(expr)))
+def cost(*exprs: Expr, of: frozenset[str] = PRIMITIVES) -> int:
+    """Instructions a warp issues for them, what they share once, for some primitives or all: an estimate from
+    ISSUE_SLOTS."""
+    return sum(ISSUE_SLOTS[node.kind] for node in nodes(*map(lowered, exprs)) if node.kind in of)

@@ -141,7 +141,7 @@ _SQRT = _increasing(math.sqrt, _POSITIVE, _POSITIVE, ulps=0)
 
 
 def _rsqrt(precision: Precision, a: Interval) -> Interval:
-    exact = _reciprocal(precision, _SQRT(precision, a))
+    exact = precision.quotient(Interval(1.0, 1.0), _SQRT(precision, a))
     widened = precision.outward(exact.low, exact.high, ulps=3, nan=exact.nan)
     return widened if widened.low < 0 else Interval(max(widened.low, 0.0), widened.high, widened.nan)
 

@@ -1,6 +1,11 @@
 // layer_norm_backward: 8192 rows of 768: a block of 128 threads a row; elements stay in registers from pass to pass
 // layer_norm_backward<<<(8192, 1, 1), 128>>>(x, weight, bias, grad_out, grad_x, partial_total, partial_squares)
 
+__device__ __forceinline__ float reciprocal_approx(float x) {  // 1 / x, right to a unit in the last place
+    float inverse;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+    return inverse;
+}
 template <typename T, int count>
 struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
     T at[count];
@@ -154,7 +159,7 @@ __device__ __forceinline__ void layer_norm_backward_block(
                     const float weight_value = weight_read.at[j];
                     const float bias_value = bias_read.at[j];
                     const float sum = fmaf(kept_difference[k][j] * row_inverse_root, weight_value, bias_value);
-                    const float reciprocal = 1.0f / (1.0f + expf(-sum));
+                    const float reciprocal = reciprocal_approx(1.0f + expf(-sum));
                     const float silu_slope = reciprocal * fmaf(sum, 1.0f - reciprocal, 1.0f);
                     const float product = kept_grad_out[k][j] * silu_slope * weight_value;
                     const float grad_squares_value = -0.5f * (product * kept_difference[k][j]) * row_product_2 * 0.0013020834f;
@@ -217,6 +222,11 @@ __global__ void __launch_bounds__(128) layer_norm_backward(
 // layer_norm_backward_grad_weight<<<(192, 1, 1), 256>>>(x, weight, bias, grad_out, partial_total, partial_squares, grad_weight_total_parts, grad_bias_total_parts)
 // layer_norm_backward_grad_weight_finish<<<(48, 1, 1), 128>>>(grad_weight_total_parts, grad_bias_total_parts, grad_weight, grad_bias)
 
+__device__ __forceinline__ float reciprocal_approx(float x) {  // 1 / x, right to a unit in the last place
+    float inverse;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+    return inverse;
+}
 template <typename T, int count>
 struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
     T at[count];
@@ -317,7 +327,7 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_block(
                 const float partial_squares_value = partial_squares_read[k];
                 const float product = fmaf(-partial_total_value, 0.0013020834f, x_value) * rsqrtf(fmaf(partial_squares_value, 0.0013020834f, 1e-05f));
                 const float sum = fmaf(product, weight_value[j], bias_value[j]);
-                const float reciprocal = 1.0f / (1.0f + expf(-sum));
+                const float reciprocal = reciprocal_approx(1.0f + expf(-sum));
                 const float silu_slope = reciprocal * fmaf(sum, 1.0f - reciprocal, 1.0f);
                 const float grad_bias_total_value = grad_out_value * silu_slope;
                 const float grad_weight_total_value = grad_bias_total_value * product;

@@ -8,6 +8,7 @@ from crucible.errors import MisuseError
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.expression import Expr, tensor
+from crucible.write.operations import LONG, cost
 from crucible.write.program import Operand, Reduction, Result, reads
 
 PRODUCT = "product"
@@ -60,6 +61,11 @@ class Convolution:
         """What any chain reads that holds more than a number a row."""
         read = frozenset[str]().union(*map(reads, self.exprs))
         return [each for each in self.operands if each.name in read and not is_of_row(each)]
+
+    @property
+    def chain_slots(self) -> int:
+        """Instructions of functions in its chains (exp, division and the like) for each output."""
+        return cost(*self.exprs, of=LONG)
 
     @property
     def math(self) -> str:

@@ -60,12 +60,14 @@ def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:
     if measured is not None:
         return measured
     pool, spread = conv.pool.sizes if conv.pool else (), conv.spread.sizes if conv.spread else ()
-    warps = tile(conv.correlation, UNITS[conv.source.dtype], gpu, pool, spread)
+    tensors, slots = _tensors(conv), conv.chain_slots
+    unit = UNITS[conv.source.dtype]
+    warps = tile(conv.correlation, unit, gpu, pool, spread, tensors=max(1, tensors), chain_slots=slots)
     warpgroups = for_warpgroups(conv, gpu)
     if warps is None or warpgroups is None:
         return warps or warpgroups
-    slower = warpgroups.total_clocks > warps.total_clocks_with(_tensors(conv), products=conv.products)
-    return warps if slower else warpgroups
+    clocks = warps.total_clocks_with(tensors, products=conv.products, chain_slots=slots)
+    return warps if warpgroups.total_clocks > clocks else warpgroups
 
 
 def _tensors(conv: Convolution) -> int:

@@ -29,7 +29,7 @@ LOCALS = WINDOW_LOCALS | frozenset(
         " folded w_in dealt window rows choice choices half"
         " chosen value there begin first_d first_h first_w to_d to_h to_w"
         " slot upper phase phases own_parts of_channel"
-        " ring loaded done turns turn plane planes first_plane leave words first thread a to"
+        " ring loaded done stager turns turn plane planes first_plane leave words first thread a to"
         " row_in beyond all_totals fetched coming other"
         " share blocks first_item column e taps first_taps own_units"
         " slots finished count first_row last_row first_column last_plane both bytes size begin_plane mine own_column"

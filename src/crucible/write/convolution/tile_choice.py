@@ -29,12 +29,13 @@ def tile(
     spread: tuple[int, ...] = (),
     *,
     tensors: int = 1,
+    chain_slots: int = 0,
 ) -> Tiling | None:
-    """The tiling of least estimated time on a GPU, `tensors` as in `Tiling.clocks_with`; None where there is none: too
-    many taps, or a halo too large. Boxes are made of whole windows of `pool`; inputs that are `spread` over windows
-    when they are staged are not loaded ahead."""
+    """The tiling of least estimated time on a GPU, `tensors` and `chain_slots` as in `Tiling.clocks_with`; None where
+    there is none: too many taps, or a halo too large. Boxes are made of whole windows of `pool`; inputs that are
+    `spread` over windows when they are staged are not loaded ahead."""
     found = _tilings(of, unit, gpu, pool, spread)
-    return min(found, key=lambda each: each.total_clocks_with(tensors), default=None)
+    return min(found, key=lambda each: each.total_clocks_with(tensors, chain_slots=chain_slots), default=None)
 
 
 def best(

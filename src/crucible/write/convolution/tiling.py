@@ -33,6 +33,10 @@ MOST_SUMS = 128
 SUMS_FOR_TWO = 64
 MOST_PRODUCTS = 128
 """Taps, over all phases, that are written out one by one."""
+SLOTS_A_CLOCK, LOADED = 3, 6
+"""Instructions of chains that a multiprocessor issues, of warps of which two or four share a scheduler; clocks of a
+warp's 32 outputs for a tensor that their chain reads (H200, chains of one and two sigmoids; 20 to 60 us of 18 million
+outputs)."""
 
 
 @dataclass(frozen=True)
@@ -196,16 +200,19 @@ class Tiling(Boxes):
         """Of an item that writes what it makes: see `clocks_with`."""
         return self.clocks_with(1)
 
-    def clocks_with(self, tensors: int, apart: int = 1, products: int = 1) -> float:
+    def clocks_with(self, tensors: int, apart: int = 1, products: int = 1, chain_slots: int = 0) -> float:
         """Estimate of a multiprocessor's clocks for one item of one channel tile (see `estimate.py`).
 
         So many `tensors` of the output's size are written or read; without any, products do not leave registers. Words
-        that lanes store side by side lie `apart`. So many `products` take the place of one."""
-        return self._work(tensors, apart, products).clocks(self.blocks)
+        that lanes store side by side lie `apart`. So many `products` take the place of one. Chains have so many
+        instructions for an output."""
+        return self._work(tensors, apart, products, chain_slots).clocks(self.blocks)
 
-    def _work(self, tensors: int, apart: int, products: int) -> Work:
+    def _work(self, tensors: int, apart: int, products: int, chain_slots: int) -> Work:
         """Of an item."""
         passed, issued, waited = map(sum, zip(self._staged(), self._finished(tensors, apart), strict=True))
+        made = self.channels * math.prod(self.made_box) / 32
+        issued += made * (chain_slots / SLOTS_A_CLOCK + LOADED * max(0, tensors - 1))
         cores = products * self._tensor_cores
         return Work(cores, self._fragments, passed, issued, waited, self._traffic(tensors))
 
@@ -276,9 +283,9 @@ class Tiling(Boxes):
         """Of all multiprocessors, until all is done: see `Work.total`."""
         return self.total_clocks_with(1)
 
-    def total_clocks_with(self, tensors: int, apart: int = 1, products: int = 1) -> float:
+    def total_clocks_with(self, tensors: int, apart: int = 1, products: int = 1, chain_slots: int = 0) -> float:
         items = self.items * self.channel_tiles * self.of.groups
-        return self._work(tensors, apart, products).total(items, self.blocks, self.sms)
+        return self._work(tensors, apart, products, chain_slots).total(items, self.blocks, self.sms)
 
 
 def blocks_that_fit(shared_bytes: int, sums: int, gpu: Gpu) -> int:

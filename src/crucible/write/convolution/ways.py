@@ -49,7 +49,8 @@ def described(way: Way) -> str:
 def clocks(question: Question, way: Way) -> float:
     """The estimate for it, of all multiprocessors together."""
     if isinstance(question, Multiplying) and type(way) is Tiling:
-        return way.total_clocks_with(question.tensors, products=question.conv.products)
+        conv = question.conv
+        return way.total_clocks_with(question.tensors, products=conv.products, chain_slots=conv.chain_slots)
     return float(way.total_clocks)  # warpgroups' know what their chain moves
 
 

@@ -18,7 +18,7 @@ WORDS = frozenset({
     "row", "column", "i", "j", "k", "elements", "rows", "columns", "chunk", "chunks", "chunk_columns", "thread",
     "threads", "team", "group", "groups", "lanes", "tile", "step", "begin", "end", "vector", "packs", "block_rows",
     "row_blocks",
-    "aligned", "load", "store", "Pack", "are_aligned", "max_nan", "min_nan", "exp2_approx",
+    "aligned", "load", "store", "Pack", "are_aligned", "max_nan", "min_nan", "exp2_approx", "reciprocal_approx",
     *(f"{kind}_over_{scope}" for kind in STEPS for scope in ("team", "block", "groups")),
 })  # fmt: skip
 """What kernels themselves call things."""

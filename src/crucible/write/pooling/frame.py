@@ -55,7 +55,7 @@ _LOCALS = (
     "first_w", "in_d", "in_h", "in_w", "kd", "kh", "kw", "k", "j", "end_d", "end_h", "end_w", "past_d", "past_h",
     "past_w", "window", "taken", "count", "largest", "smallest", "total", "value", "best", "choice", "chosen", "share",
     "share_of", "element_share", "from_windows", "Row", "read_row", "write_row", "aligned", "begin_at_16_bytes",
-    "max_nan", "min_nan", "exp2_approx", "sum_of_block",
+    "max_nan", "min_nan", "exp2_approx", "reciprocal_approx", "sum_of_block",
 )  # fmt: skip
 _DERIVED = ("value", "row", "at", "chosen", "gradient", "sum", "gradient_of", "total", "total_sum")
 SECTOR_BYTES = 32

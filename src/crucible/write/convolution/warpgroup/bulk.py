@@ -18,6 +18,7 @@ from crucible.write.convolution.warpgroup.pieces import COPY_IN
 from crucible.write.convolution.warpgroup.tail import WarpgroupTail
 from crucible.write.convolution.warpgroup.walks import ROWS, WARPS, Chain, Walks
 from crucible.write.families.source import CUDA_TYPES, PACK, block, combining, converted, indented, unrolled
+from crucible.write.operations import BRANCHING, cost
 from crucible.write.program import Operand, Result, contiguous, reads
 
 BULK = 16
@@ -37,9 +38,10 @@ def tail_for(scene: Scene) -> WarpgroupTail:
 def chain_of(conv: Convolution) -> Chain:
     """What a division is to know of the chain."""
     sums, loaded = sum(each.sums for each in conv.results), brought(conv)
+    slots = cost(*conv.exprs, of=BRANCHING)
     if loaded is not None:
-        return Chain(sums, len(loaded))
-    return Chain(sums, sum(not _is_of_channel(each) for each in conv.operands), by_rows=True)
+        return Chain(sums, len(loaded), slots=slots)
+    return Chain(sums, sum(not _is_of_channel(each) for each in conv.operands), by_rows=True, slots=slots)
 
 
 def brought(conv: Convolution) -> tuple[Operand, ...] | None:

@@ -99,7 +99,8 @@ class Body:
             f" {WORDS[self.scene.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"
             " alone.",
             f"A block makes {ROWS} channels at {box} positions at a time{walked}: {walks.groups} warpgroups in turn,"
-            f" while another one loads planes of input into {walks.slots} slots; its weights stay in shared memory"
+            f" while {'two others in turn load' if walks.stagers > 1 else 'another one loads'} planes of input into"
+            f" {walks.slots} slots; its weights stay in shared memory"
             f" ({walks.shared_bytes // 1024} KiB){held}. {self.tail.ways}",
         ]
 
@@ -253,12 +254,14 @@ class Body:
         return [*lines, "commit_products();", f"arrive(turns + (team + 1) % {walks.groups});", "finish_products(sums);"]
 
     def _waits(self) -> list[str]:
+        """For a warpgroup's turn, and the newest plane of each that stages: it stages its own in order."""
         walks = self.walks
-        newest = f"(plane + {walks.span - 1})" if walks.span > 1 else "plane"
-        return [
-            f"wait(turns + team, turn / {walks.groups} % 2 ^ (team == 0));  // for its turn",
-            f"wait(loaded + {newest} % {walks.slots}, {newest} / {walks.slots} % 2);",
-        ]
+        lines = [f"wait(turns + team, turn / {walks.groups} % 2 ^ (team == 0));  // for its turn"]
+        for back in range(min(walks.stagers, walks.span)):
+            moved = walks.span - 1 - back
+            plane = f"(plane + {moved})" if moved else "plane"
+            lines.append(f"wait(loaded + {plane} % {walks.slots}, {plane} / {walks.slots} % 2);")
+        return lines
 
     def _taps(self, passes: Sequence[Pass]) -> list[str]:
         """Of one step of channels, pass by pass, and plane by plane of the input."""

@@ -9,8 +9,8 @@ from crucible.write.convolution.halo import STEP_UNITS, UNITS, Halo
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.pooled import PooledWalks
-from crucible.write.convolution.warpgroup.staging import MOST_WORDS, Planes
-from crucible.write.convolution.warpgroup.walks import WARPS
+from crucible.write.convolution.warpgroup.staging import Planes
+from crucible.write.convolution.warpgroup.walks import MOST_UNITS, WARPS
 from crucible.write.families.source import CUDA_TYPES, block, converted, unrolled
 
 SHARES = 2
@@ -79,7 +79,7 @@ class PooledPlanes(Planes):
         they are stored."""
         walks, source = self._pooled, self.scene.conv.source
         units, rounds = walks.steps * STEP_UNITS // WARPS_A_SHARE, -(-math.prod(walks.staged_plane) // 32)
-        together = max(1, min(rounds, MOST_WORDS * 4 // (units * walks.unit)))
+        together = max(1, min(rounds, MOST_UNITS * 4 // (units * walks.unit)))
         position = f"const int p = lane + {'k' if together == rounds else '(first + k)'} * 32;"
         unit = f"const int u = j * {WARPS_A_SHARE} + warp % {WARPS_A_SHARE};"
         element = Elements(walks.of, source, walks, "").element("e")

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from crucible.write.convolution.halo import STEP_UNITS, Halo, decoded, times
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
-from crucible.write.convolution.warpgroup.walks import WARPS, Walks
+from crucible.write.convolution.warpgroup.walks import MOST_UNITS, WARPS, Walks
 from crucible.write.families.source import block, unrolled
 
 LANES = WARPS * 32
-MOST_WORDS = 16
-"""Units of 16 bytes that a thread has on their way at once."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +66,19 @@ class Planes:
             f"const int slot = plane % {walks.slots};",
             *self._load(),
         ]
+        if walks.stagers > 1:
+            planes = [f"if (plane % {walks.stagers} != stager) continue;", *planes]
         count = f"{self.planes} + {walks.span - 1}" if walks.span > 1 else self.planes
         each = [
             *self.item(),
             f"const auto* origin = {scene.word[scene.conv.source.name]} + n * {scene.conv.source.strides[0]}LL;",
             *block(f"for (int t = 0; t < {count}; ++t, ++plane)", planes),
         ]
-        first = [f"const int thread = threadIdx.x - {walks.groups * LANES};", "int plane = 0;"]
-        return [*first, *self.each_item(each)]
+        thread = f"threadIdx.x - {walks.groups * LANES}"
+        first = [f"const int thread = {thread};"]
+        if walks.stagers > 1:
+            first = [f"const int thread = ({thread}) % {LANES}, stager = ({thread}) / {LANES};  // of a plane in turn"]
+        return [*first, "int plane = 0;", *self.each_item(each)]
 
     def each_item(self, lines: list[str]) -> list[str]:
         """The loop over the block's items."""
@@ -92,7 +95,7 @@ class Planes:
         walks = self._walks
         staged, units = math.prod(walks.staged_plane), walks.steps * STEP_UNITS
         rounds = -(-staged // LANES)
-        together = max(1, min(rounds, MOST_WORDS // units))
+        together = max(1, min(rounds, MOST_UNITS // units))
         at_once = [f"const int p = {'first' if together < rounds else 'thread'} + k * {LANES};"]
         convert = WORDS[self.scene.conv.math].convert
         halo = Halo(walks.of, self.scene.conv.source, walks, convert)

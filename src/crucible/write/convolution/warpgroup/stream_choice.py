@@ -35,10 +35,13 @@ def stream_division(conv: Convolution, gpu: Gpu) -> Streams | None:
     return stream(conv.correlation, UNITS[conv.source.dtype], gpu, *moved_by(conv))
 
 
-def moved_by(conv: Convolution) -> tuple[int, int, tuple[int, ...]]:
-    """Tensors of the output's size that chains read and write, sums of channels, and windows that it reads."""
+def moved_by(conv: Convolution) -> tuple[int, int, tuple[int, ...], int, int]:
+    """Tensors of the output's size that chains read and write, sums of channels, windows that it reads; how many of
+    these tensors are read, and functions' instructions for an output."""
     sums = sum(each.sums for each in conv.results)
-    return len(conv.loaded) + len(conv.results) - sums, sums, conv.spread.sizes if conv.spread else ()
+    spread = conv.spread.sizes if conv.spread else ()
+    loads = len(conv.loaded)
+    return loads + len(conv.results) - sums, sums, spread, loads, conv.chain_slots
 
 
 def _serves(of: Correlation, gpu: Gpu) -> bool:
@@ -53,23 +56,27 @@ def _serves(of: Correlation, gpu: Gpu) -> bool:
 
 @lru_cache(maxsize=256)
 def stream(of: Correlation, unit: int, gpu: Gpu, tensors: int = 1, sums: int = 0,
-           spread: tuple[int, ...] = ()) -> Streams | None:  # fmt: skip
+           spread: tuple[int, ...] = (), loads: int = 0, chain_slots: int = 0) -> Streams | None:  # fmt: skip
     """The division of least estimated time; None where there is none."""
-    return min(_streams(of, unit, gpu, tensors, sums, spread), key=lambda each: each.total_clocks, default=None)
+    return min(
+        _streams(of, unit, gpu, tensors, sums, spread, loads, chain_slots),
+        key=lambda each: each.total_clocks,
+        default=None,
+    )
 
 
 def best_streams(of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1, sums: int = 0,
-                 spread: tuple[int, ...] = ()) -> list[Streams]:  # fmt: skip
+                 spread: tuple[int, ...] = (), loads: int = 0, chain_slots: int = 0) -> list[Streams]:  # fmt: skip
     """So many of least estimated time, each with other boxes, channels or ways to walk."""
     return least(
-        _streams(of, unit, gpu, tensors, sums, spread),
+        _streams(of, unit, gpu, tensors, sums, spread, loads, chain_slots),
         count,
         lambda each: (each.box, each.channels, each.once, each.fetches),
     )
 
 
 def _streams(of: Correlation, unit: int, gpu: Gpu, tensors: int, sums: int,
-             spread: tuple[int, ...] = ()) -> Iterator[Streams]:  # fmt: skip
+             spread: tuple[int, ...] = (), loads: int = 0, chain_slots: int = 0) -> Iterator[Streams]:  # fmt: skip
     if not _serves(of, gpu):
         return
     most = MOST_SUMS if tensors == 1 and not sums else FEWER_SUMS
@@ -78,7 +85,8 @@ def _streams(of: Correlation, unit: int, gpu: Gpu, tensors: int, sums: int,
             continue
         for box, tile_rows in _boxes(of):
             wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, spread=spread, tile_rows=tile_rows, walk=length,
-                             once=once, tensors=tensors, sums=sums, sms=gpu.sms)  # fmt: skip
+                             once=once, tensors=tensors, sums=sums, loads=loads, chain_slots=chain_slots,
+                             sms=gpu.sms)  # fmt: skip
             if spread and not wanted.begins_at_windows:
                 continue
             columns = wanted.live * channels

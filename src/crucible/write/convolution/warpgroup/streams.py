@@ -36,6 +36,9 @@ FIRST_STAGE, STAGE_CLOCKS = 2000, 150
 the next's."""
 ELEMENT, STAGED = 16, 11
 """Instructions: of a chain's element, by eye; of a staged one, with its place, by the machine code."""
+LOADED, LOADED_APART, SLOT_CLOCKS = 40, 300, 4
+"""The same for each tensor that the chain reads, word by word: where rows are whole sectors of 32 bytes and where not
+(H200, two chains and seven), and for an instruction of its functions."""
 PIECE = 64
 """Bytes that memory gives at once."""
 ROUNDS = 5
@@ -100,6 +103,10 @@ class Streams(Tiling):
     """Of the output's size, that the chain reads and writes."""
     sums: int = 0
     """Of each channel, over the outputs."""
+    loads: int = 0
+    """Of these tensors, those that the chain reads."""
+    chain_slots: int = 0
+    """Instructions of functions for an output."""
     fetches: bool = False
     """Whether the rows of the next stage are asked for ahead, to the L2 cache."""
     sms: int = 132
@@ -312,8 +319,10 @@ class Streams(Tiling):
         for its positions and N / 4 for its weights; what is staged passes it twice, coming from L1 and going in. Chains
         hold tensor cores up, where the other warpgroup is at its own."""
         tiles, made = self.tiles * GROUPS, self.tiles * GROUPS * TILE * self.channels
-        cores = issued = made * ELEMENT * self.tensors / 128
-        passed = moved = loaded = 0.0
+        loaded = LOADED if self.of.axes[-1].outputs * 16 // self.unit % 32 == 0 else LOADED_APART
+        each = ELEMENT * self.tensors + loaded * self.loads + SLOT_CLOCKS * self.chain_slots
+        cores = issued = made * each / 128
+        passed = moved = waited = 0.0
         staged, bytes_ = self.steps * math.prod(self.staged_plane), self.steps * self.staged_bytes
         for part in self.parts:
             products, columns = self.steps * tiles * len(part.taps), part.blocks * self.channels
@@ -321,12 +330,12 @@ class Streams(Tiling):
             cores += products * columns / 2 + self.steps * STAGE_CLOCKS
             passed += products * (16 + columns / 4) + staged / 2 + weights / 128
             issued += staged * STEP_UNITS * self.unit * STAGED / 128
-            loaded += self.steps * self.stage_clocks
+            waited += self.steps * self.stage_clocks
             moved += bytes_ + weights / FROM_L2
         item, outer = 16 // self.unit, [axis.outputs for axis in self.of.axes]
         box = [min(n, whole) for n, whole in zip(self.box, outer, strict=True)]
         moved += 32 * self.tensors * written_sectors(box, outer, item) * min(self.channels, self.of.out_channels)
-        parts = (cores, passed, issued, loaded, moved / BYTES_A_CLOCK)
+        parts = (cores, passed, issued, waited, moved / BYTES_A_CLOCK)
         return math.pow(sum(math.pow(part, SHARPNESS) for part in parts), 1 / SHARPNESS)
 
     @property

@@ -1,8 +1,8 @@
 """How a correlation is divided among warpgroups.
 
 A block walks along the first of three dims: each plane of its input is staged once, in a ring of slots, and read by the
-products of all output planes near it. One warpgroup stages, the others multiply: a plane of outputs is one
-`wgmma.m64nNk8` a tap (K is 16 for half types), whose positions lie in a row over the plane, those between two rows
+products of all output planes near it. One warpgroup stages, or two in turn, the others multiply: a plane of outputs is
+one `wgmma.m64nNk8` a tap (K is 16 for half types), whose positions lie in a row over the plane, those between two rows
 of outputs among them. While one warpgroup multiplies, another runs its chain.
 
 Where float32 is kept exact, weights and planes are there twice (`exact`), and each tap is three products. What that
@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from crucible.gpus import Gpu
 from crucible.write.convolution.correlation import Correlation, Product
-from crucible.write.convolution.estimate import LOAD_CLOCKS, least, sectors
+from crucible.write.convolution.estimate import least, sectors
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.tiling import MOST_PRODUCTS, Tiling
 
@@ -31,7 +31,11 @@ WARPS, THREADS = 4, 128
 TEAMS = ((2, 256, 16), (3, 144, 8))
 """Warpgroups that multiply beside one that stages; what registers then have room for: positions of the ones, units of
 channels on their way of the other (with twice as many it spilled)."""
+TWO_STAGE = 112
+"""Positions for which two warpgroups that multiply leave registers to a second one that stages."""
 MOST_INSTRUCTIONS = 256
+MOST_UNITS = 16
+"""Of 16 bytes that a thread which stages has on their way at once."""
 REGISTERS, STAGING_REGISTERS = 65536, 88
 """Of a multiprocessor; those of a thread that stages."""
 BYTES_A_CLOCK = 14.1
@@ -41,6 +45,14 @@ HAND_OVER, CHAIN_CLOCKS, FIRST_PLANES, RUN_CLOCKS = 250, 1000, 1200, 2
 """Assumed clocks: from the last product of one warpgroup to the first of the next; of a plane's chain beside its
 instructions; until the first planes of an item have come, where there are slots for the planes in use alone; of a
 bulk copy."""
+STAGE_CLOCKS, UNIT_CLOCKS = 2500, 125
+"""Of a warpgroup that stages: from one round of loads to the next, and for each 16 bytes that a thread has in it (one
+tap, 64 and 32 channels of 94 positions a plane: 4600 and 3800 on the H200)."""
+OVER_ROWS, LOADED = 140, 60
+"""Instructions of a chain's element over rows of the tile, as if 128 a clock were issued, and for a tensor that it
+loads: one warp of a scheduler waits for its own. (H200, 2 x 32 to 5 x 32 positions: 115 to 163, 200 with a load.)"""
+SLOT_CLOCKS = 4
+"""Of an instruction of a function that branches, of one element after the other (CELU: 7 on the H200)."""
 
 
 AnyWalks = TypeVar("AnyWalks", bound="Walks")
@@ -56,6 +68,8 @@ class Chain:
     """Other tensors of the output's size that it reads."""
     by_rows: bool = False
     """Whether it runs over rows of the tile, however they lie."""
+    slots: int = 0
+    """Instructions of an element's functions that branch."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +80,8 @@ class Walks(Tiling):
     """Planes of an item."""
     groups: int = 2
     """Warpgroups that multiply."""
+    stagers: int = 1
+    """Those that stage, in turn."""
     slots: int = 4
     """Planes of input in shared memory."""
     exact: bool = False
@@ -78,13 +94,13 @@ class Walks(Tiling):
 
     @property
     def threads(self) -> int:
-        return (self.groups + 1) * WARPS * 32
+        return (self.groups + self.stagers) * WARPS * 32
 
     @property
     def registers(self) -> int:
         """Of a thread that multiplies: its share, and that of what the threads leave that stage."""
         share = REGISTERS // self.threads // 8 * 8
-        return share + (share - STAGING_REGISTERS) // self.groups // 8 * 8
+        return share + (share - STAGING_REGISTERS) * self.stagers // self.groups // 8 * 8
 
     @property
     def words(self) -> int:
@@ -237,12 +253,22 @@ class Walks(Tiling):
     def clocks(self) -> float:
         """Estimate for a plane of one item: tensor cores take N / 2 for each instruction (and shared memory a clock for
         each 128 bytes), a chain's element 16 instructions of 128 a clock (27 with sums or tensors that come), and more
-        over rows of the tile, where what a row loads is waited for."""
+        over rows of the tile."""
         multiplied = self.instructions * max(self.columns_of_b / 2, (self.columns_of_b + ROWS) / 4) + HAND_OVER
-        each = 28 if not self.in_bulk else 27 if self.chain.sums or self.loads else 16
-        waited = 0 if self.in_bulk else self.chain.loads * self.tile_rows * LOAD_CLOCKS
-        finished = self.columns_of_b * ROWS * each / 128 + CHAIN_CLOCKS + waited
-        return max(multiplied, (multiplied + finished) / self.groups, self._moved)
+        each = 27 if self.chain.sums or self.loads else 16
+        if not self.in_bulk:
+            each = OVER_ROWS + self.chain.loads * LOADED
+        each += self.chain.slots * SLOT_CLOCKS
+        finished = self.columns_of_b * ROWS * each / 128 + CHAIN_CLOCKS
+        return max(multiplied, (multiplied + finished) / self.groups, self._stage_clocks / self.stagers, self._moved)
+
+    @property
+    def _stage_clocks(self) -> float:
+        """Of a plane of input, for each of outputs."""
+        units = self.steps * STEP_UNITS
+        pieces = -(-math.prod(self.staged_plane) // THREADS) * units
+        rounds = -(-pieces // max(units, MOST_UNITS // units * units))
+        return (rounds * STAGE_CLOCKS + pieces * UNIT_CLOCKS) * (self.walk + self.span - 1) / self.walk
 
     @property
     def in_bulk(self) -> bool:
@@ -314,9 +340,12 @@ def _walks(of: Correlation, unit: int, gpu: Gpu, chain: Chain, exact: bool) -> I
     steps = -(-of.in_channels // (unit * STEP_UNITS))
     if steps * len(of.products) > MOST_INSTRUCTIONS:
         return
-    for box, (groups, most, most_units), length in itertools.product(planes(of), TEAMS, lengths(of)):
-        wanted = Walks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, exact=exact, chain=chain,
-                       sms=gpu.sms)  # fmt: skip
+    # of equal estimate three that multiply are faster, and then two that stage
+    teams = [(groups, 1, most, units) for groups, most, units in reversed(TEAMS)]
+    teams.insert(1, (TEAMS[0][0], 2, TWO_STAGE, TEAMS[0][2]))
+    for box, (groups, stagers, most, most_units), length in itertools.product(planes(of), teams, lengths(of)):
+        wanted = Walks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, stagers=stagers, exact=exact,
+                       chain=chain, sms=gpu.sms)  # fmt: skip
         narrow = wanted.plane[1] < 8 and wanted.outputs_a_plane > box[-1]  # eight positions lie in two rows at most
         if not narrow and wanted.columns_of_b <= most and steps * STEP_UNITS <= most_units:
             room = (most - wanted.columns_of_b) // 2  # registers that sums leave; P90 spilled with 8 more
