@@ -33,7 +33,7 @@ MOST_SUMS = 128
 SUMS_FOR_TWO = 64
 MOST_PRODUCTS = 128
 """Taps, over all phases, that are written out one by one."""
-SLOTS_A_CLOCK, LOADED = 3, 6
+SLOTS_A_CLOCK, LOADED = 3, 8
 """Instructions of chains that a multiprocessor issues, of warps of which two or four share a scheduler; clocks of a
 warp's 32 outputs for a tensor that their chain reads (H200, chains of one and two sigmoids; 20 to 60 us of 18 million
 outputs)."""

@@ -35,7 +35,7 @@ from crucible.write.convolution.warpgroup.walks import (
     with_slots,
 )
 from crucible.write.expression import nodes
-from crucible.write.operations import ISSUE_SLOTS, LONG, lowered
+from crucible.write.operations import ISSUE_SLOTS, lowered
 from crucible.write.program import reads
 
 ROW_STEPS = (8, 4)
@@ -51,9 +51,9 @@ STORE_CLOCKS, STAGED = 800, 40
 """Of the warpgroup that stages: between its stores and its next loads; for each value, which takes eight instructions
 to round. P38's planes took 3070 and 3180 in all, with the 1000 in which loads come, and 4000 beside three warpgroups:
 all of them issue in turn."""
-BY_FUNCTION = 3
-"""So many times an instruction of a function (erf, softplus: 131 and 230 us on the H200, for which 67 and 111 were
-estimated without)."""
+LARGE, BY_FUNCTION = 15, 3
+"""Instructions of a large function, each of which takes so many times as long (erf, log1p: 131 and 230 us on the H200,
+for which 67 and 111 were estimated without)."""
 MOST_AHEAD = 8
 """Units of 16 bytes of a plane that a thread asks for ahead: twice as many registers, the ones that come and the ones
 that are stored, in the 88 it has."""
@@ -255,10 +255,10 @@ def fetched_by(conv: Convolution) -> int:
 
 
 def issued_by(conv: Convolution) -> int:
-    """Instructions of its chains for each output, those of functions as the clocks they take: all outputs of a thread
-    stand in the code, and with functions among them are more than caches of instructions hold."""
+    """Instructions of its chains for each output, those of large functions several times: all outputs of a thread stand
+    in the code, which then is more than caches of instructions hold."""
     chains = (node for node in nodes(*map(lowered, conv.exprs)) if PRODUCT in reads(node))
-    times = {kind: slots * BY_FUNCTION if kind in LONG else slots for kind, slots in ISSUE_SLOTS.items()}
+    times = {kind: slots * BY_FUNCTION if slots >= LARGE else slots for kind, slots in ISSUE_SLOTS.items()}
     return len(conv.reductions) + sum(times.get(node.kind, 0) for node in chains)
 
 

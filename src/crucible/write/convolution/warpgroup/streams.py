@@ -36,7 +36,7 @@ FIRST_STAGE, STAGE_CLOCKS = 2000, 150
 the next's."""
 ELEMENT, STAGED = 16, 11
 """Instructions: of a chain's element, by eye; of a staged one, with its place, by the machine code."""
-LOADED, LOADED_APART, SLOT_CLOCKS = 40, 300, 4
+LOADED, LOADED_APART, SLOT_CLOCKS = 30, 300, 4
 """The same for each tensor that the chain reads, word by word: where rows are whole sectors of 32 bytes and where not
 (H200, two chains and seven), and for an instruction of its functions."""
 PIECE = 64

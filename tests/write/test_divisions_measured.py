@@ -1,0 +1,47 @@
+"""Which divisions are taken, by what those of some modules' convolutions took on an H200."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from crucible.capture import trace
+from crucible.gpus import H200
+from crucible.judge.reference import Reference
+from crucible.plan.planner import fuse
+from crucible.task import Task
+from crucible.tuning.search import questions
+from crucible.write.convolution.questions import Multiplying, Way
+from crucible.write.convolution.ways import ways
+
+ROOT = Path(__file__).parents[2]
+MEASURED: dict[str, dict[str, dict[str, float]]] = json.loads(
+    (ROOT / "benchmarks/results/divisions_h200.json").read_text()
+)["modules"]
+SLOWEST = 1.2
+"""Of the fastest one that was measured: estimates are right to about that."""
+
+
+def words(way: Way) -> str:
+    groups, stagers = getattr(way, "groups", 0), getattr(way, "stagers", 0)
+    box = "x".join(map(str, way.box))
+    return f"{type(way).__name__} {box} groups {groups} stagers {stagers} blocks {way.blocks}"
+
+
+@pytest.mark.parametrize("module", MEASURED)
+def test_the_division_that_is_taken_is_near_the_fastest(module: str) -> None:
+    task = Task.load(ROOT / "tests/modules" / f"{module}.py")
+    reference = Reference(task.source, str(task.path), task.sizes, mode=task.mode, seed=0, device=torch.device("cpu"))
+    plan = fuse(trace(reference.model, reference.inputs(0)), tf32=True, gpu=H200)
+    asked = {each.name: each for each in questions(plan) if isinstance(each, Multiplying)}
+    assert set(MEASURED[module]) <= set(asked)
+    known = 0
+    for name, measured in MEASURED[module].items():
+        taken = words(ways(asked[name], H200, 1)[0])
+        if taken in measured:
+            known += 1
+            assert measured[taken] <= SLOWEST * min(measured.values()), (name, taken, measured)
+    assert known >= len(MEASURED[module]) - 1  # which leaves room for one that nobody has timed yet
