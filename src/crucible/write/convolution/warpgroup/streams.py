@@ -37,8 +37,8 @@ the next's."""
 ELEMENT, STAGED = 16, 11
 """Instructions: of a chain's element, by eye; of a staged one, with its place, by the machine code."""
 LOADED, LOADED_APART, SLOT_CLOCKS = 30, 300, 4
-"""The same for each tensor that the chain reads, word by word: where rows are whole sectors of 32 bytes and where not
-(H200, two chains and seven), and for an instruction of its functions."""
+"""Clocks for 128 outputs and each tensor that their chain reads, word by word: where rows are whole sectors of 32 bytes
+and where not (H200, two chains and seven); and instructions in an instruction's place, of functions."""
 PIECE = 64
 """Bytes that memory gives at once."""
 ROUNDS = 5
@@ -319,9 +319,7 @@ class Streams(Tiling):
         for its positions and N / 4 for its weights; what is staged passes it twice, coming from L1 and going in. Chains
         hold tensor cores up, where the other warpgroup is at its own."""
         tiles, made = self.tiles * GROUPS, self.tiles * GROUPS * TILE * self.channels
-        loaded = LOADED if self.of.axes[-1].outputs * 16 // self.unit % 32 == 0 else LOADED_APART
-        each = ELEMENT * self.tensors + loaded * self.loads + SLOT_CLOCKS * self.chain_slots
-        cores = issued = made * each / 128
+        cores = issued = made * (ELEMENT * self.tensors + SLOT_CLOCKS * self.chain_slots) / 128
         passed = moved = waited = 0.0
         staged, bytes_ = self.steps * math.prod(self.staged_plane), self.steps * self.staged_bytes
         for part in self.parts:
@@ -335,7 +333,9 @@ class Streams(Tiling):
         item, outer = 16 // self.unit, [axis.outputs for axis in self.of.axes]
         box = [min(n, whole) for n, whole in zip(self.box, outer, strict=True)]
         moved += 32 * self.tensors * written_sectors(box, outer, item) * min(self.channels, self.of.out_channels)
-        parts = (cores, passed, issued, waited, moved / BYTES_A_CLOCK)
+        apart = self.of.axes[-1].outputs * item % 32 > 0
+        loaded = made * self.loads * (LOADED_APART if apart else LOADED) / 128
+        parts = (cores, passed, issued, waited, loaded, moved / BYTES_A_CLOCK)
         return math.pow(sum(math.pow(part, SHARPNESS) for part in parts), 1 / SHARPNESS)
 
     @property
