@@ -562,21 +562,26 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel(
             into[1088] = own[3];
         }
         __syncthreads();
-        for (int r = warp; r < 16; r += 8) {
+        for (int r = threadIdx.x / 16; r < 16; r += 16) {
             const int channel = first_channel + r;
             const int c = channel;
-#pragma unroll 4
-            for (int v = lane; v < 30; v += 32) {
-                const int i = v * 4;
-                const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 136 + v * 4);
-                Pack<float, 4> conv_transpose_product_pack;
+            const int first = lane % 16;
 #pragma unroll
-                for (int k = 0; k < 4; ++k) {
-                    const float product = products.at[k];
-                    const float conv_transpose_product_is = product;
-                    conv_transpose_product_pack.at[k] = conv_transpose_product_is;
+            for (int j = 0; j < 2; ++j) {
+                const int v = first + j * 16;
+                const int i = v * 4;
+                if (v < 30) {
+                    const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 136 + v * 4);
+                    Pack<float, 4> conv_transpose_product_pack;
+#pragma unroll
+                    for (int k = 0; k < 4; ++k) {
+                        const float product = products.at[k];
+                        const float conv_transpose_product_is = product;
+                        conv_transpose_product_pack.at[k] = conv_transpose_product_is;
+                    }
+                    store<true>(conv_transpose_product + n * 7680LL + c * 120 + i,
+                        conv_transpose_product_pack);
                 }
-                store<true>(conv_transpose_product + n * 7680LL + c * 120 + i, conv_transpose_product_pack);
             }
         }
     }
@@ -733,15 +738,19 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel_input(
         for (int r = threadIdx.x / 16; r < 16; r += 16) {
             const int channel = first_channel + r;
             const int c = channel;
-#pragma unroll 4
-            for (int v = lane % 16; v < 15; v += 16) {
+            const int first = lane % 16;
+#pragma unroll
+            for (int j = 0; j < 1; ++j) {
+                const int v = first + j * 16;
                 const int i = v;
-                const auto products = *reinterpret_cast<const Pack<float, 1>*>(tile + r * 72 + v * 1);
-                Pack<float, 1> grad_avg_pool_pack;
-                const float product = products.at[0];
-                const float grad_avg_pool_is = product;
-                grad_avg_pool_pack.at[0] = grad_avg_pool_is;
-                store<true>(grad_avg_pool + n * 480LL + c * 15 + i, grad_avg_pool_pack);
+                if (v < 15) {
+                    const auto products = *reinterpret_cast<const Pack<float, 1>*>(tile + r * 72 + v * 1);
+                    Pack<float, 1> grad_avg_pool_pack;
+                    const float product = products.at[0];
+                    const float grad_avg_pool_is = product;
+                    grad_avg_pool_pack.at[0] = grad_avg_pool_is;
+                    store<true>(grad_avg_pool + n * 480LL + c * 15 + i, grad_avg_pool_pack);
+                }
             }
         }
     }
@@ -1539,7 +1548,7 @@ torch::Tensor fused_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_p
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_e5111ff76b51",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_a1ae9963ac88",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d",

@@ -3,18 +3,18 @@ go through PyTorch.
 
 - conv3d_leaky_relu_add_clamp_gelu: conv3d -> leaky_relu -> add -> clamp -> gelu; 87 KB
     - [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
-      fp32; warpgroup instructions, on compute capability 9.0 alone.
-    - A block makes 64 channels at 1x1x5 positions at a time, along 1 planes: 3 warpgroups in turn, while
-      another one loads planes of input into 7 slots; its weights stay in shared memory (65 KiB). What a
-      warpgroup makes leaves by the rows of its output.
-    - [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
       fp32.
     - A block makes 16 channels at 1x4x5 positions; its inputs are in shared memory with their halo, its
       weights stay there (22 KiB). The next inputs are loaded beside the multiplication.
-    - conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias: 64 rows of 4: neighbours in memory are rows, so
-      a block takes 16 rows, 4 a thread, and 4 groups of threads share the columns
-    - conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor: 64 rows of 4: neighbours in memory are rows, so
-      a block takes 16 rows, 4 a thread, and 4 groups of threads share the columns
+    - [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
+      fp32; warpgroup instructions, on compute capability 9.0 alone.
+    - A block makes 64 channels at 1x1x5 positions at a time, along 1 planes: 2 warpgroups in turn, while two
+      others in turn load planes of input into 6 slots; its weights stay in shared memory (63 KiB). What a
+      warpgroup makes leaves by the rows of its output.
+    - conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias: 64 rows of 16: neighbours in memory are rows, so
+      a block takes 16 rows, 4 a thread, and 16 groups of threads share the columns
+    - conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor: 64 rows of 16: neighbours in memory are rows,
+      so a block takes 16 rows, 4 a thread, and 16 groups of threads share the columns
     - [2, 64, 2, 4, 5] to [2, 8, 4, 6, 7] by 9 products (of 3 taps at once, in the place of channels) of 64
       channels, TF32 (rounded to nearest), sums in fp32.
     - A block makes 32 channels at 4x1x5 positions; its inputs are in shared memory with their halo, its
@@ -58,6 +58,137 @@ __device__ __forceinline__ unsigned rounded(
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
 #endif
     return word;
+}
+
+struct Tf32 {  // what a word holds
+    // sum += a b: 16 channels x 8 of the input, times those x 8 positions
+    static __device__ __forceinline__ void multiply(float (&sum)[4], const uint4& a, const unsigned (&b)[2]) {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]));
+    }
+};
+
+__device__ __forceinline__ void copy_ahead(unsigned* to, const float* from,
+    bool inside) {  // 0 where it is not
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_ahead(uint4* to, const uint4* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
+                 : "memory");
+}
+__device__ __forceinline__ void wait_for_copies() {  // of this thread
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+__device__ __forceinline__ uint4 load_matrix(const unsigned* row) {  // four times 8 rows of 16 bytes
+    uint4 a;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+                 : "memory");
+    return a;
+}
+
+template <int tiles>
+__device__ __forceinline__ void read(const unsigned* halo, const int (&place)[(tiles + 1) / 2],
+                                     unsigned (&b)[tiles][2]) {
+#pragma unroll
+    for (int j = 0; j + 1 < tiles; j += 2) {
+        const uint4 two = load_matrix(halo + place[j / 2]);  // both units of channels, of two tiles
+        b[j][0] = two.x, b[j][1] = two.y, b[j + 1][0] = two.z, b[j + 1][1] = two.w;
+    }
+    if constexpr (tiles % 2) {
+        const uint4 one = load_matrix(halo + place[tiles / 2]);
+        b[tiles - 1][0] = one.x, b[tiles - 1][1] = one.y;
+    }
+}
+
+template <typename Words, int m_tiles, int n_tiles>
+__device__ __forceinline__ void accumulate(const unsigned* weights, const unsigned (&b)[n_tiles][2],
+                                           float (&sums)[m_tiles][n_tiles][4]) {
+#pragma unroll
+    for (int i = 0; i < m_tiles; ++i) {
+        const uint4 a = *reinterpret_cast<const uint4*>(weights + i * 128);
+#pragma unroll
+        for (int j = 0; j < n_tiles; ++j) Words::multiply(sums[i][j], a, b[j]);
+    }
+}
+
+template <typename T, int count>
+struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
+    T at[count];
+};
+
+__device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+}
+
+__device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; NaN if either is, unlike fminf
+    float smaller;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+    return smaller;
+}
+
+template <bool aligned, int count, typename T>
+__device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
+    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
+        const uint4 words = reinterpret_cast<const uint4&>(pack);
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                     :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
+    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
+        const uint2 words = reinterpret_cast<const uint2&>(pack);
+        asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
+    } else if constexpr (aligned) {
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
+    } else {
+#pragma unroll
+        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+    }
+}
+
+// The weight in the order in which warpgroups take it: 27 taps, tiles of 64 channels.
+__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_part(
+        const float* __restrict__ weight, int* __restrict__ packed) {
+    constexpr int taps[27] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+        22, 23, 24, 25, 26};
+    const int word = blockIdx.x * 256 + threadIdx.x;
+    if (word >= 13824) return;
+    const int unit = word / 256 % 2, rest = word / 512;
+    const int tap = taps[rest % 27], step = rest / 27 % 1;
+    const int channel = rest / 27 * 64 + word / 4 % 64;
+    const int input = ((step * 2 + unit) * 4 + word % 4) * 1;
+    const auto at = [&](int read) {
+        const bool inside = channel < 64 && read < 8;
+        return inside ? weight[channel * 216LL + read * 27LL + tap] : 0.0f;
+    };
+    packed[word] = static_cast<int>(rounded(at(input)));
+}
+
+// The weight in the order in which tensor cores take it: 9 taps, tiles of 16 channels.
+__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack_part(
+        const int block_number, const float* __restrict__ weight, int* __restrict__ packed) {
+    constexpr int taps[9] = {0, 3, 6, 9, 12, 15, 18, 21, 24};
+    const int word = block_number * 256 + threadIdx.x;
+    if (word >= 18432) return;
+    const int corner = word % 4, lane = word / 4 % 32;
+    const int tile = word / 128 % 2, rest = word / 256;
+    const int tap = taps[rest % 9], step = rest / 9 % 8;
+    const int part = rest / 72;  // a tile of channels of a group
+    const int group = part / 1;
+    const int channel = part % 1 * 32 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
+    const auto at = [&](int made, int read) {
+        const bool inside = made < 24 && read < 64;
+        return inside ? weight[group * 13824LL + made % 8 * 27LL + made / 8 + read * 216LL + tap] : 0.0f;
+    };
+    packed[word] = static_cast<int>(rounded(at(channel, input)));
 }
 
 __device__ __forceinline__ unsigned address(const void* place) {  // in shared memory
@@ -133,140 +264,6 @@ __device__ __forceinline__ void finish_products(float (&sums)[4]) {  // which ar
                  :: "memory");
 }
 
-template <typename T, int count>
-struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
-    T at[count];
-};
-
-__device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
-    float larger;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
-    return larger;
-}
-
-__device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; NaN if either is, unlike fminf
-    float smaller;
-    asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
-    return smaller;
-}
-
-template <bool aligned, int count, typename T>
-__device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
-        const uint4 words = reinterpret_cast<const uint4&>(pack);
-        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
-                     :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
-    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
-        const uint2 words = reinterpret_cast<const uint2&>(pack);
-        asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
-    } else if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
-    } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
-    }
-}
-
-struct Tf32 {  // what a word holds
-    // sum += a b: 16 channels x 8 of the input, times those x 8 positions
-    static __device__ __forceinline__ void multiply(float (&sum)[4], const uint4& a, const unsigned (&b)[2]) {
-        asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]));
-    }
-};
-
-// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
-__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_part(
-        const float* __restrict__ weight, int* __restrict__ packed) {
-    constexpr int taps[27] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-        22, 23, 24, 25, 26};
-    const int word = blockIdx.x * 256 + threadIdx.x;
-    if (word >= 13824) return;
-    const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 1, rest = word / 128;
-    const int tap = taps[rest % 27], step = rest / 27 % 1;
-    const int part = rest / 27;  // a tile of channels of a group
-    const int group = part / 4;
-    const int channel = part % 4 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
-    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
-    const auto at = [&](int made, int read) {
-        const bool inside = made < 64 && read < 8;
-        return inside ? weight[group * 13824LL + made * 216LL + read * 27LL + tap] : 0.0f;
-    };
-    packed[word] = static_cast<int>(rounded(at(channel, input)));
-}
-
-// The weight in the order in which tensor cores take it: 9 taps, tiles of 16 channels.
-__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack_part(
-        const int block_number, const float* __restrict__ weight, int* __restrict__ packed) {
-    constexpr int taps[9] = {0, 3, 6, 9, 12, 15, 18, 21, 24};
-    const int word = block_number * 256 + threadIdx.x;
-    if (word >= 18432) return;
-    const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 2, rest = word / 256;
-    const int tap = taps[rest % 9], step = rest / 9 % 8;
-    const int part = rest / 72;  // a tile of channels of a group
-    const int group = part / 1;
-    const int channel = part % 1 * 32 + tile * 16 + lane / 4 + corner % 2 * 8;
-    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
-    const auto at = [&](int made, int read) {
-        const bool inside = made < 24 && read < 64;
-        return inside ? weight[group * 13824LL + made % 8 * 27LL + made / 8 + read * 216LL + tap] : 0.0f;
-    };
-    packed[word] = static_cast<int>(rounded(at(channel, input)));
-}
-
-__device__ __forceinline__ void copy_ahead(unsigned* to, const float* from,
-    bool inside) {  // 0 where it is not
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
-                 : "memory");
-}
-__device__ __forceinline__ void copy_ahead(uint4* to, const uint4* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
-                 : "memory");
-}
-__device__ __forceinline__ void wait_for_copies() {  // of this thread
-    asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
-__device__ __forceinline__ uint4 load_matrix(const unsigned* row) {  // four times 8 rows of 16 bytes
-    uint4 a;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
-                 : "memory");
-    return a;
-}
-
-template <int tiles>
-__device__ __forceinline__ void read(const unsigned* halo, const int (&place)[(tiles + 1) / 2],
-                                     unsigned (&b)[tiles][2]) {
-#pragma unroll
-    for (int j = 0; j + 1 < tiles; j += 2) {
-        const uint4 two = load_matrix(halo + place[j / 2]);  // both units of channels, of two tiles
-        b[j][0] = two.x, b[j][1] = two.y, b[j + 1][0] = two.z, b[j + 1][1] = two.w;
-    }
-    if constexpr (tiles % 2) {
-        const uint4 one = load_matrix(halo + place[tiles / 2]);
-        b[tiles - 1][0] = one.x, b[tiles - 1][1] = one.y;
-    }
-}
-
-template <typename Words, int m_tiles, int n_tiles>
-__device__ __forceinline__ void accumulate(const unsigned* weights, const unsigned (&b)[n_tiles][2],
-                                           float (&sums)[m_tiles][n_tiles][4]) {
-#pragma unroll
-    for (int i = 0; i < m_tiles; ++i) {
-        const uint4 a = *reinterpret_cast<const uint4*>(weights + i * 128);
-#pragma unroll
-        for (int j = 0; j < n_tiles; ++j) Words::multiply(sums[i][j], a, b[j]);
-    }
-}
-
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
     if constexpr (aligned) {
@@ -312,245 +309,37 @@ __device__ __forceinline__ void sum_over_groups(T (&values)[vector],
     for (int j = 0; j < vector; ++j) values[j] = parts[0][j * lanes + lane];
 }
 
-// The weight in the order in which warpgroups take it: 27 taps, tiles of 64 channels.
+// The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
 __global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_pack(
         const float* __restrict__ weight, int* __restrict__ packed) {
     constexpr int taps[27] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
         22, 23, 24, 25, 26};
     const int word = blockIdx.x * 256 + threadIdx.x;
     if (word >= 13824) return;
-    const int unit = word / 256 % 2, rest = word / 512;
+    const int corner = word % 4, lane = word / 4 % 32;
+    const int tile = word / 128 % 1, rest = word / 128;
     const int tap = taps[rest % 27], step = rest / 27 % 1;
-    const int channel = rest / 27 * 64 + word / 4 % 64;
-    const int input = ((step * 2 + unit) * 4 + word % 4) * 1;
-    const auto at = [&](int read) {
-        const bool inside = channel < 64 && read < 8;
-        return inside ? weight[channel * 216LL + read * 27LL + tap] : 0.0f;
+    const int part = rest / 27;  // a tile of channels of a group
+    const int group = part / 4;
+    const int channel = part % 4 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
+    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
+    const auto at = [&](int made, int read) {
+        const bool inside = made < 64 && read < 8;
+        return inside ? weight[group * 13824LL + made * 216LL + read * 27LL + tap] : 0.0f;
     };
-    packed[word] = static_cast<int>(rounded(at(input)));
-}
-
-// [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
-// fp32; warpgroup instructions, on compute capability 9.0 alone.
-// A block makes 64 channels at 1x1x5 positions at a time, along 1 planes: 3 warpgroups in turn, while
-// another one loads planes of input into 7 slots; its weights stay in shared memory (65 KiB). What a
-// warpgroup makes leaves by the rows of its output.
-__global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kernel(
-        const float* __restrict__ x,
-        const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_packed,
-        const float* __restrict__ conv_bias,
-        const float* __restrict__ sum_tensor,
-        float* __restrict__ gelu) {
-    extern __shared__ uint4 memory[];
-    uint4* weights = memory;
-    uint4* ring = weights + 3456;  // slots of planes
-    float* tile = reinterpret_cast<float*>(ring + 336);
-    unsigned long long* loaded = reinterpret_cast<unsigned long long*>(tile + 1536);  // each slot
-    unsigned long long* done = loaded + 7;  // with each slot
-    unsigned long long* turns = done + 7;  // of warpgroups to multiply
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int part = blockIdx.x % 1;
-    const int first_channel = part * 64;
-    float* all_totals = reinterpret_cast<float*>(loaded + 17);  // of each warpgroup
-    for (int p = threadIdx.x; p < 0; p += 512) all_totals[p] = 0;
-    for (int p = threadIdx.x; p < 3456; p += 512) weights[p] = (reinterpret_cast<const uint4*>(
-        conv3d_leaky_relu_add_clamp_gelu_kernel_packed) + part * 3456)[p];
-    for (
-        int p = threadIdx.x; p < 42; p += 512) ring[p / 3 * 24 + 21 + p % 3] = uint4{};  // read, and thrown away
-    if (threadIdx.x == 0) {
-        for (int s = 0; s < 7; ++s) prepare(loaded + s, 128), prepare(done + s, 384);
-        for (int s = 0; s < 3; ++s) prepare(turns + s, 128);
-    }
-    publish();
-    __syncthreads();
-    if (warp < 12) {
-        take_registers<136>();
-        tile += warp * 128;  // of this warp, for 16 channels
-        const int team = warp / 4;
-        int plane = 0, turn = 0;  // of all items
-        for (int item = static_cast<int>(blockIdx.x) / 1; item < 16; item += 16) {
-            const int n = item / 8;
-            const int first_plane = item / 4 % 2;
-            const int box_h = item % 4;
-            const int box_w = 0;
-            const int planes = 1;
-            for (int t = 0; t < planes; ++t, ++turn, ++plane) {
-                const int leave = t + 1 < planes ? 1 : 3;  // planes of input that nothing later reads
-                if (turn % 3 != team) {
-                    for (int s = 0; s < leave; ++s) {
-                        const int slot = (plane + s) % 7;
-                        wait(loaded + slot,
-                            (plane + s) / 7 % 2);  // or the plane before in it is not yet done with
-                        arrive(done + slot);
-                    }
-                    continue;
-                }
-                const int box_d = first_plane + t;
-                float sums[4];
-                wait(turns + team, turn / 3 % 2 ^ (team == 0));  // for its turn
-                wait(loaded + (plane + 2) % 7, (plane + 2) / 7 % 2);
-                begin_products();
-                const unsigned long long a = describe(weights, 64);
-                const unsigned long long b_0 = describe(ring + plane % 7 * 48, 24);
-                multiply_tf32(sums, a + 0, b_0 + 0, false);
-                multiply_tf32(sums, a + 128, b_0 + 1, true);
-                multiply_tf32(sums, a + 256, b_0 + 2, true);
-                multiply_tf32(sums, a + 384, b_0 + 7, true);
-                multiply_tf32(sums, a + 512, b_0 + 8, true);
-                multiply_tf32(sums, a + 640, b_0 + 9, true);
-                multiply_tf32(sums, a + 768, b_0 + 14, true);
-                multiply_tf32(sums, a + 896, b_0 + 15, true);
-                multiply_tf32(sums, a + 1024, b_0 + 16, true);
-                const unsigned long long b_1 = describe(ring + (plane + 1) % 7 * 48, 24);
-                multiply_tf32(sums, a + 1152, b_1 + 0, true);
-                multiply_tf32(sums, a + 1280, b_1 + 1, true);
-                multiply_tf32(sums, a + 1408, b_1 + 2, true);
-                multiply_tf32(sums, a + 1536, b_1 + 7, true);
-                multiply_tf32(sums, a + 1664, b_1 + 8, true);
-                multiply_tf32(sums, a + 1792, b_1 + 9, true);
-                multiply_tf32(sums, a + 1920, b_1 + 14, true);
-                multiply_tf32(sums, a + 2048, b_1 + 15, true);
-                multiply_tf32(sums, a + 2176, b_1 + 16, true);
-                const unsigned long long b_2 = describe(ring + (plane + 2) % 7 * 48, 24);
-                multiply_tf32(sums, a + 2304, b_2 + 0, true);
-                multiply_tf32(sums, a + 2432, b_2 + 1, true);
-                multiply_tf32(sums, a + 2560, b_2 + 2, true);
-                multiply_tf32(sums, a + 2688, b_2 + 7, true);
-                multiply_tf32(sums, a + 2816, b_2 + 8, true);
-                multiply_tf32(sums, a + 2944, b_2 + 9, true);
-                multiply_tf32(sums, a + 3072, b_2 + 14, true);
-                multiply_tf32(sums, a + 3200, b_2 + 15, true);
-                multiply_tf32(sums, a + 3328, b_2 + 16, true);
-                commit_products();
-                arrive(turns + (team + 1) % 3);
-                finish_products(sums);
-                for (int s = 0; s < leave; ++s) arrive(done + (plane + s) % 7);
-#pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    float* into = tile + (lane / 4 + i * 8) * 8;
-#pragma unroll
-                    for (int j = 0; j < 1; ++j) {
-#pragma unroll
-                        for (int k = 0; k < 2; ++k) {
-                            const int column = j * 8 % 7 + lane % 4 * 2 + k;
-                            const bool beyond = column >= 7;
-                            const int row_in = j * 8 / 7 + beyond, w_in = column - (beyond ? 7 : 0);
-                            const int place = row_in * 5 + w_in;
-                            const Pack<float, 1> products = {sums[j * 4 + i * 2 + k]};
-                            if (w_in < 5 && row_in < 1) *reinterpret_cast<Pack<float, 1>*>(
-                                into + place) = products;
-                        }
-                    }
-                }
-                __syncwarp();
-                for (int r = lane / 8; r < 16; r += 4) {
-                    const int channel = first_channel + warp % 4 * 16 + r;
-                    const int c = channel;
-                    const float conv_bias_value = conv_bias[c];
-                    const float sum_tensor_value = sum_tensor[c];
-#pragma unroll 4
-                    for (int v = lane % 8; v < 5; v += 8) {
-                        const int i = v;
-                        const int d = box_d;
-                        const auto products = *reinterpret_cast<const Pack<float, 1>*>(tile + r * 8 + v * 1);
-                        Pack<float, 1> gelu_pack;
-                        const float product = products.at[0];
-                        const float sum = product + conv_bias_value;
-                        const float leaky_relu = sum > 0.0f ? sum : sum * 0.2f;
-                        const float clamp = min_nan(max_nan(leaky_relu + sum_tensor_value, -1.0f), 1.0f);
-                        const float clamp_squared = clamp * clamp;
-                        // gelu on [-1, 1]: off by at most 1.5e-07 (proven, rounding included)
-                        float gelu_is = 9.431737e-05f;
-                        gelu_is = fmaf(gelu_is, clamp_squared, -0.0011695193f);
-                        gelu_is = fmaf(gelu_is, clamp_squared, 0.009967302f);
-                        gelu_is = fmaf(gelu_is, clamp_squared, -0.06648961f);
-                        gelu_is = fmaf(gelu_is, clamp_squared, 0.39894226f);
-                        gelu_is = fmaf(gelu_is, clamp_squared, 0.5f * clamp);
-                        gelu_pack.at[0] = gelu_is;
-                        store<true>(gelu + n * 2560LL + c * 40 + d * 20 + box_h * 5 + i, gelu_pack);
-                    }
-                }
-                __syncwarp();
-            }
-            plane += 2;
-        }
-    } else {
-        leave_registers<88>();
-        const int thread = threadIdx.x - 384;
-        int plane = 0;
-        for (int item = static_cast<int>(blockIdx.x) / 1; item < 16; item += 16) {
-            const int n = item / 8;
-            const int first_plane = item / 4 % 2;
-            const int box_h = item % 4;
-            const int box_w = 0;
-            const auto* origin = x + n * 1344LL;
-            for (int t = 0; t < 1 + 2; ++t, ++plane) {
-                const int d = first_plane + t;
-                const int slot = plane % 7;
-                uint4 words[1][2];
-#pragma unroll
-                for (int k = 0; k < 1; ++k) {
-                    const int p = thread + k * 128;
-                    const int h = box_h + p / 7;
-                    const int w = box_w + p % 7;
-                    const bool inside = p < 21;
-                    const auto* from = origin + d * 42 + h * 7 + w;
-#pragma unroll
-                    for (int u = 0; u < 2; ++u) {
-                        uint4 word;
-                        word.x = inside ? rounded(from[(u * 4 + 0) * 168]) : 0u;
-                        word.y = inside ? rounded(from[(u * 4 + 1) * 168]) : 0u;
-                        word.z = inside ? rounded(from[(u * 4 + 2) * 168]) : 0u;
-                        word.w = inside ? rounded(from[(u * 4 + 3) * 168]) : 0u;
-                        words[k][u] = word;
-                    }
-                }
-                wait(done + slot, plane / 7 % 2 ^ 1);  // with what was in the slot before
-#pragma unroll
-                for (int k = 0; k < 1; ++k) {
-                    const int p = thread + k * 128;
-                    if (p < 21) {
-#pragma unroll
-                        for (int u = 0; u < 2; ++u) {
-                            ring[slot * 48 + u * 24 + p] = words[k][u];
-                        }
-                    }
-                }
-                publish();
-                arrive(loaded + slot);
-            }
-        }
-    }
-    __syncthreads();
-}
-
-// conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack and conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack:
-// neither waits for the other.
-__global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_beside_input_pack(
-        const float* __restrict__ tensor_0,
-        const float* __restrict__ tensor_2,
-        int* __restrict__ tensor_1,
-        int* __restrict__ tensor_3) {
-    if (blockIdx.x < 54) {
-        conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_part(tensor_0, tensor_1);
-    } else {
-        conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack_part(blockIdx.x - 54, tensor_2, tensor_3);
-    }
+    packed[word] = static_cast<int>(rounded(at(channel, input)));
 }
 
 // [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
 // fp32.
 // A block makes 16 channels at 1x4x5 positions; its inputs are in shared memory with their halo, its
 // weights stay there (22 KiB). The next inputs are loaded beside the multiplication.
-__global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kernel_again(
+__global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kernel(
         const float* __restrict__ x,
-        const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed,
+        const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_packed,
         const float* __restrict__ conv_bias,
         const float* __restrict__ sum_tensor,
-        const float* __restrict__ grad_gelu,
-        float* __restrict__ grad_product,
-        float* __restrict__ grad_conv_bias_parts,
-        float* __restrict__ grad_sum_tensor_parts) {
+        float* __restrict__ gelu) {
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
     unsigned* halo = weights + 3456;
@@ -565,12 +354,9 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
     }
     const int part = blockIdx.x % 4;
     const int first_channel = part % 4 * 16;
-    __shared__ float totals[32];  // of this block, for each channel
-    for (int p = threadIdx.x; p < 32; p += 256) totals[p] = 0;
-    __syncthreads();
     for (int p = threadIdx.x; p < 864; p += 256) {
         reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
-            conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed + part * 3456)[p];
+            conv3d_leaky_relu_add_clamp_gelu_kernel_packed + part * 3456)[p];
     }
     {
         const int n = static_cast<int>(blockIdx.x) / 4 / 2;
@@ -716,61 +502,296 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
             *reinterpret_cast<float2*>(into + 576) = make_float2(own[2], own[3]);
         }
         __syncthreads();
-        for (int r = warp; r < 16; r += 8) {
+        for (int r = threadIdx.x / 8; r < 16; r += 32) {
             const int channel = first_channel + r;
             const int c = channel;
             const float conv_bias_value = conv_bias[c];
             const float sum_tensor_value = sum_tensor[c];
-            float grad_conv_bias_total = 0;
-            float grad_sum_tensor_total = 0;
-#pragma unroll 4
-            for (int v = lane; v < 5; v += 32) {
-                const int i = v * 4;
-                const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 72 + v * 4);
-                const auto grad_gelu_pack = load<true, 4>(grad_gelu + n * 2560LL + c * 40 + box_d * 20 + i);
-                Pack<float, 4> grad_product_pack;
+            const int first = lane % 8;
 #pragma unroll
-                for (int k = 0; k < 4; ++k) {
-                    const float product = products.at[k];
-                    const float grad_gelu_value = grad_gelu_pack.at[k];
-                    const float sum = product + conv_bias_value;
-                    const bool above = sum > 0.0f;
-                    const float leaky_relu = above ? sum : sum * 0.2f;
-                    const float sum_2 = leaky_relu + sum_tensor_value;
-                    const float clamp = min_nan(max_nan(sum_2, -1.0f), 1.0f);
-                    const float clamp_squared = clamp * clamp;
-                    // gelu_slope on [-1, 1]: off by at most 2.4e-07 (proven, rounding included)
-                    float gelu_slope = -8.875188e-05f;
-                    gelu_slope = fmaf(gelu_slope, clamp_squared, 0.001127868f);
-                    gelu_slope = fmaf(gelu_slope, clamp_squared, -0.009485175f);
-                    gelu_slope = fmaf(gelu_slope, clamp_squared, 0.059838224f);
-                    gelu_slope = fmaf(gelu_slope, clamp_squared, -0.26596126f);
-                    gelu_slope = fmaf(gelu_slope, clamp_squared, 0.7978846f);
-                    gelu_slope = fmaf(gelu_slope, clamp, 0.5f);
-                    const float grad_sum_tensor_is = sum_2 >= -1.0f && sum_2 <= 1.0f ? grad_gelu_value * gelu_slope : 0.0f;
-                    const float grad_product_is = above ? grad_sum_tensor_is : grad_sum_tensor_is * 0.2f;
-                    const float grad_conv_bias_is = grad_product_is;
-                    grad_product_pack.at[k] = grad_product_is;
-                    grad_conv_bias_total += grad_conv_bias_is;
-                    grad_sum_tensor_total += grad_sum_tensor_is;
+            for (int j = 0; j < 1; ++j) {
+                const int v = first + j * 8;
+                const int i = v * 4;
+                if (v < 5) {
+                    const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 72 + v * 4);
+                    Pack<float, 4> gelu_pack;
+#pragma unroll
+                    for (int k = 0; k < 4; ++k) {
+                        const float product = products.at[k];
+                        const float sum = product + conv_bias_value;
+                        const float leaky_relu = sum > 0.0f ? sum : sum * 0.2f;
+                        const float clamp = min_nan(max_nan(leaky_relu + sum_tensor_value, -1.0f), 1.0f);
+                        const float clamp_squared = clamp * clamp;
+                        // gelu on [-1, 1]: off by at most 1.5e-07 (proven, rounding included)
+                        float gelu_is = 9.431737e-05f;
+                        gelu_is = fmaf(gelu_is, clamp_squared, -0.0011695193f);
+                        gelu_is = fmaf(gelu_is, clamp_squared, 0.009967302f);
+                        gelu_is = fmaf(gelu_is, clamp_squared, -0.06648961f);
+                        gelu_is = fmaf(gelu_is, clamp_squared, 0.39894226f);
+                        gelu_is = fmaf(gelu_is, clamp_squared, 0.5f * clamp);
+                        gelu_pack.at[k] = gelu_is;
+                    }
+                    store<true>(gelu + n * 2560LL + c * 40 + box_d * 20 + i, gelu_pack);
                 }
-                store<true>(grad_product + n * 2560LL + c * 40 + box_d * 20 + i, grad_product_pack);
             }
-            grad_conv_bias_total = sum_over_team<32>(grad_conv_bias_total);
-            if (lane == 0) totals[0 + channel - first_channel] += grad_conv_bias_total;
-            grad_sum_tensor_total = sum_over_team<32>(grad_sum_tensor_total);
-            if (lane == 0) totals[16 + channel - first_channel] += grad_sum_tensor_total;
+        }
+    }
+}
+
+// conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack and conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack:
+// neither waits for the other.
+__global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_beside_input_pack(
+        const float* __restrict__ tensor_0,
+        const float* __restrict__ tensor_2,
+        int* __restrict__ tensor_1,
+        int* __restrict__ tensor_3) {
+    if (blockIdx.x < 54) {
+        conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_part(tensor_0, tensor_1);
+    } else {
+        conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack_part(blockIdx.x - 54, tensor_2, tensor_3);
+    }
+}
+
+// [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
+// fp32; warpgroup instructions, on compute capability 9.0 alone.
+// A block makes 64 channels at 1x1x5 positions at a time, along 1 planes: 2 warpgroups in turn, while two
+// others in turn load planes of input into 6 slots; its weights stay in shared memory (63 KiB). What a
+// warpgroup makes leaves by the rows of its output.
+__global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kernel_again(
+        const float* __restrict__ x,
+        const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed,
+        const float* __restrict__ conv_bias,
+        const float* __restrict__ sum_tensor,
+        const float* __restrict__ grad_gelu,
+        float* __restrict__ grad_product,
+        float* __restrict__ grad_conv_bias_parts,
+        float* __restrict__ grad_sum_tensor_parts) {
+    extern __shared__ uint4 memory[];
+    uint4* weights = memory;
+    uint4* ring = weights + 3456;  // slots of planes
+    float* tile = reinterpret_cast<float*>(ring + 288);
+    unsigned long long* loaded = reinterpret_cast<unsigned long long*>(tile + 1024);  // each slot
+    unsigned long long* done = loaded + 6;  // with each slot
+    unsigned long long* turns = done + 6;  // of warpgroups to multiply
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int part = blockIdx.x % 1;
+    const int first_channel = part * 64;
+    float* all_totals = reinterpret_cast<float*>(loaded + 14);  // of each warpgroup
+    for (int p = threadIdx.x; p < 256; p += 512) all_totals[p] = 0;
+    for (int p = threadIdx.x; p < 3456; p += 512) weights[p] = (reinterpret_cast<const uint4*>(
+        conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed) + part * 3456)[p];
+    for (
+        int p = threadIdx.x; p < 36; p += 512) ring[p / 3 * 24 + 21 + p % 3] = uint4{};  // read, and thrown away
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < 6; ++s) prepare(loaded + s, 128), prepare(done + s, 256);
+        for (int s = 0; s < 2; ++s) prepare(turns + s, 128);
+    }
+    publish();
+    __syncthreads();
+    if (warp < 8) {
+        take_registers<168>();
+        tile += warp * 128;  // of this warp, for 16 channels
+        const int team = warp / 4;
+        float* totals = all_totals + team * 128;
+        int plane = 0, turn = 0;  // of all items
+        for (int item = static_cast<int>(blockIdx.x) / 1; item < 16; item += 16) {
+            const int n = item / 8;
+            const int first_plane = item / 4 % 2;
+            const int box_h = item % 4;
+            const int box_w = 0;
+            const int planes = 1;
+            for (int t = 0; t < planes; ++t, ++turn, ++plane) {
+                const int leave = t + 1 < planes ? 1 : 3;  // planes of input that nothing later reads
+                if (turn % 2 != team) {
+                    for (int s = 0; s < leave; ++s) {
+                        const int slot = (plane + s) % 6;
+                        wait(loaded + slot,
+                            (plane + s) / 6 % 2);  // or the plane before in it is not yet done with
+                        arrive(done + slot);
+                    }
+                    continue;
+                }
+                const int box_d = first_plane + t;
+                float sums[4];
+                wait(turns + team, turn / 2 % 2 ^ (team == 0));  // for its turn
+                wait(loaded + (plane + 2) % 6, (plane + 2) / 6 % 2);
+                wait(loaded + (plane + 1) % 6, (plane + 1) / 6 % 2);
+                begin_products();
+                const unsigned long long a = describe(weights, 64);
+                const unsigned long long b_0 = describe(ring + plane % 6 * 48, 24);
+                multiply_tf32(sums, a + 0, b_0 + 0, false);
+                multiply_tf32(sums, a + 128, b_0 + 1, true);
+                multiply_tf32(sums, a + 256, b_0 + 2, true);
+                multiply_tf32(sums, a + 384, b_0 + 7, true);
+                multiply_tf32(sums, a + 512, b_0 + 8, true);
+                multiply_tf32(sums, a + 640, b_0 + 9, true);
+                multiply_tf32(sums, a + 768, b_0 + 14, true);
+                multiply_tf32(sums, a + 896, b_0 + 15, true);
+                multiply_tf32(sums, a + 1024, b_0 + 16, true);
+                const unsigned long long b_1 = describe(ring + (plane + 1) % 6 * 48, 24);
+                multiply_tf32(sums, a + 1152, b_1 + 0, true);
+                multiply_tf32(sums, a + 1280, b_1 + 1, true);
+                multiply_tf32(sums, a + 1408, b_1 + 2, true);
+                multiply_tf32(sums, a + 1536, b_1 + 7, true);
+                multiply_tf32(sums, a + 1664, b_1 + 8, true);
+                multiply_tf32(sums, a + 1792, b_1 + 9, true);
+                multiply_tf32(sums, a + 1920, b_1 + 14, true);
+                multiply_tf32(sums, a + 2048, b_1 + 15, true);
+                multiply_tf32(sums, a + 2176, b_1 + 16, true);
+                const unsigned long long b_2 = describe(ring + (plane + 2) % 6 * 48, 24);
+                multiply_tf32(sums, a + 2304, b_2 + 0, true);
+                multiply_tf32(sums, a + 2432, b_2 + 1, true);
+                multiply_tf32(sums, a + 2560, b_2 + 2, true);
+                multiply_tf32(sums, a + 2688, b_2 + 7, true);
+                multiply_tf32(sums, a + 2816, b_2 + 8, true);
+                multiply_tf32(sums, a + 2944, b_2 + 9, true);
+                multiply_tf32(sums, a + 3072, b_2 + 14, true);
+                multiply_tf32(sums, a + 3200, b_2 + 15, true);
+                multiply_tf32(sums, a + 3328, b_2 + 16, true);
+                commit_products();
+                arrive(turns + (team + 1) % 2);
+                finish_products(sums);
+                for (int s = 0; s < leave; ++s) arrive(done + (plane + s) % 6);
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    float* into = tile + (lane / 4 + i * 8) * 8;
+#pragma unroll
+                    for (int j = 0; j < 1; ++j) {
+#pragma unroll
+                        for (int k = 0; k < 2; ++k) {
+                            const int column = j * 8 % 7 + lane % 4 * 2 + k;
+                            const bool beyond = column >= 7;
+                            const int row_in = j * 8 / 7 + beyond, w_in = column - (beyond ? 7 : 0);
+                            const int place = row_in * 5 + w_in;
+                            const Pack<float, 1> products = {sums[j * 4 + i * 2 + k]};
+                            if (w_in < 5 && row_in < 1) *reinterpret_cast<Pack<float, 1>*>(
+                                into + place) = products;
+                        }
+                    }
+                }
+                __syncwarp();
+                for (int r = lane / 8; r < 16; r += 4) {
+                    const int channel = first_channel + warp % 4 * 16 + r;
+                    const int c = channel;
+                    const float conv_bias_value = conv_bias[c];
+                    const float sum_tensor_value = sum_tensor[c];
+                    float grad_conv_bias_total = 0;
+                    float grad_sum_tensor_total = 0;
+                    const int first = lane % 8;
+                    Pack<float, 1> grad_gelu_each[1];
+#pragma unroll
+                    for (int j = 0; j < 1; ++j) {
+                        const int v = first + j * 8;
+                        const int i = v;
+                        const int d = box_d;
+                        if (v < 5) {
+                            grad_gelu_each[j] = load<true, 1>(
+                                grad_gelu + n * 2560LL + c * 40 + d * 20 + box_h * 5 + i);
+                        }
+                    }
+#pragma unroll
+                    for (int j = 0; j < 1; ++j) {
+                        const int v = first + j * 8;
+                        const int i = v;
+                        const int d = box_d;
+                        if (v < 5) {
+                            const auto products = *reinterpret_cast<const Pack<float, 1>*>(
+                                tile + r * 8 + v * 1);
+                            const Pack<float, 1> grad_gelu_pack = grad_gelu_each[j];
+                            Pack<float, 1> grad_product_pack;
+                            const float product = products.at[0];
+                            const float grad_gelu_value = grad_gelu_pack.at[0];
+                            const float sum = product + conv_bias_value;
+                            const bool above = sum > 0.0f;
+                            const float leaky_relu = above ? sum : sum * 0.2f;
+                            const float sum_2 = leaky_relu + sum_tensor_value;
+                            const float clamp = min_nan(max_nan(sum_2, -1.0f), 1.0f);
+                            const float clamp_squared = clamp * clamp;
+                            // gelu_slope on [-1, 1]: off by at most 2.4e-07 (proven, rounding included)
+                            float gelu_slope = -8.875188e-05f;
+                            gelu_slope = fmaf(gelu_slope, clamp_squared, 0.001127868f);
+                            gelu_slope = fmaf(gelu_slope, clamp_squared, -0.009485175f);
+                            gelu_slope = fmaf(gelu_slope, clamp_squared, 0.059838224f);
+                            gelu_slope = fmaf(gelu_slope, clamp_squared, -0.26596126f);
+                            gelu_slope = fmaf(gelu_slope, clamp_squared, 0.7978846f);
+                            gelu_slope = fmaf(gelu_slope, clamp, 0.5f);
+                            const float grad_sum_tensor_is = sum_2 >= -1.0f && sum_2 <= 1.0f ? grad_gelu_value * gelu_slope : 0.0f;
+                            const float grad_product_is = above ? grad_sum_tensor_is : grad_sum_tensor_is * 0.2f;
+                            const float grad_conv_bias_is = grad_product_is;
+                            grad_product_pack.at[0] = grad_product_is;
+                            grad_conv_bias_total += grad_conv_bias_is;
+                            grad_sum_tensor_total += grad_sum_tensor_is;
+                            store<true>(grad_product + n * 2560LL + c * 40 + d * 20 + box_h * 5 + i,
+                                grad_product_pack);
+                        }
+                    }
+                    grad_conv_bias_total = sum_over_team<8>(grad_conv_bias_total);
+                    if (lane % 8 == 0) totals[0 + channel - first_channel] += grad_conv_bias_total;
+                    grad_sum_tensor_total = sum_over_team<8>(grad_sum_tensor_total);
+                    if (lane % 8 == 0) totals[64 + channel - first_channel] += grad_sum_tensor_total;
+                }
+                __syncwarp();
+            }
+            plane += 2;
+        }
+    } else {
+        leave_registers<88>();
+        const int thread = (threadIdx.x - 256) % 128, stager = (
+            threadIdx.x - 256) / 128;  // of a plane in turn
+        int plane = 0;
+        for (int item = static_cast<int>(blockIdx.x) / 1; item < 16; item += 16) {
+            const int n = item / 8;
+            const int first_plane = item / 4 % 2;
+            const int box_h = item % 4;
+            const int box_w = 0;
+            const auto* origin = x + n * 1344LL;
+            for (int t = 0; t < 1 + 2; ++t, ++plane) {
+                if (plane % 2 != stager) continue;
+                const int d = first_plane + t;
+                const int slot = plane % 6;
+                uint4 words[1][2];
+#pragma unroll
+                for (int k = 0; k < 1; ++k) {
+                    const int p = thread + k * 128;
+                    const int h = box_h + p / 7;
+                    const int w = box_w + p % 7;
+                    const bool inside = p < 21;
+                    const auto* from = origin + d * 42 + h * 7 + w;
+#pragma unroll
+                    for (int u = 0; u < 2; ++u) {
+                        uint4 word;
+                        word.x = inside ? rounded(from[(u * 4 + 0) * 168]) : 0u;
+                        word.y = inside ? rounded(from[(u * 4 + 1) * 168]) : 0u;
+                        word.z = inside ? rounded(from[(u * 4 + 2) * 168]) : 0u;
+                        word.w = inside ? rounded(from[(u * 4 + 3) * 168]) : 0u;
+                        words[k][u] = word;
+                    }
+                }
+                wait(done + slot, plane / 6 % 2 ^ 1);  // with what was in the slot before
+#pragma unroll
+                for (int k = 0; k < 1; ++k) {
+                    const int p = thread + k * 128;
+                    if (p < 21) {
+#pragma unroll
+                        for (int u = 0; u < 2; ++u) {
+                            ring[slot * 48 + u * 24 + p] = words[k][u];
+                        }
+                    }
+                }
+                publish();
+                arrive(loaded + slot);
+            }
         }
     }
     __syncthreads();
-    for (
-        int p = threadIdx.x; p < 16; p += 256) grad_conv_bias_parts[blockIdx.x / 4 * 64 + part * 16 + p] = totals[0 + p];
-    for (
-        int p = threadIdx.x; p < 16; p += 256) grad_sum_tensor_parts[blockIdx.x / 4 * 64 + part * 16 + p] = totals[16 + p];
+    if (const int p = threadIdx.x; p < 64) grad_conv_bias_parts[(
+        blockIdx.x / 1 * 1 + part) * 64 + p] = all_totals[0 + p] + all_totals[128 + p];
+    if (const int p = threadIdx.x; p < 64) grad_sum_tensor_parts[(
+        blockIdx.x / 1 * 1 + part) * 64 + p] = all_totals[64 + p] + all_totals[192 + p];
 }
 
-// 64 rows of 4: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 4 groups of threads
-// share the columns
+// 64 rows of 16: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 16 groups of
+// threads share the columns
 // total = sum of grad_conv_bias_parts
 // grad_conv_bias = total
 template <bool aligned>
@@ -779,7 +800,7 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_con
     float* __restrict__ grad_conv_bias) {
     constexpr unsigned grad_conv_bias_parts_stride_1 = 64;
     constexpr int lanes = 4;  // threads side by side
-    constexpr int groups = 4;  // of threads, which share the columns
+    constexpr int groups = 16;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
     const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
     const unsigned group = threadIdx.x / lanes;
@@ -805,7 +826,7 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_con
     }
 }
 
-__global__ void __launch_bounds__(16) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias(
+__global__ void __launch_bounds__(64) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias(
     const float* __restrict__ grad_conv_bias_parts,
     float* __restrict__ grad_conv_bias) {
     if (are_aligned<16>(grad_conv_bias_parts)) {
@@ -817,8 +838,8 @@ __global__ void __launch_bounds__(16) conv3d_leaky_relu_add_clamp_gelu_kernel_gr
     }
 }
 
-// 64 rows of 4: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 4 groups of threads
-// share the columns
+// 64 rows of 16: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 16 groups of
+// threads share the columns
 // total = sum of grad_sum_tensor_parts
 // grad_sum_tensor = total
 template <bool aligned>
@@ -827,7 +848,7 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum
     float* __restrict__ grad_sum_tensor) {
     constexpr unsigned grad_sum_tensor_parts_stride_1 = 64;
     constexpr int lanes = 4;  // threads side by side
-    constexpr int groups = 4;  // of threads, which share the columns
+    constexpr int groups = 16;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
     const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
     const unsigned group = threadIdx.x / lanes;
@@ -853,7 +874,7 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum
     }
 }
 
-__global__ void __launch_bounds__(16) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor(
+__global__ void __launch_bounds__(64) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor(
     const float* __restrict__ grad_sum_tensor_parts,
     float* __restrict__ grad_sum_tensor) {
     if (are_aligned<16>(grad_sum_tensor_parts)) {
@@ -1006,22 +1027,26 @@ __global__ void __launch_bounds__(256, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
         for (int r = warp; r < 8; r += 8) {
             const int channel = first_channel + r;
             const int c = channel;
-#pragma unroll 4
-            for (int v = lane; v < 28; v += 32) {
+            const int first = lane;
+#pragma unroll
+            for (int j = 0; j < 1; ++j) {
+                const int v = first + j * 32;
                 const int i = v % 7;
                 const int run = v / 7;
                 const int d = box_d + run;
-                Pack<float, 1> products = {};
-                const int w_in = v % 7;
-                const float* folded = tile + r * 40 + v / 7 * 5;
-                if (static_cast<unsigned>(w_in) < 5) products.at[0] += folded[0 + w_in];
-                if (static_cast<unsigned>(w_in - 1) < 5) products.at[0] += folded[320 + w_in - 1];
-                if (static_cast<unsigned>(w_in - 2) < 5) products.at[0] += folded[640 + w_in - 2];
-                Pack<float, 1> grad_x_pack;
-                const float product = products.at[0];
-                const float grad_x_is = product;
-                grad_x_pack.at[0] = grad_x_is;
-                store<true>(grad_x + n * 1344LL + c * 168 + d * 42 + box_h * 7 + i, grad_x_pack);
+                if (v < 28) {
+                    Pack<float, 1> products = {};
+                    const int w_in = v % 7;
+                    const float* folded = tile + r * 40 + v / 7 * 5;
+                    if (static_cast<unsigned>(w_in) < 5) products.at[0] += folded[0 + w_in];
+                    if (static_cast<unsigned>(w_in - 1) < 5) products.at[0] += folded[320 + w_in - 1];
+                    if (static_cast<unsigned>(w_in - 2) < 5) products.at[0] += folded[640 + w_in - 2];
+                    Pack<float, 1> grad_x_pack;
+                    const float product = products.at[0];
+                    const float grad_x_is = product;
+                    grad_x_pack.at[0] = grad_x_is;
+                    store<true>(grad_x + n * 1344LL + c * 168 + d * 42 + box_h * 7 + i, grad_x_pack);
+                }
             }
         }
     }
@@ -1228,13 +1253,11 @@ static cudaError_t allow_shared(int bytes, int device) {
 
 cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu(const float* x, const float* conv_weight,
         const float* conv_bias, const float* sum_tensor, float* gelu,
-        int* conv3d_leaky_relu_add_clamp_gelu_kernel_packed, int device, cudaStream_t stream) {
+        int* conv3d_leaky_relu_add_clamp_gelu_kernel_packed, cudaStream_t stream) {
   conv3d_leaky_relu_add_clamp_gelu_kernel_pack<<<54, 256, 0, stream>>>(conv_weight,
       conv3d_leaky_relu_add_clamp_gelu_kernel_packed);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel>(66952,
-      device)) return error;
-  conv3d_leaky_relu_add_clamp_gelu_kernel<<<16, 512, 66952, stream>>>(x,
+  conv3d_leaky_relu_add_clamp_gelu_kernel<<<16, 256, 23040, stream>>>(x,
       conv3d_leaky_relu_add_clamp_gelu_kernel_packed, conv_bias, sum_tensor, gelu);
   return cudaGetLastError();
 }
@@ -1249,14 +1272,16 @@ cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu_backward(const float* grad_g
       conv_weight, conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed,
       conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  conv3d_leaky_relu_add_clamp_gelu_kernel_again<<<16, 256, 23040, stream>>>(x,
+  if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel_again>(65136,
+      device)) return error;
+  conv3d_leaky_relu_add_clamp_gelu_kernel_again<<<16, 512, 65136, stream>>>(x,
       conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed, conv_bias, sum_tensor, grad_gelu, grad_product,
       grad_conv_bias_parts, grad_sum_tensor_parts);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias<<<4, 16, 0, stream>>>(grad_conv_bias_parts,
+  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias<<<4, 64, 0, stream>>>(grad_conv_bias_parts,
       grad_conv_bias);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor<<<4, 16, 0, stream>>>(grad_sum_tensor_parts,
+  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor<<<4, 64, 0, stream>>>(grad_sum_tensor_parts,
       grad_sum_tensor);
   if (const cudaError_t error = cudaGetLastError()) return error;
   if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel_input>(119808,
@@ -1288,7 +1313,7 @@ TENSORS = r"""
 
 cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu(const float* x, const float* conv_weight,
     const float* conv_bias, const float* sum_tensor, float* gelu,
-    int* conv3d_leaky_relu_add_clamp_gelu_kernel_packed, int device, cudaStream_t stream);
+    int* conv3d_leaky_relu_add_clamp_gelu_kernel_packed, cudaStream_t stream);
 cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu_backward(const float* grad_gelu, const float* x,
     const float* conv_weight, const float* conv_bias, const float* sum_tensor, float* grad_conv_bias,
     float* grad_sum_tensor, float* grad_x, float* grad_conv_weight, float* grad_product,
@@ -1321,8 +1346,7 @@ std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu(const torch::Ten
       x.options().dtype(torch::kInt32));
   C10_CUDA_CHECK(launch_conv3d_leaky_relu_add_clamp_gelu(x.data_ptr<float>(), conv_weight.data_ptr<float>(),
       conv_bias.data_ptr<float>(), sum_tensor.data_ptr<float>(), gelu.data_ptr<float>(),
-      conv3d_leaky_relu_add_clamp_gelu_kernel_packed.data_ptr<int>(), x.get_device(),
-      c10::cuda::getCurrentCUDAStream()));
+      conv3d_leaky_relu_add_clamp_gelu_kernel_packed.data_ptr<int>(), c10::cuda::getCurrentCUDAStream()));
   return {gelu};
 }
 
@@ -1348,9 +1372,9 @@ std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(
   torch::Tensor grad_product = torch::empty_strided({5120}, {1}, grad_gelu.options().dtype(torch::kFloat32));
   torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed = torch::empty_strided({13824}, {1},
       grad_gelu.options().dtype(torch::kInt32));
-  torch::Tensor grad_conv_bias_parts = torch::empty_strided({256}, {1},
+  torch::Tensor grad_conv_bias_parts = torch::empty_strided({1024}, {1},
       grad_gelu.options().dtype(torch::kFloat32));
-  torch::Tensor grad_sum_tensor_parts = torch::empty_strided({256}, {1},
+  torch::Tensor grad_sum_tensor_parts = torch::empty_strided({1024}, {1},
       grad_gelu.options().dtype(torch::kFloat32));
   torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed = torch::empty_strided({18432}, {1},
       grad_gelu.options().dtype(torch::kInt32));
@@ -1431,7 +1455,7 @@ torch::Tensor fused_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x,
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_2c10803f65d0",
+    name="conv3d_leakyrelu_sum_clamp_gelu_d4bda34d55b5",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward",

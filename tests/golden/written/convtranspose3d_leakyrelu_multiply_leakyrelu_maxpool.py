@@ -525,44 +525,49 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             const int c = channel;
             const float conv_transpose_bias_value = conv_transpose_bias[c];
             const float multiplier_value = multiplier[c];
-#pragma unroll 4
-            for (int v = lane % 16; v < 15; v += 16) {
+            const int first = lane % 16;
+#pragma unroll
+            for (int j = 0; j < 1; ++j) {
+                const int v = first + j * 16;
                 const int i = v;
-                const float* window = tile + r * 136 + (v / 15) * 120 + (v / 5 % 3) * 20 + (v % 5) * 2;
-                Pack<float, 2> rows[4];
+                if (v < 15) {
+                    const float* window = tile + r * 136 + (v / 15) * 120 + (v / 5 % 3) * 20 + (v % 5) * 2;
+                    Pack<float, 2> rows[4];
 #pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    rows[e] = *reinterpret_cast<const Pack<float, 2>*>(window + (e / 2) * 60 + (e % 2) * 10);
-                }
-                Pack<float, 1> products;
-#pragma unroll
-                for (int k = 0; k < 1; ++k) {
-                    float largest = rows[0 / 2].at[k * 2 + 0 % 2];
-                    float smallest = rows[0 / 2].at[k * 2 + 0 % 2];
-#pragma unroll
-                    for (int e = 1; e < 8; ++e) {
-                        largest = max_nan(largest, rows[e / 2].at[k * 2 + e % 2]);
-                        smallest = min_nan(smallest, rows[e / 2].at[k * 2 + e % 2]);
+                    for (int e = 0; e < 4; ++e) {
+                        rows[e] = *reinterpret_cast<const Pack<float, 2>*>(window + (e / 2) * 60 + (
+                            e % 2) * 10);
                     }
-                    const float sum = largest + conv_transpose_bias_value;
+                    Pack<float, 1> products;
+#pragma unroll
+                    for (int k = 0; k < 1; ++k) {
+                        float largest = rows[0 / 2].at[k * 2 + 0 % 2];
+                        float smallest = rows[0 / 2].at[k * 2 + 0 % 2];
+#pragma unroll
+                        for (int e = 1; e < 8; ++e) {
+                            largest = max_nan(largest, rows[e / 2].at[k * 2 + e % 2]);
+                            smallest = min_nan(smallest, rows[e / 2].at[k * 2 + e % 2]);
+                        }
+                        const float sum = largest + conv_transpose_bias_value;
+                        const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
+                        const float negative = -multiplier_value;
+                        const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
+                        const float negative_2 = -(leaky_relu_2 * 0.2f);
+                        const float at_largest = sum * (sum > 0.0f ? leaky_relu : negative_2);
+                        const float sum_2 = smallest + conv_transpose_bias_value;
+                        const float at_smallest = sum_2 * (sum_2 > 0.0f ? leaky_relu : negative_2);
+                        products.at[k] = (at_smallest > at_largest) | isnan(at_smallest) ? smallest : largest;
+                    }
+                    Pack<float, 1> max_pool3d_pack;
+                    const float product = products.at[0];
+                    const float sum = product + conv_transpose_bias_value;
                     const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
                     const float negative = -multiplier_value;
                     const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
-                    const float negative_2 = -(leaky_relu_2 * 0.2f);
-                    const float at_largest = sum * (sum > 0.0f ? leaky_relu : negative_2);
-                    const float sum_2 = smallest + conv_transpose_bias_value;
-                    const float at_smallest = sum_2 * (sum_2 > 0.0f ? leaky_relu : negative_2);
-                    products.at[k] = (at_smallest > at_largest) | isnan(at_smallest) ? smallest : largest;
+                    const float max_pool3d_is = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
+                    max_pool3d_pack.at[0] = max_pool3d_is;
+                    store<true>(max_pool3d + n * 960LL + c * 30 + box_d * 15 + i, max_pool3d_pack);
                 }
-                Pack<float, 1> max_pool3d_pack;
-                const float product = products.at[0];
-                const float sum = product + conv_transpose_bias_value;
-                const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
-                const float negative = -multiplier_value;
-                const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
-                const float max_pool3d_is = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
-                max_pool3d_pack.at[0] = max_pool3d_is;
-                store<true>(max_pool3d + n * 960LL + c * 30 + box_d * 15 + i, max_pool3d_pack);
             }
         }
     }
@@ -801,55 +806,60 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             const int c = channel;
             const float conv_transpose_bias_value = conv_transpose_bias[c];
             const float multiplier_value = multiplier[c];
-#pragma unroll 4
-            for (int v = lane % 16; v < 15; v += 16) {
+            const int first = lane % 16;
+#pragma unroll
+            for (int j = 0; j < 1; ++j) {
+                const int v = first + j * 16;
                 const int i = v;
-                const float* window = tile + r * 136 + (v / 15) * 120 + (v / 5 % 3) * 20 + (v % 5) * 2;
-                Pack<float, 2> rows[4];
+                if (v < 15) {
+                    const float* window = tile + r * 136 + (v / 15) * 120 + (v / 5 % 3) * 20 + (v % 5) * 2;
+                    Pack<float, 2> rows[4];
 #pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    rows[e] = *reinterpret_cast<const Pack<float, 2>*>(window + (e / 2) * 60 + (e % 2) * 10);
-                }
-                Pack<float, 1> products;
-                Pack<int, 1> choices;
-#pragma unroll
-                for (int k = 0; k < 1; ++k) {
-                    float best = 0;
-                    products.at[k] = 0;
-                    choices.at[k] = 0;
-#pragma unroll
-                    for (int e = 0; e < 8; ++e) {
-                        const float product = rows[e / 2].at[k * 2 + e % 2];
-                        const float sum = product + conv_transpose_bias_value;
-                        const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
-                        const float negative = -multiplier_value;
-                        const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
-                        const float value = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
-                        const bool taken = (e == 0) | (value > best) | isnan(
-                            value);  // selects: `||` would branch
-                        best = taken ? value : best;
-                        products.at[k] = taken ? product : products.at[k];
-                        choices.at[k] = taken ? e : choices.at[k];
+                    for (int e = 0; e < 4; ++e) {
+                        rows[e] = *reinterpret_cast<const Pack<float, 2>*>(window + (e / 2) * 60 + (
+                            e % 2) * 10);
                     }
+                    Pack<float, 1> products;
+                    Pack<int, 1> choices;
+#pragma unroll
+                    for (int k = 0; k < 1; ++k) {
+                        float best = 0;
+                        products.at[k] = 0;
+                        choices.at[k] = 0;
+#pragma unroll
+                        for (int e = 0; e < 8; ++e) {
+                            const float product = rows[e / 2].at[k * 2 + e % 2];
+                            const float sum = product + conv_transpose_bias_value;
+                            const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
+                            const float negative = -multiplier_value;
+                            const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
+                            const float value = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
+                            const bool taken = (e == 0) | (value > best) | isnan(
+                                value);  // selects: `||` would branch
+                            best = taken ? value : best;
+                            products.at[k] = taken ? product : products.at[k];
+                            choices.at[k] = taken ? e : choices.at[k];
+                        }
+                    }
+                    Pack<float, 1> max_pool3d_pack;
+                    Pack<float, 1> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack;
+                    Pack<unsigned char, 1> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack;
+                    const float product = products.at[0];
+                    const float sum = product + conv_transpose_bias_value;
+                    const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
+                    const float negative = -multiplier_value;
+                    const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
+                    const float max_pool3d_is = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
+                    const float conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is = product;
+                    max_pool3d_pack.at[0] = max_pool3d_is;
+                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack.at[0] = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is;
+                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack.at[0] = choices.at[0];
+                    store<true>(max_pool3d + n * 960LL + c * 30 + box_d * 15 + i, max_pool3d_pack);
+                    store<true>(
+                        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product + n * 960LL + c * 30 + box_d * 15 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack);
+                    store<true>(
+                        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL + c * 30 + box_d * 15 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack);
                 }
-                Pack<float, 1> max_pool3d_pack;
-                Pack<float, 1> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack;
-                Pack<unsigned char, 1> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack;
-                const float product = products.at[0];
-                const float sum = product + conv_transpose_bias_value;
-                const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
-                const float negative = -multiplier_value;
-                const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
-                const float max_pool3d_is = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
-                const float conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is = product;
-                max_pool3d_pack.at[0] = max_pool3d_is;
-                conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack.at[0] = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is;
-                conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack.at[0] = choices.at[0];
-                store<true>(max_pool3d + n * 960LL + c * 30 + box_d * 15 + i, max_pool3d_pack);
-                store<true>(
-                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product + n * 960LL + c * 30 + box_d * 15 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack);
-                store<true>(
-                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL + c * 30 + box_d * 15 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack);
             }
         }
     }
@@ -1076,15 +1086,19 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
         for (int r = threadIdx.x / 16; r < 16; r += 16) {
             const int channel = first_channel + r;
             const int c = channel;
-#pragma unroll 4
-            for (int v = lane % 16; v < 15; v += 16) {
+            const int first = lane % 16;
+#pragma unroll
+            for (int j = 0; j < 1; ++j) {
+                const int v = first + j * 16;
                 const int i = v;
-                const auto products = *reinterpret_cast<const Pack<float, 1>*>(tile + r * 72 + v * 1);
-                Pack<float, 1> grad_x_pack;
-                const float product = products.at[0];
-                const float grad_x_is = product;
-                grad_x_pack.at[0] = grad_x_is;
-                store<true>(grad_x + n * 480LL + c * 30 + box_d * 15 + i, grad_x_pack);
+                if (v < 15) {
+                    const auto products = *reinterpret_cast<const Pack<float, 1>*>(tile + r * 72 + v * 1);
+                    Pack<float, 1> grad_x_pack;
+                    const float product = products.at[0];
+                    const float grad_x_is = product;
+                    grad_x_pack.at[0] = grad_x_is;
+                    store<true>(grad_x + n * 480LL + c * 30 + box_d * 15 + i, grad_x_pack);
+                }
             }
         }
     }
@@ -1561,7 +1575,7 @@ torch::Tensor fused_conv_transpose3d_leaky_relu_mul_max_pool3d(const torch::Tens
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_25f4be951d07",
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_a988b28ae917",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv_transpose3d_leaky_relu_mul_max_pool3d",
