@@ -247,6 +247,7 @@ DIVISIONS = {
     "of any": (Y / X, False),
     "reciprocal of any": (X.reciprocal(), False),
     "of a constant": (X / 3, False),
+    "of one that is always the same": (Y / X.clamp(3, 3), False),
     "of one below 0": (Y / (-1 - X.exp()), False),
 }
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from crucible.write.expression import Expr, constant, make, name_of, nodes, number
-from crucible.write.interval import LEAST_DIVISOR, single
+from crucible.write.interval import single
 from crucible.write.operations import CONDITIONS, FUNCTIONS, define
 from crucible.write.ranges import intervals
 from crucible.write.text import ATOM, TERNARY, UNARY, Formula, infix
@@ -299,10 +299,10 @@ def _contracted(roots: list[Expr], labels: dict[Expr, str]) -> dict[Expr, Expr]:
 
 
 def _plain_divisors(roots: tuple[Expr, ...]) -> set[Expr]:
-    """Those that are neither constants nor ever below LEAST_DIVISOR; NaN and infinity may be among their values."""
+    """Those by whose approximate reciprocals is multiplied. Constants, which a float32 may only be near, are none."""
     ranges = intervals(roots)
-    divisions = (node for node in ranges if node.kind in ("div", "reciprocal"))
-    return {node.args[-1] for node in divisions if node.args[-1].args and ranges[node.args[-1]].low >= LEAST_DIVISOR}
+    divisors = (node.args[-1] for node in ranges if node.kind in ("div", "reciprocal"))
+    return {node for node in divisors if node.args and ranges[node].is_plain_divisor}
 
 
 def _times(a: Formula, b: Formula) -> Formula:

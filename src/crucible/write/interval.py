@@ -15,6 +15,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 INF = math.inf
+LEAST_DIVISOR = 2.0**-100
+"""From which on a kernel takes a quotient for the product with an approximate reciprocal: that is neither infinite nor
+loses bits, and nothing is tested. A division that is right for all divisors branches, and while a warp is there nothing
+else of it goes on: chains of sigmoids behind convolutions took 1.3 to 1.6 times as long (H200)."""
+QUOTIENT_ULPS = 2
+"""By which such a quotient may be off: the reciprocal by one (PTX ISA; of all divisors from 2^-123 to 2^127 on an H200,
+where none of those from 1 on had one above 1), the product by half of one."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,12 @@ class Interval:
         """Neither infinite nor NaN."""
         return not self.nan and self.magnitude < INF
 
+    @property
+    def is_plain_divisor(self) -> bool:
+        """Whether kernels multiply by the approximate reciprocal of such a value; one number alone is a constant, by
+        which they divide. NaN and infinity may be among the values."""
+        return LEAST_DIVISOR <= self.low < self.high
+
     def hull(self, other: Interval) -> Interval:
         """The smallest interval with both in it."""
         return Interval(min(self.low, other.low), max(self.high, other.high), self.nan or other.nan)
@@ -59,13 +72,6 @@ class Interval:
 ANY = Interval(-INF, INF, nan=True)
 NUMBERS = Interval(-INF, INF)
 ONLY_NAN = Interval(INF, -INF, nan=True)
-LEAST_DIVISOR = 2.0**-100
-"""From which on a kernel takes a quotient for the product with an approximate reciprocal: that is neither infinite nor
-loses bits, and nothing is tested. A division that is right for all divisors branches, and while a warp is there nothing
-else of it goes on: chains of sigmoids behind convolutions took 1.3 to 1.6 times as long (H200)."""
-QUOTIENT_ULPS = 2
-"""By which such a quotient may be off: the reciprocal by one (PTX ISA; of all divisors from 2^-123 to 2^127 on an H200,
-where none of those from 1 on had one above 1), the product by half of one."""
 FALSE, TRUE, EITHER = Interval(0.0, 0.0), Interval(1.0, 1.0), Interval(0.0, 1.0)
 
 
@@ -157,9 +163,9 @@ class Precision:
         return self._spanned(corners, nan)
 
     def div(self, a: Interval, b: Interval) -> Interval:
-        """As kernels divide; by a divisor that is at least LEAST_DIVISOR they multiply."""
+        """As kernels divide: a plain divisor's reciprocal is approximated."""
         found = self.quotient(a, b)
-        if found.empty or not self.single or not LEAST_DIVISOR <= b.low < b.high:
+        if found.empty or not self.single or not b.is_plain_divisor:
             return found
         low = found.low and _neighbour(single(found.low), -QUOTIENT_ULPS)  # a quotient that is 0 stays so
         high = found.high and _neighbour(single(found.high), QUOTIENT_ULPS)
