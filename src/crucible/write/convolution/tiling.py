@@ -204,8 +204,8 @@ class Tiling(Boxes):
         """Estimate of a multiprocessor's clocks for one item of one channel tile (see `estimate.py`).
 
         So many `tensors` of the output's size are written or read; without any, products do not leave registers. Words
-        that lanes store side by side lie `apart`. So many `products` take the place of one. Chains have so many
-        instructions for an output."""
+        that lanes store side by side lie `apart`. So many `products` take the place of one. Functions in
+        chains have so many instructions for an output."""
         return self._work(tensors, apart, products, chain_slots).clocks(self.blocks)
 
     def _work(self, tensors: int, apart: int, products: int, chain_slots: int) -> Work:

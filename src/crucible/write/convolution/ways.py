@@ -20,7 +20,19 @@ from crucible.write.kernel import Lowered
 
 RESULT = "weight_gradient"
 """The tensor that a weight's gradient is written to by itself."""
-_NOT_TOLD = {"of", "made_from", "chain", "sms", "tensors", "spread", "pool", "exact", "lower_held"}
+_NOT_TOLD = {
+    "of",
+    "made_from",
+    "chain",
+    "sms",
+    "tensors",
+    "loads",
+    "chain_slots",
+    "spread",
+    "pool",
+    "exact",
+    "lower_held",
+}
 """Of a division: what follows from the question, and from the rest of it."""
 
 

@@ -85,7 +85,7 @@ class WarpgroupTail(Tail):
 
     @cached_property
     def _sharing(self) -> Sharing:
-        return Sharing(self.scene, self._laid, 16, 32)
+        return Sharing(self.scene, self._laid, self._walks.tile_rows, 32)
 
     def _over_rows(self, lanes: int, lines: list[str]) -> list[str]:
         """A warp takes its own."""
