@@ -23,6 +23,8 @@ MEASURED: dict[str, dict[str, dict[str, float]]] = json.loads(
 )["modules"]
 SLOWEST = 1.2
 """Of the fastest one that was measured: estimates are right to about that."""
+NOT_TIMED = {"conv_transpose1d_cos_kernel"}
+"""Whose division came to be taken by what was learned from the file."""
 
 
 def words(way: Way) -> str:
@@ -38,10 +40,6 @@ def test_the_division_that_is_taken_is_near_the_fastest(module: str) -> None:
     plan = fuse(trace(reference.model, reference.inputs(0)), tf32=True, gpu=H200)
     asked = {each.name: each for each in questions(plan) if isinstance(each, Multiplying)}
     assert set(MEASURED[module]) <= set(asked)
-    known = 0
-    for name, measured in MEASURED[module].items():
-        taken = words(ways(asked[name], H200, 1)[0])
-        if taken in measured:
-            known += 1
-            assert measured[taken] <= SLOWEST * min(measured.values()), (name, taken, measured)
-    assert known >= len(MEASURED[module]) - 1  # which leaves room for one that nobody has timed yet
+    for name in set(MEASURED[module]) - NOT_TIMED:
+        taken, measured = words(ways(asked[name], H200, 1)[0]), MEASURED[module][name]
+        assert measured[taken] <= SLOWEST * min(measured.values()), (name, taken, measured)

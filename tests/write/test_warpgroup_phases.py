@@ -213,7 +213,7 @@ def test_rows_are_reduced_as_pytorch_does() -> None:
     assert {name: len(found) for name, found in by_warpgroups.items()} == {
         "p38_bounded": 4,  # forward and backward, which reads a gradient of the output's size
         "tiles_bounded": 4,
-        "bfloats_mean": 3,
+        "bfloats_mean": 3,  # backward, too: by warps the gradient that it reads costs instructions
         "flat_normal": 5,  # a pass goes on from rows of the one before; one reads two tensors
         "in_pieces_bounded": 2,  # which writes: where only sums are made, warps are estimated to be faster
         "compared_largest": 0,  # a gradient of the maximum would ask which products are equal to it
