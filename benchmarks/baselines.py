@@ -19,9 +19,9 @@ from typing import Any
 import crucible
 from crucible import hardware
 from crucible.contract import find_contract
-from crucible.judge.evidence import Measured
 from crucible.judge.examine import convolution_and_product_flags
-from crucible.judge.verdict import Verdict, to_json
+from crucible.judge.verdict.evidence import Measured
+from crucible.judge.verdict.verdict import Verdict, to_json
 
 TASKS = Path(__file__).parents[1] / "tasks"
 COVERS = ("forward", "forward+backward")

@@ -36,7 +36,7 @@ from crucible.emission.extension import inline
 from crucible.emission.host import Host
 from crucible.gpus import H200, closest_gpu
 from crucible.graph import ITEM_BYTES, TensorType
-from crucible.judge.clock import sampler
+from crucible.judge.worker.clock import sampler
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
 from crucible.write.convolution.estimate import GHZ
 from crucible.write.convolution.fused import LEAF, Convolution

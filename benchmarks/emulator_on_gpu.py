@@ -45,7 +45,7 @@ import torch  # noqa: E402
 from emulator_record import Json, judged, summary, table  # noqa: E402
 
 from crucible.hardware import compute_sanitizer  # noqa: E402
-from crucible.judge.sanitizer_reports import reports  # noqa: E402
+from crucible.judge.verdict.sanitizer_reports import reports  # noqa: E402
 
 Item = TypeVar("Item")
 Ended = Iterator[tuple[Item, "Done"]]

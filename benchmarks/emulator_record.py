@@ -8,7 +8,7 @@ from typing import Any
 
 import sanitizer
 
-from crucible.judge.sanitizer_reports import Report
+from crucible.judge.verdict.sanitizer_reports import Report
 
 Json = dict[str, Any]
 

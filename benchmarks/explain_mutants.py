@@ -26,7 +26,7 @@ import crucible
 from crucible.candidate import Candidate
 from crucible.explain.gradients import inference_alone
 from crucible.explain.speed import FINDERS as SPEED
-from crucible.judge.evidence import Finding
+from crucible.judge.verdict.evidence import Finding
 
 ROOT = Path(__file__).parents[1]
 KERNELS = ROOT / "benchmarks/mutants"

@@ -32,10 +32,11 @@ from resuming import held
 
 from crucible import fusing, hardware
 from crucible.errors import MisuseError
-from crucible.judge.clock import sampler
-from crucible.judge.noise import RoundedOperands
-from crucible.judge.reference import Reference, precision
-from crucible.judge.timing import CPU_PACE, GPU_PACE, Race, measured
+from crucible.judge.boundary.modules import precision
+from crucible.judge.oracle.noise import RoundedOperands
+from crucible.judge.oracle.reference import Reference
+from crucible.judge.timing.race import CPU_PACE, GPU_PACE, Race, measured
+from crucible.judge.worker.clock import sampler
 from crucible.task import Task
 from crucible.tuning.bench import Runner
 from crucible.work import count

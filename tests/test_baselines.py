@@ -12,8 +12,8 @@ import torch
 
 import crucible
 from crucible.errors import MisuseError
-from crucible.judge.baselines import ANCHOR, BASELINES, as_candidate, choose_baselines
-from crucible.judge.evidence import Compared, Costs, Measured, NotMeasured, Speedup
+from crucible.judge.timing.baselines import ANCHOR, BASELINES, as_candidate, choose_baselines
+from crucible.judge.verdict.evidence import Compared, Costs, Measured, NotMeasured, Speedup
 from crucible.task import Task
 from support import PLAIN, SMALL_TASK, claims, write
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crucible.judge import channel as channels
-from crucible.judge.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, pair, read_exactly
+from crucible.judge.process import channel as channels
+from crucible.judge.process.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, pair, read_exactly
 
 numbers = st.integers() | st.floats(allow_nan=False)
 json_values = st.recursive(

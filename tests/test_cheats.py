@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 import crucible
-from crucible.judge.evidence import Measured
-from crucible.judge.sandbox import landlock_abi
-from crucible.judge.verdict import OUTCOMES
+from crucible.judge.process.sandbox import landlock_abi
+from crucible.judge.verdict.evidence import Measured
+from crucible.judge.verdict.verdict import OUTCOMES
 from support import CHEATS, IDENTITY_TASK, SMALL_TASK, claims
 
 FILES = sorted(CHEATS.glob("*.py"))

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from crucible.judge import clock
-from crucible.judge.clock import CPU_CACHE_BYTES, Sample, sampler
+from crucible.judge.worker import clock
+from crucible.judge.worker.clock import CPU_CACHE_BYTES, Sample, sampler
 
 CPU = torch.device("cpu")
 

@@ -13,10 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crucible.judge import compare
-from crucible.judge.channel import ChannelTimeout
-from crucible.judge.compare import POISON, Difference, Expected, benchmark_rule, read_stream, unravel
-from crucible.judge.tree import raw_bytes
+from crucible.judge.boundary.bits import POISON
+from crucible.judge.boundary.bundles import raw_bytes
+from crucible.judge.oracle import compare
+from crucible.judge.oracle.compare import Difference, Expected, benchmark_rule, read_stream, unravel
+from crucible.judge.process.channel import ChannelTimeout
 
 VIEWS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 CPU = torch.device("cpu")

@@ -15,8 +15,8 @@ import crucible
 from crucible.contract import CONTRACTS
 from crucible.emulator.trace import Trace
 from crucible.hardware import Device
-from crucible.judge.evidence import Measured, NotMeasured
-from crucible.judge.verdict import Passed, Verdict, from_json, to_json
+from crucible.judge.verdict.evidence import Measured, NotMeasured
+from crucible.judge.verdict.verdict import Passed, Verdict, from_json, to_json
 from crucible.report import table
 from crucible.run import Run
 from crucible.task import Task

@@ -15,15 +15,16 @@ import pytest
 
 import crucible
 from crucible.errors import JudgeError
-from crucible.judge import forkserver
-from crucible.judge.channel import Channel, ChannelClosed, pair
-from crucible.judge.kept import KeptProcess, Limits, private_environment
-from crucible.judge.launcher import Launcher, launcher
-from test_keeper import alive, gone
+from crucible.judge.process import forkserver
+from crucible.judge.process.channel import Channel, ChannelClosed, pair
+from crucible.judge.process.launcher import Launcher, launcher
+from crucible.judge.process.limits import Limits
+from crucible.judge.process.supervised import SupervisedProcess, private_environment
+from test_supervisor import alive, gone
 
 RUN = """
 import crucible, os, sys
-from crucible.judge import launcher
+from crucible.judge.process import launcher
 from support import PLAIN, SMALL_TASK
 crucible.judge(SMALL_TASK, [PLAIN], device="cpu", baselines="none", limits=crucible.Limits(race_s=0.1))
 print(*(each._process.pid for each in launcher._launchers.values()))
@@ -37,7 +38,7 @@ def asked(*_):
 torch.cuda.is_available = torch.cuda.device_count = torch.cuda._lazy_init = asked
 torch.cuda._is_compiled = lambda: True
 torch.version.cuda = "13.0"
-import crucible.judge.forkserver
+import crucible.judge.process.forkserver
 try:
     import torch.utils.cpp_extension
 except SystemExit:
@@ -117,18 +118,20 @@ def test_a_server_ends_with_all_that_it_forked_when_the_judge_hangs_up(server: L
     status, theirs = os.pipe()
     settings = {"argv": [sys.executable, "-S", "-c", "import time; time.sleep(60)"], "folder": str(tmp_path),
                 "environment": {}, "memory_bytes": 1 << 30, "processes": 9}  # fmt: skip
-    keeper = server.start(settings, (theirs, theirs))
+    supervisor = server.start(settings, (theirs, theirs))
     os.close(theirs)
-    assert alive(keeper)
+    assert alive(supervisor)
     server.close()
-    assert gone(keeper) and gone(pid_of(server))
+    assert gone(supervisor) and gone(pid_of(server))
     assert os.read(status, 100) in (b"", b'{"end": "orphaned"}\n')
     os.close(status)
 
 
 def test_an_exception_in_a_fork_is_its_end_and_is_told(tmp_path: Path) -> None:
     environment = private_environment(tmp_path, "")
-    kept = KeptProcess("confined", "not JSON", folder=tmp_path, passed=[], environment=environment, limits=Limits())
+    kept = SupervisedProcess(
+        "process.confined", "not JSON", folder=tmp_path, passed=[], environment=environment, limits=Limits()
+    )
     assert kept.end() == {"end": "exit", "code": 1}
     assert "JSONDecodeError" in kept.last_words
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from crucible.judge.influence import can_be_moved, reached
+from crucible.judge.boundary.influence import can_be_moved, reached
 
 torch.manual_seed(0)
 X = torch.randn(2, 6, 9)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import crucible
-from crucible.judge import sandbox
+from crucible.judge.process import sandbox
 from support import PLAIN, SMALL_TASK
 
 SECRETS = ("CRUCIBLE_TEST_TOKEN", "NVIDIA_API_KEY", "LANGUAGE_MODEL_KEY")

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crucible.judge.cases import moved_round
-from crucible.judge.kinks import MOST, REACH, is_bent, positions
-from crucible.judge.reference import gradients_of
-from crucible.judge.tree import read_bundle
+from crucible.judge.boundary.bundles import read_bundle
+from crucible.judge.boundary.modules import gradients_of
+from crucible.judge.oracle.cases import moved_round
+from crucible.judge.oracle.kinks import MOST, REACH, is_bent, positions
 from test_oracle import compared, errors, prepared, source
 
 UNIT = 2.0**-24

@@ -34,59 +34,15 @@ LAYERS = [
     {"__main__"},
 ]
 WITH_TORCH = {
-    "confined",
-    "forkserver",
-    "tree",
-    "kinks",
-    "noise",
-    "compare",
-    "influence",
-    "mapping",
-    "where",
-    "relations",
-    "power",
-    "recorded",
-    "edits",
-    "mistakes",
-    "windows",
-    "folds",
-    "variants",
-    "gradient_variants",
-    "reference",
-    "answers",
-    "batches",
-    "vault",
-    "oracle",
-    "oracle_server",
-    "cheats",
-    "building",
-    "clock",
-    "worker",
-    "handing",
-    "on_emulator",
-    "cases",
-    "poison",
-    "extension",
-    "pretend",
-    "interpreter",
-    "watch",
-    "memory",
-    "arithmetic",
-    "libdevice",
-    "device",
-    "timed",
-    "profile",
-    "rates",
-    "work",
-    "products",
-    "fusing",
-    "float64",
-    "expected",
-    "bench",
-    "search",
+    *("confined", "forkserver"),  # judge.process: what runs as a candidate, and what is forked
+    *("mapping", "where", "relations", "edits", "mistakes", "windows", "folds", "variants", "gradient_variants"),
+    *("extension", "pretend", "interpreter", "watch", "memory", "arithmetic", "libdevice", "device"),
+    *("rates", "work", "products", "fusing", "float64", "expected", "bench", "search", "surface"),
 }
+"""Modules, by their names, in rooms where others need none."""
+TORCH_ROOMS = ("crucible.capture", "crucible.judge.boundary", "crucible.judge.oracle", "crucible.judge.worker")
 MIXED = ("emulator", "judge", "rates", "work", "products", "fusing", "tuning")
-"""Where some modules need torch; `capture` is all about it."""
+"""Where some modules need torch."""
 WITH_NUMPY = {"evaluate"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -105,6 +61,10 @@ def imported(file: Path) -> set[str]:
             assert node.level == 0, f"{file.name}, line {node.lineno}: a relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
+
+
+def in_a_torch_room(file: Path) -> bool:
+    return ".".join(("crucible", *parts(file))).startswith(tuple(f"{room}." for room in TORCH_ROOMS))
 
 
 def layer(part: str) -> int:
@@ -154,16 +114,47 @@ def test_there_is_no_circle() -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: "/".join(parts(file)))
 def test_torch_is_imported_only_where_it_computes(file: Path) -> None:
     uses = any(name.split(".")[0] == "torch" for name in imported(file))
-    room = parts(file)[0]
-    allowed = room == "capture" or (room in MIXED and parts(file)[-1] in WITH_TORCH)
+    allowed = in_a_torch_room(file) or (parts(file)[0] in MIXED and parts(file)[-1] in WITH_TORCH)
     assert allowed or not uses
 
 
 def test_the_judges_side_of_the_boundary_never_loads_torch() -> None:
     apart = WITH_TORCH | WITH_NUMPY | {"__init__", "__main__"}
-    modules = [".".join(parts(file)) for file in FILES if file.stem not in apart and parts(file)[0] != "capture"]
-    assert {"cli", "pipeline", "judge.process", "judge.verify", "judge.examine", "judge.keeper"} <= set(modules)
+    modules = [".".join(parts(file)) for file in FILES if file.stem not in apart and not in_a_torch_room(file)]
+    expected = {"cli", "pipeline", "judge.verify", "judge.examine", "judge.process.supervisor", "judge.timing.race"}
+    assert expected <= set(modules)
     lines = [f"import crucible.{module}" for module in modules]
     code = "\n".join([*lines, "import sys", "print(sorted({'torch', 'numpy'} & set(sys.modules)))"])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+JUDGE_ROOMS = [
+    {"verdict"},
+    {"boundary"},
+    {"process", "oracle", "worker", "diagnosis", "timing", "verify", "examine", "prepared", "surface"},
+]
+OUTSIDE_MAY_USE = {"fusing": "surface", "tuning": "surface"}
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if parts(f)[0] == "judge"], ids=lambda file: "/".join(parts(file)))
+def test_the_judges_rooms_are_used_one_way(file: Path) -> None:
+    """Records know nobody; what both sides of the boundary share knows records at most; a candidate's process never
+    imports what knows the reference or decides anything."""
+    if len(parts(file)) < 3:
+        return
+    room = parts(file)[1]
+    own = next(i for i, names in enumerate(JUDGE_ROOMS) if room in names)
+    used = {name.split(".")[2] for name in imported(file) if name.startswith("crucible.judge.")}
+    for other in used:
+        assert next(i for i, names in enumerate(JUDGE_ROOMS) if other in names) <= own, f"{room} imports {other}"
+    if room == "worker":
+        assert not used & {"oracle", "diagnosis", "timing"}
+
+
+@pytest.mark.parametrize("room, door", OUTSIDE_MAY_USE.items())
+def test_others_use_the_judge_through_its_surface(room: str, door: str) -> None:
+    for file in FILES:
+        if parts(file)[0] == room:
+            inside = {name for name in imported(file) if name.startswith("crucible.judge.")}
+            assert all(name.startswith(f"crucible.judge.{door}") for name in inside), f"{parts(file)}: {inside}"

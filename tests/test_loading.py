@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import crucible
-from crucible.judge.evidence import Compared, Measured
+from crucible.judge.verdict.evidence import Compared, Measured
 from support import PLAIN, SMALL_TASK, Judge, claims, write
 
 NESTED_TASK = """

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from crucible.judge.evidence import NOT_MEASURED, Costs, Finding, Kernel, Measured, NotMeasured, Speedup
-from crucible.judge.measure import Readings, counted
-from crucible.judge.verdict import Passed, Verdict
+from crucible.judge.timing.measure import Readings, counted
+from crucible.judge.verdict.evidence import NOT_MEASURED, Costs, Finding, Kernel, Measured, NotMeasured, Speedup
+from crucible.judge.verdict.verdict import Passed, Verdict
 
 SPEEDUP = Speedup("eager", 3.0, (2.9, 3.1), (2.9, 3.0, 3.1))
 RECORD = Measured(1.0, (0.9, 1.2), 40, "CUDA events", "forward", speedups=(SPEEDUP,))

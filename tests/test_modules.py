@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from crucible.capture import trace
 from crucible.graph import Graph
-from crucible.judge.reference import Reference
+from crucible.judge.oracle.reference import Reference
 from crucible.task import Task
 from support import TESTS
 from test_capture import assert_equal

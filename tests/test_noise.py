@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crucible.judge.noise import RoundedOperands, perturbed, round_mantissa
+from crucible.judge.oracle.noise import RoundedOperands, perturbed, round_mantissa
 
 BITS = st.sampled_from([7, 10, 16, 22])
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)

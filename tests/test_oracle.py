@@ -14,14 +14,21 @@ import pytest
 import torch
 
 from crucible.errors import TaskError
-from crucible.judge import answers, batches, power
-from crucible.judge.channel import Channel, ChannelClosed, pair
-from crucible.judge.evidence import TensorError
-from crucible.judge.oracle import Oracle
-from crucible.judge.oracle_server import serve
-from crucible.judge.reference import gradients_of
-from crucible.judge.tree import copy_moved, numbers_to_tensors, raw_bytes, read_bundle, spread_part, take_apart
-from crucible.judge.verdict import from_json
+from crucible.judge.boundary.bundles import (
+    copy_moved,
+    numbers_to_tensors,
+    raw_bytes,
+    read_bundle,
+    spread_part,
+    take_apart,
+)
+from crucible.judge.boundary.modules import gradients_of
+from crucible.judge.oracle import batches, expected, power
+from crucible.judge.oracle.oracle import Oracle
+from crucible.judge.oracle.server import serve
+from crucible.judge.process.channel import Channel, ChannelClosed, pair
+from crucible.judge.verdict.evidence import TensorError
+from crucible.judge.verdict.verdict import from_json
 
 BATCH = 8
 CONVOLUTION = """
@@ -406,7 +413,7 @@ def test_a_reference_that_needs_float32_is_answered_in_float32_and_that_is_said(
 
 
 def test_large_answers_are_kept_as_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "EXACT_BYTES", 1000)
+    monkeypatch.setattr(expected, "EXACT_BYTES", 1000)
     case = prepared(tmp_path, source(CONVOLUTION)).cases[0]
     assert case.outputs[0].values.dtype == torch.float32
     assert case.gradients["conv.bias"].values.dtype == torch.float64
@@ -657,9 +664,9 @@ sys.path.insert(0, {tests!r})
 import torch
 torch.set_num_threads(1)
 from pathlib import Path
-from crucible.judge import answers, batches, oracle, power
+from crucible.judge.oracle import batches, expected, oracle, power
 from test_oracle import settings
-batches.PART_BYTES, answers.EXACT_BYTES, power.SAMPLE_ELEMENTS = 4 << 20, 1 << 20, 1 << 18
+batches.PART_BYTES, expected.EXACT_BYTES, power.SAMPLE_ELEMENTS = 4 << 20, 1 << 20, 1 << 18
 
 def anonymous():
     lines = open("/proc/self/status").read().splitlines()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from crucible.judge.poison import Poison, uncompiled
+from crucible.judge.worker.poison import Poison, uncompiled
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +87,7 @@ def test_what_raises_inside_leaves_compilation_as_it_was() -> None:
 
 LATE = """
 import sys, torch
-from crucible.judge.poison import Poison, uncompiled
+from crucible.judge.worker.poison import Poison, uncompiled
 
 runs, steps = [], []
 

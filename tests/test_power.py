@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from crucible.judge import power
-from crucible.judge.compare import Expected, benchmark_rule
-from crucible.judge.power import unrefused
+from crucible.judge.oracle import power
+from crucible.judge.oracle.compare import Expected, benchmark_rule
+from crucible.judge.oracle.power import unrefused
 
 CPU = torch.device("cpu")
 MUTANTS = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from crucible.judge.profile import MOST_KERNELS, _kernels, profile_call
+from crucible.judge.worker.profile import MOST_KERNELS, _kernels, profile_call
 
 CPU = torch.device("cpu")
 KIB = 1024

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crucible.judge.replies import MOST_TRACED, is_reply
-from crucible.judge.tree import take_apart
+from crucible.judge.boundary.bundles import take_apart
+from crucible.judge.process.replies import MOST_TRACED, is_reply
 
 RUN = {
     "done": "run",

@@ -21,9 +21,9 @@ from crucible.emulator.session import start
 from crucible.emulator.toolchain import BuildError
 from crucible.errors import DeviceError
 from crucible.gpus import GPUS, SHARED_RESERVED_BYTES, Gpu, known_gpu
-from crucible.judge.evidence import Resources
 from crucible.judge.examine import is_of_a_kernel, resources_of
-from crucible.judge.verdict import from_json, to_json
+from crucible.judge.verdict.evidence import Resources
+from crucible.judge.verdict.verdict import from_json, to_json
 from crucible.occupancy import Occupancy, occupancy
 from support import IDENTITY_TASK, TASKS, stated_kind, write
 

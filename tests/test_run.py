@@ -12,8 +12,8 @@ import pytest
 
 from crucible.contract import CONTRACTS
 from crucible.hardware import Device
-from crucible.judge.evidence import Finding, Measured, NotMeasured, Speedup
-from crucible.judge.verdict import NotJudged, Outcome, Passed, Verdict, Wrong, to_json
+from crucible.judge.verdict.evidence import Finding, Measured, NotMeasured, Speedup
+from crucible.judge.verdict.verdict import NotJudged, Outcome, Passed, Verdict, Wrong, to_json
 from crucible.roofline import Floor
 from crucible.run import BELIEVABLE, SCHEMA, Ground, Run, ground_from_json, tied
 from crucible.task import Task

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from crucible.judge.sandbox import landlock_abi
+from crucible.judge.process.sandbox import landlock_abi
 
 ABI = landlock_abi()
 needs = pytest.mark.skipif(ABI == 0, reason="this kernel has no Landlock")
@@ -21,7 +21,7 @@ SYSTEM = ["/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", sys.prefix, sys.bas
 PROGRAM = """
 import json, os, signal, socket, subprocess, sys
 from pathlib import Path
-from crucible.judge import sandbox
+from crucible.judge.process import sandbox
 settings = json.loads(sys.argv[1])
 place = settings["place"]
 held = open(os.path.join(place, "secret.txt"))
@@ -185,7 +185,7 @@ def test_the_environment_of_nobody_outside_can_be_read(tmp_path: Path) -> None:
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
     start = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / 'src')!r})\n"
-    start += "from crucible.judge import sandbox\n"
+    start += "from crucible.judge.process import sandbox\n"
     return subprocess.run([sys.executable, "-c", start + code], capture_output=True, text=True, check=False)
 
 
@@ -216,7 +216,7 @@ def test_a_process_dies_with_its_parent() -> None:
     child = "sandbox.die_with_parent(); print('up', flush=True); import time; time.sleep(30)"
     code = f"""
 import os, subprocess
-start = "import sys; sys.path[:0] = " + repr(sys.path) + "; from crucible.judge import sandbox; "
+start = "import sys; sys.path[:0] = " + repr(sys.path) + "; from crucible.judge.process import sandbox; "
 p = subprocess.Popen([sys.executable, "-c", start + {child!r}], stdout=subprocess.PIPE)
 p.stdout.readline()
 os.write(1, str(p.pid).encode())

@@ -18,14 +18,22 @@ from crucible.contract import CONTRACTS
 from crucible.emulator import toolchain
 from crucible.errors import DeviceError
 from crucible.hardware import Device
-from crucible.judge import sanitizer
+from crucible.judge.boundary.bundles import write_bundle
+from crucible.judge.diagnosis import sanitizer
 from crucible.judge.examine import Examination, Setting
-from crucible.judge.field import Field
-from crucible.judge.process import OracleProcess
-from crucible.judge.sanitizer_reports import MOST_REPORTS, NotSanitized, Report, Sanitized, merged, reports, short_name
-from crucible.judge.timing import CPU_PACE
-from crucible.judge.tree import write_bundle
-from crucible.judge.verdict import Verdict
+from crucible.judge.process.oracle_process import OracleProcess
+from crucible.judge.timing.contestants import Contestants
+from crucible.judge.timing.race import CPU_PACE
+from crucible.judge.verdict.sanitizer_reports import (
+    MOST_REPORTS,
+    NotSanitized,
+    Report,
+    Sanitized,
+    merged,
+    reports,
+    short_name,
+)
+from crucible.judge.verdict.verdict import Verdict
 from crucible.task import Task
 from sanitizer_texts import BARRIER, CLEAN, COPIED, MISALIGNED, OUT_OF_BOUNDS, RACE, REFUSED, UNINITIALISED
 from support import SMALL_TASK, TESTS, write
@@ -359,7 +367,7 @@ def judged(tmp_path: Path, source: str, *, sanitize: bool = True) -> Verdict:
     try:
         description = oracle.prepare(request, print, lambda: None, 300)
         examination.build()
-        return examination.judge(oracle, description, Field("cpu", CPU_PACE, print))
+        return examination.judge(oracle, description, Contestants("cpu", CPU_PACE, print))
     finally:
         examination.close()
         oracle.kill()

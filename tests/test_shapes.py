@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from crucible import shapes
 from crucible.errors import TaskError
-from crucible.judge.specialised import hard_coded
+from crucible.judge.diagnosis.specialised import hard_coded
 from crucible.task import Task
 from support import TASKS, write
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import crucible
 from crucible import shapes
-from crucible.judge.shrinking import INPUTS, MOST_RUNS, Enough, Search
-from crucible.judge.trials import OTHERWISE, REFUSED, RIGHT, WRONG, NotShrunk, SmallestFailing, changed, edges
-from crucible.judge.verdict import Verdict, Wrong, from_json, to_json
+from crucible.judge.diagnosis.shrinking import INPUTS, MOST_RUNS, Enough, Search
+from crucible.judge.verdict.trials import OTHERWISE, REFUSED, RIGHT, WRONG, NotShrunk, SmallestFailing, changed, edges
+from crucible.judge.verdict.verdict import Verdict, Wrong, from_json, to_json
 from crucible.shapes import Sizes
 from support import write
 

@@ -119,5 +119,5 @@ def test_the_code_digest_is_that_of_every_source_file(tmp_path: Path, monkeypatc
     monkeypatch.setattr(store, "__file__", str(tmp_path / "store.py"))
     before = code_digest()
     assert before == code_digest()
-    (tmp_path / "judge/power.py").write_text((tmp_path / "judge/power.py").read_text() + "\n")
+    (tmp_path / "judge/oracle/power.py").write_text((tmp_path / "judge/oracle/power.py").read_text() + "\n")
     assert code_digest() != before

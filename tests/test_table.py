@@ -11,7 +11,7 @@ from rich.console import Console
 
 from crucible.contract import CONTRACTS
 from crucible.hardware import Device
-from crucible.judge.evidence import (
+from crucible.judge.verdict.evidence import (
     Check,
     Compared,
     Costs,
@@ -22,7 +22,7 @@ from crucible.judge.evidence import (
     Speedup,
     TensorError,
 )
-from crucible.judge.verdict import Cheated, InferenceOnly, NotJudged, Passed, Verdict, Wrong
+from crucible.judge.verdict.verdict import Cheated, InferenceOnly, NotJudged, Passed, Verdict, Wrong
 from crucible.report import table
 from crucible.roofline import Floor
 from crucible.run import Ground, Run

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crucible.judge.evidence import Clocks, NotMeasured
-from crucible.judge.throttling import NOTABLE, ClockWatch, doubts, read_clocks
+from crucible.judge.timing.throttling import NOTABLE, ClockWatch, doubts, read_clocks
+from crucible.judge.verdict.evidence import Clocks, NotMeasured
 
 LINES = """1980, 3201, 41, 412.55, 0x0000000000000000
 1935, 3201, 44, 689.71, 0x0000000000000004

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from crucible.judge.timed import TimedStep
-from crucible.judge.tree import copy_moved, take_apart
+from crucible.judge.boundary.bundles import copy_moved, take_apart
+from crucible.judge.worker.timed import TimedStep
 
 CPU = torch.device("cpu")
 

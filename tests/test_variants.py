@@ -16,16 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import crucible
-from crucible.judge import compare, variants
-from crucible.judge.compare import Expected
-from crucible.judge.edits import Edit, general_edits
-from crucible.judge.evidence import NoVariant, Variant
-from crucible.judge.mistakes import edits_of
-from crucible.judge.oracle import Oracle
-from crucible.judge.recorded import Recording, Unfit, record
-from crucible.judge.tree import raw_bytes
-from crucible.judge.variants import Search
-from crucible.judge.verdict import from_json, to_json
+from crucible.judge.boundary.bundles import raw_bytes
+from crucible.judge.diagnosis import variants
+from crucible.judge.diagnosis.edits import Edit, general_edits
+from crucible.judge.diagnosis.mistakes import edits_of
+from crucible.judge.diagnosis.variants import Search
+from crucible.judge.oracle import compare
+from crucible.judge.oracle.compare import Expected
+from crucible.judge.oracle.oracle import Oracle
+from crucible.judge.oracle.recorded import Recording, Unfit, record
+from crucible.judge.verdict.evidence import NoVariant, Variant
+from crucible.judge.verdict.verdict import from_json, to_json
 from crucible.run import candidate_json
 from support import TASKS, claims, write
 from test_oracle import compared, prepared, returning, source

@@ -8,9 +8,9 @@ from typing import Any, get_args
 
 import pytest
 
-from crucible.judge import verdict as verdicts
-from crucible.judge.evidence import Compared, Finding, Measured, NotCompared, NotMeasured, TensorError
-from crucible.judge.verdict import (
+from crucible.judge.verdict import verdict as verdicts
+from crucible.judge.verdict.evidence import Compared, Finding, Measured, NotCompared, NotMeasured, TensorError
+from crucible.judge.verdict.verdict import (
     OUTCOMES,
     Cheated,
     Crashed,

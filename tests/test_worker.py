@@ -17,16 +17,16 @@ import torch
 
 import crucible
 from crucible import hardware
-from crucible.judge.channel import Channel, ChannelClosed, pair, read_exactly
-from crucible.judge.compare import POISON
-from crucible.judge.launcher import package_folders
-from crucible.judge.replies import is_reply
-from crucible.judge.sandbox import landlock_abi
-from crucible.judge.tree import raw_bytes, write_bundle
+from crucible.judge.boundary.bits import POISON
+from crucible.judge.boundary.bundles import raw_bytes, write_bundle
+from crucible.judge.process.channel import Channel, ChannelClosed, pair, read_exactly
+from crucible.judge.process.launcher import package_folders
+from crucible.judge.process.replies import is_reply
+from crucible.judge.process.sandbox import landlock_abi
 
 pytestmark = pytest.mark.xdist_group("worker")
 SECRET = "0123abcd"
-MAIN = "from crucible.judge.confined import main; main()"
+MAIN = "from crucible.judge.process.confined import main; main()"
 STATE = {"weight": torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), "bias": torch.tensor([1.0, -1.0, 0.5])}
 INPUTS = [torch.tensor([[1.0, -2.0], [0.5, 3.0]]), torch.tensor([[2.0, 1.0], [-1.0, 0.0]])]
 COTANGENT = torch.tensor([[1.0, 2.0, 3.0], [-1.0, 0.0, 1.0]])

@@ -6,8 +6,8 @@ from crucible.candidate import Candidate as Candidate
 from crucible.errors import CrucibleError as CrucibleError
 from crucible.errors import JudgeError as JudgeError
 from crucible.errors import MisuseError as MisuseError
-from crucible.judge.kept import Limits as Limits
-from crucible.judge.verdict import Verdict as Verdict
+from crucible.judge.process.limits import Limits as Limits
+from crucible.judge.verdict.verdict import Verdict as Verdict
 from crucible.pipeline import judge as judge
 from crucible.run import Run as Run
 from crucible.task import Task as Task

@@ -22,9 +22,9 @@ from crucible.candidate import find_candidates
 from crucible.contract import CONTRACTS
 from crucible.errors import CrucibleError, JudgeError, MisuseError
 from crucible.gpus import H200, Gpu, closest_gpu, find_gpu, known_gpu
-from crucible.judge import sandbox
-from crucible.judge.baselines import BASELINES
-from crucible.judge.kept import Limits
+from crucible.judge.process import sandbox
+from crucible.judge.process.limits import Limits
+from crucible.judge.timing.baselines import BASELINES
 from crucible.report import table, why
 from crucible.report.markdown import markdown
 from crucible.roofline import from_datasheet, here

@@ -22,7 +22,7 @@ from crucible.emission.file import emit
 from crucible.errors import CaptureError, DeviceError
 from crucible.gpus import H200, Gpu, closest_gpu
 from crucible.graph import Graph
-from crucible.judge.reference import Reference
+from crucible.judge.surface import Reference
 from crucible.plan.planner import fuse as plan
 from crucible.plan.steps import Plan
 from crucible.task import Task

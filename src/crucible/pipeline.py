@@ -17,19 +17,19 @@ from crucible.errors import DeviceError, JudgeError, TaskError
 from crucible.explain.findings import findings
 from crucible.gpus import DEFAULT, Gpu, known_gpu
 from crucible.hardware import Device
-from crucible.judge import sandbox
-from crucible.judge.baselines import Baseline, choose_baselines
-from crucible.judge.evidence import Finding, Measured
+from crucible.judge.diagnosis.sanitizer import demand
 from crucible.judge.examine import Examination, Setting, is_timed_here, runs_on_emulator
-from crucible.judge.field import Field
-from crucible.judge.kept import Limits
-from crucible.judge.lane import secret_contents
 from crucible.judge.prepared import prepared_emulator, prepared_header
-from crucible.judge.process import OracleProcess
-from crucible.judge.rivals import Rivals
-from crucible.judge.sanitizer import demand
-from crucible.judge.timing import CPU_PACE, GPU_PACE
-from crucible.judge.verdict import Verdict, from_json
+from crucible.judge.process import sandbox
+from crucible.judge.process.limits import Limits
+from crucible.judge.process.oracle_process import OracleProcess
+from crucible.judge.timing.baseline_runs import BaselineRuns
+from crucible.judge.timing.baselines import Baseline, choose_baselines
+from crucible.judge.timing.contestant import secret_contents
+from crucible.judge.timing.contestants import Contestants
+from crucible.judge.timing.race import CPU_PACE, GPU_PACE
+from crucible.judge.verdict.evidence import Finding, Measured
+from crucible.judge.verdict.verdict import Verdict, from_json
 from crucible.records import Records
 from crucible.roofline import Floor
 from crucible.run import Ground, Run
@@ -205,9 +205,9 @@ class _Bench:
             setting = self._setting(work, candidates)
             everyone = [Examination(c, setting, work / f"candidate{i}") for i, c in enumerate(candidates)]
             pace = GPU_PACE if self.device.kind == "cuda" else CPU_PACE
-            self.field = Field(self.device.kind, pace.within(self.limits.race_s), self.say)
+            self.field = Contestants(self.device.kind, pace.within(self.limits.race_s), self.say)
             races = any(is_timed_here(candidate, self.device) for candidate in candidates)
-            rivals = Rivals(self.baselines if races else (), setting, work, self.field)
+            rivals = BaselineRuns(self.baselines if races else (), setting, work, self.field)
             oracle = OracleProcess(work, self.limits)
             description = None
             try:
@@ -257,7 +257,7 @@ class _Bench:
         claim = "candidates ran without the sandbox: they could read and write what this user can"
         return (Finding(claim, "this kernel has no Landlock (Linux 5.13 and later)"),)
 
-    def _prepare(self, oracle: OracleProcess, rivals: Rivals, pool: ThreadPoolExecutor) -> dict[str, Any]:
+    def _prepare(self, oracle: OracleProcess, rivals: BaselineRuns, pool: ThreadPoolExecutor) -> dict[str, Any]:
         """The reference's answers; the baselines come up meanwhile, and compile once there are inputs."""
         started = pool.submit(rivals.build)
         warm: list[Future[None]] = []
@@ -294,7 +294,7 @@ class _Bench:
             "secrets": [contents.secrets for contents in self.contents],
         }
 
-    def _settle(self, oracle: OracleProcess, rivals: Rivals, description: dict[str, Any]) -> None:
+    def _settle(self, oracle: OracleProcess, rivals: BaselineRuns, description: dict[str, Any]) -> None:
         """What holds for all candidates; kept, so that a run answered from the store has it too."""
         found = tuple(from_json(finding) for finding in description["findings"])
         baselines = tuple(rivals.enter(oracle, description, self.say))
@@ -336,7 +336,7 @@ def _waves(items: list[Examination], size: int) -> list[list[Examination]]:
 
 
 @contextlib.contextmanager
-def _closed_on_error(started: Sequence[Examination | Rivals]) -> Iterator[None]:
+def _closed_on_error(started: Sequence[Examination | BaselineRuns]) -> Iterator[None]:
     """Kills processes when anything goes wrong, so that no build thread waits for them."""
     try:
         yield

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from crucible import store
 from crucible.errors import StoreError
-from crucible.judge.verdict import Crashed, OutOfMemory, TimedOut, Verdict, from_json, to_json
+from crucible.judge.verdict.verdict import Crashed, OutOfMemory, TimedOut, Verdict, from_json, to_json
 from crucible.run import Ground, Run, candidate_json, ground_from_json
 
 _NOT_KEPT = (TimedOut, OutOfMemory, Crashed)

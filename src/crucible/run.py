@@ -11,11 +11,11 @@ from typing import Any
 from crucible.contract import Contract, find_contract
 from crucible.errors import RecordError
 from crucible.hardware import Device
-from crucible.judge.baselines import ANCHOR
-from crucible.judge.evidence import Finding, Measured, NotMeasured, NoVariant, Timing
-from crucible.judge.sanitizer_reports import NotSanitized
-from crucible.judge.trials import NotShrunk
-from crucible.judge.verdict import NotJudged, Verdict, from_json, to_json
+from crucible.judge.timing.baselines import ANCHOR
+from crucible.judge.verdict.evidence import Finding, Measured, NotMeasured, NoVariant, Timing
+from crucible.judge.verdict.sanitizer_reports import NotSanitized
+from crucible.judge.verdict.trials import NotShrunk
+from crucible.judge.verdict.verdict import NotJudged, Verdict, from_json, to_json
 from crucible.roofline import Floor
 from crucible.spread import quotient
 from crucible.task import Task

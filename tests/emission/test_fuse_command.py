@@ -14,7 +14,7 @@ import crucible
 from crucible import fusing
 from crucible.cli import app
 from crucible.emission.reference import definitions
-from crucible.judge.kept import Limits
+from crucible.judge.process.limits import Limits
 from crucible.task import Task
 from support import TASKS
 

@@ -11,7 +11,7 @@ from random_graphs import ALL, Graph, Net, drawn
 from torch import nn
 
 import crucible
-from crucible.judge.reference import precision
+from crucible.judge.boundary.modules import precision
 
 pytestmark = pytest.mark.usefixtures("no_faults")
 NOISE = 30

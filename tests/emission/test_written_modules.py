@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from crucible import fusing
-from crucible.judge.noise import RoundedOperands
-from crucible.judge.reference import Reference, seed_all
+from crucible.judge.boundary.modules import seed_all
+from crucible.judge.oracle.noise import RoundedOperands
+from crucible.judge.oracle.reference import Reference
 from crucible.task import Task
 
 pytestmark = pytest.mark.usefixtures("no_faults")

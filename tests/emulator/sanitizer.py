@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from crucible.judge.sanitizer_reports import Report
+from crucible.judge.verdict.sanitizer_reports import Report
 
 TOOLS = {
     "out-of-bounds-global": "memcheck",

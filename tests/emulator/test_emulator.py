@@ -12,7 +12,7 @@ import torch
 
 from crucible import emulator
 from crucible.emulator import session
-from crucible.judge.profile import profile_call
+from crucible.judge.worker.profile import profile_call
 
 DECLARED = "torch::Tensor run(torch::Tensor x);"
 NEGATE = """

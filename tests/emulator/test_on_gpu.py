@@ -18,7 +18,7 @@ import torch
 
 from crucible import hardware
 from crucible.emulator import nvcc
-from crucible.judge.sanitizer_reports import reports
+from crucible.judge.verdict.sanitizer_reports import reports
 from sanitizer_texts import BARRIER, CLEAN, COPIED, MISALIGNED, OUT_OF_BOUNDS, RACE, REFUSED, UNINITIALISED
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

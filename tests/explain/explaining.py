@@ -10,10 +10,10 @@ import torch
 from crucible.contract import CONTRACTS
 from crucible.explain.findings import explain
 from crucible.hardware import Device
-from crucible.judge.compare import Difference, Expected
-from crucible.judge.evidence import Compared, Finding, TensorError
-from crucible.judge.mapping import Mapper
-from crucible.judge.verdict import Outcome, Passed, Verdict, Wrong
+from crucible.judge.diagnosis.mapping import Mapper
+from crucible.judge.oracle.compare import Difference, Expected
+from crucible.judge.verdict.evidence import Compared, Finding, TensorError
+from crucible.judge.verdict.verdict import Outcome, Passed, Verdict, Wrong
 from crucible.run import Ground, Run
 from crucible.task import Task
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from explaining import claims, why
 
-from crucible.judge.diagnostics import first_error, line_in
-from crucible.judge.verdict import DoesNotBuild, DoesNotImport, Raises
+from crucible.judge.verdict.compiler_messages import first_error, line_in
+from crucible.judge.verdict.verdict import DoesNotBuild, DoesNotImport, Raises
 
 SOURCE = '''import torch
 from torch.utils.cpp_extension import load_inline

@@ -9,8 +9,8 @@ import pytest
 from explaining import a_run, claims, why
 
 from crucible.explain.findings import explain
-from crucible.judge.evidence import Finding, Measured
-from crucible.judge.verdict import NotJudged, Passed, Verdict, Wrong
+from crucible.judge.verdict.evidence import Finding, Measured
+from crucible.judge.verdict.verdict import NotJudged, Passed, Verdict, Wrong
 from crucible.run import Ground
 
 WEAK = Finding("the check is weak here: zeros everywhere would pass", "on 3 cases (its own inputs)")

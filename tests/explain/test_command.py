@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from crucible import cli
 from crucible.errors import RecordError
 from crucible.explain.findings import findings
-from crucible.judge.evidence import Compared
-from crucible.judge.verdict import Passed, Verdict, Wrong
+from crucible.judge.verdict.evidence import Compared
+from crucible.judge.verdict.verdict import Passed, Verdict, Wrong
 from crucible.run import Run
 
 WANT = oracle(4, 6)

@@ -17,9 +17,18 @@ from crucible.emulator.faults import Fault
 from crucible.errors import RecordError
 from crucible.explain.findings import findings
 from crucible.explain.source import kernels
-from crucible.judge.evidence import Compared
-from crucible.judge.replies import faults_of
-from crucible.judge.verdict import IllegalAccess, Incomplete, LaunchError, Passed, Verdict, Wrong, from_json, to_json
+from crucible.judge.process.replies import faults_of
+from crucible.judge.verdict.evidence import Compared
+from crucible.judge.verdict.verdict import (
+    IllegalAccess,
+    Incomplete,
+    LaunchError,
+    Passed,
+    Verdict,
+    Wrong,
+    from_json,
+    to_json,
+)
 from crucible.report import why as report
 from crucible.run import Run, run_from_json
 from support import IDENTITY_TASK, write

@@ -9,8 +9,8 @@ import pytest
 from explaining import claims, compared, oracle, why
 
 import crucible
-from crucible.judge.evidence import Compared, Finding
-from crucible.judge.verdict import Wrong
+from crucible.judge.verdict.evidence import Compared, Finding
+from crucible.judge.verdict.verdict import Wrong
 from support import SMALL_TASK, write
 
 CANDIDATE = """

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crucible.judge.evidence import Finding
+from crucible.judge.verdict.evidence import Finding
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/explain_mutants.py"
 SAMPLE = ("default_slope", "rest_left", "no_guard")

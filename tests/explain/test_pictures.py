@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from explaining import compared, oracle
 
-from crucible.judge.mapping import MOST_PICTURES, MOST_SLICES
+from crucible.judge.diagnosis.mapping import MOST_PICTURES, MOST_SLICES
 
 
 def test_planes_go_through_the_worst_element_along_channels_and_along_slices() -> None:

@@ -9,9 +9,9 @@ import pytest
 from explaining import a_run, claims, why
 
 from crucible.explain.findings import findings
-from crucible.judge.evidence import Finding
-from crucible.judge.sanitizer_reports import NotSanitized, Report, Sanitized, ToolRun, merged, reports
-from crucible.judge.verdict import IllegalAccess, Passed, Verdict, Wrong
+from crucible.judge.verdict.evidence import Finding
+from crucible.judge.verdict.sanitizer_reports import NotSanitized, Report, Sanitized, ToolRun, merged, reports
+from crucible.judge.verdict.verdict import IllegalAccess, Passed, Verdict, Wrong
 from crucible.run import run_from_json
 from sanitizer_texts import BARRIER, CLEAN, COPIED, MISALIGNED, OUT_OF_BOUNDS, RACE, REFUSED, UNINITIALISED
 

@@ -12,9 +12,9 @@ from explaining import a_run, claims, why
 
 import crucible
 from crucible.explain.findings import findings
-from crucible.judge.evidence import Finding
-from crucible.judge.trials import OTHERWISE, REFUSED, RIGHT, WRONG, At, NotShrunk, SmallestFailing, Trial
-from crucible.judge.verdict import Passed, Verdict, Wrong
+from crucible.judge.verdict.evidence import Finding
+from crucible.judge.verdict.trials import OTHERWISE, REFUSED, RIGHT, WRONG, At, NotShrunk, SmallestFailing, Trial
+from crucible.judge.verdict.verdict import Passed, Verdict, Wrong
 from crucible.run import run_from_json
 from support import write
 

@@ -10,8 +10,8 @@ from explaining import a_run, claims
 
 from crucible.emulator.trace import Launch, Line, Trace
 from crucible.explain.findings import explain
-from crucible.judge.evidence import Costs, Finding, Kernel, Measured, NotMeasured, Resources
-from crucible.judge.verdict import Passed, Verdict, Wrong
+from crucible.judge.verdict.evidence import Costs, Finding, Kernel, Measured, NotMeasured, Resources
+from crucible.judge.verdict.verdict import Passed, Verdict, Wrong
 from crucible.roofline import Floor
 from crucible.run import Ground
 

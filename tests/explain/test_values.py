@@ -10,10 +10,10 @@ from explaining import SHAPE, claims, compared, oracle, why, why_wrong
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crucible.judge.error_map import LEVELS
-from crucible.judge.evidence import Compared
-from crucible.judge.mapping import sample_of
-from crucible.judge.verdict import Verdict, Wrong, from_json, to_json
+from crucible.judge.diagnosis.mapping import sample_of
+from crucible.judge.verdict.error_map import LEVELS
+from crucible.judge.verdict.evidence import Compared
+from crucible.judge.verdict.verdict import Verdict, Wrong, from_json, to_json
 
 WANT = oracle()
 

@@ -8,8 +8,8 @@ import pytest
 from explaining import a_run, why
 
 from crucible.explain.findings import findings
-from crucible.judge.evidence import Finding, NoVariant, Variant
-from crucible.judge.verdict import Verdict, Wrong
+from crucible.judge.verdict.evidence import Finding, NoVariant, Variant
+from crucible.judge.verdict.verdict import Verdict, Wrong
 from crucible.run import run_from_json
 
 TANH = Variant(

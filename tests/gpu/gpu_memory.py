@@ -9,7 +9,7 @@ from pathlib import Path
 SCRIPT = """
 import sys, torch
 from pathlib import Path
-from crucible.judge.oracle import Oracle
+from crucible.judge.oracle.oracle import Oracle
 from crucible.task import Task
 
 task = Task.load(sys.argv[1])

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 import crucible
-from crucible.judge import clock
-from crucible.judge.evidence import Measured
+from crucible.judge.verdict.evidence import Measured
+from crucible.judge.worker import clock
 from support import claims, write
 
 TASK = """

@@ -6,9 +6,9 @@ import pytest
 
 import crucible
 from crucible import hardware
-from crucible.judge.evidence import Finding
-from crucible.judge.sanitizer import TOOLS
-from crucible.judge.sanitizer_reports import Sanitized
+from crucible.judge.diagnosis.sanitizer import TOOLS
+from crucible.judge.verdict.evidence import Finding
+from crucible.judge.verdict.sanitizer_reports import Sanitized
 from support import write
 
 pytestmark = pytest.mark.skipif(not hardware.compute_sanitizer(), reason="there is no compute-sanitizer here")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from crucible.contract import CONTRACTS
 from crucible.hardware import Device
-from crucible.judge.error_map import Along, ErrorMap, Picture, Values
-from crucible.judge.evidence import (
+from crucible.judge.verdict.error_map import Along, ErrorMap, Picture, Values
+from crucible.judge.verdict.evidence import (
     Compared,
     Costs,
     Finding,
@@ -18,8 +18,8 @@ from crucible.judge.evidence import (
     Speedup,
     TensorError,
 )
-from crucible.judge.trials import SmallestFailing, Trial
-from crucible.judge.verdict import DoesNotBuild, NotJudged, Passed, Verdict, Wrong
+from crucible.judge.verdict.trials import SmallestFailing, Trial
+from crucible.judge.verdict.verdict import DoesNotBuild, NotJudged, Passed, Verdict, Wrong
 from crucible.roofline import Floor
 from crucible.run import Ground, Run
 from crucible.task import Task

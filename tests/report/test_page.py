@@ -20,7 +20,7 @@ from recorded import SAID, whole_run
 from typer.testing import CliRunner
 
 from crucible import cli, store
-from crucible.judge.verdict import NotJudged, Verdict
+from crucible.judge.verdict.verdict import NotJudged, Verdict
 from crucible.report.page import render as room
 from crucible.report.page.render import clean, embedded, render
 from crucible.run import Ground, run_from_json

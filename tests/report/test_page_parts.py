@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from recorded import FLOOR, timed, whole_run
 
 from crucible.contract import CONTRACTS
-from crucible.judge.evidence import Costs, Finding, Kernel, NotMeasured
-from crucible.judge.verdict import Passed, Verdict
+from crucible.judge.verdict.evidence import Costs, Finding, Kernel, NotMeasured
+from crucible.judge.verdict.verdict import Passed, Verdict
 from crucible.report.page.kernels import short, timeline
 from crucible.report.page.roofline import BOTTOM, LEFT, MOST_LABELS, RIGHT, TEXT, TOP, plot, work_of
 from crucible.report.page.source import AROUND, source_of

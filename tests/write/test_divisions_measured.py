@@ -10,7 +10,7 @@ import torch
 
 from crucible.capture import trace
 from crucible.gpus import H200
-from crucible.judge.reference import Reference
+from crucible.judge.oracle.reference import Reference
 from crucible.plan.planner import fuse
 from crucible.task import Task
 from crucible.tuning.search import questions

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from crucible.explain.source import line_text, plain_strings_with_doubled_braces
-from crucible.judge.evidence import Finding
-from crucible.judge.verdict import DoesNotBuild, DoesNotImport, Raises, Verdict
+from crucible.judge.verdict.evidence import Finding
+from crucible.judge.verdict.verdict import DoesNotBuild, DoesNotImport, Raises, Verdict
 from crucible.run import Run
 
 

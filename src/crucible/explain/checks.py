@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from crucible.judge.evidence import Finding, Measured
-from crucible.judge.verdict import Passed, Verdict, Wrong
+from crucible.judge.verdict.evidence import Finding, Measured
+from crucible.judge.verdict.verdict import Passed, Verdict, Wrong
 from crucible.run import Run, tied
 
 _CAUSES = ("is read in another order than the reference reads it",)

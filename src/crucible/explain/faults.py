@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from crucible.emulator.faults import Fault
-from crucible.judge.evidence import Finding
-from crucible.judge.verdict import IllegalAccess, Incomplete, LaunchError, NotJudged, Passed, Verdict, Wrong
+from crucible.judge.verdict.evidence import Finding
+from crucible.judge.verdict.verdict import IllegalAccess, Incomplete, LaunchError, NotJudged, Passed, Verdict, Wrong
 from crucible.run import Run
 
 KINDS = {

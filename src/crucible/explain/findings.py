@@ -16,8 +16,8 @@ from crucible.explain import (
     values,
     variants,
 )
-from crucible.judge.evidence import Finding
-from crucible.judge.verdict import Verdict
+from crucible.judge.verdict.evidence import Finding
+from crucible.judge.verdict.verdict import Verdict
 from crucible.run import Run
 
 FINDERS: tuple[Callable[[Verdict, Run], Iterable[Finding]], ...] = (

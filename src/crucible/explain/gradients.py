@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from crucible.explain.source import line_text
 from crucible.explain.values import described
 from crucible.explain.words import listed
-from crucible.judge.evidence import Compared, Finding, NotCompared, TensorError
-from crucible.judge.verdict import InferenceOnly, Passed, Verdict, Wrong
+from crucible.judge.verdict.evidence import Compared, Finding, NotCompared, TensorError
+from crucible.judge.verdict.verdict import InferenceOnly, Passed, Verdict, Wrong
 from crucible.run import Run
 
 _DETACHES = re.compile(r"\.detach\(\)|\.data\b(?!_)|no_grad\(|inference_mode\(|\.item\(\)|\.numpy\(\)")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from crucible.explain.source import kernels
 from crucible.explain.values import place_words
 from crucible.explain.words import listed, share
-from crucible.judge.evidence import Compared, Finding, TensorError
-from crucible.judge.verdict import Incomplete, InferenceOnly, Passed, Verdict, Wrong
+from crucible.judge.verdict.evidence import Compared, Finding, TensorError
+from crucible.judge.verdict.verdict import Incomplete, InferenceOnly, Passed, Verdict, Wrong
 from crucible.run import Run
 
 

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from crucible.explain.faults import KINDS
-from crucible.judge.evidence import Finding
-from crucible.judge.sanitizer_reports import Report, Sanitized
-from crucible.judge.verdict import IllegalAccess, LaunchError, Passed, Verdict
+from crucible.judge.verdict.evidence import Finding
+from crucible.judge.verdict.sanitizer_reports import Report, Sanitized
+from crucible.judge.verdict.verdict import IllegalAccess, LaunchError, Passed, Verdict
 from crucible.run import Run
 
 

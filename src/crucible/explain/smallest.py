@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from crucible.explain.words import listed
-from crucible.judge.evidence import Finding
-from crucible.judge.trials import REFUSED, RIGHT, WRONG, At, Edge, SmallestFailing, changed, edges
-from crucible.judge.verdict import Passed, Verdict
+from crucible.judge.verdict.evidence import Finding
+from crucible.judge.verdict.trials import REFUSED, RIGHT, WRONG, At, Edge, SmallestFailing, changed, edges
+from crucible.judge.verdict.verdict import Passed, Verdict
 from crucible.run import Run
 from crucible.shapes import words
 

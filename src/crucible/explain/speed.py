@@ -10,8 +10,8 @@ from crucible.emulator.trace import Line, Trace
 from crucible.explain.source import python_line
 from crucible.explain.words import listed, size_of
 from crucible.gpus import find_gpu
-from crucible.judge.evidence import Costs, Finding, Kernel, Measured
-from crucible.judge.verdict import Verdict
+from crucible.judge.verdict.evidence import Costs, Finding, Kernel, Measured
+from crucible.judge.verdict.verdict import Verdict
 from crucible.roofline import Floor
 from crucible.run import Run, tied
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from crucible.explain.words import dimension, indices, listed, share
-from crucible.judge.error_map import Along, ErrorMap, Fit
-from crucible.judge.evidence import Compared, Finding, TensorError
-from crucible.judge.verdict import Verdict, Wrong
+from crucible.judge.verdict.error_map import Along, ErrorMap, Fit
+from crucible.judge.verdict.evidence import Compared, Finding, TensorError
+from crucible.judge.verdict.verdict import Verdict, Wrong
 from crucible.run import Run
 
 NEARLY_ALL = 0.98

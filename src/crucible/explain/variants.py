@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from crucible.judge.evidence import Finding, Variant
-from crucible.judge.verdict import Verdict
+from crucible.judge.verdict.evidence import Finding, Variant
+from crucible.judge.verdict.verdict import Verdict
 from crucible.run import Run
 
 

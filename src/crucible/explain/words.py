@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crucible.judge.error_map import Along
+from crucible.judge.verdict.error_map import Along
 
 SHOWN = 6
 """Items of a list that are written out."""

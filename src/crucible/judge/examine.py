@@ -15,20 +15,21 @@ from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
 from crucible.gpus import DEFAULT, MAX_THREADS_PER_BLOCK, Gpu, known_gpu
 from crucible.hardware import Device
-from crucible.judge.diagnostics import first_error, line_in
-from crucible.judge.evidence import Finding, NotMeasured, Resources
-from crucible.judge.field import Field
-from crucible.judge.kept import Limits
-from crucible.judge.lane import Contents
-from crucible.judge.measure import Readings, measure
-from crucible.judge.process import CandidateProcess, Ended, OracleProcess
-from crucible.judge.replies import faults_of
-from crucible.judge.sanitizer import TOOLS, sanitized
-from crucible.judge.sanitizer_reports import NOT_SANITIZED, NotSanitized, Sanitized
-from crucible.judge.shrinking import smallest_failing
-from crucible.judge.specialised import hard_coded
-from crucible.judge.stop import Stop, stop_if_raised
-from crucible.judge.verdict import (
+from crucible.judge.diagnosis.sanitizer import TOOLS, sanitized
+from crucible.judge.diagnosis.shrinking import smallest_failing
+from crucible.judge.diagnosis.specialised import hard_coded
+from crucible.judge.process.candidate_process import CandidateProcess, Ended
+from crucible.judge.process.limits import Limits
+from crucible.judge.process.oracle_process import OracleProcess
+from crucible.judge.process.replies import faults_of
+from crucible.judge.timing.contestant import Contents
+from crucible.judge.timing.contestants import Contestants
+from crucible.judge.timing.measure import Readings, measure
+from crucible.judge.verdict.compiler_messages import first_error, line_in
+from crucible.judge.verdict.evidence import Finding, NotMeasured, Resources
+from crucible.judge.verdict.sanitizer_reports import NOT_SANITIZED, NotSanitized, Sanitized
+from crucible.judge.verdict.stop import Stop, stop_if_raised
+from crucible.judge.verdict.verdict import (
     Cheated,
     Crashed,
     DoesNotBuild,
@@ -112,7 +113,7 @@ class Examination:
         self.build_s = time.monotonic() - start
         self.busy_s = self.build_s
 
-    def judge(self, oracle: OracleProcess, description: dict[str, Any], rivals: Field) -> Verdict:
+    def judge(self, oracle: OracleProcess, description: dict[str, Any], rivals: Contestants) -> Verdict:
         """Constructs, verifies, times; ends the process."""
         start = time.monotonic()
         verdict = Verdict(self.candidate.name, NotJudged("not reached"))
@@ -194,7 +195,7 @@ class Examination:
             raise Stop(NotJudged("CUDA C++ that is built only when it runs; there is no GPU here"))
         self._audit()
 
-    def _judged(self, oracle: OracleProcess, description: dict[str, Any], rivals: Field) -> Verdict:
+    def _judged(self, oracle: OracleProcess, description: dict[str, Any], rivals: Contestants) -> Verdict:
         name, training = self.candidate.name, self.setting.task.training
         try:
             process = self.construct()

@@ -12,7 +12,7 @@ from crucible.candidate import Candidate
 from crucible.emulator import toolchain
 from crucible.hardware import Device
 from crucible.judge.examine import known_without_running, runs_on_emulator
-from crucible.judge.launcher import SOURCE
+from crucible.judge.process.launcher import SOURCE
 
 Say = Callable[[str], None]
 HEADER_PAYS_FROM = 3
@@ -44,7 +44,7 @@ def prepared_header(candidates: Sequence[Candidate], device: Device, versions: d
         return folder if folder.is_dir() else None
     say("precompiling torch/extension.h, once for all later runs")
     code = f"import sys; sys.path.insert(0, {str(SOURCE)!r}); from pathlib import Path; "
-    code += "from crucible.judge.building import precompile_header; precompile_header(Path(sys.argv[1]))"
+    code += "from crucible.judge.worker.building import precompile_header; precompile_header(Path(sys.argv[1]))"
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
     if done.returncode:
         say(f"no precompiled header: {_last_line(done.stderr)}")

@@ -9,13 +9,14 @@ from typing import Any
 
 from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
-from crucible.judge.evidence import NotMeasured, TensorError, Variant
-from crucible.judge.form import check_form
-from crucible.judge.kept import Limits
-from crucible.judge.process import CandidateProcess, Ended, OracleProcess
-from crucible.judge.replies import faults_of
-from crucible.judge.stop import Stop, one_line, stop_if_raised
-from crucible.judge.verdict import (
+from crucible.judge.process.candidate_process import CandidateProcess, Ended
+from crucible.judge.process.limits import Limits
+from crucible.judge.process.oracle_process import OracleProcess
+from crucible.judge.process.replies import faults_of
+from crucible.judge.verdict.evidence import NotMeasured, TensorError, Variant
+from crucible.judge.verdict.stop import Stop, one_line, stop_if_raised
+from crucible.judge.verdict.structure import check_form
+from crucible.judge.verdict.verdict import (
     Cheated,
     Crashed,
     IllegalAccess,
@@ -29,7 +30,7 @@ from crucible.judge.verdict import (
     Wrong,
     from_json,
 )
-from crucible.judge.verification import Verification, wrong_tensor
+from crucible.judge.verdict.verification import Verification, wrong_tensor
 from crucible.shapes import Sizes
 
 _REFUSED_KINDS = ("launch-limits", "runaway-loop", "deadlock", "divergent-barrier")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crucible.judge.baselines import ANCHOR
-from crucible.judge.evidence import Compared, Measured, NotMeasured, Speedup, Timing
-from crucible.judge.verdict import Verdict
+from crucible.judge.timing.baselines import ANCHOR
+from crucible.judge.verdict.evidence import Compared, Measured, NotMeasured, Speedup, Timing
+from crucible.judge.verdict.verdict import Verdict
 from crucible.run import Run
 
 

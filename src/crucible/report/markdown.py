@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 
 from crucible.explain.source import line_text
-from crucible.judge.evidence import Finding
-from crucible.judge.verdict import Verdict
+from crucible.judge.verdict.evidence import Finding
+from crucible.judge.verdict.verdict import Verdict
 from crucible.report import cells
 from crucible.report.why import findings_of
 from crucible.run import Run

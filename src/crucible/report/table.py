@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from crucible.judge.evidence import Costs, Measured, NotMeasured
-from crucible.judge.verdict import NotJudged, Verdict
+from crucible.judge.verdict.evidence import Costs, Measured, NotMeasured
+from crucible.judge.verdict.verdict import NotJudged, Verdict
 from crucible.report import cells
 from crucible.run import Run
 

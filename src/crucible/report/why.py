@@ -8,8 +8,8 @@ from rich.text import Text
 from crucible.errors import RecordError
 from crucible.explain.findings import explain
 from crucible.explain.source import line_text
-from crucible.judge.evidence import Finding
-from crucible.judge.verdict import Verdict
+from crucible.judge.verdict.evidence import Finding
+from crucible.judge.verdict.verdict import Verdict
 from crucible.run import Run
 
 BRIEF = 3

@@ -18,8 +18,7 @@ from crucible.emission.extension import inline
 from crucible.emission.host import Host
 from crucible.errors import TuningError
 from crucible.gpus import Gpu
-from crucible.judge.clock import Sampler, sampler
-from crucible.judge.timing import GPU_PACE, Race, Turn
+from crucible.judge.surface import GPU_PACE, Race, Sampler, Turn, sampler
 from crucible.tuning.expected import Subject, operands, results, subject
 from crucible.write.convolution import ways
 from crucible.write.convolution.questions import Question, Way

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from crucible.judge.evidence import Costs, Measured
+from crucible.judge.verdict.evidence import Costs, Measured
 from crucible.report import cells
 from crucible.report.page.facts import Entry, Section
 

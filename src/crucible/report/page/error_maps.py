@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from crucible.explain.words import dimension, indices, listed
-from crucible.judge.error_map import Along, ErrorMap
-from crucible.judge.evidence import Compared, TensorError
-from crucible.judge.verdict import Verdict
+from crucible.judge.verdict.error_map import Along, ErrorMap
+from crucible.judge.verdict.evidence import Compared, TensorError
+from crucible.judge.verdict.verdict import Verdict
 from crucible.report import cells
 
 EVEN = 5.0

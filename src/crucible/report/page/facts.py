@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crucible import shapes
-from crucible.judge.evidence import Compared, Costs, Finding, Measured, TensorError
-from crucible.judge.trials import SmallestFailing
-from crucible.judge.verdict import NotJudged, Verdict
+from crucible.judge.verdict.evidence import Compared, Costs, Finding, Measured, TensorError
+from crucible.judge.verdict.trials import SmallestFailing
+from crucible.judge.verdict.verdict import NotJudged, Verdict
 from crucible.report import cells
 from crucible.report.page.error_maps import MapOfTensor, maps_of
 from crucible.report.page.kernels import Timeline, timeline
@@ -53,7 +53,7 @@ class Entry:
     runtime: str
     bar: Bar | None
     speedups: tuple[tuple[str, str], ...]
-    """Rivals, and the ratio with its interval."""
+    """BaselineRuns, and the ratio with its interval."""
     of_floor: str
     error: str
     reasons: tuple[Reason, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from crucible.judge.evidence import Costs, NotMeasured
+from crucible.judge.verdict.evidence import Costs, NotMeasured
 
 HUES = 6
 """Colours in the style sheet; later kernels are grey."""

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crucible.judge.evidence import Measured
-from crucible.judge.verdict import Verdict
+from crucible.judge.verdict.evidence import Measured
+from crucible.judge.verdict.verdict import Verdict
 from crucible.roofline import Floor
 from crucible.run import Run
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crucible.judge.evidence import Finding
+from crucible.judge.verdict.evidence import Finding
 
 AROUND = 2
 """Lines shown before and after one that a finding names."""

@@ -1,0 +1,95 @@
+"""Modules as both sides run them: constructed, called, pulled back, at a precision and under a seed."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+
+def construct(cls: Any, init_inputs: Any) -> Any:
+    """`cls(*init_inputs)`, or `cls(**init_inputs)` for a dict."""
+    return cls(**init_inputs) if isinstance(init_inputs, dict) else cls(*init_inputs)
+
+
+def call(model: torch.nn.Module, inputs: Any) -> Any:
+    """`model(*inputs)`, or `model(**inputs)` for a dict."""
+    return model(**inputs) if isinstance(inputs, dict) else model(*inputs)
+
+
+def gradients_of(
+    outputs: list[torch.Tensor], wanted: dict[str, torch.Tensor], cotangents: list[torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Gradients by name for the outputs that autograd reaches; `cotangents` go with the floating outputs."""
+    floating = [t for t in outputs if t.is_floating_point()]
+    pairs = [(t, c) for t, c in zip(floating, cotangents, strict=True) if t.requires_grad]
+    if not pairs or not wanted:
+        return {}
+    found = torch.autograd.grad(
+        [t for t, _ in pairs],
+        list(wanted.values()),
+        [c.to(device=t.device, dtype=t.dtype) for t, c in pairs],
+        allow_unused=True,
+    )
+    return {name: g.detach() for name, g in zip(wanted, found, strict=True) if g is not None}
+
+
+def pulled_back(
+    outputs: list[torch.Tensor], wanted: dict[str, torch.Tensor], cotangents: list[torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """What `gradients_of` gives, with two small kernels more, so not for what is timed.
+
+    Where autograd itself is handed cotangents, it imports SymPy to compare their shapes: 0.3 s.
+    """
+    floating = [t for t in outputs if t.is_floating_point()]
+    pairs = [(t, c.to(t.device, t.dtype)) for t, c in zip(floating, cotangents, strict=True) if t.requires_grad]
+    if not pairs or not wanted:
+        return {}
+    with torch.enable_grad():
+        end = _Cotangents.apply([c for _, c in pairs], *(t for t, _ in pairs))
+    found = torch.autograd.grad(end, list(wanted.values()), allow_unused=True)
+    return {name: g.detach() for name, g in zip(wanted, found, strict=True) if g is not None}
+
+
+class _Cotangents(torch.autograd.Function):
+    """A number whose gradient, for each of the tensors it was made from, is the cotangent given with it."""
+
+    @staticmethod
+    def forward(ctx: Any, cotangents: list[torch.Tensor], *outputs: torch.Tensor) -> torch.Tensor:
+        ctx.cotangents = cotangents
+        return outputs[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return None, *ctx.cotangents
+
+
+def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two non-empty tensors live in one storage."""
+    if not a.numel() or not b.numel() or a.device != b.device:
+        return False
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+@contextlib.contextmanager
+def precision(convolutions: bool, products: bool) -> Iterator[None]:
+    """PyTorch's TF32 flags inside the block."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.allow_tf32, matmul.allow_tf32
+    cudnn.allow_tf32, matmul.allow_tf32 = convolutions, products
+    try:
+        yield
+    finally:
+        cudnn.allow_tf32, matmul.allow_tf32 = before
+
+
+def seed_all(seed: int) -> None:
+    """Seeds every generator that a task file may draw from."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)

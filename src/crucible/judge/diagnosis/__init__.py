@@ -1,0 +1,1 @@
+"""Diagnosis: why an answer is wrong, and where. No verdict depends on it."""

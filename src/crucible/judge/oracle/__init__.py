@@ -1,0 +1,1 @@
+"""The oracle: the reference's answers, the tolerance that its own rounding allows, and the comparison."""

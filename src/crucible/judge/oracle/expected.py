@@ -1,0 +1,326 @@
+"""Answers: the reference evaluated exactly, and less exactly, so that the distance between the two is known.
+
+A large batch of independent items is evaluated in parts, so that the judge needs little memory of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from crucible.contract import Contract
+from crucible.errors import TaskError
+from crucible.judge.boundary.bundles import put_together, take_apart
+from crucible.judge.oracle.batches import batch, batch_size, items_of_part
+from crucible.judge.oracle.compare import Difference, Expected, benchmark_rule
+from crucible.judge.oracle.kinks import kinks, positions
+from crucible.judge.oracle.noise import Probe, perturbed, probes
+from crucible.judge.oracle.reference import Answer, Reference, blamed_on_task
+from crucible.judge.oracle.sealed import SealedStore
+from crucible.judge.verdict.evidence import Finding
+
+EXACT_BYTES = 256 << 20
+"""Expected tensors above this are kept as float32: rounding adds 3e-8, below any contract's noise."""
+
+
+@dataclass
+class Case:
+    """One set of inputs and weights, and the answer to it."""
+
+    label: str
+    inputs: Any
+    state: dict[str, torch.Tensor]
+    backward: bool
+    sizes: dict[str, Any] = field(default_factory=dict)
+    """What differs from the task's own sizes."""
+    wide: bool = False
+    """Whether its inputs are wider than the task's own."""
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+    """The outputs'; empty until they are known to differ from the first case's."""
+    cotangents: list[torch.Tensor] = field(default_factory=list)
+    silent: list[torch.Tensor] = field(default_factory=list)
+    """Flat positions, of each floating output, through which nothing is pulled back."""
+    outputs: list[Expected] = field(default_factory=list)
+    gradients: dict[str, Expected] = field(default_factory=dict)
+    written: bool = False
+    """What candidates are given is on disk."""
+    rule: list[Expected] = field(default_factory=list)
+    """The first outputs under the benchmark's rule: eager PyTorch's values."""
+
+
+class Answers:
+    """A reference's answers under one contract, with what a candidate's may differ by."""
+
+    def __init__(self, reference: Reference, contract: Contract, vault: SealedStore, seed: int) -> None:
+        self.reference = reference
+        self.contract = contract
+        self.vault = vault
+        self.seed = seed
+        self.findings: list[Finding] = []
+        self.exact: torch.dtype = torch.float64
+        self.structure: Any = None
+        self.dtypes: list[torch.dtype] = []
+        self.shapes: list[tuple[int, ...]] = []
+        self.aliases: list[list[int]] = []
+        """Pairs (output, input) that share memory in the reference itself."""
+        self.mutated: list[int] = []
+        """Inputs that the reference writes to."""
+        self.part_items = 0
+        """Batch items to evaluate at a time; 0 for all at once."""
+
+    def look_at_outputs(self, case: Case) -> None:
+        """Structure, shapes, dtypes, aliases; whether the reference draws random numbers."""
+        path, total = self.reference.path, batch_size(case.inputs) or 0
+        with blamed_on_task(path, "Model.forward"):
+            self.part_items = items_of_part(self.reference, case.state, case.inputs, self.exact)
+            part, _ = next(self._parts(case))
+            one = self.reference.evaluate(case.state, part, seed=self.seed)
+            two = self.reference.evaluate(case.state, part, seed=self.seed + 1)
+            self.aliases, self.mutated = self.reference.side_effects(case.state, part)
+        self.structure = one.structure
+        self.dtypes = [leaf.tensor.dtype for leaf in one.outputs]
+        shapes = [tuple(leaf.tensor.shape) for leaf in one.outputs]
+        self.shapes = [(total, *shape[1:]) for shape in shapes] if self.part_items else shapes
+        for a, b in zip(one.outputs, two.outputs, strict=True):
+            if torch.isnan(a.tensor).any():
+                raise TaskError(f"{path}: the reference's {a.name} has NaN on its own inputs")
+            if a.tensor.shape != b.tensor.shape or not _alike(a.tensor, b.tensor):
+                raise TaskError(
+                    f"{path}: the reference draws random numbers ({a.name} differs between two runs), so there "
+                    "is no one right answer; judge it with --mode eval, or take the randomness out"
+                )
+        if not any(dtype.is_floating_point for dtype in self.dtypes):
+            case.backward = False
+
+    def look_at_shapes(self, case: Case) -> None:
+        """The outputs' shapes of a case whose inputs have other sizes. Raises TaskError."""
+        with blamed_on_task(self.reference.path, f"Model.forward ({case.label})"):
+            leaves = self.reference.evaluate(case.state, case.inputs, seed=self.seed).outputs
+        if len(leaves) != len(self.dtypes) or any(torch.isnan(leaf.tensor).any() for leaf in leaves):
+            raise TaskError(
+                f"{self.reference.path}: the reference's outputs are NaN, or another number of tensors, "
+                f"on {case.label}: choose another --shape"
+            )
+        case.shapes = [tuple(leaf.tensor.shape) for leaf in leaves]
+
+    def choose_precision(self, case: Case) -> None:
+        """float64 where the reference runs in it, else strict float32, and says so."""
+        failure: Exception | None = None
+        for inputs in (batch(case.inputs, 0, 2), case.inputs):  # some references take their own batch size only
+            try:
+                if inputs is not None:
+                    self.reference.evaluate(case.state, inputs, dtype=torch.float64)
+                    return
+            except Exception as error:  # noqa: BLE001 - a reference may refuse a dtype in any way
+                failure = error
+        with blamed_on_task(self.reference.path, "Model.forward"):
+            self.reference.evaluate(case.state, case.inputs)
+        self.exact = torch.float32
+        claim = "the oracle computed in strict float32: the reference does not run in float64"
+        self.findings.append(Finding(claim, str(failure).splitlines()[0]))
+
+    def answer(self, case: Case) -> None:
+        """Fills in outputs and gradients, exact."""
+        probe = Probe(self.exact, (False, False), contextlib.nullcontext)
+        gradients: dict[str, list[torch.Tensor]] = {}
+        for offset, answer in self._evaluate(case, probe):
+            if not case.outputs:
+                case.outputs = self._allocate(case, answer)
+            for expected, leaf in zip(case.outputs, answer.outputs, strict=True):
+                values = _flat(leaf.tensor)
+                if torch.isnan(values).any():
+                    raise TaskError(f"{self.reference.path}: the reference's {leaf.name} has NaN on {case.label}")
+                expected.values[offset[leaf.name] :][: values.numel()] = values.cpu()
+            for name, gradient in answer.gradients.items():
+                gradients.setdefault(name, []).append(gradient)
+        dtypes = _gradient_dtypes(self.reference, case)
+        for name, parts in gradients.items():
+            joined = torch.cat(parts) if name.startswith("input[") else sum(parts[1:], parts[0])
+            values = self.vault.empty(joined.numel(), self._stored(joined.numel()))
+            values[:] = _flat(joined).cpu()
+            case.gradients[name] = Expected(f"gradient of {name}", values, dtypes[name], tuple(joined.shape))
+        for expected in [*case.outputs, *case.gradients.values()]:
+            expected.scale = rms(expected.values)
+        _free(self.reference.device)
+
+    def measure_noise(self, case: Case) -> None:
+        """Tolerances: the contract's multiple of what rounding does to the reference itself.
+
+        Afterwards the case's tensors are on disk only, until they are read again.
+        """
+        self._measure(case)
+        for expected in [*case.outputs, *case.gradients.values(), *case.rule]:
+            self.vault.release(expected.values)
+        _free(self.reference.device)
+
+    def borrow_noise(self, case: Case, likes: Sequence[Case]) -> None:
+        """Tolerances for a forward whose inputs are of the same kind: twice the largest of other cases, which
+        saves the probes (H200, 1.76 GB of output: 9 s). What can jump, integers and gradients, is measured."""
+        if self.contract.allclose or case.backward or not all(e.dtype.is_floating_point for e in case.outputs):
+            self.measure_noise(case)
+            return
+        for i, expected in enumerate(case.outputs):
+            expected.relative_l2_allowed = 2 * max(like.outputs[i].relative_l2_allowed for like in likes)
+            expected.peak_allowed = 2 * max(like.outputs[i].peak_allowed for like in likes)
+            self.vault.release(expected.values)
+        _free(self.reference.device)
+
+    def _measure(self, case: Case) -> None:
+        if self.contract.allclose:
+            case.outputs = self._eager(case)
+            return
+        worst: dict[str, tuple[float, float]] = {}
+        for probe in probes(self.contract):
+            for name, difference in self._differences(case, probe).items():
+                error = difference.result(0)
+                if error.relative_l2 >= sys.float_info.max or error.nan:
+                    raise TaskError(
+                        f"{self.reference.path}: the reference's {name} overflows at the contract's precision "
+                        f"on {case.label}, where the exact answer is finite"
+                    )
+                l2, peak = worst.get(name, (0.0, 0.0))
+                worst[name] = max(l2, error.relative_l2), max(peak, error.peak)
+        for expected in [*case.outputs, *case.gradients.values()]:
+            expected.allow(*worst.get(expected.name, (0.0, 0.0)), self.contract.multiple)
+        if case.label == "its own inputs":
+            case.rule = self._eager(case)
+
+    def _eager(self, case: Case) -> list[Expected]:
+        """Eager PyTorch's outputs with its default flags, held to the benchmark's rule."""
+        rules = [benchmark_rule(e, self.vault.empty(e.values.numel(), e.values.dtype)) for e in case.outputs]
+        for offset, answer in self._evaluate(
+            replace(case, backward=False), Probe(None, (True, False), contextlib.nullcontext)
+        ):
+            for rule, leaf in zip(rules, answer.outputs, strict=True):
+                values = _flat(leaf.tensor)
+                rule.values[offset[leaf.name] :][: values.numel()] = values.to(rule.values.dtype).cpu()
+        return rules
+
+    def _differences(self, case: Case, probe: Probe) -> dict[str, Difference]:
+        """How far a probe's outputs and gradients are from the answer."""
+        found = {e.name: Difference(e) for e in [*case.outputs, *case.gradients.values()]}
+        summed: dict[str, torch.Tensor] = {}
+        for _, answer in self._evaluate(case, probe):
+            for leaf in answer.outputs:
+                found[leaf.name].add(_flat(leaf.tensor))
+            for name, gradient in answer.gradients.items():
+                if name.startswith("input["):
+                    found[f"gradient of {name}"].add(_flat(gradient))
+                else:
+                    summed[name] = summed[name] + gradient if name in summed else gradient
+        for name, gradient in summed.items():
+            found[f"gradient of {name}"].add(_flat(gradient))
+        return found
+
+    def _evaluate(self, case: Case, probe: Probe) -> Iterator[tuple[dict[str, int], Answer]]:
+        """Answers for consecutive parts of the batch (one part for most tasks), with each output's offset."""
+        generator = torch.Generator().manual_seed(self.seed + 501 + probe.seed)
+        state = case.state
+        reach = self.contract.unit_roundoff * probe.moved
+        if reach:
+            state = {name: perturbed(value, reach, generator) for name, value in state.items()}
+        offset: dict[str, int] = {}
+        for inputs, cotangents in self._parts(case):
+            if reach:
+                structure, leaves = take_apart(inputs, "input")
+                moved = [perturbed(leaf.tensor, reach, generator) for leaf in leaves]
+                if probe.dtype is None:
+                    moved = [m.to(leaf.tensor.dtype) for m, leaf in zip(moved, leaves, strict=True)]
+                inputs = put_together(structure, moved)
+            with blamed_on_task(self.reference.path, f"Model.forward ({case.label})"):
+                answer = self.reference.evaluate(
+                    state,
+                    inputs,
+                    cotangents if case.backward else None,
+                    dtype=probe.dtype,
+                    allow_tf32=probe.allow_tf32,
+                    within=probe.within(),
+                )
+            yield {leaf.name: offset.get(leaf.name, 0) for leaf in answer.outputs}, answer
+            for leaf in answer.outputs:
+                offset[leaf.name] = offset.get(leaf.name, 0) + leaf.tensor.numel()
+
+    def _parts(self, case: Case) -> Iterator[tuple[Any, list[torch.Tensor]]]:
+        items, total = self.part_items, batch_size(case.inputs) or 0
+        if not items or case.shapes:
+            yield case.inputs, case.cotangents
+            return
+        for start in range(0, total, items):
+            yield batch(case.inputs, start, items), [c[start : start + items] for c in case.cotangents]
+
+    def cotangents(self, case: Case) -> list[torch.Tensor]:
+        """Random gradients to pull back, one for each floating output, in the outputs' dtype."""
+        generator = torch.Generator().manual_seed(self.seed + 777)
+        made = [
+            torch.randn(shape, generator=generator).to(dtype)
+            for shape, dtype in zip(case.shapes or self.shapes, self.dtypes, strict=True)
+            if dtype.is_floating_point
+        ]
+        for cotangent, silent in zip(made, case.silent, strict=False):
+            cotangent.view(-1)[silent] = 0
+        return made
+
+    def keep_off_kinks(self, case: Case, others: Iterable[Any] = ()) -> None:
+        """Finds where the contract leaves open which side of a kink is right, with the case's own inputs or with any of
+        the others, and pulls nothing back through there. Operands that may be rounded further cross so many kinks
+        that these are in the noise."""
+        if self.contract.operand_bits < 23 or self.exact != torch.float64:
+            return
+        masks = [self._kinks(case, case.inputs)]
+        for inputs in others:
+            with contextlib.suppress(TaskError):  # said where it counts: a reference may not take these
+                masks.append(self._kinks(case, inputs))
+        case.silent = [positions(of_output) for of_output in zip(*masks, strict=True)]
+
+    def _kinks(self, case: Case, inputs: Any) -> list[torch.Tensor]:
+        parts = (part for part, _ in self._parts(replace(case, inputs=inputs, cotangents=[])))
+        with blamed_on_task(self.reference.path, f"Model.forward ({case.label})"):
+            return kinks(self.reference, case.state, parts, self.contract.unit_roundoff, self.seed + 601)
+
+    def _allocate(self, case: Case, answer: Answer) -> list[Expected]:
+        """Room for a case's outputs, whole batch."""
+        expected = []
+        for leaf, dtype, shape in zip(answer.outputs, self.dtypes, case.shapes or self.shapes, strict=True):
+            elements = torch.Size(shape).numel()
+            stored = self._stored(elements) if dtype.is_floating_point else dtype
+            expected.append(Expected(leaf.name, self.vault.empty(elements, stored), dtype, shape))
+        return expected
+
+    def _stored(self, elements: int) -> torch.dtype:
+        return self.exact if elements * 4 <= EXACT_BYTES else torch.float32
+
+
+def _gradient_dtypes(reference: Reference, case: Case) -> dict[str, torch.dtype]:
+    """The dtype that each gradient has for a candidate: its input's or parameter's."""
+    dtypes = {leaf.name: leaf.tensor.dtype for leaf in take_apart(case.inputs, "input")[1]}
+    return {**dtypes, **{name: p.dtype for name, p in reference.model.named_parameters()}}
+
+
+def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal within what nondeterministic summation does."""
+    if not a.is_floating_point() or not a.numel():
+        return torch.equal(a, b)
+    return torch.allclose(a.float(), b.float(), rtol=1e-2, atol=1e-2 * float(a.float().abs().mean()), equal_nan=True)
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().flatten()
+
+
+def rms(values: torch.Tensor) -> float:
+    """Root mean square of the finite values, 1.0 when that is zero; read a part at a time."""
+    total = 0.0
+    for part in values.split(4 << 20):
+        wide = part.to(torch.float64)
+        total += float(torch.where(torch.isfinite(wide), wide * wide, 0.0).sum())
+    return (total / max(1, values.numel())) ** 0.5 or 1.0
+
+
+def _free(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

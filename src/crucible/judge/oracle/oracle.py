@@ -1,0 +1,362 @@
+"""The oracle: what the answer is. In its own process, which no candidate can see into.
+
+It runs the reference in float64 (strict float32 where that is impossible), measures the noise that the contract
+allows, makes sure that the check has power, and compares what candidates send. Expected values live in files
+without a name (unlinked at once) and never leave this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from crucible.contract import CONTRACTS, Contract
+from crucible.errors import TaskError
+from crucible.judge.boundary.bundles import take_apart, write_bundle
+from crucible.judge.boundary.influence import can_be_moved, reached
+from crucible.judge.diagnosis.gradient_variants import look_up_gradients
+from crucible.judge.diagnosis.mapping import Mapper
+from crucible.judge.diagnosis.variants import look_up
+from crucible.judge.oracle import power
+from crucible.judge.oracle.cases import CaseMaker, moved_round
+from crucible.judge.oracle.compare import Expected, Heads, hand_out, read_stream
+from crucible.judge.oracle.expected import Answers, Case
+from crucible.judge.oracle.reference import Reference
+from crucible.judge.oracle.sealed import SealedStore
+from crucible.judge.process.channel import ChannelTimeout
+from crucible.judge.verdict.evidence import Finding, NoVariant, Variant
+from crucible.judge.verdict.verdict import to_json
+from crucible.rates import measure
+from crucible.roofline import floor
+from crucible.shapes import Sizes, words
+
+STREAM_TIMEOUT_S = 120.0
+LARGE_BYTES = 128 << 20
+"""Of outputs (and gradients) in one timed case."""
+RATES_S = 1.0
+"""Seconds for measuring what the device can do."""
+
+
+class Oracle:
+    """The reference's answers under one contract."""
+
+    def __init__(
+        self, settings: dict[str, Any], say: Callable[[str], None], say_written: Callable[[], None] = lambda: None
+    ) -> None:
+        """`say` hears of progress, `say_written` once that there are inputs to run on."""
+        self.contract: Contract = CONTRACTS[settings["contract"]]
+        self.device = torch.device(settings["device"])
+        self.folder = Path(settings["folder"])
+        self.seed: int = settings["seed"]
+        self.training: bool = settings["training"]
+        self.say = say
+        self.say_written = say_written
+        reference = Reference(
+            settings["source"],
+            settings["path"],
+            settings["sizes"],
+            mode=settings["mode"],
+            seed=self.seed,
+            device=self.device,
+        )
+        if self.contract.bfloat16_tensors:
+            reference.cast(torch.bfloat16)
+        self.reference = reference
+        self.answers = Answers(reference, self.contract, SealedStore(Path(settings["vault"])), self.seed)
+        self.cases: list[Case] = []
+        self.first: list[Sizes] = settings["first"]
+        """To try in place of the task's own sizes."""
+        self.further: list[list[Sizes]] = settings["further"]
+        """Other shapes, each as what to try."""
+        self.asked: bool = settings["asked"]
+        """Whether the user chose these: then one that the reference refuses is an error."""
+        self.make = CaseMaker(reference, self.contract, self.seed, self.asked)
+        self.secrets: list[list[int]] = settings["secrets"]
+        """For forward, and for forward+backward in training."""
+        self.heads = Heads()
+        """Of what was compared last and whole."""
+        self.heads_of: dict[str, Any] = {}
+        """The request that it was compared by."""
+        self.timed: list[Case] = []
+        """Cases that candidates are given only while they are timed, among many like them."""
+        self.tried: list[Case] = []
+        """The one case, if any, at which a candidate that fails is tried now."""
+
+    def prepare(self) -> None:
+        """Builds the cases, their answers and their tolerances. Raises TaskError or JudgeError."""
+        self.make.sizes = self._cut_down()
+        first = self.make.case("its own inputs", 0, backward=not self.contract.allclose)
+        self.answers.choose_precision(first)
+        self.answers.look_at_outputs(first)
+        second = self.make.case("its own inputs, another seed", 1)
+        for index, case in enumerate((first, second)):
+            self._write(index, case)
+        self.say_written()
+        self._add(first)
+        self._add(second)
+        if not self.contract.allclose:
+            self._try(self.make.case("its own inputs, new weights", 2, weights=True, backward=self.training))
+        self._ensure_power()
+        self._add_shapes()
+        self._add_timed()
+
+    def description(self) -> dict[str, Any]:
+        """What the judge and the workers may know: names, shapes and dtypes, never values."""
+        first = self.cases[0]
+        return {
+            "structure": self.answers.structure,
+            "inputs": [leaf.name for leaf in take_apart(first.inputs, "input")[1]],
+            "device": self.device.type,
+            "weights": [name for name, value in first.state.items() if can_be_moved(value)],
+            "aliases": self.answers.aliases,
+            "mutated": self.answers.mutated,
+            "multiple": self.contract.multiple,
+            "cases": [self._described(i, case) for i, case in enumerate(self.cases)],
+            "sizes": self.make.sizes,
+            "timed": self._timed_numbers(),
+            "precision": str(self.answers.exact)[6:],
+            "findings": [to_json(finding) for finding in self.answers.findings],
+        }
+
+    def _described(self, index: int, case: Case) -> dict[str, Any]:
+        return {
+            "label": case.label,
+            "index": index,
+            "backward": case.backward,
+            "sizes": case.sizes,
+            "outputs": [_describe(e, d) for e, d in zip(case.outputs, self.answers.dtypes, strict=True)],
+            "gradients": {name: _describe(e, e.dtype) for name, e in case.gradients.items()},
+        }
+
+    def floors(self, race_s: float = 0.0) -> list[dict[str, Any]]:
+        """The least time of the task on this device, whose rates are measured now, so nobody else should use it;
+        where races are shorter than that usually takes, in a race's time."""
+        try:
+            works = self.reference.work(self.cases[0].inputs, backward=self.training)
+        except Exception as error:  # noqa: BLE001 - a reference may refuse tensors without values in any way
+            reason = f"{type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}"
+            return [to_json(Finding("no floor is known: the reference cannot be traced on shapes alone", reason))]
+        rates = measure(self.device, min(RATES_S, race_s or RATES_S))
+        return [to_json(floor(work, rates, self.contract)) for work in works]
+
+    def compare(self, request: dict[str, Any], stream: int) -> dict[str, Any]:
+        """Reads one part of a candidate's answer from `stream` and says how far it is."""
+        case = [*self.cases, *self.timed, *self.tried][request["case"]]
+        forward = request["part"] == "forward"
+        expected = case.outputs if forward else [case.gradients[name] for name in request["names"]]
+        rule = case.rule if forward else []
+        most, start = request["part_of"]["most"], request["part_of"]["start"]
+        expected, rule = ([e.part(most, start) for e in given] for given in (expected, rule))
+        self.heads, self.heads_of = Heads(), request
+        try:
+            found = read_stream(stream, expected, rule, self.device, STREAM_TIMEOUT_S, None if most else self.heads)
+        except (ChannelTimeout, EOFError) as error:
+            return {"missing": str(error) or "nothing arrived"}
+        return {
+            "tensors": [to_json(difference.result(request["case"])) for difference, _ in found],
+            "fingerprint": [difference.fingerprint for difference, _ in found],
+            "rule": [
+                {"name": r.expected.name, "beyond": r.beyond_rule, "elements": r.index, "nan": r.nan}
+                for _, r in found
+                if r is not None
+            ],
+        }
+
+    def map(self, request: dict[str, Any], stream: int) -> dict[str, Any]:
+        """A second look at what a candidate sent and was wrong: the error maps of the tensors in `wrong`, as pairs
+        of position and map; what cannot be mapped is left out, and `failed` says why."""
+        case = self.cases[request["case"]]
+        forward = request["part"] == "forward"
+        expected = case.outputs if forward else [case.gradients[name] for name in request["names"]]
+        looked_at = {i: Mapper(expected[i], tuple(worst), peak) for i, worst, peak in request["wrong"]}
+        takers = [[looked_at[i]] if i in looked_at else [] for i in range(len(expected))]
+        try:
+            hand_out(stream, expected, takers, self.device, STREAM_TIMEOUT_S)
+            maps = [(i, mapper.result()) for i, mapper in looked_at.items()]
+        except (ChannelTimeout, EOFError, RuntimeError, MemoryError) as error:  # of a diagnosis no verdict hangs
+            return {"maps": [], "failed": (str(error).splitlines() or [type(error).__name__])[0]}
+        return {"maps": [[i, to_json(found)] for i, found in maps if found is not None], "failed": ""}
+
+    def trial(self, like: int, sizes: Sizes, number: int) -> dict[str, Any]:
+        """A case as that one is, with its weights and fresh inputs of these sizes, in the place of the last trial's;
+        `refused` says why there is none."""
+        model = self.cases[like]
+        try:
+            if not self.make.is_affordable(model, sizes):
+                return {"refused": "more work than a look at it is worth"}
+            case = self.make.case(f"other sizes: {words(sizes)}", number, wide=model.wide, backward=model.backward,
+                              sizes={**model.sizes, **sizes})  # fmt: skip
+            case.state = model.state
+            self.answers.look_at_shapes(case)
+            self.tried, index = [case], len(self.cases) + len(self.timed)
+            self._write(index, case)
+            self._answer(case)
+        except Exception as error:  # noqa: BLE001 - an aid only, and a reference may refuse sizes in any way
+            return {"refused": (str(error).splitlines() or [type(error).__name__])[0]}
+        for expected, own in zip(case.outputs, model.outputs, strict=True):
+            expected.absolute = own.absolute  # the benchmark's, which may have been scaled
+        return {"case": self._described(index, case)}
+
+    def influence(self, weight: str) -> list[int]:
+        """Where in the first output of case 0 one element of a weight shows."""
+        case = self.cases[0]
+
+        def answer(value: torch.Tensor) -> torch.Tensor:
+            return self.reference.evaluate({**case.state, weight: value}, case.inputs).outputs[0].tensor
+
+        return reached(answer, case.state[weight])
+
+    def variant(self, case: int, part: str) -> Variant | NoVariant:
+        """What the part (`forward`, `gradient`) that was compared last, in this case, is the answer of."""
+        if (self.heads_of.get("case"), self.heads_of.get("part")) != (case, part):
+            return NoVariant("it was never compared")
+        try:
+            if part == "forward":
+                return look_up(self.answers, self.cases[case], self.heads.tensors)
+            return look_up_gradients(self.answers, self.cases[case], self.heads_of["names"], self.heads.tensors)
+        except Exception as error:  # noqa: BLE001 - an aid only, and the reference runs in a way it may not allow
+            return NoVariant(f"{type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}")
+
+    # --- cases
+
+    def _cut_down(self) -> Sizes:
+        """Sizes in place of the task's own, where an emulator is to run at them."""
+        if not self.first:
+            return {}
+        chosen = next((sizes for sizes in self.make.in_order(self.first) if self.make.takes(sizes)), None)
+        claim, evidence = "judged at sizes cut down for the emulator", words(chosen or {})
+        if chosen is None:
+            claim = "judged at its full size: the reference takes none of the smaller ones that were tried"
+            evidence = "; ".join(words(sizes) for sizes in self.first)
+        self.answers.findings.append(Finding(claim, evidence))
+        return chosen or {}
+
+    def _add_shapes(self) -> None:
+        """Of each further shape the first sizes that the reference answers. Raises TaskError when it refuses what the
+        user asked for."""
+        for tries in self.further:
+            chosen = next((sizes for sizes in self.make.in_order(tries) if self._add_shape(sizes)), None)
+            claim, evidence = "judged at another shape too", words(chosen or {})
+            if chosen is None:
+                claim = "judged at one shape only: the reference takes no other of those that were tried"
+                evidence = "; ".join(words(sizes) for sizes in tries)
+            self.answers.findings.append(Finding(claim, evidence))
+
+    def _add_shape(self, sizes: Sizes) -> bool:
+        """Adds a case at these sizes, unless the reference has no answer there and nobody asked for it."""
+        try:
+            label = f"other sizes: {words(sizes)}"
+            case = self.make.case(label, len(self.cases), backward=self.training, sizes=sizes)
+            self.answers.look_at_shapes(case)
+            self._add(case)
+        except TaskError:
+            if self.asked:
+                raise
+            return False
+        return True
+
+    def _add(self, case: Case) -> None:
+        """Writes what candidates need, answers a case, measures its noise, keeps it."""
+        index = len(self.cases)
+        self.say(f"oracle: case {index}, {case.label}")
+        self._write(index, case)
+        self._answer(case)
+        self.cases.append(case)
+
+    def _answer(self, case: Case) -> None:
+        self.answers.answer(case)
+        self.answers.measure_noise(case)
+        case.cotangents = []  # as large as the outputs, and needed no more
+
+    def _add_timed(self) -> None:
+        """Answers what is compared while candidates are timed: the values of case 1 (of case 0 with its cotangents
+        for the backward) moved round by places that nobody else knows."""
+        try:
+            for backward, secrets in zip((False, True), self.secrets, strict=False):
+                for secret in secrets[: self._affordable(backward)]:
+                    self.timed.append(self._timed_case(backward, secret))
+        except TaskError as error:
+            claim = "timed on the same contents each time: the reference does not take its inputs in another order"
+            self.answers.findings.append(Finding(claim, str(error)))
+            self.timed = []
+
+    def _timed_inputs(self, first: Case) -> list[Any]:
+        """What the first case's cotangents are pulled back with too, while candidates are timed."""
+        return [moved_round(first.inputs, secret) for secret in self.secrets[1]] if self.training else []
+
+    def _timed_case(self, backward: bool, secret: int) -> Case:
+        inputs = moved_round(self.cases[0 if backward else 1].inputs, secret)
+        silent = self.cases[0].silent if backward else []
+        case = Case("the timed contents", inputs, self.cases[0].state, backward, silent=silent)
+        case.cotangents = self.answers.cotangents(case) if backward else []
+        self.answers.answer(case)
+        self.answers.borrow_noise(case, self.cases[:2])
+        case.cotangents = []
+        return case
+
+    def _affordable(self, backward: bool) -> int:
+        """How many timed cases to answer: two of what is large, since each costs the judge as much as a case."""
+        tensors = [*self.cases[0].outputs, *(self.cases[0].gradients.values() if backward else ())]
+        return 2 if sum(tensor.nbytes for tensor in tensors) > LARGE_BYTES else len(self.secrets[0])
+
+    def _timed_numbers(self) -> list[list[int]]:
+        """The timed cases by number, of forward and of forward+backward; none where contents stay in place."""
+        numbered = [(len(self.cases) + i, case) for i, case in enumerate(self.timed)]
+        return [[number for number, case in numbered if case.backward is backward] for backward in (False, True)]
+
+    def _write(self, index: int, case: Case) -> None:
+        """What candidates are given in this case; the first two are written before they are answered."""
+        if case.written:
+            return
+        case.written = True
+        write_bundle(self.folder / f"case{index}.inputs", case.inputs)
+        write_bundle(self.folder / f"case{index}.state", case.state)
+        if case.backward:
+            self.answers.keep_off_kinks(case, self._timed_inputs(case) if index == 0 else ())
+            case.cotangents = self.answers.cotangents(case)
+            write_bundle(self.folder / f"case{index}.cotangents", case.cotangents)
+
+    def _try(self, case: Case) -> bool:
+        """Adds a case beyond the task's own distribution unless the reference has no answer there."""
+        try:
+            self._add(case)
+        except TaskError:
+            return False
+        return True
+
+    # --- power
+
+    def _ensure_power(self) -> None:
+        """Adds inputs until plainly wrong answers would be refused, else scales the rule, else says so."""
+        wider: list[tuple[str, dict[str, Any]]] = [
+            ("wider inputs", {"wide": True}),
+            ("wider inputs, new weights", {"wide": True, "weights": True}),
+        ]
+        while passing := power.unrefused([case.outputs for case in self.cases], self.device):
+            if wider and not self.contract.allclose:
+                label, how = wider.pop(0)
+                self._try(self.make.case(label, len(self.cases), **how))
+            elif self.contract.allclose and self._scale_rule():
+                continue
+            else:
+                claim = f"the check is weak here: {', '.join(passing)} would pass"
+                evidence = f"on {len(self.cases)} cases ({'; '.join(case.label for case in self.cases)})"
+                self.answers.findings.append(Finding(claim, evidence))
+                return
+
+    def _scale_rule(self) -> bool:
+        """Brings the benchmark's absolute tolerance to the outputs' own size; False when that was done before."""
+        done = power.scale_rule([case.outputs for case in self.cases])
+        if done:
+            claim = "the benchmark's absolute tolerance cannot tell this task's answer from plainly wrong ones"
+            scales = max(e.scale for e in self.cases[0].outputs)
+            evidence = f"outputs have an rms of {scales:.2g}; the tolerance was scaled by it"
+            self.answers.findings.append(Finding(claim, evidence))
+        return done
+
+
+def _describe(expected: Expected, dtype: torch.dtype) -> dict[str, Any]:
+    return {"name": expected.name, "dtype": str(dtype)[6:], "shape": list(expected.shape)}

@@ -1,0 +1,254 @@
+"""The reference as it runs inside the oracle's process: loaded, built, evaluated at a precision.
+
+Only the oracle imports this; a candidate's process never holds the reference.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from crucible.errors import TaskError
+from crucible.judge.boundary.bundles import Leaf, NotPlain, numbers_to_tensors, put_together, take_apart
+from crucible.judge.boundary.modules import (
+    call,
+    construct,
+    gradients_of,
+    precision,
+    pulled_back,
+    seed_all,
+    share_memory,
+)
+from crucible.judge.oracle.recorded import Recording, record
+from crucible.roofline import Work
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one evaluation gives."""
+
+    structure: Any
+    outputs: list[Leaf]
+    gradients: dict[str, torch.Tensor]
+    """By name: `input[0]`, `conv.weight`; absent where autograd gives none."""
+
+
+class Reference:
+    """A task's module, ready to be evaluated in any precision."""
+
+    def __init__(
+        self, source: str, path: str, sizes: dict[str, Any], *, mode: str, seed: int, device: torch.device
+    ) -> None:
+        self.device = device
+        self.path = path
+        self.seed = seed
+        self._names = _execute(source, path, sizes)
+        with self._blamed("get_init_inputs()"):
+            seed_all(seed)
+            self.init_inputs = self._names["get_init_inputs"]()
+        with self._blamed("Model(...)"):
+            seed_all(seed)
+            self.model: torch.nn.Module = construct(self._names["Model"], self.init_inputs).to(device)
+        self.model.train(mode == "train")
+        self._models: dict[torch.dtype | None, torch.nn.Module] = {}
+        """Copies that are run; the module itself never is, since some keep tensors of their last call."""
+
+    def cast(self, dtype: torch.dtype) -> None:
+        """Makes `dtype` the module's own floating dtype."""
+        self.model.to(dtype)
+
+    def inputs(self, seed: int, sizes: Mapping[str, Any] = MappingProxyType({})) -> Any:
+        """`get_inputs()` under a seed, perhaps with other sizes; on the CPU, as KernelBench does it."""
+        own = {name: self._names[name] for name in sizes}
+        self._names.update(sizes)
+        try:
+            with self._blamed("get_inputs()"):
+                seed_all(seed)
+                return self._names["get_inputs"]()
+        finally:
+            self._names.update(own)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """A copy of parameters and buffers, on the CPU."""
+        return {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
+
+    def parameter_names(self) -> list[str]:
+        return [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+
+    def evaluate(
+        self,
+        state: dict[str, torch.Tensor],
+        inputs: Any,
+        cotangents: list[torch.Tensor] | None = None,
+        *,
+        dtype: torch.dtype | None = None,
+        allow_tf32: tuple[bool, bool] = (False, False),
+        seed: int | None = None,
+        within: contextlib.AbstractContextManager[Any] | None = None,
+    ) -> Answer:
+        """One forward, and one backward where cotangents (one per floating output) are given.
+
+        `dtype` casts module and floating inputs (None: as they are); `allow_tf32` is for convolutions and
+        matrix products; `within` is active during the whole evaluation. The module's state is `state` on
+        entry, whatever an earlier evaluation did to its buffers.
+        """
+        model = self._model(dtype)
+        model.load_state_dict(state)
+        structure, leaves = take_apart(inputs, "input")
+        tensors = [_leaf(leaf.tensor, self.device, dtype, grad=cotangents is not None) for leaf in leaves]
+        with (
+            precision(*allow_tf32),
+            within or contextlib.nullcontext(),
+            torch.set_grad_enabled(cotangents is not None),
+        ):
+            seed_all(self.seed if seed is None else seed)
+            given = [t.clone() for t in tensors] if cotangents is not None else tensors  # it may write to them
+            out = call(model, put_together(structure, given))
+            out_structure, outputs = take_apart(numbers_to_tensors(out), "output")
+            gradients = {}
+            if cotangents is not None:
+                wanted = {leaf.name: t for leaf, t in zip(leaves, tensors, strict=True) if t.requires_grad}
+                wanted.update({n: p for n, p in model.named_parameters() if p.requires_grad})
+                gradients = pulled_back([leaf.tensor for leaf in outputs], wanted, cotangents)
+        return Answer(out_structure, [Leaf(leaf.name, leaf.tensor.detach()) for leaf in outputs], gradients)
+
+    def shapes_on_meta(self, inputs: Any) -> list[tuple[int, ...]] | None:
+        """The outputs' shapes for these inputs, worked out without computing; None where PyTorch cannot."""
+        structure, leaves = take_apart(inputs, "input")
+        try:
+            model = copy.deepcopy(self.model).to("meta")
+            with torch.no_grad():
+                out = call(model, put_together(structure, [leaf.tensor.to("meta") for leaf in leaves]))
+            return [tuple(leaf.tensor.shape) for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
+        except Exception:  # noqa: BLE001 - an aid only: not every operation has a meta implementation
+            return None
+
+    def work(self, inputs: Any, *, backward: bool) -> tuple[Work, ...]:
+        """What forward, and forward+backward, cannot avoid doing; traced on shapes alone, so nothing is computed.
+
+        Raises whatever the reference or PyTorch raises for tensors without values.
+        """
+        from crucible.work import count  # brings Triton (0.1 s), and candidates' processes read this file too
+
+        model = copy.deepcopy(self.model).to("meta")
+        structure, leaves = take_apart(inputs, "input")
+        meta = torch.device("meta")
+        tensors = [_leaf(leaf.tensor, meta, None, grad=backward) for leaf in leaves]
+        wanted = {str(i): t for i, t in enumerate(tensors) if t.requires_grad}
+        wanted.update({name: p for name, p in model.named_parameters() if p.requires_grad})
+        shapes = [t for t in self._meta_outputs(model, structure, tensors) if t.is_floating_point()] if backward else []
+        cotangents = [torch.empty_like(t) for t in shapes]
+
+        def forward() -> list[torch.Tensor]:
+            return self._meta_outputs(model, structure, tensors)
+
+        def pull(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+            return list(gradients_of(outputs, wanted, cotangents).values())
+
+        with torch.set_grad_enabled(backward):
+            sources = [*tensors, *model.parameters(), *model.buffers()]
+            return count(forward, sources, pull if backward else None)
+
+    def recorded(self, state: dict[str, torch.Tensor], inputs: Any, dtype: torch.dtype) -> Recording:
+        """One forward as `evaluate` runs it, operation by operation. Raises what the reference or PyTorch raises."""
+        model = self._model(dtype)
+        model.load_state_dict(state)
+        structure, leaves = take_apart(inputs, "input")
+        tensors = [_leaf(leaf.tensor, self.device, dtype, grad=False) for leaf in leaves]
+        sources = {leaf.name: t for leaf, t in zip(leaves, tensors, strict=True)}
+        sources.update({**dict(model.named_parameters()), **dict(model.named_buffers())})
+
+        def forward() -> list[torch.Tensor]:
+            out = call(model, put_together(structure, tensors))
+            return [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
+
+        with precision(False, False):
+            seed_all(self.seed)
+            return record(forward, sources, self.path)
+
+    def _meta_outputs(self, model: torch.nn.Module, structure: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        out = call(model, put_together(structure, tensors))
+        return [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
+
+    def side_effects(self, state: dict[str, torch.Tensor], inputs: Any) -> tuple[list[list[int]], list[int]]:
+        """Pairs (output, input) that share memory, and the inputs that forward writes to."""
+        model = self._model(None)
+        model.load_state_dict(state)
+        structure, leaves = take_apart(inputs, "input")
+        tensors = [_leaf(leaf.tensor, self.device, None, grad=False) for leaf in leaves]
+        with torch.no_grad():
+            out = call(model, put_together(structure, tensors))
+        outputs = [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
+        shared = [[o, i] for o, out in enumerate(outputs) for i, t in enumerate(tensors) if share_memory(out, t)]
+        written = [
+            i
+            for i, (leaf, t) in enumerate(zip(leaves, tensors, strict=True))
+            if not torch.equal(leaf.tensor.to(t.device), t)
+        ]
+        return shared, written
+
+    def _model(self, dtype: torch.dtype | None) -> torch.nn.Module:
+        if dtype not in self._models:
+            own = copy.deepcopy(self.model)
+            self._models[dtype] = own if dtype is None else own.to(dtype)
+        return self._models[dtype]
+
+    @contextlib.contextmanager
+    def _blamed(self, what: str) -> Iterator[None]:
+        with blamed_on_task(self.path, what):
+            yield
+
+
+@contextlib.contextmanager
+def blamed_on_task(path: str, what: str) -> Iterator[None]:
+    """Turns an exception of the task's own code into a TaskError that names file and line.
+
+    Memory errors pass through: they are the judge's business.
+    """
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, TaskError, NotPlain):
+        raise
+    except (Exception, SystemExit) as error:
+        if "allocate memory" in str(error):
+            raise MemoryError(str(error)) from error
+        line = _line_in(path, error)
+        raise TaskError(
+            f"{path}{f', line {line}' if line else ''}: {what} raises {type(error).__name__}: {error}"
+        ) from error
+
+
+def _execute(source: str, path: str, sizes: dict[str, Any]) -> dict[str, Any]:
+    module = types.ModuleType("reference")
+    module.__file__ = path
+    sys.modules["reference"] = module
+    with blamed_on_task(path, "importing it"):
+        exec(compile(source, path, "exec"), module.__dict__)
+    module.__dict__.update(sizes)
+    return module.__dict__
+
+
+def _leaf(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype | None, grad: bool) -> torch.Tensor:
+    moved = tensor.to(device, copy=True)  # a reference may write to its inputs
+    if moved.is_floating_point():
+        moved = moved.to(dtype or moved.dtype)
+        moved = moved.detach().requires_grad_(grad) if grad else moved
+    return moved
+
+
+def _line_in(path: str, error: BaseException) -> int | None:
+    line = None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == path:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line

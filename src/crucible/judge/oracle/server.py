@@ -1,0 +1,76 @@
+"""The oracle's process: what the judge asks, and what it is told."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from typing import Any
+
+import torch
+
+from crucible.errors import TaskError
+from crucible.judge.boundary.bundles import NotPlain, write_bundle
+from crucible.judge.oracle.oracle import Oracle
+from crucible.judge.process.channel import Channel, ChannelClosed
+from crucible.judge.verdict.verdict import to_json
+
+
+def serve(channel: Channel) -> None:
+    """Answers the judge's requests until it hangs up."""
+    oracle: Oracle | None = None
+    stream = -1
+    while True:
+        request = channel.receive()
+        if request["do"] == "prepare":
+            oracle = _prepared(channel, request)
+        elif request["do"] == "attach":
+            stream = channel.take_descriptor()
+        elif request["do"] == "detach":
+            os.close(stream)
+        elif oracle is not None:
+            channel.send(_answer(oracle, request, stream))
+
+
+def _prepared(channel: Channel, request: dict[str, Any]) -> Oracle | None:
+    """An oracle with its cases, once the judge was told of them; None where it was told what went wrong."""
+    try:
+        oracle = Oracle(request, lambda text: channel.send({"progress": text}), lambda: channel.send({"written": True}))
+        write_bundle(oracle.folder / "init", oracle.reference.init_inputs)
+        oracle.prepare()
+        channel.send({"ready": oracle.description()})
+    except Exception as error:  # noqa: BLE001 - whatever it is, the judge must hear of it
+        channel.send({"error": _as_error(error), "trace": traceback.format_exc()})
+        return None
+    return oracle
+
+
+def _answer(oracle: Oracle, request: dict[str, Any], stream: int) -> dict[str, Any]:
+    match request["do"]:
+        case "floors":
+            return {"floors": oracle.floors(request["race_s"])}
+        case "trial":
+            return oracle.trial(request["like"], request["sizes"], request["number"])
+        case "influence":
+            return {"reached": oracle.influence(request["weight"])}
+        case "variant":
+            return {"variant": to_json(oracle.variant(request["case"], request["part"]))}
+        case "map":
+            return oracle.map(request, stream)
+        case _:
+            return oracle.compare(request, stream)
+
+
+def _as_error(error: BaseException) -> dict[str, str]:
+    """Kind and words of a failure: the task's, or the judge's own."""
+    if isinstance(error, TaskError | NotPlain):
+        return {"kind": "task", "message": str(error)}
+    memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
+    reason = "the oracle ran out of memory: " if memory else "the oracle failed: "
+    return {"kind": "judge", "message": reason + (str(error).splitlines() or [type(error).__name__])[0]}
+
+
+def main() -> None:
+    with contextlib.suppress(ChannelClosed):
+        serve(Channel.from_descriptor(int(sys.argv[1])))

@@ -1,0 +1,117 @@
+"""The oracle's process, as the judge sees it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from crucible.errors import JudgeError, TaskError
+from crucible.judge.process.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, pair
+from crucible.judge.process.limits import Limits
+from crucible.judge.process.supervised import FIRST, SupervisedProcess, exit_in_words
+
+
+class OracleProcess:
+    """The oracle, as the judge sees it."""
+
+    def __init__(self, work: Path, limits: Limits) -> None:
+        """Starts it; `work` holds `inputs`, which candidates may read, and its `vault`, which they may not."""
+        ours, theirs = pair()
+        self._channel = Channel(ours)
+        self._inputs = work / "inputs"
+        self._vault = work / "vault"
+        self._vault.mkdir()
+        self._limits = limits
+        self._process = SupervisedProcess(
+            "oracle.server",
+            str(FIRST),
+            folder=work,
+            passed=[theirs.fileno()],
+            environment=dict(os.environ),
+            limits=limits,
+        )
+        theirs.close()
+
+    def prepare(
+        self, request: dict[str, Any], say: Callable[[str], None], written: Callable[[], Any], limit_s: float
+    ) -> dict[str, Any]:
+        """The description of the task's cases; `written` is called when the first inputs are there, well before.
+
+        Raises TaskError or JudgeError.
+        """
+        folders = {"vault": str(self._vault), "folder": str(self._inputs)}
+        self._channel.send({"do": "prepare", **folders, **request})
+        deadline = time.monotonic() + limit_s
+        while True:
+            reply = self._receive(
+                max(0.0, deadline - time.monotonic()), f"the reference's answers took over {limit_s:g} s"
+            )
+            if "progress" in reply:
+                say(reply["progress"])
+            elif "written" in reply:
+                written()
+            elif "error" in reply:
+                error = reply["error"]
+                raise (TaskError if error["kind"] == "task" else JudgeError)(error["message"])
+            else:
+                return dict(reply["ready"])
+
+    def floors(self, race_s: float, limit_s: float) -> Any:
+        """The task's floors on this device, whose rates are measured now in at most `race_s` seconds where that is not
+        0; or a finding that says why there is none."""
+        self._channel.send({"do": "floors", "race_s": race_s})
+        return self._receive(limit_s, f"measuring the device's rates took over {limit_s:g} s")["floors"]
+
+    def influence(self, weight: str, limit_s: float) -> list[int]:
+        """For each dimension of the first output the index that one element of a weight reaches, -1 for none."""
+        self._channel.send({"do": "influence", "weight": weight})
+        return list(self._receive(limit_s, f"the reach of a weight took over {limit_s:g} s")["reached"])
+
+    def trial(self, like: int, sizes: dict[str, int], number: int, limit_s: float) -> dict[str, Any]:
+        """`case`: a description of one more case, which is like that one and has these sizes; or `refused`, with why
+        there is none. The next trial takes its place."""
+        self._channel.send({"do": "trial", "like": like, "sizes": sizes, "number": number})
+        return self._receive(limit_s, f"an answer at other sizes took over {limit_s:g} s")
+
+    def variant(self, case: int, part: str, limit_s: float) -> Any:
+        """What the part that was compared last, in this case, is the answer of: Variant or NoVariant, as JSON."""
+        self._channel.send({"do": "variant", "case": case, "part": part})
+        return self._receive(limit_s, f"the search for a variant took over {limit_s:g} s")["variant"]
+
+    def attach(self, results: int) -> None:
+        """Hands the oracle the reading end of a candidate's stream."""
+        self._channel.send({"do": "attach"}, (results,))
+
+    def detach(self) -> None:
+        self._channel.send({"do": "detach"})
+
+    def start_compare(self, case: int, part: str, names: list[str], part_of: dict[str, Any]) -> None:
+        self._channel.send({"do": "compare", "case": case, "part": part, "names": names, "part_of": part_of})
+
+    def start_map(self, case: int, part: str, names: list[str], wrong: list[tuple[int, list[int], float]]) -> None:
+        """Asks for error maps of tensors by position, worst index and peak; `compared` has the result."""
+        self._channel.send({"do": "map", "case": case, "part": part, "names": names, "wrong": wrong})
+
+    def compared(self, limit_s: float) -> dict[str, Any]:
+        """The result of the comparison that was started. Raises JudgeError."""
+        return self._receive(limit_s, f"a comparison took over {limit_s:g} s")
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def _receive(self, limit_s: float, late: str) -> dict[str, Any]:
+        try:
+            return self._channel.receive(limit_s)
+        except ChannelTimeout:
+            raise JudgeError(f"{late}: raise the limit (--oracle-limit), or judge at --scale small") from None
+        except (ChannelClosed, BadMessage) as error:
+            end = self._process.end()
+            if end.get("end") == "memory":
+                limit = self._limits.memory >> 20
+                held = f"it held {end['bytes'] >> 20} MiB and the limit is {limit}"
+                raise JudgeError(f"the oracle ran out of memory: {held}; judge at --scale small") from error
+            how = f"{exit_in_words(end.get('code'))}: {self._process.last_words}"
+            raise JudgeError(f"the oracle's process ended ({how})") from error

@@ -1,0 +1,244 @@
+"""Paired samples: who takes turns, for how long, and whether to believe them.
+
+Contestants (a candidate and the baselines) take short turns in one run, in ABBA order, until the interval of every
+ratio is narrow or the time is up. A turn's samples come from the contestant's own process; this module, outside
+of it, holds them against its own clock. Nothing here knows processes: a contestant is anything with a `turn`.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from crucible.judge.verdict.evidence import Finding, Measured, Speedup
+from crucible.spread import interval, quartiles
+
+WALL_SHARE = 0.2
+WALL_MS = {"alone": 0.2, "beside": 0.05}
+"""A sample's wall time may exceed its device time by this part of it, or this much: launching, synchronising, and the
+flush, all of which a baseline's samples show where there is one."""
+HIDDEN_SHARE = 0.5
+HIDDEN_MS = {"cuda": 0.25, "cpu": 25.0}
+"""What the judge's own clock may see beside what a process reports and a baseline's samples cost: this part of the
+reported wall time, or this many milliseconds, whichever is more. On a CPU the neighbours' work is in it: 7 ms were
+seen between two honest processes on two busy cores."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Some samples in a row, after one untimed call, in milliseconds."""
+
+    device_ms: tuple[float, ...]
+    wall_ms: tuple[float, ...]
+    outside_ms: tuple[float, ...]
+    """From each sample's request to its answer, by the judge's clock: the sample, and putting contents in place."""
+
+
+class Contestant(Protocol):
+    """Whoever can be timed."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def checks(self) -> int:
+        """How many of its calls can be compared with known answers."""
+
+    def turn(self, samples: int, checked: int) -> Turn:
+        """Takes a turn; sample number `checked` (none when negative) has contents whose answer is known, and is
+        compared with it."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """When to go on and when to stop."""
+
+    limit_s: float = 5.0
+    """For all rounds of one race, warm-up excluded; the fewest rounds are taken all the same."""
+    warm_limit_s: float = 3.0
+    turn_ms: float = 20.0
+    """A turn lasts about this long."""
+    samples: tuple[int, int] = (3, 20)
+    """The fewest and the most in a turn."""
+    rounds: tuple[int, int] = (8, 40)
+    """The fewest and the most; even, so that every order has its mirror image."""
+    half_width: float = 0.005
+    """Stop when every ratio is known to this share of itself."""
+    stable: float = 0.03
+    """Warm when two turns in a row agree to this share."""
+    warm_turns: tuple[int, int] = (2, 12)
+
+    def within(self, limit_s: float) -> Pace:
+        """In other time than usual; 0 is the usual."""
+        share = limit_s / self.limit_s if limit_s else 1.0
+        return replace(self, limit_s=self.limit_s * share, warm_limit_s=self.warm_limit_s * share)
+
+
+GPU_PACE = Pace()
+CPU_PACE = Pace(
+    limit_s=2.0, warm_limit_s=1.0, turn_ms=10.0, samples=(2, 10), rounds=(6, 20), half_width=0.02, stable=0.1
+)
+
+
+@dataclass
+class Race:
+    """Turns of all contestants, round by round. The first one is the one judged; the rest are its rivals."""
+
+    contestants: Sequence[Contestant]
+    pace: Pace
+    chance: random.Random
+    """Decides how many calls nobody needs are made, so that no candidate can count on their number."""
+    clock: Callable[[], float] = time.monotonic
+    turns: dict[str, list[Turn]] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Warms everybody up and takes rounds until enough is known.
+
+        Calls of the first contestant are compared at random places in random rounds, and once more at the very end. It
+        cannot tell them from others, nor when the end has come: what it does lazily, it does in one of these too.
+        """
+        first = self.contestants[0]
+        sizes = {c.name: self._warm(c) for c in self.contestants}
+        self.turns = {c.name: [] for c in self.contestants}
+        deadline, number, left = self.clock() + self.pace.limit_s, 0, first.checks
+        while not self._enough(number, deadline):
+            for contestant in self.contestants if number % 4 in (0, 3) else self.contestants[::-1]:
+                size = sizes[contestant.name]
+                chosen = contestant is first and left > 1 and self.chance.random() < left / self.pace.rounds[0]
+                left -= chosen
+                place = self.chance.randrange(size) if chosen else -1
+                self.turns[contestant.name].append(contestant.turn(size, place))
+            number += 1
+        for _ in range(left):
+            size = self.chance.randrange(1, sizes[first.name] + 1)
+            first.turn(size, size - 1)
+
+    def _warm(self, contestant: Contestant) -> int:
+        """Turns until two in a row agree, and a random few more; returns the samples of a turn from then on."""
+        pace, previous, extra = self.pace, 0.0, self.chance.randrange(3)
+        deadline = self.clock() + pace.warm_limit_s
+        for number in range(pace.warm_turns[1]):
+            now = statistics.median(contestant.turn(pace.samples[0], -1).device_ms)
+            steady = number + 1 >= pace.warm_turns[0] and abs(now - previous) <= pace.stable * now
+            if steady or self.clock() >= deadline:
+                break
+            previous = now
+        for _ in range(extra):
+            contestant.turn(1, -1)
+        fits = int(pace.turn_ms / max(now, 1e-3))
+        return min(max(fits, pace.samples[0]), pace.samples[1])
+
+    def _enough(self, rounds: int, deadline: float) -> bool:
+        fewest, most = self.pace.rounds
+        if rounds < fewest or rounds % 2:
+            return False
+        if rounds >= most or self.clock() >= deadline:
+            return True
+        first, *rivals = (c.name for c in self.contestants)
+        pairs = [paired(self.turns[rival], self.turns[first]) for rival in rivals]
+        pairs = pairs or [[_typical(t) / _typical(self.turns[first][0]) for t in self.turns[first]]]
+        return all(interval(ratios).half_width <= self.pace.half_width for ratios in pairs)
+
+
+def paired(over: Sequence[Turn], under: Sequence[Turn]) -> list[float]:
+    """Ratios of the turns' device times, round by round."""
+    return [_typical(a) / _typical(b) for a, b in zip(over, under, strict=True)]
+
+
+def measured(
+    name: str, turns: Mapping[str, Sequence[Turn]], *, device: str, covers: str, how: str
+) -> tuple[Measured, list[Finding]]:
+    """What one contestant's turns say, beside the others', and what there is to doubt.
+
+    A GPU's runtime is by events unless the whole device was busy for longer than its stream: then it is the wall's. A
+    CPU's is processor time. Where the judge's own clock cannot be reconciled with either, it counts.
+    """
+    own = turns[name]
+    rivals = {rival: theirs for rival, theirs in turns.items() if rival != name}
+    samples, clock, findings = _believed(own, rivals.values(), device)
+    wall = _median(own, "wall_ms")
+    hidden = _gap(own, rivals.values(), "outside_ms", "wall_ms") if rivals else 0.0
+    if hidden > max(wall * HIDDEN_SHARE, HIDDEN_MS[device]):
+        claim = "more time passes in its turns than it reports; the judge's own clock counts"
+        findings.append(Finding(claim, f"it reports {wall:.3g} ms a call, and {wall + hidden:.3g} ms pass"))
+        samples, clock = [wall + hidden for _ in samples], "the judge's own clock"
+    others = {rival: _believed(theirs, rivals.values(), device)[0] for rival, theirs in rivals.items()}
+    record = Measured(
+        median_ms=statistics.median(samples),
+        quartiles_ms=quartiles(samples),
+        samples=len(samples),
+        clock=clock,
+        covers=covers,
+        how=how,
+        wall_ms=wall,
+        speedups=tuple(
+            _speedup(rival, _rounds(other, rivals[rival]), _rounds(samples, own)) for rival, other in others.items()
+        ),
+    )
+    return record, findings
+
+
+def _speedup(rival: str, theirs: Sequence[float], own: Sequence[float]) -> Speedup:
+    ratios = [a / max(b, 1e-6) for a, b in zip(theirs, own, strict=True)]
+    found = interval(ratios).reported
+    return Speedup(rival, found.value, (found.low, found.high), tuple(ratios))
+
+
+def _believed(
+    turns: Sequence[Turn], rivals: Collection[Sequence[Turn]], device: str
+) -> tuple[list[float], str, list[Finding]]:
+    """The samples that count, by which clock, and why if it is not the usual one."""
+    by_device = [s for turn in turns for s in turn.device_ms]
+    inner, outer = statistics.median(by_device), _median(turns, "wall_ms")
+    if device != "cuda":
+        return by_device, "CPU time", _idle(inner, outer)
+    beyond = _gap(turns, rivals, "wall_ms", "device_ms")
+    if beyond <= max(inner * WALL_SHARE, WALL_MS["beside" if rivals else "alone"]):
+        return by_device, "CUDA events", []
+    claim = "the device worked on after its stream was done; wall time counts"
+    evidence = f"events say {inner:.3g} ms, the whole device took {beyond:.3g} ms longer"
+    honest = (outer - inner) - beyond
+    return [s - honest for turn in turns for s in turn.wall_ms], "wall time", [Finding(claim, evidence)]
+
+
+def _gap(own: Sequence[Turn], rivals: Collection[Sequence[Turn]], outer: str, inner: str) -> float:
+    """By how much one clock's typical sample exceeds the other's, less what is so for the rivals as well.
+
+    The rivals are the judge's own baselines, with the same contents, flush and messages, so theirs is honest.
+    """
+    honest = min((_difference(theirs, outer, inner) for theirs in rivals), default=0.0)
+    return _difference(own, outer, inner) - honest
+
+
+def _difference(turns: Sequence[Turn], outer: str, inner: str) -> float:
+    pairs = [pair for turn in turns for pair in zip(getattr(turn, outer), getattr(turn, inner), strict=True)]
+    return float(statistics.median([a - b for a, b in pairs]))
+
+
+def _median(turns: Sequence[Turn], clock: str) -> float:
+    return float(statistics.median([sample for turn in turns for sample in getattr(turn, clock)]))
+
+
+def _idle(inner: float, outer: float) -> list[Finding]:
+    """A CPU candidate that waits for somebody: a sleep, a thread of its own, another process."""
+    if outer <= max(inner * 5, inner + 20):
+        return []
+    return [Finding("it waits while it is timed", f"{inner:.3g} ms of processor time in {outer:.3g} ms")]
+
+
+def _rounds(samples: Sequence[float], turns: Sequence[Turn]) -> list[float]:
+    """The median of each turn."""
+    medians, start = [], 0
+    for turn in turns:
+        end = start + len(turn.device_ms)
+        medians.append(statistics.median(samples[start:end]))
+        start = end
+    return medians
+
+
+def _typical(turn: Turn) -> float:
+    return max(statistics.median(turn.device_ms), 1e-6)

@@ -1,0 +1,92 @@
+"""What the cases showed of one candidate, and the outcome that a wrong tensor is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from crucible.judge.verdict.evidence import (
+    NO_VARIANT,
+    Check,
+    Compared,
+    Finding,
+    NotCompared,
+    NoVariant,
+    TensorError,
+    Variant,
+)
+from crucible.judge.verdict.verdict import Incomplete, Outcome, Wrong
+
+
+@dataclass
+class Verification:
+    """What the cases showed so far."""
+
+    forward: list[TensorError] = field(default_factory=list)
+    gradients: list[TensorError] = field(default_factory=list)
+    missing: tuple[str, ...] = ()
+    backward_failed: str = ""
+    findings: list[Finding] = field(default_factory=list)
+    variant: Variant | NoVariant = NO_VARIANT
+    multiple: float = 1.0
+    cases: tuple[str, ...] = ()
+
+    @property
+    def forward_check(self) -> Check:
+        if not self.forward:
+            return NotCompared("not reached")
+        return Compared(tuple(self.forward), self.multiple, cases=self.cases)
+
+    @property
+    def backward_check(self) -> Check:
+        if self.backward_failed:
+            return NotCompared(self.backward_failed)
+        if self.gradients or self.missing:
+            return Compared(tuple(self.gradients), self.multiple, self.missing, self.cases)
+        return NotCompared("not asked for")
+
+    def note(self, claim: str, evidence: str) -> None:
+        self.findings.append(Finding(claim, evidence))
+
+    def note_run(self, reply: dict[str, Any]) -> None:
+        """What a run brings along."""
+        if reply["swallowed"]:
+            evidence = "; ".join(dict.fromkeys(reply["swallowed"]))
+            self.note("fallback: an exception was caught in forward, and other code gave the answer", evidence)
+        weights = reply["weights"]
+        if weights["only_in_candidate"]:
+            claim = "weights without a counterpart in the reference were left as seeded"
+            self.note(claim, ", ".join(weights["only_in_candidate"]))
+        if weights["only_in_reference"]:
+            claim = "weights of the reference found no counterpart by name and shape"
+            self.note(claim, ", ".join(weights["only_in_reference"]))
+
+    def note_rule(self, seen: dict[str, Any], *, passes: bool) -> None:
+        """Where the contract and the benchmark's rule (allclose, against eager) say different things."""
+        if not seen["rule"]:
+            return
+        beyond = sum(rule["beyond"] + rule["nan"] for rule in seen["rule"])
+        total = sum(rule["elements"] for rule in seen["rule"])
+        if passes and beyond:
+            evidence = f"{beyond} of {total} elements are beyond its tolerance of eager PyTorch's output"
+            self.note("the public benchmark's rule would refuse this candidate", evidence)
+        if not passes and not beyond:
+            evidence = f"all {total} elements are within its tolerance of eager PyTorch's output"
+            self.note("the public benchmark's rule would accept this candidate", evidence)
+
+
+def wrong_tensor(error: TensorError, what: str, case: str, others: list[str] | None = None) -> Outcome:
+    """The outcome for a tensor that is not right."""
+    if error.unwritten:
+        share = f"{error.unwritten / error.elements:.1%} of {error.name}"
+        return Incomplete(f"{share} was never written, or computed from memory that nobody wrote")
+    if error.nan:
+        return Wrong("nan", f"{error.nan} of {error.elements} elements of {error.name} are NaN ({case})")
+    also = f"; also {', '.join(others)}" if others else ""
+    return Wrong(what, f"{error.name} is off by {_size(error)} on {case}, worst at {list(error.worst_index)}{also}")
+
+
+def _size(error: TensorError) -> str:
+    l2 = f"{error.relative_l2:.2g} in relative L2 (allowed {error.relative_l2_allowed:.2g})"
+    peak = f"{error.peak:.2g} at its peak (allowed {error.peak_allowed:.2g})"
+    return l2 if error.relative_l2 / error.relative_l2_allowed >= error.peak / error.peak_allowed else peak

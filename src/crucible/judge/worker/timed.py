@@ -1,0 +1,143 @@
+"""A step as it is timed: contents it has not seen, in memory that rotates, and its last result kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from crucible.judge.boundary.bundles import copy_moved, numbers_to_tensors, put_together, take_apart
+from crucible.judge.boundary.modules import call, gradients_of
+from crucible.judge.worker import clock
+
+Outcome = tuple[Any, dict[str, torch.Tensor]]
+"""What a step gives: the module's own output, and gradients by name."""
+_SPARE_SHARE = 4
+"""A device with less than this part of its memory free gets cached blocks back after every sample."""
+
+
+@dataclass
+class TimedStep:
+    """Forward, or forward+backward, of one model on rotating contents.
+
+    `model` runs on tensors shaped like `contents` (on the device already); `structure` puts them together.
+    `cotangents` is None for a forward alone; `names` are the inputs' names, for their gradients.
+    """
+
+    model: torch.nn.Module
+    structure: Any
+    contents: list[torch.Tensor]
+    names: list[str]
+    cotangents: list[torch.Tensor] | None
+    device: torch.device
+    storages: list[list[torch.Tensor]] = field(default_factory=list)
+    """Sets of input tensors that take turns: what was kept by address, or in L2, is stale the next time."""
+    kept: list[torch.Tensor] = field(default_factory=list)
+    """Copies of the last sample's outputs, made the moment its clock stopped."""
+    kept_gradients: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    first_call_s: float = 0.0
+    """Seconds of the very first call."""
+
+    def __post_init__(self) -> None:
+        self._calls = 0
+        self._sample = clock.sampler(self.device)
+        self._steps = [self._step(set_) for set_ in self.storages or self._new_storages()]
+        self._graph: Callable[[], Outcome] | None = None
+        self._writes = False
+        """It writes to its inputs, which autograd forbids where their gradients are wanted: it gets copies."""
+
+    def sample(self, shift: int, replay: bool) -> clock.Sample:
+        """One call on the contents moved round by `shift`; what came of it stays in `kept` until the next one.
+
+        The process is never told which of its samples is timed, nor which is compared with the oracle.
+        """
+        index = 0 if replay else self._calls % len(self._steps)
+        self._calls += 1
+        self._refresh(self.storages[index], shift)
+        self.kept, self.kept_gradients = [], {}
+        sample = self._taken(self._graph if replay and self._graph else self._steps[index])
+        self.first_call_s = self.first_call_s or sample.wall_ms / 1e3
+        self._keep(*sample.result)
+        self._give_back()
+        return clock.Sample(sample.device_ms, sample.wall_ms, None)
+
+    def _taken(self, step: Callable[[], Outcome]) -> clock.Sample:
+        try:
+            return self._sample(step)
+        except RuntimeError as error:
+            if self._writes or "leaf Variable that requires grad" not in str(error):
+                raise
+            self._writes = True
+            return self._sample(step)
+
+    def once(self) -> Callable[[], Outcome]:
+        """The step on its first storage, contents as they are."""
+        return self._steps[0]
+
+    def capture(self) -> None:
+        """Captures the step as a CUDA graph over the first storage; raises what the capture raises."""
+        step = self._steps[0]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):  # libraries choose algorithms and allocate workspaces in the first calls
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = step()
+
+        def replay() -> Outcome:
+            graph.replay()
+            return result
+
+        self._graph = replay
+
+    def _new_storages(self) -> list[list[torch.Tensor]]:
+        self.storages = [_copies(self.contents)]
+        size = sum(t.numel() * t.element_size() for t in self.contents)
+        if self.device.type == "cpu" or size < torch.cuda.mem_get_info()[0] // (2 * _SPARE_SHARE):
+            self.storages.append(_copies(self.contents))
+        return self.storages
+
+    def _step(self, storage: list[torch.Tensor]) -> Callable[[], Outcome]:
+        model, cotangents = self.model, self.cotangents
+        if cotangents is None:
+            inputs = put_together(self.structure, storage)
+            return lambda: (call(model, inputs), {})
+        wanted = {n: t.requires_grad_(True) for n, t in zip(self.names, storage, strict=True) if t.is_floating_point()}
+        wanted.update({n: p for n, p in model.named_parameters() if p.requires_grad})
+
+        def forward_and_backward() -> Outcome:
+            given = [t.clone() for t in storage] if self._writes else storage
+            out = call(model, put_together(self.structure, given))
+            parts = [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
+            return out, gradients_of(parts, wanted, cotangents)
+
+        return forward_and_backward
+
+    def _refresh(self, storage: list[torch.Tensor], shift: int) -> None:
+        with torch.no_grad():
+            for tensor, content in zip(storage, self.contents, strict=True):
+                copy_moved(tensor.detach(), content, shift)
+
+    def _keep(self, out: Any, gradients: dict[str, torch.Tensor]) -> None:
+        """Copies at once: a candidate may fill a buffer of its own again in the next call, or only later."""
+        leaves = take_apart(numbers_to_tensors(out), "output")[1]
+        self.kept = [leaf.tensor.detach().clone() for leaf in leaves]
+        self.kept_gradients = {name: gradient.detach().clone() for name, gradient in gradients.items()}
+
+    def _give_back(self) -> None:
+        """Leaves room for the others that take turns, where the device is small."""
+        if self.device.type == "cuda":
+            free, total = torch.cuda.mem_get_info()
+            if free < total // _SPARE_SHARE:
+                torch.cuda.empty_cache()
+
+
+def _copies(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """In row-major order, so that flattening them gives a view."""
+    return [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]

@@ -1,0 +1,391 @@
+"""The candidate's process: imports it, runs it on what the judge sends, and hands out raw bytes.
+
+Nothing decided here counts: the judge outside compares, times out and concludes. What this file needs of Python and
+PyTorch is bound before the candidate is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+import traceback
+import types
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from crucible.gpus import DEFAULT, known_gpu
+from crucible.judge.boundary.bits import INTEGER_VIEWS, POISON
+from crucible.judge.boundary.bundles import (
+    NotPlain,
+    numbers_to_tensors,
+    put_together,
+    read_bundle,
+    spread_part,
+    take_apart,
+)
+from crucible.judge.boundary.influence import PLACE, can_be_moved, reached
+from crucible.judge.boundary.modules import call, construct, precision, pulled_back, seed_all, share_memory
+from crucible.judge.process.channel import Channel, ChannelClosed
+from crucible.judge.verdict import compiler_messages
+from crucible.judge.worker import building, on_emulator, tripwires
+from crucible.judge.worker.outputs import described, finish, mutated, subclass_in, write
+from crucible.judge.worker.poison import Poison, poison_free_memory, uncompiled
+from crucible.judge.worker.profile import profile_call
+from crucible.judge.worker.timed import TimedStep
+
+MESSAGE_LIMIT = 20_000
+_now = time.perf_counter
+
+
+class Worker:
+    """One candidate, from import to the last sample."""
+
+    def __init__(self, settings: dict[str, Any], channel: Channel | None) -> None:
+        self.file: str = settings["file"]
+        self.inputs_folder = Path(settings["inputs"])
+        self.device = torch.device(settings["device"])
+        self.allow_tf32: tuple[bool, bool] = tuple(settings["allow_tf32"])
+        self.stream: int = settings["stream"]
+        self.mode: str = settings["mode"]
+        self.bfloat16: bool = settings["bfloat16"]
+        self.channel = channel
+        gpu = known_gpu(settings.get("gpu") or DEFAULT)
+        self.emulated = on_emulator.start(settings.get("emulator", ""), gpu, settings.get("triton_program_s", 0.0))
+        self.watcher = building.Watcher(settings["compile_only"], self.emulated.emulator, gpu.architecture)
+        self.watch = tripwires.Watch()
+        self.replaced = tripwires.snapshot()
+        self.model: torch.nn.Module | None = None
+        self.module: types.ModuleType | None = None
+        self.storage: list[torch.Tensor] = []
+        """Input tensors of the first case: later cases are copied into them, so that an answer kept by address
+        is a stale one."""
+        self.outputs: list[torch.Tensor] = []
+        self.gradients: dict[str, torch.Tensor] = {}
+        self.timed: dict[bool, TimedStep] = {}
+        """What is timed: forward (False) and forward+backward (True)."""
+        self.first_call_s = 0.0
+
+    def import_(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Runs the candidate's file as module `candidate`."""
+        self.module = types.ModuleType("candidate")
+        self.module.__file__ = self.file
+        sys.modules["candidate"] = self.module
+        source = Path(self.file).read_text(encoding="utf-8", errors="replace")
+        self.emulated.written_in(source)
+        exec(compile(source, self.file, "exec"), self.module.__dict__)
+        if not isinstance(self.module.__dict__.get("ModelNew"), type):
+            raise AttributeError("it defines no class ModelNew")
+        return {"flags": self._changed_flags()}
+
+    def construct(self, request: dict[str, Any]) -> dict[str, Any]:
+        """`ModelNew(*init_inputs)` under the reference's seed, on the device."""
+        assert self.module is not None
+        init_inputs = read_bundle(self.inputs_folder / "init")
+        seed_all(request["seed"])
+        self.model = construct(self.module.ModelNew, init_inputs)
+        if not isinstance(self.model, torch.nn.Module):
+            raise TypeError(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
+        self.model.to(self.device)
+        if self.bfloat16:
+            self.model.to(torch.bfloat16)
+        self.model.train(self.mode == "train")
+        return {}
+
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One forward (and backward) on a case; describes the outputs, keeps them for `stream`."""
+        case = f"case{request['case']}"
+        weights = self._load(read_bundle(self.inputs_folder / f"{case}.state"))
+        structure, tensors, given = self._place(read_bundle(self.inputs_folder / f"{case}.inputs"))
+        for tensor in tensors:
+            if tensor.is_floating_point() and request["backward"]:
+                tensor.requires_grad_(True)
+        self.outputs, self.gradients = [], {}
+        poison_free_memory(self.device, request["outputs"])
+        self.emulated.begin(request.get("schedule", "forward"))
+        poison = Poison()
+        swallowed = tripwires.Swallowed(self.file)
+        with (
+            precision(*self.allow_tf32),
+            torch.set_grad_enabled(request["backward"]),
+            contextlib.ExitStack() as stack,
+        ):
+            if request["poison"]:
+                stack.enter_context(swallowed)
+                stack.enter_context(uncompiled())
+                stack.enter_context(poison)
+            given_away = [t.clone() for t in tensors] if request["clone"] else tensors
+            start = _now()
+            out = call(self.model, put_together(structure, given_away))  # type: ignore[arg-type]
+            finish(self.device)
+            self.first_call_s = self.first_call_s or _now() - start
+        subclass = subclass_in(out)
+        if subclass:
+            return {"cheat": ["tensor subclass", f"the output is a {subclass}, not a torch.Tensor"]}
+        try:
+            out_structure, leaves = take_apart(numbers_to_tensors(out), "output")
+        except NotPlain as error:
+            return {"not_plain": str(error)}
+        self.outputs = [leaf.tensor for leaf in leaves]
+        report: dict[str, Any] = {
+            "structure": out_structure,
+            "outputs": described(leaves),
+            "aliases": [
+                [o, i] for o, out in enumerate(self.outputs) for i, t in enumerate(tensors) if share_memory(out, t)
+            ],
+            "mutated": mutated(tensors, given),
+            "swallowed": swallowed.seen,
+            "operations": sorted(poison.operations),
+            "weights": weights,
+            "faults": self.faults(),
+        }
+        if request["backward"]:
+            self._kept_for_backward = (structure, tensors, given)
+        return report
+
+    def backward(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Pulls the judge's cotangents back through the last forward; names the gradients there are."""
+        assert self.model is not None
+        _, tensors, given = self._kept_for_backward
+        cotangents = read_bundle(self.inputs_folder / f"case{request['case']}.cotangents")
+        wanted = {name: t for name, t in zip(request["inputs"], tensors, strict=True) if t.requires_grad}
+        wanted.update({name: p for name, p in self.model.named_parameters() if p.requires_grad})
+        with precision(*self.allow_tf32):
+            self.gradients = pulled_back(self.outputs, wanted, cotangents)
+            finish(self.device)
+        self.outputs = []
+        return {
+            "gradients": {
+                name: {"dtype": str(g.dtype)[6:], "shape": list(g.shape)} for name, g in self.gradients.items()
+            },
+            "mutated": mutated(tensors, given),
+            "faults": self.faults(),
+        }
+
+    def trace(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Once more forward (and backward), on the emulator, with what it asks of memory counted."""
+
+        def once() -> None:
+            self.run(request)
+            if request["backward"]:
+                self.backward(request)
+
+        found = self.emulated.traced(once)
+        self.outputs, self.gradients = [], {}
+        return {"trace": found}
+
+    def send(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Writes the last outputs, or the named gradients, to the stream as raw bytes."""
+        tensors = self.outputs if request["part"] == "forward" else [self.gradients[n] for n in request["names"]]
+        part_of = request["part_of"]
+        for tensor in tensors:
+            whole = not part_of["most"] or tensor.numel() <= part_of["most"]
+            chosen = tensor if whole else spread_part(tensor.flatten(), part_of["most"], part_of["start"])
+            write(self.stream, chosen.detach())
+        return {}
+
+    def set_up(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Makes a step that is to be timed: forward, or forward+backward, on a case's contents."""
+        assert self.model is not None
+        self._load(read_bundle(self.inputs_folder / "case0.state"))
+        structure, leaves = take_apart(read_bundle(self.inputs_folder / f"case{request['case']}.inputs"), "input")
+        self.outputs, self.gradients, self.storage = [], {}, []
+        cotangents = None
+        if request["backward"]:
+            bundle = read_bundle(self.inputs_folder / f"case{request['case']}.cotangents")
+            cotangents = [c.to(self.device) for c in bundle]
+        contents = [leaf.tensor.to(self.device) for leaf in leaves]
+        names = [leaf.name for leaf in leaves]
+        step = TimedStep(self.model, structure, contents, names, cotangents, self.device)
+        self.timed[request["backward"]] = step
+        return {}
+
+    def sample(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One call of a step that was set up; what came of it is there for `send`, should the judge ask for it."""
+        self.outputs, self.gradients = [], {}
+        with self._timing(request) as timed:
+            sample = timed.sample(request["shift"], request["replay"])
+        self.outputs, self.gradients = timed.kept, timed.kept_gradients
+        self.first_call_s = self.first_call_s or timed.first_call_s
+        return {"device_ms": sample.device_ms, "wall_ms": sample.wall_ms}
+
+    def capture_graph(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The same step as a CUDA graph."""
+        with self._timing(request) as timed:
+            timed.capture()
+        return {}
+
+    def profile(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What a call of the step takes beside time."""
+        with self._timing(request) as timed:
+            return {**profile_call(timed.once(), self.device), "first_call_s": self.first_call_s}
+
+    def influence(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Where in the first output of case 0 one element of a weight shows, and the emulator's words for whoever
+        reads that element."""
+        assert self.model is not None
+        self._load(read_bundle(self.inputs_folder / "case0.state"))
+        structure, tensors, _ = self._place(read_bundle(self.inputs_folder / "case0.inputs"))
+        weight = self.model.state_dict().get(request["weight"])
+        if weight is None or not can_be_moved(weight):
+            return {"reached": [], "read_by": []}
+        own = weight.clone()
+
+        def answer(value: torch.Tensor) -> torch.Tensor:
+            weight.copy_(value)
+            out = call(self.model, put_together(structure, [t.clone() for t in tensors]))  # type: ignore[arg-type]
+            return take_apart(numbers_to_tensors(out), "output")[1][0].tensor
+
+        with precision(*self.allow_tf32), torch.no_grad():
+            places = reached(answer, own)
+            unwritten = own.clone()
+            unwritten[PLACE].view(INTEGER_VIEWS[own.element_size()]).fill_(POISON[own.dtype])
+            self.emulated.begin()
+            answer(unwritten)
+            weight.copy_(own)
+        readers = [f for f in self.emulated.faults() if f.kind == "uninitialised-global" and "read" in f.detail]
+        return {"reached": places, "read_by": [fault.where for fault in readers]}
+
+    def audit(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the tripwires saw."""
+        return {
+            "replaced": self.replaced(),
+            "hunts": sorted(self.watch.hunts),
+            "flags": self._changed_flags(),
+            "builds": [asdict(build) for build in self.watcher.builds],
+            "never_ran": [fault.to_json() for fault in self.emulated.never_ran()],
+            "never_reached": [fault.to_json() for fault in self.emulated.never_reached()],
+            "resources": self._resources(),
+        }
+
+    @property
+    def not_covered(self) -> str:
+        """What the emulator does not know of the candidate's kernels."""
+        return self.watcher.not_covered or self.emulated.not_covered
+
+    def faults(self) -> list[dict[str, Any]]:
+        """Each that the emulator saw since the last run began."""
+        return [fault.to_json() for fault in self.emulated.faults()]
+
+    def _resources(self) -> list[list[Any]]:
+        """What nvcc says of each kernel that was launched, with how it was."""
+        launched = self.watcher.resources.launched() if self.watcher.resources else []
+        return [
+            [
+                one.kernel,
+                one.threads,
+                one.compiled.registers,
+                one.compiled.spill_load_bytes,
+                one.compiled.spill_store_bytes,
+                one.compiled.stack_bytes,
+                one.compiled.static_shared_bytes,
+                one.dynamic_shared_bytes,
+            ]
+            for one in launched
+        ]
+
+    @contextlib.contextmanager
+    def _timing(self, request: dict[str, Any]) -> Iterator[TimedStep]:
+        """The step asked for, at the contract's precision, with no more of autograd than it needs."""
+        with precision(*self.allow_tf32), torch.set_grad_enabled(request["backward"]):
+            yield self.timed[request["backward"]]
+
+    def _load(self, state: dict[str, torch.Tensor]) -> dict[str, list[str]]:
+        """Copies the reference's state by name, shape by shape; says what had no counterpart."""
+        assert self.model is not None
+        own = self.model.state_dict()
+        fits = {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
+        self.model.load_state_dict(fits, strict=False)
+        return {
+            "only_in_reference": sorted(set(state) - set(fits)),
+            "only_in_candidate": sorted(set(own) - set(fits)),
+        }
+
+    def _place(self, inputs: Any) -> tuple[Any, list[torch.Tensor], list[torch.Tensor]]:
+        """Inputs on the device: fresh contents in the same memory as before where shapes allow."""
+        structure, leaves = take_apart(inputs, "input")
+        given = [leaf.tensor for leaf in leaves]
+        same = len(self.storage) == len(given) and all(
+            a.shape == b.shape and a.dtype == b.dtype for a, b in zip(self.storage, given, strict=True)
+        )
+        if same:
+            for kept, fresh in zip(self.storage, given, strict=True):
+                kept.copy_(fresh)
+        else:
+            self.storage = [t.to(self.device, copy=True) for t in given]
+        return structure, [t.detach() for t in self.storage], given
+
+    def _changed_flags(self) -> dict[str, str]:
+        return {k: f"{FLAGS[k]} -> {v}" for k, v in tripwires.precision_flags().items() if v != FLAGS[k]}
+
+
+FLAGS = tripwires.precision_flags()
+
+
+def _failure(error: BaseException, worker: Worker) -> dict[str, Any]:
+    """An exception in plain words, with its line in the candidate."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == worker.file]
+    return {
+        "raised": type(error).__name__,
+        "message": _shortened(text),
+        "line": frames[-1].lineno if frames else getattr(error, "lineno", None) or 0,
+        "build_failure": compiler_messages.is_build_failure(str(error)),
+        "not_covered": worker.not_covered,
+        "faults": worker.faults(),
+        "compiled_only": isinstance(error, building.CompiledOnly) or worker.watcher.compiled,
+        "out_of_memory": isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error),
+        "forked": worker.watch.forked,
+        "builds": [asdict(build) for build in worker.watcher.builds],
+    }
+
+
+def _shortened(text: str) -> str:
+    """Both ends of a long text: a compiler's first error and its last words."""
+    half = MESSAGE_LIMIT // 2
+    return text if len(text) <= MESSAGE_LIMIT else f"{text[:half]}\n...\n{text[-half:]}"
+
+
+def serve(worker: Worker, channel: Channel) -> None:
+    """Does what the judge asks until it hangs up."""
+    verbs = {
+        "import": worker.import_,
+        "construct": worker.construct,
+        "run": worker.run,
+        "backward": worker.backward,
+        "trace": worker.trace,
+        "send": worker.send,
+        "set_up": worker.set_up,
+        "sample": worker.sample,
+        "capture_graph": worker.capture_graph,
+        "profile": worker.profile,
+        "influence": worker.influence,
+        "audit": worker.audit,
+    }
+    process = os.getpid()
+    while True:
+        request = channel.receive()
+        try:
+            reply = {"done": request["do"], **verbs[request["do"]](request), "forked": worker.watch.forked}
+        except BaseException as error:  # noqa: BLE001 - whatever a candidate raises is its verdict
+            reply = _failure(error, worker)
+            error.__traceback__ = None
+        if os.getpid() != process:  # native code forked: two would answer
+            channel.send({"forked": True})
+            os._exit(1)
+        channel.send(reply)
+
+
+def run(settings: dict[str, Any]) -> None:
+    """Serves the judge over the channel that `settings` names."""
+    channel = Channel.from_descriptor(settings["channel"])
+    channel.secret = channel.receive()["secret"]
+    worker = Worker(settings, channel)
+    with contextlib.suppress(ChannelClosed):
+        channel.send({"done": "start"})
+        serve(worker, channel)
