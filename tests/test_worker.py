@@ -59,6 +59,7 @@ class Started:
         self.file = folder / "candidate.py"
         (folder / "inputs").mkdir(parents=True)
         write_bundle(folder / "inputs/init", [3])
+        write_bundle(folder / "inputs/weights", [["weight", True, "weight"], ["bias", True, "bias"]])
         for i, x in enumerate(INPUTS):
             self.put(i, [x])
         write_bundle(folder / "inputs/case0.cotangents", [COTANGENT])

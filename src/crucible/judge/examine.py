@@ -175,6 +175,7 @@ class Examination:
             "allow_tf32": convolution_and_product_flags(setting.contract),
             "mode": setting.task.mode,
             "bfloat16": setting.contract.bfloat16_tensors,
+            "copies_weights": not setting.contract.allclose,
             "compile_only": compile_only,
             "header": str(setting.header) if setting.header else "",
             "emulator": str(emulator) if emulator else "",

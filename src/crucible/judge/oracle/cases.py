@@ -54,7 +54,8 @@ class CaseMaker:
         if weights:
             learned = set(self.reference.parameter_names())
             state = {name: _moved(name, value, name in learned) for name, value in state.items()}
-        return Case(label, put_together(structure, tensors), state, backward, sizes or {}, wide)
+            state = {name: state[first] for name, _, first in self.reference.weights()}  # a candidate may untie them
+        return Case(label, put_together(structure, tensors), state, backward, sizes or {}, wide, new_weights=weights)
 
     def in_order(self, tries: list[Sizes]) -> list[Sizes]:
         """The sizes that are little enough work as they come, then all from the last; as they are if asked for."""

@@ -49,6 +49,8 @@ class Case:
     gradients: dict[str, Expected] = field(default_factory=dict)
     written: bool = False
     """What candidates are given is on disk."""
+    new_weights: bool = False
+    """Whether they are other than those it was constructed with."""
     rule: list[Expected] = field(default_factory=list)
     """The first outputs under the benchmark's rule: eager PyTorch's values."""
 
@@ -96,6 +98,24 @@ class Answers:
                 )
         if not any(dtype.is_floating_point for dtype in self.dtypes):
             case.backward = False
+
+    def answer_first(self, case: Case, *, training: bool) -> None:
+        """As `answer`; where the reference has no backward and nobody asked for one, its forward alone. Raises
+        TaskError."""
+        try:
+            self.answer(case)
+            why = "" if case.gradients or not case.backward else "no gradient reaches its inputs or parameters"
+        except TaskError as error:
+            if not case.backward:
+                raise
+            why, case.outputs, case.gradients = str(error).partition("raises ")[2] or str(error), [], {}
+        if why and training:
+            raise TaskError(f"{self.reference.path}: training is asked for, and the reference has no backward ({why})")
+        if why:
+            case.backward = False
+            self.findings.append(Finding("gradients are not compared: the reference has no backward", why))
+        if not case.outputs:
+            self.answer(case)
 
     def look_at_shapes(self, case: Case) -> None:
         """The outputs' shapes of a case whose inputs have other sizes. Raises TaskError."""

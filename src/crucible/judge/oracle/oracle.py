@@ -98,7 +98,7 @@ class Oracle:
         self._add(first)
         self._add(second)
         if not self.contract.allclose:
-            self._try(self.make.case("its own inputs, new weights", 2, weights=True, backward=self.training))
+            self._try(self.make.case("its own inputs, new weights", 2, weights=True, backward=first.backward))
         self._ensure_power()
         self._add_shapes()
         self._add_timed()
@@ -126,6 +126,7 @@ class Oracle:
             "label": case.label,
             "index": index,
             "backward": case.backward,
+            "moved": self._moved_weights(case),
             "sizes": case.sizes,
             "outputs": [_describe(e, d) for e, d in zip(case.outputs, self.answers.dtypes, strict=True)],
             "gradients": {name: _describe(e, e.dtype) for name, e in case.gradients.items()},
@@ -200,6 +201,27 @@ class Oracle:
             expected.absolute = own.absolute  # the benchmark's, which may have been scaled
         return {"case": self._described(index, case)}
 
+    def _moved_weights(self, case: Case) -> list[str]:
+        """Which weights are other than those that the reference was constructed with."""
+        if not case.new_weights:
+            return []
+        seeded = self.cases[0].state
+        return [name for name, value in case.state.items() if not torch.equal(value, seeded[name])]
+
+    def older_weights(self, like: int, names: list[str]) -> dict[str, Any]:
+        """A case as that one is, these weights still as constructed, in the place of the last trial; `refused`
+        says why there is none."""
+        model = self.cases[like]
+        try:
+            state = {**model.state, **{name: self.cases[0].state[name] for name in names}}
+            case = Case(model.label, model.inputs, state, False, model.sizes, model.wide, model.shapes)
+            self.answers.answer(case)
+            self.answers.borrow_noise(case, [model])
+        except Exception as error:  # noqa: BLE001 - a reference may refuse a mixture of weights in any way
+            return {"refused": (str(error).splitlines() or [type(error).__name__])[0]}
+        self.tried = [case]
+        return {"index": len(self.cases) + len(self.timed)}
+
     def influence(self, weight: str) -> list[int]:
         """Where in the first output of case 0 one element of a weight shows."""
         case = self.cases[0]
@@ -249,7 +271,8 @@ class Oracle:
         """Adds a case at these sizes, unless the reference has no answer there and nobody asked for it."""
         try:
             label = f"other sizes: {words(sizes)}"
-            case = self.make.case(label, len(self.cases), backward=self.training, sizes=sizes)
+            backward = self.training and self.cases[0].backward
+            case = self.make.case(label, len(self.cases), backward=backward, sizes=sizes)
             self.answers.look_at_shapes(case)
             self._add(case)
         except TaskError:
@@ -267,7 +290,10 @@ class Oracle:
         self.cases.append(case)
 
     def _answer(self, case: Case) -> None:
-        self.answers.answer(case)
+        if self.cases:
+            self.answers.answer(case)
+        else:
+            self.answers.answer_first(case, training=self.training)
         self.answers.measure_noise(case)
         case.cotangents = []  # as large as the outputs, and needed no more
 

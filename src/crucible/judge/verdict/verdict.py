@@ -54,7 +54,8 @@ class Wrong:
 
     kind: ClassVar[str] = "wrong"
     what: str
-    """`forward`, `gradient`, `structure`, `shape`, `dtype`, `nan` or `not reproducible`."""
+    """`forward`, `weights` (it keeps a copy of them), `gradient`, `structure`, `shape`, `dtype`, `device`, `nan` or
+    `not reproducible`."""
     detail: str
 
     @property

@@ -58,8 +58,10 @@ class Verification:
             claim = "weights without a counterpart in the reference were left as seeded"
             self.note(claim, ", ".join(weights["only_in_candidate"]))
         if weights["only_in_reference"]:
-            claim = "weights of the reference found no counterpart by name and shape"
+            claim = "weights of the reference found no counterpart, so they were not copied"
             self.note(claim, ", ".join(weights["only_in_reference"]))
+        if weights["paired"]:
+            self.note("weights were paired otherwise than by name", "; ".join(weights["paired"]))
 
     def note_rule(self, seen: dict[str, Any], *, passes: bool) -> None:
         """Where the contract and the benchmark's rule (allclose, against eager) say different things."""
