@@ -57,9 +57,7 @@ LAYERS = "nn.Linear(width, inner), nn.LayerNorm(inner), nn.Linear(inner, inner, 
 TENSORS = "first.weight, first.bias, norm.weight, norm.bias, left.weight, right.weight"
 MADE = f"first, norm, left, right = {LAYERS}"
 RENAMED = f"self.gemm, self.ln, self.value, self.gate = {LAYERS}"
-OF_RENAMED = (
-    "self.gemm.weight, self.gemm.bias, self.ln.weight, self.ln.bias, self.value.weight, self.gate.weight"
-)
+OF_RENAMED = "self.gemm.weight, self.gemm.bias, self.ln.weight, self.ln.bias, self.value.weight, self.gate.weight"
 
 WEIGHTS_ELSEWHERE = {
     "renamed": module(RENAMED, f"return compute(x, {OF_RENAMED})"),
@@ -79,8 +77,7 @@ WEIGHTS_ELSEWHERE = {
     ),
     "module_dict": module(
         f"self.layers = nn.ModuleDict(dict(zip('abcd', [{LAYERS}])))",
-        "a, n, b, c = self.layers.values()\n"
-        "return compute(x, a.weight, a.bias, n.weight, n.bias, b.weight, c.weight)",
+        "a, n, b, c = self.layers.values()\nreturn compute(x, a.weight, a.bias, n.weight, n.bias, b.weight, c.weight)",
     ),
     "parameter_list": module(
         f"{MADE}\nself.weights = nn.ParameterList([{TENSORS}])", "return compute(x, *self.weights)"
@@ -181,9 +178,7 @@ WEIGHTS_ELSEWHERE = {
         f"return compute(x, {OF_RENAMED}) + self.offset.sum() * 0 + self.zero.sum() * 0",
     ),
     "an_unused_parameter": same_names("return super().forward(x)", "self.spare = nn.Parameter(torch.rand(5))"),
-    "tied_by_name": same_names(
-        "return compute(x, *self.weights()[:5], self.alias)", "self.alias = self.right.weight"
-    ),
+    "tied_by_name": same_names("return compute(x, *self.weights()[:5], self.alias)", "self.alias = self.right.weight"),
     "deep_copies": same_names("return super().forward(x)", "self.first = copy.deepcopy(self.first)"),
     "own_state_dict_prefix": same_names(
         "return super().forward(x)",
@@ -280,7 +275,8 @@ COMPUTES_ODDLY = {
         "return Product.apply(hidden, self.left.weight) * torch.tanh(Product.apply(hidden, self.right.weight))"
     ),
     "in_place_on_its_own": same_names(
-        "hidden = F.gelu(self.norm(self.first(x)))\nout = self.right(hidden).tanh_()\nreturn self.left(hidden).mul_(out)"
+        "hidden = F.gelu(self.norm(self.first(x)))\nout = self.right(hidden).tanh_()\n"
+        "return self.left(hidden).mul_(out)"
     ),
     "out_argument": same_names(
         "with torch.no_grad():\n    hidden = F.gelu(self.norm(self.first(x)))\n    out = torch.empty(len(x), 16)\n"
@@ -316,7 +312,8 @@ COMPUTES_ODDLY = {
         "raise NotImplementedError", more="def __call__(self, x):\n    return Reference.forward(self, x)"
     ),
     "counts_its_calls": same_names(
-        "self.calls += 1\nreturn super().forward(x)", "self.register_buffer('calls', torch.zeros((), dtype=torch.int64))"
+        "self.calls += 1\nreturn super().forward(x)",
+        "self.register_buffer('calls', torch.zeros((), dtype=torch.int64))",
     ),
     "fake_quantised_identity": same_names("return super().forward(x.contiguous().view(-1, 8)).view(len(x), 16)"),
     "keeps_its_last_hidden": same_names(

@@ -70,7 +70,7 @@ def judge(
             on the emulator are judged at their small size and at a ragged one.
         gpu: which one the emulator answers as and nvcc compiles for (`h200`, `l40s`, ...: `crucible.gpus`), where
             candidates run without one; None for an H200.
-        seed: of weights, inputs and cotangents.
+        seed: of weights, inputs and cotangents; contract `kernelbench` has one of its own.
         limits: time, memory and process limits of a candidate.
         fresh: judge again what an earlier run has judged.
         baselines: what to take turns with, comma-separated (see docs/timing.md); None for the device's usual ones.
@@ -94,6 +94,7 @@ def judge(
     if any(runs_on_emulator(candidate, place) for candidate in chosen):
         loaded = loaded.cut_down(own=scale is not None)
     rivals = choose_baselines(baselines, loaded, place.kind)
+    seed = seed if rule.seed is None else rule.seed
     bench = _Bench(loaded, rule, place, pretended, seed, limits or Limits(), fresh, rivals, say, sanitize)
     return bench.judge(chosen)
 

@@ -108,10 +108,15 @@ class Verifier:
                 return
             except Stop as stop:
                 first = first or (stop, self.found)
-                if self.way + 1 >= self.ways or not isinstance(stop.outcome, Wrong):
+                if self.way + 1 >= self._ways_to_try() or not isinstance(stop.outcome, Wrong):
                     stop, self.found = first
                     raise stop from None
                 self.way, self.found = self.way + 1, self._nothing_found()
+
+    def _ways_to_try(self) -> int:
+        """The last way leaves weights unpaired that shape and order pair, which is for those that are wrong as they are
+        constructed: under new weights it would excuse whoever ignores one."""
+        return self.ways - 1 if self.case.get("moved") else self.ways
 
     def outcome_of(self, case: dict[str, Any]) -> Outcome:
         """What one case that is none of the judge's comes to. Raises Ended."""

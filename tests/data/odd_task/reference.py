@@ -1,5 +1,5 @@
-"""A task that takes milliseconds, with weights of every kind: of a shape of their own, two of one shape that are square,
-ones and zeros."""
+"""A task that takes milliseconds, with weights of every kind: of a shape of their own, square ones of one shape, ones
+and zeros."""
 
 import torch
 import torch.nn as nn

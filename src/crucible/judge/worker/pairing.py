@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-MOST_WAYS = 6
-"""Of pairing weights that nothing but their order tells apart, which are tried until one is right."""
+MOST_WAYS = 5
+"""Of pairing weights that nothing but their shape and order tells, which are tried until one is right."""
 GLANCE = 64
 """Elements that are compared before all are."""
 
@@ -104,7 +104,8 @@ class Pairing:
 
 
 def pair(reference: Sequence[Weight], own: Sequence[Weight]) -> list[Pairing]:
-    """Pairs as many as can be paired: in one way, or in the first few of those that nothing tells apart."""
+    """Pairs as many as can be paired: in one way; where shape and order decide, in the first few that there are, and at
+    last without these."""
     found = Pairing(lost=list(reference), left=list(own))
     _take(found, BY_NAME, lambda one, other: one.name == other.name and _fit(one, other))
     _take(found, BY_PREFIX, lambda one, other: _same_end(one, other) and _fit(one, other))
@@ -269,7 +270,7 @@ def _by_shape(found: Pairing) -> list[Pairing]:
     _take(found, f"{BY_SHAPE}, transposed", lambda a, b: a.squeezed != b.squeezed and _fit(a, b))
     groups += [group for kind in kinds for group in _groups(found, kind, equal=False)]
     choices = [list(itertools.islice(_assignments(*group), MOST_WAYS)) for group in groups]
-    ways = list(itertools.islice(itertools.product(*choices), MOST_WAYS))
+    ways = [*itertools.islice(itertools.product(*choices), MOST_WAYS), *([()] if groups else [])]
     return [_assigned(found, groups, [pair for chosen in way for pair in chosen]) for way in ways]
 
 

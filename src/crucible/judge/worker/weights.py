@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn.utils import parametrize
 
-from crucible.judge.worker.pairing import BY_NAME, BY_ORDER, Place, Weight, can_hold, pair
+from crucible.judge.worker.pairing import BY_NAME, Place, Weight, can_hold, pair
 
 Told = list[tuple[str, bool, str]]
 """Of each of the reference's weights: name, whether it is a parameter, the first name of the one it is tied to."""
@@ -104,7 +104,7 @@ class Weights:
             "only_in_candidate": list(self._known.left),
             "held": list(self._known.held),
             "paired": [place.words(n) for n, place in self._known.places.items() if _is_worth_telling(place)],
-            "ways": len(self._ways) if self._differ(state) else 1,
+            "ways": len(self._ways),
         }
 
     def own_name(self, name: str) -> str:
@@ -191,14 +191,6 @@ class Weights:
         first: dict[int, str] = {}
         named = self.model.named_parameters(remove_duplicate=False)
         return {name: first.setdefault(id(parameter), name) for name, parameter in named}
-
-    def _differ(self, state: dict[str, torch.Tensor]) -> bool:
-        """Whether the ways of pairing load different values: of a layer's zeros each is as good as the other."""
-        groups: dict[tuple[int, ...], list[torch.Tensor]] = {}
-        for name, place in self._known.places.items():
-            if place.how == BY_ORDER:
-                groups.setdefault(self._like[name][0], []).append(state[name])
-        return any(len(group) == 1 or not all(_same(group[0], value) for value in group) for group in groups.values())
 
 
 def _names(weights: list[Weight]) -> tuple[str, ...]:

@@ -98,7 +98,7 @@ class Worker:
         if isinstance(made, torch.nn.Module):
             raise TypeError(f"ModelNew is a {type(made).__name__}, not a class or function that makes one")
         if not callable(made):
-            raise AttributeError("it defines no ModelNew, a class or a function that returns a torch.nn.Module")
+            raise AttributeError("it defines no class ModelNew, nor a function of that name that makes a module")
         return {"flags": self._changed_flags()}
 
     def construct(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -114,6 +114,7 @@ class Worker:
         if self.bfloat16:
             self.model.to(torch.bfloat16)
         self.model.train(self.mode == "train")
+        self.weights = None
         return {}
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
