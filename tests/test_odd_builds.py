@@ -46,7 +46,7 @@ DISHONEST = {
     "swaps_left_and_right": (
         module(RENAMED, f"w = ({OF_RENAMED})\nreturn compute(x, *w[:4], w[5], w[4])"),
         "forward",
-        "right.weight is gate.weight (by the values",
+        "right.weight is gate.weight (by their values",
     ),
     "other_weights": (
         module(
@@ -95,9 +95,9 @@ def test_a_dishonest_one_does_not(name: str, odd: crucible.Run) -> None:
 UNKNOWN = module(
     "first, norm, left, right = nn.Linear(width, inner), nn.LayerNorm(inner), nn.Linear(inner, inner, False), "
     "nn.Linear(inner, inner, False)\nself.first, self.norm, self.left = first, norm, left\n"
-    "self.half = nn.Parameter(right.weight.detach() / 2)\nself.other = nn.Parameter(torch.zeros(3, inner, inner))",
+    "self.halved = nn.Parameter(right.weight.detach() / 2)\nself.other = nn.Parameter(torch.zeros(3, inner, inner))",
     "return compute(x, self.first.weight, self.first.bias, self.norm.weight, self.norm.bias, self.left.weight, "
-    "self.half * 2 + self.other.sum(0))",
+    "self.halved * 2 + self.other.sum(0))",
 )
 
 

@@ -32,21 +32,24 @@ def older_weights(moved: list[str], weights: dict[str, Any], explains: Explains)
         return Unmoved(tuple(held))
     for names in _suspects(moved, lost):
         if explains(names):
-            never = " or never reads them" if set(names) <= set(lost) else ""
             return Wrong(
                 "weights",
-                f"it keeps a copy of its weights{never}: right with the initial ones, and with new ones its answer is "
-                f"that of the initial {', '.join(names)}",
+                "it keeps a copy of its weights or never reads them: right with the initial ones, and with new "
+                f"ones its answer is that of the initial {', '.join(names)}",
             )
     return None
 
 
 def _suspects(moved: list[str], lost: list[str]) -> Iterator[list[str]]:
-    """Sets of weights that may be stale: what was not copied, all, each, all but one."""
+    """Sets of weights that may be stale: what was not copied, all, each module's, each, all but one."""
     if lost:
         yield lost
     if moved != lost:
         yield moved
+    modules = list(dict.fromkeys(name.rpartition(".")[0] for name in moved))
+    if 1 < len(modules) <= MOST_SINGLE:
+        groups = ([name for name in moved if name.rpartition(".")[0] == module] for module in modules)
+        yield from (group for group in groups if len(group) > 1 and group != lost)
     if 1 < len(moved) <= MOST_SINGLE:
         yield from ([name] for name in moved if [name] != lost)
         yield from ([other for other in moved if other != name] for name in moved if len(moved) > 2)

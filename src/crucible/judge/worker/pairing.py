@@ -18,7 +18,7 @@ MOST_WAYS = 5
 GLANCE = 64
 """Elements that are compared before all are."""
 
-BY_NAME, BY_PREFIX, BY_VALUES = "name", "name, under a prefix", "the values both are constructed with under one seed"
+BY_NAME, BY_PREFIX, BY_VALUES = "name", "name, under a prefix", "their values under one seed"
 BY_SHAPE, BY_ORDER, BY_SUM = "shape, the only one of its kind", "order and shape", "order, several in one"
 
 

@@ -76,6 +76,11 @@ class Weights:
         self._computes = list(self._computed())
         self._ways = self._paired(reference)
         self._way = 0
+        placed = [{place.own for place in way.places.values()} for way in self._ways]
+        unsure = frozenset[str]().union(*placed) - frozenset(placed[0]).intersection(*placed)
+        state = model.state_dict()
+        self._seeded = {name: state[name].detach().clone() for name in unsure & set(state)}
+        """What not every way of pairing gives a value."""
 
     def load(self, state: dict[str, torch.Tensor], way: int | None = None) -> dict[str, Any]:
         """Writes the reference's state into the module's, and says what had no counterpart and what was paired how.
@@ -84,7 +89,8 @@ class Weights:
         """
         self._way = self._way if way is None else min(way, len(self._ways) - 1)
         own = self.model.state_dict()
-        written: dict[str, torch.Tensor] = {}
+        placed = {place.own for place in self._known.places.values()}
+        written = {name: value for name, value in self._seeded.items() if name not in placed}
         computed = {one.name: one for one in self._computes}
         with torch.no_grad():
             for name, place in self._known.places.items():
