@@ -15,8 +15,6 @@ import torch
 
 MOST_WAYS = 5
 """Of pairing weights that nothing but their shape and order tells, which are tried until one is right."""
-GLANCE = 64
-"""Elements that are compared before all are."""
 
 BY_NAME, BY_PREFIX, BY_VALUES = "name", "name, under a prefix", "their values under one seed"
 BY_SHAPE, BY_ORDER, BY_SUM = "shape, the only one of its kind", "order and shape", "order, several in one"
@@ -211,8 +209,8 @@ def _turned(weight: Weight, own: Weight) -> tuple[int, ...] | None:
         laid = weight.value.permute(dims)
         if weight.squeezed != own.squeezed and not _may_be(laid.shape, own.shape):
             continue
-        first = torch.unravel_index(torch.arange(min(GLANCE, flat.numel()), device=flat.device), laid.shape)
-        if _equal(laid[first], flat[:GLANCE]) and _equal(laid.reshape(-1), flat):
+        first = laid[(0,) * (len(dims) - 1)] if laid.numel() else laid.reshape(-1)  # a row, before all is laid out
+        if _equal(first.reshape(-1), flat[: first.numel()]) and _equal(laid.reshape(-1), flat):
             return dims
     return None
 
