@@ -120,7 +120,7 @@ def test_the_guards_can_fail(tmp_path: Path, judge_batch: Callable[..., crucible
 def test_a_run_without_the_sandbox_says_so(
     judge_batch: Callable[..., crucible.Run], run: crucible.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert sandbox.landlock_abi() == 0 or not any("without the sandbox" in f.claim for f in run.findings)
+    assert sandbox.layers().missing or not any("without the sandbox" in f.claim for f in run.findings)
     monkeypatch.setattr(sandbox, "landlock_abi", lambda: 0)  # as on a kernel before 5.13
     bare = judge_batch(SMALL_TASK, [PLAIN])
     assert any("without the sandbox" in finding.claim for finding in bare.findings)
