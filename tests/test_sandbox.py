@@ -212,6 +212,47 @@ except OSError as error:
     assert run(code).stdout.splitlines() == ["(1000, 1000) (0, 0)", "File too large"]
 
 
+IN_FLIGHT = """
+import os, resource, socket, sys, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+full, told = os.pipe()
+pairs = [socket.socketpair() for _ in range(2)]
+child = os.fork()
+if child == 0:
+    if sys.argv[1] == "limited":
+        sandbox.limit(1 << 20)
+    try:
+        while True:
+            socket.send_fds(pairs[0][0], [b"x"], [0] * 200)
+    except OSError as error:
+        os.write(told, str(error.errno).encode())
+    time.sleep(60)
+os.read(full, 9)
+try:
+    socket.send_fds(pairs[1][0], [b"x"], [0])
+    print("sent")
+except OSError as error:
+    print(error.strerror)
+finally:
+    os.kill(child, 9)
+"""
+
+
+@pytest.mark.parametrize("limited", [True, False], ids=["limited", "as it was"])
+def test_descriptors_on_their_way_leave_others_room(limited: bool) -> None:
+    """Root is not held to the count, so it takes another user to see it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root becomes another user")
+    front = f"import sys, types; sys.path.insert(0, {str(Path(__file__).parents[1] / 'src')!r}); front = "
+    front += f"types.ModuleType('crucible'); front.__path__ = [{str(Path(__file__).parents[1] / 'src/crucible')!r}]; "
+    front += "sys.modules['crucible'] = front; from crucible.judge.process import sandbox\n"
+    command = ["/usr/bin/python3", "-I", "-B", "-c", front + IN_FLIGHT, "limited" if limited else "not"]
+    done = subprocess.run(command, capture_output=True, text=True, user=65534, group=65534, cwd="/", check=False)
+    if done.returncode:
+        pytest.skip(f"another user cannot run this here: {done.stderr[-200:]}")
+    assert done.stdout.strip() == ("sent" if limited else "Too many references: cannot splice")
+
+
 def test_a_process_dies_with_its_parent() -> None:
     child = "sandbox.die_with_parent(); print('up', flush=True); import time; time.sleep(30)"
     code = f"""

@@ -35,6 +35,9 @@ _NO_TCP, _NO_OUTSIDE_SIGNALS_OR_SOCKETS = 0b11, 0b11
 _DROP_FROM_BOUNDING_SET, _CAPABILITY_VERSION_3 = 24, 0x20080522
 _SET_NO_NEW_PRIVILEGES, _SET_PARENT_DEATH_SIGNAL, _SET_SUBREAPER = 38, 1, 36
 
+_FEWEST_DESCRIPTORS = 256
+"""A process with torch and one GPU has some 80 open."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -109,8 +112,15 @@ def drop_capabilities() -> None:
 
 
 def limit(file_bytes: int) -> None:
-    """Caps the size of any file this process writes, and turns core dumps off."""
+    """Caps the size of any file this process writes, turns core dumps off, and leaves it half of the descriptors.
+
+    The system counts those that are on their way between processes for all of a user's together, and lets nobody send
+    one who has a lower limit than that count: the judge could start no process while a candidate's lay in a socket.
+    """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    own, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    half = min(most, max(_FEWEST_DESCRIPTORS, own // 2))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (half, half))
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     if hard == resource.RLIM_INFINITY or hard > file_bytes:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
