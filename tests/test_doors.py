@@ -16,7 +16,6 @@ import pytest
 
 import crucible
 from crucible.judge.process import sandbox
-from crucible.judge.process.candidate_process import _python_folders
 from crucible.judge.process.doors import doors
 from crucible.judge.process.needs import SEMAPHORES, needs
 from crucible.judge.process.probe import OPEN, Probe, probe
@@ -36,7 +35,7 @@ from crucible.judge.process.probe import probe
 held_by = sandbox.layers() if sys.argv[1] == "held" else None
 if sys.argv[2:3] == ["without rights"]:
     sandbox.drop_capabilities()
-print(json.dumps(dataclasses.asdict(probe(held_by, [{str(SOURCE)!r}, *sys.argv[3:]], gpu=False))))
+print(json.dumps(dataclasses.asdict(probe(held_by, gpu=False))))
 """
 OLD_KERNEL = sandbox.landlock_abi() < 6
 LATER = {"process: signal", "process: signal by descriptor"}
@@ -79,7 +78,7 @@ def found(who: str) -> Probe:
         return as_nobody("held")
     if who == "nobody, outside":
         return as_nobody("free")
-    return probe(None if who == "outside" else sandbox.layers(), _python_folders(), gpu=False)
+    return probe(None if who == "outside" else sandbox.layers(), gpu=False)
 
 
 needs_both = pytest.mark.skipif(bool(sandbox.layers().missing), reason=sandbox.layers().missing)
@@ -113,7 +112,7 @@ def test_outside_of_the_sandbox_the_doors_are_open(who: str) -> None:
 
 def test_without_the_filter_what_landlock_does_not_cover_is_open() -> None:
     """So it is the filter that shuts those: modes, datagrams, what outlives a process."""
-    landlock_alone = probe(sandbox.Layers(True, False), _python_folders(), gpu=False)
+    landlock_alone = probe(sandbox.Layers(True, False), gpu=False)
     assert {"file: mode", "file: times", "socket: UDP", "socket: multipath TCP", "kernel: personality"} <= set(
         landlock_alone.open
     )
@@ -123,7 +122,7 @@ def test_without_the_filter_what_landlock_does_not_cover_is_open() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="root has rights to lose")
 def test_where_no_namespace_can_be_had_shared_memory_stays_shut() -> None:
     """As in a container: nothing of it is open, and semaphores fail."""
-    command = [sys.executable, "-I", "-c", PROBED, "held", "without rights", *_python_folders()]
+    command = [sys.executable, "-I", "-c", PROBED, "held", "without rights"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     bare = Probe(**json.loads(done.stdout))
@@ -132,5 +131,5 @@ def test_where_no_namespace_can_be_had_shared_memory_stays_shut() -> None:
 
 def test_what_was_tried_leaves_nothing_behind() -> None:
     before = set(os.listdir("/dev/shm"))
-    probe(None, [], gpu=False)
+    probe(None, gpu=False)
     assert set(os.listdir("/dev/shm")) <= before

@@ -7,18 +7,16 @@ import fcntl
 import json
 import os
 import secrets
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from crucible import hardware
 from crucible.errors import JudgeError
 from crucible.judge.process import reach, sandbox
 from crucible.judge.process.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, pair
 from crucible.judge.process.handing import files_for, opened
-from crucible.judge.process.launcher import SOURCE, START_S, package_folders
+from crucible.judge.process.launcher import START_S
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.replies import is_reply
 from crucible.judge.process.supervised import FIRST, SupervisedProcess, exit_in_words, private_environment
@@ -59,7 +57,7 @@ class CandidateProcess:
             "channel": FIRST,
             "stream": FIRST + 1,
             "held_by": asdict(sandbox.layers()),
-            "readable": [*reach.readable(), *_python_folders(), *readable],
+            "readable": [*reach.readable(), *reach.python(), *readable],
             "writable": [str(folder)],
             "usable": reach.usable(),
             "file_bytes": limits.file_bytes,
@@ -143,12 +141,3 @@ class CandidateProcess:
         if end.get("code") == 0:
             return Cheated("early exit", f"its process ended itself in {stage}, exit code 0, before it was judged")
         return Crashed(stage, exit_in_words(end.get("code")))
-
-
-def _python_folders() -> list[str]:
-    """What a worker must read to be Python with torch: installations, not the judge's own checkout."""
-    folders = {sys.prefix, sys.base_prefix, sys.exec_prefix, str(SOURCE / "crucible")}
-    folders |= set(package_folders())
-    folders |= {str(Path(tool).resolve().parents[1]) for tool in [hardware.nvcc()] if tool}
-    folders |= {path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path}
-    return sorted(folders)

@@ -54,14 +54,14 @@ class Probe:
         return {name: why for name, why in self.needs.items() if why}
 
 
-def probe(held_by: sandbox.Layers | None, readable: list[str], *, gpu: bool) -> Probe:
-    """What a process can do that is held by these layers (None: by none, and it keeps its rights) and may read
-    `readable` beside the system; with `gpu`, whether CUDA starts in it. Raises JudgeError."""
+def probe(held_by: sandbox.Layers | None, *, gpu: bool) -> Probe:
+    """What a process can do that is held by these layers (None: by none, and it keeps its rights); with `gpu`, whether
+    CUDA starts in it. Raises JudgeError."""
     with _scene() as (scene, descriptor):
         settings = {
             "scene": asdict(scene),
             "held_by": asdict(held_by) if held_by else None,
-            "readable": [*reach.readable(), *readable],
+            "readable": [*reach.readable(), *reach.python()],
             "usable": reach.usable(),
             "gpu": gpu,
         }

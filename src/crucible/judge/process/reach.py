@@ -1,11 +1,15 @@
-"""What of the machine a candidate's process can reach: folders of the system, devices, /proc."""
+"""What of the machine a candidate's process can reach: folders of the system and of Python, devices, /proc."""
 
 from __future__ import annotations
 
 import functools
 import os
 import stat
+import sys
 from pathlib import Path
+
+from crucible import hardware
+from crucible.judge.process.launcher import SOURCE, package_folders
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/opt", "/sys", "/run/opengl-driver")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "dxg")
@@ -20,6 +24,15 @@ def readable() -> list[str]:
     containers' secrets and nothing that a compiler or CUDA was seen to need.
     """
     return [*_SYSTEM, *_public("/etc"), *_of_the_machine()]
+
+
+def python() -> list[str]:
+    """What a worker must read to be Python with torch: installations, not the judge's own checkout."""
+    folders = {sys.prefix, sys.base_prefix, sys.exec_prefix, str(SOURCE / "crucible")}
+    folders |= set(package_folders())
+    folders |= {str(Path(tool).resolve().parents[1]) for tool in [hardware.nvcc()] if tool}
+    folders |= {path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path}
+    return sorted(folders)
 
 
 def usable() -> list[str]:
