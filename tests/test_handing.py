@@ -71,3 +71,4 @@ def test_each_has_a_place_of_its_own_in_a_file_and_none_can_write(folder: Path) 
         assert os.lseek(other[0], 0, os.SEEK_CUR) == 0
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.pwrite(one[0], b"x", 0)
+    assert {file.stat().st_mode & 0o777 for file in folder.glob("*.bin")} == {0o400}

@@ -139,7 +139,9 @@ _Place = TypeVar("_Place", Path, HandedFile, Path | HandedFile)
 
 
 def write_bundle(path: Path, value: Any) -> None:
-    """Writes a tree of tensors and plain data under a temporary name, then renames. Raises NotPlain, OSError."""
+    """Writes a tree of tensors and plain data under a temporary name, then renames. Raises NotPlain, OSError.
+
+    Nobody may write to its files: without capabilities, and without changing modes, not even their owner."""
     structure, leaves = take_apart(value, path.name)
     tensors = [leaf.tensor.detach().cpu().contiguous() for leaf in leaves]
     header = {"structure": structure, "tensors": [[str(t.dtype)[6:], list(t.shape)] for t in tensors]}
@@ -147,9 +149,14 @@ def write_bundle(path: Path, value: Any) -> None:
     with temporary.open("wb") as file:
         for tensor in tensors:
             file.write(raw_bytes(tensor))
-    os.replace(temporary, _beside(path, ".bin"))
+    _in_place(temporary, _beside(path, ".bin"))
     temporary.write_text(json.dumps(header))
-    os.replace(temporary, _beside(path, ".json"))
+    _in_place(temporary, _beside(path, ".json"))
+
+
+def _in_place(temporary: Path, file: Path) -> None:
+    temporary.chmod(0o400)
+    os.replace(temporary, file)
 
 
 def read_bundle(path: Path | HandedFile) -> Any:
