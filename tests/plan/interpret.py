@@ -18,6 +18,7 @@ from crucible.write.convolution.windows import Windows
 from crucible.write.evaluate import evaluate, evaluate_program
 from crucible.write.expression import name_of
 from crucible.write.pool import POOLED, Pool
+from crucible.write.product.matrix import Product
 from crucible.write.program import Operand, Program
 
 Tensors = dict[str, torch.Tensor]
@@ -95,12 +96,20 @@ def _fused(step: Fused, known: Tensors) -> list[torch.Tensor]:
         return [_convolution(step, step.compute, known)]
     if isinstance(step.compute, ReducingConvolution):
         return [_reducing(step, step.compute, known)]
+    if isinstance(step.compute, Product):
+        return [_matrices(step, step.compute, known)]
     if not isinstance(step.compute, Pool):
         return list(_Step.apply(step, *(known[name] for name in step.reads)))
     storages = {name: _storage(known[held]) for name, held in step.operands.items()}
     if step.statistics is not None:
         storages |= evaluate_program(step.statistics, storages)
     return [_pool(step.compute, storages), *(torch.from_numpy(storages[name]) for name in step.updates)]
+
+
+def _matrices(step: Fused, compute: Product, known: Tensors) -> torch.Tensor:
+    laid = [(compute.left, compute.left_shape), (compute.right, compute.right_shape)]
+    left, right = (known[step.operands[each.name]].as_strided(shape, each.strides) for each, shape in laid)
+    return torch.einsum("bik,bjk->bij", left, right).reshape(step.type.shape)
 
 
 def _reducing(step: Fused, compute: ReducingConvolution, known: Tensors) -> torch.Tensor:
