@@ -27,7 +27,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 sys.path.insert(0, str(SOURCE))
 
 from crucible import hardware  # noqa: E402
-from crucible.judge.process import reach, sandbox, shared_memory  # noqa: E402
+from crucible.judge.process import namespaces, reach, sandbox  # noqa: E402
 from crucible.spread import interval  # noqa: E402
 
 LOSS = 0.01
@@ -65,7 +65,7 @@ class Process:
 
 def confine(folder: str) -> None:
     """As `process/confined.py` does it."""
-    own = [shared_memory.FOLDER] if shared_memory.make_private() else []
+    own = [namespaces.SHARED_MEMORY] if namespaces.enter() else []
     readable = [*reach.readable(), *reach.python(), str(SOURCE), __file__]
     sandbox.confine(readable, [folder, *own], reach.usable(), sandbox.layers())
 

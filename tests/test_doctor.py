@@ -11,8 +11,8 @@ from crucible import doctor, hardware
 from crucible.cli import app
 from crucible.doctor import examined
 from crucible.hardware import Device
-from crucible.judge.process import sandbox, seccomp, shared_memory
-from crucible.judge.process.doors import doors
+from crucible.judge.process import namespaces, sandbox, seccomp
+from crucible.judge.process.doors import NAMES, doors
 
 CPU = Device("cpu", "a processor", "")
 needs_both = pytest.mark.skipif(bool(sandbox.layers().missing), reason=sandbox.layers().missing)
@@ -62,20 +62,21 @@ def test_cuda_that_fails_outside_as_well_is_not_blamed_on_the_sandbox() -> None:
 
 
 @needs_both
-def test_a_system_without_mount_namespaces_is_told_not_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_namespaces_is_told_not_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
     shut = doctor.probe(sandbox.layers(), gpu=False)
     bare = doctor.Probe(shut.doors, {**shut.needs, doctor.SEMAPHORES: "PermissionError"}, "", False)
     health = doctor.Health()
     doctor._needs(bare, health)
+    doctor._doors(doctor.Probe({**shut.doors, NAMES: "open"}, {}, "", False), sandbox.layers(), health)
     assert health.complaints == []
-    assert "closed to candidates" in health.rows["shared memory"]
+    assert "candidates have no shared memory" in health.rows["namespaces"]
     doctor._needs(doctor.Probe(shut.doors, {"threads": "OSError: no"}, "", True), health)
     assert health.complaints == ["threads, in the sandbox: OSError: no; honest candidates fail"]
 
 
-def test_where_it_cannot_be_had_shared_memory_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_namespaces_cannot_be_had_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     before = Path("/proc/self/mountinfo").read_text()
-    monkeypatch.setattr(shared_memory, "_as_root", lambda: False)
-    monkeypatch.setattr(shared_memory, "_as_user", lambda: False)
-    assert shared_memory.make_private() is False
+    monkeypatch.setattr(namespaces, "_as_root", lambda: False)
+    monkeypatch.setattr(namespaces, "_as_user", lambda: False)
+    assert namespaces.enter() is False
     assert Path("/proc/self/mountinfo").read_text() == before

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from crucible.judge.process import seccomp, syscalls
-from crucible.judge.process.seccomp import ABSENT, NEW_NAMESPACES, OF_ITSELF_ALONE, PRETENDED, REFUSED
+from crucible.judge.process.seccomp import ABSENT, NEW_NAMESPACES, OF_ITSELF_ALONE, PRETENDED, REFUSED, UNSUPPORTED
 from crucible.judge.process.syscalls import AARCH64, NEWEST, NUMBERS, X86_64
 
 BOTH = pytest.mark.parametrize("of", [X86_64, AARCH64], ids=["x86-64", "aarch64"])
@@ -70,6 +70,7 @@ def test_the_numbers_are_those_of_the_headers(of: int) -> None:
 @BOTH
 def test_what_is_refused_pretended_and_absent(of: int) -> None:
     assert answers(of, REFUSED.split()) == {errno.EPERM}
+    assert answers(of, UNSUPPORTED.split()) == {errno.EOPNOTSUPP}
     assert answers(of, PRETENDED.split()) == {0}
     assert answers(of, ABSENT.split()) == {errno.ENOSYS}
 
@@ -144,6 +145,13 @@ def test_ioctls_of_drivers_pass_and_those_of_files_do_not(of: int) -> None:
     flags, xfs_flags, verity, version, clone, typed = 0x40086602, 0x401C5820, 0x40806685, 0x40087602, 0x40049409, 0x5412
     refused = {asked(of, "ioctl", 3, request) for request in (flags, xfs_flags, verity, version, clone, typed)}
     assert refused == {errno.ENOTTY}
+
+
+@BOTH
+def test_no_lease_makes_others_wait_for_a_file(of: int) -> None:
+    duplicate, flags, lock, lease, notify = 0, 4, 6, 1024, 1026
+    assert {asked(of, "fcntl", 3, command) for command in (duplicate, flags, lock, 1030, 1031)} == {ALLOWED}
+    assert {asked(of, "fcntl", 3, command) for command in (lease, notify)} == {errno.EPERM}
 
 
 @BOTH

@@ -11,6 +11,7 @@ from crucible import hardware
 from crucible.errors import JudgeError
 from crucible.hardware import Device
 from crucible.judge.process import sandbox
+from crucible.judge.process.doors import NAMES
 from crucible.judge.process.needs import SEMAPHORES
 from crucible.judge.process.probe import OPEN, Probe, probe
 
@@ -69,21 +70,24 @@ def _compilers(device: Device, health: Health) -> None:
 def _doors(inside: Probe, held_by: sandbox.Layers, health: Health) -> None:
     layers = [f"Landlock version {sandbox.landlock_abi()}"] if held_by.landlock else []
     layers += ["a filter of system calls"] if held_by.filter else []
-    found = f"{len(inside.doors)} ways out tried, {len(inside.open) or 'none'} open"
-    health.rows["sandbox"] = f"{' and '.join(layers) or 'none'}: {found}"
-    if inside.open and not held_by.missing:
-        named = ", ".join(inside.open[:_MOST_NAMED]) + (", ..." if len(inside.open) > _MOST_NAMED else "")
-        remedy = "Linux 6.12 or later shuts them" if set(inside.open) <= _SIGNALS else "please report it"
+    tried = f"{len(inside.doors)} ways out tried, {len(inside.open) or 'none'} open"
+    health.rows["sandbox"] = f"{' and '.join(layers) or 'none'}: {tried}"
+    found = [name for name in inside.open if inside.own_namespaces or name != NAMES]
+    if found and not held_by.missing:
+        named = ", ".join(found[:_MOST_NAMED]) + (", ..." if len(found) > _MOST_NAMED else "")
+        remedy = "Linux 6.12 or later shuts them" if set(found) <= _SIGNALS else "please report it"
         health.complaints.append(f"shut doors in the sandbox ({named} {OPEN}): {remedy}")
 
 
 def _needs(inside: Probe, health: Health) -> None:
     lacking = dict(inside.lacking)
-    if inside.private_shared_memory:
-        health.rows["shared memory"] = "of each candidate's own, gone with it"
+    if inside.own_namespaces:
+        health.rows["namespaces"] = "of each candidate's own: shared memory, names of sockets"
     else:
-        why = "this system gives no mount namespace"
-        health.rows["shared memory"] = f"closed to candidates ({why}): locks of Python's multiprocessing fail in them"
+        health.rows["namespaces"] = (
+            "none (not given to this user here): candidates have no shared memory, so locks of Python's "
+            "multiprocessing fail in them, and one could take the name of the socket that CUDA binds in another"
+        )
         lacking.pop(SEMAPHORES, None)
     health.complaints += [f"{name}, in the sandbox: {why}; honest candidates fail" for name, why in lacking.items()]
 

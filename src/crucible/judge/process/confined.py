@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from crucible.judge.process import sandbox, shared_memory
+from crucible.judge.process import namespaces, sandbox
 from crucible.judge.worker import worker
 
 
@@ -14,7 +14,7 @@ def main() -> None:
     sandbox.die_with_parent()
     sandbox.limit(settings["file_bytes"])
     sandbox.be_the_first_to_go()
-    own = [shared_memory.FOLDER] if shared_memory.make_private() else []
+    own = [namespaces.SHARED_MEMORY] if namespaces.enter() else []
     held_by = sandbox.Layers(**settings["held_by"])
     sandbox.confine(settings["readable"], [*settings["writable"], *own], settings["usable"], held_by)
 

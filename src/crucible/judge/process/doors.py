@@ -29,6 +29,7 @@ _MULTIPATH_TCP, _FAST_OPEN = 262, 0x20000000
 _SET_FLAGS, _GET_FLAGS, _NO_DUMP = 0x40086602, 0x80086601, 0x40
 SHARED = "shared memory: the machine's"
 """Open where the file is seen from outside: there may be a folder of one's own in that place."""
+NAMES = "socket: names of others"
 _FAMILIES = {
     "inet": (socket.AF_INET, socket.SOCK_STREAM, 0),
     "inet of datagrams": (socket.AF_INET, socket.SOCK_DGRAM, 0),
@@ -104,6 +105,7 @@ def _files() -> dict[str, Door]:
         "file: attributes": lambda s: os.setxattr(s.file, "user.crucible", b"x"),
         "file: attributes, handed": lambda s: os.setxattr(s.handed, "user.crucible", b"y"),
         "file: flags, handed": _flags,
+        "file: lease, handed": lambda s: fcntl.fcntl(s.handed, fcntl.F_SETLEASE, fcntl.F_RDLCK),
         "file: passwords": lambda s: Path("/etc/shadow").read_bytes(),
         "file: keys": lambda s: os.listdir("/etc/ssl/private"),
         "file: /run": lambda s: os.listdir("/run"),
@@ -130,6 +132,7 @@ def _sockets() -> dict[str, Door]:
         "socket: unix by path": lambda s: _packets().connect(f"{s.outside}/socket"),
         "socket: unix log": lambda s: _new(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"", f"{s.outside}/log"),
         "socket: accept": _accept,
+        NAMES: _same_names,
     }
 
 
@@ -283,6 +286,18 @@ def _new(family: int, kind: int) -> socket.socket:
 def _packets() -> socket.socket:
     """Of the one kind that may be made: CUDA does."""
     return _new(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def _same_names(scene: Scene) -> None:
+    """Whether a name that is taken outside is taken here: then others' could be."""
+    with _packets() as made:
+        try:
+            made.bind(f"\0{scene.abstract}")
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return
+            raise
+    raise PermissionError(errno.EPERM, "names are its own")
 
 
 def _fast_open(scene: Scene) -> None:

@@ -30,6 +30,7 @@ def needs() -> dict[str, Need]:
         "its folder": lambda s: Path(s.own, "deeper").mkdir(),
         "temporary files": _temporary_file,
         "a copy with its mode and times": lambda s: shutil.copy2(_written(s, "a.h"), f"{s.own}/b.h"),
+        "a copy by `cp -p`": lambda s: subprocess.run(["cp", "-p", _written(s, "d.h"), f"{s.own}/e.h"], check=True),
         "the mode of its own file": lambda s: os.chmod(_written(s, "c.h"), 0o600),
         "what it was handed": lambda s: _equal(os.pread(s.handed, 7, 0), b"outside"),
         "a file that is touched": _touched,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from crucible.errors import JudgeError
-from crucible.judge.process import reach, sandbox, shared_memory
+from crucible.judge.process import namespaces, reach, sandbox
 from crucible.judge.process.doors import SHARED, Scene, doors
 from crucible.judge.process.launcher import python
 from crucible.judge.process.needs import cuda, needs
@@ -42,8 +42,8 @@ class Probe:
     """Empty for what works, else what stopped it, by name."""
     cuda: str
     """Empty where CUDA starts and computes, or was not asked for; else what failed."""
-    private_shared_memory: bool
-    """Whether it has a /dev/shm of its own."""
+    own_namespaces: bool
+    """Whether it has a /dev/shm, and names of sockets, of its own."""
 
     @property
     def open(self) -> list[str]:
@@ -145,14 +145,14 @@ def main() -> None:
     scene = Scene(**settings["scene"])
     private = False
     if settings["held_by"] is not None:
-        private = shared_memory.make_private()
-        writable = [scene.own, *([shared_memory.FOLDER] if private else [])]
+        private = namespaces.enter()
+        writable = [scene.own, *([namespaces.SHARED_MEMORY] if private else [])]
         sandbox.confine(settings["readable"], writable, settings["usable"], sandbox.Layers(**settings["held_by"]))
     found = {
         "needs": {name: _tried(need, scene, "") for name, need in needs().items()},
         "doors": {name: _tried(door, scene, OPEN) for name, door in doors().items()},
         "cuda": cuda() if settings["gpu"] else "",
-        "private_shared_memory": private,
+        "own_namespaces": private,
     }
     print(json.dumps(found), flush=True)
 

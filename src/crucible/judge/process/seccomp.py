@@ -1,14 +1,13 @@
 """The filter of system calls that a candidate's process lives under, beside Landlock.
 
 Landlock decides about paths. It says nothing of modes, owners, times, extended attributes, of datagrams, of System V
-memory, or of another process's limits; this does. What is refused fails with EPERM. Two kinds of calls fail otherwise:
-`clone3` and whatever is newer than this file do not exist (ENOSYS: the C library then takes `clone`), and modes,
-owners and times seem to be set and are not, since honest tools set those of their own files and stop where they
-cannot (`shutil.copy2` in Inductor's cache, the linker, tar). Only "now", as the time of a named file, is refused:
-`Path.touch` asks for it to learn whether there is a file, and makes one when it fails.
+memory, or of another process's limits; this does. What is refused fails with EPERM, attributes with EOPNOTSUPP.
+`clone3` and whatever is newer than this file do not exist (ENOSYS: the C library then takes `clone`). Modes, owners and
+times seem to be set and are not, since honest tools set those of their own files and stop where they cannot
+(`shutil.copy2` in Inductor's cache, the linker, tar); only "now", as the time of a named file, is refused: `Path.touch`
+asks for it to learn whether there is a file, and makes one when it fails.
 
-It is one classic BPF program, assembled here (`Instruction`, `Filter`). Sources: linux/seccomp.h, linux/filter.h,
-linux/sched.h, linux/fs.h.
+It is one classic BPF program, assembled here. Sources: linux/seccomp.h, linux/filter.h, linux/sched.h, linux/fs.h.
 """
 
 from __future__ import annotations
@@ -39,13 +38,16 @@ _SOCKET_TYPE = 0xF
 _FLAGS_OF_FILES = (ord("f") << 8, ord("X") << 8, ord("v") << 8, 0x94 << 8)
 """Types of ioctls that change a file which is open for reading: flags, verity and encryption, XFS's, versions, Btrfs's.
 None of the drivers' ('F' is NVIDIA's) is among them."""
+_LEASES = (1024, 1026)
+"""F_SETLEASE: whoever opens the file then waits, up to 45 s; F_NOTIFY."""
 _TYPES_INTO_A_TERMINAL = (0x5412, 0x541C)
 
 PRETENDED = "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat"
+UNSUPPORTED = "setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat file_setattr"
+"""As on a file system that has none: `cp -p` goes on to modes then, and gives up at EPERM."""
 ABSENT = "clone3"
 REFUSED = (
     "connect accept accept4 "
-    "setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat file_setattr "
     "ptrace process_vm_readv process_vm_writev kcmp process_madvise process_mrelease pidfd_getfd ioprio_set "
     "shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open mq_unlink "
     "add_key request_key keyctl "
@@ -60,6 +62,8 @@ REFUSED = (
 OF_ITSELF_ALONE = "prlimit64 sched_setaffinity sched_setscheduler sched_setparam sched_setattr migrate_pages move_pages"
 """Calls whose first argument is a process, 0 for the caller: what is set of another slows a baseline down, or ends the
 judge by a limit (both belong to the same user)."""
+
+_ANSWERS = ((REFUSED, errno.EPERM), (UNSUPPORTED, errno.EOPNOTSUPP), (PRETENDED, 0), (ABSENT, errno.ENOSYS))
 
 Instruction = tuple[int, int, int, int]
 """Code, jump if true, jump if false, constant: struct sock_filter."""
@@ -102,7 +106,7 @@ def program(of: int) -> list[Instruction]:
     made += [_load(_NUMBER), (_JUMP_GREATER, 0, 1, syscalls.NEWEST), _fails(errno.ENOSYS)]  # x32's are above as well
     for name, body in _looked_into().items():
         made += _of(name, of, body)
-    for names, error in [(REFUSED, errno.EPERM), (PRETENDED, 0), (ABSENT, errno.ENOSYS)]:
+    for names, error in _ANSWERS:
         for name in names.split():
             made += _of(name, of, [_fails(error)])
     return [*made, _ALLOWED]
@@ -121,6 +125,7 @@ def _looked_into() -> dict[str, list[Instruction]]:
     packets = [*_only(0, socket.AF_UNIX), *_only(1, socket.SOCK_SEQPACKET, _SOCKET_TYPE), _ALLOWED]
     found = {
         "ioctl": [*_none_of(1, _FLAGS_OF_FILES, 0xFF00), *_none_of(1, _TYPES_INTO_A_TERMINAL), _ALLOWED],
+        "fcntl": [*_none_of(1, _LEASES, error=errno.EPERM), _ALLOWED],
         "socket": packets,
         "socketpair": [*_only(0, socket.AF_UNIX), _ALLOWED],
         "clone": [*_without(0, NEW_NAMESPACES), _ALLOWED],

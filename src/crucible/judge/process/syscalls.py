@@ -25,7 +25,7 @@ NUMBERS: dict[str, tuple[Number, Number]] = {
     # extended attributes and flags
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463),
     "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "removexattrat": (466, 466),
-    "file_setattr": (469, 469), "ioctl": (16, 29),
+    "file_setattr": (469, 469), "ioctl": (16, 29), "fcntl": (72, 25),
     # other processes
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
     "process_madvise": (440, 440), "process_mrelease": (448, 448), "pidfd_getfd": (438, 438), "kill": (62, 129),

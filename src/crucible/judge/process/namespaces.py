@@ -1,8 +1,9 @@
-"""A /dev/shm of its own for a candidate's process: named shared memory and semaphores that nobody else sees, and
-that are gone with it.
+"""Namespaces of its own for a candidate's process, where the system gives them: root has them outside of containers,
+other users where they may make user namespaces.
 
-It takes a mount namespace, which root has outside of containers and other users where the system lets them make user
-namespaces. Elsewhere there is none, and /dev/shm stays closed.
+One of mounts, for a /dev/shm of its own: named shared memory and semaphores that nobody else sees, and that are gone
+with it. Elsewhere /dev/shm stays closed. One of networks, for the names of Unix sockets, which CUDA takes one of:
+elsewhere a candidate could take those of its neighbours, in which CUDA would not start then.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ import ctypes
 import os
 from collections.abc import Callable
 
-FOLDER = "/dev/shm"
-_NEW_MOUNTS, _NEW_USERS = 0x20000, 0x10000000
+SHARED_MEMORY = "/dev/shm"
+_NEW_MOUNTS, _NEW_NETWORK, _NEW_USERS = 0x20000, 0x40000000, 0x10000000
 _PRIVATE, _RECURSIVE = 1 << 18, 1 << 14
 _NO_SETUID_DEVICES_OR_PROGRAMS = 2 | 4 | 8
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def make_private() -> bool:
-    """Puts an empty /dev/shm in the place of the machine's for this process and what it starts; False where that is
-    not allowed, and then nothing has changed.
+def enter() -> bool:
+    """Gives this process and what it starts an empty /dev/shm and no network; False where that is not allowed, and then
+    nothing has changed.
 
     Call it with one thread, before capabilities are dropped.
     """
@@ -37,12 +38,12 @@ def _works(way: Callable[[], bool]) -> bool:
 
 
 def _as_root() -> bool:
-    return _libc.unshare(_NEW_MOUNTS) == 0 and _mounted()
+    return _libc.unshare(_NEW_MOUNTS | _NEW_NETWORK) == 0 and _mounted()
 
 
 def _as_user() -> bool:
     user, group = os.geteuid(), os.getegid()
-    if _libc.unshare(_NEW_USERS | _NEW_MOUNTS):
+    if _libc.unshare(_NEW_USERS | _NEW_MOUNTS | _NEW_NETWORK):
         return False
     try:
         for file, text in [("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")]:
@@ -57,4 +58,4 @@ def _mounted() -> bool:
     if _libc.mount(b"none", b"/", None, _PRIVATE | _RECURSIVE, None):
         return False
     options = b"mode=0700,size=1g"
-    return bool(_libc.mount(b"tmpfs", FOLDER.encode(), b"tmpfs", _NO_SETUID_DEVICES_OR_PROGRAMS, options) == 0)
+    return bool(_libc.mount(b"tmpfs", SHARED_MEMORY.encode(), b"tmpfs", _NO_SETUID_DEVICES_OR_PROGRAMS, options) == 0)
