@@ -80,3 +80,10 @@ def test_where_namespaces_cannot_be_had_nothing_changes(monkeypatch: pytest.Monk
     monkeypatch.setattr(namespaces, "_as_user", lambda: False)
     assert namespaces.enter() is False
     assert Path("/proc/self/mountinfo").read_text() == before
+
+
+@needs_both
+@pytest.mark.skipif(hardware.find_device().kind == "cuda", reason="CUDA starts here")
+def test_the_layer_that_stops_cuda_is_found_by_trying_each_alone() -> None:
+    """Without a driver the first that is tried, by none of the two layers, fails already."""
+    assert doctor._stopped_by() == "namespaces, or capabilities that it lacks"

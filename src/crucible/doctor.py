@@ -57,6 +57,13 @@ _WITHOUT = {
 """By whether there is Landlock: what is open, and what to do."""
 
 
+_ALONE = {
+    "namespaces, or capabilities that it lacks": sandbox.Layers(False, False),
+    "Landlock": sandbox.Layers(True, False),
+    "the filter of system calls": sandbox.Layers(False, True),
+}
+
+
 def _compilers(device: Device, health: Health) -> None:
     if not hardware.cxx():
         health.complaints.append("a C++ compiler: extensions are not built; install g++")
@@ -103,4 +110,15 @@ def _cuda(inside: Probe, health: Health) -> None:
     nodes = [f"/dev/{name}" for name in ("nvidiactl", "nvidia0", "nvidia-uvm", "nvidia-uvm-tools")]
     absent = [node for node in nodes if not Path(node).exists()]
     remedy = f"give this container {', '.join(absent)}" if absent else "please report it, with the driver's version"
-    health.complaints.append(f"CUDA in the sandbox, where it works outside ({inside.cuda}): {remedy}")
+    stopped = f"CUDA in the sandbox, where it works outside ({inside.cuda}; stopped by {_stopped_by()})"
+    health.complaints.append(f"{stopped}: {remedy}")
+
+
+def _stopped_by() -> str:
+    """Which layer keeps CUDA from starting, each tried alone."""
+    here = sandbox.layers()
+    for name, alone in _ALONE.items():
+        tried = sandbox.Layers(alone.landlock and here.landlock, alone.filter and here.filter)
+        if probe(tried, gpu=True).cuda:
+            return name
+    return "several layers together"

@@ -28,7 +28,6 @@ from crucible.judge.process.needs import cuda, needs
 
 TRIED_S = 120.0
 OPEN = "open"
-_HANDED = 3
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 
 
@@ -57,7 +56,7 @@ class Probe:
 def probe(held_by: sandbox.Layers | None, *, gpu: bool) -> Probe:
     """What a process can do that is held by these layers (None: by none, and it keeps its rights); with `gpu`, whether
     CUDA starts in it. Raises JudgeError."""
-    with _scene() as (scene, descriptor):
+    with _scene() as scene:
         settings = {
             "scene": asdict(scene),
             "held_by": asdict(held_by) if held_by else None,
@@ -65,7 +64,7 @@ def probe(held_by: sandbox.Layers | None, *, gpu: bool) -> Probe:
             "usable": reach.usable(),
             "gpu": gpu,
         }
-        said = _said([*python("process.probe"), json.dumps(settings)], descriptor, scene)
+        said = _said([*python("process.probe"), json.dumps(settings)], scene)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"/dev/shm/{scene.abstract}")
             said["doors"][SHARED] = OPEN
@@ -75,23 +74,22 @@ def probe(held_by: sandbox.Layers | None, *, gpu: bool) -> Probe:
     return Probe(**said)
 
 
-def _said(command: list[str], descriptor: int, scene: Scene) -> dict[str, Any]:
-    def hand_over() -> None:
-        os.dup2(descriptor, _HANDED)
-
+def _said(command: list[str], scene: Scene) -> dict[str, Any]:
     environment = {"PATH": "/usr/bin:/bin", **{name: os.environ[name] for name in _KEPT if name in os.environ}}
     environment |= {"HOME": scene.own, "TMPDIR": scene.own}
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TRIED_S,
-        cwd=scene.own,
-        env=environment,
-        preexec_fn=hand_over,
-        pass_fds=(_HANDED,),
-    )
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TRIED_S,
+            cwd=scene.own,
+            env=environment,
+            pass_fds=(scene.handed,),
+        )
+    except subprocess.TimeoutExpired:
+        raise JudgeError(f"the sandbox could not be tried: it took over {TRIED_S:g} s") from None
     last = (done.stdout.strip().splitlines() or [""])[-1]
     try:
         return dict(json.loads(last))
@@ -101,8 +99,8 @@ def _said(command: list[str], descriptor: int, scene: Scene) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _scene() -> Iterator[tuple[Scene, int]]:
-    """What doors are tried on, and the descriptor that is handed over."""
+def _scene() -> Iterator[Scene]:
+    """What doors are tried on."""
     place = Path(tempfile.mkdtemp(prefix="crucible-doors-"))
     name = f"crucible-{secrets.token_hex(8)}"
     with contextlib.ExitStack() as stack:
@@ -132,7 +130,7 @@ def _scene() -> Iterator[tuple[Scene, int]]:
         descriptor = os.open(file, os.O_RDONLY)
         stack.callback(os.close, descriptor)
         tcp, udp = (each.getsockname()[1] for each in listening[:2])
-        yield Scene(f"{place}/own", f"{place}/outside", _HANDED, victim.pid, tcp, udp, name), descriptor
+        yield Scene(f"{place}/own", f"{place}/outside", descriptor, victim.pid, tcp, udp, name)
 
 
 def _paths(place: Path) -> list[str]:
