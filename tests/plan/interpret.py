@@ -30,9 +30,12 @@ def run(plan: Plan, tensors: Tensors) -> list[torch.Tensor]:
     then. Gradients flow through programs alone."""
     known = dict(tensors)
     for step in plan.steps:
-        made = _call(step, known) if isinstance(step, Call) else _fused(step, known)
-        names = step.results if isinstance(step, Call) else (step.result, *step.updates.values())
-        laid = [_laid(each, plan.types[name].strides) for name, each in zip(names, made, strict=True)]
+        if isinstance(step, Call):  # what it makes lies as it comes
+            known.update(zip(step.results, _call(step, known), strict=True))
+            continue
+        given = {name: _laid(known[name], plan.types[name].strides) for name in step.reads}
+        names = (step.result, *step.updates.values())
+        laid = [_laid(t, plan.types[n].strides) for n, t in zip(names, _fused(step, {**known, **given}), strict=True)]
         known.update(zip(names, laid, strict=True))
     tensors |= {name: known[name] for name in tensors} | {m.buffer: known[m.value] for m in plan.graph.mutations}
     return [known[name] for name in plan.graph.outputs]
@@ -181,8 +184,9 @@ def correlated(of: Correlation, x: torch.Tensor, weight: torch.Tensor) -> torch.
 def _laid(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     """In the order that the plan expects, which PyTorch's convolutions in double precision on the CPU do not keep; and
     a view that kernels get a copy of."""
-    last = tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
-    return next((each for each in (last, tensor.contiguous()) if each.stride() == strides), tensor)
+    if tensor.stride() == strides and not tensor.storage_offset():
+        return tensor
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
 
 
 def _pool(pool: Pool, storages: dict[str, np.ndarray[Any, Any]]) -> torch.Tensor:

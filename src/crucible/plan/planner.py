@@ -314,7 +314,15 @@ class _Planner:
         if name in self.types:
             return name in self.relaid
         value = self.waiting.get(name)
-        return value is not None and self._reads_relaid(value)
+        if value is None:
+            return False
+        return self._reads_relaid(value) if _is_view(value) else self._lies_otherwise(name, self._layout(name, value))
+
+    def _lies_otherwise(self, name: str, strides: Sequence[int]) -> bool:
+        """Than in eager PyTorch: a view that it allows there may not be allowed here."""
+        return name in self.graph.values and not layouts.same(
+            self.graph.values[name].tensor.shape, strides, self._eager_strides(name)
+        )
 
     def _reads_relaid(self, value: Lazy) -> bool:
         before = () if value.base is None else value.base.tensors.values()
@@ -378,7 +386,7 @@ class _Planner:
             known = {o.name: o.bounds for o in value.operands if o.bounds is not None}
             self.bounds[name] = interval(value.expr, known)
         self.types[name] = TensorType(made.shape, made.strides, value.dtype)
-        if self._reads_relaid(value):
+        if self._lies_otherwise(name, made.strides) or (name not in self.graph.values and self._reads_relaid(value)):
             self.relaid.add(name)
         self.updated |= made.updates.keys()
         self.steps.append(self._fused(name, made))
