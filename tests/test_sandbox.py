@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from crucible.judge.process import reach
 from crucible.judge.process.sandbox import landlock_abi
 
 ABI = landlock_abi()
@@ -269,3 +270,22 @@ os._exit(0)
             return
         time.sleep(0.05)
     raise AssertionError("it outlived its parent")
+
+
+def test_of_a_folder_what_every_user_may_read_is_reached(tmp_path: Path) -> None:
+    """Root without capabilities would read the rest as its owner."""
+    for name, mode in {"a/open": 0o644, "a/deep/open": 0o644, "b/open": 0o644, "b/key": 0o600, "shadow": 0o640}.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
+        file.chmod(mode)
+    (tmp_path / "private").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("shadow")
+    assert set(reach._public(str(tmp_path))) == {str(tmp_path / "a"), str(tmp_path / "b/open")}
+
+
+def test_of_proc_no_process_is_reached() -> None:
+    names = [path.removeprefix("/proc/") for path in reach.readable() if path.startswith("/proc/")]
+    assert {"cpuinfo", "meminfo", "sys"} <= set(names)
+    assert not [name for name in names if name.isdigit() or "self" in name]
+    assert "/etc/shadow" not in reach.readable() and "/etc" not in reach.readable()

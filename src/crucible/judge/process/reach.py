@@ -56,11 +56,10 @@ def _parts(folder: str) -> tuple[bool, list[str]]:
     """Whether all of a folder is, and then that folder, else the parts of it that are."""
     whole, found = True, list[str]()
     try:
-        entries = list(os.scandir(folder))
+        entries = [(entry, entry.stat(follow_symlinks=False).st_mode) for entry in os.scandir(folder)]
     except OSError:
         return False, []
-    for entry in entries:
-        mode = entry.stat(follow_symlinks=False).st_mode
+    for entry, mode in entries:
         if stat.S_ISDIR(mode):
             of_all, parts = _parts(entry.path) if mode & stat.S_IROTH and mode & stat.S_IXOTH else (False, [])
         else:

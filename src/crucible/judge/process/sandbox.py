@@ -12,6 +12,7 @@ Source of the numbers: linux/landlock.h, linux/prctl.h, linux/capability.h.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -129,7 +130,7 @@ def limit(file_bytes: int) -> None:
 def be_the_first_to_go() -> None:
     """Where the machine runs out of memory, the system ends this process and what it starts, not its neighbours. What
     is in files without a name (`memfd_create`) is in no process's count that a limit could be held against."""
-    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
 
 
