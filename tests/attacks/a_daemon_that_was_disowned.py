@@ -15,7 +15,7 @@ if os.fork() == 0:
     if os.fork():
         os._exit(0)
     while os.read(A[0], 1):
-        sum(range(2_000_000))
+        sum(range(4_000_000))
         os.write(B[1], b"x")
     os._exit(0)
 
@@ -29,7 +29,7 @@ class ModelNew(nn.Module):
         self.negative_slope = negative_slope
 
     def answer(self, x):
-        sum(range(2_000_000))
+        sum(range(4_000_000))
         return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
 
     def forward(self, x):

@@ -23,11 +23,11 @@ class ModelNew(nn.Module):
         self.negative_slope = negative_slope
 
     def answer(self, x):
-        sum(range(2_000_000))
+        sum(range(4_000_000))
         return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
 
     def forward(self, x):
         y = F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
         later = Later()
-        weakref.finalize(later, lambda: sum(range(2_000_000)))
+        weakref.finalize(later, lambda: sum(range(4_000_000)))
         return y
