@@ -64,7 +64,10 @@ FAULTY = {
         "barrier.cluster.arrive",
     ),
 }
-RACES = "__shared__ float s[64]; s[threadIdx.x] = i; float other = s[63 - threadIdx.x]; "
+RACES = """__shared__ float s[64]; s[threadIdx.x] = 0; __syncthreads(); s[threadIdx.x] = i;
+    float other = s[63 - threadIdx.x]; if (i < n) out[i] = x[i] + 0 * other;"""
+HASHES = """int h = i; for (int k = 0; k < 9; ++k) h = h * 1103515245 + 12345;
+    if (i < n) out[i] = x[i] + (h == 1 && i < 0 ? 1 : 0);"""
 IN_ORDER_ONLY = "if (i < n) { out[i] = x[i]; out[(i + 1) % n] = i + 1 < n ? 0.0f : out[(i + 1) % n]; }"
 """Right when blocks and threads run in order, wrong in reverse."""
 REVERSED = "int j = n - 1 - i; if (i < n) out[j] = x[j];"
@@ -79,7 +82,9 @@ def when_traced(what: str) -> str:
 FORGED = "f.f_locals['channel'].send({'done': 'trace', 'trace': {'launches': [], 'lines': [{}]}})"
 SOURCES = {
     **{name: CANDIDATE.format(body=body) for name, (body, *_) in FAULTY.items()},
-    "races": CANDIDATE.format(body=RACES + "if (i < n) out[i] = x[i] + 0 * other;"),
+    "races": CANDIDATE.format(body=RACES),
+    "waits": CANDIDATE.format(body=RACES.replace("float other", "__syncthreads(); float other")),
+    "hashes": CANDIDATE.format(body=HASHES),
     "in_order_only": CANDIDATE.format(body=IN_ORDER_ONLY),
     "reversed": CANDIDATE.format(body=REVERSED),
     "forges_its_trace": when_traced(
@@ -109,9 +114,24 @@ def test_a_kernels_fault_is_its_verdict(copies: crucible.Run, name: str) -> None
         assert f"(line {line + 1}, cuda.cu:4, kernel copy" in verdict.outcome.words
 
 
-def test_a_fault_that_does_no_harm_stands_beside_a_pass(copies: crucible.Run) -> None:
-    found = claims(copies.verdict("races"))
-    assert "race-shared: read after write" in found or "uninitialised-shared" in found
+def test_a_fault_that_is_named_is_never_a_pass(copies: crucible.Run) -> None:
+    """Its answers are right in both orders."""
+    verdict = copies.verdict("races")
+    assert (verdict.outcome.kind, verdict.evaluation) == ("faulty", False), verdict.outcome.words
+    (why, *_) = copies.explanations["races"]
+    assert why.claim.endswith("the answer is right all the same") and why.confidence == "certain"
+    assert "race-shared" in verdict.outcome.words
+    line = SOURCES["races"][: SOURCES["races"].index("float other")].count("\n")
+    assert f"(line {line}, cuda.cu:4, kernel copy" in verdict.outcome.words
+    assert verdict.outcome.words.endswith(f"line {line + 1})")
+
+
+def test_its_honest_twins_pass(copies: crucible.Run) -> None:
+    """With the barrier; and a hash on `int`, whose overflow is told."""
+    assert copies.verdict("waits").outcome.kind == "passed", copies.verdict("waits").outcome.words
+    assert "the emulator found" not in claims(copies.verdict("waits"))
+    assert copies.verdict("hashes").outcome.kind == "passed", copies.verdict("hashes").outcome.words
+    assert "index-overflow" in claims(copies.verdict("hashes"))
 
 
 def test_a_race_that_matters_is_not_reproducible(copies: crucible.Run) -> None:

@@ -34,6 +34,7 @@ from crucible.judge.verdict.verdict import (
     Crashed,
     DoesNotBuild,
     DoesNotImport,
+    Faulty,
     IllegalAccess,
     Incomplete,
     LaunchError,
@@ -48,7 +49,7 @@ from crucible.judge.verify import Verifier
 from crucible.occupancy import occupancy
 from crucible.task import Task
 
-_OF_SIZES = (Crashed, IllegalAccess, Incomplete, LaunchError, Raises, Wrong)
+_OF_SIZES = (Crashed, Faulty, IllegalAccess, Incomplete, LaunchError, Raises, Wrong)
 """What sizes can be the cause of."""
 TRITON = "3.6.0"
 """The version with which this was developed; later ones work as well (3.9.0 was tried)."""

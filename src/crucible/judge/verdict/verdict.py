@@ -75,6 +75,19 @@ class Incomplete:
 
 
 @dataclass(frozen=True)
+class Faulty:
+    """Its answers were right, and a kernel did what CUDA leaves undefined: on another GPU or day they need not be."""
+
+    kind: ClassVar[str] = "faulty"
+    fault: str
+    """In the emulator's words."""
+
+    @property
+    def words(self) -> str:
+        return f"faulty (its answers were right, by luck): {self.fault}"
+
+
+@dataclass(frozen=True)
 class InferenceOnly:
     """The task asks for training, and gradients are missing."""
 
@@ -226,6 +239,7 @@ Outcome = (
     Passed
     | Wrong
     | Incomplete
+    | Faulty
     | InferenceOnly
     | DoesNotBuild
     | DoesNotImport
