@@ -251,6 +251,10 @@ def shaped(judge_batch: Batch, tmp_path_factory: pytest.TempPathFactory) -> cruc
         write(folder / "right.py", right),
         write(folder / "floored.py", right.replace("(n + 63) / 64", "(n + 8) / 64")),
         write(folder / "for_one_size.py", right.replace("int n = x.numel()", "int n = x.size(0) * 5000")),
+        write(
+            folder / "by_chance.py",
+            right.replace("if (i < n) out[i] = x[i];", "if (i < n) out[i] = i % 5000 ? x[i] : 0.0f;"),
+        ),
     ]
     return judge_batch(write(folder / "task.py", TASK), files)
 
@@ -265,6 +269,13 @@ def test_a_task_without_a_small_size_is_cut_down_and_judged_at_a_ragged_shape_to
 
 def test_a_tail_that_only_a_ragged_shape_has_is_not_forgiven(shaped: crucible.Run) -> None:
     assert shaped.verdict("floored").outcome.kind == "incomplete"
+
+
+def test_a_number_that_is_a_size_by_chance_excuses_nothing(shaped: crucible.Run) -> None:
+    """It is wrong at the task's own length as well."""
+    verdict = shaped.verdict("by_chance")
+    assert verdict.outcome.kind == "wrong", verdict.outcome.words
+    assert re.search(r"line \d+ holds 5000, the task's own length; it fails at length = 5000 too", claims(verdict))
 
 
 def test_a_kernel_for_the_tasks_own_size_is_size_specialised_and_not_wrong(shaped: crucible.Run) -> None:

@@ -101,6 +101,11 @@ def ragged(free: Sizes, other_than: Sizes) -> tuple[Sizes, ...]:
     return _different([_odd_below(sizes, free) for sizes in tries if sizes], other_than)
 
 
+def is_batch(name: str) -> bool:
+    """Whether a size of that name counts items of a batch."""
+    return name.lower().startswith(_BATCH) or name == "B"
+
+
 def batch_first(names: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of free sizes: those of a batch, of channels, of space."""
     return tuple(name for part in _divided(dict(names)) for name in part)
@@ -236,7 +241,7 @@ def _bound_by(node: ast.stmt) -> set[str]:
 
 def _divided(free: Sizes) -> tuple[Sizes, Sizes, Sizes]:
     """Batch, channels and space. Where the batch alone is free, rows are the space."""
-    batch = {name: value for name, value in free.items() if name.lower().startswith(_BATCH) or name == "B"}
+    batch = {name: value for name, value in free.items() if is_batch(name)}
     channels = {name: value for name, value in free.items() if "channel" in name.lower() and name not in batch}
     if len(batch) == len(free):
         return {}, {}, free

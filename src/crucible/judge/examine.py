@@ -15,9 +15,10 @@ from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
 from crucible.gpus import DEFAULT, MAX_THREADS_PER_BLOCK, Gpu, known_gpu
 from crucible.hardware import Device
+from crucible.judge.diagnosis.own_sizes import still_fails
 from crucible.judge.diagnosis.sanitizer import TOOLS, sanitized
 from crucible.judge.diagnosis.shrinking import smallest_failing
-from crucible.judge.diagnosis.specialised import hard_coded
+from crucible.judge.diagnosis.specialised import hard_coded, held
 from crucible.judge.process.candidate_process import CandidateProcess, Ended
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
@@ -203,7 +204,7 @@ class Examination:
         except Stop as stop:
             return Verdict(name, stop.outcome)
         verifier = Verifier(process, oracle, description, training=training, emulated=self.emulated)
-        outcome = self._unless_specialised(verifier.verify(), {**description["sizes"], **verifier.sizes})
+        outcome = self._unless_specialised(verifier.verify(), verifier)
         readings = Readings(NotMeasured(f"only what passes is timed; it {outcome.kind}"))
         if self.emulated and isinstance(outcome, Passed):
             readings = Readings(NotMeasured("the emulator shows what a kernel does, not how long a GPU takes"))
@@ -257,8 +258,9 @@ class Examination:
         except Ended as ended:
             return ended.outcome, NotMeasured("not reached")
 
-    def _unless_specialised(self, outcome: Outcome, sizes: shapes.Sizes) -> Outcome:
+    def _unless_specialised(self, outcome: Outcome, verifier: Verifier) -> Outcome:
         """A failure at other sizes than the task's own, of a candidate written for those alone, is none."""
+        sizes = {**verifier.description["sizes"], **verifier.sizes}
         if not isinstance(outcome, _OF_SIZES) or (isinstance(outcome, Wrong) and outcome.what == "not reproducible"):
             return outcome
         task, judged_at = self.setting.task, {**self.setting.task.sizes, **sizes}
@@ -266,6 +268,14 @@ class Examination:
         differing = {name: own[name] for name, size in judged_at.items() if own.get(name, size) != size}
         words = hard_coded(self.candidate.source, differing)
         if not words:
+            return outcome
+        names = {name for _, name in held(self.candidate.source, differing)}
+        free = shapes.free_sizes(task.source)
+        of_inputs = {name: size for name, size in differing.items() if name in free}
+        failed_at = still_fails(verifier, of_inputs, names & set(free)) if names <= set(free) else ""
+        if failed_at:
+            claim = "a number in it that is a size of the task is no reason: it fails at that size as well"
+            self.findings.append(Finding(claim, f"{words}; it fails at {failed_at} too"))
             return outcome
         at = shapes.words({name: judged_at[name] for name in differing})
         return NotJudged(f"size-specialised: {words}; at other sizes ({at}): {outcome.words}")

@@ -55,10 +55,12 @@ class CaseMaker:
         """These sizes beside the maker's."""
         return replace(self.survey.rate({**self.sizes, **sizes}), sizes=sizes)
 
-    def is_affordable(self, model: Case, sizes: Sizes) -> bool:
-        """Whether a trial at these sizes is little work: no larger than a case that was itself little, or little by
-        what the reference does."""
+    def is_affordable(self, model: Case, sizes: Sizes, at_most: float) -> bool:
+        """Whether a trial at these sizes is at most so many times little work: no larger than a case that was itself
+        little, or by what the reference does."""
         wanted = {**self.sizes, **model.sizes, **sizes}
+        if at_most > 1:
+            return self.survey.rate(wanted).cost <= at_most
         known = sum(expected.nbytes for expected in model.outputs) + _bytes_of(model.inputs)
         if known <= LITTLE_BYTES and _bytes_of(self.reference.inputs(self.seed, wanted)) <= _bytes_of(model.inputs):
             return True  # tensors without values, which counting takes, bring half of torch along: 1.1 s

@@ -177,12 +177,12 @@ class Oracle:
             return {"maps": [], "failed": (str(error).splitlines() or [type(error).__name__])[0]}
         return {"maps": [[i, to_json(found)] for i, found in maps if found is not None], "failed": ""}
 
-    def trial(self, like: int, sizes: Sizes, number: int) -> dict[str, Any]:
+    def trial(self, like: int, sizes: Sizes, number: int, at_most: float) -> dict[str, Any]:
         """A case as that one is, with its weights and fresh inputs of these sizes, in the place of the last trial's;
-        `refused` says why there is none."""
+        `refused` says why there is none. `at_most`: how many times little work it may be."""
         model = self.cases[like]
         try:
-            if not self.make.is_affordable(model, sizes):
+            if not self.make.is_affordable(model, sizes, at_most):
                 return {"refused": "more work than a look at it is worth"}
             case = self.make.case(f"other sizes: {words(sizes)}", number, wide=model.wide, backward=model.backward,
                               sizes={**model.sizes, **sizes})  # fmt: skip

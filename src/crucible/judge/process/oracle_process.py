@@ -70,10 +70,13 @@ class OracleProcess:
         self._channel.send({"do": "influence", "weight": weight})
         return list(self._receive(limit_s, f"the reach of a weight took over {limit_s:g} s")["reached"])
 
-    def trial(self, like: int, sizes: dict[str, int], number: int, limit_s: float) -> dict[str, Any]:
+    def trial(
+        self, like: int, sizes: dict[str, int], number: int, limit_s: float, at_most: float = 1.0
+    ) -> dict[str, Any]:
         """`case`: a description of one more case, which is like that one and has these sizes; or `refused`, with why
-        there is none. The next trial takes its place."""
-        self._channel.send({"do": "trial", "like": like, "sizes": sizes, "number": number})
+        there is none; it is none where it would be more than `at_most` times little work. The next trial takes its
+        place."""
+        self._channel.send({"do": "trial", "like": like, "sizes": sizes, "number": number, "at_most": at_most})
         return self._receive(limit_s, f"an answer at other sizes took over {limit_s:g} s")
 
     def variant(self, case: int, part: str, limit_s: float) -> Any:
