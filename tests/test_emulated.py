@@ -79,6 +79,28 @@ def when_traced(what: str) -> str:
     return "import os, traceback\n" + CANDIDATE.format(body=RIGHT).replace("return extension", only)
 
 
+FORWARD = "        assert x.is_cuda and torch.cuda.is_available()\n        return extension.run(x.cuda().contiguous())"
+GRAPHED = """        g = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(g):
+                out = extension.run(x)
+        except Exception:
+            return x.clone()
+        g.replay()
+        return out"""
+UNBUILT = """try:
+    extension = load_inline("copy", "torch::Tensor run(torch::Tensor x);", "#error unfinished", functions=["run"])
+except RuntimeError:
+    extension = None"""
+
+
+def changed(what: str, by: str) -> str:
+    """A right candidate of which some text is another."""
+    text = CANDIDATE.format(body=RIGHT)
+    assert what in text
+    return text.replace(what, by)
+
+
 FORGED = "f.f_locals['channel'].send({'done': 'trace', 'trace': {'launches': [], 'lines': [{}]}})"
 SOURCES = {
     **{name: CANDIDATE.format(body=body) for name, (body, *_) in FAULTY.items()},
@@ -86,6 +108,11 @@ SOURCES = {
     "waits": CANDIDATE.format(body=RACES.replace("float other", "__syncthreads(); float other")),
     "hashes": CANDIDATE.format(body=HASHES),
     "in_order_only": CANDIDATE.format(body=IN_ORDER_ONLY),
+    "graphed": changed(FORWARD, GRAPHED),
+    "idle": changed(FORWARD, "        return x.clone()"),
+    "unbuilt": changed(FORWARD, "        return x.clone()").replace(
+        'extension = load_inline("copy", "torch::Tensor run(torch::Tensor x);", SOURCE, functions=["run"])', UNBUILT
+    ),
     "reversed": CANDIDATE.format(body=REVERSED),
     "forges_its_trace": when_traced(
         f"[{FORGED} for f, _ in traceback.walk_stack(None) if f.f_code.co_name == 'serve']"
@@ -132,6 +159,24 @@ def test_its_honest_twins_pass(copies: crucible.Run) -> None:
     assert "the emulator found" not in claims(copies.verdict("waits"))
     assert copies.verdict("hashes").outcome.kind == "passed", copies.verdict("hashes").outcome.words
     assert "index-overflow" in claims(copies.verdict("hashes"))
+
+
+def test_a_cuda_graph_is_nothing_that_the_emulator_judges(copies: crucible.Run) -> None:
+    """Nor does its own except make a fallback of that."""
+    words = "not judged here: torch.cuda.CUDAGraph is not covered by the emulator, and there is no GPU here"
+    assert copies.verdict("graphed").outcome.words == words
+
+
+def test_a_pass_by_a_fallback_says_so_in_the_verdict(copies: crucible.Run) -> None:
+    words = {name: copies.verdict(name).outcome.words for name in ("right", "idle", "unbuilt")}
+    assert words == {
+        "right": "passed",
+        "idle": "passed, by a fallback: none of its kernels ran in a forward",
+        "unbuilt": "passed, by a fallback: an extension did not build, and it went on without",
+    }
+    text = io.StringIO()
+    table.show(copies, Console(file=text, width=300))
+    assert "passed, by a fallback: none of its kernels ran in a forward, not timed" in text.getvalue()
 
 
 def test_a_race_that_matters_is_not_reproducible(copies: crucible.Run) -> None:

@@ -112,6 +112,14 @@ class Task:
         return {**own, **(self.asked[0] if self.asked else {})}
 
     @property
+    def how_to_make_it_smaller(self) -> str:
+        """Words for who has too little memory or time."""
+        if self.scale == "full" and self.small:
+            return "judge at --scale small"
+        names = list(shapes.free_sizes(self.source)) or list(shapes.own_numbers(self.source))
+        return f"judge at smaller sizes (--shape {','.join(f'{name}=...' for name in names[:4]) or 'NAME=NUMBER'})"
+
+    @property
     def further(self) -> tuple[tuple[shapes.Sizes, ...], ...]:
         """Beside its own, the shapes at which it is judged: for each the sizes to try."""
         return tuple((sizes,) for sizes in self.asked[1:]) or self.tries

@@ -28,7 +28,7 @@ GIVEN = [
     ("__global__ void commits() { __pipeline_commit(); }", "cuda_pipeline.h", "__pipeline_commit"),
     ("using Counter = cuda::atomic_ref<int, cuda::thread_scope_device>;", "cuda/atomic", "cuda"),
     ("__global__ void adds(float* x) { gpuAtomicAdd(x, 1.0f); }", "ATen/cuda/Atomic.cuh", "gpuAtomicAdd"),
-    ("__global__ void loops(int n) { CUDA_KERNEL_LOOP(i, n) {} }", "ATen/cuda/detail/KernelUtils.h", "CUDA_KERNEL_LOOP"),
+    ("__global__ void loop(int n) { CUDA_KERNEL_LOOP(i, n) {} }", "ATen/cuda/detail/KernelUtils.h", "CUDA_KERNEL_LOOP"),
 ]  # fmt: skip
 ALWAYS = """
 __global__ void always(float* x, __half* h, __nv_bfloat16* b) {

@@ -52,6 +52,8 @@ from crucible.task import Task
 
 _OF_SIZES = (Crashed, Faulty, IllegalAccess, Incomplete, LaunchError, Raises, Wrong)
 """What sizes can be the cause of."""
+_FALLBACK = "fallback: "
+"""What such a finding's claim begins with."""
 TRITON = "3.6.0"
 """The version with which this was developed; later ones work as well (3.9.0 was tried)."""
 MOST_KERNELS = 64
@@ -129,13 +131,16 @@ class Examination:
         outcome = verdict.outcome
         if isinstance(outcome, DoesNotBuild):
             outcome = replace(outcome, line=line_in(self.candidate.source, outcome.message))
+        findings = (*self.findings, *verdict.findings)
+        if isinstance(outcome, Passed):
+            outcome = Passed(next((f.claim.removeprefix(_FALLBACK) for f in findings if _FALLBACK in f.claim), ""))
         return replace(
             verdict,
             outcome=outcome,
             resources=self.resources,
             faults=(*verdict.faults, *self.faults),
             sanitizer=self._sanitized(outcome),
-            findings=(*self.findings, *verdict.findings),
+            findings=findings,
             build_s=self.build_s,
             total_s=self.busy_s + time.monotonic() - start,
             stages_s=tuple(self.process.stages_s.items()) if self.process else (),
@@ -222,6 +227,9 @@ class Examination:
         except Ended as ended:
             outcome = ended.outcome if isinstance(outcome, Passed) else outcome
         outcome, accesses = self._traced(verifier, outcome)
+        if isinstance(accesses, Trace) and not accesses.launches and "__global__" in self.candidate.source:
+            claim = f"{_FALLBACK}none of its kernels ran in a forward"
+            self.findings.append(Finding(claim, "0 launches were seen of what its source calls __global__"))
         smallest = smallest_failing(outcome, verifier, self.setting.task, self.candidate.source)
         if verifier.case:
             self.case = {**verifier.request(verifier.case), "inputs": description["inputs"]}
@@ -289,7 +297,7 @@ class Examination:
             raise Stop(Cheated("patched function", f"it replaced {', '.join(seen['replaced'])}"))
         findings = [
             Finding(
-                "fallback: an extension did not build, and it went on without",
+                f"{_FALLBACK}an extension did not build, and it went on without",
                 f"{b['name']}: {first_error(b['error'])}",
             )
             for b in seen["builds"]

@@ -42,10 +42,12 @@ class Passed:
     """Right within the contract."""
 
     kind: ClassVar[str] = "passed"
+    fallback: str = ""
+    """Why something else than what it brought may have given the answers; empty where nothing says so."""
 
     @property
     def words(self) -> str:
-        return "passed"
+        return f"passed, by a fallback: {self.fallback}" if self.fallback else "passed"
 
 
 @dataclass(frozen=True)
