@@ -288,6 +288,8 @@ class _Bench:
             "path": str(self.task.path),
             "sizes": self.task.sizes,
             "first": self.task.first,
+            "smaller": self.task.how_to_make_it_smaller,
+            "smaller_weights": self.task.smaller_weights,
             "further": self.task.further,
             "asked": bool(self.task.asked),
             "mode": self.task.mode,

@@ -136,6 +136,8 @@ class CandidateProcess:
             return OutOfMemory(
                 f"its processes held {end['bytes'] >> 20} MiB in {stage}; the limit is {self.limits.memory >> 20}"
             )
+        if end.get("end") == "no memory":
+            return OutOfMemory(f"the machine ran out of memory in {stage}, and Linux killed its process")
         if end.get("end") == "processes":
             return Cheated("forked", f"{end['count']} processes in {stage}; the limit is {self.limits.processes}")
         if end.get("code") == 0:

@@ -25,6 +25,8 @@ class OracleProcess:
         self._vault = work / "vault"
         self._vault.mkdir()
         self._limits = limits
+        self._smaller = "judge at smaller sizes (--shape)"
+        """What to do where its memory or time is too little."""
         self._process = SupervisedProcess(
             "oracle.server",
             str(FIRST),
@@ -42,6 +44,7 @@ class OracleProcess:
 
         Raises TaskError or JudgeError.
         """
+        self._smaller = request.get("smaller", self._smaller)
         folders = {"vault": str(self._vault), "folder": str(self._inputs)}
         self._channel.send({"do": "prepare", **folders, **request})
         deadline = time.monotonic() + limit_s
@@ -70,10 +73,13 @@ class OracleProcess:
         self._channel.send({"do": "influence", "weight": weight})
         return list(self._receive(limit_s, f"the reach of a weight took over {limit_s:g} s")["reached"])
 
-    def trial(self, like: int, sizes: dict[str, int], number: int, limit_s: float) -> dict[str, Any]:
+    def trial(
+        self, like: int, sizes: dict[str, int], number: int, limit_s: float, at_most: float = 1.0
+    ) -> dict[str, Any]:
         """`case`: a description of one more case, which is like that one and has these sizes; or `refused`, with why
-        there is none. The next trial takes its place."""
-        self._channel.send({"do": "trial", "like": like, "sizes": sizes, "number": number})
+        there is none; it is none where it would be more than `at_most` times little work. The next trial takes its
+        place."""
+        self._channel.send({"do": "trial", "like": like, "sizes": sizes, "number": number, "at_most": at_most})
         return self._receive(limit_s, f"an answer at other sizes took over {limit_s:g} s")
 
     def variant(self, case: int, part: str, limit_s: float) -> Any:
@@ -106,12 +112,15 @@ class OracleProcess:
         try:
             return self._channel.receive(limit_s)
         except ChannelTimeout:
-            raise JudgeError(f"{late}: raise the limit (--oracle-limit), or judge at --scale small") from None
+            raise JudgeError(f"{late}: raise the limit (--oracle-limit), or {self._smaller}") from None
         except (ChannelClosed, BadMessage) as error:
             end = self._process.end()
             if end.get("end") == "memory":
                 limit = self._limits.memory >> 20
                 held = f"it held {end['bytes'] >> 20} MiB and the limit is {limit}"
-                raise JudgeError(f"the oracle ran out of memory: {held}; judge at --scale small") from error
+                raise JudgeError(f"the oracle ran out of memory: {held}; {self._smaller}") from error
+            if end.get("end") == "no memory":
+                words = "the machine ran out of memory, and Linux killed the oracle's process"
+                raise JudgeError(f"{words}: {self._smaller}, or judge fewer candidates at once") from error
             how = f"{exit_in_words(end.get('code'))}: {self._process.last_words}"
             raise JudgeError(f"the oracle's process ended ({how})") from error
