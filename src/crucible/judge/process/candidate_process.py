@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from crucible import hardware
-from crucible.errors import JudgeError
+from crucible.errors import JudgeError, ProcessLostError
 from crucible.judge.process import sandbox
 from crucible.judge.process.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, pair
 from crucible.judge.process.launcher import SOURCE, START_S, package_folders
@@ -128,10 +128,11 @@ class CandidateProcess:
     def _how_it_ended(self, stage: str) -> Outcome:
         """What the supervisor says of a process that hung up."""
         end = self._process.end()
+        if end.get("end") == "lost":
+            raise ProcessLostError(f"the process that watches the candidate's ended in {stage}", stage)
         if end.get("end") == "memory":
-            return OutOfMemory(
-                f"its processes held {end['bytes'] >> 20} MiB in {stage}; the limit is {self.limits.memory >> 20}"
-            )
+            held, limit = end["bytes"] >> 20, self._process.memory_bytes >> 20
+            return OutOfMemory(f"its processes held {held} MiB in {stage}; the limit is {limit}")
         if end.get("end") == "processes":
             return Cheated("forked", f"{end['count']} processes in {stage}; the limit is {self.limits.processes}")
         if end.get("code") == 0:
