@@ -292,7 +292,7 @@ def _check_outputs(files: dict[str, Path | None], inputs: Sequence[Path | None])
         for given in inputs:
             if given is not None and there in _files_of(given):
                 raise MisuseError(f"{option} {file} is the task or a candidate: name another file")
-        if file.is_file() and not _is_ours(file, option):
+        if not store.is_device(file) and file.is_file() and not _is_ours(file, option):
             raise MisuseError(f"{option} {file} holds something else and would be lost: name another file")
 
 

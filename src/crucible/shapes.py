@@ -82,9 +82,7 @@ def parse(text: str, source: str) -> Sizes:
     for part in text.split(","):
         name, _, value = (item.strip() for item in part.partition("="))
         if not value.isdecimal() or len(value) > 18 or int(value) < 1:
-            raise TaskError(
-                f"--shape {text!r}: write NAME=NUMBER,..., numbers from 1, as in batch_size=2,height=33"
-            )
+            raise TaskError(f"--shape {text!r}: write NAME=NUMBER,..., numbers from 1, as in batch_size=2,height=33")
         if name not in known:
             names = ", ".join(known) or "none"
             raise TaskError(f"--shape {text!r}: the reference has no module-level number {name} (it has {names})")

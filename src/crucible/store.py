@@ -46,7 +46,7 @@ def write_text(path: Path, text: str) -> None:
     """Writes under a temporary name, then renames; through a link to what it points to, and into a device or a pipe as
     that is. Raises StoreError."""
     try:
-        if path.exists() and not path.is_file():
+        if is_device(path):
             _write_through(path, text)
             return
         target = path.resolve()
@@ -63,7 +63,7 @@ def check_writable(path: Path, option: str) -> None:
     try:
         if path.is_dir():
             raise MisuseError(f"{option} {path} is a folder: name a file in it")
-        if path.exists() and not path.is_file():
+        if is_device(path):
             _write_through(path, "")  # /dev/full refuses even nothing
             return
         target = path.resolve()  # a pipe of the shell's has no name of its own, so not before
@@ -75,10 +75,19 @@ def check_writable(path: Path, option: str) -> None:
         raise MisuseError(f"{option} {path} cannot be written ({error}): name a file that can") from error
 
 
+def is_device(path: Path) -> bool:
+    """Whether it is there and no plain file, or has one of the system's own names: `/dev/stdout` may be a file that a
+    shell has opened, whose place none may take."""
+    named = any(path.absolute().is_relative_to(folder) for folder in ("/dev/fd", "/proc")) or path.parent == Path(
+        "/dev"
+    )
+    return path.exists() and (named or not path.is_file())
+
+
 def _write_through(device: Path, text: str) -> None:
     """Into what is no plain file: nothing may take its place. A pipe that nobody reads is an OSError, no wait."""
     waits = stat.S_ISFIFO(device.stat().st_mode)
-    descriptor = os.open(device, os.O_WRONLY | (os.O_NONBLOCK if waits else 0))
+    descriptor = os.open(device, os.O_WRONLY | os.O_APPEND | (os.O_NONBLOCK if waits else 0))
     if waits:
         os.set_blocking(descriptor, True)
     with os.fdopen(descriptor, "wb", buffering=0) as opened:
