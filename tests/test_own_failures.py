@@ -91,12 +91,13 @@ def the_baseline(judge: int, _: str) -> int:
 
 
 VICTIMS: dict[str, Callable[[int, str], int]] = {
-    "server": the_server,
     "supervisor": the_supervisor,
     "oracle": the_oracle,
     "baseline": the_baseline,
     "worker": the_process,
+    "server": the_server,
 }
+"""The server last: with it go processes of candidates to come."""
 
 
 @pytest.mark.slow

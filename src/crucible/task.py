@@ -97,6 +97,7 @@ class Task:
         if self.asked:
             return self
         free = shapes.free_sizes(self.source)
+        free = {name: self.sizes.get(name, value) for name, value in free.items()}  # none grows that was cut
         first = () if own or self.scale == "small" else shapes.cut_down(free)
         ragged = shapes.ragged(free, self.sizes)
         scale = "cut-down" if first else self.scale

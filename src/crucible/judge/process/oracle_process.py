@@ -60,7 +60,8 @@ class OracleProcess:
         Raises TaskError or JudgeError.
         """
         folders = {"vault": str(self._vault), "folder": str(self._inputs)}
-        self._send({"do": "prepare", **folders, **request})
+        means = {"memory_bytes": self._process.memory_bytes, "oracle_s": limit_s}
+        self._send({"do": "prepare", **folders, **means, **request})
         deadline = time.monotonic() + limit_s
         while True:
             reply = self._receive(
