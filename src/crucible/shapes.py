@@ -117,7 +117,7 @@ def parse(text: str, source: str) -> Sizes:
     sizes: Sizes = {}
     for part in text.split(","):
         name, _, value = (item.strip() for item in part.partition("="))
-        if not value.isdecimal() or int(value) < 1:
+        if not value.isdecimal() or len(value) > 18 or int(value) < 1:
             raise TaskError(f"--shape {text!r}: write NAME=NUMBER,..., numbers from 1, as in batch_size=2,height=33")
         if name not in known:
             names = ", ".join(known) or "none"

@@ -26,6 +26,7 @@ from crucible.judge.process.replies import faults_of
 from crucible.judge.timing.contestant import Contents
 from crucible.judge.timing.contestants import Contestants
 from crucible.judge.timing.measure import Readings, measure
+from crucible.judge.verdict.clipped import clipped
 from crucible.judge.verdict.compiler_messages import first_error, line_in
 from crucible.judge.verdict.evidence import Finding, NotMeasured, Resources
 from crucible.judge.verdict.sanitizer_reports import NOT_SANITIZED, NotSanitized, Sanitized
@@ -104,6 +105,8 @@ class Examination:
     """The one that it ran last."""
     build_s: float = 0.0
     busy_s: float = 0.0
+    failure: Exception | None = None
+    """The judge's own, while it was built; `judge` raises it."""
 
     def build(self) -> None:
         """Reads, imports and builds; may run beside other candidates' builds."""
@@ -114,13 +117,17 @@ class Examination:
                 self._import()
         except (Ended, Stop) as end:
             self.outcome = _as_import(end.outcome)
+        except Exception as error:  # noqa: BLE001 - the others' builds go on
+            self.failure = error
         self.build_s = time.monotonic() - start
         self.busy_s = self.build_s
 
     def judge(self, oracle: OracleProcess, description: dict[str, Any], rivals: Contestants) -> Verdict:
-        """Constructs, verifies, times; ends the process."""
+        """Constructs, verifies, times; ends the process. Raises what goes wrong in the judge's own code."""
         start = time.monotonic()
         verdict = Verdict(self.candidate.name, NotJudged("not reached"))
+        if self.failure is not None:
+            raise self.failure
         try:
             if self.outcome is None:
                 verdict = self._judged(oracle, description, rivals)
@@ -136,11 +143,12 @@ class Examination:
             outcome = Passed(next((f.claim.removeprefix(_FALLBACK) for f in findings if _FALLBACK in f.claim), ""))
         return replace(
             verdict,
-            outcome=outcome,
+            outcome=clipped(outcome),
+            costs=clipped(verdict.costs),
             resources=self.resources,
             faults=(*verdict.faults, *self.faults),
             sanitizer=self._sanitized(outcome),
-            findings=findings,
+            findings=clipped(findings),
             build_s=self.build_s,
             total_s=self.busy_s + time.monotonic() - start,
             stages_s=tuple(self.process.stages_s.items()) if self.process else (),
@@ -150,7 +158,7 @@ class Examination:
     def construct(self) -> CandidateProcess:
         """`ModelNew(*init_inputs)` in its process, which is returned. Raises Ended or Stop."""
         if self.outcome is not None or self.process is None:
-            raise Stop(self.outcome or NotJudged("it was never started"))
+            raise Stop(self.outcome or NotJudged(str(self.failure or "it was never started"), failed=True))
         request = {"do": "construct", "seed": self.setting.seed}
         try:
             reply = self.process.ask(request, "construction", self.setting.limits.build_s)
@@ -164,6 +172,10 @@ class Examination:
         """Whether its kernels run on the emulator: judged like any other, never timed."""
         return self.setting.emulator is not None and self.candidate.is_for_gpu
 
+    def afresh(self) -> Examination:
+        """The same candidate as if it had never been tried, in a folder of its own."""
+        return Examination(self.candidate, self.setting, self.folder.with_name(f"{self.folder.name}-again"))
+
     def close(self) -> None:
         if self.process is not None:
             self.process.kill()
@@ -172,7 +184,7 @@ class Examination:
         setting = self.setting
         self.folder.mkdir(parents=True)
         file = self.folder / "candidate.py"
-        file.write_text(self.candidate.source, encoding="utf-8")
+        file.write_text(self.candidate.source, encoding="utf-8", errors="backslashreplace")
         emulator = setting.emulator if self.emulated else None
         compile_only = setting.device.kind == "cpu" and self.candidate.language == "cuda" and not emulator
         self.settings = {

@@ -8,6 +8,7 @@ without a name (unlinked at once) and never leave this process.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from crucible.judge.oracle import power
 from crucible.judge.oracle.cases import CaseMaker, moved_round
 from crucible.judge.oracle.compare import Expected, Heads, hand_out, read_stream
 from crucible.judge.oracle.expected import Answers, Case
+from crucible.judge.oracle.gaps import asks_for_cuda
 from crucible.judge.oracle.reference import Reference
 from crucible.judge.oracle.sealed import SealedStore
 from crucible.judge.oracle.sizing import Survey, choices, in_order
@@ -63,7 +65,8 @@ class Oracle:
         if self.contract.bfloat16_tensors:
             reference.cast(torch.bfloat16)
         self.reference = reference
-        self.answers = Answers(reference, self.contract, SealedStore(Path(settings["vault"])), self.seed)
+        self.answers = Answers(reference, self.contract, SealedStore(Path(settings["vault"])), self.seed,
+                               settings.get("memory_bytes", 0))  # fmt: skip
         self.answers.findings += found
         self.cases: list[Case] = []
         self.further: list[list[Sizes]] = settings["further"]
@@ -82,6 +85,10 @@ class Oracle:
         """Cases that candidates are given only while they are timed, among many like them."""
         self.tried: list[Case] = []
         """The one case, if any, at which a candidate that fails is tried now."""
+        self._started = time.monotonic()
+        self._limit_s: float = settings.get("oracle_s", 0.0)
+        self._longest_s = 0.0
+        """That a case has taken."""
 
     def prepare(self) -> None:
         """Builds the cases, their answers and their tolerances. Raises TaskError or JudgeError."""
@@ -115,8 +122,14 @@ class Oracle:
             "sizes": self.make.sizes,
             "timed": self._timed_numbers(),
             "precision": str(self.answers.exact)[6:],
-            "findings": [to_json(finding) for finding in self.answers.findings],
+            "findings": [to_json(finding) for finding in (*self.answers.findings, *self._gaps())],
         }
+
+    def _gaps(self) -> list[Finding]:
+        """What the reference needs and this machine's PyTorch lacks."""
+        claim = "the reference was run in another way than it is written"
+        own = ["what asks for a GPU ran on the CPU"] if asks_for_cuda(self.reference.source) else []
+        return [Finding(claim, words) for words in dict.fromkeys((*own, *self.reference.gaps))]
 
     def _described(self, index: int, case: Case) -> dict[str, Any]:
         return {
@@ -257,6 +270,8 @@ class Oracle:
         """Adds a case at these sizes, unless the reference has no answer there and nobody asked for it."""
         try:
             label = f"other sizes: {words(sizes)}"
+            if not (self.asked or self._has_time(label)):
+                return False
             case = self.make.case(label, len(self.cases), backward=self.training, sizes=sizes)
             self.answers.look_at_shapes(case)
             self._add(case)
@@ -270,9 +285,11 @@ class Oracle:
         """Writes what candidates need, answers a case, measures its noise, keeps it."""
         index = len(self.cases)
         self.say(f"oracle: case {index}, {case.label}")
+        start = time.monotonic()
         self._write(index, case)
         self._answer(case)
         self.cases.append(case)
+        self._longest_s = max(self._longest_s, time.monotonic() - start)
 
     def _answer(self, case: Case) -> None:
         self.answers.answer(case)
@@ -327,8 +344,20 @@ class Oracle:
             case.cotangents = self.answers.cotangents(case)
             write_bundle(self.folder / f"case{index}.cotangents", case.cotangents)
 
+    def _has_time(self, label: str) -> bool:
+        """Whether one more case that is the judge's own wish ends within the limit; says so where it would not."""
+        left = self._limit_s - (time.monotonic() - self._started)
+        if not self._limit_s or 1.5 * self._longest_s <= left:
+            return True
+        claim = f"left out for want of time: {label}"
+        evidence = f"a case takes {self._longest_s:.3g} s, {max(0.0, left):.3g} s are left of {self._limit_s:g}"
+        self.answers.findings.append(Finding(claim, evidence))
+        return False
+
     def _try(self, case: Case) -> bool:
-        """Adds a case beyond the task's own distribution unless the reference has no answer there."""
+        """Adds a case beyond the task's own distribution unless the reference has no answer there, or not in time."""
+        if not self._has_time(case.label):
+            return False
         try:
             self._add(case)
         except TaskError:

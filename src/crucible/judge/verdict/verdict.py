@@ -227,14 +227,16 @@ class Cheated:
 
 @dataclass(frozen=True)
 class NotJudged:
-    """This machine cannot run it. Neither right nor wrong."""
+    """This machine cannot run it, or the judge failed on it. Neither right nor wrong."""
 
     kind: ClassVar[str] = "not-judged"
     reason: str
+    failed: bool = False
+    """Whether it is the judge that failed, on this candidate alone."""
 
     @property
     def words(self) -> str:
-        return f"not judged here: {self.reason}"
+        return f"not judged: the judge failed: {self.reason}" if self.failed else f"not judged here: {self.reason}"
 
 
 Outcome = (
