@@ -20,6 +20,7 @@ from crucible.judge.verdict.structure import check_form
 from crucible.judge.verdict.verdict import (
     Cheated,
     Crashed,
+    Faulty,
     IllegalAccess,
     Incomplete,
     InferenceOnly,
@@ -73,8 +74,8 @@ class Verifier:
         """The one that runs, or ran last."""
         self.way, self.ways = 0, 1
         """Of pairing its weights with the reference's, where nothing but their order tells some of them apart."""
-        self.gradients: tuple[str, ...] = ()
-        """Those that could be compared in the first case."""
+        self.gradients = tuple(description["cases"][0]["gradients"])
+        """Those that can be compared, as the first case showed."""
         self.found = self._nothing_found()
 
     def verify(self) -> Outcome:
@@ -403,4 +404,5 @@ class Verifier:
             if self.training:
                 return InferenceOnly(self.found.missing)
             self.found.note("inference only: gradients are missing", ", ".join(self.found.missing))
-        return Passed()
+        convicting = next((words for words, fault in self.faults.items() if fault.convicts), "")
+        return Faulty(convicting) if convicting else Passed()
