@@ -287,7 +287,7 @@ class Reference:
         if any(is_lazy(weight) for weight in (*self.model.parameters(), *self.model.buffers())):
             structure, leaves = take_apart(self.inputs(self.seed + 1), "input")
             tensors = [leaf.tensor.to(self.device) for leaf in leaves]
-            with self._blamed("Model.forward"):
+            with self._blamed("Model.forward"), self._here():
                 materialise(self.model, put_together(structure, tensors), self.seed)
 
     def _model(self, dtype: torch.dtype | None) -> torch.nn.Module:
