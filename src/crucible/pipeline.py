@@ -24,9 +24,10 @@ from crucible.judge.process import sandbox
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.timing.baseline_runs import BaselineRuns
-from crucible.judge.timing.baselines import Baseline, choose_baselines
+from crucible.judge.timing.baselines import ANCHOR, Baseline, choose_baselines
 from crucible.judge.timing.contestant import secret_contents
 from crucible.judge.timing.contestants import Contestants
+from crucible.judge.timing.kept import KeptBaselines, told
 from crucible.judge.timing.race import CPU_PACE, GPU_PACE
 from crucible.judge.verdict.evidence import Finding, Measured
 from crucible.judge.verdict.verdict import Verdict, from_json
@@ -53,6 +54,7 @@ def judge(
     limits: Limits | None = None,
     fresh: bool = False,
     baselines: str | None = None,
+    fresh_baselines: bool = False,
     sanitize: bool = False,
     say: Say = lambda text: None,
 ) -> Run:
@@ -74,6 +76,8 @@ def judge(
         limits: time, memory and process limits of a candidate.
         fresh: judge again what an earlier run has judged.
         baselines: what to take turns with, comma-separated (see docs/timing.md); None for the device's usual ones.
+        fresh_baselines: measure all of them again; without, those but eager are taken from an earlier run of the same
+            task, GPU and versions where there is one.
         sanitize: run candidates with kernels of their own under NVIDIA's compute-sanitizer too, after their verdicts
             and outside of the sandbox; needs a GPU and the tool.
         say: called with a line of progress now and then.
@@ -95,6 +99,7 @@ def judge(
         loaded = loaded.cut_down(own=scale is not None)
     rivals = choose_baselines(baselines, loaded, place.kind)
     bench = _Bench(loaded, rule, place, pretended, seed, limits or Limits(), fresh, rivals, say, sanitize)
+    bench.fresh_baselines = fresh_baselines
     return bench.judge(chosen)
 
 
@@ -160,6 +165,7 @@ class _Bench:
     baselines: tuple[Baseline, ...]
     say: Say
     sanitize: bool = False
+    fresh_baselines: bool = False
     floors_measured: bool = False
 
     def judge(self, candidates: list[Candidate]) -> Run:
@@ -207,7 +213,7 @@ class _Bench:
             pace = GPU_PACE if self.device.kind == "cuda" else CPU_PACE
             self.field = Contestants(self.device.kind, pace.within(self.limits.race_s), self.say)
             races = any(is_timed_here(candidate, self.device) for candidate in candidates)
-            rivals = BaselineRuns(self.baselines if races else (), setting, work, self.field)
+            rivals = BaselineRuns(self._to_run() if races else (), setting, work, self.field)
             oracle = OracleProcess(work, self.limits)
             description = None
             try:
@@ -232,6 +238,14 @@ class _Bench:
                     examination.close()
                 rivals.close()
                 oracle.kill()
+
+    def _to_run(self) -> tuple[Baseline, ...]:
+        """The baselines that no earlier run has measured, and the anchor."""
+        machine = (vars(self.device), self.versions, store.code_digest())
+        self.kept_baselines = KeptBaselines(self.task.digest, vars(self.contract), self.limits.race_s, *machine)
+        found = {} if self.fresh_baselines else self.kept_baselines.recall(self.baselines)
+        self.field.kept = tuple(found.values())
+        return tuple(baseline for baseline in self.baselines if baseline.name not in found)
 
     def _setting(self, work: Path, candidates: list[Candidate]) -> Setting:
         (work / "inputs").mkdir()
@@ -297,7 +311,11 @@ class _Bench:
     def _settle(self, oracle: OracleProcess, rivals: BaselineRuns, description: dict[str, Any]) -> None:
         """What holds for all candidates; kept, so that a run answered from the store has it too."""
         found = tuple(from_json(finding) for finding in description["findings"])
-        baselines = tuple(rivals.enter(oracle, description, self.say))
+        measured = {verdict.candidate: verdict for verdict in rivals.enter(oracle, description, self.say)}
+        self.records.note(self.kept_baselines.keep(measured.values()))
+        kept = {one.verdict.candidate: one.verdict for one in self.field.kept}
+        baselines = tuple({**kept, **measured}[baseline.name] for baseline in self.baselines)
+        found = (*found, *told(self.field.kept, measured.get(ANCHOR)))
         self.records.ground = Ground(found, baselines, self.records.ground.floors)
         if baselines:
             self._measure_floors(oracle)

@@ -78,6 +78,11 @@ class Records:
         kept = self._guarded(lambda: self._folder.finish(run.to_json()))
         return replace(run, folder=str(self._folder.path) if kept else "", trouble=self.trouble)
 
+    def note(self, trouble: str) -> None:
+        """Something that went wrong around the verdicts; empty where nothing did."""
+        if trouble and trouble not in self._trouble:
+            self._trouble.append(trouble)
+
     def _add(self, verdict: Verdict) -> None:
         self.verdicts[verdict.candidate] = verdict
         self._say(f"{verdict.candidate}: {verdict.outcome.words}")
