@@ -19,7 +19,7 @@ from crucible.gpus import DEFAULT, Gpu, known_gpu
 from crucible.hardware import Device
 from crucible.judge.diagnosis.sanitizer import demand
 from crucible.judge.examine import Examination, Setting, is_timed_here, runs_on_emulator
-from crucible.judge.prepared import prepared_emulator, prepared_header
+from crucible.judge.prepared import prepared_emulator, prepared_headers
 from crucible.judge.process import sandbox
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
@@ -258,7 +258,7 @@ class _Bench:
             self.limits,
             work / "inputs",
             self.contents,
-            prepared_header(candidates, self.device, self.versions, self.say),
+            prepared_headers(candidates, self.device, self.versions, self.say),
             self.gpu or known_gpu(DEFAULT),
             prepared_emulator(candidates, self.device, self.say),
             self.sanitize,

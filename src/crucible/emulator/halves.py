@@ -22,11 +22,11 @@ from crucible.emulator.launches import config_end, launched_name
 from crucible.emulator.tokens import Token, closing, following, lines, positions, tokenize, words
 
 _TORCH_HEADERS = re.compile(
-    r"torch/(extension|types|torch|all|script|library|python)\.h|ATen/(ATen|Tensor|Functions|Dispatch)\.h"
+    r"torch/(extension|types|torch|all)\.h|ATen/(ATen|Tensor|Functions|Dispatch)\.h"
     r"|ATen/cuda/(CUDAContext|CUDAContextLight|Exceptions)\.h|c10/(cuda/(CUDA\w+)|util/\w+|core/\w+|macros/\w+)\.h"
-    r"|pybind11/\w+\.h"
 )
 """They put nothing into the global namespace that a kernel could mean without naming PyTorch."""
+_ALL_OF_TORCH = re.compile(r"(#\s*include\s*[<\"])torch/(?:extension|torch|all)\.h")
 _CUDA_HEADERS = {"cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h", "math_constants.h",
                  "cuda_fp16.h", "cuda_bf16.h", "vector_types.h", "mma.h"}  # fmt: skip
 _STANDARD_HEADER = re.compile(r"[a-z_]+|(math|stdint|stdio|stdlib|string|float|limits|assert|stddef)\.h")
@@ -62,10 +62,11 @@ class Halves:
 
 
 def halves(text: str) -> Halves | None:
-    """A unit of kernels and host functions in two; None where that could mean something else."""
+    """A unit of kernels and host functions in two; None where that could mean something else, or there is nothing of
+    PyTorch's in it."""
     tokens = tokenize(text)
     names = {token.text for token in tokens if token.kind == "name"}
-    if names & _BOTH_WAYS or not _plain_directives(tokens) or _is_extended(tokens):
+    if "torch" not in names or names & _BOTH_WAYS or not _plain_directives(tokens) or _is_extended(tokens):
         return None
     kernels = find_kernels(tokens)
     by_name = {kernel.name: kernel for kernel in kernels}
@@ -247,6 +248,8 @@ def _device_text(kept: str, instances: list[str]) -> str:
 
 
 def _host_text(host: str) -> str:
-    """With the largest header first: a precompiled one counts only there."""
-    first = "#include <torch/extension.h>\n" if re.search(r"#\s*include\s*[<\"]torch/extension\.h", host) else ""
-    return f"{first}{_DECLARED}{host}"
+    """With the header first that may be precompiled, and in place of those that bring it with the Python binding and
+    `torch::nn`: g++ takes 9 s to read those, and 8 more to compile what they hold. Who needs them is built whole."""
+    text = _ALL_OF_TORCH.sub(r"\1torch/types.h", host)
+    first = "#include <torch/types.h>\n" if "torch/types.h" in text else ""
+    return f"{first}{_DECLARED}{text}"
