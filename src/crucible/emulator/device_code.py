@@ -170,7 +170,7 @@ def head_of(declaration: list[Token]) -> set[str]:
     head, i = set(), 0
     while i < len(declaration) and declaration[i].text != "{":
         if declaration[i].text == "template":
-            i = _template_end(declaration, following(declaration, i))
+            i = template_end(declaration, following(declaration, i))
         elif declaration[i].text == "(":
             head.add("(")
             i = closing(declaration, i)
@@ -180,7 +180,7 @@ def head_of(declaration: list[Token]) -> set[str]:
     return head
 
 
-def _template_end(tokens: list[Token], at: int) -> int:
+def template_end(tokens: list[Token], at: int) -> int:
     depth = 0
     for i in range(at, len(tokens)):
         depth += (tokens[i].text == "<") - (tokens[i].text == ">")

@@ -26,6 +26,7 @@ _TORCH_HEADERS = re.compile(
     r"|ATen/cuda/(CUDAContext|CUDAContextLight|Exceptions)\.h|c10/(cuda/(CUDA\w+)|util/\w+|core/\w+|macros/\w+)\.h"
 )
 """They put nothing into the global namespace that a kernel could mean without naming PyTorch."""
+_TORCH_INCLUDE = re.compile(r"#\s*include\s*[<\"](torch|ATen|c10)/")
 _ALL_OF_TORCH = re.compile(r"(#\s*include\s*[<\"])torch/(?:extension|torch|all)\.h")
 _CUDA_HEADERS = {"cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h", "math_constants.h",
                  "cuda_fp16.h", "cuda_bf16.h", "vector_types.h", "mma.h"}  # fmt: skip
@@ -35,6 +36,8 @@ _BOTH_WAYS = {"__CUDACC__", "__NVCC__", "__CUDA_ARCH__", "__CUDA_ARCH_LIST__", "
 _CONDITIONS = {"if", "ifdef", "ifndef", "elif", "else", "endif", "line", "error"}
 _TORCH_NAMES = {"torch", "at", "c10", "pybind11", "py"}
 _MARKERS = {"__device__", "__constant__", "__shared__", "__grid_constant__"}
+_NO_VARIABLE = {"__global__", "__device__", "__constant__", "constexpr", "using", "typedef", "struct", "class", "union",
+                "enum", "static_assert", "concept"}  # fmt: skip
 _DECLARED = """\
 #include <math.h>
 #include <stdlib.h>
@@ -61,16 +64,16 @@ class Halves:
     """Whether any is a template, whose instances nvcc must be told to keep for others."""
 
 
-def halves(text: str) -> Halves | None:
+def halves(text: str, file: str = "cuda.cu") -> Halves | None:
     """A unit of kernels and host functions in two; None where that could mean something else, or there is nothing of
-    PyTorch's in it."""
+    PyTorch's in it. `file` is what the source calls itself, in its own `__FILE__` for one."""
     tokens = tokenize(text)
     names = {token.text for token in tokens if token.kind == "name"}
-    if "torch" not in names or names & _BOTH_WAYS or not _plain_directives(tokens) or _is_extended(tokens):
+    if names & _BOTH_WAYS or not _plain_directives(tokens) or _is_extended(tokens):
         return None
     kernels = find_kernels(tokens)
     by_name = {kernel.name: kernel for kernel in kernels}
-    if not kernels or len(by_name) != len(kernels):
+    if not _TORCH_INCLUDE.search(text) or not kernels or len(by_name) != len(kernels):
         return None
     host, dropped_there = _host_half(text)
     kept, dropped_here = _device_half(text)
@@ -85,8 +88,8 @@ def halves(text: str) -> Halves | None:
     if deduced:
         return None
     return Halves(
-        _device_text(kept, instances),
-        _host_text(host),
+        _device_text(kept, instances, file),
+        _host_text(host, file),
         frozenset(by_name),
         any(kernel.template >= 0 for kernel in kernels),
     )
@@ -165,9 +168,18 @@ def _device_half(text: str) -> tuple[str | None, set[str]]:
     tokens = tokenize(text)
     dropped = {name for part in device_code.drop_host_code(tokens) for name in _declared(part)}
     kept = "".join(token.text for token in tokens)
-    if any(found[0].text in _TORCH_NAMES and found[1].text == "::" for found in _pairs(tokenize(kept))):
+    tokens = tokenize(kept)
+    if any(a.text in _TORCH_NAMES and b.text == "::" for a, b in _pairs(tokens)):
+        return None, dropped
+    if not all(_may_be_twice(tokens[at:end]) for at, end in device_code.declarations(tokens)):
         return None, dropped
     return kept, dropped
+
+
+def _may_be_twice(part: list[Token]) -> bool:
+    """Whether a declaration does nothing when the extension is loaded, so that both halves may have it."""
+    head = device_code.head_of(part)
+    return bool(head & _NO_VARIABLE or not head or ("const" in head and "(" not in head))
 
 
 def _pairs(tokens: list[Token]) -> Iterable[tuple[Token, Token]]:
@@ -211,7 +223,9 @@ def _declared(part: list[Token]) -> set[str]:
     """Names that a declaration may declare."""
     found: set[str] = set()
     name = ""
-    for token in part:
+    first = next((i for i, token in enumerate(part) if token.matters), len(part))
+    templates = first < len(part) and part[first].text == "template"
+    for token in part[device_code.template_end(part, following(part, first)) if templates else 0 :]:
         if token.text in ("(", "[", "=", ";", "{", ","):
             found |= {name} if name else set()
             if token.text in ("(", "{"):
@@ -241,15 +255,15 @@ def _call_launches(tokens: list[Token]) -> bool:
     return True
 
 
-def _device_text(kept: str, instances: list[str]) -> str:
+def _device_text(kept: str, instances: list[str], file: str) -> str:
     includes = "".join(f"#include <{name}>\n" for name in ["cuda.h", "cuda_runtime.h", *_DEVICE_NEEDS.split()])
     ends = "".join(f"template __global__ decltype({name}) {name};\n" for name in instances)
-    return f"{includes}{kept}\n{ends}"
+    return f'{includes}#line 1 "{file}"\n{kept}\n{ends}'
 
 
-def _host_text(host: str) -> str:
+def _host_text(host: str, file: str) -> str:
     """With the header first that may be precompiled, and in place of those that bring it with the Python binding and
     `torch::nn`: g++ takes 9 s to read those, and 8 more to compile what they hold. Who needs them is built whole."""
     text = _ALL_OF_TORCH.sub(r"\1torch/types.h", host)
     first = "#include <torch/types.h>\n" if "torch/types.h" in text else ""
-    return f"{first}{_DECLARED}{text}"
+    return f'{first}{_DECLARED}#line 1 "{file}"\n{text}'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -212,19 +213,34 @@ def hand_out(
     timeout_s: float,
 ) -> None:
     """Hands the tensors of a stream in order to the takers of each. Raises ChannelTimeout, or EOFError when bytes
-    are missing."""
-    buffer = torch.empty(CHUNK_BYTES, dtype=torch.uint8, pin_memory=device.type == "cuda")
-    view = raw_bytes(buffer)
-    for one, who in zip(expected, takers, strict=True):
-        left = one.nbytes
-        while left:
-            size = min(left, CHUNK_BYTES)
-            if read_exactly(descriptor, view[:size], timeout_s) < size:
-                raise EOFError(f"the stream ended {left} bytes before the end of {one.name}")
-            chunk = buffer[:size].view(one.dtype).to(device)
+    are missing.
+
+    The next chunk is read while they look at one: a pipe and a comparison took turns with 1.8 GB/s between them.
+    """
+    pinned = device.type == "cuda"
+    buffers = [torch.empty(CHUNK_BYTES, dtype=torch.uint8, pin_memory=pinned) for _ in range(2)]
+    chunks = [
+        (one, who, left)
+        for one, who in zip(expected, takers, strict=True)
+        for left in range(one.nbytes, 0, -CHUNK_BYTES)
+    ]
+
+    def read(number: int) -> torch.Tensor:
+        one, _, left = chunks[number]
+        buffer = buffers[number % 2][: min(left, CHUNK_BYTES)]
+        if read_exactly(descriptor, raw_bytes(buffer), timeout_s) < buffer.numel():
+            raise EOFError(f"the stream ended {left} bytes before the end of {one.name}")
+        return buffer.view(one.dtype)
+
+    with ThreadPoolExecutor(1) as reader:
+        ahead = reader.submit(read, 0) if chunks else None
+        for number, (_, who, _) in enumerate(chunks):
+            assert ahead is not None
+            chunk = ahead.result()
+            ahead = reader.submit(read, number + 1) if number + 1 < len(chunks) else None
+            on_device = chunk.to(device)
             for taker in who:
-                taker.add(chunk)
-            left -= size
+                taker.add(on_device)
 
 
 def benchmark_rule(expected: Expected, values: torch.Tensor) -> Expected:

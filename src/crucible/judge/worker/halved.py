@@ -76,7 +76,7 @@ def _built(folder: Path) -> bool:
     try:
         text = file.read_text(encoding="utf-8")
         plan = _planned(folder, text)
-    except (OSError, ValueError):
+    except (OSError, ValueError, LookupError):
         return False
     if plan is None:
         return False
@@ -107,7 +107,8 @@ def _planned(folder: Path, text: str) -> _Plan | None:
     if not main or not edge or not link or len(flags) != 2 or Path(edge[1]) != folder / "cuda.cu":
         return None
     host_flags = for_the_host([word for _, line in flags for word in shlex.split(line.replace("$$", "$"))])
-    two = halves((folder / "cuda.cu").read_text(encoding="utf-8")) if host_flags is not None else None
+    unit = folder / "cuda.cu"
+    two = halves(unit.read_text(encoding="utf-8"), str(unit)) if host_flags is not None else None
     if two is None or host_flags is None:
         return None
     host, device, binding = folder / "host.cpp", folder / "device.cu", folder / "binding.cpp"
