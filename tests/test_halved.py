@@ -13,6 +13,7 @@ from torch.utils import cpp_extension
 
 from crucible import hardware
 from crucible.judge.worker import halved
+from crucible.judge.worker.building import plain_flags
 
 pytestmark = pytest.mark.skipif(not hardware.nvcc(), reason="there is no nvcc here")
 CPP = """
@@ -132,3 +133,28 @@ def test_an_instance_that_is_not_foreseen_is_built_whole(build: Build) -> None:
     module, folder = build("unforeseen", CUDA.replace("instance<double>()", "instance<int>()"))
     assert not (folder / "host.o").exists()
     assert module.instances(True) != 98
+
+
+def test_a_precompiled_header_has_the_flags_of_this_pytorch(tmp_path: Path) -> None:
+    """g++ says nothing where one does not fit, and reads the header itself."""
+    header = tmp_path / "small.h"
+    header.write_text("#pragma once\nstruct Precompiled {};\n")
+    flags = plain_flags()
+    assert any(flag.startswith("-std=") for flag in flags) and "-fPIC" in flags
+    made = ["c++", *flags]
+    subprocess.run([*made, "-x", "c++-header", str(header), "-o", f"{header}.gch"], check=True)
+    header.write_text("#error it was not taken\n")
+    unit = tmp_path / "main.cpp"
+    unit.write_text('#include "small.h"\nPrecompiled made;\n')
+    command = [
+        *made,
+        "-DTORCH_EXTENSION_NAME=x",
+        "-Winvalid-pch",
+        "-Werror",
+        "-c",
+        str(unit),
+        "-o",
+        str(tmp_path / "o"),
+    ]
+    subprocess.run(command, check=True)
+    assert subprocess.run([*command, "-O3"], capture_output=True, check=False).returncode

@@ -129,6 +129,14 @@ def test_what_is_not_taken_apart(old: str, new: str, why: str) -> None:
     assert halves(SOURCE.replace(old, new, 1)) is None, why
 
 
+@pytest.mark.parametrize(
+    "header", ["cooperative_groups.h", "cooperative_groups/reduce.h", "cub/block/block_reduce.cuh"]
+)
+def test_headers_for_kernels_are_the_devices(header: str) -> None:
+    two = halves(SOURCE.replace("#include <cuda.h>", f"#include <cuda.h> // {header}\n#include <{header}>  // groups"))
+    assert two and f"<{header}>" in two.device and f"<{header}>" not in two.host
+
+
 def test_kernels_alone_are_nvccs() -> None:
     assert halves("#include <cuda_runtime.h>\n__global__ void k() {}\nvoid go() { k<<<1, 1>>>(); }") is None
 

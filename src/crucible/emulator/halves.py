@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from crucible.emulator import device_code
 from crucible.emulator.kernel_texts import find_kernels, plain
 from crucible.emulator.launches import config_end, launched_name
-from crucible.emulator.tokens import Token, closing, following, lines, positions, tokenize, words
+from crucible.emulator.tokens import Token, closing, following, lines, positions, preceding, tokenize, words
 
 _TORCH_HEADERS = re.compile(
     r"torch/(extension|types|torch|all)\.h|ATen/(ATen|Tensor|Functions|Dispatch)\.h"
@@ -29,7 +29,11 @@ _TORCH_HEADERS = re.compile(
 _TORCH_INCLUDE = re.compile(r"#\s*include\s*[<\"](torch|ATen|c10)/")
 _ALL_OF_TORCH = re.compile(r"(#\s*include\s*[<\"])torch/(?:extension|torch|all)\.h")
 _CUDA_HEADERS = {"cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h", "math_constants.h",
-                 "cuda_fp16.h", "cuda_bf16.h", "vector_types.h", "mma.h"}  # fmt: skip
+                 "cuda_fp16.h", "cuda_bf16.h", "vector_types.h"}  # fmt: skip
+_DEVICE_HEADER = re.compile(
+    r"cooperative_groups(/\w+)?\.h|cub/(block|warp)/\w+\.cuh|mma\.h|cuda_pipeline(_primitives)?\.h"
+)
+"""The host's half does without: a function of its that names something of theirs does not compile there."""
 _STANDARD_HEADER = re.compile(r"[a-z_]+|(math|stdint|stdio|stdlib|string|float|limits|assert|stddef)\.h")
 _BOTH_WAYS = {"__CUDACC__", "__NVCC__", "__CUDA_ARCH__", "__CUDA_ARCH_LIST__", "__managed__", "__has_include"}
 """What is one thing for nvcc and another for a C++ compiler."""
@@ -115,7 +119,7 @@ def _plain_directives(tokens: list[Token]) -> bool:
         name = following(tokens, at)
         if name >= len(tokens) or tokens[name].text in _CONDITIONS:
             return False
-        if tokens[name].text == "include" and not _is_known("".join(t.text for t in _line(tokens, name)[1:])):
+        if tokens[name].text == "include" and not _is_known(_included(_line(tokens, at))):
             return False
     return True
 
@@ -124,11 +128,15 @@ def _line(tokens: list[Token], at: int) -> list[Token]:
     return tokens[at : device_code.line_end(tokens, at)]
 
 
-def _is_known(included: str) -> bool:
-    found = re.fullmatch(r"\s*[<\"]([^>\"]+)[>\"]\s*(//.*|/\*.*\*/\s*)?", included)
-    header = found[1] if found else ""
-    known = header in _CUDA_HEADERS or _TORCH_HEADERS.fullmatch(header) or _STANDARD_HEADER.fullmatch(header)
-    return bool(found and known)
+def _included(line: list[Token]) -> str:
+    """The header that a line includes; nothing where a macro says which."""
+    found = re.fullmatch(r"#\s*include\s*[<\"]([^>\"]+)[>\"]\s*", "".join(t.text for t in line if t.kind != "comment"))
+    return found[1] if found else ""
+
+
+def _is_known(header: str) -> bool:
+    patterns = (_TORCH_HEADERS, _DEVICE_HEADER, _STANDARD_HEADER)
+    return bool(header) and (header in _CUDA_HEADERS or any(pattern.fullmatch(header) for pattern in patterns))
 
 
 def _is_extended(tokens: list[Token]) -> bool:
@@ -200,6 +208,10 @@ def _host_half(text: str) -> tuple[str | None, set[str]]:
         elif head & _MARKERS and "__host__" not in head:
             dropped |= _declared(part)
             device_code.empty(part)
+    for at in positions(tokens, "include"):
+        line = _line(tokens, preceding(tokens, at))
+        if _DEVICE_HEADER.fullmatch(_included(line)):
+            device_code.empty(line)
     if not _call_launches(tokens):
         return None, dropped
     return "".join(token.text for token in tokens), dropped

@@ -7,9 +7,10 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import shlex
 import shutil
 import subprocess
-import sysconfig
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -159,11 +160,10 @@ def _precompile(folder: Path, headers: dict[str, tuple[tuple[str, ...], tuple[st
     """Makes headers that include others, each for every one of some flags. Raises CalledProcessError."""
     from torch.utils import cpp_extension
 
+    flags = plain_flags()
     torch_include = cpp_extension.include_paths("cpu")
     building = folder.with_name(f"{folder.name}.{os.getpid()}.building")
     shutil.rmtree(building, ignore_errors=True)
-    with_cuda = [cpp_extension.CUDA_HOME] if cpp_extension.CUDA_HOME else []
-    paths = [*torch_include, *(f"{home}/include" for home in with_cuda), sysconfig.get_path("include")]
     commands = []
     for name, (included, every_flag) in headers.items():
         header = building / name
@@ -173,11 +173,36 @@ def _precompile(folder: Path, headers: dict[str, tuple[tuple[str, ...], tuple[st
         made.mkdir()  # g++ takes the one of its files that fits
         for flag in every_flag:
             command = [cpp_extension.get_cxx_compiler(), "-x", "c++-header", str(header), "-o", f"{made}/plain{flag}"]
-            command += ["-DTORCH_API_INCLUDE_EXTENSION_H", "-fPIC", "-std=c++20", *filter(None, [flag])]
-            commands.append([*command, *(part for path in paths for part in ("-isystem", path))])
+            commands.append([*command, *flags, *filter(None, [flag])])
     with ThreadPoolExecutor(len(commands)) as pool:
         list(pool.map(lambda command: subprocess.run(command, check=True, capture_output=True), commands))
     building.rename(folder)
+
+
+class _Written(BaseException):
+    """PyTorch has written what it would build."""
+
+
+def plain_flags() -> list[str]:
+    """What g++ is told for a plain `load_inline`, by the file that this PyTorch writes: a precompiled header counts for
+    the very same macros and standard alone."""
+    from torch.utils import cpp_extension
+
+    def stop(build_directory: str, verbose: bool, error_prefix: str) -> None:
+        raise _Written
+
+    real = cpp_extension._run_ninja_build
+    cpp_extension._run_ninja_build = stop
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            cpp_extension.load_inline("plain", "", functions=[], build_directory=folder)
+        except _Written:
+            text = Path(folder, "build.ninja").read_text(encoding="utf-8")
+        finally:
+            cpp_extension._run_ninja_build = real
+    line = next(line for line in text.splitlines() if line.startswith("cflags = "))
+    words = shlex.split(line.removeprefix("cflags = ").replace("$$", "$"))
+    return [word for word in words if not word.startswith("-DTORCH_EXTENSION_NAME=")]
 
 
 def _found(header: str, folders: list[str]) -> Path:
