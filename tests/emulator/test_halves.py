@@ -137,6 +137,12 @@ def test_headers_for_kernels_are_the_devices(header: str) -> None:
     assert two and f"<{header}>" in two.device and f"<{header}>" not in two.host
 
 
+def test_a_short_name_for_groups_is_the_devices() -> None:
+    groups = "#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n"
+    two = halves(SOURCE.replace("constexpr int kThreads", f"{groups}constexpr int kThreads", 1))
+    assert two and "namespace cg" in two.device and "cooperative_groups" not in two.host
+
+
 def test_kernels_alone_are_nvccs() -> None:
     assert halves("#include <cuda_runtime.h>\n__global__ void k() {}\nvoid go() { k<<<1, 1>>>(); }") is None
 

@@ -40,8 +40,9 @@ _BOTH_WAYS = {"__CUDACC__", "__NVCC__", "__CUDA_ARCH__", "__CUDA_ARCH_LIST__", "
 _CONDITIONS = {"if", "ifdef", "ifndef", "elif", "else", "endif", "line", "error"}
 _TORCH_NAMES = {"torch", "at", "c10", "pybind11", "py"}
 _MARKERS = {"__device__", "__constant__", "__shared__", "__grid_constant__"}
+_DEVICE_SPACES = {"cooperative_groups", "cub", "nvcuda"}
 _NO_VARIABLE = {"__global__", "__device__", "__constant__", "constexpr", "using", "typedef", "struct", "class", "union",
-                "enum", "static_assert", "concept"}  # fmt: skip
+                "enum", "static_assert", "concept", "namespace"}  # fmt: skip
 _DECLARED = """\
 #include <math.h>
 #include <stdlib.h>
@@ -205,6 +206,8 @@ def _host_half(text: str) -> tuple[str | None, set[str]]:
         head = device_code.head_of(part)
         if "__global__" in head:
             _declare(part)
+        elif head & {"namespace", "using"} and head & _DEVICE_SPACES:
+            device_code.empty(part)
         elif head & _MARKERS and "__host__" not in head:
             dropped |= _declared(part)
             device_code.empty(part)
