@@ -42,7 +42,9 @@ class Task:
     asked: tuple[shapes.Sizes, ...] = ()
     """Shapes that the user asked for: the first is the task's own here, at the others it is judged as well."""
     first: tuple[shapes.Sizes, ...] = ()
-    """Sizes to try in place of its own, largest first; empty: its own."""
+    """Sizes to try in place of its own; empty: its own."""
+    smaller_weights: tuple[shapes.Sizes, ...] = ()
+    """The same with smaller weights, where all of `first` is too much work."""
     tries: tuple[tuple[shapes.Sizes, ...], ...] = ()
     """Further shapes of the judge's choice, each as sizes to try in this order until the reference takes one."""
 
@@ -98,16 +100,26 @@ class Task:
             return self
         free = shapes.free_sizes(self.source)
         free = {name: self.sizes.get(name, value) for name, value in free.items()}  # none grows that was cut
-        first = () if own or self.scale == "small" else shapes.cut_down(free)
+        stays = own or self.scale == "small"
+        first = () if stays else shapes.cut_down(free)
+        smaller = () if stays else shapes.cut_weights(shapes.weight_sizes(self.source), free)
         ragged = shapes.ragged(free, self.sizes)
-        scale = "cut-down" if first else self.scale
-        return replace(self, scale=scale, first=first, tries=(ragged,) if ragged else ())
+        scale = "cut-down" if first or smaller else self.scale
+        return replace(self, scale=scale, first=first, smaller_weights=smaller, tries=(ragged,) if ragged else ())
 
     @property
     def sizes(self) -> dict[str, Any]:
         """What to set in the reference's namespace before its functions are called."""
         own = self.small if self.scale == "small" else {}
         return {**own, **(self.asked[0] if self.asked else {})}
+
+    @property
+    def how_to_make_it_smaller(self) -> str:
+        """Words for who has too little memory or time."""
+        if self.scale == "full" and self.small:
+            return "judge at --scale small"
+        names = list(shapes.free_sizes(self.source)) or list(shapes.own_numbers(self.source))
+        return f"judge at smaller sizes (--shape {','.join(f'{name}=...' for name in names[:4]) or 'NAME=NUMBER'})"
 
     @property
     def further(self) -> tuple[tuple[shapes.Sizes, ...], ...]:
@@ -117,7 +129,8 @@ class Task:
     @property
     def digest(self) -> str:
         """SHA-256 over the source and every setting."""
-        text = repr((self.source, sorted(self.sizes.items()), self.first, self.further, self.training, self.mode))
+        chosen = (self.first, self.smaller_weights, self.further)
+        text = repr((self.source, sorted(self.sizes.items()), chosen, self.training, self.mode))
         return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 

@@ -15,9 +15,10 @@ from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
 from crucible.gpus import DEFAULT, MAX_THREADS_PER_BLOCK, Gpu, known_gpu
 from crucible.hardware import Device
+from crucible.judge.diagnosis.own_sizes import still_fails
 from crucible.judge.diagnosis.sanitizer import TOOLS, sanitized
 from crucible.judge.diagnosis.shrinking import smallest_failing
-from crucible.judge.diagnosis.specialised import hard_coded
+from crucible.judge.diagnosis.specialised import hard_coded, held
 from crucible.judge.process.candidate_process import CandidateProcess, Ended
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
@@ -35,6 +36,7 @@ from crucible.judge.verdict.verdict import (
     Crashed,
     DoesNotBuild,
     DoesNotImport,
+    Faulty,
     IllegalAccess,
     Incomplete,
     LaunchError,
@@ -49,8 +51,10 @@ from crucible.judge.verify import Verifier
 from crucible.occupancy import occupancy
 from crucible.task import Task
 
-_OF_SIZES = (Crashed, IllegalAccess, Incomplete, LaunchError, Raises, Wrong)
+_OF_SIZES = (Crashed, Faulty, IllegalAccess, Incomplete, LaunchError, Raises, Wrong)
 """What sizes can be the cause of."""
+_FALLBACK = "fallback: "
+"""What such a finding's claim begins with."""
 TRITON = "3.6.0"
 """The version with which this was developed; later ones work as well (3.9.0 was tried)."""
 MOST_KERNELS = 64
@@ -69,7 +73,7 @@ class Setting:
     seed: int
     limits: Limits
     inputs: Path
-    """Where the oracle writes what candidates may read."""
+    """Where the oracle writes what candidates are handed."""
     contents: tuple[Contents, ...] = ()
     """What is timed, on what."""
     header: Path | None = None
@@ -134,6 +138,9 @@ class Examination:
         outcome = verdict.outcome
         if isinstance(outcome, DoesNotBuild):
             outcome = replace(outcome, line=line_in(self.candidate.source, outcome.message))
+        findings = (*self.findings, *verdict.findings)
+        if isinstance(outcome, Passed):
+            outcome = Passed(next((f.claim.removeprefix(_FALLBACK) for f in findings if _FALLBACK in f.claim), ""))
         return replace(
             verdict,
             outcome=clipped(outcome),
@@ -141,7 +148,7 @@ class Examination:
             resources=self.resources,
             faults=(*verdict.faults, *self.faults),
             sanitizer=self._sanitized(outcome),
-            findings=clipped((*self.findings, *verdict.findings)),
+            findings=clipped(findings),
             build_s=self.build_s,
             total_s=self.busy_s + time.monotonic() - start,
             stages_s=tuple(self.process.stages_s.items()) if self.process else (),
@@ -195,7 +202,7 @@ class Examination:
             "triton_program_s": setting.limits.run_s / 12 if self.candidate.language == "triton" else 0.0,
             "gpu": setting.gpu.short_name,
         }
-        readable = [str(folder) for folder in (setting.inputs, setting.header, emulator) if folder]
+        readable = [str(folder) for folder in (setting.header, emulator) if folder]
         self.process = CandidateProcess(self.settings, self.folder, readable, setting.limits)
         reply = self.process.ask({"do": "import"}, "import or build", setting.limits.build_s)
         if reply.get("compiled_only"):
@@ -214,7 +221,7 @@ class Examination:
         except Stop as stop:
             return Verdict(name, stop.outcome)
         verifier = Verifier(process, oracle, description, training=training, emulated=self.emulated)
-        outcome = self._unless_specialised(verifier.verify(), {**description["sizes"], **verifier.sizes})
+        outcome = self._unless_specialised(verifier.verify(), verifier)
         readings = Readings(NotMeasured(f"only what passes is timed; it {outcome.kind}"))
         if self.emulated and isinstance(outcome, Passed):
             readings = Readings(NotMeasured("the emulator shows what a kernel does, not how long a GPU takes"))
@@ -232,6 +239,9 @@ class Examination:
         except Ended as ended:
             outcome = ended.outcome if isinstance(outcome, Passed) else outcome
         outcome, accesses = self._traced(verifier, outcome)
+        if isinstance(accesses, Trace) and not accesses.launches and "__global__" in self.candidate.source:
+            claim = f"{_FALLBACK}none of its kernels ran in a forward"
+            self.findings.append(Finding(claim, "0 launches were seen of what its source calls __global__"))
         smallest = smallest_failing(outcome, verifier, self.setting.task, self.candidate.source)
         if verifier.case:
             self.case = {**verifier.request(verifier.case), "inputs": description["inputs"]}
@@ -268,8 +278,9 @@ class Examination:
         except Ended as ended:
             return ended.outcome, NotMeasured("not reached")
 
-    def _unless_specialised(self, outcome: Outcome, sizes: shapes.Sizes) -> Outcome:
+    def _unless_specialised(self, outcome: Outcome, verifier: Verifier) -> Outcome:
         """A failure at other sizes than the task's own, of a candidate written for those alone, is none."""
+        sizes = {**verifier.description["sizes"], **verifier.sizes}
         if not isinstance(outcome, _OF_SIZES) or (isinstance(outcome, Wrong) and outcome.what == "not reproducible"):
             return outcome
         task, judged_at = self.setting.task, {**self.setting.task.sizes, **sizes}
@@ -277,6 +288,14 @@ class Examination:
         differing = {name: own[name] for name, size in judged_at.items() if own.get(name, size) != size}
         words = hard_coded(self.candidate.source, differing)
         if not words:
+            return outcome
+        names = {name for _, name in held(self.candidate.source, differing)}
+        free = shapes.free_sizes(task.source)
+        of_inputs = {name: size for name, size in differing.items() if name in free}
+        failed_at = still_fails(verifier, of_inputs, names & set(free)) if names <= set(free) else ""
+        if failed_at:
+            claim = "a number in it that is a size of the task is no reason: it fails at that size as well"
+            self.findings.append(Finding(claim, f"{words}; it fails at {failed_at} too"))
             return outcome
         at = shapes.words({name: judged_at[name] for name in differing})
         return NotJudged(f"size-specialised: {words}; at other sizes ({at}): {outcome.words}")
@@ -290,7 +309,7 @@ class Examination:
             raise Stop(Cheated("patched function", f"it replaced {', '.join(seen['replaced'])}"))
         findings = [
             Finding(
-                "fallback: an extension did not build, and it went on without",
+                f"{_FALLBACK}an extension did not build, and it went on without",
                 f"{b['name']}: {first_error(b['error'])}",
             )
             for b in seen["builds"]

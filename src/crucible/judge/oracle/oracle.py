@@ -7,6 +7,7 @@ without a name (unlinked at once) and never leave this process.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ from crucible.judge.oracle.expected import Answers, Case
 from crucible.judge.oracle.gaps import asks_for_cuda
 from crucible.judge.oracle.reference import Reference
 from crucible.judge.oracle.sealed import SealedStore
+from crucible.judge.oracle.sizing import Survey, choices, in_order
 from crucible.judge.process.channel import ChannelTimeout
 from crucible.judge.verdict.evidence import Finding, NoVariant, Variant
 from crucible.judge.verdict.verdict import to_json
@@ -56,27 +58,23 @@ class Oracle:
         self.training: bool = settings["training"]
         self.say = say
         self.say_written = say_written
-        reference = Reference(
-            settings["source"],
-            settings["path"],
-            settings["sizes"],
-            mode=settings["mode"],
-            seed=self.seed,
-            device=self.device,
+        self.survey = Survey(
+            settings["source"], settings["path"], settings["sizes"], mode=settings["mode"], seed=self.seed
         )
+        reference, cut, found = self._cut_down(settings)
         if self.contract.bfloat16_tensors:
             reference.cast(torch.bfloat16)
         self.reference = reference
         self.answers = Answers(reference, self.contract, SealedStore(Path(settings["vault"])), self.seed,
                                settings.get("memory_bytes", 0))  # fmt: skip
+        self.answers.findings += found
         self.cases: list[Case] = []
-        self.first: list[Sizes] = settings["first"]
-        """To try in place of the task's own sizes."""
         self.further: list[list[Sizes]] = settings["further"]
         """Other shapes, each as what to try."""
         self.asked: bool = settings["asked"]
         """Whether the user chose these: then one that the reference refuses is an error."""
-        self.make = CaseMaker(reference, self.contract, self.seed, self.asked)
+        self.make = CaseMaker(reference, self.contract, self.seed, self.survey)
+        self.make.sizes = cut
         self.secrets: list[list[int]] = settings["secrets"]
         """For forward, and for forward+backward in training."""
         self.heads = Heads()
@@ -94,7 +92,6 @@ class Oracle:
 
     def prepare(self) -> None:
         """Builds the cases, their answers and their tolerances. Raises TaskError or JudgeError."""
-        self.make.sizes = self._cut_down()
         first = self.make.case("its own inputs", 0, backward=not self.contract.allclose)
         self.answers.choose_precision(first)
         self.answers.look_at_outputs(first)
@@ -193,12 +190,12 @@ class Oracle:
             return {"maps": [], "failed": (str(error).splitlines() or [type(error).__name__])[0]}
         return {"maps": [[i, to_json(found)] for i, found in maps if found is not None], "failed": ""}
 
-    def trial(self, like: int, sizes: Sizes, number: int) -> dict[str, Any]:
+    def trial(self, like: int, sizes: Sizes, number: int, at_most: float) -> dict[str, Any]:
         """A case as that one is, with its weights and fresh inputs of these sizes, in the place of the last trial's;
-        `refused` says why there is none."""
+        `refused` says why there is none. `at_most`: how many times little work it may be."""
         model = self.cases[like]
         try:
-            if not self.make.is_affordable(model, sizes):
+            if not self.make.is_affordable(model, sizes, at_most):
                 return {"refused": "more work than a look at it is worth"}
             case = self.make.case(f"other sizes: {words(sizes)}", number, wide=model.wide, backward=model.backward,
                               sizes={**model.sizes, **sizes})  # fmt: skip
@@ -235,23 +232,34 @@ class Oracle:
 
     # --- cases
 
-    def _cut_down(self) -> Sizes:
-        """Sizes in place of the task's own, where an emulator is to run at them."""
-        if not self.first:
-            return {}
-        chosen = next((sizes for sizes in self.make.in_order(self.first) if self.make.takes(sizes)), None)
-        claim, evidence = "judged at sizes cut down for the emulator", words(chosen or {})
-        if chosen is None:
-            claim = "judged at its full size: the reference takes none of the smaller ones that were tried"
-            evidence = "; ".join(words(sizes) for sizes in self.first)
-        self.answers.findings.append(Finding(claim, evidence))
-        return chosen or {}
+    def _cut_down(self, settings: dict[str, Any]) -> tuple[Reference, Sizes, list[Finding]]:
+        """The reference at sizes in place of the task's own, where an emulator is to run at them; what those are, and
+        what there is to say of them."""
+
+        def at(sizes: Sizes) -> Reference:
+            given = {**settings["sizes"], **sizes}
+            return Reference(settings["source"], settings["path"], given, mode=settings["mode"], seed=self.seed,
+                             device=self.device)  # fmt: skip
+
+        tries: list[Sizes] = settings["first"]
+        for rated in choices(tries, settings["smaller_weights"], self.survey.rate):
+            with contextlib.suppress(TaskError):
+                reference = at(rated.sizes)
+                if reference.takes(self.seed):
+                    found = [Finding("judged at sizes cut down for the emulator", words(rated.sizes))]
+                    if rated.collapsed:
+                        found.append(Finding("the check is weak at sizes cut down so far", rated.collapsed))
+                    return reference, rated.sizes, found
+        claim = "judged at its full size: the reference takes none of the smaller ones that were tried"
+        found = [Finding(claim, "; ".join(words(sizes) for sizes in tries[:8]))] if tries else []
+        return at({}), {}, found
 
     def _add_shapes(self) -> None:
         """Of each further shape the first sizes that the reference answers. Raises TaskError when it refuses what the
         user asked for."""
         for tries in self.further:
-            chosen = next((sizes for sizes in self.make.in_order(tries) if self._add_shape(sizes)), None)
+            ordered = tries if self.asked else (rated.sizes for rated in in_order(tries, self.make.rate))
+            chosen = next((sizes for sizes in ordered if self._add_shape(sizes)), None)
             claim, evidence = "judged at another shape too", words(chosen or {})
             if chosen is None:
                 claim = "judged at one shape only: the reference takes no other of those that were tried"

@@ -5,6 +5,7 @@ Only the oracle imports this; a candidate's process never holds the reference.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import sys
@@ -39,6 +40,7 @@ from crucible.judge.oracle.gaps import (
 from crucible.judge.oracle.noise import RoundedOperands
 from crucible.judge.oracle.recorded import Recording, record
 from crucible.roofline import Work
+from crucible.shapes import set_in
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Reference:
         self.lacks: torch.dtype | None = None
         """A 16-bit dtype that the CPU lacks an operation for: then its results are float32's, rounded."""
         with self._here():
-            self._names = _execute(source, path, sizes)
+            self._names = execute(source, path, sizes)
         with self._blamed("get_init_inputs()"):
             seed_all(seed)
             self.init_inputs = self._names["get_init_inputs"]()
@@ -92,6 +94,13 @@ class Reference:
                 return self._names["get_inputs"]()
         finally:
             self._names.update(own)
+
+    def takes(self, seed: int, sizes: Mapping[str, Any] = MappingProxyType({})) -> bool:
+        """Whether it has a forward at these sizes."""
+        with contextlib.suppress(TaskError), blamed_on_task(self.path, "Model.forward"):
+            self.evaluate(self.state(), self.inputs(seed, sizes))
+            return True
+        return False
 
     def state(self) -> dict[str, torch.Tensor]:
         """A copy of parameters and buffers, on the CPU."""
@@ -294,12 +303,13 @@ def blamed_on_task(path: str, what: str) -> Iterator[None]:
         ) from error
 
 
-def _execute(source: str, path: str, sizes: dict[str, Any]) -> dict[str, Any]:
+def execute(source: str, path: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """The names of a reference's module, with other sizes than its own and all that it makes of these."""
     module = types.ModuleType("reference")
     module.__file__ = path
     sys.modules["reference"] = module
     with blamed_on_task(path, "importing it"):
-        exec(compile(source, path, "exec"), module.__dict__)
+        exec(compile(set_in(ast.parse(source, path), sizes), path, "exec"), module.__dict__)
     module.__dict__.update(sizes)
     return module.__dict__
 

@@ -70,7 +70,7 @@ def _answer(oracle: Oracle, request: dict[str, Any], stream: int) -> dict[str, A
         case "floors":
             return {"floors": oracle.floors(request["race_s"])}
         case "trial":
-            return oracle.trial(request["like"], request["sizes"], request["number"])
+            return oracle.trial(request["like"], request["sizes"], request["number"], request["at_most"])
         case "influence":
             return {"reached": oracle.influence(request["weight"])}
         case "variant":

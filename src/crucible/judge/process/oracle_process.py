@@ -17,8 +17,6 @@ from crucible.judge.process.limits import Limits
 from crucible.judge.process.log import SILENT
 from crucible.judge.process.supervised import FIRST, SupervisedProcess, exit_in_words
 
-SMALLER = "--scale small, or --shape with smaller sizes"
-
 
 class OracleProcess:
     """The oracle, as the judge sees it."""
@@ -30,6 +28,8 @@ class OracleProcess:
         self._inputs = work / "inputs"
         self._vault = Path(tempfile.mkdtemp(prefix="vault", dir=work))  # of its own: another may have had one here
         self._pings = itertools.count(1)
+        self._smaller = "judge at smaller sizes (--shape)"
+        """What to do where its memory or time is too little."""
         self._process = SupervisedProcess(
             "oracle.server",
             str(FIRST),
@@ -59,6 +59,7 @@ class OracleProcess:
 
         Raises TaskError or JudgeError.
         """
+        self._smaller = request.get("smaller", self._smaller)
         folders = {"vault": str(self._vault), "folder": str(self._inputs)}
         means = {"memory_bytes": self._process.memory_bytes, "oracle_s": limit_s}
         self._send({"do": "prepare", **folders, **means, **request})
@@ -88,10 +89,13 @@ class OracleProcess:
         self._send({"do": "influence", "weight": weight})
         return list(self._receive(limit_s, f"the reach of a weight took over {limit_s:g} s")["reached"])
 
-    def trial(self, like: int, sizes: dict[str, int], number: int, limit_s: float) -> dict[str, Any]:
+    def trial(
+        self, like: int, sizes: dict[str, int], number: int, limit_s: float, at_most: float = 1.0
+    ) -> dict[str, Any]:
         """`case`: a description of one more case, which is like that one and has these sizes; or `refused`, with why
-        there is none. The next trial takes its place."""
-        self._send({"do": "trial", "like": like, "sizes": sizes, "number": number})
+        there is none; it is none where it would be more than `at_most` times little work. The next trial takes its
+        place."""
+        self._send({"do": "trial", "like": like, "sizes": sizes, "number": number, "at_most": at_most})
         return self._receive(limit_s, f"an answer at other sizes took over {limit_s:g} s")
 
     def variant(self, case: int, part: str, limit_s: float) -> Any:
@@ -130,7 +134,7 @@ class OracleProcess:
         try:
             reply = self._channel.receive(limit_s)
         except ChannelTimeout:
-            raise JudgeError(f"{late}: raise the limit (--oracle-limit), or judge smaller ({SMALLER})") from None
+            raise JudgeError(f"{late}: raise the limit (--oracle-limit), or {self._smaller}") from None
         except (ChannelClosed, BadMessage) as error:
             raise self._lost() from error
         if "failed" in reply and "maps" not in reply:
@@ -142,8 +146,11 @@ class OracleProcess:
         end = self._process.end()
         if end.get("end") == "memory":
             held, limit = end["bytes"] >> 20, self._process.memory_bytes >> 20
-            words = f"it held {held} MiB and the limit is {limit}; judge smaller ({SMALLER}), or raise --memory-limit"
+            words = f"it held {held} MiB and the limit is {limit}; {self._smaller}, or raise --memory-limit"
             return JudgeError(f"the oracle ran out of memory: {words}")
+        if end.get("end") == "no memory":
+            words = "the machine ran out of memory, and Linux killed the oracle's process"
+            return JudgeError(f"{words}: {self._smaller}, or judge fewer candidates at once")
         how = exit_in_words(end.get("code"))
         if how == "killed by SIGKILL":
             how += ", as the system does where memory ends"

@@ -112,7 +112,8 @@ def exit_in_words(code: int | None) -> str:
     """`killed by SIGSEGV`, `exit code 3`."""
     if code is None:
         return "its process vanished"
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    reason = ", as Linux does where memory runs out" if code == -signal.SIGKILL else ""
+    return f"killed by {signal.Signals(-code).name}{reason}" if code < 0 else f"exit code {code}"
 
 
 def private_environment(folder: Path, header: str) -> dict[str, str]:
