@@ -29,6 +29,8 @@ class OnCpu(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name in ("cuda", "pin_memory") and args and isinstance(args[0], torch.Tensor):
             return args[0]
+        if func is torch.device:
+            return _on_cpu(func(*args, **(kwargs or {})))
         given = {key: _on_cpu(value) for key, value in (kwargs or {}).items() if key != "pin_memory"}
         return func(*map(_on_cpu, args), **given)
 
