@@ -309,7 +309,7 @@ def written_text(task: Task, module: nn.Module, inputs: list[Any], column: Colum
     """As `crucible fuse` writes it, for the column's dtype. Raises CaptureError."""
     gpu = closest_gpu(torch.cuda.get_device_name()) if torch.cuda.is_available() else H200
     convolutions, linear = column.written
-    planned = fuse(trace(module, inputs), tf32=convolutions, tf32_linear=linear, gpu=gpu)
+    planned = fuse(trace(module, inputs, drops=True), tf32=convolutions, tf32_linear=linear, gpu=gpu)
     loader = fusing._LOADERS[not torch.cuda.is_available()]
     return emit(planned, task.name, task.source, loader)
 
