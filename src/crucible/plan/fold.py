@@ -23,7 +23,7 @@ from crucible.plan.fold_constants import constant
 from crucible.plan.fold_norms import behind_norm
 from crucible.plan.fold_pools import into_kernel
 from crucible.plan.fold_space import into_input
-from crucible.plan.reduced import Reduced, reduction_of
+from crucible.plan.reduced import Nowhere, Reduced, reduction_of
 from crucible.plan.rewriting import Maker, Rewriting
 
 DTYPES = frozenset({"float32", "float64", "bfloat16"})
@@ -66,33 +66,38 @@ def _rewritten(work: Rewriting, operation: Operation) -> bool:
 
 
 def _behind(work: Rewriting, operation: Operation) -> tuple[str, str] | None:
-    """A reduction that goes in front of what it reduces."""
+    """A reduction that goes in front of what it reduces, or of what affine maps made that of."""
     reduced = reduction_of(operation, work.graph)
-    source = None if reduced is None else work.alone(reduced.source)
-    if reduced is None or source is None or work.values[reduced.source].tensor.dtype not in DTYPES:
-        return None
-    rule = RULES.get(source.kind)
-    if rule is None or not _leads(work, source):
+    end = None if reduced is None else _end(work, reduced.source)
+    if reduced is None or end is None or work.values[reduced.source].tensor.dtype not in DTYPES:
         return None
     make = Maker(work, work.values[reduced.source].tensor.dtype)
-    found = rule(make, replace(reduced, through=_through), source)
-    if found is None:
+    try:
+        found = replace(reduced, through=_alone, shared=_shared, must=True).of(make, reduced.source)
+    except Nowhere:
         return None
-    where = f"{operation.kind} behind {source.kind}, taken in front of it"
+    where = f"{operation.kind} behind {end.kind}, taken in front of it"
     return make.reshape(found, operation.outputs[0].tensor.shape), where
 
 
-def _leads(work: Rewriting, source: Operation) -> bool:
-    """Whether something else than affine maps is at the other end."""
-    if source.kind not in AFFINE:
-        return source.kind in RULES
-    elements = math.prod(work.shape(source.output.name))
+def _end(work: Rewriting, name: str) -> Operation | None:
+    """What makes a value that affine maps lead to, and nobody else reads; None where no rule is for that."""
+    source = work.alone(name)
+    if source is None or source.kind not in AFFINE:
+        return source if source is not None and source.kind in RULES else None
+    elements = math.prod(work.shape(name))
     given = [each for each in source.inputs if math.prod(work.shape(each)) == elements]
-    makers = [maker for each in given if (maker := work.alone(each)) is not None]
-    return any(_leads(work, maker) for maker in makers)
+    return next((end for each in given if (end := _end(work, each)) is not None), None)
 
 
-def _through(make: Maker, reduced: Reduced) -> str | None:
+def _alone(make: Maker, reduced: Reduced) -> str | None:
+    """A reduction in front of what makes its source for it alone."""
+    source = make.work.alone(reduced.source)
+    rule = None if source is None else RULES.get(source.kind)
+    return None if source is None or rule is None else rule(make, reduced, source)
+
+
+def _shared(make: Maker, reduced: Reduced) -> str | None:
     """A reduction in front of an affine map or a convolution that others read as well."""
     source = make.work.graph.producers.get(reduced.source)
     if source is None or (source.kind not in AFFINE and not source.kind.startswith("conv")):

@@ -31,9 +31,11 @@ class Reduced:
     windows: tuple[Averaged, ...] = ()
     """Of a pool, for each of the last dims."""
     through: Push | None = None
-    """Puts it in front of what makes its source, though others read that too; None where it cannot."""
+    """Puts it in front of what makes its source; None where that cannot be."""
+    shared: Push | None = None
+    """The same, where others read the source too."""
     must: bool = False
-    """Whether it is to go on so, up to a convolution."""
+    """Whether it is to go on so, until something linear takes it in."""
 
     def of(self, make: Maker, name: str) -> str:
         """The same of another value of the same rank; dims stay. Raises Nowhere."""
@@ -49,13 +51,13 @@ class Reduced:
     def pushed(self, make: Maker, other: Reduced) -> tuple[str, bool]:
         """Another reduction, in front of the convolution that its source comes from, or of the source; and which."""
         try:
-            return replace(other, through=self.through, must=True).of(make, other.source), True
+            return replace(other, through=self.shared, shared=self.shared, must=True).of(make, other.source), True
         except Nowhere:
             return replace(other, must=False).of(make, other.source), False
 
 
 class Nowhere(Exception):
-    """No convolution is at the other end. Never leaves this room."""
+    """Nothing takes a reduction in at the other end. Never leaves this room."""
 
 
 Push = Callable[[Maker, Reduced], "str | None"]

@@ -206,7 +206,7 @@ FLAT = frozenset({
 def _detached(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
     """The same tensors, by names of which none takes a gradient. Raises CannotJoin for what is not elements of
     tensors alone."""
-    value = args["self"]
+    value: Lazy = args["self"]
     if value.reductions or value.base is not None or value.updates:
         raise CannotJoin
     new = {o.name: replace(o, name=names(f"{o.name}_detached"), constant=True) for o in value.operands}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from crucible.graph import ITEM_BYTES
-from crucible.write.families.layout import index_type, is_crossed, runs_along_rows, vector_width, wide
+from crucible.write.families.layout import access_of, index_type, is_crossed, runs_along_rows, vector_width, wide
 from crucible.write.families.passes import heavy, kept, loaded, passes
 from crucible.write.program import Program
 
@@ -24,6 +24,9 @@ SHARED_BYTES = 16 * 1024
 SECTOR_BYTES = 32
 """What memory gives at least. Where tensors lie in different orders a warp takes so much of a row of the one, and as
 many rows as there are threads left, which are neighbours in the other: 64 bytes of float32, 32 of halves."""
+LINE_BYTES, LEAST_TURNED_BYTES = 128, 64
+"""What a block takes of a row at most, and at least, where the other order goes through shared memory: by sectors alone
+chains over channels-last tensors moved 2.5 of 4.25 TB/s (H200)."""
 LEAST_RUN_BYTES = 64
 """What a group reads in a row when there are too few rows for wider blocks: two sectors."""
 LEAST_COLUMNS = 256
@@ -57,6 +60,8 @@ class Geometry:
     """Columns of one of them."""
     index: str
     """The type of indices."""
+    turned: bool = False
+    """Whether tensors whose neighbours lie along columns pass through shared memory, where threads go along rows."""
 
     @property
     def lanes(self) -> int:
@@ -127,10 +132,34 @@ def _pointwise_packs(program: Program, vector: int, sms: int) -> int:
 def _crossed(program: Program, sms: int) -> Geometry:
     """A tile of a few rows and many columns for each block, where tensors lie in different orders."""
     vector = vector_width(program, along_rows=True)
+    turned = _turned(program, vector, sms)
+    if turned is not None:
+        return turned
     lanes = _lanes_of_a_sector(program, vector)
     team, packs = BLOCK // lanes, _pointwise_packs(program, vector, sms)
     chunks = math.ceil(program.column_count / (team * packs))
     return Geometry("rows", vector, BLOCK, team, packs, False, chunks, team * packs, index_type(program))
+
+
+def _turned(program: Program, vector: int, sms: int) -> Geometry | None:
+    """A tile that is turned round in shared memory, so that every tensor is read and written by the line; None where
+    rows do not fill it, and where there is too little for all multiprocessors."""
+    item = max(ITEM_BYTES[each.dtype] for each in wide(program))
+    lanes = LINE_BYTES // (vector * item)
+    while lanes > 1 and program.row_count % (lanes * vector):
+        lanes //= 2
+    if lanes * vector * item < LEAST_TURNED_BYTES or lanes > BLOCK:
+        return None
+    team, packs = BLOCK // lanes, max(1, LOADS // Needs.of(program).loads)
+    through = sum(access_of(each, program, vector) == "each" for each in wide(program))
+    while packs > 1 and through * lanes * vector * (team * packs + 1) * item > SHARED_BYTES * 3 // 2:
+        packs //= 2
+    fits = through * lanes * vector * (team * packs + 1) * item <= SHARED_BYTES * 3 // 2
+    enough = program.row_count * program.column_count >= sms * THREADS * vector * packs
+    if not fits or not enough or BLOCK % (team * packs):
+        return None
+    chunks = math.ceil(program.column_count / (team * packs))
+    return Geometry("rows", vector, BLOCK, team, packs, False, chunks, team * packs, index_type(program), turned=True)
 
 
 def _lanes_of_a_sector(program: Program, vector: int) -> int:
