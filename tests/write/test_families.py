@@ -226,6 +226,16 @@ def test_other_orders_go_through_shared_memory_where_that_is_filled() -> None:
     assert "constexpr unsigned block_rows = 32;" in STEPS["turned to channels last 0"].lowered.kernels[0].text
     assert "constexpr unsigned block_rows = 16;" in STEPS["turned odd planes 0"].lowered.kernels[0].text
     assert "constexpr unsigned block_rows = 64;" in STEPS["turned halves 0"].lowered.kernels[0].text
+    *reducing, last = STEPS[
+        "turned norm of planes 0"
+    ].lowered.kernels  # its passes are kernels, for the last one's sake
+    assert len(reducing) == 4 and "_tile[" in last.text and not any("_tile[" in each.text for each in reducing)
+
+
+def test_threads_that_share_a_short_row_read_two_sectors_at_once() -> None:
+    """Where rows are many: few of them take all threads that there are."""
+    note, *_ = lower(layouts.softmax(1 << 18, 32)).notes
+    assert "4 threads a row, 32 rows a block" in note
 
 
 def test_nothing_is_launched_for_nothing() -> None:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from crucible.graph import ITEM_BYTES
-from crucible.write.families.layout import access_of, index_type, is_crossed, runs_along_rows, vector_width, wide
+from crucible.write.families.layout import (
+    access_of,
+    crossed,
+    index_type,
+    is_crossed,
+    runs_along_rows,
+    vector_width,
+    wide,
+)
 from crucible.write.families.passes import heavy, kept, loaded, passes
 from crucible.write.program import Program
 
@@ -176,6 +184,9 @@ def _along_columns(program: Program, sms: int, may_split: bool) -> Geometry:
     team = _team(rows, math.ceil(columns / vector), sms, WORDS // (vector * needs.held) or 1, largest)
     if is_crossed(program):
         team = max(team, min(_lanes_of_a_sector(program, vector), power_of_two(columns / vector)))
+    elif rows * columns >= sms * THREADS * vector * LOADS:
+        item = max(ITEM_BYTES[each.dtype] for each in wide(program))
+        team = max(team, min(LEAST_RUN_BYTES // (vector * item), power_of_two(columns / vector)))
     packs = math.ceil(columns / (vector * team))
     if packs * vector * needs.held <= WORDS or packs == 1:
         return Geometry("columns", vector, team if team > WARP else 128, team, packs, False, 1, columns, index)
@@ -189,6 +200,15 @@ def _along_columns(program: Program, sms: int, may_split: bool) -> Geometry:
     tile = team * vector * packs
     chunk = math.ceil(columns / chunks / tile) * tile
     return Geometry("columns", vector, team, team, packs, True, math.ceil(columns / chunk), chunk, index)
+
+
+def _ends_turned(program: Program, sms: int) -> bool:
+    """Whether the last pass reduces nothing and, by itself, would go through shared memory: then passes are kernels."""
+    steps = passes(program)
+    if len(steps) < 2 or steps[-1].reductions or not is_crossed(program):
+        return False
+    last = crossed(replace(program, reductions=(), results=steps[-1].results))
+    return last.rows > 0 and _turned(last, vector_width(last, along_rows=True), sms) is not None
 
 
 def _team(rows: int, packs: int, sms: int, most: int, largest: int) -> int:
@@ -221,6 +241,8 @@ def _along_rows(program: Program, sms: int, may_split: bool) -> Geometry:
     team, chunks = min(BLOCK // lanes, largest), 1
     if may_split and blocks < 4 * sms:
         chunks = min(math.ceil(8 * sms / blocks), columns // max(LEAST_COLUMNS, team * packs))
+    elif may_split and _ends_turned(program, sms):
+        chunks = min(2, columns // max(LEAST_COLUMNS, team * packs))
     if chunks <= 1:
         team = largest if blocks < 2 * sms else team
         return Geometry("rows", vector, lanes * team, team, packs, True, 1, columns, index)
