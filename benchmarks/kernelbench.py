@@ -393,12 +393,8 @@ class Truth:
             torch.cuda.empty_cache()
             each = {name: self._of(one, cotangents, truths) for name, one in contestants.items()}
         found |= {"against": [*truths], **each}
-        own, eager = found["written"], found["eager"]
-        found["right"] = all(
-            isinstance(own[key], float) and own[key] <= max(5 * eager.get(key, 0.0), self.column.least)
-            for key in own
-            if key.endswith("_error")
-        )
+        found["noise"] = noise(truths)
+        found["right"] = is_right(found, self.column.least)
         return found
 
     def _of(self, subject: Subject, cotangents: Any, truths: dict[str, Any]) -> dict[str, Any]:
@@ -437,6 +433,23 @@ class Truth:
             why = "out of memory"
         torch.cuda.empty_cache()
         return values, cotangents, why
+
+
+def noise(truths: dict[str, Any]) -> list[str]:
+    """Which of outputs and gradients are 0 but for roundings: strict float32 and float64 have nothing in common."""
+    parts = [part for part in ("outputs", "gradients") if all(part in truth for truth in truths.values())]
+    return [p for p in parts if "float64" in truths and apart(truths["float32"][p], truths["float64"][p]) > 0.1]
+
+
+def is_right(found: dict[str, Any], least: float) -> bool:
+    """Whether the written module's errors are at most five times eager's, or as small as `least`; of what is noise, by
+    the benchmark's own rule."""
+    own, eager = found["written"], found["eager"]
+    if "failed" in own:
+        return False
+    errors = {key: own[key] for key in own if key.endswith("_error") and key.split("_")[1] not in found["noise"]}
+    small = all(error <= max(5 * eager.get(key, 0.0), least) for key, error in errors.items())
+    return small and ("outputs" not in found["noise"] or bool(own["allclose_0.0001"]))
 
 
 def drawn(shapes: Sequence[Sequence[int]], device: Any) -> list[torch.Tensor]:

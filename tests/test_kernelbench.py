@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
@@ -65,6 +66,20 @@ def test_a_run_records_each_task_and_goes_on_where_it_stopped(
     assert {file.name for file in (tmp_path / "found").glob("*.*")} == {"record.json", "table.md", "plot.svg"}
     with pytest.raises(SystemExit, match="name another folder"):
         called("--race-seconds", "3")
+
+
+def test_what_is_noise_is_held_to_the_benchmarks_rule_alone() -> None:
+    """The mean of what a norm has made has no digits, in float32 as in float64."""
+    outputs = {"float32": {"outputs": [torch.full((4,), 1e-9)]}, "float64": {"outputs": [torch.full((4,), 1e-17)]}}
+    assert kernelbench.noise(outputs) == ["outputs"]
+    assert kernelbench.noise({each: {"outputs": [torch.ones(4)]} for each in outputs}) == []
+    written = {"float64_outputs_error": 1e8, "float64_gradients_error": 1e-4, "allclose_0.0001": True}
+    found = {"written": written, "eager": {"float64_outputs_error": 1e7}, "noise": ["outputs"]}
+    assert kernelbench.is_right(found, 2e-3)
+    assert not kernelbench.is_right({**found, "noise": []}, 2e-3)
+    assert not kernelbench.is_right({**found, "written": {**written, "allclose_0.0001": False}}, 2e-3)
+    assert not kernelbench.is_right({**found, "written": {**written, "float64_gradients_error": 0.1}}, 2e-3)
+    assert not kernelbench.is_right({**found, "written": {"failed": "out of memory"}}, 2e-3)
 
 
 def measured(ratio: float, width: float = 0.01, **more: Any) -> dict[str, Any]:
