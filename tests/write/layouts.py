@@ -195,6 +195,9 @@ LAYOUTS: dict[str, Callable[[], Program]] = {
     "turned to channels last": lambda: relaid(chain((2, 96, 256), (24576, 256, 1)), (0, 2, 1), "out"),
     "turned halves": lambda: retyped(relaid(chain((2, 128, 352), (45056, 352, 1)), (0, 2, 1), "x"), "float16"),
     "turned odd planes": lambda: relaid(chain((3, 48, 343), (16464, 343, 1)), (0, 2, 1), "x"),
+    "turned three": lambda: relaid(
+        chain((2, 64, 264), (16896, 264, 1), (16896, 264, 1), (16896, 264, 1)), (0, 2, 1), "y"
+    ),
     "turned norm of planes": lambda: relaid(normalised((2, 32, 4200), 2), (0, 2, 1), "x"),
     "turned doubles": lambda: retyped(
         relaid(chain((2, 32, 520), (16640, 520, 1)), (0, 2, 1), "x"), "float64", "float64"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from crucible.graph import Argument, Operation, Ref
+from crucible.graph import ITEM_BYTES, Argument, Operation, Ref
 from crucible.plan import convolutions, norms, pools, reductions
 from crucible.plan.join import combined, joined, merged
 from crucible.plan.lazy import CannotJoin, Lazy, NotCovered, reshaped
@@ -183,12 +183,16 @@ def _batch_norm(operation: Operation, args: Mapping[str, Any], names: Names) -> 
 
 def _largest(over: Callable[[Lazy, Sequence[int], Names], Lazy]) -> Callable[..., Lazy]:
     """Of `max` and `min` over one dim, whose indices nobody reads. PyTorch gives the gradient to one element of several
-    that are the largest, kernels share it out: not where values are cut off, so that many are the same."""
+    that are the largest, kernels share it out: not where values are cut off or have few digits, and many are the same.
+    """
 
     reduction = _reduction(over)
 
     def rule(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-        if "dim" not in args or any(node.kind in FLAT for node in nodes(args["self"].expr)):
+        value: Lazy = args["self"]
+        dtypes = [value.dtype, *(operand.dtype for operand in value.operands)]
+        narrow = any(ITEM_BYTES[dtype] < ITEM_BYTES["float32"] for dtype in dtypes)
+        if "dim" not in args or narrow or any(node.kind in FLAT for node in nodes(value.expr)):
             raise NotCovered("a maximum whose place counts")
         found: Lazy = reduction(operation, args, names)
         return found
