@@ -42,7 +42,7 @@ import torch
 from kernelbench_report import COVERS, REWRITTEN, report
 from torch import nn
 
-from crucible import fusing, hardware
+from crucible import fusing, hardware, store
 from crucible.capture import trace
 from crucible.emission.file import emit
 from crucible.errors import MisuseError
@@ -192,8 +192,9 @@ def built(place: Path, file: Path) -> bool:
 
 
 def mark(text: Path) -> Path:
-    """What says so."""
-    return CACHES / f"{text.stem}.{hashlib.sha256(text.read_bytes()).hexdigest()[:16]}.built"
+    """What says so, of this text by this writer."""
+    words = text.read_text() + store.code_digest()
+    return CACHES / f"{text.stem}.{hashlib.sha256(words.encode()).hexdigest()[:16]}.built"
 
 
 @contextlib.contextmanager
