@@ -1,0 +1,27 @@
+"""Changes a parameter behind its use: the next call has another. Expected: wrong
+
+How: buffers
+Rule: buffers
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features, rows):
+        super().__init__()
+        self.linear = nn.Linear(features, features)
+        self.norm = nn.BatchNorm1d(features)
+        self.scale = nn.Parameter(torch.ones(features))
+        self.table = nn.Embedding(rows, features, padding_idx=3)
+
+    def forward(self, x, index):
+        mixed = self.mixed(x, index)
+        return mixed, torch.relu(x), torch.softmax(x, -1), F.layer_norm(x, x.shape[-1:]), x.argmax(-1)
+
+    def mixed(self, x, index):
+        mixed = self.norm(self.linear(x)) * self.scale.clone() + self.table(index)
+        self.scale.data += 1
+        return mixed
