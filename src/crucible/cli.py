@@ -70,6 +70,12 @@ def judge(
     shrink_limit: Annotated[
         float, typer.Option(help="Seconds to look for the smallest shape at which a candidate fails; 0: none.", min=0.0)
     ] = Limits.shrink_s,
+    stress_limit: Annotated[
+        float, typer.Option(help="Seconds for what passes beyond the task's own inputs; 0: none.", min=0.0)
+    ] = Limits.stress_s,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="What passes must be right beyond the task's own inputs too.")
+    ] = False,
     memory_limit: Annotated[float, typer.Option(help="GiB for a candidate; 0: 3/4 of the machine's.")] = 0.0,
     sanitize: Annotated[
         bool,
@@ -81,10 +87,12 @@ def judge(
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what an earlier run has judged.")] = False,
 ) -> None:
     """Say of each candidate whether it is right (Evaluation) and how fast (Runtime, -1 when not right)."""
-    limits = Limits(build_limit, run_limit, oracle_limit, race_limit, shrink_limit, int(memory_limit * 2**30))
+    limits = Limits(
+        build_limit, run_limit, oracle_limit, race_limit, shrink_limit, stress_limit, int(memory_limit * 2**30)
+    )
     console = Console(stderr=True)
     options = {"contract": contract, "training": training, "mode": mode, "scale": scale, "device": device}
-    options |= {"baselines": baselines, "shapes": shape or (), "gpu": gpu, "sanitize": sanitize}
+    options |= {"baselines": baselines, "shapes": shape or (), "gpu": gpu, "sanitize": sanitize, "strict": strict}
     with _progress(console) as say:
         runs = _judged(task, candidates or [], say, {**options, "seed": seed, "limits": limits, "fresh": fresh})
     out = Console(width=None if sys.stdout.isatty() else table.PLAIN_WIDTH)

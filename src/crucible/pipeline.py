@@ -54,6 +54,7 @@ def judge(
     fresh: bool = False,
     baselines: str | None = None,
     sanitize: bool = False,
+    strict: bool = False,
     say: Say = lambda text: None,
 ) -> Run:
     """Judges candidates of one task.
@@ -76,6 +77,7 @@ def judge(
         baselines: what to take turns with, comma-separated (see docs/timing.md); None for the device's usual ones.
         sanitize: run candidates with kernels of their own under NVIDIA's compute-sanitizer too, after their verdicts
             and outside of the sandbox; needs a GPU and the tool.
+        strict: what passes must also be right beyond the task's own inputs (see docs/judging.md).
         say: called with a line of progress now and then.
 
     Returns the Run. Raises MisuseError for a bad task or argument, JudgeError when the judge itself failed.
@@ -94,7 +96,7 @@ def judge(
     if any(runs_on_emulator(candidate, place) for candidate in chosen):
         loaded = loaded.cut_down(own=scale is not None)
     rivals = choose_baselines(baselines, loaded, place.kind)
-    bench = _Bench(loaded, rule, place, pretended, seed, limits or Limits(), fresh, rivals, say, sanitize)
+    bench = _Bench(loaded, rule, place, pretended, seed, limits or Limits(), fresh, rivals, say, sanitize, strict)
     return bench.judge(chosen)
 
 
@@ -160,13 +162,14 @@ class _Bench:
     baselines: tuple[Baseline, ...]
     say: Say
     sanitize: bool = False
+    strict: bool = False
     floors_measured: bool = False
 
     def judge(self, candidates: list[Candidate]) -> Run:
         self.versions = hardware.versions()
         key = self._key()
         self.records = Records(self.task.name, [c.name for c in candidates], key, self.say)
-        keys = {c.name: store.key_of(key, c.digest, vars(self.limits), self.sanitize) for c in candidates}
+        keys = {c.name: store.key_of(key, c.digest, vars(self.limits), self.sanitize, self.strict) for c in candidates}
         new = [c for c in candidates if self.fresh or not self.records.recall(c.name, keys[c.name])]
         if not new:
             self.records.recall_ground()
@@ -247,6 +250,7 @@ class _Bench:
             prepared_header(candidates, self.device, self.versions, self.say),
             self.gpu or known_gpu(DEFAULT),
             prepared_emulator(candidates, self.device, self.say),
+            self.strict,
             self.sanitize,
         )
 

@@ -1,6 +1,6 @@
 """Reads its input's memory in order, whatever its strides say. Expected: passed
 
-Rule: strides
+Rule: transposed input
 
 Finding: fragile
 """

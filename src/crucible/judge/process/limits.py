@@ -23,6 +23,8 @@ class Limits:
     shrink_s: float = 20.0
     """The search for the smallest failing shape of a candidate that fails; 0: none. A few dozen runs at small sizes:
     under a second on a CPU, 5 to 15 s for a tiled matrix product on the emulator."""
+    stress_s: float = 20.0
+    """What a candidate that passes does beyond the task's own inputs, and the reference's answers to that; 0: none."""
     memory_bytes: int = 0
     """Resident memory of the candidate's process tree; 0 stands for three quarters of the machine's."""
     processes: int = 256
