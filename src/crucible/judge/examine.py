@@ -223,7 +223,7 @@ class Examination:
         except Ended as ended:
             outcome = ended.outcome if isinstance(outcome, Passed) else outcome
         outcome, accesses = self._traced(verifier, outcome)
-        beyond = self._stood(process, oracle, description, outcome)
+        beyond = self._stood(verifier, outcome)
         smallest = smallest_failing(outcome, verifier, self.setting.task, self.candidate.source)
         if verifier.case:
             self.case = {**verifier.request(verifier.case), "inputs": description["inputs"]}
@@ -242,17 +242,22 @@ class Examination:
         )
         return readings.fill(verdict)
 
-    def _stood(
-        self, process: CandidateProcess, oracle: OracleProcess, description: dict[str, Any], outcome: Outcome
-    ) -> Stood:
+    def _stood(self, passed: Verifier, outcome: Outcome) -> Stood:
         """What passed beyond the task's own inputs: last, since a GPU's context may not outlive it."""
         setting = self.setting
         if not isinstance(outcome, Passed) or not setting.limits.stress_s:
             return Stood((), outcome, ())
-        training = setting.task.training
-        verifier = StressVerifier(process, oracle, description, training=training, emulated=self.emulated, maps=False)
-        fixed = hard_coded(self.candidate.source, shapes.own_numbers(setting.task.source))
-        return stood(verifier, outcome, specialised=fixed, strict=setting.strict)
+        verifier = StressVerifier(
+            passed.process,
+            passed.oracle,
+            passed.description,
+            training=setting.task.training,
+            emulated=self.emulated,
+            maps=False,
+        )
+        verifier.specialised = hard_coded(self.candidate.source, shapes.own_numbers(setting.task.source))
+        verifier.no_gradients = passed.found.without_gradients
+        return stood(verifier, outcome, strict=setting.strict)
 
     def _sanitized(self, outcome: Outcome) -> Sanitized | NotSanitized:
         """On the case that it failed, or the last; the verdict stands by then."""

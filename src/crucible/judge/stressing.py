@@ -28,8 +28,9 @@ from crucible.judge.verdict.verdict import (
 from crucible.judge.verdict.verification import wrong_tensor
 from crucible.judge.verify import Verifier
 
-_OF_GRADIENTS = ("gradients at new weights", "scaled cotangent", "strided cotangent", "expanded cotangent",
-                 "a step of SGD", "boundary indices")  # fmt: skip
+AT_NEW_WEIGHTS = "gradients at new weights"
+_OF_COTANGENTS = ("scaled cotangent", "strided cotangent", "expanded cotangent", "a step of SGD")
+_OF_GRADIENTS = (AT_NEW_WEIGHTS, *_OF_COTANGENTS, "boundary indices")
 """Rules of training: where the task asks for that they decide."""
 _SHOWN = 4
 """Rules in words; records have all."""
@@ -62,6 +63,8 @@ class StressVerifier(Verifier):
 
     specialised = ""
     """The words for a candidate's being written for the task's own sizes."""
+    no_gradients = ""
+    """Why its gradients are not looked at: they are known to be wrong, or not to be there."""
 
     def look_at(self, cases: Sequence[dict[str, Any]]) -> tuple[list[Stressed], list[tuple[str, Outcome]]]:
         """Each rule in turn, for at most `limits.stress_s` seconds; and, by rule, the outcomes that failures stand
@@ -74,8 +77,9 @@ class StressVerifier(Verifier):
         try:
             for asked in cases:
                 late = f"the others took over {self.limits.stress_s:g} s" if time.monotonic() > end else ""
-                if why_not or late:
-                    self._note(asked["rule"], asked["how"], NOT_TRIED, why_not or late)
+                useless = self.no_gradients if asked["rule"] in _OF_COTANGENTS else ""
+                if why_not or late or useless:
+                    self._note(asked["rule"], asked["how"], NOT_TRIED, why_not or late or useless)
                     continue
                 why_not = self._try(asked)
                 if asked["needed"] and self.stress[-1].came != RIGHT:
@@ -92,6 +96,8 @@ class StressVerifier(Verifier):
             return ""
         except Stop as stop:
             self._fails(asked["rule"], asked["how"], stop.outcome)
+            if asked["rule"] == AT_NEW_WEIGHTS:
+                self.no_gradients = self.no_gradients or f"it fails {AT_NEW_WEIGHTS}"
             return ""
         except Ended as ended:
             self._fails(asked["rule"], asked["how"], ended.outcome)
@@ -118,6 +124,7 @@ class StressVerifier(Verifier):
         case = asked["before"] or asked["case"]
         self.case = case
         watched = asked["watched"] and not asked["before"]
+        case = {**case, "backward": case["backward"] and not self.no_gradients}
         request = {**self.request(case), "poison": True, "layout": asked["layout"], "watched": watched}
         reply = self._answered(request, "forward")
         check_form(self.description, case, reply)
@@ -204,11 +211,10 @@ def _wrong(error: TensorError, part: str, case: str) -> Outcome:
     return wrong_tensor(error, part, case)
 
 
-def stood(verifier: StressVerifier, outcome: Outcome, *, specialised: str = "", strict: bool = False) -> Stood:
+def stood(verifier: StressVerifier, outcome: Outcome, *, strict: bool = False) -> Stood:
     """What a candidate that passed does beyond its task's own inputs, and what it comes to then: wrong where it spoils
     buffers, or where it fails what training needs and the task asks for that; fragile where `strict` asks for all."""
     told = verifier.oracle.stress(verifier.limits.stress_s, verifier.limits.oracle_s)
-    verifier.specialised = specialised
     stress, outcomes = verifier.look_at(told["cases"])
     deciding = [o for rule, o in outcomes if _decides(rule, o, verifier.training)]
     found = tuple(stress)

@@ -1,4 +1,4 @@
-"""Changes a parameter behind its use: the next call has another. Expected: wrong
+"""Changes the row of a parameter that no input of the task reads. Expected: wrong
 
 How: buffers
 Rule: buffers
@@ -18,10 +18,6 @@ class ModelNew(nn.Module):
         self.table = nn.Embedding(rows, features, padding_idx=3)
 
     def forward(self, x, index):
-        mixed = self.mixed(x, index)
+        self.table.weight.data[3] = 7
+        mixed = self.norm(self.linear(x)) * self.scale + self.table(index)
         return mixed, torch.relu(x), torch.softmax(x, -1), F.layer_norm(x, x.shape[-1:]), x.argmax(-1)
-
-    def mixed(self, x, index):
-        mixed = self.norm(self.linear(x)) * self.scale.clone() + self.table(index)
-        self.scale.data += 1
-        return mixed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 CONTIGUOUS, TRANSPOSED, STRIDED, EXPANDED, MISALIGNED = "contiguous", "transposed", "strided", "expanded", "misaligned"
@@ -11,14 +13,18 @@ def laid_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
     """A tensor of the same shape and values in memory of its own; `EXPANDED` is its first element everywhere, or, of
     what differs within its first item, that item. What has too few dims for a layout stays contiguous."""
     if not tensor.dim() or not tensor.numel():
-        return tensor.contiguous()
+        return _copied(tensor)
     return _WAYS[layout](tensor)
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _transposed(tensor: torch.Tensor) -> torch.Tensor:
     """A matrix with its columns in order, images with channels last."""
     if tensor.dim() < 2:
-        return tensor.contiguous()
+        return _copied(tensor)
     dim = 0 if tensor.dim() == 2 else 1
     return tensor.movedim(dim, -1).contiguous().movedim(-1, dim)
 
@@ -44,8 +50,8 @@ def _misaligned(tensor: torch.Tensor) -> torch.Tensor:
     return room[1:].view(tensor.shape)
 
 
-_WAYS = {
-    CONTIGUOUS: torch.Tensor.contiguous,
+_WAYS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    CONTIGUOUS: _copied,
     TRANSPOSED: _transposed,
     STRIDED: _strided,
     EXPANDED: _expanded,

@@ -385,8 +385,17 @@ class Oracle:
             else:
                 claim = f"the check is weak here: {', '.join(passing)} would pass"
                 evidence = f"on {len(self.cases)} cases ({'; '.join(case.label for case in self.cases)})"
-                self.answers.findings.append(Finding(claim, evidence))
+                self.answers.findings += [*self._vacuous(evidence), Finding(claim, evidence)]
                 return
+
+    def _vacuous(self, where: str) -> list[Finding]:
+        """That the output depends on nothing, where it does not."""
+        if not power.is_vacuous([case.outputs for case in self.cases]):
+            return []
+        first = self.cases[0].outputs[0].values
+        constant = first.numel() and bool((first == first[0]).all())
+        what = f"every element is {float(first[0]) + 0.0:g}" if constant else "it is the same"
+        return [Finding("the task is vacuous: its output does not depend on its inputs", f"{what} {where}")]
 
     def _scale_rule(self) -> bool:
         """Brings the benchmark's absolute tolerance to the outputs' own size; False when that was done before."""
