@@ -26,7 +26,7 @@ def _transposed(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dim() < 2:
         return _copied(tensor)
     dim = 0 if tensor.dim() == 2 else 1
-    return tensor.movedim(dim, -1).contiguous().movedim(-1, dim)
+    return _copied(tensor.movedim(dim, -1)).movedim(-1, dim)
 
 
 def _strided(tensor: torch.Tensor) -> torch.Tensor:
