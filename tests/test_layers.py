@@ -29,7 +29,7 @@ LAYERS = [
     {"explain"},
     {"report"},
     {"records"},
-    {"pipeline", "fusing"},
+    {"pipeline", "fusing", "doctor"},
     {"cli"},
     {"__main__"},
 ]

@@ -20,9 +20,9 @@ from rich.text import Text
 from crucible import hardware, pipeline, store
 from crucible.candidate import find_candidates
 from crucible.contract import CONTRACTS
+from crucible.doctor import examined
 from crucible.errors import CrucibleError, JudgeError, MisuseError
 from crucible.gpus import H200, Gpu, closest_gpu, find_gpu, known_gpu
-from crucible.judge.process import sandbox
 from crucible.judge.process.limits import Limits
 from crucible.judge.timing.baselines import BASELINES
 from crucible.report import table, why
@@ -193,15 +193,15 @@ def _laid_out_for(name: str) -> Gpu:
 def doctor(
     rates: Annotated[bool, typer.Option("--rates", help="Measure bandwidth and matrix rates.")] = False,
 ) -> None:
-    """Say what this machine offers: device, compilers, sandbox, versions."""
+    """Say what this machine offers, and try what the sandbox holds: 1 where something that matters is missing."""
     out = Console()
     device = hardware.find_device()
-    abi = sandbox.landlock_abi()
+    health = examined(device)
     rows = {
         "device": device.name,
         "cores": str(hardware.cores()),
         "memory": f"{hardware.memory_bytes() >> 30} GiB",
-        "sandbox": f"Landlock version {abi}" if abi else "none: this kernel has no Landlock",
+        **health.rows,
         "sanitizer": hardware.compute_sanitizer() or "none: no compute-sanitizer for --sanitize",
         "records": str(store.home()),
         **hardware.versions(),
@@ -213,6 +213,9 @@ def doctor(
         rows["measured"] = here(kind=device.kind).words
     for name, value in rows.items():
         out.print(Text(f"{name:16} {value}"), soft_wrap=True)
+    for complaint in health.complaints:
+        out.print(Text(f"missing: {complaint}", style="yellow"), soft_wrap=True)
+    raise typer.Exit(1 if health.complaints else 0)
 
 
 def main() -> None:

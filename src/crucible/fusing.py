@@ -47,7 +47,8 @@ def write(
     """A Python file with `ModelNew` for a task, at its sizes and in its mode: CUDA C++ and operators of PyTorch.
 
     With tf32=False convolutions of float32 tensors keep float32's precision: where kernels of ours compute them, by
-    three products of TF32 for each, else as `torch.backends.cudnn.allow_tf32` says. Linear layers are PyTorch's then.
+    three products of TF32 for each, else as `torch.backends.cudnn.allow_tf32` says. Products of matrices (linear layers
+    among them) are ours then where warpgroup instructions are estimated faster than cuBLAS without tensor cores.
     Kernels are laid out for `gpu`; on one of less shared memory some may not start. With `tune` the few divisions of
     each convolution that are estimated best are verified and timed here, and the fastest taken (see
     `crucible.tuning`); `say` hears how far it is. Runs the reference's text in this process to trace its module. Raises
@@ -101,8 +102,9 @@ def fuse(module: nn.Module, *inputs: Any, emulate: bool = False, tune: bool = Fa
     It is written for these inputs (their shapes, dtypes and layouts) and the module's mode at once; for other shapes,
     dtypes or modes when they come. Inputs of another layout are copied. Kernels need a GPU, or `emulate=True`: then
     they run on the CPU, slowly, with every fault named. Convolutions of float32 tensors round their operands to TF32
-    if `torch.backends.cudnn.allow_tf32` says so now, else they keep float32's precision; linear layers of few features
-    are fused if `torch.backends.cuda.matmul.allow_tf32` does, else PyTorch's. With `tune` convolutions are divided as
+    if `torch.backends.cudnn.allow_tf32` says so now, else they keep float32's precision. Linear layers do as
+    `torch.backends.cuda.matmul.allow_tf32` says: those of few features are fused and others PyTorch's if so, else large
+    ones are kernels of ours, in float32's precision by tensor cores. With `tune` convolutions are divided as
     measured, which takes minutes the first time; progress goes to stderr. Raises CaptureError for what cannot be traced
     or written, DeviceError where inputs are not on a GPU, TuningError for a division that is wrong.
     """

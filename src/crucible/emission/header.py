@@ -11,6 +11,7 @@ from crucible.plan.steps import Call, Fused, Plan
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.questions import Tuned
 from crucible.write.convolution.reducing import ReducingConvolution
+from crucible.write.product.matrix import Product
 
 _WIDTH = 110
 
@@ -39,7 +40,7 @@ def _of_call(step: Call) -> list[str]:
 
 def _of_kernel(step: Fused, op: Operator, plan: Plan) -> list[str]:
     kinds = [plan.graph.producers[name].kind for name in step.covers if name in plan.graph.producers]
-    if not isinstance(step.compute, Convolution | ReducingConvolution):
+    if not isinstance(step.compute, Convolution | ReducingConvolution | Product):
         kinds = [f"bias of {kind}" if kind in BIASED else kind for kind in kinds]
     what = f"{step.reads[0]}, laid anew; its gradient is taken as it lies" if step.is_copy else " -> ".join(kinds)
     lines = _item(f"{step.name}: {what}; {_size(step.bytes_moved)}")

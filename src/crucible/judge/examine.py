@@ -69,7 +69,7 @@ class Setting:
     seed: int
     limits: Limits
     inputs: Path
-    """Where the oracle writes what candidates may read."""
+    """Where the oracle writes what candidates are handed."""
     contents: tuple[Contents, ...] = ()
     """What is timed, on what."""
     header: Path | None = None
@@ -186,7 +186,7 @@ class Examination:
             "triton_program_s": setting.limits.run_s / 12 if self.candidate.language == "triton" else 0.0,
             "gpu": setting.gpu.short_name,
         }
-        readable = [str(folder) for folder in (setting.inputs, setting.header, emulator) if folder]
+        readable = [str(folder) for folder in (setting.header, emulator) if folder]
         self.process = CandidateProcess(self.settings, self.folder, readable, setting.limits)
         reply = self.process.ask({"do": "import"}, "import or build", setting.limits.build_s)
         if reply.get("compiled_only"):

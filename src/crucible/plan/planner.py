@@ -9,7 +9,7 @@ from itertools import count
 
 from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType
-from crucible.plan import bases, convolutions, layouts, reducing, rules, taken
+from crucible.plan import bases, convolutions, layouts, matrix, reducing, rules, taken
 from crucible.plan.backward import flat, with_backward
 from crucible.plan.join import combined
 from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, leaf, reshaped
@@ -29,8 +29,8 @@ LONGEST_NAME = 60
 
 def fuse(graph: Graph, *, tf32: bool = True, tf32_linear: bool | None = None, gpu: Gpu = H200) -> Plan:
     """Chooses what shares a kernel. An operation that nothing here covers stays a call of PyTorch. Convolutions of
-    float32 tensors whose operands may not be rounded to TF32 take three products of TF32 for each; linear layers then
-    stay PyTorch's (`tf32_linear`, as `tf32` where None). Shared memory and multiprocessors are those of `gpu`. What
+    float32 tensors whose operands may not be rounded to TF32 take three products of TF32 for each; products of
+    matrices do as `tf32_linear` says (as `tf32` where None). Shared memory and multiprocessors are those of `gpu`. What
     several kernels would convolve again is computed once, into memory."""
     rounding = taken.Rounding(tf32, tf32 if tf32_linear is None else tf32_linear)
     apart: frozenset[str] = frozenset()
@@ -172,6 +172,8 @@ class _Planner:
         self.covers[name] = (*dict.fromkeys(before), operation.name)
 
     def _call(self, operation: Operation) -> None:
+        if self._is_multiplied(operation):
+            return
         call, bias = self._without_bias(operation)
         turned = operation.name in self.channels_last
         call = self._channels_last(call) if turned else self._as_in_eager(call)
@@ -183,6 +185,29 @@ class _Planner:
         )
         if bias is not None:
             self._wait(operation, self._biased(operation, call.output.name, bias))
+
+    def _is_multiplied(self, operation: Operation) -> bool:
+        """Takes in a product of float32 matrices that keeps float32, where a kernel of ours is the faster one."""
+        factors = None if self.rounding.linear else matrix.factors(operation)
+        if factors is None:
+            return False
+        self._as_in_eager(operation)
+        found = matrix.taken(operation, self.types, self.gpu)
+        if found is None:
+            return False
+        made, name = operation.output, operation.output.name
+        if found.addend is not None:
+            name = self.new_name(f"{name}_without_bias")
+        operator = self._operator((operation.name,), True)
+        product = replace(found.product, name=f"{operator}_kernel", result=name)
+        wanted = tuple(each for each, held in found.operands.items() if held in self.differentiable)
+        self.differentiable |= {name for _ in wanted[:1]}
+        self.types[name] = replace(made.tensor, strides=contiguous(made.tensor.shape))
+        covers = (operation.name,)
+        self.steps.append(Fused(operator, covers, product, found.operands, name, self.types[name], {}, None, wanted))
+        if found.addend is not None:
+            self._wait(operation, self._biased(operation, name, found.addend))
+        return True
 
     def _channels_last(self, call: Operation) -> Operation:
         """A convolution over tensors in that order. Its weight follows its input: PyTorch sees to that."""
@@ -207,7 +232,7 @@ class _Planner:
 
     def _biased(self, operation: Operation, product: str, bias: str) -> Lazy:
         shape = operation.output.tensor.shape
-        channels = rules.channel_dim(operation)
+        channels = rules.channel_dim(operation) if operation.kind in rules.BIASED else len(shape) - 1
         laid = reshaped(self.lazy(bias), [n if d == channels else 1 for d, n in enumerate(shape)])
         return combined(lambda x, b: x + b, self.lazy(product), laid)
 
@@ -289,7 +314,15 @@ class _Planner:
         if name in self.types:
             return name in self.relaid
         value = self.waiting.get(name)
-        return value is not None and self._reads_relaid(value)
+        if value is None:
+            return False
+        return self._reads_relaid(value) if _is_view(value) else self._lies_otherwise(name, self._layout(name, value))
+
+    def _lies_otherwise(self, name: str, strides: Sequence[int]) -> bool:
+        """Than in eager PyTorch: a view that it allows there may not be allowed here."""
+        return name in self.graph.values and not layouts.same(
+            self.graph.values[name].tensor.shape, strides, self._eager_strides(name)
+        )
 
     def _reads_relaid(self, value: Lazy) -> bool:
         before = () if value.base is None else value.base.tensors.values()
@@ -353,7 +386,7 @@ class _Planner:
             known = {o.name: o.bounds for o in value.operands if o.bounds is not None}
             self.bounds[name] = interval(value.expr, known)
         self.types[name] = TensorType(made.shape, made.strides, value.dtype)
-        if self._reads_relaid(value):
+        if self._lies_otherwise(name, made.strides) or (name not in self.graph.values and self._reads_relaid(value)):
             self.relaid.add(name)
         self.updated |= made.updates.keys()
         self.steps.append(self._fused(name, made))

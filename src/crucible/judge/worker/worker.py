@@ -22,6 +22,7 @@ import torch
 from crucible.gpus import DEFAULT, known_gpu
 from crucible.judge.boundary.bits import INTEGER_VIEWS, POISON
 from crucible.judge.boundary.bundles import (
+    Handed,
     NotPlain,
     numbers_to_tensors,
     put_together,
@@ -50,7 +51,8 @@ class Worker:
 
     def __init__(self, settings: dict[str, Any], channel: Channel | None) -> None:
         self.file: str = settings["file"]
-        self.inputs_folder = Path(settings["inputs"])
+        self.handed = Handed()
+        self.inputs_folder: Path | Handed = Path(settings["inputs"]) if settings["inputs"] else self.handed
         self.device = torch.device(settings["device"])
         self.allow_tf32: tuple[bool, bool] = tuple(settings["allow_tf32"])
         self.stream: int = settings["stream"]
@@ -407,6 +409,7 @@ def serve(worker: Worker, channel: Channel) -> None:
     process = os.getpid()
     while True:
         request = channel.receive()
+        worker.handed.take(request.pop("files", []), channel.take_descriptors())
         try:
             reply = {"done": request["do"], **verbs[request["do"]](request), "forked": worker.watch.forked}
         except BaseException as error:  # noqa: BLE001 - whatever a candidate raises is its verdict
