@@ -16,6 +16,7 @@ from crucible.judge.verdict.verdict import (
     Crashed,
     DoesNotBuild,
     DoesNotImport,
+    Fragile,
     IllegalAccess,
     Incomplete,
     InferenceOnly,
@@ -35,6 +36,7 @@ from crucible.judge.verdict.verdict import (
 EVERY_OUTCOME: list[tuple[Outcome, str]] = [
     (Passed(), "passed"),
     (Wrong("shape", "output is [2], should be [3]"), "wrong shape: output is [2], should be [3]"),
+    (Fragile(("NaN", "ties"), "NaN: wrong nan"), "fragile (NaN, ties): NaN: wrong nan"),
     (Incomplete("3% of output"), "incomplete: 3% of output"),
     (InferenceOnly(("input[0]", "bias")), "inference only: no gradient for input[0], bias"),
     (DoesNotBuild("main.cpp:3: no"), "does not build: main.cpp:3: no"),
