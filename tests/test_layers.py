@@ -13,7 +13,7 @@ import crucible
 
 PACKAGE = Path(crucible.__file__).parent
 LAYERS = [
-    {"errors", "hardware", "contract", "gpus", "occupancy", "spread"},
+    {"errors", "legible", "hardware", "contract", "gpus", "occupancy", "spread"},
     {"shapes"},
     {"task", "candidate", "store", "roofline", "graph"},
     {"rates", "products"},
@@ -28,7 +28,7 @@ LAYERS = [
     {"run"},
     {"explain"},
     {"report"},
-    {"records"},
+    {"records", "request"},
     {"pipeline", "fusing", "doctor"},
     {"cli"},
     {"__main__"},

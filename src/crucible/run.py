@@ -233,6 +233,14 @@ def _run(data: dict[str, Any]) -> Run:
     )
 
 
+def verdict_from_json(entry: Any) -> Verdict:
+    """What `candidate_json` wrote. Raises RecordError."""
+    try:
+        return _verdict(entry)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RecordError(f"not a candidate's whole record ({type(error).__name__}: {error})") from error
+
+
 _LATER: dict[str, Any] = {
     "accesses": to_json(NotMeasured("not kept")), "resources": [], "faults": [], "log": "",
     "variant": to_json(NoVariant("not kept")), "smallest_failing": to_json(NotShrunk("not kept")),

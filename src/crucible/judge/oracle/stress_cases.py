@@ -139,7 +139,7 @@ class StressMaker:
         """A batch and a space drawn at random, so that nothing can be written for them."""
         for _ in range(TRIES):
             sizes = {name: self._drawn(name, size) for name, size in self.free.items()}
-            if not sizes or self.make.is_affordable(base, sizes):
+            if not sizes or self.make.is_affordable(base, sizes, 1.0):
                 case = self.make.case("", NUMBER + 1, sizes={**self.first.sizes, **sizes})
                 how = words(sizes)
                 if not sizes:

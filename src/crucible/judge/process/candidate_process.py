@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from crucible.errors import JudgeError
+from crucible.errors import JudgeError, ProcessLostError
 from crucible.judge.process import reach, sandbox
 from crucible.judge.process.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, pair
 from crucible.judge.process.handing import files_for, opened
@@ -132,10 +132,13 @@ class CandidateProcess:
     def _how_it_ended(self, stage: str) -> Outcome:
         """What the supervisor says of a process that hung up."""
         end = self._process.end()
+        if end.get("end") == "lost":
+            raise ProcessLostError(f"the process that watches the candidate's ended in {stage}", stage)
         if end.get("end") == "memory":
-            return OutOfMemory(
-                f"its processes held {end['bytes'] >> 20} MiB in {stage}; the limit is {self.limits.memory >> 20}"
-            )
+            held, limit = end["bytes"] >> 20, self._process.memory_bytes >> 20
+            return OutOfMemory(f"its processes held {held} MiB in {stage}; the limit is {limit}")
+        if end.get("end") == "no memory":
+            return OutOfMemory(f"the machine ran out of memory in {stage}, and Linux killed its process")
         if end.get("end") == "processes":
             return Cheated("forked", f"{end['count']} processes in {stage}; the limit is {self.limits.processes}")
         if end.get("code") == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from crucible.judge.timing.contestant import BaselineLost, ProcessContestant
@@ -51,6 +51,12 @@ class Contestants:
         self.rivals[_discipline(contestants[0])] = still
         self.alone_ms[_discipline(contestants[0])] = {n: record.quartiles_ms[1] for n, (record, _) in records.items()}
         return records
+
+    def enter(self, contestants: Mapping[Discipline, ProcessContestant]) -> None:
+        """Takes back what was lost, where it had raced before; its time among the others is known from then."""
+        for discipline, contestant in contestants.items():
+            if contestant.name in self.alone_ms.get(discipline, {}):
+                self.rivals[discipline] = [*self.rivals.get(discipline, []), contestant]
 
     def _run(
         self, first: Sequence[Contestant], contestant: ProcessContestant

@@ -21,6 +21,15 @@ from crucible.emulator.resources import Resources
 from crucible.emulator.session import Emulator
 from crucible.emulator.toolchain import BuildError
 
+MESSAGE_LIMIT = 20_000
+MOST_BUILDS, LONGEST_NAME = 64, 1000
+
+
+def shortened(text: str) -> str:
+    """Both ends of a long text: a compiler's first error and its last words."""
+    half = MESSAGE_LIMIT // 2
+    return text if len(text) <= MESSAGE_LIMIT else f"{text[:half]}\n...\n{text[-half:]}"
+
 
 class CompiledOnly(BaseException):
     """Raised in a candidate's import once its sources compiled on a machine that cannot run them.
@@ -86,14 +95,19 @@ class Watcher:
                 self.not_covered = str(error)
                 raise OutsideEmulator(str(error)) from None
             except Exception as error:
-                self.builds.append(Build(name, time.monotonic() - start, f"{type(error).__name__}: {error}"))
+                self._record(name, time.monotonic() - start, f"{type(error).__name__}: {error}")
                 raise
-            self.builds.append(Build(name, time.monotonic() - start, ""))
+            self._record(name, time.monotonic() - start, "")
             if self.compile_only and texts:
                 raise CompiledOnly(name)
             return built
 
         return watched
+
+    def _record(self, name: str, seconds: float, error: str) -> None:
+        """Of the first builds, both ends of what the compiler said: it may print without end."""
+        if len(self.builds) < MOST_BUILDS:
+            self.builds.append(Build(name[:LONGEST_NAME], seconds, shortened(error)))
 
     def _compile(self, name: str, built: Any, texts: list[str], flags: list[str]) -> None:
         """By nvcc, what the emulator has built or what nothing can run. Raises RuntimeError in PyTorch's words."""
