@@ -11,7 +11,7 @@ import copy
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -155,7 +155,7 @@ class Reference:
         answer = self._evaluated(state, inputs, cotangents, dtype=torch.float32, within=mode, **how)
         narrow = [t.to(lacking) if t.is_floating_point() else t for t in (leaf.tensor for leaf in answer.outputs)]
         outputs = [Leaf(leaf.name, tensor) for leaf, tensor in zip(answer.outputs, narrow, strict=True)]
-        return Answer(answer.structure, outputs, answer.gradients)
+        return replace(answer, outputs=outputs)
 
     def _evaluated(
         self,
