@@ -69,6 +69,9 @@ def judge(
         str | None,
         typer.Option(help=f"What to race: {', '.join(BASELINES)}, comma-separated; all; none. Default by device."),
     ] = None,
+    fresh_baselines: Annotated[
+        bool, typer.Option("--fresh-baselines", help="Measure all baselines again, not eager alone.")
+    ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the run as JSON to this file.")] = None,
     build_limit: Annotated[float, typer.Option(help="Seconds for import and build.")] = Limits.build_s,
     run_limit: Annotated[float, typer.Option(help="Seconds for one forward or backward.")] = Limits.run_s,
@@ -113,6 +116,7 @@ def judge(
     console = Console(stderr=True)
     options = {"contract": contract, "training": training, "mode": mode, "scale": scale, "device": device}
     options |= {"baselines": baselines, "shapes": shape or (), "gpu": gpu, "sanitize": sanitize, "strict": strict}
+    options["fresh_baselines"] = fresh_baselines
     with _progress(console) as say:
         if task is None:
             runs = _resumed(context, str(resume), say)

@@ -99,7 +99,6 @@ class Task:
         if self.asked:
             return self
         free = shapes.free_sizes(self.source)
-        free = {name: self.sizes.get(name, value) for name, value in free.items()}  # none grows that was cut
         stays = own or self.scale == "small"
         first = () if stays else shapes.cut_down(free)
         smaller = () if stays else shapes.cut_weights(shapes.weight_sizes(self.source), free)

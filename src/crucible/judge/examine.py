@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from dataclasses import dataclass, field, replace
@@ -77,8 +78,8 @@ class Setting:
     """Where the oracle writes what candidates are handed."""
     contents: tuple[Contents, ...] = ()
     """What is timed, on what."""
-    header: Path | None = None
-    """A folder with the precompiled `torch/extension.h`."""
+    headers: tuple[Path, ...] = ()
+    """Folders of precompiled headers."""
     gpu: Gpu = _USUAL_GPU
     """What the emulator answers as, and nvcc compiles for."""
     emulator: Path | None = None
@@ -198,14 +199,14 @@ class Examination:
             "mode": setting.task.mode,
             "bfloat16": setting.contract.bfloat16_tensors,
             "compile_only": compile_only,
-            "header": str(setting.header) if setting.header else "",
+            "header": os.pathsep.join(map(str, setting.headers)),
             "emulator": str(emulator) if emulator else "",
             # Small against the limit: a loop without end is named before the judge ends the process, however busy
             # the machine.
             "triton_program_s": setting.limits.run_s / 12 if self.candidate.language == "triton" else 0.0,
             "gpu": setting.gpu.short_name,
         }
-        readable = [str(folder) for folder in (setting.header, emulator) if folder]
+        readable = [str(folder) for folder in (*setting.headers, emulator) if folder]
         self.process = CandidateProcess(self.settings, self.folder, readable, setting.limits)
         reply = self.process.ask({"do": "import"}, "import or build", setting.limits.build_s)
         if reply.get("compiled_only"):

@@ -100,8 +100,9 @@ class Answers:
         with blamed_on_task(path, "Model.forward"):
             most = 0 if self._fits(self.exact) else self._most_items(case)
             self.part_items = items_of_part(self.reference, case.state, case.inputs, self.exact, most)
-            if not self.part_items:
-                self._take_less(case)
+        if not self.part_items:
+            self._take_less(case)
+        with blamed_on_task(path, "Model.forward"):
             part, _ = next(self._parts(case))
             one = self.reference.evaluate(case.state, part, seed=self.seed)
             two = self.reference.evaluate(case.state, part, seed=self.seed + 1)
@@ -172,7 +173,7 @@ class Answers:
         if self._fits(self.exact):
             return
         exact, single = (_gib(self._held.get(dtype)) for dtype in (torch.float64, torch.float32))
-        free = _gib(self._room)
+        free = _gib(max(0, self._room))
         if self.exact == torch.float32 or not self._fits(torch.float32):
             remedy = "judge at --scale small or at smaller sizes (--shape), or raise --memory-limit"
             needed = f"the oracle would need {single} in float32 ({exact} in float64), {free} are free for it"

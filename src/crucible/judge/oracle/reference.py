@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from crucible.errors import TaskError
+from crucible.errors import CrucibleError, TaskError
 from crucible.judge.boundary.bundles import Leaf, NotPlain, numbers_to_tensors, put_together, take_apart
 from crucible.judge.boundary.modules import (
     call,
@@ -311,7 +311,7 @@ def blamed_on_task(path: str, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError, TaskError, NotPlain):
+    except (torch.OutOfMemoryError, MemoryError, CrucibleError, NotPlain):
         raise
     except (Exception, SystemExit) as error:
         if "allocate memory" in str(error):

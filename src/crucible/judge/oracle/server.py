@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from crucible.errors import TaskError
+from crucible.errors import JudgeError, TaskError
 from crucible.judge.boundary.bundles import NotPlain, write_bundle
 from crucible.judge.oracle.oracle import Oracle
 from crucible.judge.process.channel import Channel, ChannelClosed
@@ -87,6 +87,8 @@ def _as_error(error: BaseException) -> dict[str, str]:
     """Kind and words of a failure: the task's, or the judge's own."""
     if isinstance(error, TaskError | NotPlain):
         return {"kind": "task", "message": str(error)}
+    if isinstance(error, JudgeError):
+        return {"kind": "judge", "message": str(error)}
     memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
     reason = "the oracle ran out of memory: " if memory else "the oracle failed: "
     return {"kind": "judge", "message": reason + (str(error).splitlines() or [type(error).__name__])[0]}
