@@ -65,6 +65,7 @@ def settings(tmp_path: Path, text: str, **changes: Any) -> dict[str, Any]:
         "path": "task.py",
         "sizes": {},
         "first": [],
+        "smaller_weights": [],
         "further": [],
         "asked": False,
         "mode": "train",
@@ -758,7 +759,7 @@ def test_sizes_that_are_too_much_work_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_where_all_is_too_much_work_the_least_is_taken(tmp_path: Path) -> None:
-    sizes = [{"batch": 30_001}, {"batch": 30_000}]
+    sizes = [{"batch": 40_000}, {"batch": 30_000}]
     oracle = at_other_sizes(tmp_path, source(CONVOLUTION), [sizes])
     assert oracle.description()["cases"][-1]["sizes"] == {"batch": 30_000}
 

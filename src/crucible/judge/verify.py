@@ -19,6 +19,7 @@ from crucible.judge.verdict.structure import check_form
 from crucible.judge.verdict.verdict import (
     Cheated,
     Crashed,
+    Faulty,
     IllegalAccess,
     Incomplete,
     InferenceOnly,
@@ -337,4 +338,5 @@ class Verifier:
             if self.training:
                 return InferenceOnly(self.found.missing)
             self.found.note("inference only: gradients are missing", ", ".join(self.found.missing))
-        return Passed()
+        convicting = next((words for words, fault in self.faults.items() if fault.convicts), "")
+        return Faulty(convicting) if convicting else Passed()

@@ -9,15 +9,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crucible import hardware
+from crucible.errors import ProcessLostError
 from crucible.judge.process.candidate_process import CandidateProcess, Ended
 from crucible.judge.timing.race import Turn
 from crucible.judge.verdict.evidence import Costs, Kernel, NotMeasured
 from crucible.judge.verdict.stop import Stop, stop_if_raised
-from crucible.judge.verdict.verdict import Cheated, Outcome
+from crucible.judge.verdict.verdict import Cheated, NotJudged, Outcome
 
 MOST_PLACES = 1 << 31
 MOST_CHECKS = 4
 """Calls of a race whose answers are compared; the oracle has fewer where outputs are large."""
+LEAST_MS = 1e-6
+"""A nanosecond, below which no clock here counts: a time of nothing would divide by nothing."""
 JUMP_MS = 50.0
 """Processor time is booked late on a busy machine: 4 ms were seen in a call of 1 ms."""
 _chance = random.SystemRandom()
@@ -147,7 +150,7 @@ class ProcessContestant:
         most_ms = JUMP_MS + outside_ms * 2 * max(hardware.cores(), 1)
         if min(device_ms, wall_ms) < 0 or device_ms > most_ms:
             raise Stop(Cheated("forged message", f"its clock reports what cannot be: {device_ms} ms"))
-        return device_ms, wall_ms, outside_ms
+        return max(device_ms, LEAST_MS), max(wall_ms, LEAST_MS), max(outside_ms, LEAST_MS)
 
     def _ask(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
         reply = self.process.ask({**request, "backward": self.backward}, "timing", limit_s)
@@ -163,3 +166,5 @@ class BaselineContestant(ProcessContestant):
             return super().turn(samples, checked)
         except (Ended, Stop) as end:
             raise BaselineLost(self.name, end.outcome) from end
+        except ProcessLostError as error:
+            raise BaselineLost(self.name, NotJudged(str(error), failed=True)) from error
