@@ -33,8 +33,8 @@ def resident() -> int:
 
 
 LOSS = source("    def forward(self, x, y):\n        return ((x - y).pow(2) * x.sigmoid()).mean()\n",
-              "torch.randn(2 << 20, generator=None), torch.randn(2 << 20)")  # fmt: skip
-ROWS = source("    def forward(self, x):\n        return (x.sigmoid() * x).sum(1)\n", "torch.randn(64, 1 << 15)")
+              "torch.randn(1 << 20), torch.randn(1 << 20)")  # fmt: skip
+ROWS = source("    def forward(self, x):\n        return (x.sigmoid() * x).sum(1)\n", "torch.randn(64, 1 << 14)")
 
 
 def held(text: str, dtype: torch.dtype, backward: bool = False) -> int:
@@ -46,7 +46,7 @@ def held(text: str, dtype: torch.dtype, backward: bool = False) -> int:
 
 def test_a_footprint_is_what_the_tensors_hold() -> None:
     narrow, wide = (held(ROWS, dtype) for dtype in (torch.float32, torch.float64))
-    given = 64 * (1 << 15) * 4
+    given = 64 * (1 << 14) * 4
     assert 3 * given <= narrow <= 6 * given  # the input twice, a clone, and what two operations make
     assert 1.6 * narrow <= wide <= 2 * narrow
     assert held(ROWS, torch.float32, backward=True) > narrow
@@ -90,7 +90,7 @@ def test_the_judges_own_cases_are_left_out_where_time_ends(tmp_path: Path) -> No
     assert "want of time" not in claims(prepared(tmp_path / "b", ROWS, oracle_s=600.0))
 
 
-def test_no_size_grows_that_scale_had_cut(tmp_path: Path) -> None:
+def test_no_batch_grows_that_scale_had_cut_and_no_other_size_far(tmp_path: Path) -> None:
     text = (SMALL_TASK / "reference.py").read_text().replace("batch_size = 4", "batch_size = 128\nheight = 512")
     text = text.replace("torch.rand(batch_size, in", "torch.rand(batch_size, height, in")
     file = write(tmp_path / "task.py", text + "\nSMALL = {'batch_size': 2, 'height': 16}\n")
@@ -98,16 +98,18 @@ def test_no_size_grows_that_scale_had_cut(tmp_path: Path) -> None:
     tried = [sizes for tries in task.further for sizes in tries]
     assert tried
     for sizes in tried:
-        assert sizes.get("batch_size", 0) <= 2 and sizes.get("height", 0) <= 16, sizes
+        assert sizes.get("batch_size", 0) <= 2 and sizes.get("height", 0) <= 100, sizes
 
 
 # --- what PyTorch lacks here
 
 IN_PLACE = source(
-    "\n        self.act = nn.ReLU(inplace=True)\n    def forward(self, x):\n        return self.act(x.sigmoid() - 0.5 * x.sigmoid()) * 1.0\n"
+    "\n        self.act = nn.ReLU(inplace=True)\n"
+    "    def forward(self, x):\n        return self.act(x.sigmoid() - 0.5 * x.sigmoid()) * 1.0\n"
 )
 OVERWRITES = source(
-    "\n        self.act = nn.Sequential(nn.Sigmoid(), nn.Hardtanh(-0.5, 0.5, inplace=True))\n    def forward(self, x):\n        return self.act(x)\n"
+    "\n        self.act = nn.Sequential(nn.Sigmoid(), nn.Hardtanh(-0.5, 0.5, inplace=True))\n"
+    "    def forward(self, x):\n        return self.act(x)\n"
 )  # fmt: skip
 POOL = source("\n        self.pool = nn.AvgPool3d(2)\n    def forward(self, x):\n        return self.pool(x) * 3.0\n",
               "torch.randn(batch, 2, 4, 4, 4)")  # fmt: skip
@@ -165,7 +167,7 @@ def test_a_reference_that_asks_for_a_gpu_runs_on_the_cpu_where_there_is_none(tmp
     state = {name: value.double() for name, value in case.state.items()}
     x = case.inputs[0].double()
     wanted = torch.nn.functional.linear(x, state["fc.weight"], state["fc.bias"]) @ torch.ones(6, 6).tril().double()
-    assert torch.allclose(case.outputs[0].values.view(wanted.shape), wanted + torch.arange(6), rtol=1e-6)
+    assert torch.allclose(case.outputs[0].values.double().view(wanted.shape), wanted + torch.arange(6), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("module", "package"), [("einops_is_not_here", "einops_is_not_here"), ("cv2.gapi", "opencv")])

@@ -33,26 +33,23 @@ EVIL = "\x1b]0;title\x07\x1b[2J\ud800\u202e\x9b31m\r\nFAKE  True"
 PLAIN_SOURCE = PLAIN.read_text()
 HEAD = "import os, sys, torch\n"
 CLASS = "class ModelNew(torch.nn.Module):\n    def __init__(self, *a):\n        super().__init__()\n"
+RAISES = HEAD + CLASS + "    def forward(self, x):\n        raise "
+MUTE = "class Mute(Exception):\n    def __str__(self):\n        raise self\n"
+FLOOD = "raise RuntimeError(\"Error building extension 'x'\" + 'a.cu:1: error: flood\\n' * 10**6)\n"
+BUILDS = """from torch.utils.cpp_extension import load_inline
+for i in range(300):
+    try:
+        load_inline('n' * 5000, [], bad='e' * 100_000)
+    except Exception: pass
+"""
 HOSTILE = {
-    "a_surrogate": (HEAD + CLASS + f"    def forward(self, x):\n        raise ValueError({EVIL!r})\n", "raises"),
-    "no_words": (
-        HEAD + "class Mute(Exception):\n    def __str__(self):\n        raise self\n"
-        + CLASS + "    def forward(self, x):\n        raise Mute\n",
-        "raises",
-    ),
-    "long_type": (HEAD + CLASS + "    def forward(self, x):\n        raise type('E' * 10**6, (Exception,), {})('x')\n", "raises"),
-    "build_flood": (HEAD + "raise RuntimeError(\"Error building extension 'x'\" + 'a.cu:1: error: flood\\n' * 10**6)\n" + CLASS,
-                    "does-not-build"),
-    "many_builds": (
-        HEAD + "from torch.utils.cpp_extension import load_inline\n"
-        "for i in range(300):\n    try:\n        load_inline('n' * 5000, [], bad=EVIL)\n    except Exception: pass\n".replace(
-            "EVIL", repr("e" * 100_000)
-        )
-        + PLAIN_SOURCE,
-        "passed",
-    ),
+    "a_surrogate": (f"{RAISES}ValueError({EVIL!r})\n", "raises"),
+    "no_words": (MUTE + RAISES + "Mute\n", "raises"),
+    "long_type": (RAISES + "type('E' * 10**6, (Exception,), {})('x')\n", "raises"),
+    "build_flood": (HEAD + FLOOD + CLASS, "does-not-build"),
+    "many_builds": (HEAD + BUILDS + PLAIN_SOURCE, "passed"),
     "odd\x1b[31mname\udc80": (PLAIN_SOURCE, "passed"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow

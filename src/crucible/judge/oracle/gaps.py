@@ -29,6 +29,8 @@ class OnCpu(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name in ("cuda", "pin_memory") and args and isinstance(args[0], torch.Tensor):
             return args[0]
+        if func is torch.device:
+            return _on_cpu(func(*args, **(kwargs or {})))
         given = {key: _on_cpu(value) for key, value in (kwargs or {}).items() if key != "pin_memory"}
         return func(*map(_on_cpu, args), **given)
 
@@ -39,9 +41,9 @@ def asks_for_cuda(source: str) -> bool:
 
 
 def _on_cpu(value: Any) -> Any:
-    device = isinstance(value, torch.device) and value.type == "cuda"
-    text = isinstance(value, str) and re.fullmatch(r"cuda(:\d+)?", value) is not None
-    return torch.device("cpu") if device or text else value
+    if isinstance(value, torch.device) and value.type == "cuda":
+        return torch.device("cpu")
+    return "cpu" if isinstance(value, str) and re.fullmatch(r"cuda(:\d+)?", value) else value
 
 
 def lacking_dtype(error: BaseException) -> torch.dtype | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from crucible.errors import TaskError
+from crucible.errors import JudgeError, TaskError
 from crucible.judge.boundary.bundles import NotPlain, write_bundle
 from crucible.judge.oracle.oracle import Oracle
 from crucible.judge.process.channel import Channel, ChannelClosed
@@ -74,6 +74,8 @@ def _answer(oracle: Oracle, request: dict[str, Any], stream: int) -> dict[str, A
             return oracle.trial(request["like"], request["sizes"], request["number"], request["at_most"])
         case "older_weights":
             return oracle.older_weights(request["case"], request["names"])
+        case "stress":
+            return oracle.stress(request["limit_s"])
         case "influence":
             return {"reached": oracle.influence(request["weight"])}
         case "variant":
@@ -88,6 +90,8 @@ def _as_error(error: BaseException) -> dict[str, str]:
     """Kind and words of a failure: the task's, or the judge's own."""
     if isinstance(error, TaskError | NotPlain):
         return {"kind": "task", "message": str(error)}
+    if isinstance(error, JudgeError):
+        return {"kind": "judge", "message": str(error)}
     memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
     reason = "the oracle ran out of memory: " if memory else "the oracle failed: "
     return {"kind": "judge", "message": reason + (str(error).splitlines() or [type(error).__name__])[0]}

@@ -88,17 +88,9 @@ class Weights:
         `way`: which of the ways of pairing what only its order tells apart; None is the last one's.
         """
         self._way = self._way if way is None else min(way, len(self._ways) - 1)
-        own = self.model.state_dict()
-        placed = {place.own for place in self._known.places.values()}
-        written = {name: value for name, value in self._seeded.items() if name not in placed}
         computed = {one.name: one for one in self._computes}
         with torch.no_grad():
-            for name, place in self._known.places.items():
-                if place.own not in computed:
-                    plain = place.is_plain and own[place.own].shape == state[name].shape
-                    written[place.own] = state[name] if plain else written.get(place.own, own[place.own].clone())
-                    if not plain:
-                        place.put(written[place.own], state[name])
+            written = self.in_own(state)
             self.model.load_state_dict(written, strict=False)
             for name, place in self._known.places.items():
                 if place.own in computed:
@@ -112,6 +104,27 @@ class Weights:
             "paired": [place.words(n) for n, place in self._known.places.items() if _is_worth_telling(place)],
             "ways": len(self._ways),
         }
+
+    def in_own(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The reference's state in the module's names and layouts, without what the module computes; what this way of
+        pairing leaves alone is as seeded."""
+        own, computed = self.model.state_dict(), {one.name for one in self._computes}
+        placed = {place.own for place in self._known.places.values()}
+        written = {name: value for name, value in self._seeded.items() if name not in placed}
+        for name, place in self._known.places.items():
+            if place.own in computed:
+                continue
+            plain = place.is_plain and own[place.own].shape == state[name].shape
+            written[place.own] = state[name] if plain else written.get(place.own, own[place.own].detach().clone())
+            if not plain:
+                place.put(written[place.own], state[name])
+        return written
+
+    def whole(self) -> dict[str, str]:
+        """The module's names for those of the reference's weights that it holds as the reference does."""
+        own, places = self.model.state_dict(), self._known.places
+        there = {name: place.own for name, place in places.items() if place.is_plain and place.own in own}
+        return {name: held for name, held in there.items() if tuple(own[held].shape) == self._like[name][0]}
 
     def own_name(self, name: str) -> str:
         """The candidate's name for a weight of the reference that lies there as it is; else that name itself."""

@@ -31,6 +31,7 @@ from crucible.judge.boundary.bundles import (
     take_apart,
 )
 from crucible.judge.boundary.influence import PLACE, can_be_moved, reached
+from crucible.judge.boundary.layouts import CONTIGUOUS, laid_out
 from crucible.judge.boundary.modules import (
     call,
     construct,
@@ -46,6 +47,7 @@ from crucible.judge.worker import building, on_emulator, tripwires
 from crucible.judge.worker.outputs import described, finish, mutated, subclass_in, write
 from crucible.judge.worker.poison import Poison, poison_free_memory, uncompiled
 from crucible.judge.worker.profile import profile_call
+from crucible.judge.worker.stressed import changed, copied, trained
 from crucible.judge.worker.timed import TimedStep
 from crucible.judge.worker.weights import NOTHING_COPIED, Weights
 
@@ -121,15 +123,20 @@ class Worker:
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """One forward (and backward) on a case; describes the outputs, keeps them for `stream`."""
         case = f"case{request['case']}"
+        state = read_bundle(self.inputs_folder / f"{case}.state")
         structure, tensors, given = self._place(read_bundle(self.inputs_folder / f"{case}.inputs"))
         materialise(self.model, put_together(structure, [t.clone() for t in tensors]), self.seed)  # type: ignore[arg-type]
-        weights = self._load(read_bundle(self.inputs_folder / f"{case}.state"), request.get("way", 0))
+        weights = self._load(state, request.get("way", 0))
+        layout = request.get("layout", CONTIGUOUS)
+        tensors = tensors if layout == CONTIGUOUS else [laid_out(tensor, layout) for tensor in tensors]
         for tensor in tensors:
             if tensor.is_floating_point() and request["backward"]:
                 tensor.requires_grad_(True)
         self.outputs, self.gradients = [], {}
         poison_free_memory(self.device, request["outputs"])
         self.emulated.begin(request.get("schedule", "forward"))
+        names = self._names_of(state) if request.get("watched") else {}
+        before = copied(self.model, {own: state[name] for name, own in names.items()})  # type: ignore[arg-type]
         poison = Poison()
         swallowed = tripwires.Swallowed(self.file)
         with (
@@ -154,6 +161,7 @@ class Worker:
         except NotPlain as error:
             return {"not_plain": str(error)}
         self.outputs = [leaf.tensor for leaf in leaves]
+        moved = changed(self.model, before)  # type: ignore[arg-type]
         report: dict[str, Any] = {
             "structure": out_structure,
             "outputs": described(leaves),
@@ -164,6 +172,8 @@ class Worker:
             "swallowed": swallowed.seen,
             "operations": sorted(poison.operations),
             "weights": weights,
+            "watched": sorted(name for name, own in names.items() if own in before),
+            "changed": sorted(name for name, own in names.items() if own in moved),
             "faults": self.faults(),
         }
         if request["backward"]:
@@ -174,7 +184,7 @@ class Worker:
         """Pulls the judge's cotangents back through the last forward; names the gradients there are."""
         assert self.model is not None
         _, tensors, given = self._kept_for_backward
-        cotangents = read_bundle(self.inputs_folder / f"case{request['case']}.cotangents")
+        cotangents = self._cotangents(request)
         wanted = {name: t for name, t in zip(request["inputs"], tensors, strict=True) if t.requires_grad}
         wanted.update({name: p for name, p in self.model.named_parameters() if p.requires_grad})
         with precision(*self.allow_tf32):
@@ -190,6 +200,33 @@ class Worker:
             "faults": self.faults(),
         }
 
+    def step(self, request: dict[str, Any]) -> dict[str, Any]:
+        """After a forward: backward into `.grad`, whose values are kept as gradients, and a step of SGD to the weights
+        of the case `after`; then a forward with these."""
+        assert self.model is not None
+        structure, tensors, _ = self._kept_for_backward
+        after = read_bundle(self.inputs_folder / f"case{request['after']}.state")
+        after = self.weights.in_own(after) if self.weights else after
+        with precision(*self.allow_tf32):
+            found = trained(self.model, self.outputs, self._cotangents(request), after)
+            with torch.no_grad():
+                out = call(self.model, put_together(structure, [t.detach().clone() for t in tensors]))
+            finish(self.device)
+        self.gradients = found = self._by_reference(found)
+        self.outputs = [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
+        return {
+            "gradients": {name: {"dtype": str(g.dtype)[6:], "shape": list(g.shape)} for name, g in found.items()},
+            "outputs": [list(t.shape) for t in self.outputs],
+            "dtypes": [str(t.dtype)[6:] for t in self.outputs],
+            "faults": self.faults(),
+        }
+
+    def _cotangents(self, request: dict[str, Any]) -> list[torch.Tensor]:
+        """A case's cotangents on the device, as large and laid out as asked for."""
+        kept = read_bundle(self.inputs_folder / f"case{request['case']}.cotangents")
+        layout, factor = request.get("cotangent", CONTIGUOUS), request.get("factor", 1.0)
+        return [laid_out(c.to(self.device) * factor, layout) for c in kept]
+
     def trace(self, request: dict[str, Any]) -> dict[str, Any]:
         """Once more forward (and backward), on the emulator, with what it asks of memory counted."""
 
@@ -204,7 +241,11 @@ class Worker:
 
     def send(self, request: dict[str, Any]) -> dict[str, Any]:
         """Writes the last outputs, or the named gradients, to the stream as raw bytes."""
-        tensors = self.outputs if request["part"] == "forward" else [self.gradients[n] for n in request["names"]]
+        assert self.model is not None
+        own = self.model.state_dict()
+        buffers = {name: own[held] for name, held in self._names_of(own).items()}
+        named = buffers if request["part"] == "buffers" else self.gradients
+        tensors = self.outputs if request["part"] == "forward" else [named[n] for n in request["names"]]
         part_of = request["part_of"]
         for tensor in tensors:
             whole = not part_of["most"] or tensor.numel() <= part_of["most"]
@@ -329,6 +370,10 @@ class Worker:
             self.weights = Weights(self.model, seeded, read_bundle(self.inputs_folder / "weights"))
         return self.weights.load(state, way)
 
+    def _names_of(self, state: dict[str, torch.Tensor]) -> dict[str, str]:
+        """The module's names for the reference's, where it holds a tensor as the reference does."""
+        return self.weights.whole() if self.weights else {name: name for name in state}
+
     def _by_reference(self, gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Gradients by the names that the reference has for what they are of."""
         return self.weights.gradients(gradients) if self.weights else gradients
@@ -388,6 +433,7 @@ def serve(worker: Worker, channel: Channel) -> None:
         "construct": worker.construct,
         "run": worker.run,
         "backward": worker.backward,
+        "step": worker.step,
         "trace": worker.trace,
         "send": worker.send,
         "set_up": worker.set_up,
