@@ -48,7 +48,7 @@ class Verification:
     @property
     def without_gradients(self) -> str:
         """Why nothing more is asked of its gradients; empty where they are right, or nobody looked."""
-        if self.backward_failed or any(not error.ok for error in self.gradients):
+        if self.backward_failed or any(not error.ok for error in self.gradients if not error.case):
             return self.backward_failed or "its gradients are wrong on the task's own inputs"
         return "it gives no gradients" if self.missing and not self.gradients else ""
 
