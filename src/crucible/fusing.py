@@ -61,7 +61,7 @@ def write(
         task.source, str(task.path), task.sizes, mode=task.mode, seed=seed, device=torch.device("cpu")
     )
     given = reference.inputs(seed)
-    graph = trace(reference.model, given)
+    graph = trace(reference.model, given, drops=True)
     planned = plan(graph, tf32=tf32, gpu=gpu)
     return emit(
         _tuned(planned, say) if tune else planned,
@@ -85,7 +85,7 @@ def _is_same_in_other_mode(module: nn.Module, inputs: Sequence[Any], graph: Grap
     """Whether train() and eval() make no difference: no batch norm, no dropout."""
     other = copy.deepcopy(module).train(not graph.training)
     try:
-        found = trace(other, inputs)
+        found = trace(other, inputs, drops=True)
     except CaptureError:
         return False
     return (found.operations, found.mutations) == (graph.operations, graph.mutations)
@@ -158,7 +158,7 @@ class _Fused(nn.Module):
         plain = copy.copy(self)
         plain.__class__ = type(self).__mro__[2]
         with torch.enable_grad():
-            graph = trace(plain, inputs)
+            graph = trace(plain, inputs, drops=True)
         gpu = H200 if self._emulate else closest_gpu(torch.cuda.get_device_name(_device(inputs)))
         planned = plan(graph, gpu=gpu, **self._rounding)
         if self._tune:

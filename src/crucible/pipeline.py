@@ -20,14 +20,15 @@ from crucible.hardware import Device
 from crucible.judge.attempts import Attempts, is_own_failure
 from crucible.judge.diagnosis.sanitizer import demand
 from crucible.judge.examine import Examination, Setting, is_timed_here, runs_on_emulator
-from crucible.judge.prepared import prepared_emulator, prepared_header
+from crucible.judge.prepared import prepared_emulator, prepared_headers
 from crucible.judge.process import sandbox
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.timing.baseline_runs import BaselineRuns
-from crucible.judge.timing.baselines import Baseline, choose_baselines
+from crucible.judge.timing.baselines import ANCHOR, Baseline, choose_baselines
 from crucible.judge.timing.contestant import secret_contents
 from crucible.judge.timing.contestants import Contestants
+from crucible.judge.timing.kept import KeptBaselines, told
 from crucible.judge.timing.race import CPU_PACE, GPU_PACE
 from crucible.judge.verdict.evidence import Finding, Measured
 from crucible.judge.verdict.verdict import Verdict, from_json
@@ -56,7 +57,9 @@ def judge(
     limits: Limits | None = None,
     fresh: bool = False,
     baselines: str | None = None,
+    fresh_baselines: bool = False,
     sanitize: bool = False,
+    strict: bool = False,
     say: Say = lambda text: None,
 ) -> Run:
     """Judges candidates of one task.
@@ -77,8 +80,11 @@ def judge(
         limits: time, memory and process limits of a candidate.
         fresh: judge again what an earlier run has judged.
         baselines: what to take turns with, comma-separated (see docs/timing.md); None for the device's usual ones.
+        fresh_baselines: measure all of them again; without, those but eager are taken from an earlier run of the same
+            task, GPU and versions where there is one.
         sanitize: run candidates with kernels of their own under NVIDIA's compute-sanitizer too, after their verdicts
             and outside of the sandbox; needs a GPU and the tool.
+        strict: what passes must also be right beyond the task's own inputs (see docs/judging.md).
         say: called with a line of progress now and then.
 
     Returns the Run. Raises MisuseError for a bad task or argument, JudgeError when the judge itself failed.
@@ -97,7 +103,9 @@ def judge(
     if any(runs_on_emulator(candidate, place) for candidate in chosen):
         loaded = loaded.cut_down(own=scale is not None)
     rivals = choose_baselines(baselines, loaded, place.kind)
-    bench = _Bench(loaded, rule, place, pretended, checked_seed(seed), limits or Limits(), fresh, rivals, say, sanitize)
+    kept = limits or Limits()
+    bench = _Bench(loaded, rule, place, pretended, checked_seed(seed), kept, fresh, rivals, say, sanitize, strict)
+    bench.fresh_baselines = fresh_baselines
     return bench.judge(chosen)
 
 
@@ -112,7 +120,7 @@ def resume(which: str, *, say: Say = lambda text: None) -> Run:
     asked.check(hardware.find_device(asked.device.kind), hardware.versions(), store.code_digest())
     done = finished_verdicts(folder.verdicts())
     say(f"{folder.path.name}: {len(done)} of {len(asked.candidates)} candidates are judged")
-    options = (asked.gpu, asked.seed, asked.limits, False, asked.baselines, say, asked.sanitize)
+    options = (asked.gpu, asked.seed, asked.limits, False, asked.baselines, say, asked.sanitize, asked.strict)
     bench = _Bench(asked.task, asked.contract, asked.device, *options, folder=folder)
     return bench.judge(list(asked.candidates), done)
 
@@ -188,6 +196,8 @@ class _Bench:
     baselines: tuple[Baseline, ...]
     say: Say
     sanitize: bool = False
+    strict: bool = False
+    fresh_baselines: bool = False
     _oracles: list[OracleProcess] = field(default_factory=list)
     """All that were started."""
     floors_measured: bool = False
@@ -204,7 +214,7 @@ class _Bench:
         self.records = Records(folder, [c.name for c in candidates], key, self.say, request)
         for verdict in done:
             self.records.take_over(verdict)
-        keys = {c.name: store.key_of(key, c.digest, vars(self.limits), self.sanitize) for c in candidates}
+        keys = {c.name: store.key_of(key, c.digest, vars(self.limits), self.sanitize, self.strict) for c in candidates}
         missing = [c for c in candidates if c.name not in self.records.verdicts]
         new = [c for c in missing if self.fresh or not self.records.recall(c.name, keys[c.name])]
         if not new:
@@ -229,7 +239,7 @@ class _Bench:
         return run
 
     def _request(self, candidates: list[Candidate]) -> Request:
-        options = (self.gpu, self.seed, self.limits, self.baselines, self.sanitize, candidates)
+        options = (self.gpu, self.seed, self.limits, self.baselines, self.sanitize, self.strict, candidates)
         return Request(self.task, self.contract, self.device, self.versions, store.code_digest(), *options)
 
     def _key(self) -> str:
@@ -258,7 +268,7 @@ class _Bench:
             pace = GPU_PACE if self.device.kind == "cuda" else CPU_PACE
             self.field = Contestants(self.device.kind, pace.within(self.limits.race_s), self.say)
             races = any(is_timed_here(candidate, self.device) for candidate in candidates)
-            rivals = BaselineRuns(self.baselines if races else (), setting, work, self.field)
+            rivals = BaselineRuns(self._to_run() if races else (), setting, work, self.field)
             attempts: Attempts | None = None
             try:
                 for wave in _waves(everyone, hardware.cores()):
@@ -286,6 +296,14 @@ class _Bench:
                 for oracle in self._oracles:
                     oracle.kill()
 
+    def _to_run(self) -> tuple[Baseline, ...]:
+        """The baselines that no earlier run has measured, and the anchor."""
+        machine = (vars(self.device), self.versions, store.code_digest())
+        self.kept_baselines = KeptBaselines(self.task.digest, vars(self.contract), self.limits.race_s, *machine)
+        found = {} if self.fresh_baselines else self.kept_baselines.recall(self.baselines)
+        self.field.kept = tuple(found.values())
+        return tuple(baseline for baseline in self.baselines if baseline.name not in found)
+
     def _setting(self, work: Path, candidates: list[Candidate]) -> Setting:
         (work / "inputs").mkdir()
         self.contents = secret_contents(self.task.training)
@@ -297,9 +315,10 @@ class _Bench:
             self.limits,
             work / "inputs",
             self.contents,
-            prepared_header(candidates, self.device, self.versions, self.say),
+            prepared_headers(candidates, self.device, self.versions, self.say),
             self.gpu or known_gpu(DEFAULT),
             prepared_emulator(candidates, self.device, self.say),
+            self.strict,
             self.sanitize,
         )
 
@@ -368,7 +387,12 @@ class _Bench:
         found = tuple(from_json(finding) for finding in attempts.description["findings"])
         baselines: tuple[Verdict, ...] = ()
         try:
-            baselines = tuple(rivals.enter(attempts.oracle, attempts.description, self.say))
+            measured = {v.candidate: v for v in rivals.enter(attempts.oracle, attempts.description, self.say)}
+            if trouble := self.kept_baselines.keep(measured.values()):
+                self.records.note(trouble)
+            kept = {one.verdict.candidate: one.verdict for one in self.field.kept}
+            baselines = tuple({**kept, **measured}[baseline.name] for baseline in self.baselines)
+            found += told(self.field.kept, measured.get(ANCHOR))
         except Exception as error:  # noqa: BLE001 - candidates are judged without them
             found += (Finding("candidates are judged without baselines: the judge failed on those", str(error)),)
             attempts.restore()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
+from crucible.errors import CaptureError
 from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType
 from crucible.plan import bases, convolutions, layouts, matrix, reducing, rules, taken
 from crucible.plan.backward import flat, with_backward
+from crucible.plan.fold import Folded, fold
 from crucible.plan.join import combined
 from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, leaf, reshaped
 from crucible.plan.settle import Settled, layout_like, settled
@@ -23,23 +26,40 @@ from crucible.write.ranges import interval
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 """What kernels read and write."""
+MOST_REPEATED = 2
+"""How often a row may be reduced anew rather than written and read."""
 LONGEST_NAME = 60
 """Of an operator, in characters."""
 
 
-def fuse(graph: Graph, *, tf32: bool = True, tf32_linear: bool | None = None, gpu: Gpu = H200) -> Plan:
-    """Chooses what shares a kernel. An operation that nothing here covers stays a call of PyTorch. Convolutions of
-    float32 tensors whose operands may not be rounded to TF32 take three products of TF32 for each; products of
-    matrices do as `tf32_linear` says (as `tf32` where None). Shared memory and multiprocessors are those of `gpu`. What
-    several kernels would convolve again is computed once, into memory."""
+def fuse(
+    graph: Graph, *, tf32: bool = True, tf32_linear: bool | None = None, gpu: Gpu = H200, rewrite: bool = True
+) -> Plan:
+    """Chooses what shares a kernel, of the graph after algebraic rewrites, unless `rewrite` is False. An operation that
+    nothing here covers stays a call of PyTorch. Convolutions of float32 tensors whose operands may not be rounded to
+    TF32 take three products of TF32 for each; products of matrices do as `tf32_linear` says (as `tf32` where None).
+    Shared memory and multiprocessors are those of `gpu`. What several kernels would convolve again is computed once,
+    into memory. Raises CaptureError for random numbers."""
     rounding = taken.Rounding(tf32, tf32 if tf32_linear is None else tf32_linear)
-    apart: frozenset[str] = frozenset()
+    folded = fold(graph) if rewrite else Folded(graph, ())
+    _refuse_draws(folded.graph)
+    apart = folded.apart
     while True:
-        plan = _Planner(graph, rounding, gpu, apart).plan()
+        plan = _Planner(folded.graph, rounding, gpu, apart).plan()
         found = convolutions.convolved_again(plan) - apart
         if not found:
-            return plan
+            return replace(plan, rewrites=folded.notes, asked=graph)
         apart |= found
+
+
+def _refuse_draws(graph: Graph) -> None:
+    """Raises CaptureError for random numbers that are still drawn."""
+    for operation in graph.operations:
+        if operation.kind == "dropout" and operation.args["train"] and operation.args["p"]:
+            raise CaptureError(
+                f"{operation.where}: {operation.target} draws random numbers. Call eval() on the module, set p=0, "
+                "or make it an input"
+            )
 
 
 class _Planner:
@@ -107,6 +127,7 @@ class _Planner:
             for attempt in (operation.inputs, ()):
                 try:
                     found = self._within(operation, rules.apply(operation, self.lazy, self.new_name))
+                    self._check_repeated(operation, found)
                 except CannotJoin:
                     for name in attempt:  # what does not join is computed first, then they are plain tensors
                         self.in_memory(name)
@@ -148,6 +169,16 @@ class _Planner:
         if not alone or not taken.is_feasible(found, self.gpu):
             raise CannotJoin
         return found
+
+    def _check_repeated(self, operation: Operation, found: Lazy | None) -> None:
+        """Raises CannotJoin where rows that were reduced are repeated along further ones: each would be reduced as
+        often."""
+        if found is None or not found.reductions:
+            return
+        rows = math.prod(n for d, n in enumerate(found.space) if d not in found.columns)
+        for value in (self.lazy(name) for name in operation.inputs):
+            if value.per_row and math.prod(value.shape) * MOST_REPEATED < rows:
+                raise CannotJoin
 
     def _is_for_kernels(self, operation: Operation) -> bool:
         values = [self.graph.values[name].tensor for name in operation.inputs]

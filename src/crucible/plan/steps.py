@@ -132,3 +132,7 @@ class Plan:
     """Of all tensors in memory, inputs and parameters included, as the steps expect them."""
     gpu: Gpu
     """What kernels are laid out for."""
+    rewrites: tuple[str, ...] = ()
+    """How the graph was rewritten before, in words."""
+    asked: Graph | None = None
+    """The graph before that."""

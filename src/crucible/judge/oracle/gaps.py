@@ -41,9 +41,9 @@ def asks_for_cuda(source: str) -> bool:
 
 
 def _on_cpu(value: Any) -> Any:
-    device = isinstance(value, torch.device) and value.type == "cuda"
-    text = isinstance(value, str) and re.fullmatch(r"cuda(:\d+)?", value) is not None
-    return torch.device("cpu") if device or text else value
+    if isinstance(value, torch.device) and value.type == "cuda":
+        return torch.device("cpu")
+    return "cpu" if isinstance(value, str) and re.fullmatch(r"cuda(:\d+)?", value) else value
 
 
 def lacking_dtype(error: BaseException) -> torch.dtype | None:

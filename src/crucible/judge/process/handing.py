@@ -22,6 +22,8 @@ def files_for(request: dict[str, Any], folder: Path) -> list[Path]:
     beginnings = _ALWAYS.get(request["do"], ())
     if "case" in request:
         beginnings = (*beginnings, f"case{request['case']}.")
+    if "after" in request:  # the weights that a step of SGD leads to
+        beginnings = (*beginnings, f"case{request['after']}.state.")
     if not beginnings:
         return []
     # A file with another ending is being written.
