@@ -76,7 +76,7 @@ def judge(
             on the emulator are judged at their small size and at a ragged one.
         gpu: which one the emulator answers as and nvcc compiles for (`h200`, `l40s`, ...: `crucible.gpus`), where
             candidates run without one; None for an H200.
-        seed: of weights, inputs and cotangents.
+        seed: of weights, inputs and cotangents; contract `kernelbench` has one of its own.
         limits: time, memory and process limits of a candidate.
         fresh: judge again what an earlier run has judged.
         baselines: what to take turns with, comma-separated (see docs/timing.md); None for the device's usual ones.
@@ -103,8 +103,10 @@ def judge(
     if any(runs_on_emulator(candidate, place) for candidate in chosen):
         loaded = loaded.cut_down(own=scale is not None)
     rivals = choose_baselines(baselines, loaded, place.kind)
+    seed = checked_seed(seed)
+    seed = seed if rule.seed is None else rule.seed
     kept = limits or Limits()
-    bench = _Bench(loaded, rule, place, pretended, checked_seed(seed), kept, fresh, rivals, say, sanitize, strict)
+    bench = _Bench(loaded, rule, place, pretended, seed, kept, fresh, rivals, say, sanitize, strict)
     bench.fresh_baselines = fresh_baselines
     return bench.judge(chosen)
 

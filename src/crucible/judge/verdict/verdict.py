@@ -57,7 +57,8 @@ class Wrong:
 
     kind: ClassVar[str] = "wrong"
     what: str
-    """`forward`, `gradient`, `buffers`, `structure`, `shape`, `dtype`, `nan` or `not reproducible`."""
+    """`forward`, `weights` (it keeps a copy of them), `gradient`, `buffers`, `structure`, `shape`, `dtype`, `device`,
+    `nan` or `not reproducible`."""
     detail: str
 
     @property

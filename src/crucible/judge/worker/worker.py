@@ -32,7 +32,15 @@ from crucible.judge.boundary.bundles import (
 )
 from crucible.judge.boundary.influence import PLACE, can_be_moved, reached
 from crucible.judge.boundary.layouts import CONTIGUOUS, laid_out
-from crucible.judge.boundary.modules import call, construct, precision, pulled_back, seed_all, share_memory
+from crucible.judge.boundary.modules import (
+    call,
+    construct,
+    materialise,
+    precision,
+    pulled_back,
+    seed_all,
+    share_memory,
+)
 from crucible.judge.process.channel import Channel, ChannelClosed
 from crucible.judge.verdict import compiler_messages
 from crucible.judge.worker import building, on_emulator, tripwires
@@ -41,6 +49,7 @@ from crucible.judge.worker.poison import Poison, poison_free_memory, uncompiled
 from crucible.judge.worker.profile import profile_call
 from crucible.judge.worker.stressed import changed, copied, trained
 from crucible.judge.worker.timed import TimedStep
+from crucible.judge.worker.weights import NOTHING_COPIED, Weights
 
 _now = time.perf_counter
 
@@ -57,6 +66,10 @@ class Worker:
         self.stream: int = settings["stream"]
         self.mode: str = settings["mode"]
         self.bfloat16: bool = settings["bfloat16"]
+        self.copies_weights: bool = settings.get("copies_weights", True)
+        """Whether it is given the reference's; the public benchmark leaves a candidate's as they are seeded."""
+        self.seed = 0
+        """Of its construction."""
         self.channel = channel
         gpu = known_gpu(settings.get("gpu") or DEFAULT)
         self.emulated = on_emulator.start(settings.get("emulator", ""), gpu, settings.get("triton_program_s", 0.0))
@@ -64,6 +77,8 @@ class Worker:
         self.watch = tripwires.Watch()
         self.replaced = tripwires.snapshot()
         self.model: torch.nn.Module | None = None
+        self.weights: Weights | None = None
+        """Known from the first case on."""
         self.module: types.ModuleType | None = None
         self.storage: list[torch.Tensor] = []
         """Input tensors of the first case: later cases are copied into them, so that an answer kept by address
@@ -82,15 +97,19 @@ class Worker:
         source = Path(self.file).read_text(encoding="utf-8", errors="replace")
         self.emulated.written_in(source)
         exec(compile(source, self.file, "exec"), self.module.__dict__)
-        if not isinstance(self.module.__dict__.get("ModelNew"), type):
-            raise AttributeError("it defines no class ModelNew")
+        made = self.module.__dict__.get("ModelNew")
+        if isinstance(made, torch.nn.Module):
+            raise TypeError(f"ModelNew is a {type(made).__name__}, not a class or function that makes one")
+        if not callable(made):
+            raise AttributeError("it defines no class ModelNew, nor a function of that name that makes a module")
         return {"flags": self._changed_flags()}
 
     def construct(self, request: dict[str, Any]) -> dict[str, Any]:
         """`ModelNew(*init_inputs)` under the reference's seed, on the device."""
         assert self.module is not None
         init_inputs = read_bundle(self.inputs_folder / "init")
-        seed_all(request["seed"])
+        self.seed = request["seed"]
+        seed_all(self.seed)
         self.model = construct(self.module.ModelNew, init_inputs)
         if not isinstance(self.model, torch.nn.Module):
             raise TypeError(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
@@ -98,14 +117,16 @@ class Worker:
         if self.bfloat16:
             self.model.to(torch.bfloat16)
         self.model.train(self.mode == "train")
+        self.weights = None
         return {}
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """One forward (and backward) on a case; describes the outputs, keeps them for `stream`."""
         case = f"case{request['case']}"
         state = read_bundle(self.inputs_folder / f"{case}.state")
-        weights = self._load(state)
         structure, tensors, given = self._place(read_bundle(self.inputs_folder / f"{case}.inputs"))
+        materialise(self.model, put_together(structure, [t.clone() for t in tensors]), self.seed)  # type: ignore[arg-type]
+        weights = self._load(state, request.get("way", 0))
         layout = request.get("layout", CONTIGUOUS)
         tensors = tensors if layout == CONTIGUOUS else [laid_out(tensor, layout) for tensor in tensors]
         for tensor in tensors:
@@ -114,7 +135,8 @@ class Worker:
         self.outputs, self.gradients = [], {}
         poison_free_memory(self.device, request["outputs"])
         self.emulated.begin(request.get("schedule", "forward"))
-        before = copied(self.model, state if request.get("watched") else {})  # type: ignore[arg-type]
+        names = self._names_of(state) if request.get("watched") else {}
+        before = copied(self.model, {own: state[name] for name, own in names.items()})  # type: ignore[arg-type]
         poison = Poison()
         swallowed = tripwires.Swallowed(self.file)
         with (
@@ -139,6 +161,7 @@ class Worker:
         except NotPlain as error:
             return {"not_plain": str(error)}
         self.outputs = [leaf.tensor for leaf in leaves]
+        moved = changed(self.model, before)  # type: ignore[arg-type]
         report: dict[str, Any] = {
             "structure": out_structure,
             "outputs": described(leaves),
@@ -149,8 +172,8 @@ class Worker:
             "swallowed": swallowed.seen,
             "operations": sorted(poison.operations),
             "weights": weights,
-            "watched": sorted(before),
-            "changed": changed(self.model, before),  # type: ignore[arg-type]
+            "watched": sorted(name for name, own in names.items() if own in before),
+            "changed": sorted(name for name, own in names.items() if own in moved),
             "faults": self.faults(),
         }
         if request["backward"]:
@@ -165,10 +188,11 @@ class Worker:
         wanted = {name: t for name, t in zip(request["inputs"], tensors, strict=True) if t.requires_grad}
         wanted.update({name: p for name, p in self.model.named_parameters() if p.requires_grad})
         with precision(*self.allow_tf32):
-            self.gradients = pulled_back(self.outputs, wanted, cotangents)
+            self.gradients = self._by_reference(pulled_back(self.outputs, wanted, cotangents))
             finish(self.device)
         self.outputs = []
         return {
+            "not_comparable": self.weights.not_comparable() if self.weights else [],
             "gradients": {
                 name: {"dtype": str(g.dtype)[6:], "shape": list(g.shape)} for name, g in self.gradients.items()
             },
@@ -182,12 +206,13 @@ class Worker:
         assert self.model is not None
         structure, tensors, _ = self._kept_for_backward
         after = read_bundle(self.inputs_folder / f"case{request['after']}.state")
+        after = self.weights.in_own(after) if self.weights else after
         with precision(*self.allow_tf32):
             found = trained(self.model, self.outputs, self._cotangents(request), after)
             with torch.no_grad():
                 out = call(self.model, put_together(structure, [t.detach().clone() for t in tensors]))
             finish(self.device)
-        self.gradients = found
+        self.gradients = found = self._by_reference(found)
         self.outputs = [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
         return {
             "gradients": {name: {"dtype": str(g.dtype)[6:], "shape": list(g.shape)} for name, g in found.items()},
@@ -217,7 +242,9 @@ class Worker:
     def send(self, request: dict[str, Any]) -> dict[str, Any]:
         """Writes the last outputs, or the named gradients, to the stream as raw bytes."""
         assert self.model is not None
-        named = self.model.state_dict() if request["part"] == "buffers" else self.gradients
+        own = self.model.state_dict()
+        buffers = {name: own[held] for name, held in self._names_of(own).items()}
+        named = buffers if request["part"] == "buffers" else self.gradients
         tensors = self.outputs if request["part"] == "forward" else [named[n] for n in request["names"]]
         part_of = request["part_of"]
         for tensor in tensors:
@@ -247,7 +274,7 @@ class Worker:
         self.outputs, self.gradients = [], {}
         with self._timing(request) as timed:
             sample = timed.sample(request["shift"], request["replay"])
-        self.outputs, self.gradients = timed.kept, timed.kept_gradients
+        self.outputs, self.gradients = timed.kept, self._by_reference(timed.kept_gradients)
         self.first_call_s = self.first_call_s or timed.first_call_s
         return {"device_ms": sample.device_ms, "wall_ms": sample.wall_ms}
 
@@ -268,7 +295,8 @@ class Worker:
         assert self.model is not None
         self._load(read_bundle(self.inputs_folder / "case0.state"))
         structure, tensors, _ = self._place(read_bundle(self.inputs_folder / "case0.inputs"))
-        weight = self.model.state_dict().get(request["weight"])
+        name = self.weights.own_name(request["weight"]) if self.weights else request["weight"]
+        weight = self.model.state_dict().get(name)
         if weight is None or not can_be_moved(weight):
             return {"reached": [], "read_by": []}
         own = weight.clone()
@@ -332,16 +360,23 @@ class Worker:
         with precision(*self.allow_tf32), torch.set_grad_enabled(request["backward"]):
             yield self.timed[request["backward"]]
 
-    def _load(self, state: dict[str, torch.Tensor]) -> dict[str, list[str]]:
-        """Copies the reference's state by name, shape by shape; says what had no counterpart."""
+    def _load(self, state: dict[str, torch.Tensor], way: int | None = None) -> dict[str, Any]:
+        """Gives the module the reference's state, paired in that way (None: the last one's); says what was not."""
         assert self.model is not None
-        own = self.model.state_dict()
-        fits = {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
-        self.model.load_state_dict(fits, strict=False)
-        return {
-            "only_in_reference": sorted(set(state) - set(fits)),
-            "only_in_candidate": sorted(set(own) - set(fits)),
-        }
+        if not self.copies_weights:
+            return dict(NOTHING_COPIED)
+        if self.weights is None or self.weights.names != tuple(self.model.state_dict()):
+            seeded = read_bundle(self.inputs_folder / "case0.state")
+            self.weights = Weights(self.model, seeded, read_bundle(self.inputs_folder / "weights"))
+        return self.weights.load(state, way)
+
+    def _names_of(self, state: dict[str, torch.Tensor]) -> dict[str, str]:
+        """The module's names for the reference's, where it holds a tensor as the reference does."""
+        return self.weights.whole() if self.weights else {name: name for name in state}
+
+    def _by_reference(self, gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Gradients by the names that the reference has for what they are of."""
+        return self.weights.gradients(gradients) if self.weights else gradients
 
     def _place(self, inputs: Any) -> tuple[Any, list[torch.Tensor], list[torch.Tensor]]:
         """Inputs on the device: fresh contents in the same memory as before where shapes allow."""
