@@ -143,7 +143,9 @@ def test_each_case_is_written_for_candidates_and_no_answer_with_it(tmp_path: Pat
     labels = [case["label"] for case in oracle.description()["cases"]]
     assert labels == ["its own inputs", "its own inputs, another seed", "its own inputs, new weights"]
     written = {file.stem for file in (tmp_path / "inputs").iterdir()}
-    assert written == {"case0.cotangents"} | {f"case{i}.{what}" for i in range(3) for what in ("inputs", "state")}
+    assert written == {"case0.cotangents", "case2.cotangents"} | {
+        f"case{i}.{what}" for i in range(3) for what in ("inputs", "state")
+    }
     for i, case in enumerate(oracle.cases):
         (inputs,) = read_bundle(tmp_path / f"inputs/case{i}.inputs")
         assert torch.equal(inputs, case.inputs[0])
@@ -323,24 +325,32 @@ def test_a_reference_that_takes_its_inputs_in_no_other_order_is_timed_on_the_sam
 # --- the benchmark's contract
 
 
-def test_tiny_answers_get_a_tolerance_of_their_own_size(tmp_path: Path) -> None:
-    """A softmax over many elements: an absolute 1e-4 would take zeros for the answer."""
+def test_tiny_answers_keep_the_benchmarks_tolerance_and_the_check_is_called_weak(tmp_path: Path) -> None:
+    """A softmax over many elements: an absolute 1e-4 takes zeros for the answer, and a stricter rule is told beside."""
     text = returning("torch.softmax(x.flatten(1), 1) * 0.01", "torch.randn(batch, 3, 64, 64)")
     oracle = prepared(tmp_path, text, contract="kernelbench")
     (expected,) = oracle.cases[0].outputs
-    assert expected.absolute is not None
-    assert expected.absolute == pytest.approx(1e-4 * expected.scale)
-    assert "the tolerance was scaled" in claims(oracle)
+    assert expected.absolute == 1e-4
+    assert "the check is weak here: zeros everywhere" in claims(oracle)
     (answer,) = right(oracle)
     assert errors(compared(oracle, 0, "forward", [answer]))[0].ok
-    assert not errors(compared(oracle, 0, "forward", [torch.zeros_like(answer)]))[0].ok
+    zeros = compared(oracle, 0, "forward", [torch.zeros_like(answer)])
+    assert errors(zeros)[0].ok
+    stricter = from_json(zeros["rule"][0]["stricter"])
+    assert not stricter.ok and stricter.relative_l2 == pytest.approx(1)
 
 
-def test_ordinary_answers_keep_the_benchmarks_own_tolerance(tmp_path: Path) -> None:
+def test_the_benchmarks_inputs_are_drawn_as_it_draws_them(tmp_path: Path) -> None:
     oracle = prepared(tmp_path, source(CONVOLUTION), contract="kernelbench")
-    assert [e.absolute for case in oracle.cases for e in case.outputs] == [1e-4, 1e-4]
+    assert [e.absolute for case in oracle.cases for e in case.outputs] == [1e-4] * 5
     assert oracle.description()["findings"] == []
     assert oracle.description()["cases"][0]["gradients"] == {}
+    torch.manual_seed(oracle.seed)
+    seeds = [int(torch.randint(0, 2**32 - 1, (1,)).item()) for _ in range(5)]
+    for seed, case in zip(seeds, oracle.cases, strict=True):
+        torch.manual_seed(seed)
+        (x,) = oracle.reference._names["get_inputs"]()
+        assert torch.equal(case.inputs[0], x)
 
 
 # --- power
@@ -796,3 +806,35 @@ def test_sizes_in_place_of_the_tasks_own_hold_for_every_case(tmp_path: Path) -> 
     assert {case["outputs"][0]["shape"][0] for case in oracle.description()["cases"]} == {2}
     assert oracle.description()["sizes"] == {"batch": 2}
     assert "sizes cut down for the emulator: batch = 2" in claims(oracle)
+
+
+LEVEL_2_TASK_80 = """
+        self.gemm = nn.Linear(6, 5)
+    def forward(self, x):
+        x = torch.max(self.gemm(x), dim=1, keepdim=True).values
+        return F.gelu(x - x.mean(dim=1, keepdim=True))
+"""
+LEVEL_2_TASK_83 = """
+        self.conv = nn.Conv3d(3, 8, 3)
+        self.norm = nn.GroupNorm(4, 8)
+        self.drop = nn.Dropout(0.2)
+    def forward(self, x):
+        x = torch.min(self.norm(self.conv(x)), torch.tensor(0.0, device=x.device))
+        return self.drop(torch.clamp(x, min=0.0, max=1.0))
+"""
+VACUOUS = {
+    "80": source(LEVEL_2_TASK_80, "torch.randn(batch, 6)"),
+    "83": source(LEVEL_2_TASK_83, "torch.rand(batch, 3, 5, 6, 7)"),
+}
+
+
+@pytest.mark.parametrize("contract", ["tf32", "kernelbench"])
+@pytest.mark.parametrize("name", VACUOUS)
+def test_a_task_whose_output_depends_on_nothing_is_called_vacuous(tmp_path: Path, name: str, contract: str) -> None:
+    oracle = prepared(tmp_path, VACUOUS[name], contract=contract)
+    assert "the task is vacuous: its output does not depend on its inputs: every element is 0" in claims(oracle)
+
+
+def test_a_task_whose_output_depends_on_wider_inputs_alone_is_not(tmp_path: Path) -> None:
+    text = returning("torch.clamp(x, min=3.0)", "torch.rand(batch, 3, 6, 6)")
+    assert "vacuous" not in claims(prepared(tmp_path, text))

@@ -22,7 +22,9 @@ RUN = {
     "mutated": [0],
     "swallowed": ["line 3"],
     "operations": ["mm"],
-    "weights": {"only_in_reference": [], "only_in_candidate": ["x"]},
+    "weights": {"only_in_reference": [], "only_in_candidate": ["x"], "held": [], "paired": [], "ways": 1},
+    "watched": ["norm.running_mean"],
+    "changed": [],
     "forged": False,
 }
 LAUNCH = {
@@ -57,7 +59,13 @@ REPLIES: dict[str, dict[str, Any]] = {
     "import": {"done": "import", "flags": {"torch.x": "a -> b"}, "forked": False},
     "construct": {"done": "construct"},
     "run": RUN,
-    "backward": {"done": "backward", "gradients": {"w": {"dtype": "float32", "shape": []}}, "mutated": []},
+    "step": {"done": "step", "gradients": {}, "outputs": [[2, 3]], "dtypes": ["float32"]},
+    "backward": {
+        "done": "backward",
+        "gradients": {"w": {"dtype": "float32", "shape": []}},
+        "not_comparable": [],
+        "mutated": [],
+    },
     "trace": {"done": "trace", "trace": {"launches": [LAUNCH], "lines": [LINE]}},
     "send": {"done": "send"},
     "set_up": {"done": "set_up"},

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -80,6 +80,12 @@ def judge(
     shrink_limit: Annotated[
         float, typer.Option(help="Seconds to look for the smallest shape at which a candidate fails; 0: none.")
     ] = Limits.shrink_s,
+    stress_limit: Annotated[
+        float, typer.Option(help="Seconds for what passes beyond the task's own inputs; 0: none.")
+    ] = Limits.stress_s,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="What passes must be right beyond the task's own inputs too.")
+    ] = False,
     memory_limit: Annotated[float, typer.Option(help="GiB for a candidate; 0: 3/4 of what is free.")] = 0.0,
     sanitize: Annotated[
         bool,
@@ -104,11 +110,12 @@ def judge(
         ("--oracle-limit", "oracle_s", oracle_limit),
         ("--race-limit", "race_s", race_limit),
         ("--shrink-limit", "shrink_s", shrink_limit),
+        ("--stress-limit", "stress_s", stress_limit),
         ("--memory-limit", "memory_bytes", memory_limit),
     )
     console = Console(stderr=True)
     options = {"contract": contract, "training": training, "mode": mode, "scale": scale, "device": device}
-    options |= {"baselines": baselines, "shapes": shape or (), "gpu": gpu, "sanitize": sanitize}
+    options |= {"baselines": baselines, "shapes": shape or (), "gpu": gpu, "sanitize": sanitize, "strict": strict}
     options["fresh_baselines"] = fresh_baselines
     with _progress(console) as say:
         if task is None:
@@ -236,12 +243,11 @@ def main() -> None:
     """Entry point: errors become exit codes, in one line each; `CRUCIBLE_TRACEBACK=1` shows where they come from."""
     legible.any_encoding()
     ended: list[int] = []
-    _end_in_order(ended)
     try:
-        try:
+        with _ending_in_order(ended):
             app()
-        except SystemExit as end:
-            sys.exit(128 + ended[0] if ended and end.code == 130 else end.code)
+    except SystemExit as end:
+        sys.exit(128 + ended[0] if ended and end.code == 130 else end.code)
     except MisuseError as error:
         _fail(error, 2)
     except CrucibleError as error:
@@ -254,16 +260,22 @@ def main() -> None:
         _fail(pipeline.own_error(error), 3)
 
 
-def _end_in_order(ended: list[int]) -> None:
+@contextlib.contextmanager
+def _ending_in_order(ended: list[int]) -> Iterator[None]:
     """Makes of SIGTERM and SIGHUP what Ctrl-C is: what is finished is kept, nothing is left running."""
 
     def end(number: int, _: object) -> None:
         ended.append(number)
         raise KeyboardInterrupt
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, end)
+    ours = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _limits(*given: tuple[str, str, float]) -> Limits:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 
 def construct(cls: Any, init_inputs: Any) -> Any:
@@ -19,6 +20,19 @@ def construct(cls: Any, init_inputs: Any) -> Any:
 def call(model: torch.nn.Module, inputs: Any) -> Any:
     """`model(*inputs)`, or `model(**inputs)` for a dict."""
     return model(**inputs) if isinstance(inputs, dict) else model(*inputs)
+
+
+def materialise(model: torch.nn.Module, inputs: Any, seed: int) -> None:
+    """Gives lazy modules their weights, by a first call under a seed that leaves running statistics alone."""
+    if not any(is_lazy(weight) for weight in (*model.parameters(), *model.buffers())):
+        return
+    training = {module: module.training for module in model.modules()}
+    model.eval()
+    seed_all(seed)
+    with torch.no_grad():
+        call(model, inputs)
+    for module, mode in training.items():
+        module.training = mode
 
 
 def gradients_of(
@@ -45,14 +59,23 @@ def pulled_back(
 
     Where autograd itself is handed cotangents, it imports SymPy to compare their shapes: 0.3 s.
     """
-    floating = [t for t in outputs if t.is_floating_point()]
-    pairs = [(t, c.to(t.device, t.dtype)) for t, c in zip(floating, cotangents, strict=True) if t.requires_grad]
-    if not pairs or not wanted:
+    end = joined(outputs, cotangents) if wanted else None
+    if end is None:
         return {}
-    with torch.enable_grad():
-        end = _Cotangents.apply([c for _, c in pairs], *(t for t, _ in pairs))
     found = torch.autograd.grad(end, list(wanted.values()), allow_unused=True)
     return {name: g.detach() for name, g in zip(wanted, found, strict=True) if g is not None}
+
+
+def joined(outputs: list[torch.Tensor], cotangents: list[torch.Tensor]) -> torch.Tensor | None:
+    """A number from which backward hands each floating output its cotangent, strides and all; None where autograd
+    reaches no output."""
+    floating = [t for t in outputs if t.is_floating_point()]
+    pairs = [(t, c.to(t.device, t.dtype)) for t, c in zip(floating, cotangents, strict=True) if t.requires_grad]
+    if not pairs:
+        return None
+    with torch.enable_grad():
+        end: torch.Tensor = _Cotangents.apply([c for _, c in pairs], *(t for t, _ in pairs))
+    return end
 
 
 class _Cotangents(torch.autograd.Function):

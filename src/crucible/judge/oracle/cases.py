@@ -39,7 +39,7 @@ class CaseMaker:
     ) -> Case:
         """Fresh inputs by that number, `wide` of normal values; `weights` other than the reference's own; at `sizes`
         beside the maker's."""
-        inputs = self.reference.inputs(self.seed + 1 + number, {**self.sizes, **(sizes or {})})
+        inputs = self.reference.inputs(self._seed_of(number), {**self.sizes, **(sizes or {})})
         seed_all(self.seed + 101 + number)
         structure, leaves = take_apart(inputs, "input")
         tensors = [_widened(leaf.tensor) if wide else leaf.tensor for leaf in leaves]
@@ -49,7 +49,15 @@ class CaseMaker:
         if weights:
             learned = set(self.reference.parameter_names())
             state = {name: _moved(name, value, name in learned) for name, value in state.items()}
-        return Case(label, put_together(structure, tensors), state, backward, sizes or {}, wide)
+            state = {name: state[first] for name, _, first in self.reference.weights()}  # a candidate may untie them
+        return Case(label, put_together(structure, tensors), state, backward, sizes or {}, wide, new_weights=weights)
+
+    def _seed_of(self, number: int) -> int:
+        """Of the inputs by that number; under the benchmark's rule as the benchmark draws it."""
+        if not self.contract.allclose:
+            return self.seed + 1 + number
+        drawn = torch.Generator().manual_seed(self.seed)
+        return [int(torch.randint(0, 2**32 - 1, (1,), generator=drawn)) for _ in range(number + 1)][-1]
 
     def rate(self, sizes: Sizes) -> Rated:
         """These sizes beside the maker's."""

@@ -51,6 +51,10 @@ class Expected:
             return self
         return replace(self, values=chosen.contiguous(), shape=(chosen.numel(),))
 
+    def times(self, factor: float) -> Expected:
+        """What a linear map gives for so many times what it was given."""
+        return replace(self, values=self.values * factor, scale=self.scale * abs(factor)) if factor != 1 else self
+
     def allow(self, relative_l2: float, peak: float, multiple: float) -> None:
         """Tolerances: so many times the noise, of which there is always a little."""
         if self.dtype.is_floating_point:
@@ -133,7 +137,7 @@ class Difference:
     def _add_floats(self, got: torch.Tensor, want: torch.Tensor) -> None:
         value = got.to(torch.float64)
         want = want.to(torch.float64)
-        bad = torch.isnan(value) & ~torch.isnan(want)
+        bad = torch.isnan(value) != torch.isnan(want)
         self.nan += int(bad.sum())
         payload = POISON.get(got.dtype)
         if payload is not None and self.nan:
@@ -141,7 +145,8 @@ class Difference:
         difference = torch.where(value == want, 0.0, value - want).abs()  # equal infinities differ by nothing
         difference = torch.nan_to_num(difference, nan=0.0, posinf=torch.inf)
         self.squares += float((difference * difference).sum())
-        magnitude = torch.where(torch.isfinite(want), want.abs(), 0.0)
+        of = want if self.expected.absolute is None else value  # the benchmark's rule is relative to the candidate's
+        magnitude = torch.where(torch.isfinite(of), of.abs(), 0.0)
         self._note_peak(difference / (magnitude + self.expected.scale), difference, magnitude)
 
     def _note_peak(self, relative: torch.Tensor, difference: torch.Tensor, magnitude: torch.Tensor) -> None:

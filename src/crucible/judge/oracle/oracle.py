@@ -30,16 +30,21 @@ from crucible.judge.oracle.gaps import asks_for_cuda
 from crucible.judge.oracle.reference import Reference
 from crucible.judge.oracle.sealed import SealedStore
 from crucible.judge.oracle.sizing import Survey, choices, in_order
+from crucible.judge.oracle.stress_cases import Stress, StressMaker
 from crucible.judge.process.channel import ChannelTimeout
 from crucible.judge.verdict.evidence import Finding, NoVariant, Variant
 from crucible.judge.verdict.verdict import to_json
 from crucible.rates import measure
 from crucible.roofline import floor
-from crucible.shapes import Sizes, words
+from crucible.shapes import Sizes, free_sizes, words
 
 STREAM_TIMEOUT_S = 120.0
 LARGE_BYTES = 128 << 20
 """Of outputs (and gradients) in one timed case."""
+_TOLD = ("rule", "how", "layout", "cotangent", "factor", "forward", "needed")
+"""Of a stress case, to the judge, beside its forms."""
+FIRST_STRESS = 10_000
+"""The number of the first stress case: they are made late, and others come after them."""
 RATES_S = 1.0
 """Seconds for measuring what the device can do."""
 
@@ -55,6 +60,7 @@ class Oracle:
         self.device = torch.device(settings["device"])
         self.folder = Path(settings["folder"])
         self.seed: int = settings["seed"]
+        self.source: str = settings["source"]
         self.training: bool = settings["training"]
         self.say = say
         self.say_written = say_written
@@ -83,6 +89,12 @@ class Oracle:
         """The request that it was compared by."""
         self.timed: list[Case] = []
         """Cases that candidates are given only while they are timed, among many like them."""
+        self.own: Sizes = {**free_sizes(settings["source"]), **settings["sizes"]}
+        """The sizes that inputs alone have, and those that were set."""
+        self.stressed: dict[int, Case] = {}
+        """Those beyond the task's own inputs, by number; made when they are first asked for."""
+        self.stress_answer: dict[str, Any] = {}
+        """What the judge was told of them."""
         self.tried: list[Case] = []
         """The one case, if any, at which a candidate that fails is tried now."""
         self._started = time.monotonic()
@@ -101,10 +113,13 @@ class Oracle:
         self.say_written()
         self._add(first)
         self._add(second)
+        for number in range(2, self.contract.trials):
+            self._add(self.make.case(f"its own inputs, seed {number + 1}", number))
         if not self.contract.allclose:
-            self._try(self.make.case("its own inputs, new weights", 2, weights=True, backward=self.training))
+            self._try(self.make.case("its own inputs, new weights", 2, weights=True, backward=first.backward))
         self._ensure_power()
-        self._add_shapes()
+        if self.asked or not self.contract.allclose:  # the benchmark knows one shape
+            self._add_shapes()
         self._add_timed()
 
     def description(self) -> dict[str, Any]:
@@ -114,6 +129,7 @@ class Oracle:
             "structure": self.answers.structure,
             "inputs": [leaf.name for leaf in take_apart(first.inputs, "input")[1]],
             "device": self.device.type,
+            "cast": "bfloat16" if self.contract.bfloat16_tensors else "",
             "weights": [name for name, value in first.state.items() if can_be_moved(value)],
             "aliases": self.answers.aliases,
             "mutated": self.answers.mutated,
@@ -136,6 +152,7 @@ class Oracle:
             "label": case.label,
             "index": index,
             "backward": case.backward,
+            "moved": self._moved_weights(case),
             "sizes": case.sizes,
             "outputs": [_describe(e, d) for e, d in zip(case.outputs, self.answers.dtypes, strict=True)],
             "gradients": {name: _describe(e, e.dtype) for name, e in case.gradients.items()},
@@ -154,9 +171,11 @@ class Oracle:
 
     def compare(self, request: dict[str, Any], stream: int) -> dict[str, Any]:
         """Reads one part of a candidate's answer from `stream` and says how far it is."""
-        case = [*self.cases, *self.timed, *self.tried][request["case"]]
+        case = self.stressed.get(request["case"]) or [*self.cases, *self.timed, *self.tried][request["case"]]
         forward = request["part"] == "forward"
-        expected = case.outputs if forward else [case.gradients[name] for name in request["names"]]
+        named = case.buffers if request["part"] == "buffers" else case.gradients
+        expected = case.outputs if forward else [named[name] for name in request["names"]]
+        expected = [e.times(request.get("factor", 1.0)) for e in expected]
         rule = case.rule if forward else []
         most, start = request["part_of"]["most"], request["part_of"]["start"]
         expected, rule = ([e.part(most, start) for e in given] for given in (expected, rule))
@@ -169,7 +188,13 @@ class Oracle:
             "tensors": [to_json(difference.result(request["case"])) for difference, _ in found],
             "fingerprint": [difference.fingerprint for difference, _ in found],
             "rule": [
-                {"name": r.expected.name, "beyond": r.beyond_rule, "elements": r.index, "nan": r.nan}
+                {
+                    "name": r.expected.name,
+                    "beyond": r.beyond_rule,
+                    "elements": r.index,
+                    "nan": r.nan,
+                    "stricter": to_json(r.result(request["case"])) if self.contract.allclose else None,
+                }
                 for _, r in found
                 if r is not None
             ],
@@ -206,9 +231,54 @@ class Oracle:
             self._answer(case)
         except Exception as error:  # noqa: BLE001 - an aid only, and a reference may refuse sizes in any way
             return {"refused": (str(error).splitlines() or [type(error).__name__])[0]}
-        for expected, own in zip(case.outputs, model.outputs, strict=True):
-            expected.absolute = own.absolute  # the benchmark's, which may have been scaled
         return {"case": self._described(index, case)}
+
+    def _moved_weights(self, case: Case) -> list[str]:
+        """Which weights are other than those that the reference was constructed with."""
+        if not case.new_weights:
+            return []
+        seeded = self.cases[0].state
+        return [name for name, value in case.state.items() if not torch.equal(value, seeded[name])]
+
+    def older_weights(self, like: int, names: list[str]) -> dict[str, Any]:
+        """A case as that one is, these weights still as constructed, in the place of the last trial; `refused`
+        says why there is none."""
+        model = self.cases[like]
+        try:
+            state = {**model.state, **{name: self.cases[0].state[name] for name in names}}
+            case = Case(model.label, model.inputs, state, False, model.sizes, model.wide, model.shapes)
+            self.answers.answer(case)
+            self.answers.borrow_noise(case, [model])
+        except Exception as error:  # noqa: BLE001 - a reference may refuse a mixture of weights in any way
+            return {"refused": (str(error).splitlines() or [type(error).__name__])[0]}
+        self.tried = [case]
+        return {"index": len(self.cases) + len(self.timed)}
+
+    def stress(self, limit_s: float) -> dict[str, Any]:
+        """`cases` beyond the task's own inputs, as many as there are answers to in that time, and `left_out`: why not
+        others, by rule. Made once."""
+        if not self.stress_answer:
+            free = {name: {**self.own, **self.make.sizes}[name] for name in free_sizes(self.source)}
+            maker = StressMaker(self.make, self.answers, self.cases[0], free, self.seed)
+            cases = [self._described_stress(stress) for stress in maker.cases(limit_s)]
+            self.stress_answer = {"cases": cases, "left_out": maker.left_out}
+        return self.stress_answer
+
+    def _described_stress(self, stress: Stress) -> dict[str, Any]:
+        return {
+            **{name: getattr(stress, name) for name in _TOLD},
+            "case": self._described(self._numbered(stress.case), stress.case),
+            "before": self._described(self._numbered(stress.before), stress.before) if stress.before else None,
+            "watched": stress.case.watched and stress.forward,
+            "buffers": {name: _describe(e, e.dtype) for name, e in stress.case.buffers.items()},
+        }
+
+    def _numbered(self, case: Case) -> int:
+        """The number of a stress case, of which candidates are given what they need."""
+        number = next((n for n, known in self.stressed.items() if known is case), FIRST_STRESS + len(self.stressed))
+        self.stressed[number] = case
+        self._write(number, case)
+        return number
 
     def influence(self, weight: str) -> list[int]:
         """Where in the first output of case 0 one element of a weight shows."""
@@ -272,7 +342,8 @@ class Oracle:
             label = f"other sizes: {words(sizes)}"
             if not (self.asked or self._has_time(label)):
                 return False
-            case = self.make.case(label, len(self.cases), backward=self.training, sizes=sizes)
+            backward = self.training and self.cases[0].backward
+            case = self.make.case(label, len(self.cases), backward=backward, sizes=sizes)
             self.answers.look_at_shapes(case)
             self._add(case)
         except TaskError:
@@ -292,7 +363,10 @@ class Oracle:
         self._longest_s = max(self._longest_s, time.monotonic() - start)
 
     def _answer(self, case: Case) -> None:
-        self.answers.answer(case)
+        if self.cases:
+            self.answers.answer(case)
+        else:
+            self.answers.answer_first(case, training=self.training)
         self.answers.measure_noise(case)
         case.cotangents = []  # as large as the outputs, and needed no more
 
@@ -340,8 +414,9 @@ class Oracle:
         write_bundle(self.folder / f"case{index}.inputs", case.inputs)
         write_bundle(self.folder / f"case{index}.state", case.state)
         if case.backward:
-            self.answers.keep_off_kinks(case, self._timed_inputs(case) if index == 0 else ())
-            case.cotangents = self.answers.cotangents(case)
+            if not case.cotangents:
+                self.answers.keep_off_kinks(case, self._timed_inputs(case) if index == 0 else ())
+                case.cotangents = self.answers.cotangents(case)
             write_bundle(self.folder / f"case{index}.cotangents", case.cotangents)
 
     def _has_time(self, label: str) -> bool:
@@ -367,32 +442,28 @@ class Oracle:
     # --- power
 
     def _ensure_power(self) -> None:
-        """Adds inputs until plainly wrong answers would be refused, else scales the rule, else says so."""
+        """Adds inputs until plainly wrong answers would be refused, or says so. The benchmark's rule has its own."""
         wider: list[tuple[str, dict[str, Any]]] = [
             ("wider inputs", {"wide": True}),
             ("wider inputs, new weights", {"wide": True, "weights": True}),
         ]
         while passing := power.unrefused([case.outputs for case in self.cases], self.device):
-            if wider and not self.contract.allclose:
-                label, how = wider.pop(0)
-                self._try(self.make.case(label, len(self.cases), **how))
-            elif self.contract.allclose and self._scale_rule():
-                continue
-            else:
+            if not wider or self.contract.allclose:
                 claim = f"the check is weak here: {', '.join(passing)} would pass"
                 evidence = f"on {len(self.cases)} cases ({'; '.join(case.label for case in self.cases)})"
-                self.answers.findings.append(Finding(claim, evidence))
+                self.answers.findings += [*self._vacuous(evidence), Finding(claim, evidence)]
                 return
+            label, how = wider.pop(0)
+            self._try(self.make.case(label, len(self.cases), **how))
 
-    def _scale_rule(self) -> bool:
-        """Brings the benchmark's absolute tolerance to the outputs' own size; False when that was done before."""
-        done = power.scale_rule([case.outputs for case in self.cases])
-        if done:
-            claim = "the benchmark's absolute tolerance cannot tell this task's answer from plainly wrong ones"
-            scales = max(e.scale for e in self.cases[0].outputs)
-            evidence = f"outputs have an rms of {scales:.2g}; the tolerance was scaled by it"
-            self.answers.findings.append(Finding(claim, evidence))
-        return done
+    def _vacuous(self, where: str) -> list[Finding]:
+        """That the output depends on nothing, where it does not."""
+        if not power.is_vacuous([case.outputs for case in self.cases]):
+            return []
+        first = self.cases[0].outputs[0].values
+        constant = first.numel() and bool((first == first[0]).all())
+        what = f"every element is {float(first[0]) + 0.0:g}" if constant else "it is the same"
+        return [Finding("the task is vacuous: its output does not depend on its inputs", f"{what} {where}")]
 
 
 def _describe(expected: Expected, dtype: torch.dtype) -> dict[str, Any]:

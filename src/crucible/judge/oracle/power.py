@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import torch
 
-from crucible.contract import benchmark_tolerance
 from crucible.judge.oracle.compare import Difference, Expected
 
 SAMPLE_ELEMENTS = 8 << 20
@@ -35,6 +34,19 @@ def unrefused(cases: list[Outputs], device: torch.device) -> list[str]:
                 here.add(name)
         passing = here if passing is None else passing & here
     return [name for name in order if name in (passing or set())]
+
+
+def is_vacuous(cases: list[Outputs]) -> bool:
+    """Whether all cases of one shape, two at least, have the same outputs: nothing depends on inputs or weights."""
+    by_shape: dict[tuple[tuple[int, ...], ...], list[Outputs]] = {}
+    for case in cases:
+        by_shape.setdefault(tuple(expected.shape for expected in case), []).append(case)
+    groups = [group for group in by_shape.values() if len(group) > 1]
+    return bool(groups) and all(_same(group[0], other) for group in groups for other in group[1:])
+
+
+def _same(one: Outputs, other: Outputs) -> bool:
+    return all(torch.equal(a.values, b.values) for a, b in zip(one, other, strict=True))
 
 
 def _mutants(right: Outputs, others: list[Outputs]) -> Iterator[tuple[str, list[torch.Tensor]]]:
@@ -79,14 +91,3 @@ def _half(values: torch.Tensor) -> torch.Tensor:
 
 def _shuffled(e: Expected) -> torch.Tensor:
     return e.values.view(e.shape).roll(1, 1).flatten() if len(e.shape) > 1 else e.values
-
-
-def scale_rule(cases: list[Outputs]) -> bool:
-    """Brings the benchmark's absolute tolerance to the outputs' own size; False where that was done before, or changes
-    nothing."""
-    done = False
-    for expected in (each for outputs in cases for each in outputs if each.dtype.is_floating_point):
-        if expected.absolute == benchmark_tolerance(str(expected.dtype)[6:]):
-            expected.absolute *= min(1.0, expected.scale)
-            done = done or expected.scale < 1.0
-    return done

@@ -40,6 +40,7 @@ def _prepared(channel: Channel, request: dict[str, Any]) -> Oracle | None:
     try:
         oracle = Oracle(request, lambda text: channel.send({"progress": text}), lambda: channel.send({"written": True}))
         write_bundle(oracle.folder / "init", oracle.reference.init_inputs)
+        write_bundle(oracle.folder / "weights", oracle.reference.weights())
         oracle.prepare()
         channel.send({"ready": oracle.description()})
     except Exception as error:  # noqa: BLE001 - whatever it is, the judge must hear of it
@@ -71,6 +72,10 @@ def _answer(oracle: Oracle, request: dict[str, Any], stream: int) -> dict[str, A
             return {"floors": oracle.floors(request["race_s"])}
         case "trial":
             return oracle.trial(request["like"], request["sizes"], request["number"], request["at_most"])
+        case "older_weights":
+            return oracle.older_weights(request["case"], request["names"])
+        case "stress":
+            return oracle.stress(request["limit_s"])
         case "influence":
             return {"reached": oracle.influence(request["weight"])}
         case "variant":

@@ -13,7 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_ALWAYS = {"construct": ("init.",), "set_up": ("case0.state.",), "influence": ("case0.",)}
+_PAIRING = ("weights.", "case0.state.")
+"""What its weights are paired by, when the first of them are given to it: the reference's, as they were constructed."""
+_ALWAYS = {
+    "construct": ("init.",),
+    **dict.fromkeys(("run", "trace", "set_up"), _PAIRING),
+    "influence": (*_PAIRING, "case0."),
+}
 """How files begin that go with a verb, whatever its case."""
 
 
@@ -22,6 +28,8 @@ def files_for(request: dict[str, Any], folder: Path) -> list[Path]:
     beginnings = _ALWAYS.get(request["do"], ())
     if "case" in request:
         beginnings = (*beginnings, f"case{request['case']}.")
+    if "after" in request:  # the weights that a step of SGD leads to
+        beginnings = (*beginnings, f"case{request['after']}.state.")
     if not beginnings:
         return []
     # A file with another ending is being written.

@@ -98,10 +98,22 @@ class OracleProcess:
         self._send({"do": "trial", "like": like, "sizes": sizes, "number": number, "at_most": at_most})
         return self._receive(limit_s, f"an answer at other sizes took over {limit_s:g} s")
 
+    def older_weights(self, like: int, names: list[str], limit_s: float) -> dict[str, Any]:
+        """`index`: the number of a case like that one, where these weights still are as constructed; or `refused`. The
+        next trial takes its place."""
+        self._channel.send({"do": "older_weights", "case": like, "names": names})
+        return self._receive(limit_s, f"an answer with older weights took over {limit_s:g} s")
+
     def variant(self, case: int, part: str, limit_s: float) -> Any:
         """What the part that was compared last, in this case, is the answer of: Variant or NoVariant, as JSON."""
         self._send({"do": "variant", "case": case, "part": part})
         return self._receive(limit_s, f"the search for a variant took over {limit_s:g} s")["variant"]
+
+    def stress(self, stress_s: float, limit_s: float) -> dict[str, Any]:
+        """`cases` beyond the task's own inputs, of which the first call makes as many as it can in `stress_s`, and
+        `left_out`, why not others, by rule."""
+        self._send({"do": "stress", "limit_s": stress_s})
+        return self._receive(limit_s, f"the answers beyond the task's own inputs took over {limit_s:g} s")
 
     def attach(self, results: int) -> None:
         """Hands the oracle the reading end of a candidate's stream."""
@@ -110,8 +122,12 @@ class OracleProcess:
     def detach(self) -> None:
         self._send({"do": "detach"})
 
-    def start_compare(self, case: int, part: str, names: list[str], part_of: dict[str, Any]) -> None:
-        self._send({"do": "compare", "case": case, "part": part, "names": names, "part_of": part_of})
+    def start_compare(
+        self, case: int, part: str, names: list[str], part_of: dict[str, Any], factor: float = 1.0
+    ) -> None:
+        """Asks for the comparison of what comes through the stream with the answer, times `factor`."""
+        request = {"do": "compare", "case": case, "part": part, "names": names, "part_of": part_of}
+        self._send({**request, "factor": factor})
 
     def start_map(self, case: int, part: str, names: list[str], wrong: list[tuple[int, list[int], float]]) -> None:
         """Asks for error maps of tensors by position, worst index and peak; `compared` has the result."""

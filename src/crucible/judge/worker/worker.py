@@ -31,14 +31,25 @@ from crucible.judge.boundary.bundles import (
     take_apart,
 )
 from crucible.judge.boundary.influence import PLACE, can_be_moved, reached
-from crucible.judge.boundary.modules import call, construct, precision, pulled_back, seed_all, share_memory
+from crucible.judge.boundary.layouts import CONTIGUOUS, laid_out
+from crucible.judge.boundary.modules import (
+    call,
+    construct,
+    materialise,
+    precision,
+    pulled_back,
+    seed_all,
+    share_memory,
+)
 from crucible.judge.process.channel import Channel, ChannelClosed
 from crucible.judge.verdict import compiler_messages
 from crucible.judge.worker import building, on_emulator, tripwires
 from crucible.judge.worker.outputs import described, finish, mutated, subclass_in, write
 from crucible.judge.worker.poison import Poison, poison_free_memory, uncompiled
 from crucible.judge.worker.profile import profile_call
+from crucible.judge.worker.stressed import changed, copied, trained
 from crucible.judge.worker.timed import TimedStep
+from crucible.judge.worker.weights import NOTHING_COPIED, Weights
 
 _now = time.perf_counter
 
@@ -55,6 +66,10 @@ class Worker:
         self.stream: int = settings["stream"]
         self.mode: str = settings["mode"]
         self.bfloat16: bool = settings["bfloat16"]
+        self.copies_weights: bool = settings.get("copies_weights", True)
+        """Whether it is given the reference's; the public benchmark leaves a candidate's as they are seeded."""
+        self.seed = 0
+        """Of its construction."""
         self.channel = channel
         gpu = known_gpu(settings.get("gpu") or DEFAULT)
         self.emulated = on_emulator.start(settings.get("emulator", ""), gpu, settings.get("triton_program_s", 0.0))
@@ -62,6 +77,8 @@ class Worker:
         self.watch = tripwires.Watch()
         self.replaced = tripwires.snapshot()
         self.model: torch.nn.Module | None = None
+        self.weights: Weights | None = None
+        """Known from the first case on."""
         self.module: types.ModuleType | None = None
         self.storage: list[torch.Tensor] = []
         """Input tensors of the first case: later cases are copied into them, so that an answer kept by address
@@ -80,15 +97,19 @@ class Worker:
         source = Path(self.file).read_text(encoding="utf-8", errors="replace")
         self.emulated.written_in(source)
         exec(compile(source, self.file, "exec"), self.module.__dict__)
-        if not isinstance(self.module.__dict__.get("ModelNew"), type):
-            raise AttributeError("it defines no class ModelNew")
+        made = self.module.__dict__.get("ModelNew")
+        if isinstance(made, torch.nn.Module):
+            raise TypeError(f"ModelNew is a {type(made).__name__}, not a class or function that makes one")
+        if not callable(made):
+            raise AttributeError("it defines no class ModelNew, nor a function of that name that makes a module")
         return {"flags": self._changed_flags()}
 
     def construct(self, request: dict[str, Any]) -> dict[str, Any]:
         """`ModelNew(*init_inputs)` under the reference's seed, on the device."""
         assert self.module is not None
         init_inputs = read_bundle(self.inputs_folder / "init")
-        seed_all(request["seed"])
+        self.seed = request["seed"]
+        seed_all(self.seed)
         self.model = construct(self.module.ModelNew, init_inputs)
         if not isinstance(self.model, torch.nn.Module):
             raise TypeError(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
@@ -96,19 +117,26 @@ class Worker:
         if self.bfloat16:
             self.model.to(torch.bfloat16)
         self.model.train(self.mode == "train")
+        self.weights = None
         return {}
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """One forward (and backward) on a case; describes the outputs, keeps them for `stream`."""
         case = f"case{request['case']}"
-        weights = self._load(read_bundle(self.inputs_folder / f"{case}.state"))
+        state = read_bundle(self.inputs_folder / f"{case}.state")
         structure, tensors, given = self._place(read_bundle(self.inputs_folder / f"{case}.inputs"))
+        materialise(self.model, put_together(structure, [t.clone() for t in tensors]), self.seed)  # type: ignore[arg-type]
+        weights = self._load(state, request.get("way", 0))
+        layout = request.get("layout", CONTIGUOUS)
+        tensors = tensors if layout == CONTIGUOUS else [laid_out(tensor, layout) for tensor in tensors]
         for tensor in tensors:
             if tensor.is_floating_point() and request["backward"]:
                 tensor.requires_grad_(True)
         self.outputs, self.gradients = [], {}
         poison_free_memory(self.device, request["outputs"])
         self.emulated.begin(request.get("schedule", "forward"))
+        names = self._names_of(state) if request.get("watched") else {}
+        before = copied(self.model, {own: state[name] for name, own in names.items()})  # type: ignore[arg-type]
         poison = Poison()
         swallowed = tripwires.Swallowed(self.file)
         with (
@@ -133,6 +161,7 @@ class Worker:
         except NotPlain as error:
             return {"not_plain": str(error)}
         self.outputs = [leaf.tensor for leaf in leaves]
+        moved = changed(self.model, before)  # type: ignore[arg-type]
         report: dict[str, Any] = {
             "structure": out_structure,
             "outputs": described(leaves),
@@ -143,6 +172,8 @@ class Worker:
             "swallowed": swallowed.seen,
             "operations": sorted(poison.operations),
             "weights": weights,
+            "watched": sorted(name for name, own in names.items() if own in before),
+            "changed": sorted(name for name, own in names.items() if own in moved),
             "faults": self.faults(),
         }
         if request["backward"]:
@@ -153,20 +184,48 @@ class Worker:
         """Pulls the judge's cotangents back through the last forward; names the gradients there are."""
         assert self.model is not None
         _, tensors, given = self._kept_for_backward
-        cotangents = read_bundle(self.inputs_folder / f"case{request['case']}.cotangents")
+        cotangents = self._cotangents(request)
         wanted = {name: t for name, t in zip(request["inputs"], tensors, strict=True) if t.requires_grad}
         wanted.update({name: p for name, p in self.model.named_parameters() if p.requires_grad})
         with precision(*self.allow_tf32):
-            self.gradients = pulled_back(self.outputs, wanted, cotangents)
+            self.gradients = self._by_reference(pulled_back(self.outputs, wanted, cotangents))
             finish(self.device)
         self.outputs = []
         return {
+            "not_comparable": self.weights.not_comparable() if self.weights else [],
             "gradients": {
                 name: {"dtype": str(g.dtype)[6:], "shape": list(g.shape)} for name, g in self.gradients.items()
             },
             "mutated": mutated(tensors, given),
             "faults": self.faults(),
         }
+
+    def step(self, request: dict[str, Any]) -> dict[str, Any]:
+        """After a forward: backward into `.grad`, whose values are kept as gradients, and a step of SGD to the weights
+        of the case `after`; then a forward with these."""
+        assert self.model is not None
+        structure, tensors, _ = self._kept_for_backward
+        after = read_bundle(self.inputs_folder / f"case{request['after']}.state")
+        after = self.weights.in_own(after) if self.weights else after
+        with precision(*self.allow_tf32):
+            found = trained(self.model, self.outputs, self._cotangents(request), after)
+            with torch.no_grad():
+                out = call(self.model, put_together(structure, [t.detach().clone() for t in tensors]))
+            finish(self.device)
+        self.gradients = found = self._by_reference(found)
+        self.outputs = [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
+        return {
+            "gradients": {name: {"dtype": str(g.dtype)[6:], "shape": list(g.shape)} for name, g in found.items()},
+            "outputs": [list(t.shape) for t in self.outputs],
+            "dtypes": [str(t.dtype)[6:] for t in self.outputs],
+            "faults": self.faults(),
+        }
+
+    def _cotangents(self, request: dict[str, Any]) -> list[torch.Tensor]:
+        """A case's cotangents on the device, as large and laid out as asked for."""
+        kept = read_bundle(self.inputs_folder / f"case{request['case']}.cotangents")
+        layout, factor = request.get("cotangent", CONTIGUOUS), request.get("factor", 1.0)
+        return [laid_out(c.to(self.device) * factor, layout) for c in kept]
 
     def trace(self, request: dict[str, Any]) -> dict[str, Any]:
         """Once more forward (and backward), on the emulator, with what it asks of memory counted."""
@@ -182,7 +241,11 @@ class Worker:
 
     def send(self, request: dict[str, Any]) -> dict[str, Any]:
         """Writes the last outputs, or the named gradients, to the stream as raw bytes."""
-        tensors = self.outputs if request["part"] == "forward" else [self.gradients[n] for n in request["names"]]
+        assert self.model is not None
+        own = self.model.state_dict()
+        buffers = {name: own[held] for name, held in self._names_of(own).items()}
+        named = buffers if request["part"] == "buffers" else self.gradients
+        tensors = self.outputs if request["part"] == "forward" else [named[n] for n in request["names"]]
         part_of = request["part_of"]
         for tensor in tensors:
             whole = not part_of["most"] or tensor.numel() <= part_of["most"]
@@ -211,7 +274,7 @@ class Worker:
         self.outputs, self.gradients = [], {}
         with self._timing(request) as timed:
             sample = timed.sample(request["shift"], request["replay"])
-        self.outputs, self.gradients = timed.kept, timed.kept_gradients
+        self.outputs, self.gradients = timed.kept, self._by_reference(timed.kept_gradients)
         self.first_call_s = self.first_call_s or timed.first_call_s
         return {"device_ms": sample.device_ms, "wall_ms": sample.wall_ms}
 
@@ -232,7 +295,8 @@ class Worker:
         assert self.model is not None
         self._load(read_bundle(self.inputs_folder / "case0.state"))
         structure, tensors, _ = self._place(read_bundle(self.inputs_folder / "case0.inputs"))
-        weight = self.model.state_dict().get(request["weight"])
+        name = self.weights.own_name(request["weight"]) if self.weights else request["weight"]
+        weight = self.model.state_dict().get(name)
         if weight is None or not can_be_moved(weight):
             return {"reached": [], "read_by": []}
         own = weight.clone()
@@ -296,16 +360,23 @@ class Worker:
         with precision(*self.allow_tf32), torch.set_grad_enabled(request["backward"]):
             yield self.timed[request["backward"]]
 
-    def _load(self, state: dict[str, torch.Tensor]) -> dict[str, list[str]]:
-        """Copies the reference's state by name, shape by shape; says what had no counterpart."""
+    def _load(self, state: dict[str, torch.Tensor], way: int | None = None) -> dict[str, Any]:
+        """Gives the module the reference's state, paired in that way (None: the last one's); says what was not."""
         assert self.model is not None
-        own = self.model.state_dict()
-        fits = {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
-        self.model.load_state_dict(fits, strict=False)
-        return {
-            "only_in_reference": sorted(set(state) - set(fits)),
-            "only_in_candidate": sorted(set(own) - set(fits)),
-        }
+        if not self.copies_weights:
+            return dict(NOTHING_COPIED)
+        if self.weights is None or self.weights.names != tuple(self.model.state_dict()):
+            seeded = read_bundle(self.inputs_folder / "case0.state")
+            self.weights = Weights(self.model, seeded, read_bundle(self.inputs_folder / "weights"))
+        return self.weights.load(state, way)
+
+    def _names_of(self, state: dict[str, torch.Tensor]) -> dict[str, str]:
+        """The module's names for the reference's, where it holds a tensor as the reference does."""
+        return self.weights.whole() if self.weights else {name: name for name in state}
+
+    def _by_reference(self, gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Gradients by the names that the reference has for what they are of."""
+        return self.weights.gradients(gradients) if self.weights else gradients
 
     def _place(self, inputs: Any) -> tuple[Any, list[torch.Tensor], list[torch.Tensor]]:
         """Inputs on the device: fresh contents in the same memory as before where shapes allow."""
@@ -362,6 +433,7 @@ def serve(worker: Worker, channel: Channel) -> None:
         "construct": worker.construct,
         "run": worker.run,
         "backward": worker.backward,
+        "step": worker.step,
         "trace": worker.trace,
         "send": worker.send,
         "set_up": worker.set_up,
