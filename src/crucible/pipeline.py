@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crucible import hardware, store
+from crucible import hardware, seeds, store
 from crucible.candidate import Candidate, find_candidates, match_candidates
 from crucible.contract import Contract, find_contract
 from crucible.errors import DeviceError, JudgeError, TaskError
@@ -25,7 +25,7 @@ from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.timing.baseline_runs import BaselineRuns
 from crucible.judge.timing.baselines import Baseline, choose_baselines
-from crucible.judge.timing.contestant import secret_contents
+from crucible.judge.timing.contents import secret_contents
 from crucible.judge.timing.contestants import Contestants
 from crucible.judge.timing.race import CPU_PACE, GPU_PACE
 from crucible.judge.verdict.evidence import Finding, Measured
@@ -49,7 +49,7 @@ def judge(
     device: str = "auto",
     shapes: Sequence[str] = (),
     gpu: str | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     limits: Limits | None = None,
     fresh: bool = False,
     baselines: str | None = None,
@@ -70,7 +70,7 @@ def judge(
             on the emulator are judged at their small size and at a ragged one.
         gpu: which one the emulator answers as and nvcc compiles for (`h200`, `l40s`, ...: `crucible.gpus`), where
             candidates run without one; None for an H200.
-        seed: of weights, inputs and cotangents.
+        seed: of weights, inputs and all else that is drawn; an earlier run's `seed` repeats it, None is a secret one.
         limits: time, memory and process limits of a candidate.
         fresh: judge again what an earlier run has judged.
         baselines: what to take turns with, comma-separated (see docs/timing.md); None for the device's usual ones.
@@ -94,7 +94,10 @@ def judge(
     if any(runs_on_emulator(candidate, place) for candidate in chosen):
         loaded = loaded.cut_down(own=scale is not None)
     rivals = choose_baselines(baselines, loaded, place.kind)
-    bench = _Bench(loaded, rule, place, pretended, seed, limits or Limits(), fresh, rivals, say, sanitize)
+    drawn = seeds.secret() if seed is None else seed
+    bench = _Bench(
+        loaded, rule, place, pretended, drawn, seed is None, limits or Limits(), fresh, rivals, say, sanitize
+    )
     return bench.judge(chosen)
 
 
@@ -155,6 +158,8 @@ class _Bench:
     device: Device
     gpu: Gpu | None
     seed: int
+    seed_is_secret: bool
+    """Nobody asked for this one: a verdict under another secret seed is as good."""
     limits: Limits
     fresh: bool
     baselines: tuple[Baseline, ...]
@@ -172,7 +177,7 @@ class _Bench:
             self.records.recall_ground()
         try:
             for verdict in self._examined(new) if new else ():
-                self.records.keep(verdict, keys[verdict.candidate])
+                self.records.keep(replace(verdict, seed=self.seed), keys[verdict.candidate])
         except KeyboardInterrupt:
             self.records.cut("interrupted", "interrupted")
         except JudgeError as error:
@@ -189,7 +194,7 @@ class _Bench:
             vars(self.device),
             self._gpu_name,
             self.versions,
-            self.seed,
+            "secret" if self.seed_is_secret else self.seed,
             store.code_digest(),
             [baseline.name for baseline in self.baselines],
         )
@@ -235,12 +240,12 @@ class _Bench:
 
     def _setting(self, work: Path, candidates: list[Candidate]) -> Setting:
         (work / "inputs").mkdir()
-        self.contents = secret_contents(self.task.training)
+        self.contents = secret_contents(self.task.training, self.seed)
         return Setting(
             self.task,
             self.contract,
             self.device,
-            self.seed,
+            seeds.derived(self.seed, "construction"),
             self.limits,
             work / "inputs",
             self.contents,
@@ -264,7 +269,7 @@ class _Bench:
 
         def warm_up() -> None:
             started.result()
-            rivals.warm(self.say)
+            rivals.warm(oracle, self.say)
 
         def written() -> None:
             warm.append(pool.submit(warm_up))

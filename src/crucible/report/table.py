@@ -9,6 +9,7 @@ from rich.text import Text
 
 from crucible.judge.verdict.evidence import Costs, Measured, NotMeasured
 from crucible.judge.verdict.verdict import NotJudged, Verdict
+from crucible.judge.verdict.whose import Whose
 from crucible.report import cells
 from crucible.run import Run
 
@@ -76,8 +77,14 @@ def _row(run: Run, rank: str, verdict: Verdict, rivals: list[str]) -> list[Text]
         *([Text(f"{share:.1%}" if share and verdict.evaluation else "-")] if run.ground.floors else []),
         Text(f"{verdict.forward.words}, {verdict.backward.words}"),
         Text(cells.error(verdict)),
-        Text(cells.verdict_words(verdict) + _why(run, verdict) if rank else _baseline_words(verdict)),
+        Text(cells.verdict_words(verdict) + _whose(verdict) + _why(run, verdict) if rank else _baseline_words(verdict)),
     ]
+
+
+def _whose(verdict: Verdict) -> str:
+    """Whose kernels ran, of what has some of its own."""
+    whose = verdict.whose
+    return f"; {whose.words}" if isinstance(whose, Whose) and whose.own else ""
 
 
 def _why(run: Run, verdict: Verdict) -> str:

@@ -63,25 +63,6 @@ def numbers_to_tensors(value: Any) -> Any:
     return value
 
 
-SMALL_ELEMENTS = 1 << 16
-"""Up to here values are shuffled: moved round, a few dozen values would come back the same too soon."""
-
-
-def copy_moved(target: torch.Tensor, content: torch.Tensor, places: int) -> None:
-    """`content` into `target`, its elements moved round by so many places, or shuffled if they are few: other
-    contents, the same values. 0 leaves all in place; integers in order, as offsets are, stay so."""
-    to, source = target.flatten(), content.flatten()
-    if not places or _in_order(content):
-        to.copy_(source)
-    elif source.numel() <= SMALL_ELEMENTS:
-        order = torch.randperm(source.numel(), generator=torch.Generator().manual_seed(places))
-        to.copy_(source[order.to(source.device)])
-    else:
-        places %= source.numel()
-        to[places:].copy_(source[: source.numel() - places])
-        to[:places].copy_(source[source.numel() - places :])
-
-
 def spread_part(flat: torch.Tensor, most: int, start: float) -> torch.Tensor:
     """At most so many elements of a flat tensor at even distances, from `start` (0 to 1) of a distance on; `most`
     of 0 is all of it."""
@@ -89,12 +70,6 @@ def spread_part(flat: torch.Tensor, most: int, start: float) -> torch.Tensor:
         return flat
     every = -(-flat.numel() // most)
     return flat[int(start * every) :: every]
-
-
-def _in_order(content: torch.Tensor) -> bool:
-    if content.is_floating_point() or content.is_complex() or content.dtype == torch.bool or content.dim() != 1:
-        return False
-    return bool((content[1:] >= content[:-1]).all())
 
 
 def write_bundle(path: Path, value: Any) -> None:

@@ -9,10 +9,11 @@ import torch
 
 from crucible.contract import Contract
 from crucible.errors import TaskError
-from crucible.judge.boundary.bundles import copy_moved, put_together, take_apart
+from crucible.judge.boundary.bundles import put_together, take_apart
 from crucible.judge.boundary.modules import seed_all
 from crucible.judge.oracle.expected import Case
 from crucible.judge.oracle.reference import Reference, blamed_on_task
+from crucible.seeds import derived
 from crucible.shapes import Sizes
 
 LITTLE_FLOPS, LITTLE_BYTES = 1e8, 8 << 20
@@ -44,17 +45,24 @@ class CaseMaker:
     ) -> Case:
         """Fresh inputs by that number, `wide` of normal values; `weights` other than the reference's own; at `sizes`
         beside the maker's."""
-        inputs = self.reference.inputs(self.seed + 1 + number, {**self.sizes, **(sizes or {})})
-        seed_all(self.seed + 101 + number)
+        inputs = self.reference.inputs(derived(self.seed, "inputs", number), {**self.sizes, **(sizes or {})})
+        seed_all(derived(self.seed, "weights", number))
         structure, leaves = take_apart(inputs, "input")
-        tensors = [_widened(leaf.tensor) if wide else leaf.tensor for leaf in leaves]
-        if self.contract.bfloat16_tensors:
-            tensors = [t.to(torch.bfloat16) if t.is_floating_point() else t for t in tensors]
+        tensors = [self._cast(_widened(leaf.tensor) if wide else leaf.tensor) for leaf in leaves]
         state = self.reference.state()
         if weights:
             learned = set(self.reference.parameter_names())
             state = {name: _moved(name, value, name in learned) for name, value in state.items()}
         return Case(label, put_together(structure, tensors), state, backward, sizes or {}, wide)
+
+    def inputs(self, seed: int, device: torch.device | None = None) -> Any:
+        """The task's own inputs under a seed, drawn by a device if one is named."""
+        with device or contextlib.nullcontext():
+            structure, leaves = take_apart(self.reference.inputs(seed, self.sizes), "input")
+        return put_together(structure, [self._cast(leaf.tensor) for leaf in leaves])
+
+    def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(torch.bfloat16) if self.contract.bfloat16_tensors and tensor.is_floating_point() else tensor
 
     def in_order(self, tries: list[Sizes]) -> list[Sizes]:
         """The sizes that are little enough work as they come, then all from the last; as they are if asked for."""
@@ -83,15 +91,6 @@ class CaseMaker:
         if known <= LITTLE_BYTES and _bytes_of(self.reference.inputs(self.seed, wanted)) <= _bytes_of(model.inputs):
             return True  # tensors without values, which counting takes, bring half of torch along: 1.1 s
         return self.is_little(wanted)
-
-
-def moved_round(inputs: Any, places: int) -> Any:
-    """As `tree.copy_moved` in a worker."""
-    structure, leaves = take_apart(inputs, "input")
-    moved = [torch.empty_like(leaf.tensor, memory_format=torch.contiguous_format) for leaf in leaves]
-    for target, leaf in zip(moved, leaves, strict=True):
-        copy_moved(target, leaf.tensor, places)
-    return put_together(structure, moved)
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:

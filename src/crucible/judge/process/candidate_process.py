@@ -20,6 +20,7 @@ from crucible.judge.process.launcher import SOURCE, START_S, package_folders
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.replies import is_reply
 from crucible.judge.process.supervised import FIRST, SupervisedProcess, exit_in_words, private_environment
+from crucible.judge.process.tree_clock import Spent
 from crucible.judge.verdict.verdict import Cheated, Crashed, Outcome, OutOfMemory, TimedOut
 
 _SYSTEM = ["/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/var/lib"]
@@ -80,19 +81,25 @@ class CandidateProcess:
         """Both ends of what it and its compiler printed."""
         return self._process.log.text
 
+    def spent(self) -> Spent:
+        """What it and all that it has started have taken of the processors."""
+        return self._process.spent()
+
     def kill(self) -> None:
         """Ends the whole tree; safe to call twice and from another thread."""
         self._process.kill()
 
-    def ask(self, request: dict[str, Any], stage: str, limit_s: float) -> dict[str, Any]:
+    def ask(
+        self, request: dict[str, Any], stage: str, limit_s: float, descriptors: tuple[int, ...] = ()
+    ) -> dict[str, Any]:
         """Sends a request and waits for its answer. Raises Ended when the process is over or was ended."""
-        self.start(request)
+        self.start(request, descriptors)
         return self.answer(request["do"], stage, limit_s)
 
-    def start(self, request: dict[str, Any]) -> None:
+    def start(self, request: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
         """Sends a request without waiting; a dead process is noticed at `answer`."""
         with contextlib.suppress(ChannelClosed):
-            self.channel.send(request)
+            self.channel.send(request, descriptors)
 
     def answer(self, verb: str, stage: str, limit_s: float) -> dict[str, Any]:
         """The answer to `verb`, in its form. Raises Ended."""

@@ -25,6 +25,8 @@ class OracleProcess:
         self._vault = work / "vault"
         self._vault.mkdir()
         self._limits = limits
+        self.slot = -1
+        """Where it puts the contents of timed calls: the descriptor, once there are inputs."""
         self._process = SupervisedProcess(
             "oracle.server",
             str(FIRST),
@@ -52,6 +54,7 @@ class OracleProcess:
             if "progress" in reply:
                 say(reply["progress"])
             elif "written" in reply:
+                self.slot = self._channel.take_descriptor()
                 written()
             elif "error" in reply:
                 error = reply["error"]
@@ -81,6 +84,16 @@ class OracleProcess:
         self._channel.send({"do": "variant", "case": case, "part": part})
         return self._receive(limit_s, f"the search for a variant took over {limit_s:g} s")["variant"]
 
+    def draw(self, seed: int, limit_s: float) -> None:
+        """Inputs under that seed into the slot."""
+        self._channel.send({"do": "draw", "seed": seed})
+        self._receive(limit_s, f"drawing inputs took over {limit_s:g} s")
+
+    def answered_late(self, seed: int, weights: int, limit_s: float) -> int:
+        """The case that the inputs drawn last, under that seed, have become, on the weights of another."""
+        self._channel.send({"do": "late", "seed": seed, "weights": weights})
+        return int(self._receive(limit_s, f"an answer to timed contents took over {limit_s:g} s")["case"])
+
     def attach(self, results: int) -> None:
         """Hands the oracle the reading end of a candidate's stream."""
         self._channel.send({"do": "attach"}, (results,))
@@ -101,6 +114,9 @@ class OracleProcess:
 
     def kill(self) -> None:
         self._process.kill()
+        if self.slot >= 0:
+            os.close(self.slot)
+            self.slot = -1
 
     def _receive(self, limit_s: float, late: str) -> dict[str, Any]:
         try:

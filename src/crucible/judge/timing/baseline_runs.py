@@ -13,6 +13,7 @@ from crucible.judge.examine import Examination, Setting
 from crucible.judge.process.candidate_process import Ended
 from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.timing.baselines import Baseline, as_candidate
+from crucible.judge.timing.contents import Placed, TimedSlot
 from crucible.judge.timing.contestant import BaselineContestant, BaselineLost, ProcessContestant
 from crucible.judge.timing.contestants import Contestants
 from crucible.judge.timing.measure import GRAPH_BELOW_MS, Readings
@@ -39,12 +40,12 @@ class BaselineRuns:
             with ThreadPoolExecutor(len(self._entries)) as pool:
                 list(pool.map(lambda entry: entry.examination.build(), self._entries))
 
-    def warm(self, say: Callable[[str], None]) -> None:
+    def warm(self, oracle: OracleProcess, say: Callable[[str], None]) -> None:
         """Constructs and compiles, side by side; may run beside candidates' builds."""
         if self._entries:
             say(f"baselines: {', '.join(entry.name for entry in self._entries)}")
             with ThreadPoolExecutor(len(self._entries)) as pool:
-                list(pool.map(_Entry.warm, self._entries))
+                list(pool.map(lambda entry: entry.warm(oracle), self._entries))
 
     def enter(self, oracle: OracleProcess, description: dict[str, Any], say: Callable[[str], None]) -> list[Verdict]:
         """Checks them one by one, then times all that are right, in turns, undisturbed."""
@@ -99,16 +100,20 @@ class _Entry:
         self.contestants: dict[bool, ProcessContestant] = {}
         self.readings = Readings()
         self.outcome: Outcome | None = None
-        self.errors: tuple[TensorError, ...] = ()
+        self.verifier: Verifier | None = None
         self.multiple = 1.0
         self.busy_s = 0.0
 
-    def warm(self) -> None:
+    def warm(self, oracle: OracleProcess) -> None:
         """Construction and first calls, compilation included."""
+        setting = self.examination.setting
+        slot = TimedSlot(oracle, setting.device.kind, setting.limits.oracle_s)
         with self._ending():
             process = self.examination.construct()
-            for contents in self.examination.setting.contents:
-                self.contestants[contents.backward] = BaselineContestant(self.name, process, contents, self._compare)
+            for contents in setting.contents:
+                self.contestants[contents.backward] = BaselineContestant(
+                    self.name, process, contents, slot, self._compare
+                )
                 self.contestants[contents.backward].set_up()
 
     def check(self, oracle: OracleProcess, description: dict[str, Any]) -> None:
@@ -120,7 +125,7 @@ class _Entry:
         self.verifier = Verifier(process, oracle, description, training=False)
         with self._ending():
             for contestant in self.contestants.values():
-                contestant.contents = contestant.contents.known(len(description["timed"][contestant.backward]))
+                contestant.contents = contestant.contents.known(description)
                 contestant.turn(1, 0)
 
     def take_stock(self) -> None:
@@ -137,12 +142,17 @@ class _Entry:
         except (Ended, Stop, BaselineLost) as end:
             return end.outcome.words
 
-    def _compare(self, backward: bool, number: int) -> None:
-        self.errors += self.verifier.check_timed(backward, number)
+    def _compare(self, backward: bool, placed: Placed, what: str) -> Placed:
+        assert self.verifier is not None
+        return self.verifier.check_timed(backward, placed, what)
+
+    @property
+    def _errors(self) -> tuple[TensorError, ...]:
+        return self.verifier.timed_errors if self.verifier else ()
 
     def verdict(self) -> Verdict:
-        forward = tuple(error for error in self.errors if error.part == "forward")
-        gradients = tuple(error for error in self.errors if error.part == "gradient")
+        forward = tuple(error for error in self._errors if error.part == "forward")
+        gradients = tuple(error for error in self._errors if error.part == "gradient")
         return self.readings.fill(
             Verdict(
                 self.name,

@@ -102,8 +102,12 @@ class _Candidate:
     def checks(self) -> int:
         return self.contestant.checks
 
-    def turn(self, samples: int, checked: int) -> Turn:
-        return self.contestant.turn(samples, checked)
+    @property
+    def weights(self) -> int:
+        return self.contestant.weights
+
+    def turn(self, samples: int, checked: int, weights: int = -1) -> Turn:
+        return self.contestant.turn(samples, checked, weights)
 
 
 def _discipline(contestant: ProcessContestant) -> Discipline:

@@ -34,6 +34,7 @@ from crucible.judge.verdict.evidence import (
 )
 from crucible.judge.verdict.sanitizer_reports import NOT_SANITIZED, NotSanitized, Report, Sanitized, ToolRun
 from crucible.judge.verdict.trials import NOT_SHRUNK, NotShrunk, SmallestFailing, Trial
+from crucible.judge.verdict.whose import NOT_TOLD, Whose
 from crucible.roofline import Floor
 
 
@@ -54,7 +55,8 @@ class Wrong:
 
     kind: ClassVar[str] = "wrong"
     what: str
-    """`forward`, `gradient`, `structure`, `shape`, `dtype`, `nan` or `not reproducible`."""
+    """`forward`, `gradient`, `structure`, `shape`, `dtype`, `nan`, `not reproducible`, or `overwritten`: the outputs of
+    one call by the next."""
     detail: str
 
     @property
@@ -254,6 +256,8 @@ class Verdict:
     further: tuple[Timing, ...] = ()
     """Forward apart from forward+backward; replays of a CUDA graph."""
     costs: Costs | NotMeasured = NOT_MEASURED
+    whose: Whose | NotMeasured = NOT_TOLD
+    """Whose kernels ran, and their share of the time."""
     accesses: Trace | NotMeasured = NOT_MEASURED
     """What its kernels ask of memory; only of those that passed on the emulator."""
     resources: tuple[Resources, ...] = ()
@@ -272,6 +276,8 @@ class Verdict:
     """Seconds spent on this candidate, waiting for others excluded."""
     stages_s: tuple[tuple[str, float], ...] = ()
     """Seconds its process was busy in each stage, by name."""
+    seed: int = 0
+    """Of the run that reached it."""
     log: str = ""
     """The tail of what it and its compiler printed."""
     cached: bool = field(default=False, compare=False)
@@ -306,7 +312,7 @@ _WITH_A_KIND = (Fault, Report)
 _RECORDS: dict[str, type] = {
     **OUTCOMES,
     **{t.__name__: t for t in (TensorError, Compared, NotCompared, Speedup, Measured, NotMeasured)},
-    **{t.__name__: t for t in (Kernel, Costs, Clocks, Resources, Finding, Floor, Verdict)},
+    **{t.__name__: t for t in (Whose, Kernel, Costs, Clocks, Resources, Finding, Floor, Verdict)},
     **{t.__name__: t for t in (Trace, Launch, Line, Fault)},
     **{t.__name__: t for t in (ErrorMap, Along, Values, Fit, Match, Picture)},
     **{t.__name__: t for t in (Variant, NoVariant)},

@@ -31,15 +31,18 @@ from crucible.judge.boundary.bundles import (
 )
 from crucible.judge.boundary.influence import PLACE, can_be_moved, reached
 from crucible.judge.boundary.modules import call, construct, precision, pulled_back, seed_all, share_memory
+from crucible.judge.boundary.slot import take
 from crucible.judge.process.channel import Channel, ChannelClosed
 from crucible.judge.verdict import compiler_messages
 from crucible.judge.worker import building, on_emulator, tripwires
 from crucible.judge.worker.outputs import described, finish, mutated, subclass_in, write
 from crucible.judge.worker.poison import Poison, poison_free_memory, uncompiled
 from crucible.judge.worker.profile import profile_call
-from crucible.judge.worker.timed import TimedStep
+from crucible.judge.worker.timed import Fill, TimedStep
 
 MESSAGE_LIMIT = 20_000
+MOST_LAUNCHED = 64
+"""Kernels that are told by name."""
 _now = time.perf_counter
 
 
@@ -69,6 +72,14 @@ class Worker:
         self.gradients: dict[str, torch.Tensor] = {}
         self.timed: dict[bool, TimedStep] = {}
         """What is timed: forward (False) and forward+backward (True)."""
+        self.slot = -1
+        """Where the contents of timed calls come from."""
+        self.weights = -1
+        """The case whose weights are in the model; -1 when nobody has noted."""
+        self.buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
+        """Each of the model's that the reference has too, with its value in that case."""
+        self.sampled: TimedStep | None = None
+        """The one that the last sample was of."""
         self.first_call_s = 0.0
 
     def import_(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -181,7 +192,7 @@ class Worker:
 
     def send(self, request: dict[str, Any]) -> dict[str, Any]:
         """Writes the last outputs, or the named gradients, to the stream as raw bytes."""
-        tensors = self.outputs if request["part"] == "forward" else [self.gradients[n] for n in request["names"]]
+        tensors = self._part(request["part"], request["names"])
         part_of = request["part_of"]
         for tensor in tensors:
             whole = not part_of["most"] or tensor.numel() <= part_of["most"]
@@ -189,27 +200,42 @@ class Worker:
             write(self.stream, chosen.detach())
         return {}
 
+    def _part(self, part: str, names: list[str]) -> list[torch.Tensor]:
+        """What the judge may ask for: `forward` and `gradient` of the last call, of a timed one its `inputs` too, and
+        what has become of the outputs `earlier`."""
+        if part == "gradient":
+            return [self.gradients[name] for name in names]
+        if part == "forward":
+            return self.outputs
+        assert self.sampled is not None
+        return self.sampled.earlier if part == "earlier" else [self.sampled.given[int(name)] for name in names]
+
     def set_up(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Makes a step that is to be timed: forward, or forward+backward, on a case's contents."""
+        """Makes a step that is to be timed: forward, or forward+backward, on contents like a case's. The slot comes
+        with the request."""
         assert self.model is not None
-        self._load(read_bundle(self.inputs_folder / "case0.state"))
+        assert self.channel is not None
+        for descriptor in self.channel.take_descriptors():
+            self.slot = descriptor
         structure, leaves = take_apart(read_bundle(self.inputs_folder / f"case{request['case']}.inputs"), "input")
         self.outputs, self.gradients, self.storage = [], {}, []
         cotangents = None
         if request["backward"]:
             bundle = read_bundle(self.inputs_folder / f"case{request['case']}.cotangents")
             cotangents = [c.to(self.device) for c in bundle]
-        contents = [leaf.tensor.to(self.device) for leaf in leaves]
         names = [leaf.name for leaf in leaves]
-        step = TimedStep(self.model, structure, contents, names, cotangents, self.device)
+        like = [leaf.tensor for leaf in leaves]
+        step = TimedStep(self.model, structure, like, names, cotangents, self.device)
         self.timed[request["backward"]] = step
         return {}
 
     def sample(self, request: dict[str, Any]) -> dict[str, Any]:
         """One call of a step that was set up; what came of it is there for `send`, should the judge ask for it."""
         self.outputs, self.gradients = [], {}
+        self._take_weights(request["weights"])
         with self._timing(request) as timed:
-            sample = timed.sample(request["shift"], request["replay"])
+            sample = timed.sample(self._fill(request["own"]), request["replay"])
+            self.sampled = timed
         self.outputs, self.gradients = timed.kept, timed.kept_gradients
         self.first_call_s = self.first_call_s or timed.first_call_s
         return {"device_ms": sample.device_ms, "wall_ms": sample.wall_ms}
@@ -260,6 +286,7 @@ class Worker:
             "builds": [asdict(build) for build in self.watcher.builds],
             "never_ran": [fault.to_json() for fault in self.emulated.never_ran()],
             "never_reached": [fault.to_json() for fault in self.emulated.never_reached()],
+            "launched": self.emulated.launched()[:MOST_LAUNCHED],
             "resources": self._resources(),
         }
 
@@ -295,9 +322,37 @@ class Worker:
         with precision(*self.allow_tf32), torch.set_grad_enabled(request["backward"]):
             yield self.timed[request["backward"]]
 
+    def _fill(self, own: int) -> Fill:
+        """Contents from the slot, or where `own` is a case's number, that case's."""
+
+        def fill(tensors: list[torch.Tensor]) -> None:
+            if own < 0:
+                take(self.slot, tensors)
+                return
+            leaves = take_apart(read_bundle(self.inputs_folder / f"case{own}.inputs"), "input")[1]
+            for tensor, leaf in zip(tensors, leaves, strict=True):
+                tensor.copy_(leaf.tensor)
+
+        return fill
+
+    def _take_weights(self, case: int) -> None:
+        """That case's weights; of the same as before only the buffers, to which calls may write."""
+        assert self.model is not None
+        if case != self.weights:
+            state = read_bundle(self.inputs_folder / f"case{case}.state")
+            self._load(state)
+            shared = [(own, state[name]) for name, own in self.model.named_buffers() if name in state]
+            self.buffers = [(own, value) for own, value in shared if own.shape == value.shape]
+            self.weights = case
+            return
+        with torch.no_grad():
+            for own, value in self.buffers:
+                own.copy_(value)
+
     def _load(self, state: dict[str, torch.Tensor]) -> dict[str, list[str]]:
         """Copies the reference's state by name, shape by shape; says what had no counterpart."""
         assert self.model is not None
+        self.weights = -1
         own = self.model.state_dict()
         fits = {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
         self.model.load_state_dict(fits, strict=False)
