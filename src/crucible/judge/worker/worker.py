@@ -99,6 +99,7 @@ class Worker:
         assert self.module is not None
         init_inputs = read_bundle(self.inputs_folder / "init")
         seed_all(request["seed"])
+        self.weights = -1
         self.model = construct(self.module.ModelNew, init_inputs)
         if not isinstance(self.model, torch.nn.Module):
             raise TypeError(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
