@@ -116,7 +116,7 @@ class Started:
 
     def sample(self, own: int = 0, *, backward: bool = False, weights: int = 0) -> dict[str, Any]:
         """One call of a step that was set up, on a case's own values, or from the slot (-1), on a case's weights."""
-        reply = self.ask("sample", own=own, weights=weights, replay=False, backward=backward)
+        reply = self.ask("sample", own=own, seed=-1, weights=weights, replay=False, backward=backward)
         if "raised" not in reply:
             assert is_reply("sample", reply)
             assert min(reply["device_ms"], reply["wall_ms"]) >= 0

@@ -97,6 +97,8 @@ class Oracle:
         third = self.make.case("its own inputs, new weights", 2, weights=True, backward=self.training)
         self.timed.weights = [0] if self.contract.allclose else [0, 2]
         self.timed.open(first.inputs)
+        if self.timed.recipe:
+            self.timed.recipe.write(self.folder / "timed.recipe")
         for index, case in enumerate((first, second)):
             self._write(index, case, [first, second, third])
         self.say_written(self.timed.slot.descriptor)
@@ -124,6 +126,7 @@ class Oracle:
             "timed": self._timed_numbers(),
             "weights_of": self.timed.weights,
             "late": self.timed.answers_late,
+            "inside": self.timed.recipe is not None,
             "precision": str(self.answers.exact)[6:],
             "findings": [to_json(finding) for finding in self.answers.findings],
         }
@@ -287,7 +290,7 @@ class Oracle:
             self.timed.numbered = []
 
     def answered_late(self, seed: int, weights: int) -> int:
-        """The number of the case that what was drawn last has become; -1 where the reference has no answer."""
+        """The number of the case that contents under that seed have become; -1 where the reference has no answer."""
         try:
             self.timed.answer_late(self.cases, seed, weights)
         except TaskError:

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from crucible.errors import JudgeError, TaskError
-from crucible.judge.boundary.bundles import take_apart
+from crucible.errors import TaskError
+from crucible.judge.boundary.bundles import put_together, take_apart
+from crucible.judge.boundary.recipe import NoRecipe, Recipe, recorded
 from crucible.judge.boundary.slot import Slot
 from crucible.judge.oracle.cases import CaseMaker
 from crucible.judge.oracle.compare import Expected
@@ -18,6 +19,9 @@ from crucible.judge.oracle.expected import Answers, Case
 
 LARGE_BYTES = 128 << 20
 """Of outputs (and gradients) in one timed case."""
+INSIDE_BYTES = 64 << 20
+"""Inputs above it are drawn in the candidate's process, by a recipe and the seed of that call: through the slot a
+gigabyte takes half a second a call."""
 LATE_S = 1.0
 """An answer that takes longer is not given to contents that were chosen afterwards: every candidate would wait."""
 
@@ -31,8 +35,10 @@ class TimedCases:
         self._answers = answers
         self._secrets = secrets
         self._device = device
-        self._drawn: tuple[int, Any] = (-1, None)
-        self._slowest_s = 0.0
+        self.recipe: Recipe | None = None
+        """Where there is one, the slot stays as it is."""
+        self._answer_s = float("inf")
+        """The least that an answer took: the first ones load libraries."""
         self.weights: list[int] = [0]
         """Cases whose weights they have."""
         self.numbered: list[tuple[int, int, Case]] = []
@@ -48,13 +54,16 @@ class TimedCases:
     @property
     def answers_late(self) -> bool:
         """Whether contents chosen afterwards are worth an answer."""
-        return bool(self.numbered) and self._slowest_s <= LATE_S
+        return bool(self.numbered) and self._answer_s <= LATE_S
 
     def open(self, like: Any) -> None:
-        """Makes the slot, for contents like these, and finds out whether the device can draw them."""
-        self.slot = Slot(_tensors(like))
+        """Finds out whether the device can draw contents like these, and by a recipe; makes the slot if not."""
+        tensors = _tensors(like)
         if self._device.type != "cpu" and not self._device_draws(like):
             self._device = torch.device("cpu")
+        large = sum(tensor.nbytes for tensor in tensors) > INSIDE_BYTES
+        self.recipe = self._recipe() if large else None
+        self.slot = Slot([] if self.recipe else tensors)
 
     def planned(self, backward: bool) -> list[tuple[int, int]]:
         """Seed and weights of each that is answered beforehand."""
@@ -62,7 +71,23 @@ class TimedCases:
         return [(seed, self.weights[i % len(self.weights)]) for i, seed in enumerate(seeds)]
 
     def inputs(self, seed: int) -> Any:
+        """On the CPU, wherever they are drawn."""
+        structure, leaves = take_apart(self._inputs(seed), "input")
+        return put_together(structure, [leaf.tensor.cpu() for leaf in leaves])
+
+    def _inputs(self, seed: int) -> Any:
         return self._make.inputs(seed, self._device if self._device.type != "cpu" else None)
+
+    def _recipe(self) -> Recipe | None:
+        """None where it does not draw what `get_inputs` does, to the bit, under two seeds."""
+        with contextlib.suppress(NoRecipe, TaskError, RuntimeError, TypeError):
+            recipe = recorded(lambda: _tensors(self._inputs(1)))
+            for seed in (1, 2):
+                pairs = zip(recipe.drawn(seed, self._device), _tensors(self._inputs(seed)), strict=True)
+                if not all(torch.equal(one, other) for one, other in pairs):
+                    return None
+            return recipe
+        return None
 
     def add(self, cases: Sequence[Case]) -> None:
         """Answers what is planned, on the verified cases' weights. Raises TaskError where the reference has none."""
@@ -74,16 +99,11 @@ class TimedCases:
 
     def draw(self, seed: int) -> None:
         """Contents under a seed, into the slot. Raises TaskError."""
-        known = [case.inputs for answered, _, case in self.numbered if answered == seed]
-        self._drawn = seed, known[0] if known else self.inputs(seed)
-        self.slot.put(_tensors(self._drawn[1]))
+        self.slot.put(_tensors(self._inputs(seed)))
 
     def answer_late(self, cases: Sequence[Case], seed: int, weights: int) -> None:
-        """The answer to what was drawn last: it was any call's contents, and has become one that is compared."""
-        drawn, inputs = self._drawn
-        if drawn != seed:
-            raise JudgeError("contents are to be answered that were not the last to be drawn")
-        self.late = [self._case(cases, inputs, weights, backward=False)]
+        """The answer to contents that were any call's, and have become ones that are compared."""
+        self.late = [self._case(cases, self.inputs(seed), weights, backward=False)]
 
     def _case(self, cases: Sequence[Case], inputs: Any, weights: int, *, backward: bool) -> Case:
         start = time.monotonic()
@@ -93,13 +113,13 @@ class TimedCases:
         self._answers.answer(case)
         self._answers.borrow_noise(case, [cases[weights]] if weights else cases[:2])
         case.cotangents = []
-        self._slowest_s = max(self._slowest_s, time.monotonic() - start)
+        self._answer_s = min(self._answer_s, time.monotonic() - start)
         return case
 
     def _device_draws(self, like: Any) -> bool:
         """Whether it gives what the CPU gives, values aside; it takes a hundredth of the time."""
         with contextlib.suppress(TaskError, RuntimeError):
-            drawn, wanted = _tensors(self.inputs(0)), _tensors(like)
+            drawn, wanted = _tensors(self._inputs(0)), _tensors(like)
             return [(t.dtype, t.shape) for t in drawn] == [(t.dtype, t.shape) for t in wanted]
         return False
 

@@ -90,7 +90,7 @@ class OracleProcess:
         self._receive(limit_s, f"drawing inputs took over {limit_s:g} s")
 
     def answered_late(self, seed: int, weights: int, limit_s: float) -> int:
-        """The case that the inputs drawn last, under that seed, have become, on the weights of another."""
+        """The case that the inputs under that seed have become, on the weights of another."""
         self._channel.send({"do": "late", "seed": seed, "weights": weights})
         return int(self._receive(limit_s, f"an answer to timed contents took over {limit_s:g} s")["case"])
 

@@ -40,6 +40,8 @@ class Contents:
     """What the oracle has answered; empty: every call has the base case's own values."""
     weights: tuple[int, ...] = (0,)
     """Cases whose weights take turns; those of the last are timed, the others compared only."""
+    inside: bool = False
+    """Whether the process draws them itself, by a recipe and the call's seed: what is large."""
     late: bool = False
     """Whether the oracle can answer contents that were chosen afterwards, too."""
 
@@ -70,7 +72,8 @@ class Contents:
         """With what the oracle says of itself."""
         answers = tuple(Placed(*placed) for placed in description["timed"][self.backward])
         weights = tuple(description["weights_of"]) if answers else (0,)
-        return replace(self, answers=answers, weights=weights, late=bool(answers) and description["late"])
+        late = bool(answers) and description["late"]
+        return replace(self, answers=answers, weights=weights, late=late, inside=description["inside"])
 
     def within(self, judged: list[int]) -> Contents:
         """On the weights of those cases alone, and case 0's."""

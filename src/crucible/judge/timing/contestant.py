@@ -117,9 +117,11 @@ class ProcessContestant:
 
     def _sample(self, placed: Placed, limit_s: float) -> tuple[float, float, float, float, float]:
         """Milliseconds of one call, in the order of a Turn's clocks."""
-        self._slot.place(placed)
+        if not self.contents.inside:
+            self._slot.place(placed)
         request = {
             "do": "sample",
+            "seed": placed.seed if self.contents.inside else OWN,
             "own": placed.case if placed.seed == OWN else -1,
             "weights": placed.weights,
             "replay": self.replay,

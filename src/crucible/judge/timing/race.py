@@ -74,6 +74,8 @@ class Pace:
     warm_limit_s: float = 3.0
     turn_ms: float = 20.0
     """A turn lasts about this long."""
+    turn_s: float = 0.2
+    """And no longer than this, contents and messages included."""
     samples: tuple[int, int] = (3, 20)
     """The fewest and the most in a turn."""
     rounds: tuple[int, int] = (8, 40)
@@ -138,14 +140,16 @@ class Race:
         pace, previous, extra = self.pace, 0.0, self.chance.randrange(3)
         deadline = self.clock() + pace.warm_limit_s
         for number in range(pace.warm_turns[1]):
+            start = self.clock()
             now = statistics.median(contestant.turn(pace.samples[0], -1).device_ms)
+            each_s = (self.clock() - start) / (pace.samples[0] + 1)
             steady = number + 1 >= pace.warm_turns[0] and abs(now - previous) <= pace.stable * now
             if steady or self.clock() >= deadline:
                 break
             previous = now
         for _ in range(extra):
             contestant.turn(1, -1)
-        fits = int(pace.turn_ms / max(now, 1e-3))
+        fits = int(min(pace.turn_ms / max(now, 1e-3), pace.turn_s / max(each_s, 1e-6)))
         return min(max(fits, pace.samples[0]), pace.samples[1])
 
     def _enough(self, rounds: int, deadline: float) -> bool:

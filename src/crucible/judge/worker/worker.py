@@ -31,6 +31,7 @@ from crucible.judge.boundary.bundles import (
 )
 from crucible.judge.boundary.influence import PLACE, can_be_moved, reached
 from crucible.judge.boundary.modules import call, construct, precision, pulled_back, seed_all, share_memory
+from crucible.judge.boundary.recipe import read_recipe
 from crucible.judge.boundary.slot import take
 from crucible.judge.process.channel import Channel, ChannelClosed
 from crucible.judge.verdict import compiler_messages
@@ -235,7 +236,7 @@ class Worker:
         self.outputs, self.gradients = [], {}
         self._take_weights(request["weights"])
         with self._timing(request) as timed:
-            sample = timed.sample(self._fill(request["own"]), request["replay"])
+            sample = timed.sample(self._fill(request["own"], request.pop("seed")), request["replay"])
             self.sampled = timed
         self.outputs, self.gradients = timed.kept, timed.kept_gradients
         self.first_call_s = self.first_call_s or timed.first_call_s
@@ -323,16 +324,20 @@ class Worker:
         with precision(*self.allow_tf32), torch.set_grad_enabled(request["backward"]):
             yield self.timed[request["backward"]]
 
-    def _fill(self, own: int) -> Fill:
-        """Contents from the slot, or where `own` is a case's number, that case's."""
+    def _fill(self, own: int, seed: int) -> Fill:
+        """Contents from the slot; where `own` is a case's number, that case's; with a seed drawn here."""
 
         def fill(tensors: list[torch.Tensor]) -> None:
-            if own < 0:
+            if own < 0 and seed < 0:
                 take(self.slot, tensors)
                 return
-            leaves = take_apart(read_bundle(self.inputs_folder / f"case{own}.inputs"), "input")[1]
-            for tensor, leaf in zip(tensors, leaves, strict=True):
-                tensor.copy_(leaf.tensor)
+            if seed >= 0:
+                contents = read_recipe(self.inputs_folder / "timed.recipe").drawn(seed, self.device)
+            else:
+                bundle = read_bundle(self.inputs_folder / f"case{own}.inputs")
+                contents = [leaf.tensor for leaf in take_apart(bundle, "input")[1]]
+            for tensor, content in zip(tensors, contents, strict=True):
+                tensor.copy_(content)
 
         return fill
 
