@@ -48,6 +48,24 @@ def test_messages_come_as_they_went(ends: tuple[Channel, Channel], message: dict
     assert ends[1].receive(5) == message
 
 
+def test_descriptors_that_nobody_asked_for_are_not_taken() -> None:
+    """A candidate could send the judge so many that it has none left for anybody else."""
+    ours, theirs = pair()
+    judge = Channel(ours, "secret", most_descriptors=0)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        socket.send_fds(theirs, [b" "], [0] * 200)
+    theirs.sendall(b"\n")
+    with pytest.raises(BadMessage):
+        judge.receive(5)
+    assert len(os.listdir("/proc/self/fd")) == before
+    Channel(theirs, "secret").send({"a": 1}, (0, 0))
+    assert judge.receive(5) == {"a": 1}
+    assert (judge.take_descriptors(), len(os.listdir("/proc/self/fd"))) == ([], before)
+    judge.close()
+    theirs.close()
+
+
 def test_messages_keep_their_order_both_ways(ends: tuple[Channel, Channel]) -> None:
     for i in range(20):
         ends[0].send({"i": i})

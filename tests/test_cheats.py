@@ -48,6 +48,7 @@ DISARMED = (
     "overwrites_its_last_answer",
     "patched_timers",
     "returns_input_alias",
+    "spoils_the_inputs",
     "stale_memory",
     "works_in_the_constructor",
 )
@@ -133,6 +134,12 @@ def test_each_cheat_gets_the_verdict_its_file_names(file: Path, verdicts: dict[s
     if file.stem == "reads_the_task_file" and not landlock_abi():
         pytest.skip("this kernel has no Landlock, so files stay readable")
     check(file, verdicts[file.stem])
+
+
+@pytest.mark.slow
+def test_what_a_cheat_leaves_in_shared_memory_is_gone(verdicts: dict[str, crucible.Verdict]) -> None:
+    assert verdicts["leaves_shared_memory"].evaluation
+    assert not Path("/dev/shm/crucible-left-by-a-cheat").exists()
 
 
 @pytest.mark.slow

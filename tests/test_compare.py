@@ -292,6 +292,25 @@ def test_missing_bytes_are_the_end_of_the_file(pipe: tuple[int, int]) -> None:
     thread.join()
 
 
+def test_chunks_of_several_tensors_meet_what_they_are_held_against(pipe: tuple[int, int]) -> None:
+    """Two and a half chunks and two more tensors: the next chunk is read and its values brought meanwhile."""
+    tensors = [torch.randn(10_000_000), torch.randint(0, 9, (5_000_000,)), torch.randn(7)]
+    expected = [expect(tensor, tensor.dtype) for tensor in tensors]
+    rules = [benchmark_rule(one, one.values) for one in expected]
+    given = [tensor.clone() for tensor in tensors]
+    given[0][-1] += 1
+    given[1][4_999_999] += 1
+    thread = writing(pipe[1], given)
+    found = read_stream(pipe[0], expected, rules, CPU, 10)
+    thread.join()
+    for (difference, rule), one, sent in zip(found, expected, given, strict=True):
+        alone = Difference(one)
+        alone.add(sent)
+        assert difference.result(0) == alone.result(0)
+        assert rule is not None and rule.index == one.values.numel()
+    assert [difference.result(0).worst_index for difference, _ in found[:2]] == [(9_999_999,), (4_999_999,)]
+
+
 def test_a_writer_that_hangs_is_a_timeout(pipe: tuple[int, int]) -> None:
     os.write(pipe[1], b"1234")
     with pytest.raises(ChannelTimeout):

@@ -64,7 +64,10 @@ FAULTY = {
         "barrier.cluster.arrive",
     ),
 }
-RACES = "__shared__ float s[64]; s[threadIdx.x] = i; float other = s[63 - threadIdx.x]; "
+RACES = """__shared__ float s[64]; s[threadIdx.x] = 0; __syncthreads(); s[threadIdx.x] = i;
+    float other = s[63 - threadIdx.x]; if (i < n) out[i] = x[i] + 0 * other;"""
+HASHES = """int h = i; for (int k = 0; k < 9; ++k) h = h * 1103515245 + 12345;
+    if (i < n) out[i] = x[i] + (h == 1 && i < 0 ? 1 : 0);"""
 IN_ORDER_ONLY = "if (i < n) { out[i] = x[i]; out[(i + 1) % n] = i + 1 < n ? 0.0f : out[(i + 1) % n]; }"
 """Right when blocks and threads run in order, wrong in reverse."""
 REVERSED = "int j = n - 1 - i; if (i < n) out[j] = x[j];"
@@ -76,11 +79,40 @@ def when_traced(what: str) -> str:
     return "import os, traceback\n" + CANDIDATE.format(body=RIGHT).replace("return extension", only)
 
 
+FORWARD = "        assert x.is_cuda and torch.cuda.is_available()\n        return extension.run(x.cuda().contiguous())"
+GRAPHED = """        g = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(g):
+                out = extension.run(x)
+        except Exception:
+            return x.clone()
+        g.replay()
+        return out"""
+UNBUILT = """try:
+    extension = load_inline("copy", "torch::Tensor run(torch::Tensor x);", "#error unfinished", functions=["run"])
+except RuntimeError:
+    extension = None"""
+
+
+def changed(what: str, by: str) -> str:
+    """A right candidate of which some text is another."""
+    text = CANDIDATE.format(body=RIGHT)
+    assert what in text
+    return text.replace(what, by)
+
+
 FORGED = "f.f_locals['channel'].send({'done': 'trace', 'trace': {'launches': [], 'lines': [{}]}})"
 SOURCES = {
     **{name: CANDIDATE.format(body=body) for name, (body, *_) in FAULTY.items()},
-    "races": CANDIDATE.format(body=RACES + "if (i < n) out[i] = x[i] + 0 * other;"),
+    "races": CANDIDATE.format(body=RACES),
+    "waits": CANDIDATE.format(body=RACES.replace("float other", "__syncthreads(); float other")),
+    "hashes": CANDIDATE.format(body=HASHES),
     "in_order_only": CANDIDATE.format(body=IN_ORDER_ONLY),
+    "graphed": changed(FORWARD, GRAPHED),
+    "idle": changed(FORWARD, "        return x.clone()"),
+    "unbuilt": changed(FORWARD, "        return x.clone()").replace(
+        'extension = load_inline("copy", "torch::Tensor run(torch::Tensor x);", SOURCE, functions=["run"])', UNBUILT
+    ),
     "reversed": CANDIDATE.format(body=REVERSED),
     "forges_its_trace": when_traced(
         f"[{FORGED} for f, _ in traceback.walk_stack(None) if f.f_code.co_name == 'serve']"
@@ -109,9 +141,42 @@ def test_a_kernels_fault_is_its_verdict(copies: crucible.Run, name: str) -> None
         assert f"(line {line + 1}, cuda.cu:4, kernel copy" in verdict.outcome.words
 
 
-def test_a_fault_that_does_no_harm_stands_beside_a_pass(copies: crucible.Run) -> None:
-    found = claims(copies.verdict("races"))
-    assert "race-shared: read after write" in found or "uninitialised-shared" in found
+def test_a_fault_that_is_named_is_never_a_pass(copies: crucible.Run) -> None:
+    """Its answers are right in both orders."""
+    verdict = copies.verdict("races")
+    assert (verdict.outcome.kind, verdict.evaluation) == ("faulty", False), verdict.outcome.words
+    (why, *_) = copies.explanations["races"]
+    assert why.claim.endswith("the answer is right all the same") and why.confidence == "certain"
+    assert "race-shared" in verdict.outcome.words
+    line = SOURCES["races"][: SOURCES["races"].index("float other")].count("\n")
+    assert f"(line {line}, cuda.cu:4, kernel copy" in verdict.outcome.words
+    assert verdict.outcome.words.endswith(f"line {line + 1})")
+
+
+def test_its_honest_twins_pass(copies: crucible.Run) -> None:
+    """With the barrier; and a hash on `int`, whose overflow is told."""
+    assert copies.verdict("waits").outcome.kind == "passed", copies.verdict("waits").outcome.words
+    assert "the emulator found" not in claims(copies.verdict("waits"))
+    assert copies.verdict("hashes").outcome.kind == "passed", copies.verdict("hashes").outcome.words
+    assert "index-overflow" in claims(copies.verdict("hashes"))
+
+
+def test_a_cuda_graph_is_nothing_that_the_emulator_judges(copies: crucible.Run) -> None:
+    """Nor does its own except make a fallback of that."""
+    words = "not judged here: torch.cuda.CUDAGraph is not covered by the emulator, and there is no GPU here"
+    assert copies.verdict("graphed").outcome.words == words
+
+
+def test_a_pass_by_a_fallback_says_so_in_the_verdict(copies: crucible.Run) -> None:
+    words = {name: copies.verdict(name).outcome.words for name in ("right", "idle", "unbuilt")}
+    assert words == {
+        "right": "passed",
+        "idle": "passed, by a fallback: none of its kernels ran in a forward",
+        "unbuilt": "passed, by a fallback: an extension did not build, and it went on without",
+    }
+    text = io.StringIO()
+    table.show(copies, Console(file=text, width=300))
+    assert "passed, by a fallback: none of its kernels ran in a forward, not timed" in text.getvalue()
 
 
 def test_a_race_that_matters_is_not_reproducible(copies: crucible.Run) -> None:
@@ -231,6 +296,10 @@ def shaped(judge_batch: Batch, tmp_path_factory: pytest.TempPathFactory) -> cruc
         write(folder / "right.py", right),
         write(folder / "floored.py", right.replace("(n + 63) / 64", "(n + 8) / 64")),
         write(folder / "for_one_size.py", right.replace("int n = x.numel()", "int n = x.size(0) * 5000")),
+        write(
+            folder / "by_chance.py",
+            right.replace("if (i < n) out[i] = x[i];", "if (i < n) out[i] = i % 5000 ? x[i] : 0.0f;"),
+        ),
     ]
     return judge_batch(write(folder / "task.py", TASK), files)
 
@@ -245,6 +314,13 @@ def test_a_task_without_a_small_size_is_cut_down_and_judged_at_a_ragged_shape_to
 
 def test_a_tail_that_only_a_ragged_shape_has_is_not_forgiven(shaped: crucible.Run) -> None:
     assert shaped.verdict("floored").outcome.kind == "incomplete"
+
+
+def test_a_number_that_is_a_size_by_chance_excuses_nothing(shaped: crucible.Run) -> None:
+    """It is wrong at the task's own length as well."""
+    verdict = shaped.verdict("by_chance")
+    assert verdict.outcome.kind == "wrong", verdict.outcome.words
+    assert re.search(r"line \d+ holds 5000, the task's own length; it fails at length = 5000 too", claims(verdict))
 
 
 def test_a_kernel_for_the_tasks_own_size_is_size_specialised_and_not_wrong(shaped: crucible.Run) -> None:

@@ -53,4 +53,4 @@ def test_every_error_has_one_root_and_misuse_is_not_the_judges_failure() -> None
     misuse = {kind.__name__ for kind in kinds if issubclass(kind, crucible.MisuseError)}
     failure = {kind.__name__ for kind in kinds if issubclass(kind, crucible.JudgeError)}
     assert misuse == {"MisuseError", "TaskError", "CandidateError", "DeviceError", "RecordError", "CaptureError"}
-    assert failure == {"JudgeError", "StoreError"}
+    assert failure == {"JudgeError", "ProcessLostError", "StoreError"}

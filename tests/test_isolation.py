@@ -18,6 +18,13 @@ SECRET = f"hush-{uuid.uuid4().hex}"
 GUARD = """
 import os
 
+def refused(action):
+    try:
+        action()
+    except PermissionError:
+        return True
+    return False
+
 def check():
     {check}
 
@@ -45,6 +52,12 @@ CHECKS = {
         "import gc; asked = [x for x in gc.get_objects() if type(x).__name__ == 'Channel' and x.sock.fileno() >= 0]; "
         "assert len(asked) == 1, asked"
     ),
+    "no_folder_of_inputs": "assert refused(lambda: os.listdir('../inputs')), 'the inputs lie open'",
+    "no_command_line": "assert refused(lambda: open(f'/proc/{os.getppid()}/cmdline').read()), 'a seed may stand there'",
+    "no_socket": (
+        "import socket; families = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX, socket.AF_NETLINK); "
+        "assert all(refused(lambda: socket.socket(family, kind)) for family in families for kind in (1, 2))"
+    ),
     "own_home": "assert os.environ['HOME'].startswith(os.getcwd()), os.environ['HOME']",
     "own_descriptors": (
         "links = [os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd') "
@@ -53,6 +66,7 @@ CHECKS = {
         "and not link.startswith(('/proc', '/dev', os.getcwd()))]; assert not strange, strange"
     ),
 }
+BY_THE_SANDBOX = ("no_folder_of_inputs", "no_command_line", "no_socket")
 EXTENSION = '''
 import torch
 from torch import nn
@@ -100,6 +114,8 @@ def run(tmp_path_factory: pytest.TempPathFactory, judge_batch: Callable[..., cru
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_a_candidate_sees_only_what_is_its_own(run: crucible.Run, name: str) -> None:
+    if name in BY_THE_SANDBOX and sandbox.layers().missing:
+        pytest.skip(sandbox.layers().missing)
     assert run.verdict(name).evaluation, run.verdict(name).outcome.words
 
 
@@ -120,7 +136,7 @@ def test_the_guards_can_fail(tmp_path: Path, judge_batch: Callable[..., crucible
 def test_a_run_without_the_sandbox_says_so(
     judge_batch: Callable[..., crucible.Run], run: crucible.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert sandbox.landlock_abi() == 0 or not any("without the sandbox" in f.claim for f in run.findings)
+    assert sandbox.layers().missing or not any("without the sandbox" in f.claim for f in run.findings)
     monkeypatch.setattr(sandbox, "landlock_abi", lambda: 0)  # as on a kernel before 5.13
     bare = judge_batch(SMALL_TASK, [PLAIN])
     assert any("without the sandbox" in finding.claim for finding in bare.findings)

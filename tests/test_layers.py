@@ -13,7 +13,7 @@ import crucible
 
 PACKAGE = Path(crucible.__file__).parent
 LAYERS = [
-    {"errors", "hardware", "contract", "gpus", "occupancy", "spread", "seeds"},
+    {"errors", "legible", "hardware", "contract", "gpus", "occupancy", "spread", "seeds"},
     {"shapes"},
     {"task", "candidate", "store", "roofline", "graph"},
     {"rates", "products"},
@@ -28,8 +28,8 @@ LAYERS = [
     {"run"},
     {"explain"},
     {"report"},
-    {"records"},
-    {"pipeline", "fusing"},
+    {"records", "request"},
+    {"pipeline", "fusing", "doctor"},
     {"cli"},
     {"__main__"},
 ]

@@ -66,6 +66,7 @@ def settings(tmp_path: Path, text: str, **changes: Any) -> dict[str, Any]:
         "path": "task.py",
         "sizes": {},
         "first": [],
+        "smaller_weights": [],
         "further": [],
         "asked": False,
         "mode": "train",
@@ -335,7 +336,7 @@ def test_large_contents_are_drawn_by_a_recipe_that_the_process_reads(
     monkeypatch.setattr(timed_cases, "INSIDE_BYTES", 64)
     oracle = prepared(tmp_path, source(CONVOLUTION))
     assert oracle.description()["inside"]
-    recipe = read_recipe(tmp_path / "inputs/timed.recipe")
+    recipe = read_recipe(tmp_path / "inputs/timed.json")
     model = model_of(source(CONVOLUTION))
     for seed, weights, number in oracle.description()["timed"][0]:
         model.load_state_dict(read_bundle(tmp_path / f"inputs/case{weights}.state"))
@@ -846,7 +847,7 @@ def test_sizes_that_are_too_much_work_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_where_all_is_too_much_work_the_least_is_taken(tmp_path: Path) -> None:
-    sizes = [{"batch": 30_001}, {"batch": 30_000}]
+    sizes = [{"batch": 40_000}, {"batch": 30_000}]
     oracle = at_other_sizes(tmp_path, source(CONVOLUTION), [sizes])
     assert oracle.description()["cases"][-1]["sizes"] == {"batch": 30_000}
 

@@ -361,7 +361,8 @@ def judged(tmp_path: Path, source: str, *, sanitize: bool = True) -> Verdict:
     examination = Examination(Candidate("copy", Path("copy.py"), source), setting, tmp_path / "candidate")
     oracle = OracleProcess(tmp_path, limits)
     request = {
-        "source": task.source, "path": str(task.path), "sizes": {}, "first": [], "further": [], "asked": False,
+        "source": task.source, "path": str(task.path), "sizes": {}, "first": [], "smaller_weights": [],
+        "further": [], "asked": False,
         "mode": "train", "training": False, "contract": "tf32", "device": "cpu", "seed": 0, "secrets": [[]],
     }  # fmt: skip
     try:

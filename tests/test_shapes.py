@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,46 @@ def test_own_numbers_are_all_positive_integers_of_the_module() -> None:
         "height": 256,
         "width": 256,
         "channels": 16,
+        "features": 64,
         "unused": 7,
     }
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "height = width = 128",
+        "height = width = side = 2 * 64",
+        "height, width = 128, 128",
+        "(height, width) = [128, 256 // 2]",
+        "[height, width] = [64 + 64, 130 - 2]",
+        "height: int = 128\nwidth: 'int' = height",
+        "height = 1 << 7\nwidth = 2 ** 7",
+        "height, width = side = 128, 128",
+        "base = 32\nheight = base * 4\nwidth = height",
+    ],
+)
+def test_sizes_are_read_however_they_are_assigned(lines: str) -> None:
+    text = REFERENCE.replace("height = 128, 256\nwidth: int = 2 * 128", f"other = 128, 1\n{lines}")
+    assert {name: shapes.own_numbers(text)[name] for name in ("height", "width")} == {"height": 128, "width": 128}
+    assert shapes.free_sizes(text).get("width") == 128
+
+
+@pytest.mark.parametrize("value", ["1.5", "-3", "0", "unknown * 2", "True", "10 / 2", "f(3)", "2 ** 99", "[1, 2]"])
+def test_what_is_no_size_is_not_read(value: str) -> None:
+    assert "n" not in shapes.own_numbers(f"n = {value}\n")
+
+
+def test_a_variable_of_the_module_is_no_reader_of_a_size() -> None:
+    """`batch_size, _ = x.shape` in a forward binds a name of its own."""
+    local = REFERENCE.replace(
+        "        self.eps = eps", "        batch_size = height = 1\n        self.eps = batch_size"
+    )
+    assert set(shapes.free_sizes(local)) == {"batch_size", "height", "width"}
+    reads = REFERENCE.replace("        self.eps = eps", "        self.eps = height")
+    assert set(shapes.free_sizes(reads)) == {"batch_size", "width"}
+    default = REFERENCE.replace("def get_init_inputs():", "def get_init_inputs(n=batch_size):")
+    assert set(shapes.free_sizes(default)) == {"height", "width"}
 
 
 @pytest.mark.parametrize("folder", TASKS, ids=lambda folder: folder.name)
@@ -90,6 +129,26 @@ def test_without_free_sizes_there_is_nothing_to_cut() -> None:
     assert shapes.ragged({}, {}) == ()
 
 
+def test_channels_are_few_or_as_they_are() -> None:
+    free = {"batch_size": 64, "channels": 48, "height": 128, "width": 128}
+    round_ = shapes.cut_down(free)
+    assert round_[:2] == (
+        {"batch_size": 2, "channels": 12, "height": 64, "width": 64},
+        {"batch_size": 2, "channels": 48, "height": 64, "width": 64},
+    )
+    assert shapes.ragged(free, {})[:2] == (
+        {"batch_size": 3, "channels": 7, "height": 67, "width": 37},
+        {"batch_size": 3, "height": 67, "width": 37},
+    )
+
+
+def test_a_size_that_is_set_reaches_what_the_module_makes_of_it() -> None:
+    text = "a = b = 8\nshape = (a, b)\nclass C:\n    a = 3\n"
+    names: dict[str, object] = {}
+    exec(compile(shapes.set_in(ast.parse(text), {"a": 2}), "<text>", "exec"), names)
+    assert (names["a"], names["b"], names["shape"]) == (2, 8, (2, 8))
+
+
 def test_rows_alone_are_cut_like_space() -> None:
     assert [sizes["batch_size"] for sizes in shapes.cut_down({"batch_size": 4096})][:2] == [4096, 1024]
     assert shapes.ragged({"batch_size": 4096}, {})[0] == {"batch_size": 2053}
@@ -102,7 +161,7 @@ def test_rows_alone_are_cut_like_space() -> None:
         ("height=0", "numbers from 1"),
         ("height=-3", "numbers from 1"),
         ("height=4.5", "numbers from 1"),
-        ("heigth=4", r"no module-level number heigth \(it has batch_size, height, width, channels, unused\)"),
+        ("heigth=4", r"no module-level number heigth \(it has batch_size, height, width, channels, features, unused\)"),
         ("", "write NAME=NUMBER"),
     ],
 )

@@ -82,7 +82,7 @@ def test_a_folder_in_a_verdicts_place_counts_as_absent(tmp_path: Path) -> None:
 
 
 def test_a_runs_folder_holds_each_verdict_and_the_whole(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path, "a task/with: odd letters")
+    folder = RunFolder.new(tmp_path, "a task/with: odd letters")
     folder.add(0, "../../escape", {"name": "a"})
     folder.add(11, "b" * 300, {"name": "b"})
     folder.finish({"schema": "x"})
@@ -94,9 +94,9 @@ def test_a_runs_folder_holds_each_verdict_and_the_whole(tmp_path: Path) -> None:
 
 
 def test_two_runs_of_one_task_in_one_second_have_two_folders(tmp_path: Path) -> None:
-    one = RunFolder(tmp_path, "task")
+    one = RunFolder.new(tmp_path, "task")
     one.finish({"run": 1})
-    two = RunFolder(tmp_path, "task")
+    two = RunFolder.new(tmp_path, "task")
     two.finish({"run": 2})
     assert json.loads((one.path / "run.json").read_text()) == {"run": 1}
     assert one.path != two.path

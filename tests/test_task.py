@@ -82,7 +82,7 @@ def test_names_may_come_from_imports_assignments_and_annotations(tmp_path: Path)
     assert Task.load(write(tmp_path / "task.py", source)).name == "task"
 
 
-@pytest.mark.parametrize(("line", "training"), [("TRAINING = True", True), ("TRAINING = 1", False), ("", False)])
+@pytest.mark.parametrize(("line", "training"), [("TRAINING = True", True), ("TRAINING = False", False), ("", False)])
 def test_a_task_may_ask_for_training(tmp_path: Path, line: str, training: bool) -> None:
     assert Task.load(write(tmp_path / "task.py", f"{SOURCE}{line}\n")).training is training
 

@@ -24,6 +24,7 @@ from crucible.judge.process.channel import Channel, ChannelClosed, pair, read_ex
 from crucible.judge.process.launcher import package_folders
 from crucible.judge.process.replies import is_reply
 from crucible.judge.process.sandbox import landlock_abi
+from crucible.judge.process.seccomp import is_available
 
 pytestmark = pytest.mark.xdist_group("worker")
 SECRET = "0123abcd"
@@ -75,9 +76,10 @@ class Started:
             "compile_only": False,
             "channel": theirs.fileno(),
             "stream": stream,
-            "confine": False,
+            "held_by": {"landlock": False, "filter": False},
             "readable": [],
             "writable": [],
+            "usable": [],
             "file_bytes": 1 << 24,
             **changes,
         }
@@ -401,7 +403,7 @@ def test_every_timed_step_sees_what_is_in_the_slot_in_memory_that_rotates(worker
     x = torch.arange(64.0).reshape(32, 2)
     worker.put(0, [x])
     slot = Slot([x])
-    worker.channel.send({"do": "set_up", "case": 0, "backward": False}, (slot.descriptor,))
+    worker.channel.send({"do": "set_up", "case": 0, "backward": False, "files": ["slot"]}, (slot.descriptor,))
     worker.channel.receive(60)
     given = [torch.rand(32, 2) for _ in range(13)]
     for contents in given:
@@ -731,12 +733,14 @@ def test_no_thread_of_a_confined_process_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     python = [sys.prefix, sys.base_prefix, str(Path(crucible.__file__).parents[1]), *package_folders()]
     readable = ["/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/sys", *python, str(tmp_path / "folder/inputs")]
-    writable = [str(tmp_path / "folder"), "/dev"]
-    worker = Started(tmp_path / "folder", confine=True, readable=readable, writable=writable)
+    held = {"landlock": True, "filter": is_available()}
+    reach = {"readable": readable, "writable": [str(tmp_path / "folder")], "usable": ["/dev/null", "/dev/urandom"]}
+    worker = Started(tmp_path / "folder", held_by=held, **reach)
     source = f"""
 import os
 threads = ["/proc/self/task/" + t + "/status" for t in os.listdir("/proc/self/task")]
-free = [t for t in threads if "NoNewPrivs:\\t1" not in open(t).read()]
+said = [open(t).read() for t in threads]
+free = [t for t in said if "NoNewPrivs:\\t1" not in t or {held["filter"]} and "Seccomp:\\t2" not in t]
 try:
     open({str(tmp_path / "secret.txt")!r})
 except PermissionError:

@@ -47,7 +47,7 @@ class Candidate:
     @property
     def digest(self) -> str:
         """SHA-256 of the source."""
-        return hashlib.sha256(self.source.encode()).hexdigest()
+        return hashlib.sha256(self.source.encode(errors="surrogatepass")).hexdigest()
 
     @property
     def language(self) -> str:
@@ -73,7 +73,7 @@ class Candidate:
                 tree = ast.parse(self.source)
         except SyntaxError as error:
             return f"syntax error, line {error.lineno}: {error.msg}"
-        except (ValueError, RecursionError, MemoryError) as error:
+        except (ValueError, RecursionError, MemoryError, SystemError) as error:
             return f"cannot be parsed: {error}"
         if all(isinstance(node, ast.Expr) for node in tree.body):
             return "the file holds no code, so it defines no ModelNew"
@@ -90,6 +90,8 @@ def find_candidates(sources: Sequence[str | Path | Candidate]) -> list[Candidate
         path = source.path if isinstance(source, Candidate) else Path(source)
         if isinstance(source, Candidate):
             found.append(source)
+        elif not _can_be(path):
+            raise CandidateError(f"no candidate at {path}")
         elif path.is_dir():
             inside = sorted(file for file in path.glob("*.py") if file.name != "__init__.py")
             if not inside:
@@ -107,6 +109,13 @@ def find_candidates(sources: Sequence[str | Path | Candidate]) -> list[Candidate
                 f"two candidates are named {candidate.name!r}: {other.path} and {candidate.path}; rename one"
             )
     return list(by_name.values())
+
+
+def _can_be(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name too long, or with a null byte
+        return False
 
 
 def match_candidates(tasks: Sequence[Task], candidates: Sequence[Candidate]) -> list[tuple[Task, list[Candidate]]]:

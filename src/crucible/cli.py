@@ -1,32 +1,38 @@
 """The command line: one function a verb. Results on stdout, progress on stderr.
 
 Exit codes: 0 a candidate passed; 1 none passed; 2 misuse (a bad task, argument or device);
-3 the judge itself failed; 130 interrupted.
+3 the judge itself failed; 130 interrupted, 143 told to end.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import sys
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
-from crucible import hardware, pipeline, store
+from crucible import hardware, legible, pipeline, store
 from crucible.candidate import find_candidates
 from crucible.contract import CONTRACTS
-from crucible.errors import CrucibleError, JudgeError, MisuseError
+from crucible.doctor import examined
+from crucible.errors import CrucibleError, JudgeError, MisuseError, StoreError
 from crucible.gpus import H200, Gpu, closest_gpu, find_gpu, known_gpu
-from crucible.judge.process import sandbox
-from crucible.judge.process.limits import Limits
+from crucible.judge.attempts import is_own_failure
+from crucible.judge.process.limits import RANGES, Limits
 from crucible.judge.timing.baselines import BASELINES
 from crucible.report import table, why
 from crucible.report.markdown import markdown
+from crucible.report.words import words
 from crucible.roofline import from_datasheet, here
 from crucible.run import Run, run_from_json
 from crucible.task import Task, find_tasks
@@ -36,7 +42,10 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 
 @app.command()
 def judge(
-    task: Annotated[Path, typer.Argument(help="A reference file, a task's folder, or a folder of task files.")],
+    context: typer.Context,
+    task: Annotated[
+        Path | None, typer.Argument(help="A reference file, a task's folder, or a folder of task files.")
+    ] = None,
     candidates: Annotated[
         list[Path] | None, typer.Argument(help="Files or folders of candidates; without, the task's own.")
     ] = None,
@@ -63,17 +72,18 @@ def judge(
         str | None,
         typer.Option(help=f"What to race: {', '.join(BASELINES)}, comma-separated; all; none. Default by device."),
     ] = None,
+    fresh_baselines: Annotated[
+        bool, typer.Option("--fresh-baselines", help="Measure all baselines again, not eager alone.")
+    ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the run as JSON to this file.")] = None,
     build_limit: Annotated[float, typer.Option(help="Seconds for import and build.")] = Limits.build_s,
     run_limit: Annotated[float, typer.Option(help="Seconds for one forward or backward.")] = Limits.run_s,
     oracle_limit: Annotated[float, typer.Option(help="Seconds for the reference's answers.")] = Limits.oracle_s,
-    race_limit: Annotated[
-        float, typer.Option(help="Seconds for one timed race; 0: as the device needs.", min=0.0)
-    ] = 0.0,
+    race_limit: Annotated[float, typer.Option(help="Seconds for one timed race; 0: as the device needs.")] = 0.0,
     shrink_limit: Annotated[
-        float, typer.Option(help="Seconds to look for the smallest shape at which a candidate fails; 0: none.", min=0.0)
+        float, typer.Option(help="Seconds to look for the smallest shape at which a candidate fails; 0: none.")
     ] = Limits.shrink_s,
-    memory_limit: Annotated[float, typer.Option(help="GiB for a candidate; 0: 3/4 of the machine's.")] = 0.0,
+    memory_limit: Annotated[float, typer.Option(help="GiB for a candidate; 0: 3/4 of what is free.")] = 0.0,
     sanitize: Annotated[
         bool,
         typer.Option(
@@ -82,32 +92,43 @@ def judge(
     ] = False,
     page: Annotated[Path | None, typer.Option("--page", help="Also write the run as one HTML file.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what an earlier run has judged.")] = False,
+    resume: Annotated[
+        str | None,
+        typer.Option("--resume", help="Go on with a run that was cut short: its folder, its id, or latest."),
+    ] = None,
 ) -> None:
     """Say of each candidate whether it is right (Evaluation) and how fast (Runtime, -1 when not right)."""
-    limits = Limits(build_limit, run_limit, oracle_limit, race_limit, shrink_limit, int(memory_limit * 2**30))
+    if (task is None) == (resume is None):
+        raise MisuseError("give a task, or --resume with a run that was cut short, and not both")
+    _check_outputs({"--json": json_file, "--page": page}, [task, *(candidates or [])])
+    limits = _limits(
+        ("--build-limit", "build_s", build_limit),
+        ("--run-limit", "run_s", run_limit),
+        ("--oracle-limit", "oracle_s", oracle_limit),
+        ("--race-limit", "race_s", race_limit),
+        ("--shrink-limit", "shrink_s", shrink_limit),
+        ("--memory-limit", "memory_bytes", memory_limit),
+    )
     console = Console(stderr=True)
     options = {"contract": contract, "training": training, "mode": mode, "scale": scale, "device": device}
     options |= {"baselines": baselines, "shapes": shape or (), "gpu": gpu, "sanitize": sanitize}
+    options["fresh_baselines"] = fresh_baselines
     with _progress(console) as say:
-        runs = _judged(task, candidates or [], say, {**options, "seed": seed, "limits": limits, "fresh": fresh})
+        if task is None:
+            runs = _resumed(context, str(resume), say)
+        else:
+            runs = _judged(task, candidates or [], say, {**options, "seed": seed, "limits": limits, "fresh": fresh})
+    trouble = _written(runs, json_file, page)
     out = Console(width=None if sys.stdout.isatty() else table.PLAIN_WIDTH)
     for run in runs:
         table.show(run, out)
         if run.folder:
-            console.print(Text(f"kept in {run.folder}"), soft_wrap=True)
+            console.print(words(f"kept in {run.folder}"), soft_wrap=True)
         if run.trouble:
-            console.print(Text(f"crucible: {run.trouble}", style="yellow"), soft_wrap=True)
-    if json_file is not None:
-        data = [run.to_json() for run in runs]
-        store.write_text(json_file, json.dumps(data[0] if len(data) == 1 else data, indent=1, allow_nan=False) + "\n")
-    if page is not None:
-        _write_page(page, runs)
-    cut_short = {run.cut_short for run in runs}
-    if "interrupted" in cut_short:
-        raise typer.Exit(130)
-    if "failed" in cut_short:
-        raise typer.Exit(3)
-    raise typer.Exit(0 if any(run.passed for run in runs) else 1)
+            console.print(words(f"crucible: {run.trouble}", style="yellow"), soft_wrap=True)
+    for one in trouble:
+        console.print(words(f"crucible: {one}", style="yellow"), soft_wrap=True)
+    raise typer.Exit(3 if trouble else _exit_code(runs))
 
 
 @app.command()
@@ -167,13 +188,14 @@ def fuse(
         raise MisuseError(f"fuse --contract is tf32 or fp32, not {contract!r}")
     console = Console(stderr=True)
 
-    def say(words: str) -> None:
-        console.print(Text(words), soft_wrap=True)
+    def say(line: str) -> None:
+        console.print(words(line), soft_wrap=True)
 
+    _check_outputs({"--output": output}, [task])
     text = fusing.write(loaded, tf32=contract == "tf32", gpu=_laid_out_for(gpu), tune=tune, say=say)
     store.write_text(output, text)
     print(fusing.plan_of(text))
-    console.print(Text(f"written to {output}"), soft_wrap=True)
+    console.print(words(f"written to {output}"), soft_wrap=True)
 
 
 def _laid_out_for(name: str) -> Gpu:
@@ -188,15 +210,15 @@ def _laid_out_for(name: str) -> Gpu:
 def doctor(
     rates: Annotated[bool, typer.Option("--rates", help="Measure bandwidth and matrix rates.")] = False,
 ) -> None:
-    """Say what this machine offers: device, compilers, sandbox, versions."""
+    """Say what this machine offers, and try what the sandbox holds: 1 where something that matters is missing."""
     out = Console()
     device = hardware.find_device()
-    abi = sandbox.landlock_abi()
+    health = examined(device)
     rows = {
         "device": device.name,
         "cores": str(hardware.cores()),
         "memory": f"{hardware.memory_bytes() >> 30} GiB",
-        "sandbox": f"Landlock version {abi}" if abi else "none: this kernel has no Landlock",
+        **health.rows,
         "sanitizer": hardware.compute_sanitizer() or "none: no compute-sanitizer for --sanitize",
         "records": str(store.home()),
         **hardware.versions(),
@@ -207,26 +229,161 @@ def doctor(
     if rates:
         rows["measured"] = here(kind=device.kind).words
     for name, value in rows.items():
-        out.print(Text(f"{name:16} {value}"), soft_wrap=True)
+        out.print(words(f"{name:16} {value}"), soft_wrap=True)
+    for complaint in health.complaints:
+        out.print(words(f"missing: {complaint}"), style="yellow", soft_wrap=True)
+    raise typer.Exit(1 if health.complaints else 0)
 
 
 def main() -> None:
-    """Entry point: errors become exit codes."""
+    """Entry point: errors become exit codes, in one line each; `CRUCIBLE_TRACEBACK=1` shows where they come from."""
+    legible.any_encoding()
+    ended: list[int] = []
+    _end_in_order(ended)
     try:
-        app()
+        try:
+            app()
+        except SystemExit as end:
+            sys.exit(128 + ended[0] if ended and end.code == 130 else end.code)
     except MisuseError as error:
         _fail(error, 2)
     except CrucibleError as error:
         _fail(error, 3)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(128 + ended[0] if ended else 130)
+    except OSError as error:
+        _fail(JudgeError(f"the system refuses: {error}"), 3)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it has an exit code and a line
+        _fail(pipeline.own_error(error), 3)
+
+
+def _end_in_order(ended: list[int]) -> None:
+    """Makes of SIGTERM and SIGHUP what Ctrl-C is: what is finished is kept, nothing is left running."""
+
+    def end(number: int, _: object) -> None:
+        ended.append(number)
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, end)
+
+
+def _limits(*given: tuple[str, str, float]) -> Limits:
+    """From options, fields and values. Raises MisuseError that names the option."""
+    values: dict[str, Any] = {}
+    for option, name, value in given:
+        unit = 2**30 if option == "--memory-limit" else 1
+        scaled = value * unit
+        values[name] = int(scaled) if unit > 1 and abs(scaled) < 2.0**60 else scaled
+        try:
+            Limits(**{name: values[name]})
+        except MisuseError:
+            least, most, words_of = RANGES[name]
+            unit_words = "GiB" if unit > 1 else words_of
+            raise MisuseError(
+                f"{option} {value:g}: give a number of {unit_words} from {least:g} to {most / unit:g}"
+            ) from None
+    return Limits(**values)
+
+
+def _check_outputs(files: dict[str, Path | None], inputs: Sequence[Path | None]) -> None:
+    """Whether what the user wants written can be, before anything is judged, and would not take the place of something
+    else. Raises MisuseError."""
+    seen: dict[Path, str] = {}
+    for option, file in files.items():
+        if file is None:
+            continue
+        store.check_writable(file, option)
+        there = file.resolve()
+        if there in seen:
+            raise MisuseError(f"{seen[there]} and {option} name the same file {file}: give two")
+        seen[there] = option
+        for given in inputs:
+            if given is not None and there in _files_of(given):
+                raise MisuseError(f"{option} {file} is the task or a candidate: name another file")
+        if not store.is_device(file) and file.is_file() and not _is_ours(file, option):
+            raise MisuseError(f"{option} {file} holds something else and would be lost: name another file")
+
+
+def _files_of(given: Path) -> list[Path]:
+    with contextlib.suppress(OSError):
+        return [file.resolve() for file in ([given] if given.is_file() else given.rglob("*.py"))]
+    return []
+
+
+_OURS = {
+    "--json": (b"{", b"["),
+    "--page": (b"<!doctype html", b"<html"),
+    "--output": (b'"""', b"#", b"import", b"from"),
+}
+"""How what an option writes begins."""
+
+
+def _is_ours(file: Path, option: str) -> bool:
+    """Whether a file that is there may be what an earlier run wrote; an empty one may always be written."""
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(64).lstrip().lower()
+    except OSError:
+        return False
+    return not head or head.startswith(_OURS[option])
+
+
+def _resumed(context: typer.Context, which: str, say: Callable[[str], None]) -> list[Run]:
+    """A run that is gone on with as it was asked for: beside `--resume`, only files to write may be named."""
+    named = [name for name in context.params
+             if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]  # fmt: skip
+    beyond = [name.replace("_", "-") for name in named if name not in ("resume", "json_file", "page")]
+    if beyond:
+        raise MisuseError(f"--resume goes on with the options of then: leave out --{', --'.join(beyond)}")
+    try:
+        return [pipeline.resume(which, say=say)]
+    except JudgeError as error:
+        return [_run_of(error)]
+
+
+def _run_of(error: JudgeError) -> Run:
+    """The run that the judge failed on. Raises the failure again where there is none."""
+    if not isinstance(error.run, Run):
+        raise error
+    return error.run
+
+
+def _written(runs: list[Run], json_file: Path | None, page: Path | None) -> list[str]:
+    """Writes the files asked for, before anything is shown; what could not be written, in words."""
+    trouble: list[str] = []
+    data = [run.to_json() for run in runs]
+    text = json.dumps(data[0] if len(data) == 1 else data, indent=1, allow_nan=False) + "\n"
+    writes = [partial(store.write_text, json_file, text)] if json_file is not None else []
+    writes += [partial(_write_page, page, runs)] if page is not None else []
+    for write in writes:
+        try:
+            write()
+        except StoreError as error:
+            trouble.append(str(error))
+    return trouble
+
+
+def _exit_code(runs: list[Run]) -> int:
+    cut_short = {run.cut_short for run in runs}
+    if "interrupted" in cut_short:
+        return 130
+    if "failed" in cut_short:
+        return 3
+    if any(run.passed for run in runs):
+        return 0
+    return 3 if any(is_own_failure(verdict) for run in runs for verdict in run.verdicts) else 1
 
 
 def _judged(path: Path, candidates: list[Path], say: Callable[[str], None], options: dict[str, Any]) -> list[Run]:
     """One run for a task; for a folder of tasks, one for each task that has candidates."""
     tasks = find_tasks(path)
     if len(tasks) == 1:
-        return [pipeline.judge(Task.load(tasks[0]), candidates, say=say, **options)]
+        try:
+            return [pipeline.judge(Task.load(tasks[0]), candidates, say=say, **options)]
+        except JudgeError as error:
+            return [_run_of(error)]
     return pipeline.judge_folder(tasks, find_candidates(candidates), say=say, **options)
 
 
@@ -254,7 +411,7 @@ class _progress:
             self._status.stop()
 
     def _say(self, text: str) -> None:
-        line = Text(f"{time.monotonic() - self._start:6.1f} s  {text.splitlines()[0]}")
+        line = words(f"{time.monotonic() - self._start:6.1f} s  {(text.splitlines() or [''])[0]}")
         if self._status is not None:
             self._status.update(line[:120])
         else:
@@ -263,5 +420,12 @@ class _progress:
 
 def _fail(error: CrucibleError, code: int) -> None:
     who = "the judge failed: " if isinstance(error, JudgeError) else ""
-    print(f"crucible: {who}{error}", file=sys.stderr)
+    if os.environ.get("CRUCIBLE_TRACEBACK"):
+        traceback.print_exception(error)
+    with contextlib.suppress(OSError):
+        print(f"crucible: {who}{legible.line(str(error))}", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    if code == 3 and isinstance(error.__cause__ or error.__context__, OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what it still holds nobody can have
     sys.exit(code)

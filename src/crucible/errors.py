@@ -9,8 +9,11 @@ CrucibleError
 │   └── RecordError    the run that was asked for
 ├── TuningError        a division that was tried gives wrong results, or does not end (exit code 3)
 └── JudgeError         the judge itself failed: nobody's verdict   (exit code 3)
+    ├── ProcessLostError one of the judge's own processes ended, or was ended by somebody
     └── StoreError     a run could not be written or read
 """
+
+from __future__ import annotations
 
 
 class CrucibleError(Exception):
@@ -47,6 +50,18 @@ class TuningError(CrucibleError):
 
 class JudgeError(CrucibleError):
     """The judge failed (oracle out of memory, worker could not start). Never a candidate's verdict."""
+
+    run: object = None
+    """The Run that came of it, with what failed in its `trouble`; None where it had not begun."""
+
+
+class ProcessLostError(JudgeError):
+    """One of the judge's own processes ended, or was ended by somebody; a fresh one may do."""
+
+    def __init__(self, words: str, stage: str = "") -> None:
+        """`stage` is the candidate's, where the process that watches it was lost."""
+        super().__init__(words)
+        self.stage = stage
 
 
 class StoreError(JudgeError):

@@ -47,7 +47,8 @@ def write(
     """A Python file with `ModelNew` for a task, at its sizes and in its mode: CUDA C++ and operators of PyTorch.
 
     With tf32=False convolutions of float32 tensors keep float32's precision: where kernels of ours compute them, by
-    three products of TF32 for each, else as `torch.backends.cudnn.allow_tf32` says. Linear layers are PyTorch's then.
+    three products of TF32 for each, else as `torch.backends.cudnn.allow_tf32` says. Products of matrices (linear layers
+    among them) are ours then where warpgroup instructions are estimated faster than cuBLAS without tensor cores.
     Kernels are laid out for `gpu`; on one of less shared memory some may not start. With `tune` the few divisions of
     each convolution that are estimated best are verified and timed here, and the fastest taken (see
     `crucible.tuning`); `say` hears how far it is. Runs the reference's text in this process to trace its module. Raises
@@ -60,7 +61,7 @@ def write(
         task.source, str(task.path), task.sizes, mode=task.mode, seed=seed, device=torch.device("cpu")
     )
     given = reference.inputs(seed)
-    graph = trace(reference.model, given)
+    graph = trace(reference.model, given, drops=True)
     planned = plan(graph, tf32=tf32, gpu=gpu)
     return emit(
         _tuned(planned, say) if tune else planned,
@@ -84,7 +85,7 @@ def _is_same_in_other_mode(module: nn.Module, inputs: Sequence[Any], graph: Grap
     """Whether train() and eval() make no difference: no batch norm, no dropout."""
     other = copy.deepcopy(module).train(not graph.training)
     try:
-        found = trace(other, inputs)
+        found = trace(other, inputs, drops=True)
     except CaptureError:
         return False
     return (found.operations, found.mutations) == (graph.operations, graph.mutations)
@@ -101,8 +102,9 @@ def fuse(module: nn.Module, *inputs: Any, emulate: bool = False, tune: bool = Fa
     It is written for these inputs (their shapes, dtypes and layouts) and the module's mode at once; for other shapes,
     dtypes or modes when they come. Inputs of another layout are copied. Kernels need a GPU, or `emulate=True`: then
     they run on the CPU, slowly, with every fault named. Convolutions of float32 tensors round their operands to TF32
-    if `torch.backends.cudnn.allow_tf32` says so now, else they keep float32's precision; linear layers of few features
-    are fused if `torch.backends.cuda.matmul.allow_tf32` does, else PyTorch's. With `tune` convolutions are divided as
+    if `torch.backends.cudnn.allow_tf32` says so now, else they keep float32's precision. Linear layers do as
+    `torch.backends.cuda.matmul.allow_tf32` says: those of few features are fused and others PyTorch's if so, else large
+    ones are kernels of ours, in float32's precision by tensor cores. With `tune` convolutions are divided as
     measured, which takes minutes the first time; progress goes to stderr. Raises CaptureError for what cannot be traced
     or written, DeviceError where inputs are not on a GPU, TuningError for a division that is wrong.
     """
@@ -156,7 +158,7 @@ class _Fused(nn.Module):
         plain = copy.copy(self)
         plain.__class__ = type(self).__mro__[2]
         with torch.enable_grad():
-            graph = trace(plain, inputs)
+            graph = trace(plain, inputs, drops=True)
         gpu = H200 if self._emulate else closest_gpu(torch.cuda.get_device_name(_device(inputs)))
         planned = plan(graph, gpu=gpu, **self._rounding)
         if self._tune:

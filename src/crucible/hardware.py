@@ -120,6 +120,50 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def available_bytes() -> int:
+    """Memory that this process and its children may still take: what the system has free, or less where a control group
+    sets a limit."""
+    free = _field(Path("/proc/meminfo"), "MemAvailable:") * 1024 or memory_bytes()
+    return max(1 << 20, min([free, *_left_in_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))]))
+
+
+def _left_in_groups(membership: Path, root: Path) -> list[int]:
+    """What each control group that this process is in has left, those above it included (versions 2 and 1)."""
+    left = []
+    for line in _text(membership).splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top = root / "memory" if controllers else root
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
+        own = top / path.strip("/")
+        for folder in [own, *own.parents]:
+            if folder == top or top in folder.parents:
+                left += _left_in(folder, *names)
+    return left
+
+
+def _left_in(folder: Path, limit: str, used: str) -> list[int]:
+    """The group's limit less what it uses, file caches that it would give back left out; nothing where it has none."""
+    most, held = _text(folder / limit).strip(), _text(folder / used).strip()
+    if not (most.isdecimal() and held.isdecimal()) or int(most) >= memory_bytes():
+        return []
+    return [int(most) - int(held) + _field(folder / "memory.stat", "inactive_file")]
+
+
+def _field(file: Path, name: str) -> int:
+    """The number that follows a name in a table of the kernel's; 0 where there is none."""
+    rows = (line.split() for line in _text(file).splitlines())
+    return next((int(row[1]) for row in rows if len(row) > 1 and row[0] == name and row[1].isdecimal()), 0)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 @cache
 def _first_gpu() -> Device | None:
     if not shutil.which("nvidia-smi"):

@@ -4,38 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from crucible import hardware, seeds, store
 from crucible.candidate import Candidate, find_candidates, match_candidates
 from crucible.contract import Contract, find_contract
-from crucible.errors import DeviceError, JudgeError, TaskError
+from crucible.errors import DeviceError, JudgeError, MisuseError, ProcessLostError, RecordError, TaskError
 from crucible.explain.findings import findings
 from crucible.gpus import DEFAULT, Gpu, known_gpu
 from crucible.hardware import Device
+from crucible.judge.attempts import Attempts, is_own_failure
 from crucible.judge.diagnosis.sanitizer import demand
 from crucible.judge.examine import Examination, Setting, is_timed_here, runs_on_emulator
-from crucible.judge.prepared import prepared_emulator, prepared_header
+from crucible.judge.prepared import prepared_emulator, prepared_headers
 from crucible.judge.process import sandbox
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.timing.baseline_runs import BaselineRuns
-from crucible.judge.timing.baselines import Baseline, choose_baselines
+from crucible.judge.timing.baselines import ANCHOR, Baseline, choose_baselines
 from crucible.judge.timing.contents import secret_contents
 from crucible.judge.timing.contestants import Contestants
+from crucible.judge.timing.kept import KeptBaselines, told
 from crucible.judge.timing.race import CPU_PACE, GPU_PACE
 from crucible.judge.verdict.evidence import Finding, Measured
 from crucible.judge.verdict.verdict import Verdict, from_json
 from crucible.records import Records
+from crucible.request import Request, request_from_json
 from crucible.roofline import Floor
-from crucible.run import Ground, Run
+from crucible.run import Ground, Run, verdict_from_json
 from crucible.task import Task
 
 Say = Callable[[str], None]
+Prepared = tuple[OracleProcess, dict[str, Any]]
 
 
 def judge(
@@ -53,6 +57,7 @@ def judge(
     limits: Limits | None = None,
     fresh: bool = False,
     baselines: str | None = None,
+    fresh_baselines: bool = False,
     sanitize: bool = False,
     say: Say = lambda text: None,
 ) -> Run:
@@ -74,6 +79,8 @@ def judge(
         limits: time, memory and process limits of a candidate.
         fresh: judge again what an earlier run has judged.
         baselines: what to take turns with, comma-separated (see docs/timing.md); None for the device's usual ones.
+        fresh_baselines: measure all of them again; without, those but eager are taken from an earlier run of the same
+            task, GPU and versions where there is one.
         sanitize: run candidates with kernels of their own under NVIDIA's compute-sanitizer too, after their verdicts
             and outside of the sandbox; needs a GPU and the tool.
         say: called with a line of progress now and then.
@@ -94,11 +101,35 @@ def judge(
     if any(runs_on_emulator(candidate, place) for candidate in chosen):
         loaded = loaded.cut_down(own=scale is not None)
     rivals = choose_baselines(baselines, loaded, place.kind)
-    drawn = seeds.secret() if seed is None else seed
+    drawn = seeds.secret() if seed is None else checked_seed(seed)
     bench = _Bench(
         loaded, rule, place, pretended, drawn, seed is None, limits or Limits(), fresh, rivals, say, sanitize
     )
+    bench.fresh_baselines = fresh_baselines
     return bench.judge(chosen)
+
+
+def resume(which: str, *, say: Say = lambda text: None) -> Run:
+    """Goes on with a run that was begun (its folder, its id or how that begins, `latest`): verdicts that stand there
+    stay, what is missing or what the judge failed on is judged, with the task, options and seed of then.
+
+    Raises RecordError or MisuseError where that cannot be, JudgeError when the judge itself failed.
+    """
+    folder = store.find_begun(which)
+    asked = request_from_json(folder.request())
+    asked.check(hardware.find_device(asked.device.kind), hardware.versions(), store.code_digest())
+    done = finished_verdicts(folder.verdicts())
+    say(f"{folder.path.name}: {len(done)} of {len(asked.candidates)} candidates are judged")
+    options = (asked.gpu, asked.seed, asked.seed_is_secret, asked.limits, False, asked.baselines, say, asked.sanitize)
+    bench = _Bench(asked.task, asked.contract, asked.device, *options, folder=folder)
+    return bench.judge(list(asked.candidates), done)
+
+
+def checked_seed(seed: int) -> int:
+    """Raises MisuseError for what PyTorch takes for no seed."""
+    if not isinstance(seed, int) or not 0 <= seed < 1 << 63:
+        raise MisuseError(f"--seed {seed}: give a whole number from 0 to 2**63 - 1")
+    return seed
 
 
 def judge_folder(
@@ -125,6 +156,8 @@ def judge_folder(
             runs.append(judge(task, chosen, say=say, **options))
         except (TaskError, JudgeError) as error:
             say(f"left out {task.name}: {error}")
+            failed = error.run if isinstance(error, JudgeError) else None
+            runs += [failed] if isinstance(failed, Run) else []
     if not runs:
         raise TaskError(f"none of {len(tasks)} tasks could be judged; the reasons stand above")
     return runs
@@ -165,26 +198,50 @@ class _Bench:
     baselines: tuple[Baseline, ...]
     say: Say
     sanitize: bool = False
+    fresh_baselines: bool = False
+    _oracles: list[OracleProcess] = field(default_factory=list)
+    """All that were started."""
     floors_measured: bool = False
+    folder: store.RunFolder | None = None
+    """Of a run that is gone on with."""
 
-    def judge(self, candidates: list[Candidate]) -> Run:
+    def judge(self, candidates: list[Candidate], done: Sequence[Verdict] = ()) -> Run:
+        """The run; `done` are verdicts that stand in its folder. Raises TaskError, and JudgeError with the run in it
+        where there is no verdict at all."""
         self.versions = hardware.versions()
         key = self._key()
-        self.records = Records(self.task.name, [c.name for c in candidates], key, self.say)
+        folder = self.folder or store.RunFolder.new(store.home(), self.task.name)
+        request = None if self.folder else self._request(candidates).to_json()
+        self.records = Records(folder, [c.name for c in candidates], key, self.say, request)
+        for verdict in done:
+            self.records.take_over(verdict)
         keys = {c.name: store.key_of(key, c.digest, vars(self.limits), self.sanitize) for c in candidates}
-        new = [c for c in candidates if self.fresh or not self.records.recall(c.name, keys[c.name])]
+        missing = [c for c in candidates if c.name not in self.records.verdicts]
+        new = [c for c in missing if self.fresh or not self.records.recall(c.name, keys[c.name])]
         if not new:
             self.records.recall_ground()
+        failure: JudgeError | None = None
         try:
             for verdict in self._examined(new) if new else ():
                 self.records.keep(replace(verdict, seed=self.seed), keys[verdict.candidate])
         except KeyboardInterrupt:
             self.records.cut("interrupted", "interrupted")
-        except JudgeError as error:
+        except MisuseError:
             if not self.records.verdicts:
-                raise
-            self.records.cut("failed", f"the judge failed: {error}")
-        return self._finish(candidates)
+                self.records.abandon()
+            raise
+        except Exception as error:  # noqa: BLE001 - no verdict is lost by what is wrong in the judge's own code
+            failure = error if isinstance(error, JudgeError) else own_error(error)
+            self.records.cut("failed", f"the judge failed: {failure}")
+        run = self._finish(candidates)
+        if failure is not None and not run.verdicts:
+            failure.run = run
+            raise failure
+        return run
+
+    def _request(self, candidates: list[Candidate]) -> Request:
+        options = (self.gpu, self.seed, self.seed_is_secret, self.limits, self.baselines, self.sanitize, candidates)
+        return Request(self.task, self.contract, self.device, self.versions, store.code_digest(), *options)
 
     def _key(self) -> str:
         """Of all that every verdict depends on."""
@@ -205,38 +262,48 @@ class _Bench:
 
     def _examined(self, candidates: list[Candidate]) -> Iterator[Verdict]:
         """Builds a wave side by side while oracle and baselines prepare, then judges one at a time, undisturbed."""
-        with tempfile.TemporaryDirectory(prefix="crucible-") as temporary:
+        with tempfile.TemporaryDirectory(prefix="crucible-", ignore_cleanup_errors=True) as temporary:
             work = Path(temporary)
             setting = self._setting(work, candidates)
             everyone = [Examination(c, setting, work / f"candidate{i}") for i, c in enumerate(candidates)]
             pace = GPU_PACE if self.device.kind == "cuda" else CPU_PACE
             self.field = Contestants(self.device.kind, pace.within(self.limits.race_s), self.say)
             races = any(is_timed_here(candidate, self.device) for candidate in candidates)
-            rivals = BaselineRuns(self.baselines if races else (), setting, work, self.field)
-            oracle = OracleProcess(work, self.limits)
-            description = None
+            rivals = BaselineRuns(self._to_run() if races else (), setting, work, self.field)
+            attempts: Attempts | None = None
             try:
                 for wave in _waves(everyone, hardware.cores()):
                     with ThreadPoolExecutor(len(wave) + 2) as pool, _closed_on_error([*wave, rivals]):
                         self.say(f"building {', '.join(e.candidate.name for e in wave)}")
                         builds = [pool.submit(examination.build) for examination in wave]
-                        if description is None:
-                            description = self._prepare(oracle, rivals, pool)
+                        if attempts is None:
+                            attempts = self._prepare(work, rivals, pool)
                         for build in builds:
                             build.result()
                     if races and wave[0] is everyone[0]:
-                        self._settle(oracle, rivals, description)
+                        self._settle(attempts, rivals)
                     for examination in wave:
                         self.say(f"judging {examination.candidate.name}")
-                        verdict = examination.judge(oracle, description, self.field)
+                        verdict = attempts.judge(examination)
                         if isinstance(verdict.timing, Measured):
-                            self._measure_floors(oracle)
+                            self._measure_floors(attempts)
                         yield verdict
+                        if self.field.lost:
+                            self._revive(attempts, rivals)
             finally:
                 for examination in everyone:
                     examination.close()
                 rivals.close()
-                oracle.kill()
+                for oracle in self._oracles:
+                    oracle.kill()
+
+    def _to_run(self) -> tuple[Baseline, ...]:
+        """The baselines that no earlier run has measured, and the anchor."""
+        machine = (vars(self.device), self.versions, store.code_digest())
+        self.kept_baselines = KeptBaselines(self.task.digest, vars(self.contract), self.limits.race_s, *machine)
+        found = {} if self.fresh_baselines else self.kept_baselines.recall(self.baselines)
+        self.field.kept = tuple(found.values())
+        return tuple(baseline for baseline in self.baselines if baseline.name not in found)
 
     def _setting(self, work: Path, candidates: list[Candidate]) -> Setting:
         (work / "inputs").mkdir()
@@ -249,7 +316,7 @@ class _Bench:
             self.limits,
             work / "inputs",
             self.contents,
-            prepared_header(candidates, self.device, self.versions, self.say),
+            prepared_headers(candidates, self.device, self.versions, self.say),
             self.gpu or known_gpu(DEFAULT),
             prepared_emulator(candidates, self.device, self.say),
             self.sanitize,
@@ -257,12 +324,16 @@ class _Bench:
 
     def _unconfined(self) -> tuple[Finding, ...]:
         """A verdict reached without the sandbox says so."""
-        if sandbox.landlock_abi():
+        held_by = sandbox.layers()
+        if not held_by.missing:
             return ()
-        claim = "candidates ran without the sandbox: they could read and write what this user can"
-        return (Finding(claim, "this kernel has no Landlock (Linux 5.13 and later)"),)
+        if not held_by.landlock:
+            claim = "candidates ran without the sandbox: they could read and write what this user can"
+        else:
+            claim = "candidates ran without half of the sandbox: they could connect, and change modes of files"
+        return (Finding(claim, held_by.missing),)
 
-    def _prepare(self, oracle: OracleProcess, rivals: BaselineRuns, pool: ThreadPoolExecutor) -> dict[str, Any]:
+    def _prepare(self, work: Path, rivals: BaselineRuns, pool: ThreadPoolExecutor) -> Attempts:
         """The reference's answers; the baselines come up meanwhile, and compile once there are inputs."""
         started = pool.submit(rivals.build)
         warm: list[Future[None]] = []
@@ -274,13 +345,23 @@ class _Bench:
         def written() -> None:
             warm.append(pool.submit(warm_up))
 
-        description = oracle.prepare(self._asked(), self.say, written, self.limits.oracle_s)
-        for work in warm:
-            work.result()
+        def renew(said: Say = lambda text: None, once: Callable[[], None] = lambda: None) -> Prepared:
+            oracle = OracleProcess(work, self.limits)
+            self._oracles.append(oracle)
+            return oracle, oracle.prepare(self._asked(), said, once, self.limits.oracle_s)
+
+        try:
+            oracle, description = renew(self.say, written)
+        except ProcessLostError as error:
+            self.say(f"{error}; once more")
+            oracle, description = renew(self.say, lambda: None if warm else written())
+        for compiled in warm:
+            compiled.result()
         self.records.recall_ground()
         if not (self.records.ground.baselines or self.records.ground.floors):  # an earlier run may have some
             self.records.keep_ground(Ground(tuple(from_json(finding) for finding in description["findings"])))
-        return description
+        kind = self.device.kind
+        return Attempts(kind, work, self.limits, renew, self.field, self.say, oracle, description)
 
     def _asked(self) -> dict[str, Any]:
         """What the oracle is told of the task."""
@@ -289,6 +370,8 @@ class _Bench:
             "path": str(self.task.path),
             "sizes": self.task.sizes,
             "first": self.task.first,
+            "smaller": self.task.how_to_make_it_smaller,
+            "smaller_weights": self.task.smaller_weights,
             "further": self.task.further,
             "asked": bool(self.task.asked),
             "mode": self.task.mode,
@@ -299,20 +382,41 @@ class _Bench:
             "secrets": [contents.secrets for contents in self.contents],
         }
 
-    def _settle(self, oracle: OracleProcess, rivals: BaselineRuns, description: dict[str, Any]) -> None:
+    def _settle(self, attempts: Attempts, rivals: BaselineRuns) -> None:
         """What holds for all candidates; kept, so that a run answered from the store has it too."""
-        found = tuple(from_json(finding) for finding in description["findings"])
-        baselines = tuple(rivals.enter(oracle, description, self.say))
+        found = tuple(from_json(finding) for finding in attempts.description["findings"])
+        baselines: tuple[Verdict, ...] = ()
+        try:
+            measured = {v.candidate: v for v in rivals.enter(attempts.oracle, attempts.description, self.say)}
+            if trouble := self.kept_baselines.keep(measured.values()):
+                self.records.note(trouble)
+            kept = {one.verdict.candidate: one.verdict for one in self.field.kept}
+            baselines = tuple({**kept, **measured}[baseline.name] for baseline in self.baselines)
+            found += told(self.field.kept, measured.get(ANCHOR))
+        except Exception as error:  # noqa: BLE001 - candidates are judged without them
+            found += (Finding("candidates are judged without baselines: the judge failed on those", str(error)),)
+            attempts.restore()
         self.records.ground = Ground(found, baselines, self.records.ground.floors)
         if baselines:
-            self._measure_floors(oracle)
+            self._measure_floors(attempts)
 
-    def _measure_floors(self, oracle: OracleProcess) -> None:
+    def _revive(self, attempts: Attempts, rivals: BaselineRuns) -> None:
+        try:
+            rivals.revive(attempts.oracle, attempts.description, self.say)
+        except Exception as error:  # noqa: BLE001 - the next ones are judged without it
+            self.say(f"a baseline that was lost stays so: {error}")
+            attempts.restore()
+
+    def _measure_floors(self, attempts: Attempts) -> None:
         """Once, and only where there is a time to hold against them: it takes 3 s of a processor."""
         if self.floors_measured:
             return
         self.floors_measured = True
-        floors = from_json(oracle.floors(self.limits.race_s, self.limits.oracle_s))
+        try:
+            floors = from_json(attempts.oracle.floors(self.limits.race_s, self.limits.oracle_s))
+        except JudgeError as error:
+            floors = (Finding("no floor is known: the judge failed on it", str(error)),)
+            attempts.restore()
         known = tuple(floor for floor in floors if isinstance(floor, Floor))
         doubts = tuple(floor for floor in floors if isinstance(floor, Finding))
         ground = self.records.ground
@@ -333,7 +437,36 @@ class _Bench:
             cut_short=records.cut_short,
             sources={c.name: c.source for c in candidates},
         )
-        return records.finish(replace(run, explanations=findings(run)))
+        return records.finish(replace(run, explanations=self._explained(run)))
+
+    def _explained(self, run: Run) -> Mapping[str, tuple[Finding, ...]]:
+        """Why each candidate is wrong or slow; without that, a run is a run all the same."""
+        try:
+            return findings(run)
+        except Exception as error:  # noqa: BLE001 - no verdict hangs on it
+            self.records.note(f"no explanations: {own_error(error)}")
+            return {}
+
+
+def own_error(error: Exception) -> JudgeError:
+    """What went wrong in the judge's own code, with where, as the failure that it is."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f" ({Path(trace.tb_frame.f_code.co_filename).name}, line {trace.tb_lineno})" if trace else ""
+    failure = JudgeError(f"{type(error).__name__}: {str(error)[:500]}{where}")
+    failure.__cause__ = error
+    return failure
+
+
+def finished_verdicts(entries: Sequence[Any]) -> list[Verdict]:
+    """Those of a run's folder that stand; what is of another version, or what the judge failed on, is judged again."""
+    found = []
+    for entry in entries:
+        with contextlib.suppress(RecordError):
+            verdict = verdict_from_json(entry)
+            found += [] if is_own_failure(verdict) else [verdict]
+    return found
 
 
 def _waves(items: list[Examination], size: int) -> list[list[Examination]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from crucible import store
 from crucible.errors import StoreError
+from crucible.judge.attempts import is_own_failure
 from crucible.judge.verdict.verdict import Crashed, OutOfMemory, TimedOut, Verdict, from_json, to_json
 from crucible.run import Ground, Run, candidate_json, ground_from_json
 
@@ -17,8 +19,11 @@ _NOT_KEPT = (TimedOut, OutOfMemory, Crashed)
 class Records:
     """Verdicts as they come: to the run's folder, and to the store."""
 
-    def __init__(self, task: str, names: list[str], key: str, say: Callable[[str], None]) -> None:
-        """`names` are the candidates' in the user's order; `key` is of all that every verdict depends on."""
+    def __init__(
+        self, folder: store.RunFolder, names: list[str], key: str, say: Callable[[str], None], request: Any
+    ) -> None:
+        """`names` are the candidates' in the user's order; `key` is of all that every verdict depends on; `request` is
+        what `crucible judge --resume` will want to know, None where that stands in the folder already."""
         self.verdicts: dict[str, Verdict] = {}
         self.ground = Ground()
         self.cut_short = ""
@@ -26,8 +31,10 @@ class Records:
         self._key = key
         self._say = say
         self._kept = store.Verdicts(store.home())
-        self._folder = store.RunFolder(store.home(), task)
+        self._folder = folder
         self._trouble: list[str] = []
+        if request is not None:
+            self._guarded(lambda: self._folder.begin(request))
 
     @property
     def trouble(self) -> str:
@@ -35,6 +42,10 @@ class Records:
 
     def in_order(self) -> tuple[Verdict, ...]:
         return tuple(self.verdicts[name] for name in self._names if name in self.verdicts)
+
+    def take_over(self, verdict: Verdict) -> None:
+        """One that stands in the run's folder already."""
+        self.verdicts[verdict.candidate] = verdict
 
     def recall(self, name: str, key: str) -> bool:
         """Answers a candidate from an earlier run of the same content, where there is one."""
@@ -65,13 +76,22 @@ class Records:
         if verdict.evaluation:
             verdict = replace(verdict, findings=(*verdict.findings, *self.ground.questions(verdict.timing)))
         self._add(verdict)
-        if not isinstance(verdict.outcome, _NOT_KEPT):
+        if not (isinstance(verdict.outcome, _NOT_KEPT) or is_own_failure(verdict)):
             self._guarded(lambda: self._kept.put(key, to_json(verdict)))
 
     def cut(self, how: str, words: str) -> None:
         """The run ends before its time."""
         self.cut_short = how
-        self._trouble.append(f"{words}; {len(self.verdicts)} of {len(self._names)} candidates were judged")
+        judged = f"{len(self.verdicts)} of {len(self._names)} candidates were judged"
+        self._trouble.append(f"{words}; {judged}; to go on: crucible judge --resume {self._folder.path.name}")
+
+    def abandon(self) -> None:
+        """Nothing was judged, nor can be: the run leaves no folder."""
+        self._folder.remove_request()
+
+    def note(self, trouble: str) -> None:
+        """Something that went wrong beside the verdicts."""
+        self._trouble.append(trouble)
 
     def finish(self, run: Run) -> Run:
         """Writes the whole run, which then says where it is and what could not be written."""

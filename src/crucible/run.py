@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from crucible.contract import Contract, find_contract
-from crucible.errors import RecordError
+from crucible.errors import MisuseError, RecordError
 from crucible.hardware import Device
 from crucible.judge.timing.baselines import ANCHOR
 from crucible.judge.verdict.evidence import Finding, Measured, NotMeasured, NoVariant, Timing
 from crucible.judge.verdict.sanitizer_reports import NotSanitized
 from crucible.judge.verdict.trials import NotShrunk
+from crucible.judge.verdict.typed import check
 from crucible.judge.verdict.verdict import NotJudged, Verdict, from_json, to_json
 from crucible.roofline import Floor
 from crucible.spread import quotient
@@ -210,8 +211,10 @@ def run_from_json(data: Any) -> Run:
         schema = data.get("schema", "none") if isinstance(data, dict) else "none"
         raise RecordError(f"not a record of this version: its schema is {schema!r}, wanted {SCHEMA!r}; judge again")
     try:
-        return _run(data)
-    except (KeyError, TypeError, AttributeError) as error:
+        run = _run(data)
+        check(run)
+        return run
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, MisuseError) as error:
         raise RecordError(f"not a whole {SCHEMA} record ({type(error).__name__}: {error}): judge again") from error
 
 
@@ -233,6 +236,16 @@ def _run(data: dict[str, Any]) -> Run:
         sources={entry["name"]: entry.get("source", "") for entry in entries},
         explanations={e["name"]: from_json(e["explanations"]) for e in entries if "explanations" in e},
     )
+
+
+def verdict_from_json(entry: Any) -> Verdict:
+    """What `candidate_json` wrote. Raises RecordError."""
+    try:
+        verdict = _verdict(entry)
+        check(verdict)
+        return verdict
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise RecordError(f"not a candidate's whole record ({type(error).__name__}: {error})") from error
 
 
 _LATER: dict[str, Any] = {

@@ -1,7 +1,7 @@
 """Store: runs and verdicts on disk, readable by people, written so that nothing half-done is ever read.
 
 <home>/verdicts/<key>.json    one verdict by the content of everything it depends on
-<home>/runs/<when>-<task>/    run.json, and candidates/<n>-<name>.json as each is finished
+<home>/runs/<when>-<task>/    request.json at the beginning, candidates/<n>-<name>.json as each is finished, run.json
 <home>/headers/<key>/         precompiled torch/extension.h
 """
 
@@ -12,11 +12,14 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
+import stat
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from crucible.errors import RecordError, StoreError
+from crucible.errors import MisuseError, RecordError, StoreError
 
 
 def home() -> Path:
@@ -40,18 +43,74 @@ def code_digest() -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes under a temporary name, then renames. Raises StoreError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Writes under a temporary name, then renames; through a link to what it points to, and into a device or a pipe as
+    that is. Raises StoreError."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        if is_device(path):
+            _write_through(path, text)
+            return
+        target = path.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _write_beside(target, text)
     except OSError as error:
+        remedy = "free some space or set CRUCIBLE_HOME to another disk"
+        raise StoreError(f"cannot write {path}: {error}; {remedy}") from error
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Tries whether a file that an option names can be written, before anything is done for it; what is there stays as
+    it is. Raises MisuseError."""
+    try:
+        if path.is_dir():
+            raise MisuseError(f"{option} {path} is a folder: name a file in it")
+        if is_device(path):
+            _write_through(path, "")  # /dev/full refuses even nothing
+            return
+        target = path.resolve()  # a pipe of the shell's has no name of its own, so not before
+        target.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, trial = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".tmp", dir=target.parent)
+        os.close(descriptor)
+        os.unlink(trial)
+    except (OSError, ValueError, RuntimeError) as error:  # a null byte in the name, a loop of links
+        raise MisuseError(f"{option} {path} cannot be written ({error}): name a file that can") from error
+
+
+def is_device(path: Path) -> bool:
+    """Whether it is there and no plain file, or has one of the system's own names: `/dev/stdout` may be a file that a
+    shell has opened, whose place none may take."""
+    named = any(path.absolute().is_relative_to(folder) for folder in ("/dev/fd", "/proc")) or path.parent == Path(
+        "/dev"
+    )
+    return path.exists() and (named or not path.is_file())
+
+
+def _write_through(device: Path, text: str) -> None:
+    """Into what is no plain file: nothing may take its place. A pipe that nobody reads is an OSError, no wait."""
+    waits = stat.S_ISFIFO(device.stat().st_mode)
+    descriptor = os.open(device, os.O_WRONLY | os.O_APPEND | (os.O_NONBLOCK if waits else 0))
+    if waits:
+        os.set_blocking(descriptor, True)
+    with os.fdopen(descriptor, "wb", buffering=0) as opened:
+        data = memoryview(text.encode(errors="backslashreplace"))
+        data = data[opened.write(data) or 0 :]  # once for nothing too
+        while data:
+            data = data[opened.write(data) or 0 :]
+
+
+def _write_beside(target: Path, text: str) -> None:
+    temporary = target.with_name(f".{target.name[:200]}.{os.getpid()}.{secrets.token_hex(3)}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+        if target.exists():
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
+    except OSError:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise StoreError(
-            f"cannot write {path}: {error}; free some space or set CRUCIBLE_HOME to another disk"
-        ) from error
+        raise
+
+
+_REQUEST = "request.json"
 
 
 class Verdicts:
@@ -72,21 +131,58 @@ class Verdicts:
 
 
 class RunFolder:
-    """One run's folder. Each verdict is on disk the moment it is known."""
+    """One run's folder. What was asked is on disk before anything is judged, each verdict the moment it is known."""
 
-    def __init__(self, root: Path, task: str) -> None:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def new(cls, root: Path, task: str) -> RunFolder:
         stamp = time.strftime("%Y%m%d-%H%M%S")
-        safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in task)[:80]
-        self.path = root / "runs" / f"{stamp}-{safe}-{secrets.token_hex(3)}"
+        return cls(root / "runs" / f"{stamp}-{_safe(task)}-{secrets.token_hex(3)}")
+
+    def begin(self, request: Any) -> None:
+        """Writes what the run was asked for. Raises StoreError."""
+        write_text(self.path / _REQUEST, json.dumps(request, indent=1, allow_nan=False))
+
+    def remove_request(self) -> None:
+        """Of a run that never came to be; the folder too where nothing else is in it."""
+        with contextlib.suppress(OSError):
+            (self.path / _REQUEST).unlink()
+            self.path.rmdir()
+
+    def request(self) -> Any:
+        """What `begin` wrote. Raises RecordError."""
+        return _json_of(self.path / _REQUEST, "nothing is known of what it was asked for, so it cannot be gone on with")
+
+    def verdicts(self) -> list[Any]:
+        """What `add` wrote, in the candidates' order; what cannot be read counts as absent."""
+        found = []
+        for file in sorted((self.path / "candidates").glob("*.json")):
+            with contextlib.suppress(OSError, ValueError):
+                found.append(json.loads(file.read_text(encoding="utf-8")))
+        return found
 
     def add(self, number: int, name: str, data: Any) -> None:
         """Writes one verdict. Raises StoreError."""
-        safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[:80]
-        write_text(self.path / "candidates" / f"{number:03d}-{safe}.json", json.dumps(data, indent=1, allow_nan=False))
+        file = self.path / "candidates" / f"{number:03d}-{_safe(name)}.json"
+        write_text(file, json.dumps(data, indent=1, allow_nan=False))
 
     def finish(self, data: Any) -> None:
         """Writes the whole run. Raises StoreError."""
         write_text(self.path / "run.json", json.dumps(data, indent=1, allow_nan=False))
+
+
+def _safe(name: str) -> str:
+    """A name as part of a file's: bytes, not letters, are what a file system counts."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name)[:80]
+
+
+def _json_of(file: Path, otherwise: str) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RecordError(f"cannot read {file} ({error}): {otherwise}") from error
 
 
 def read_run(which: str) -> list[Any]:
@@ -97,7 +193,7 @@ def read_run(which: str) -> list[Any]:
         data = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecordError(f"cannot read {file}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{file} holds no JSON ({error}): give a run's folder or its JSON file") from error
     if isinstance(data, dict) and isinstance(data.get("runs"), list):
         return [{**_shared(data), **run} if isinstance(run, dict) else run for run in data["runs"]]
@@ -112,21 +208,37 @@ def _shared(record: dict[str, Any]) -> dict[str, Any]:
     return {"device": device, "versions": record.get("versions", {})}
 
 
+def find_begun(which: str) -> RunFolder:
+    """The folder of a run that was begun, finished or not: by its path, its id or how that begins, or `latest`. Raises
+    RecordError."""
+    return RunFolder(_named_file(which, _REQUEST).parent)
+
+
 def _run_file(which: str) -> Path:
+    return _named_file(which, "run.json")
+
+
+def _named_file(which: str, name: str) -> Path:
+    """A run's file of that name; `which` may be another file itself."""
     path = Path(which)
-    if which and path.is_dir():
-        return path / "run.json"
-    if path.is_file():
-        return path
+    try:
+        if which and path.is_dir():
+            return path / name
+        if path.is_file():
+            return path.parent / name if name == _REQUEST else path
+    except (OSError, ValueError) as error:  # a name too long for a file, or with a null byte
+        raise RecordError(
+            f"no run can be called so ({error}): give its folder, its JSON file, its id, or latest"
+        ) from error
     kept = home() / "runs"
-    finished = [folder for folder in kept.glob("*") if (folder / "run.json").is_file()]
+    finished = [folder for folder in kept.glob("*") if (folder / name).is_file()]
     if which == "latest" and finished:
-        return max(finished, key=lambda folder: (folder / "run.json").stat().st_mtime) / "run.json"
+        return max(finished, key=lambda folder: (folder / name).stat().st_mtime) / name
     found = [folder for folder in finished if folder.name == which] or [
         folder for folder in finished if which and folder.name.startswith(which)
     ]
     if len(found) == 1:
-        return found[0] / "run.json"
+        return found[0] / name
     if which == "latest":
         raise RecordError(f"no run is kept in {kept}: judge something first")
     many = f"{len(found)} runs in {kept} begin with {which!r}" if found else f"there is no run {which!r} in {kept}"

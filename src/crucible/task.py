@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,7 +42,9 @@ class Task:
     asked: tuple[shapes.Sizes, ...] = ()
     """Shapes that the user asked for: the first is the task's own here, at the others it is judged as well."""
     first: tuple[shapes.Sizes, ...] = ()
-    """Sizes to try in place of its own, largest first; empty: its own."""
+    """Sizes to try in place of its own; empty: its own."""
+    smaller_weights: tuple[shapes.Sizes, ...] = ()
+    """The same with smaller weights, where all of `first` is too much work."""
     tries: tuple[tuple[shapes.Sizes, ...], ...] = ()
     """Further shapes of the judge's choice, each as sizes to try in this order until the reference takes one."""
 
@@ -59,7 +62,7 @@ class Task:
             path=file,
             source=source,
             small=_small_sizes(file, constants),
-            training=_literal(constants.get("TRAINING")) is True,
+            training=_training(file, constants),
         )
 
     def at(self, *, scale: str | None, training: bool, mode: str, small_by_default: bool) -> Task:
@@ -96,16 +99,26 @@ class Task:
         if self.asked:
             return self
         free = shapes.free_sizes(self.source)
-        first = () if own or self.scale == "small" else shapes.cut_down(free)
+        stays = own or self.scale == "small"
+        first = () if stays else shapes.cut_down(free)
+        smaller = () if stays else shapes.cut_weights(shapes.weight_sizes(self.source), free)
         ragged = shapes.ragged(free, self.sizes)
-        scale = "cut-down" if first else self.scale
-        return replace(self, scale=scale, first=first, tries=(ragged,) if ragged else ())
+        scale = "cut-down" if first or smaller else self.scale
+        return replace(self, scale=scale, first=first, smaller_weights=smaller, tries=(ragged,) if ragged else ())
 
     @property
     def sizes(self) -> dict[str, Any]:
         """What to set in the reference's namespace before its functions are called."""
         own = self.small if self.scale == "small" else {}
         return {**own, **(self.asked[0] if self.asked else {})}
+
+    @property
+    def how_to_make_it_smaller(self) -> str:
+        """Words for who has too little memory or time."""
+        if self.scale == "full" and self.small:
+            return "judge at --scale small"
+        names = list(shapes.free_sizes(self.source)) or list(shapes.own_numbers(self.source))
+        return f"judge at smaller sizes (--shape {','.join(f'{name}=...' for name in names[:4]) or 'NAME=NUMBER'})"
 
     @property
     def further(self) -> tuple[tuple[shapes.Sizes, ...], ...]:
@@ -115,14 +128,15 @@ class Task:
     @property
     def digest(self) -> str:
         """SHA-256 over the source and every setting."""
-        text = repr((self.source, sorted(self.sizes.items()), self.first, self.further, self.training, self.mode))
-        return hashlib.sha256(text.encode()).hexdigest()
+        chosen = (self.first, self.smaller_weights, self.further)
+        text = repr((self.source, sorted(self.sizes.items()), chosen, self.training, self.mode))
+        return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def find_tasks(path: str | Path) -> list[Path]:
     """The task files that `path` stands for: itself, its `reference.py`, or every task below that folder."""
     root = Path(path)
-    if not root.exists():
+    if not _exists(root):
         raise TaskError(f"no file or folder {root}")
     if root.is_file() or (root / "reference.py").is_file():
         return [_reference_in(root)]
@@ -132,7 +146,16 @@ def find_tasks(path: str | Path) -> list[Path]:
     return found
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name too long, or with a null byte
+        return False
+
+
 def _reference_in(path: Path) -> Path:
+    if not _exists(path):
+        raise TaskError(f"no task at {path}: give a reference file, or a folder with a reference.py")
     file = path / "reference.py" if path.is_dir() else path
     if not file.is_file():
         raise TaskError(f"no task at {path}: give a reference file, or a folder with a reference.py")
@@ -150,7 +173,7 @@ def _module_names(file: Path, source: str) -> dict[str, ast.expr | None]:
     """Names bound at the top of the module, with the value's expression where it is a plain assignment."""
     try:
         tree = ast.parse(source, filename=str(file))
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError) as error:
         line = getattr(error, "lineno", None)
         raise TaskError(f"{file} is not valid Python{f', line {line}' if line else ''}: {error}") from error
     names: dict[str, ast.expr | None] = {}
@@ -190,11 +213,44 @@ def _small_sizes(file: Path, constants: dict[str, ast.expr | None]) -> dict[str,
     unknown = sorted(set(sizes) - set(constants))
     if unknown:
         raise TaskError(f"{file}: SMALL names {', '.join(unknown)}, which the module does not define")
+    for name, size in sizes.items():
+        own = _literal(constants[name])
+        if not _may_replace(size, own):
+            instead = f", which is {own!r} in the file" if own is not None else ""
+            raise TaskError(f"{file}: SMALL gives {size!r} for {name}{instead}: give what it could be, sizes from 1")
     return sizes
+
+
+def _may_replace(size: Any, own: Any) -> bool:
+    """Whether a small value is of the kind of the module's own, where that is known, and no size below 1 is in it."""
+    if isinstance(size, tuple | list):
+        return own is None or (isinstance(own, tuple | list) and all(_may_replace(item, None) for item in size))
+    if isinstance(size, bool) or isinstance(own, bool):
+        return isinstance(size, bool) and isinstance(own, bool | None)
+    if isinstance(size, int):
+        positive = size >= 1 or (isinstance(own, int | float) and own < 1)
+        return positive and size < 1 << 62 and isinstance(own, int | float | None)
+    if isinstance(size, float):
+        return math.isfinite(size) and isinstance(own, float | None)
+    return type(size) is type(own)
+
+
+def _training(file: Path, constants: dict[str, ast.expr | None]) -> bool:
+    """The file's `TRAINING`. Raises TaskError for what is neither True nor False."""
+    if "TRAINING" not in constants:
+        return False
+    value = _literal(constants["TRAINING"])
+    if not isinstance(value, bool):
+        instead = f", not {value!r}" if value is not None else ""
+        raise TaskError(f"{file}: TRAINING must be True or False, written out{instead}")
+    return value
 
 
 def _looks_like_a_task(file: Path) -> bool:
     if not file.is_file() or "candidates" in file.parts:
         return False
-    text = file.read_text(encoding="utf-8", errors="replace")
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False  # a file of others in the same folder
     return "class Model(" in text and "def get_inputs" in text

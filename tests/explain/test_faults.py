@@ -20,6 +20,7 @@ from crucible.explain.source import kernels
 from crucible.judge.process.replies import faults_of
 from crucible.judge.verdict.evidence import Compared
 from crucible.judge.verdict.verdict import (
+    Faulty,
     IllegalAccess,
     Incomplete,
     LaunchError,
@@ -160,7 +161,9 @@ def test_a_race_is_certain_only_where_runs_differ() -> None:
     assert (wrong.claim, wrong.confidence) == ("`copy` has a race in shared memory (`tile` (float[64]))", "certain")
     assert "seen 3 times" in wrong.evidence and wrong.line == 12
     assert why(Wrong("forward", "off"), faults=(FAULT,))[0].confidence == "likely"
-    passed = why(Passed(), faults=(FAULT,))[0]
+    faulty = why(Faulty(FAULT.words), faults=(FAULT,))[0]
+    assert faulty.claim.endswith("the answer is right all the same") and faulty.confidence == "certain"
+    passed = why(Passed(), faults=(replace(FAULT, kind="index-overflow"),))[0]
     assert passed.claim.endswith("the answer is right all the same") and passed.confidence == "possible"
 
 

@@ -18,6 +18,7 @@ from crucible.write.convolution.windows import Windows
 from crucible.write.evaluate import evaluate, evaluate_program
 from crucible.write.expression import name_of
 from crucible.write.pool import POOLED, Pool
+from crucible.write.product.matrix import Product
 from crucible.write.program import Operand, Program
 
 Tensors = dict[str, torch.Tensor]
@@ -29,9 +30,12 @@ def run(plan: Plan, tensors: Tensors) -> list[torch.Tensor]:
     then. Gradients flow through programs alone."""
     known = dict(tensors)
     for step in plan.steps:
-        made = _call(step, known) if isinstance(step, Call) else _fused(step, known)
-        names = step.results if isinstance(step, Call) else (step.result, *step.updates.values())
-        laid = [_laid(each, plan.types[name].strides) for name, each in zip(names, made, strict=True)]
+        if isinstance(step, Call):  # what it makes lies as it comes
+            known.update(zip(step.results, _call(step, known), strict=True))
+            continue
+        given = {name: _laid(known[name], plan.types[name].strides) for name in step.reads}
+        names = (step.result, *step.updates.values())
+        laid = [_laid(t, plan.types[n].strides) for n, t in zip(names, _fused(step, {**known, **given}), strict=True)]
         known.update(zip(names, laid, strict=True))
     tensors |= {name: known[name] for name in tensors} | {m.buffer: known[m.value] for m in plan.graph.mutations}
     return [known[name] for name in plan.graph.outputs]
@@ -95,12 +99,20 @@ def _fused(step: Fused, known: Tensors) -> list[torch.Tensor]:
         return [_convolution(step, step.compute, known)]
     if isinstance(step.compute, ReducingConvolution):
         return [_reducing(step, step.compute, known)]
+    if isinstance(step.compute, Product):
+        return [_matrices(step, step.compute, known)]
     if not isinstance(step.compute, Pool):
         return list(_Step.apply(step, *(known[name] for name in step.reads)))
     storages = {name: _storage(known[held]) for name, held in step.operands.items()}
     if step.statistics is not None:
         storages |= evaluate_program(step.statistics, storages)
     return [_pool(step.compute, storages), *(torch.from_numpy(storages[name]) for name in step.updates)]
+
+
+def _matrices(step: Fused, compute: Product, known: Tensors) -> torch.Tensor:
+    laid = [(compute.left, compute.left_shape), (compute.right, compute.right_shape)]
+    left, right = (known[step.operands[each.name]].as_strided(shape, each.strides) for each, shape in laid)
+    return torch.einsum("bik,bjk->bij", left, right).reshape(step.type.shape)
 
 
 def _reducing(step: Fused, compute: ReducingConvolution, known: Tensors) -> torch.Tensor:
@@ -172,8 +184,9 @@ def correlated(of: Correlation, x: torch.Tensor, weight: torch.Tensor) -> torch.
 def _laid(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     """In the order that the plan expects, which PyTorch's convolutions in double precision on the CPU do not keep; and
     a view that kernels get a copy of."""
-    last = tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
-    return next((each for each in (last, tensor.contiguous()) if each.stride() == strides), tensor)
+    if tensor.stride() == strides and not tensor.storage_offset():
+        return tensor
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
 
 
 def _pool(pool: Pool, storages: dict[str, np.ndarray[Any, Any]]) -> torch.Tensor:

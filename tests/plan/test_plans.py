@@ -15,6 +15,7 @@ from torch import nn
 
 from crucible.capture import trace
 from crucible.gpus import GPUS, H200, SHARED_RESERVED_BYTES, Gpu, known_gpu
+from crucible.plan import reductions
 from crucible.plan.planner import fuse
 from crucible.plan.steps import Call, Fused, Plan
 from crucible.write.convolution.correlation import convolution, input_gradient
@@ -633,3 +634,28 @@ def test_what_several_kernels_read_is_convolved_once() -> None:
 def test_a_convolution_whose_readers_meet_again_stays_in_their_kernel() -> None:
     module = Module(lambda m, x: (y := m.conv(x)).tanh() * F.mish(y), conv=nn.Conv2d(3, 4, 3))
     assert kernels(check(module, torch.randn(2, 3, 7, 9), gradients=False)) == ["conv2d_tanh_mish_mul"]
+
+
+@pytest.mark.parametrize("order", ["contiguous", "channels last"])
+def test_norms_of_long_rows_read_memory_twice(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of differences to the first element of a row, and of their squares: one pass takes both."""
+    monkeypatch.setattr(reductions, "LONG_ROW", 24)
+    monkeypatch.setattr(reductions, "LONG_ACROSS", 24)
+    form = torch.channels_last if order == "channels last" else torch.contiguous_format
+    x = (torch.randn(2, 4, 5, 6) + 3).contiguous(memory_format=form)
+    for norm in (nn.GroupNorm(2, 4), nn.InstanceNorm2d(4)):
+        plan = check(nn.Sequential(nn.Tanh(), norm, nn.Sigmoid()), x)
+        (step,) = plan.steps
+        assert isinstance(step, Fused) and isinstance(step.compute, Program) and len(passes(step.compute)) == 2
+    short = fuse(trace(nn.Sequential(nn.Tanh(), nn.GroupNorm(4, 4)), [x[:, :, :, :4].contiguous(memory_format=form)]))
+    (step,) = short.steps
+    assert isinstance(step, Fused) and isinstance(step.compute, Program) and len(passes(step.compute)) == 3
+
+
+def test_a_transposed_convolution_whose_weight_is_more_than_shared_memory_stays_with_pytorch() -> None:
+    """Channels-last, and its chain one kernel. Not where float32 is kept, in which PyTorch has no tensor cores."""
+    for kernel, theirs in ((4, True), (3, False)):
+        module = nn.Sequential(nn.ConvTranspose2d(64, 64, kernel, 2, 1), nn.Tanh())
+        graph = trace(module, [torch.rand(2, 64, 8, 9)])
+        assert calls(fuse(graph)) == ["conv_transpose2d"] * theirs
+        assert not calls(fuse(graph, tf32=False))

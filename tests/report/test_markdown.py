@@ -16,7 +16,7 @@ from markdown_it.token import Token
 from recorded import whole_run
 from typer.testing import CliRunner
 
-from crucible import cli
+from crucible import cli, legible
 from crucible.errors import MisuseError
 from crucible.report.markdown import escaped, markdown
 from crucible.run import run_from_json
@@ -45,8 +45,8 @@ def read(token: Token) -> list[str]:
 
 
 def seen(text: str) -> list[str]:
-    """The words of a text but for what cannot be seen."""
-    return re.sub(r"[\x00-\x20\x7f-\x9f\u2028-\u202e\u2066-\u2069\u200b-\u200f\ufeff]+", " ", text).split()
+    """The words of a text, what cannot be seen by its code."""
+    return legible.line(text).split()
 
 
 @functools.cache

@@ -19,10 +19,10 @@ from reading import Reader, shape_of
 from recorded import SAID, whole_run
 from typer.testing import CliRunner
 
-from crucible import cli, store
+from crucible import cli, legible, store
 from crucible.judge.verdict.verdict import NotJudged, Verdict
 from crucible.report.page import render as room
-from crucible.report.page.render import clean, embedded, render
+from crucible.report.page.render import embedded, render
 from crucible.run import Ground, run_from_json
 
 ROOT = Path(__file__).parents[2]
@@ -94,8 +94,8 @@ def test_no_text_of_a_candidate_changes_what_the_page_is_made_of(text: str) -> N
     reader = Reader(render([whole_run(text)]))
     assert shape_of(reader) == benign_shape()
     data = json.loads(reader.by_id("data").text)
-    assert data["comparisons"]["t1"]["entries"][0]["name"] == clean(f"{text} best")
-    assert clean(text) in reader.by_id("t1c1").text
+    assert data["comparisons"]["t1"]["entries"][0]["name"] == legible.lines(f"{text} best")
+    assert legible.lines(text) in reader.by_id("t1c1").text
 
 
 @given(st.recursive(st.text() | st.sampled_from(HOSTILE), lambda inner: st.lists(inner, max_size=3)))
@@ -107,14 +107,14 @@ def test_embedded_data_comes_back_and_holds_no_mark_of_html(data: object) -> Non
 
 @given(st.text(st.characters()))
 def test_what_cannot_be_seen_is_shown_by_its_code(text: str) -> None:
-    shown = clean(text)
+    shown = legible.lines(text)
     assert not re.search("[\x00-\x08\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\u200b]", shown)
-    assert clean(shown) == shown
+    assert legible.lines(shown) == shown
     shown.encode()
 
 
 def test_a_turned_around_name_is_not_turned_around() -> None:
-    assert clean("abc\u202egpj.exe") == "abc[U+202E]gpj.exe"
+    assert legible.lines("abc\u202egpj.exe") == "abc[U+202E]gpj.exe"
 
 
 def test_each_candidate_has_its_card_with_cause_lines_kernels_and_log(page: str) -> None:

@@ -189,6 +189,19 @@ LAYOUTS: dict[str, Callable[[], Program]] = {
     "half from channels last": lambda: retyped(relaid(chain((2, 32, 272), (8704, 272, 1)), (0, 2, 1), "x"), "float16"),
     "odd from channels last": lambda: relaid(chain((3, 5, 301), (1505, 301, 1), (0, 1, 0)), (0, 2, 1), "x"),
     "even from channels last": lambda: relaid(chain((2, 12, 49), (588, 49, 1), (0, 1, 0)), (0, 2, 1), "x"),
+    "turned from channels last": lambda: relaid(
+        chain((2, 64, 264), (16896, 264, 1), (16896, 264, 1), (0, 1, 0)), (0, 2, 1), "x"
+    ),
+    "turned to channels last": lambda: relaid(chain((2, 96, 256), (24576, 256, 1)), (0, 2, 1), "out"),
+    "turned halves": lambda: retyped(relaid(chain((2, 128, 352), (45056, 352, 1)), (0, 2, 1), "x"), "float16"),
+    "turned odd planes": lambda: relaid(chain((3, 48, 343), (16464, 343, 1)), (0, 2, 1), "x"),
+    "turned three": lambda: relaid(
+        chain((2, 64, 264), (16896, 264, 1), (16896, 264, 1), (16896, 264, 1)), (0, 2, 1), "y"
+    ),
+    "turned norm of planes": lambda: relaid(normalised((2, 32, 4200), 2), (0, 2, 1), "x"),
+    "turned doubles": lambda: retyped(
+        relaid(chain((2, 32, 520), (16640, 520, 1)), (0, 2, 1), "x"), "float64", "float64"
+    ),
     "sums in both orders": lambda: relaid(sums((16, 3, 304), 1, (304, 4864, 1), True), (1, 2, 0), "x"),
     "long sums in both orders": lambda: relaid(sums((24, 6, 9000), 1, (9000, 216000, 1), True), (1, 2, 0), "out"),
     "norm of planes, both orders": lambda: relaid(normalised((2, 16, 600), 2), (0, 2, 1), "x"),

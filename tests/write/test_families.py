@@ -42,6 +42,7 @@ PROGRAMS = {
 }
 MULTIPROCESSORS = {"long rows": 1, "softmax of channels, both orders": 1}
 """Fewer than the H200 has, for layouts that need many rows otherwise."""
+MULTIPROCESSORS |= {name: 1 for name in PROGRAMS if name.startswith("turned")}
 STEPS = {
     f"{name} {place}": Step(step, lower(step, MULTIPROCESSORS.get(name, 132)))
     for name, program in PROGRAMS.items()
@@ -217,6 +218,26 @@ def test_loads_and_stores_are_of_sixteen_bytes() -> None:
     assert "are_aligned" not in STEPS["odd 0"].lowered.kernels[0].text
 
 
+def test_other_orders_go_through_shared_memory_where_that_is_filled() -> None:
+    """Lines of 128 bytes, or 64 where rows are no more; small tensors and few rows go by sectors."""
+    for name in STEPS:
+        text = "".join(kernel.text for kernel in STEPS[name].lowered.kernels)
+        assert ("_tile[block_rows][step + 1]" in text) == name.startswith("turned"), name
+    assert "constexpr unsigned block_rows = 32;" in STEPS["turned to channels last 0"].lowered.kernels[0].text
+    assert "constexpr unsigned block_rows = 16;" in STEPS["turned odd planes 0"].lowered.kernels[0].text
+    assert "constexpr unsigned block_rows = 64;" in STEPS["turned halves 0"].lowered.kernels[0].text
+    *reducing, last = STEPS[
+        "turned norm of planes 0"
+    ].lowered.kernels  # its passes are kernels, for the last one's sake
+    assert len(reducing) == 4 and "_tile[" in last.text and not any("_tile[" in each.text for each in reducing)
+
+
+def test_threads_that_share_a_short_row_read_two_sectors_at_once() -> None:
+    """Where rows are many: few of them take all threads that there are."""
+    note, *_ = lower(layouts.softmax(1 << 18, 32)).notes
+    assert "4 threads a row, 32 rows a block" in note
+
+
 def test_nothing_is_launched_for_nothing() -> None:
     assert STEPS["nothing 0"].lowered.kernels == ()
     assert STEPS["sums of no rows 0"].lowered.kernels == ()
@@ -277,6 +298,7 @@ def test_memory_is_asked_for_in_whole_sectors(run: Runner) -> None:
     """Where rows begin at sectors, each that is touched is used, and no two lanes wait for one bank."""
     dense = ("pointwise", "planes", "channels last", "half", "half softmax", "rows of a block", "along rows")
     orders = ("from channels last", "to channels last", "half from channels last", "sums in both orders")
+    orders += ("turned to channels last", "turned halves")
     more = ("norm of planes, both orders", "norm of groups, both orders", "softmax of channels, both orders")
     for name in (*dense, *orders, *more):
         (which,) = steps_of(name)

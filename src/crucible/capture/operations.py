@@ -31,8 +31,9 @@ _OUTSIDE = {"input": "the input", "parameter": "the parameter", "attribute": "th
 class Operations:
     """The operations of a graph, in their order."""
 
-    def __init__(self, values: Environment, program: ExportedProgram) -> None:
+    def __init__(self, values: Environment, program: ExportedProgram, *, drops: bool = False) -> None:
         self.values = values
+        self._drops = drops
         self.done: list[Operation] = []
         self.constants: list[Constant] = []
         """Numbers that had to stay tensors."""
@@ -54,7 +55,7 @@ class Operations:
             return
         given = schema.named(func, node.args, node.kwargs)
         _check_results(node, func, where)
-        if schema.is_random(func, given):
+        if schema.is_random(func, given) and not (self._drops and name == "dropout"):
             raise refusal(
                 where, f"{func} draws random numbers", "Call eval() on the module, set p=0, or make it an input"
             )

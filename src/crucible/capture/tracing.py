@@ -21,11 +21,12 @@ from crucible.errors import CaptureError
 from crucible.graph import Constant, Graph, Mutation, Operation, Parameter, Ref, Value
 
 
-def trace(module: nn.Module, inputs: Sequence[Any]) -> Graph:
+def trace(module: nn.Module, inputs: Sequence[Any], *, drops: bool = False) -> Graph:
     """What `module(*inputs)` computes, in the mode (train or eval) that the module is in.
 
     `inputs` are tensors, of which only shape, strides, dtype and device matter (`meta` and fake ones will do), or
-    numbers and None, on which the graph then depends. Nothing is computed, module and inputs stay as they are.
+    numbers and None, on which the graph then depends. Nothing is computed, module and inputs stay as they are. With
+    `drops` dropout in training is in the graph, for who finds that nothing depends on it.
 
     Raises CaptureError, which names the user's line, for whatever depends on values in tensors, writes to inputs,
     parameters or shared views, draws random numbers, turns gradients off or replaces them (`torch.no_grad`,
@@ -33,7 +34,7 @@ def trace(module: nn.Module, inputs: Sequence[Any]) -> Graph:
     """
     program = export(module, inputs)
     outside = _Outside(module, program)
-    operations = Operations(outside.values, program)
+    operations = Operations(outside.values, program, drops=drops)
     for node in program.graph.nodes:
         if node.op == "placeholder":
             outside.take(node)

@@ -61,8 +61,10 @@ def _device(graph: Graph) -> str:
 
 
 def _fused(step: Fused, words: Mapping[str, str]) -> list[str]:
-    given = ", ".join(words.get(name, name) for name in step.reads)
-    call = f"fused_{step.name}({given})"
+    """What it makes of detached tensors alone takes no gradient either."""
+    detached = set() if step.wanted else {step.operands[each.name] for each in step.all_operands if each.constant}
+    given = [f"{words.get(name, name)}{'.detach()' * (name in detached)}" for name in step.reads]
+    call = f"fused_{step.name}({', '.join(given)})"
     if not step.updates:
         return [f"{step.result} = {call}"]
     made = ", ".join([step.result, *(["*_"] if step.saved else []), *step.updates])

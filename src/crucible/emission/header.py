@@ -11,6 +11,7 @@ from crucible.plan.steps import Call, Fused, Plan
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.questions import Tuned
 from crucible.write.convolution.reducing import ReducingConvolution
+from crucible.write.product.matrix import Product
 
 _WIDTH = 110
 
@@ -21,14 +22,17 @@ def header(plan: Plan, name: str, operators: Sequence[Operator]) -> str:
     inputs = ", ".join(f"{v.name} {list(v.tensor.shape)} {v.tensor.dtype}" for v in plan.graph.inputs)
     title = f"{name}, fused by Crucible for {inputs} on {plan.gpu.name}. Other inputs go through PyTorch."
     lines = [*textwrap.wrap(title, _WIDTH), ""]
+    for note in plan.rewrites:
+        lines += _item(f"algebraic rewrite: {note}; the same in exact arithmetic, for finite inputs")
     for step in plan.steps:
         lines += _of_call(step) if isinstance(step, Call) else _of_kernel(step, by_step[step.name], plan)
     if isinstance(plan.gpu, Tuned) and plan.gpu.notes:
         lines += _item(f"divisions of these kernels were measured on {plan.gpu.name}, each verified in float64 first:")
         lines += [line for note in plan.gpu.notes for line in _item(note, indent="    ")]
-    eager, ours = plan.graph.bytes_moved, sum(step.bytes_moved for step in plan.steps)
+    asked = plan.asked or plan.graph
+    eager, ours = asked.bytes_moved, sum(step.bytes_moved for step in plan.steps)
     lines += ["", f"Forward moves {_size(ours)} in {len(plan.steps)} steps; operation by operation it would be"]
-    lines[-1] += f" {_size(eager)} in {len(plan.graph.operations)}."
+    lines[-1] += f" {_size(eager)} in {len(asked.operations)}."
     return "\n".join(lines) + "\n"
 
 
@@ -39,7 +43,7 @@ def _of_call(step: Call) -> list[str]:
 
 def _of_kernel(step: Fused, op: Operator, plan: Plan) -> list[str]:
     kinds = [plan.graph.producers[name].kind for name in step.covers if name in plan.graph.producers]
-    if not isinstance(step.compute, Convolution | ReducingConvolution):
+    if not isinstance(step.compute, Convolution | ReducingConvolution | Product):
         kinds = [f"bias of {kind}" if kind in BIASED else kind for kind in kinds]
     what = f"{step.reads[0]}, laid anew; its gradient is taken as it lies" if step.is_copy else " -> ".join(kinds)
     lines = _item(f"{step.name}: {what}; {_size(step.bytes_moved)}")

@@ -18,6 +18,8 @@ from crucible.write.families.lower import lower
 from crucible.write.kernel import Buffer, Lowered
 from crucible.write.pooling.backward import lower_pool_backward
 from crucible.write.pooling.forward import lower_pool
+from crucible.write.product.lower import lower_product, lower_product_backward
+from crucible.write.product.matrix import Product
 from crucible.write.program import Operand, Program, Result
 from crucible.write.stages import partials, stages
 from crucible.write.steps import Steps
@@ -43,6 +45,8 @@ def lowered_forward(step: Fused, gpu: Gpu, *, keeping: bool = False) -> tuple[Lo
     if isinstance(step.compute, ReducingConvolution):
         found = lower_reducing(step.compute, gpu)
         return (Lowered((), found.buffers), *_lowered(found, gpu))
+    if isinstance(step.compute, Product):
+        return (lower_product(step.compute, gpu),)
     before = (lower(step.statistics, gpu.sms),) if step.statistics else ()
     return (*before, lower_pool(step.compute, save=tuple(step.saved)))
 
@@ -67,13 +71,15 @@ def _of_program(backward: Program, wanted: Sequence[str], gpu: Gpu) -> Backward:
 
 
 def _in_steps(step: Fused, gpu: Gpu) -> Backward:
-    """Of pools and convolutions."""
+    """Of pools, convolutions and products."""
     compute, upstream = step.compute, f"grad_{step.result}"
     assert not isinstance(compute, Program)
     if isinstance(compute, Convolution):
         found = lower_convolution_backward(compute, step.wanted, upstream, gpu)
     elif isinstance(compute, ReducingConvolution):
         found = lower_reducing_backward(compute, step.wanted, upstream, gpu)
+    elif isinstance(compute, Product):
+        found = lower_product_backward(compute, step.wanted, upstream, gpu)
     else:
         of_rows = [operand.name for operand in compute.operands if operand.name in step.saved]
         found = lower_pool_backward(compute, (*step.wanted, *of_rows), upstream, tuple(step.saved))

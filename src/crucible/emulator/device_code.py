@@ -6,7 +6,8 @@ A whole unit takes nvcc 20 to 35 s of processor time, most of it for those heade
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from crucible.emulator.tokens import Token, closing, following, lines, positions, preceding, tokenize
 
@@ -40,7 +41,7 @@ def device_code(text: str, instances: Iterable[str] = ()) -> str:
     `instances` are kernels of templates with their arguments, as `softmax<float, 256>`, that are to be compiled.
     """
     tokens = tokenize(text)
-    _drop_host_code(tokens)
+    drop_host_code(tokens)
     kept = "".join(token.text for token in tokens)
     wanted = "\n".join([kept, *instances])
     headers = [header for name, header in _HEADER_OF.items() if re.search(rf"\b(?:{name})\b", wanted)]
@@ -49,21 +50,36 @@ def device_code(text: str, instances: Iterable[str] = ()) -> str:
     return f'{_PROLOGUE}{includes}{_NAMESPACES}#line 1 "cuda.cu"\n{kept}\n#line 1 "crucible_instances"\n{ends}'
 
 
-def _drop_host_code(tokens: list[Token]) -> None:
-    """Empties the declarations that are the host's alone, and the lines that include PyTorch's headers."""
-    function_macros, device_macros = _macros(tokens)
+def drop_host_code(tokens: list[Token]) -> list[list[Token]]:
+    """Empties the declarations that are the host's alone, and the lines that include PyTorch's headers; returns what
+    those declarations were."""
+    _, device_macros = _macros(tokens)
+    dropped = []
+    for at, end in declarations(tokens):
+        if _is_the_hosts(tokens[at:end], device_macros):
+            dropped.append([replace(token) for token in tokens[at:end]])
+            _empty_but_directives(tokens, at, end)
+    for at in positions(tokens, "#"):
+        line = tokens[at : line_end(tokens, at)]
+        if _TORCH_HEADER.match("".join(token.text for token in line)):
+            empty(line)
+    return dropped
+
+
+def declarations(tokens: list[Token]) -> Iterator[tuple[int, int]]:
+    """Where each declaration outside of functions and types begins and ends, those in namespaces too."""
+    function_macros, _ = _macros(tokens)
     at = 0
     while at < len(tokens):
         if tokens[at].text == "#":
-            at = _directive_end(tokens, at)
+            at = line_end(tokens, at)
         elif not tokens[at].matters or tokens[at].text in (";", "}"):
             at += 1
         elif (scope := _opened_scope(tokens, at)) >= 0:
             at = scope + 1
         else:
             end = _declaration_end(tokens, at, function_macros)
-            if _is_the_hosts(tokens[at:end], device_macros):
-                _empty_but_directives(tokens, at, end)
+            yield at, end
             at = end
 
 
@@ -71,7 +87,7 @@ def _macros(tokens: list[Token]) -> tuple[set[str], set[str]]:
     """Names of macros with parameters, and of those whose text makes a function the device's."""
     with_parameters, of_device = set(), set()
     for define in positions(tokens, "define"):
-        name, end = following(tokens, define), _line_end(tokens, define)
+        name, end = following(tokens, define), line_end(tokens, define)
         if name < end and tokens[preceding(tokens, define)].text == "#":
             if name + 1 < end and tokens[name + 1].text == "(":
                 with_parameters.add(tokens[name].text)
@@ -80,21 +96,13 @@ def _macros(tokens: list[Token]) -> tuple[set[str], set[str]]:
     return with_parameters, of_device
 
 
-def _line_end(tokens: list[Token], at: int) -> int:
+def line_end(tokens: list[Token], at: int) -> int:
     """Index behind a preprocessor line, continuations included."""
     while at < len(tokens) and not (
         tokens[at].kind == "space" and "\n" in tokens[at].text and "\\" not in tokens[at].text
     ):
         at += 1
     return at
-
-
-def _directive_end(tokens: list[Token], at: int) -> int:
-    """Behind a preprocessor line; one that includes a header of PyTorch's is emptied."""
-    end = _line_end(tokens, at)
-    if _TORCH_HEADER.match("".join(token.text for token in tokens[at:end])):
-        _empty(tokens[at:end])
-    return end
 
 
 def _opened_scope(tokens: list[Token], at: int) -> int:
@@ -118,7 +126,7 @@ def _declaration_end(tokens: list[Token], at: int, function_macros: set[str]) ->
         if text == "}":
             return i
         if text == "#" and i != at:
-            i = _line_end(tokens, i)
+            i = line_end(tokens, i)
             continue
         if text == "{":
             end = closing(tokens, i)
@@ -139,7 +147,7 @@ def _declaration_end(tokens: list[Token], at: int, function_macros: set[str]) ->
 
 
 def _is_the_hosts(declaration: list[Token], device_macros: set[str]) -> bool:
-    head = _head(declaration)
+    head = head_of(declaration)
     if head & (_DEVICE | device_macros):
         return False
     if _names_torch(declaration):
@@ -157,12 +165,12 @@ def _names_torch(declaration: list[Token]) -> bool:
     return False
 
 
-def _head(declaration: list[Token]) -> set[str]:
+def head_of(declaration: list[Token]) -> set[str]:
     """What stands before the first `{`, template parameters left out."""
     head, i = set(), 0
     while i < len(declaration) and declaration[i].text != "{":
         if declaration[i].text == "template":
-            i = _template_end(declaration, following(declaration, i))
+            i = template_end(declaration, following(declaration, i))
         elif declaration[i].text == "(":
             head.add("(")
             i = closing(declaration, i)
@@ -172,7 +180,7 @@ def _head(declaration: list[Token]) -> set[str]:
     return head
 
 
-def _template_end(tokens: list[Token], at: int) -> int:
+def template_end(tokens: list[Token], at: int) -> int:
     depth = 0
     for i in range(at, len(tokens)):
         depth += (tokens[i].text == "<") - (tokens[i].text == ">")
@@ -185,12 +193,12 @@ def _empty_but_directives(tokens: list[Token], at: int, end: int) -> None:
     """An `#endif` may belong to an `#if` further up, and a macro may be used further down."""
     while at < min(end, len(tokens)):
         if tokens[at].text == "#":
-            at = _line_end(tokens, at)
+            at = line_end(tokens, at)
         else:
-            _empty(tokens[at : at + 1])
+            empty(tokens[at : at + 1])
             at += 1
 
 
-def _empty(tokens: list[Token]) -> None:
+def empty(tokens: list[Token]) -> None:
     for token in tokens:
         token.text = lines([token])

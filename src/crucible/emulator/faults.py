@@ -44,6 +44,12 @@ class Fault:
     other_python_line: int = 0
 
     @property
+    def convicts(self) -> bool:
+        """Whether CUDA leaves undefined what was done, so that an answer which is right all the same is so by luck.
+        Signed overflow (hashes on `int`) and kernels or barriers that nobody came to are told, no more."""
+        return self.fatal or self.kind not in _TOLD
+
+    @property
     def where(self) -> str:
         """Line and kernel alone."""
         return f"{self._place(self.line, self.python_line)}kernel {self.kernel}"
@@ -80,6 +86,7 @@ def _who(block: tuple[int, int, int], thread: tuple[int, int, int] | None) -> st
     return f"block {block}, thread {thread}" if thread else f"program {block}"
 
 
+_TOLD = ("index-overflow", "never-ran", "never-reached")
 _WITHOUT_THREAD = ("launch-limits", "unchecked-launch", "never-ran", "never-reached")
 
 

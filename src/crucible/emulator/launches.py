@@ -52,14 +52,14 @@ def _cooperative_launches(tokens: list[Token]) -> None:
 def _launches(tokens: list[Token], kernels: list[KernelText], anchor: str) -> None:
     """`kernel<T><<<grid, block>>>(a, b)`."""
     for at in list(positions(tokens, "<<<")):
-        start, name_end = _launched_name(tokens, at)
-        config_end = _config_end(tokens, at)
-        opening = following(tokens, config_end)
+        start, name_end = launched_name(tokens, at)
+        end = config_end(tokens, at)
+        opening = following(tokens, end)
         if start < 0 or opening >= len(tokens) or tokens[opening].text != "(":
             continue
         name = tokens[start : name_end + 1]
         text = words(name)
-        config = "".join(token.text for token in tokens[at + 1 : config_end - 2])
+        config = "".join(token.text for token in tokens[at + 1 : end - 2])
         known = [kernel for kernel in kernels if kernel.name == plain(text)]
         kernel = known[-1] if known else None
         address = _address(text, known)
@@ -67,12 +67,12 @@ def _launches(tokens: list[Token], kernels: list[KernelText], anchor: str) -> No
         bounds = kernel.bounds if kernel and _is_number(kernel.bounds) else "0"
         record = f"{json.dumps(text)}, {json.dumps(parameters)}, {tokens[start].line}, {address}, &{anchor}, {bounds}"
         for i in range(start + 1, opening):
-            tokens[i].text = "" if at < i < config_end - 1 else lines([tokens[i]])
+            tokens[i].text = "" if at < i < end - 1 else lines([tokens[i]])
         tokens[start].text = f"::crucible::Launcher{{::crucible::Config({config}), ::crucible::Kernel{{{record}}}, "
         tokens[start].text += f"[&](auto&... crucible_a) CRUCIBLE_PLAIN {{ {text}(crucible_a...); }}}}"
 
 
-def _launched_name(tokens: list[Token], at: int) -> tuple[int, int]:
+def launched_name(tokens: list[Token], at: int) -> tuple[int, int]:
     """First and last token of what stands before `<<<`."""
     end = i = preceding(tokens, at)
     if i < 0:
@@ -86,7 +86,7 @@ def _launched_name(tokens: list[Token], at: int) -> tuple[int, int]:
     return i, end
 
 
-def _config_end(tokens: list[Token], at: int) -> int:
+def config_end(tokens: list[Token], at: int) -> int:
     """Index of the last `>` of `>>>`."""
     depth, i = 0, at + 1
     while i + 2 < len(tokens):

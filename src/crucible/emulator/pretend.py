@@ -34,6 +34,15 @@ def properties_of(gpu: Gpu) -> types.SimpleNamespace:
     )
 
 
+class NotPretended(BaseException):
+    """The candidate asks for what no CPU can do here. A BaseException, so that its own `except Exception` makes no
+    fallback of it."""
+
+
+asked_in_vain: list[str] = []
+"""What it asked for, by name."""
+
+
 class OnCpu(TorchFunctionMode):
     """Every `cuda` that PyTorch is asked for becomes `cpu`."""
 
@@ -150,6 +159,8 @@ def install(gpu: Gpu) -> None:
     module: Any = torch.nn.Module
     cuda.Stream, cuda.Event = Stream, Event
     cuda.stream = cuda.device = _nothing
+    for name in ("CUDAGraph", "graph", "make_graphed_callables", "graph_pool_handle"):
+        setattr(cuda, name, _in_vain(f"torch.cuda.{name}"))
     tensor.is_cuda = property(lambda self: True)
     tensor.cuda = module.cuda = lambda self, *_, **__: self
     tensor.pin_memory = lambda self, *_: self
@@ -159,3 +170,11 @@ def install(gpu: Gpu) -> None:
 
 def _always(value: Any) -> Any:
     return lambda *_, **__: value
+
+
+def _in_vain(name: str) -> Any:
+    def asked(*_: Any, **__: Any) -> Any:
+        asked_in_vain.append(name)
+        raise NotPretended(name)
+
+    return asked

@@ -25,7 +25,12 @@ def refuse(name: str, cpp: str, cuda: str, functions: list[str] | None) -> None:
     """What PyTorch's own build of `main.cpp` and `cuda.cu` would not get past. Raises RuntimeError in its words."""
     if functions is None:
         return
-    names = {token.text for token in tokenize(cpp) if token.kind == "name"}
+    tokens = tokenize(cpp)
+    names = {token.text for token in tokens if token.kind == "name"}
+    launch = next((token for token in tokens if token.text == "<<<"), None)
+    if launch is not None:
+        words = "error: expected primary-expression before ‘<’ token (g++ compiles cpp_sources, and knows no launches)"
+        raise in_pytorchs_words(name, f"main.cpp:{launch.line}:1: {words}\n")
     for function in functions:
         if function not in names:
             line = cpp.count("\n") + 4
@@ -46,12 +51,18 @@ def in_pytorchs_words(name: str, output: str) -> RuntimeError:
     unknown = re.search(
         r"‘(\w+)’ is not a member of ‘((?:cub|cooperative_groups|nvcuda|at::cuda|c10::cuda)\b[^’]*)’", output
     )
-    if unknown:
+    if unknown and not _is_in_a_header(unknown[1]):
         raise NotCovered(f"{unknown[2]}::{unknown[1]}")
     unknown_name = _unknown_name(output)
-    if unknown_name:
+    if unknown_name and not _is_in_a_header(unknown_name.partition(",")[0].rpartition(":")[2]):
         raise NotCovered(unknown_name)
     return RuntimeError(f"Error building extension '{name}': {output}")
+
+
+def _is_in_a_header(name: str) -> bool:
+    """Whether it is covered by a header that the source does not include."""
+    word = re.compile(rf"\b{re.escape(name)}\b")
+    return any(word.search(header.read_text()) for header in (toolchain.HEADERS / "crucible").glob("*.h"))
 
 
 def _in_gccs_words(output: str) -> str:

@@ -176,7 +176,8 @@ def complete(tools: Toolchain) -> None:
 
 def _prepare(tools: Toolchain, kinds: Iterable[Toolchain]) -> None:
     tools.folder.mkdir(parents=True, exist_ok=True)
-    with open(tools.folder / "lock", "w") as lock, ThreadPoolExecutor(2) as pool:
+    beside = tools.folder.with_name(f"{tools.folder.name}.lock")  # not in it: candidates read there, and could hold it
+    with open(beside, "w") as lock, ThreadPoolExecutor(2) as pool:
         fcntl.flock(lock, fcntl.LOCK_EX)  # processes that start together build it once
         jobs = []
         if not tools.module.exists():

@@ -14,6 +14,7 @@ _CAUSES = ("is read in another order than the reference reads it",)
 _REMEDIES = {
     "is read in another order": "swap the weight's leading dimensions in the kernel's index: wrong is where it shows",
     "fallback: an extension did not build": "mend the build: 0 of its kernels are what is judged",
+    "fallback: none of its kernels ran": "call them: 0 launches were seen",
     "fallback: an exception was caught": "take the try around it out: what is judged is the fallback",
     "not bitwise reproducible": "sum in a fixed order (no atomics on floats) where runs must agree bit by bit",
     "weights without a counterpart": "name and shape parameters as the reference does, so that weights are copied",

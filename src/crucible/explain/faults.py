@@ -6,7 +6,16 @@ from collections.abc import Iterator
 
 from crucible.emulator.faults import Fault
 from crucible.judge.verdict.evidence import Finding
-from crucible.judge.verdict.verdict import IllegalAccess, Incomplete, LaunchError, NotJudged, Passed, Verdict, Wrong
+from crucible.judge.verdict.verdict import (
+    Faulty,
+    IllegalAccess,
+    Incomplete,
+    LaunchError,
+    NotJudged,
+    Passed,
+    Verdict,
+    Wrong,
+)
 from crucible.run import Run
 
 KINDS = {
@@ -95,10 +104,10 @@ def faults_behind_it(verdict: Verdict, run: Run) -> Iterator[Finding]:
 
 def faults_without_harm(verdict: Verdict, run: Run) -> Iterator[Finding]:
     """Faults of a candidate whose answer is right: it may fail on another input or schedule."""
-    if isinstance(verdict.outcome, Passed):
-        for fault in verdict.faults:
+    if isinstance(verdict.outcome, Passed | Faulty):
+        for fault in sorted(verdict.faults, key=lambda fault: not fault.convicts):
             if fault.kind in KINDS:
-                found = _finding(fault, "possible")
+                found = _finding(fault, "certain" if fault.convicts else "possible")
                 claim = f"{found.claim}; the answer is right all the same"
                 yield Finding(claim, found.evidence, found.remedy, found.confidence, found.line, found.kernel)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from dataclasses import dataclass, field, replace
@@ -15,9 +16,10 @@ from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
 from crucible.gpus import DEFAULT, MAX_THREADS_PER_BLOCK, Gpu, known_gpu
 from crucible.hardware import Device
+from crucible.judge.diagnosis.own_sizes import still_fails
 from crucible.judge.diagnosis.sanitizer import TOOLS, sanitized
 from crucible.judge.diagnosis.shrinking import smallest_failing
-from crucible.judge.diagnosis.specialised import hard_coded
+from crucible.judge.diagnosis.specialised import hard_coded, held
 from crucible.judge.process.candidate_process import CandidateProcess, Ended
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
@@ -25,6 +27,7 @@ from crucible.judge.process.replies import faults_of
 from crucible.judge.timing.contents import Contents, TimedSlot
 from crucible.judge.timing.contestants import Contestants
 from crucible.judge.timing.measure import Readings, measure
+from crucible.judge.verdict.clipped import clipped
 from crucible.judge.verdict.compiler_messages import first_error, line_in
 from crucible.judge.verdict.evidence import Finding, NotMeasured, Resources
 from crucible.judge.verdict.sanitizer_reports import NOT_SANITIZED, NotSanitized, Sanitized
@@ -34,6 +37,7 @@ from crucible.judge.verdict.verdict import (
     Crashed,
     DoesNotBuild,
     DoesNotImport,
+    Faulty,
     IllegalAccess,
     Incomplete,
     LaunchError,
@@ -49,8 +53,10 @@ from crucible.judge.verify import Verifier
 from crucible.occupancy import occupancy
 from crucible.task import Task
 
-_OF_SIZES = (Crashed, IllegalAccess, Incomplete, LaunchError, Raises, Wrong)
+_OF_SIZES = (Crashed, Faulty, IllegalAccess, Incomplete, LaunchError, Raises, Wrong)
 """What sizes can be the cause of."""
+_FALLBACK = "fallback: "
+"""What such a finding's claim begins with."""
 TRITON = "3.6.0"
 """The version with which this was developed; later ones work as well (3.9.0 was tried)."""
 MOST_KERNELS = 64
@@ -70,11 +76,11 @@ class Setting:
     """Of the weights: all that candidates see of the run's seed, which it does not tell."""
     limits: Limits
     inputs: Path
-    """Where the oracle writes what candidates may read."""
+    """Where the oracle writes what candidates are handed."""
     contents: tuple[Contents, ...] = ()
     """What is timed, on what."""
-    header: Path | None = None
-    """A folder with the precompiled `torch/extension.h`."""
+    headers: tuple[Path, ...] = ()
+    """Folders of precompiled headers."""
     gpu: Gpu = _USUAL_GPU
     """What the emulator answers as, and nvcc compiles for."""
     emulator: Path | None = None
@@ -104,6 +110,8 @@ class Examination:
     """The one that it ran last."""
     build_s: float = 0.0
     busy_s: float = 0.0
+    failure: Exception | None = None
+    """The judge's own, while it was built; `judge` raises it."""
 
     def build(self) -> None:
         """Reads, imports and builds; may run beside other candidates' builds."""
@@ -114,13 +122,17 @@ class Examination:
                 self._import()
         except (Ended, Stop) as end:
             self.outcome = _as_import(end.outcome)
+        except Exception as error:  # noqa: BLE001 - the others' builds go on
+            self.failure = error
         self.build_s = time.monotonic() - start
         self.busy_s = self.build_s
 
     def judge(self, oracle: OracleProcess, description: dict[str, Any], rivals: Contestants) -> Verdict:
-        """Constructs, verifies, times; ends the process."""
+        """Constructs, verifies, times; ends the process. Raises what goes wrong in the judge's own code."""
         start = time.monotonic()
         verdict = Verdict(self.candidate.name, NotJudged("not reached"))
+        if self.failure is not None:
+            raise self.failure
         try:
             if self.outcome is None:
                 verdict = self._judged(oracle, description, rivals)
@@ -131,13 +143,17 @@ class Examination:
         outcome = verdict.outcome
         if isinstance(outcome, DoesNotBuild):
             outcome = replace(outcome, line=line_in(self.candidate.source, outcome.message))
+        findings = (*self.findings, *verdict.findings)
+        if isinstance(outcome, Passed):
+            outcome = Passed(next((f.claim.removeprefix(_FALLBACK) for f in findings if _FALLBACK in f.claim), ""))
         return replace(
             verdict,
-            outcome=outcome,
+            outcome=clipped(outcome),
+            costs=clipped(verdict.costs),
             resources=self.resources,
             faults=(*verdict.faults, *self.faults),
             sanitizer=self._sanitized(outcome),
-            findings=(*self.findings, *verdict.findings),
+            findings=clipped(findings),
             build_s=self.build_s,
             total_s=self.busy_s + time.monotonic() - start,
             stages_s=tuple(self.process.stages_s.items()) if self.process else (),
@@ -147,7 +163,7 @@ class Examination:
     def construct(self) -> CandidateProcess:
         """`ModelNew(*init_inputs)` in its process, which is returned. Raises Ended or Stop."""
         if self.outcome is not None or self.process is None:
-            raise Stop(self.outcome or NotJudged("it was never started"))
+            raise Stop(self.outcome or NotJudged(str(self.failure or "it was never started"), failed=True))
         request = {"do": "construct", "seed": self.setting.construction_seed}
         try:
             reply = self.process.ask(request, "construction", self.setting.limits.build_s)
@@ -161,6 +177,10 @@ class Examination:
         """Whether its kernels run on the emulator: judged like any other, never timed."""
         return self.setting.emulator is not None and self.candidate.is_for_gpu
 
+    def afresh(self) -> Examination:
+        """The same candidate as if it had never been tried, in a folder of its own."""
+        return Examination(self.candidate, self.setting, self.folder.with_name(f"{self.folder.name}-again"))
+
     def close(self) -> None:
         if self.process is not None:
             self.process.kill()
@@ -169,7 +189,7 @@ class Examination:
         setting = self.setting
         self.folder.mkdir(parents=True)
         file = self.folder / "candidate.py"
-        file.write_text(self.candidate.source, encoding="utf-8")
+        file.write_text(self.candidate.source, encoding="utf-8", errors="backslashreplace")
         emulator = setting.emulator if self.emulated else None
         compile_only = setting.device.kind == "cpu" and self.candidate.language == "cuda" and not emulator
         self.settings = {
@@ -180,14 +200,14 @@ class Examination:
             "mode": setting.task.mode,
             "bfloat16": setting.contract.bfloat16_tensors,
             "compile_only": compile_only,
-            "header": str(setting.header) if setting.header else "",
+            "header": os.pathsep.join(map(str, setting.headers)),
             "emulator": str(emulator) if emulator else "",
             # Small against the limit: a loop without end is named before the judge ends the process, however busy
             # the machine.
             "triton_program_s": setting.limits.run_s / 12 if self.candidate.language == "triton" else 0.0,
             "gpu": setting.gpu.short_name,
         }
-        readable = [str(folder) for folder in (setting.inputs, setting.header, emulator) if folder]
+        readable = [str(folder) for folder in (*setting.headers, emulator) if folder]
         self.process = CandidateProcess(self.settings, self.folder, readable, setting.limits)
         reply = self.process.ask({"do": "import"}, "import or build", setting.limits.build_s)
         if reply.get("compiled_only"):
@@ -206,7 +226,7 @@ class Examination:
         except Stop as stop:
             return Verdict(name, stop.outcome)
         verifier = Verifier(process, oracle, description, training=training, emulated=self.emulated)
-        outcome = self._unless_specialised(verifier.verify(), {**description["sizes"], **verifier.sizes})
+        outcome = self._unless_specialised(verifier.verify(), verifier)
         readings = Readings(NotMeasured(f"only what passes is timed; it {outcome.kind}"))
         if self.emulated and isinstance(outcome, Passed):
             readings = Readings(NotMeasured("the emulator shows what a kernel does, not how long a GPU takes"))
@@ -224,6 +244,9 @@ class Examination:
         except Ended as ended:
             outcome = ended.outcome if isinstance(outcome, Passed) else outcome
         outcome, accesses = self._traced(verifier, outcome)
+        if isinstance(accesses, Trace) and not accesses.launches and "__global__" in self.candidate.source:
+            claim = f"{_FALLBACK}none of its kernels ran in a forward"
+            self.findings.append(Finding(claim, "0 launches were seen of what its source calls __global__"))
         smallest = smallest_failing(outcome, verifier, self.setting.task, self.candidate.source)
         if verifier.case:
             self.case = {**verifier.request(verifier.case), "inputs": description["inputs"]}
@@ -271,8 +294,9 @@ class Examination:
         except Ended as ended:
             return ended.outcome, NotMeasured("not reached")
 
-    def _unless_specialised(self, outcome: Outcome, sizes: shapes.Sizes) -> Outcome:
+    def _unless_specialised(self, outcome: Outcome, verifier: Verifier) -> Outcome:
         """A failure at other sizes than the task's own, of a candidate written for those alone, is none."""
+        sizes = {**verifier.description["sizes"], **verifier.sizes}
         if not isinstance(outcome, _OF_SIZES) or (isinstance(outcome, Wrong) and outcome.what == "not reproducible"):
             return outcome
         task, judged_at = self.setting.task, {**self.setting.task.sizes, **sizes}
@@ -280,6 +304,14 @@ class Examination:
         differing = {name: own[name] for name, size in judged_at.items() if own.get(name, size) != size}
         words = hard_coded(self.candidate.source, differing)
         if not words:
+            return outcome
+        names = {name for _, name in held(self.candidate.source, differing)}
+        free = shapes.free_sizes(task.source)
+        of_inputs = {name: size for name, size in differing.items() if name in free}
+        failed_at = still_fails(verifier, of_inputs, names & set(free)) if names <= set(free) else ""
+        if failed_at:
+            claim = "a number in it that is a size of the task is no reason: it fails at that size as well"
+            self.findings.append(Finding(claim, f"{words}; it fails at {failed_at} too"))
             return outcome
         at = shapes.words({name: judged_at[name] for name in differing})
         return NotJudged(f"size-specialised: {words}; at other sizes ({at}): {outcome.words}")
@@ -293,7 +325,7 @@ class Examination:
             raise Stop(Cheated("patched function", f"it replaced {', '.join(seen['replaced'])}"))
         findings = [
             Finding(
-                "fallback: an extension did not build, and it went on without",
+                f"{_FALLBACK}an extension did not build, and it went on without",
                 f"{b['name']}: {first_error(b['error'])}",
             )
             for b in seen["builds"]

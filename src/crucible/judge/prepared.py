@@ -16,9 +16,7 @@ from crucible.judge.process.launcher import SOURCE
 
 Say = Callable[[str], None]
 HEADER_PAYS_FROM = 3
-"""Builds for which precompiling `torch/extension.h` pays: 48 s once, 16 s of a core saved each. Where there are
-more cores than builds it is nvcc that takes the time, beside which `main.cpp` compiles for nothing (H200, 16 cores:
-34 s with and without)."""
+"""Builds of C++ extensions for which precompiling `torch/extension.h` pays: 48 s once, 16 s of a core saved each."""
 
 
 def prepared_emulator(candidates: Sequence[Candidate], device: Device, say: Say) -> Path | None:
@@ -33,22 +31,32 @@ def prepared_emulator(candidates: Sequence[Candidate], device: Device, say: Say)
         return None
 
 
-def prepared_header(candidates: Sequence[Candidate], device: Device, versions: dict[str, str], say: Say) -> Path | None:
-    """The folder of the precompiled `torch/extension.h`, made where enough builds will use it."""
-    if device.kind == "cpu":
-        builds = sum(c.language == "cpp" for c in candidates)
-    else:
-        builds = sum(c.language in ("cpp", "cuda") and known_without_running(c, device) is None for c in candidates)
+def prepared_headers(
+    candidates: Sequence[Candidate], device: Device, versions: dict[str, str], say: Say
+) -> tuple[Path, ...]:
+    """Folders of precompiled headers, in which compilers look first; made where enough builds will use them."""
+    builds = [c.language for c in candidates if known_without_running(c, device) is None]
     folder = store.home() / "headers" / store.key_of(versions)[:16]
-    if folder.is_dir() or builds < max(HEADER_PAYS_FROM, hardware.cores()):
-        return folder if folder.is_dir() else None
-    say("precompiling torch/extension.h, once for all later runs")
+    wanted = {
+        folder: ("precompile_header", builds.count("cpp") >= max(HEADER_PAYS_FROM, hardware.cores())),
+        folder.with_name(f"{folder.name}-halves"): (
+            "precompile_for_halves",
+            device.kind == "cuda" and "cuda" in builds,
+        ),
+    }
+    for place, (function, pays) in wanted.items():
+        if pays and not place.is_dir():
+            say("precompiling PyTorch's headers, once for all later runs")
+            _precompile(function, place, say)
+    return tuple(place for place in wanted if place.is_dir())
+
+
+def _precompile(function: str, folder: Path, say: Say) -> None:
     code = f"import sys; sys.path.insert(0, {str(SOURCE)!r}); from pathlib import Path; "
-    code += "from crucible.judge.worker.building import precompile_header; precompile_header(Path(sys.argv[1]))"
+    code += f"from crucible.judge.worker.building import {function}; {function}(Path(sys.argv[1]))"
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
     if done.returncode:
         say(f"no precompiled header: {_last_line(done.stderr)}")
-    return folder if folder.is_dir() else None
 
 
 def _last_line(text: str) -> str:

@@ -20,6 +20,7 @@ from crucible.judge.verdict.structure import check_form
 from crucible.judge.verdict.verdict import (
     Cheated,
     Crashed,
+    Faulty,
     IllegalAccess,
     Incomplete,
     InferenceOnly,
@@ -353,7 +354,8 @@ class Verifier:
             if self.training:
                 return InferenceOnly(self.found.missing)
             self.found.note("inference only: gradients are missing", ", ".join(self.found.missing))
-        return Passed()
+        convicting = next((words for words, fault in self.faults.items() if fault.convicts), "")
+        return Faulty(convicting) if convicting else Passed()
 
 
 def _wrong_when_timed(part: str, error: TensorError) -> Outcome:

@@ -32,6 +32,7 @@ def with_backward(step: Fused) -> Fused:
         wanting = useful(compute, wanted, upstream)
         further = {r.name: flat(compute, r) for r in keepable(compute) if r.name in wanting}
         return replace(step, saved={**step.saved, **further})
+    assert isinstance(compute, Program)
     compute, notes = without_idle_maxima(compute)
     compute, backward = _adjoint(compute, wanted)
     saved = {r.name: flat(compute, r) for r in compute.results[1:] if r.name not in step.updates}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
+from crucible.errors import CaptureError
 from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType
-from crucible.plan import bases, convolutions, layouts, reducing, rules, taken
+from crucible.plan import bases, convolutions, layouts, matrix, reducing, rules, taken
 from crucible.plan.backward import flat, with_backward
+from crucible.plan.fold import Folded, fold
 from crucible.plan.join import combined
 from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, leaf, reshaped
 from crucible.plan.settle import Settled, layout_like, settled
@@ -23,23 +26,40 @@ from crucible.write.ranges import interval
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 """What kernels read and write."""
+MOST_REPEATED = 2
+"""How often a row may be reduced anew rather than written and read."""
 LONGEST_NAME = 60
 """Of an operator, in characters."""
 
 
-def fuse(graph: Graph, *, tf32: bool = True, tf32_linear: bool | None = None, gpu: Gpu = H200) -> Plan:
-    """Chooses what shares a kernel. An operation that nothing here covers stays a call of PyTorch. Convolutions of
-    float32 tensors whose operands may not be rounded to TF32 take three products of TF32 for each; linear layers then
-    stay PyTorch's (`tf32_linear`, as `tf32` where None). Shared memory and multiprocessors are those of `gpu`. What
-    several kernels would convolve again is computed once, into memory."""
+def fuse(
+    graph: Graph, *, tf32: bool = True, tf32_linear: bool | None = None, gpu: Gpu = H200, rewrite: bool = True
+) -> Plan:
+    """Chooses what shares a kernel, of the graph after algebraic rewrites, unless `rewrite` is False. An operation that
+    nothing here covers stays a call of PyTorch. Convolutions of float32 tensors whose operands may not be rounded to
+    TF32 take three products of TF32 for each; products of matrices do as `tf32_linear` says (as `tf32` where None).
+    Shared memory and multiprocessors are those of `gpu`. What several kernels would convolve again is computed once,
+    into memory. Raises CaptureError for random numbers."""
     rounding = taken.Rounding(tf32, tf32 if tf32_linear is None else tf32_linear)
-    apart: frozenset[str] = frozenset()
+    folded = fold(graph) if rewrite else Folded(graph, ())
+    _refuse_draws(folded.graph)
+    apart = folded.apart
     while True:
-        plan = _Planner(graph, rounding, gpu, apart).plan()
+        plan = _Planner(folded.graph, rounding, gpu, apart).plan()
         found = convolutions.convolved_again(plan) - apart
         if not found:
-            return plan
+            return replace(plan, rewrites=folded.notes, asked=graph)
         apart |= found
+
+
+def _refuse_draws(graph: Graph) -> None:
+    """Raises CaptureError for random numbers that are still drawn."""
+    for operation in graph.operations:
+        if operation.kind == "dropout" and operation.args["train"] and operation.args["p"]:
+            raise CaptureError(
+                f"{operation.where}: {operation.target} draws random numbers. Call eval() on the module, set p=0, "
+                "or make it an input"
+            )
 
 
 class _Planner:
@@ -107,6 +127,7 @@ class _Planner:
             for attempt in (operation.inputs, ()):
                 try:
                     found = self._within(operation, rules.apply(operation, self.lazy, self.new_name))
+                    self._check_repeated(operation, found)
                 except CannotJoin:
                     for name in attempt:  # what does not join is computed first, then they are plain tensors
                         self.in_memory(name)
@@ -149,6 +170,16 @@ class _Planner:
             raise CannotJoin
         return found
 
+    def _check_repeated(self, operation: Operation, found: Lazy | None) -> None:
+        """Raises CannotJoin where rows that were reduced are repeated along further ones: each would be reduced as
+        often."""
+        if found is None or not found.reductions:
+            return
+        rows = math.prod(n for d, n in enumerate(found.space) if d not in found.columns)
+        for value in (self.lazy(name) for name in operation.inputs):
+            if value.per_row and math.prod(value.shape) * MOST_REPEATED < rows:
+                raise CannotJoin
+
     def _is_for_kernels(self, operation: Operation) -> bool:
         values = [self.graph.values[name].tensor for name in operation.inputs]
         rest = [each.name for each in operation.outputs[1:]]  # the indices of a maximum
@@ -172,6 +203,8 @@ class _Planner:
         self.covers[name] = (*dict.fromkeys(before), operation.name)
 
     def _call(self, operation: Operation) -> None:
+        if self._is_multiplied(operation):
+            return
         call, bias = self._without_bias(operation)
         turned = operation.name in self.channels_last
         call = self._channels_last(call) if turned else self._as_in_eager(call)
@@ -183,6 +216,29 @@ class _Planner:
         )
         if bias is not None:
             self._wait(operation, self._biased(operation, call.output.name, bias))
+
+    def _is_multiplied(self, operation: Operation) -> bool:
+        """Takes in a product of float32 matrices that keeps float32, where a kernel of ours is the faster one."""
+        factors = None if self.rounding.linear else matrix.factors(operation)
+        if factors is None:
+            return False
+        self._as_in_eager(operation)
+        found = matrix.taken(operation, self.types, self.gpu)
+        if found is None:
+            return False
+        made, name = operation.output, operation.output.name
+        if found.addend is not None:
+            name = self.new_name(f"{name}_without_bias")
+        operator = self._operator((operation.name,), True)
+        product = replace(found.product, name=f"{operator}_kernel", result=name)
+        wanted = tuple(each for each, held in found.operands.items() if held in self.differentiable)
+        self.differentiable |= {name for _ in wanted[:1]}
+        self.types[name] = replace(made.tensor, strides=contiguous(made.tensor.shape))
+        covers = (operation.name,)
+        self.steps.append(Fused(operator, covers, product, found.operands, name, self.types[name], {}, None, wanted))
+        if found.addend is not None:
+            self._wait(operation, self._biased(operation, name, found.addend))
+        return True
 
     def _channels_last(self, call: Operation) -> Operation:
         """A convolution over tensors in that order. Its weight follows its input: PyTorch sees to that."""
@@ -207,7 +263,7 @@ class _Planner:
 
     def _biased(self, operation: Operation, product: str, bias: str) -> Lazy:
         shape = operation.output.tensor.shape
-        channels = rules.channel_dim(operation)
+        channels = rules.channel_dim(operation) if operation.kind in rules.BIASED else len(shape) - 1
         laid = reshaped(self.lazy(bias), [n if d == channels else 1 for d, n in enumerate(shape)])
         return combined(lambda x, b: x + b, self.lazy(product), laid)
 
@@ -289,7 +345,15 @@ class _Planner:
         if name in self.types:
             return name in self.relaid
         value = self.waiting.get(name)
-        return value is not None and self._reads_relaid(value)
+        if value is None:
+            return False
+        return self._reads_relaid(value) if _is_view(value) else self._lies_otherwise(name, self._layout(name, value))
+
+    def _lies_otherwise(self, name: str, strides: Sequence[int]) -> bool:
+        """Than in eager PyTorch: a view that it allows there may not be allowed here."""
+        return name in self.graph.values and not layouts.same(
+            self.graph.values[name].tensor.shape, strides, self._eager_strides(name)
+        )
 
     def _reads_relaid(self, value: Lazy) -> bool:
         before = () if value.base is None else value.base.tensors.values()
@@ -353,7 +417,7 @@ class _Planner:
             known = {o.name: o.bounds for o in value.operands if o.bounds is not None}
             self.bounds[name] = interval(value.expr, known)
         self.types[name] = TensorType(made.shape, made.strides, value.dtype)
-        if self._reads_relaid(value):
+        if self._lies_otherwise(name, made.strides) or (name not in self.graph.values and self._reads_relaid(value)):
             self.relaid.add(name)
         self.updated |= made.updates.keys()
         self.steps.append(self._fused(name, made))

@@ -11,6 +11,8 @@ from crucible.plan.lazy import CannotJoin, Lazy, is_over_space
 from crucible.write.expression import inputs, substitute, tensor
 from crucible.write.program import Operand, Reduction
 
+LONG_ROW, LONG_ACROSS = 1 << 15, 1 << 12
+"""Elements of a row beyond which they are read anew in each pass: 32 of each of 1024 threads (`families.geometry`)."""
 Names = Callable[[str], str]
 """Gives a name that no value has, from the one that is wanted."""
 
@@ -144,10 +146,26 @@ def variance(value: Lazy, dims: Sequence[int], names: Names, correction: float =
 
 
 def normalised(value: Lazy, dims: Sequence[int], eps: float, names: Names) -> Lazy:
-    """Mean 0 and variance 1 over dims."""
+    """Mean 0 and variance 1 over dims; of rows that do not stay in registers by sums that one pass takes."""
+    if _is_long(value, dims):
+        moved, _, spread = moments(value, dims, names)
+        return combined(lambda x, v: x * (v + eps).rsqrt(), moved, spread)
     less, squares = centered(value, dims, names)
     share = 1 / count(value, dims)
     return combined(lambda x, s: x * (s * share + eps).rsqrt(), less, squares)
+
+
+def _is_long(value: Lazy, dims: Sequence[int]) -> bool:
+    """Whether a row is read from memory pass by pass: its elements are too many for a block's registers, which hold
+    fewer where neighbours in memory lie in different rows."""
+    if value.base is not None or value.reductions:
+        return False
+    over = {d for dim in dims for d in value.dims[dim]}
+    largest = max(value.operands, key=lambda o: sum(stride > 0 for stride in o.strides), default=None)
+    if largest is None:
+        return False
+    near = min((d for d, s in enumerate(largest.strides) if s and value.space[d] > 1), key=largest.strides.__getitem__)
+    return count(value, dims) > (LONG_ROW if near in over else LONG_ACROSS)
 
 
 def rms_normalised(value: Lazy, dims: Sequence[int], eps: float, names: Names) -> Lazy:

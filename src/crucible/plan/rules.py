@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from crucible.graph import Argument, Operation, Ref
+from crucible.graph import ITEM_BYTES, Argument, Operation, Ref
 from crucible.plan import convolutions, norms, pools, reductions
 from crucible.plan.join import combined, joined, merged
-from crucible.plan.lazy import Lazy, NotCovered, reshaped
+from crucible.plan.lazy import CannotJoin, Lazy, NotCovered, reshaped
 from crucible.plan.views import SHUFFLES, VIEWS
 from crucible.plan.vocabulary import CONDITIONS, POINTWISE
-from crucible.write.expression import where
+from crucible.write.expression import nodes, substitute, where
 
 BIASED = frozenset({"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "linear"})
 """They take a bias for each channel, which is theirs to add last."""
@@ -180,6 +181,44 @@ def _batch_norm(operation: Operation, args: Mapping[str, Any], names: Names) -> 
     return norms.with_own_statistics(args, names) if args["training"] else norms.with_statistics(args)
 
 
+def _largest(over: Callable[[Lazy, Sequence[int], Names], Lazy]) -> Callable[..., Lazy]:
+    """Of `max` and `min` over one dim, whose indices nobody reads. PyTorch gives the gradient to one element of several
+    that are the largest, kernels share it out: not where values are cut off or have few digits, and many are the same.
+    """
+
+    reduction = _reduction(over)
+
+    def rule(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+        value: Lazy = args["self"]
+        dtypes = [value.dtype, *(operand.dtype for operand in value.operands)]
+        narrow = any(ITEM_BYTES[dtype] < ITEM_BYTES["float32"] for dtype in dtypes)
+        if "dim" not in args or narrow or any(node.kind in FLAT for node in nodes(value.expr)):
+            raise NotCovered("a maximum whose place counts")
+        found: Lazy = reduction(operation, args, names)
+        return found
+
+    return rule
+
+
+FLAT = frozenset({
+    "maximum", "minimum", "where", "clamp", "hardtanh", "relu", "relu6", "threshold", "hardsigmoid", "hardswish",
+    "hardshrink", "softshrink", "sign",
+})  # fmt: skip
+"""Functions that give one value for many."""
+
+
+def _detached(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    """The same tensors, by names of which none takes a gradient. Raises CannotJoin for what is not elements of
+    tensors alone."""
+    value: Lazy = args["self"]
+    if value.reductions or value.base is not None or value.updates:
+        raise CannotJoin
+    new = {o.name: replace(o, name=names(f"{o.name}_detached"), constant=True) for o in value.operands}
+    expr = substitute(value.expr, {o.leaf: new[o.name].leaf for o in value.operands})
+    tensors = {new[o.name].name: value.tensors[o.name] for o in value.operands}
+    return replace(value, operands=tuple(new.values()), expr=expr, tensors=tensors)
+
+
 RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
     **VIEWS,
     **SHUFFLES,
@@ -187,6 +226,9 @@ RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
     "mean": _reduction(reductions.mean),
     "amax": _reduction(reductions.amax),
     "amin": _reduction(reductions.amin),
+    "max": _largest(reductions.amax),
+    "min": _largest(reductions.amin),
+    "detach": _detached,
     "logsumexp": _reduction(reductions.logsumexp),
     "var": _variance,
     "std": _variance,

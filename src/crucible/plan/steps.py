@@ -12,6 +12,7 @@ from crucible.graph import ITEM_BYTES, Graph, Operation, TensorType
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.pool import Pool
+from crucible.write.product.matrix import Product
 from crucible.write.program import Operand, Program
 
 
@@ -39,7 +40,7 @@ class Fused:
     """Of the operator."""
     covers: tuple[str, ...]
     """The operations that it stands for, by their names in the graph; none for a copy in another layout."""
-    compute: Program | Pool | Convolution | ReducingConvolution
+    compute: Program | Pool | Convolution | ReducingConvolution | Product
     """Forward; of a program, also over a convolution, `saved` are results of it too."""
     operands: Mapping[str, str]
     """For each operand the tensor in memory that it reads."""
@@ -50,8 +51,8 @@ class Fused:
     saved: Mapping[str, TensorType]
     """Further tensors that it makes, for backward alone."""
     backward: Program | None
-    """Gradients of the operands that take one; None where there are none, of pools and convolutions, which have their
-    own, and of a copy, whose gradient is that of what it copies."""
+    """Gradients of the operands that take one; None where there are none, of pools, convolutions and products, which
+    have their own, and of a copy, whose gradient is that of what it copies."""
     wanted: tuple[str, ...]
     """Operands that take a gradient."""
     notes: tuple[str, ...] = ()
@@ -108,6 +109,8 @@ class Fused:
             conv, shape = compute.conv, compute.program.shape
             given = [(each, conv.space(each)) for each in (conv.source, conv.weight)]
             return given + [(operand, shape) for operand in compute.operands]
+        if isinstance(compute, Product):
+            return [(compute.left, compute.left_shape), (compute.right, compute.right_shape)]
         pairs = [(operand, compute.input_shape) for operand in compute.operands]
         pairs += [(operand, compute.output_shape) for operand in compute.after_operands]
         if self.statistics is not None:
@@ -129,3 +132,7 @@ class Plan:
     """Of all tensors in memory, inputs and parameters included, as the steps expect them."""
     gpu: Gpu
     """What kernels are laid out for."""
+    rewrites: tuple[str, ...] = ()
+    """How the graph was rewritten before, in words."""
+    asked: Graph | None = None
+    """The graph before that."""

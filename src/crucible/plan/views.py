@@ -33,6 +33,10 @@ def _transpose(operation: Operation, args: Mapping[str, Any], names: Names) -> L
     return permuted(args["self"], order)
 
 
+def _turned(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    return permuted(args["self"], range(len(args["self"].dims))[::-1])
+
+
 def _movedim(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
     rank = len(args["self"].dims)
     source, destination = ([d % rank for d in _each(args[name])] for name in ("source", "destination"))
@@ -64,6 +68,7 @@ VIEWS: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
     **dict.fromkeys(("contiguous", "clone", "alias", "dropout"), _same),
     "permute": _permute,
     **dict.fromkeys(("transpose", "t", "swapdims", "swapaxes"), _transpose),
+    "numpy_T": _turned,
     **dict.fromkeys(("movedim", "moveaxis"), _movedim),
     "unsqueeze": _unsqueeze,
     "squeeze": _squeeze,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from crucible import legible
 from crucible.explain.source import line_text
 from crucible.judge.verdict.evidence import Finding
 from crucible.judge.verdict.verdict import Verdict
@@ -19,7 +20,6 @@ MOST = 600
 _MARKS = re.compile(r"([\\`*_\[\]<>|~!$])")
 _REFERS = re.compile(r"(?<=[@#])|(?<=GH)(?=-)|(?<=[Ww])(?=[Ww][Ww]\.)|(?<=:)(?=/)")
 """Where GitHub would see a user, an issue or an address: a space of no width parts it."""
-_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028-\u202e\u2066-\u2069\u200b-\u200f\ufeff]+")
 
 
 def markdown(run: Run) -> str:
@@ -30,7 +30,7 @@ def markdown(run: Run) -> str:
 def escaped(text: str) -> str:
     """One line that is read as it stands: no markup, no HTML, no mention of users or issues, no link. For the middle
     of a line: a list's or a heading's mark at its beginning would be one."""
-    line = _UNSEEN.sub(" ", text).strip()
+    line = legible.line(text).strip()
     line = line if len(line) <= MOST else f"{line[:MOST]}…"
     parted = _REFERS.sub("\u200b", line).replace("&", "&amp;")
     return _MARKS.sub(r"\\\1", parted)

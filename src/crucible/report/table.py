@@ -11,6 +11,7 @@ from crucible.judge.verdict.evidence import Costs, Measured, NotMeasured
 from crucible.judge.verdict.verdict import NotJudged, Verdict
 from crucible.judge.verdict.whose import Whose
 from crucible.report import cells
+from crucible.report.words import words
 from crucible.run import Run
 
 PLAIN_WIDTH = 170
@@ -25,13 +26,13 @@ MIN_NAME = 21
 
 def show(run: Run, console: Console) -> None:
     """Prints a run's header, tables and findings."""
-    console.print(Text(_header(run)), soft_wrap=True)
+    console.print(words(*_header(run)), soft_wrap=True)
     console.print(_verdicts(run))
     console.print(_costs(run))
     _show_notes(run, console)
 
 
-def _header(run: Run) -> str:
+def _header(run: Run) -> list[str]:
     training = "forward and gradients" if run.task.training else "forward"
     lines = [
         f"{run.task.name}: {run.task.scale} size, {training}, contract {run.contract.name}",
@@ -40,7 +41,7 @@ def _header(run: Run) -> str:
     ]
     lines += [f"CUDA C++ on the emulator, as {run.gpu}"] if run.gpu else []
     lines += [f"floor, {floor.covers}: {floor.words}" for floor in run.ground.floors]
-    return "\n".join(lines)
+    return lines
 
 
 def _verdicts(run: Run) -> Table:
@@ -68,16 +69,18 @@ def _row(run: Run, rank: str, verdict: Verdict, rivals: list[str]) -> list[Text]
     judged = not isinstance(verdict.outcome, NotJudged)
     style = ("green" if verdict.evaluation else "red") if judged else "yellow"
     share = run.ground.share_of_floor(verdict.timing)
+    own = [cells.verdict_words(verdict) + _whose(verdict), *_why(run, verdict)]
+    told = own if rank else [_baseline_words(verdict)]
     return [
-        Text(rank),
-        Text(verdict.candidate),
-        Text(str(verdict.evaluation), style=style),
-        Text(cells.runtime(verdict)),
-        *(Text(cells.speedup(verdict, rival)) for rival in rivals),
-        *([Text(f"{share:.1%}" if share and verdict.evaluation else "-")] if run.ground.floors else []),
-        Text(f"{verdict.forward.words}, {verdict.backward.words}"),
-        Text(cells.error(verdict)),
-        Text(cells.verdict_words(verdict) + _whose(verdict) + _why(run, verdict) if rank else _baseline_words(verdict)),
+        words(rank),
+        words(verdict.candidate),
+        words(str(verdict.evaluation), style=style),
+        words(cells.runtime(verdict)),
+        *(words(cells.speedup(verdict, rival)) for rival in rivals),
+        *([words(f"{share:.1%}" if share and verdict.evaluation else "-")] if run.ground.floors else []),
+        words(f"{verdict.forward.words}, {verdict.backward.words}"),
+        words(cells.error(verdict)),
+        words(*told),
     ]
 
 
@@ -87,11 +90,11 @@ def _whose(verdict: Verdict) -> str:
     return f"; {whose.words}" if isinstance(whose, Whose) and whose.own else ""
 
 
-def _why(run: Run, verdict: Verdict) -> str:
+def _why(run: Run, verdict: Verdict) -> list[str]:
     """The first finding of what did not pass, and of the best, on a line of its own."""
     found = run.explanations.get(verdict.candidate, ())
     wanted = found and (not verdict.evaluation or verdict.candidate == run.best)
-    return f"\nwhy: {found[0].claim}" if wanted else ""
+    return [f"why: {found[0].claim}"] if wanted else []
 
 
 def _baseline_words(verdict: Verdict) -> str:
@@ -108,7 +111,7 @@ def _costs(run: Run) -> Table:
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     for verdict in (*(v for _, v in run.ranked), *run.ground.baselines):
-        table.add_row(*(Text(cell) for cell in _cost_row(run, verdict)))
+        table.add_row(*(words(cell) for cell in _cost_row(run, verdict)))
     return table
 
 
@@ -128,12 +131,12 @@ def _cost_row(run: Run, verdict: Verdict) -> list[str]:
 def _show_notes(run: Run, console: Console) -> None:
     reasons = dict.fromkeys(v.timing.reason for v in run.passed if isinstance(v.timing, NotMeasured))
     none = f"none was timed: {'; '.join(reasons)}" if reasons else "none passed"
-    console.print(Text(f"best: {run.best or none}"), soft_wrap=True)
+    console.print(words(f"best: {run.best or none}"), soft_wrap=True)
     for finding in run.findings:
-        console.print(Text(f"check: {finding.claim} ({finding.evidence})"), soft_wrap=True)
+        console.print(words(f"check: {finding.claim} ({finding.evidence})"), soft_wrap=True)
     for verdict in run.verdicts:
         for one in verdict.resources[:SHOWN_KERNELS]:
-            console.print(Text(f"{verdict.candidate}: {one.words}"), soft_wrap=True)
+            console.print(words(f"{verdict.candidate}: {one.words}"), soft_wrap=True)
     for verdict in (*run.verdicts, *run.ground.baselines):
         for finding in verdict.findings:
-            console.print(Text(f"{verdict.candidate}: {finding.claim} ({finding.evidence})"), soft_wrap=True)
+            console.print(words(f"{verdict.candidate}: {finding.claim} ({finding.evidence})"), soft_wrap=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.text import Text
 
 from crucible.errors import RecordError
 from crucible.explain.findings import explain
 from crucible.explain.source import line_text
 from crucible.judge.verdict.evidence import Finding
 from crucible.judge.verdict.verdict import Verdict
+from crucible.report.words import words
 from crucible.run import Run
 
 BRIEF = 3
@@ -21,7 +21,7 @@ def show(run: Run, candidate: str | None, console: Console) -> None:
     the run does not have."""
     if candidate is None:
         console.print(
-            Text(f"{run.task.name}: {len(run.verdicts)} candidates, best: {run.best or 'none'}"), soft_wrap=True
+            words(f"{run.task.name}: {len(run.verdicts)} candidates, best: {run.best or 'none'}"), soft_wrap=True
         )
         for _, verdict in run.ranked:
             _show_one(run, verdict, console, BRIEF)
@@ -39,21 +39,21 @@ def findings_of(run: Run, verdict: Verdict) -> tuple[Finding, ...]:
 
 
 def _show_one(run: Run, verdict: Verdict, console: Console, most: int | None) -> None:
-    console.print(Text(f"\n{verdict.candidate}: {verdict.outcome.words}"), soft_wrap=True)
+    console.print(words("", f"{verdict.candidate}: {verdict.outcome.words}"), soft_wrap=True)
     found = findings_of(run, verdict)
     for number, finding in enumerate(found[:most], 1):
-        console.print(Text(f"  {number}. {finding.claim}{_sure(finding)}"), soft_wrap=True)
-        console.print(Text(f"     seen: {finding.evidence}"), soft_wrap=True)
+        console.print(words(f"  {number}. {finding.claim}{_sure(finding)}"), soft_wrap=True)
+        console.print(words(f"     seen: {finding.evidence}"), soft_wrap=True)
         if finding.remedy:
-            console.print(Text(f"     do: {finding.remedy}"), soft_wrap=True)
+            console.print(words(f"     do: {finding.remedy}"), soft_wrap=True)
         text = line_text(run.sources.get(verdict.candidate, ""), finding.line)
         if text and text not in finding.evidence:
-            console.print(Text(f"     line {finding.line}: {text}"), soft_wrap=True)
+            console.print(words(f"     line {finding.line}: {text}"), soft_wrap=True)
     if most is not None and len(found) > most:
         more = f"  and {len(found) - most} more: crucible explain RUN {verdict.candidate}"
-        console.print(Text(more), soft_wrap=True)
+        console.print(words(more), soft_wrap=True)
     if not found:
-        console.print(Text("  nothing was found to say"), soft_wrap=True)
+        console.print(words("  nothing was found to say"), soft_wrap=True)
 
 
 def _sure(finding: Finding) -> str:

@@ -35,9 +35,8 @@ Value& Value::operator=(const Value&) = default;
 Value& Value::operator=(Value&&) noexcept = default;
 Value::~Value() = default;
 
+// What pybind11 refuses is refused: None is no tensor (only an optional one), a float is no integer.
 const at::Tensor& as_tensor(const Value& v) {
-    static const at::Tensor undefined;
-    if (v.kind == Value::kNone) return undefined;
     if (v.kind != Value::kTensor) throw WrongArgument{"torch.Tensor"};
     return v.tensor;
 }
@@ -53,7 +52,8 @@ double as_real(const Value& v) {
     return double(v.integer);
 }
 bool as_bool(const Value& v) {
-    if (v.kind != Value::kBool) throw WrongArgument{"bool"};
+    if (v.kind == Value::kFloat) return v.real != 0;
+    if (v.kind != Value::kBool && v.kind != Value::kInt && v.kind != Value::kNone) throw WrongArgument{"bool"};
     return v.integer != 0;
 }
 const std::string& as_text(const Value& v) {

@@ -8,9 +8,10 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
 import torch
 
@@ -72,8 +73,54 @@ def spread_part(flat: torch.Tensor, most: int, start: float) -> torch.Tensor:
     return flat[int(start * every) :: every]
 
 
+class Handed:
+    """A folder without a place: its files came as descriptors. For `read_bundle(folder / name)`."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, int] = {}
+
+    def take(self, names: Sequence[str], descriptors: Sequence[int]) -> None:
+        """Holds these files, and no longer those that it held."""
+        for descriptor in self._files.values():
+            os.close(descriptor)
+        self._files = dict(zip(names, descriptors, strict=True))
+
+    def open(self, name: str) -> IO[bytes]:
+        """A file from its beginning. Raises FileNotFoundError."""
+        if name not in self._files:
+            raise FileNotFoundError(f"the judge has not handed over {name}")
+        os.lseek(self._files[name], 0, os.SEEK_SET)
+        return os.fdopen(os.dup(self._files[name]), "rb")
+
+    def kept(self, name: str) -> int:
+        """A descriptor of a file's that stays open when others are handed over; -1 where there is none."""
+        return os.dup(self._files[name]) if name in self._files else -1
+
+    def __truediv__(self, name: str) -> HandedFile:
+        return HandedFile(self, name)
+
+
+@dataclass(frozen=True)
+class HandedFile:
+    """A file that was handed over, as far as `read_bundle` needs a path of it."""
+
+    folder: Handed
+    name: str
+
+    def with_name(self, name: str) -> HandedFile:
+        return HandedFile(self.folder, name)
+
+    def open(self, mode: str) -> IO[bytes]:
+        return self.folder.open(self.name)
+
+
+_Place = TypeVar("_Place", Path, HandedFile, Path | HandedFile)
+
+
 def write_bundle(path: Path, value: Any) -> None:
-    """Writes a tree of tensors and plain data under a temporary name, then renames. Raises NotPlain, OSError."""
+    """Writes a tree of tensors and plain data under a temporary name, then renames. Raises NotPlain, OSError.
+
+    Nobody may write to its files: without capabilities, and without changing modes, not even their owner."""
     structure, leaves = take_apart(value, path.name)
     tensors = [leaf.tensor.detach().cpu().contiguous() for leaf in leaves]
     header = {"structure": structure, "tensors": [[str(t.dtype)[6:], list(t.shape)] for t in tensors]}
@@ -81,24 +128,30 @@ def write_bundle(path: Path, value: Any) -> None:
     with temporary.open("wb") as file:
         for tensor in tensors:
             file.write(raw_bytes(tensor))
-    os.replace(temporary, _beside(path, ".bin"))
+    _in_place(temporary, _beside(path, ".bin"))
     temporary.write_text(json.dumps(header))
-    os.replace(temporary, _beside(path, ".json"))
+    _in_place(temporary, _beside(path, ".json"))
 
 
-def read_bundle(path: Path) -> Any:
+def _in_place(temporary: Path, file: Path) -> None:
+    temporary.chmod(0o400)
+    os.replace(temporary, file)
+
+
+def read_bundle(path: Path | HandedFile) -> Any:
     """The tree that `write_bundle` wrote; its tensors are private copies on the CPU."""
-    header = json.loads(_beside(path, ".json").read_text())
+    with _beside(path, ".json").open("rb") as file:
+        header = json.load(file)
     tensors = []
     with _beside(path, ".bin").open("rb") as file:
         for dtype, shape in header["tensors"]:
             tensor = torch.empty(shape, dtype=getattr(torch, dtype))
-            file.readinto(raw_bytes(tensor))
+            file.readinto(raw_bytes(tensor))  # type: ignore[attr-defined]
             tensors.append(tensor)
     return put_together(header["structure"], tensors)
 
 
-def _beside(path: Path, ending: str) -> Path:
+def _beside(path: _Place, ending: str) -> _Place:
     return path.with_name(path.name + ending)
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from crucible.judge.boundary.bundles import HandedFile
+
 _OF_TORCH = {torch.layout: "layout", torch.memory_format: "memory_format", torch.dtype: "dtype"}
 
 
@@ -45,8 +47,9 @@ class Recipe:
         path.write_text(json.dumps([self.steps, self.wanted]))
 
 
-def read_recipe(path: Path) -> Recipe:
-    return Recipe(*json.loads(path.read_text()))
+def read_recipe(path: Path | HandedFile) -> Recipe:
+    with path.open("rb") as file:
+        return Recipe(*json.loads(file.read()))
 
 
 def recorded(draw: Callable[[], list[torch.Tensor]]) -> Recipe:

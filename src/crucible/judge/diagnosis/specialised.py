@@ -17,11 +17,13 @@ _NAMED = re.compile(r"\b(\w+)\s*(?:=|\()?\s*(\d+)\b")
 def hard_coded(source: str, sizes: Mapping[str, Any]) -> str:
     """Words for the first of the task's own sizes that stands in a candidate's kernels or modules as a number;
     empty when none does. What the candidate copied of the reference (`batch_size = 16`, `get_inputs`) is no sign."""
+    return next((f"line {line} holds {sizes[name]}, the task's own {name}" for line, name in held(source, sizes)), "")
+
+
+def held(source: str, sizes: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """Lines with the names of sizes that stand there as numbers, be it by chance."""
     for line, text in _own_lines(source):
-        for name, size in sizes.items():
-            if _holds(text, name, size):
-                return f"line {line} holds {size}, the task's own {name}"
-    return ""
+        yield from ((line, name) for name, size in sizes.items() if _holds(text, name, size))
 
 
 def _holds(text: str, name: str, size: int) -> bool:

@@ -26,8 +26,11 @@ def batch(inputs: Any, start: int, items: int) -> Any:
     return put_together(structure, [leaf.tensor[start : start + items] for leaf in leaves])
 
 
-def items_of_part(reference: Reference, state: dict[str, torch.Tensor], inputs: Any, dtype: torch.dtype) -> int:
-    """Batch items a part, by trying: 0 when the outputs are small or the items depend on one another."""
+def items_of_part(
+    reference: Reference, state: dict[str, torch.Tensor], inputs: Any, dtype: torch.dtype, most: int = 0
+) -> int:
+    """Batch items a part, by trying: 0 when the outputs are small or the items depend on one another; at most `most`
+    where that is not 0, however small the outputs are."""
     total = batch_size(inputs) or 0
     if total < 4:
         return 0
@@ -46,9 +49,10 @@ def items_of_part(reference: Reference, state: dict[str, torch.Tensor], inputs: 
         if not torch.allclose(a.tensor[1:], b.tensor, rtol=1e-9, atol=1e-12):
             return 0  # batch items are not independent (batch norm in training, a mean over the batch)
         bytes_of_one += b.tensor.numel() * 4
-    if bytes_of_one * total <= PART_BYTES:
+    if bytes_of_one * total <= PART_BYTES and not most:
         return 0
     whole = reference.shapes_on_meta(inputs)  # last: meta tensors bring half of torch along, 1.1 s
     if whole is not None and whole != [(total, *leaf.tensor.shape[1:]) for leaf in single]:
         return 0
-    return max(1, PART_BYTES // bytes_of_one)
+    items = max(1, PART_BYTES // max(1, bytes_of_one))
+    return min(items, most) if most else items

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from crucible.contract import Contract
-from crucible.errors import TaskError
 from crucible.judge.boundary.bundles import put_together, take_apart
 from crucible.judge.boundary.modules import seed_all
 from crucible.judge.oracle.expected import Case
-from crucible.judge.oracle.reference import Reference, blamed_on_task
+from crucible.judge.oracle.reference import Reference
+from crucible.judge.oracle.sizing import LITTLE_BYTES, Rated, Survey
 from crucible.seeds import derived
 from crucible.shapes import Sizes
-
-LITTLE_FLOPS, LITTLE_BYTES = 1e8, 8 << 20
-"""Of a forward at sizes that the judge chooses: 2 s of a tiled matrix product on the emulator, 0.2 s of elements (27 M
-multiply-adds and 9 M elements a second: benchmarks/results/emulator_cpu.json)."""
 
 
 class CaseMaker:
     """Makes cases of one reference under one contract."""
 
-    def __init__(self, reference: Reference, contract: Contract, seed: int, asked: bool) -> None:
-        """`asked`: whether the user chose the sizes."""
+    def __init__(self, reference: Reference, contract: Contract, seed: int, survey: Survey) -> None:
         self.reference = reference
         self.contract = contract
         self.seed = seed
-        self.asked = asked
+        self.survey = survey
         self.sizes: Sizes = {}
         """In place of the task's own."""
 
@@ -64,33 +60,20 @@ class CaseMaker:
     def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(torch.bfloat16) if self.contract.bfloat16_tensors and tensor.is_floating_point() else tensor
 
-    def in_order(self, tries: list[Sizes]) -> list[Sizes]:
-        """The sizes that are little enough work as they come, then all from the last; as they are if asked for."""
-        return tries if self.asked else [*filter(self.is_little, tries), *reversed(tries)]
+    def rate(self, sizes: Sizes) -> Rated:
+        """These sizes beside the maker's."""
+        return replace(self.survey.rate({**self.sizes, **sizes}), sizes=sizes)
 
-    def takes(self, sizes: Sizes) -> bool:
-        """Whether the reference has a forward at these sizes."""
-        with contextlib.suppress(TaskError), blamed_on_task(self.reference.path, "Model.forward"):
-            self.reference.evaluate(self.reference.state(), self.reference.inputs(self.seed, sizes))
-            return True
-        return False
-
-    def is_little(self, sizes: Sizes) -> bool:
-        """Whether an emulated candidate answers in seconds."""
-        try:
-            (forward, *_) = self.reference.work(self.reference.inputs(self.seed, sizes), backward=False)
-        except Exception:  # noqa: BLE001 - a reference may refuse sizes, or tensors without values, in any way
-            return False
-        return forward.matrix_flops <= LITTLE_FLOPS and forward.bytes_moved <= LITTLE_BYTES
-
-    def is_affordable(self, model: Case, sizes: Sizes) -> bool:
-        """Whether a trial at these sizes is little work: no larger than a case that was itself little, or little by
-        what the reference does."""
+    def is_affordable(self, model: Case, sizes: Sizes, at_most: float) -> bool:
+        """Whether a trial at these sizes is at most so many times little work: no larger than a case that was itself
+        little, or by what the reference does."""
         wanted = {**self.sizes, **model.sizes, **sizes}
+        if at_most > 1:
+            return self.survey.rate(wanted).cost <= at_most
         known = sum(expected.nbytes for expected in model.outputs) + _bytes_of(model.inputs)
         if known <= LITTLE_BYTES and _bytes_of(self.reference.inputs(self.seed, wanted)) <= _bytes_of(model.inputs):
             return True  # tensors without values, which counting takes, bring half of torch along: 1.1 s
-        return self.is_little(wanted)
+        return self.survey.rate(wanted).is_little
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:

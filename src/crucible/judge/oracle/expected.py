@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 from crucible.contract import Contract
-from crucible.errors import TaskError
+from crucible.errors import JudgeError, TaskError
 from crucible.judge.boundary.bundles import put_together, take_apart
 from crucible.judge.oracle.batches import batch, batch_size, items_of_part
 from crucible.judge.oracle.compare import Difference, Expected, benchmark_rule
+from crucible.judge.oracle.footprint import footprint, is_worth_tracing, most_items, room_bytes
 from crucible.judge.oracle.kinks import kinks, positions
 from crucible.judge.oracle.noise import Probe, perturbed, probes
 from crucible.judge.oracle.reference import Answer, Reference, blamed_on_task
@@ -56,7 +57,10 @@ class Case:
 class Answers:
     """A reference's answers under one contract, with what a candidate's may differ by."""
 
-    def __init__(self, reference: Reference, contract: Contract, vault: SealedStore, seed: int) -> None:
+    def __init__(
+        self, reference: Reference, contract: Contract, vault: SealedStore, seed: int, limit_bytes: int = 0
+    ) -> None:
+        """`limit_bytes`: what this process may hold; 0 for what the machine has free."""
         self.reference = reference
         self.contract = contract
         self.vault = vault
@@ -70,6 +74,10 @@ class Answers:
         """Pairs (output, input) that share memory in the reference itself."""
         self.mutated: list[int] = []
         """Inputs that the reference writes to."""
+        self.limit_bytes = limit_bytes
+        self._held: dict[torch.dtype | None, int | None] = {}
+        """What evaluating a whole case takes of memory in each dtype; empty for what is small."""
+        self._room = 0
         self.part_items = 0
         """Batch items to evaluate at a time; 0 for all at once."""
 
@@ -77,7 +85,11 @@ class Answers:
         """Structure, shapes, dtypes, aliases; whether the reference draws random numbers."""
         path, total = self.reference.path, batch_size(case.inputs) or 0
         with blamed_on_task(path, "Model.forward"):
-            self.part_items = items_of_part(self.reference, case.state, case.inputs, self.exact)
+            most = 0 if self._fits(self.exact) else self._most_items(case)
+            self.part_items = items_of_part(self.reference, case.state, case.inputs, self.exact, most)
+        if not self.part_items:
+            self._take_less(case)
+        with blamed_on_task(path, "Model.forward"):
             part, _ = next(self._parts(case))
             one = self.reference.evaluate(case.state, part, seed=self.seed)
             two = self.reference.evaluate(case.state, part, seed=self.seed + 1)
@@ -110,19 +122,52 @@ class Answers:
 
     def choose_precision(self, case: Case) -> None:
         """float64 where the reference runs in it, else strict float32, and says so."""
+        self._size(case)
         failure: Exception | None = None
         for inputs in (batch(case.inputs, 0, 2), case.inputs):  # some references take their own batch size only
             try:
-                if inputs is not None:
+                if inputs is not None and (inputs is not case.inputs or self._fits(torch.float64)):
                     self.reference.evaluate(case.state, inputs, dtype=torch.float64)
                     return
             except Exception as error:  # noqa: BLE001 - a reference may refuse a dtype in any way
                 failure = error
+        if not self._fits(torch.float64):
+            return  # what runs in parts, and what does not, is found out with the outputs
         with blamed_on_task(self.reference.path, "Model.forward"):
             self.reference.evaluate(case.state, case.inputs)
         self.exact = torch.float32
         claim = "the oracle computed in strict float32: the reference does not run in float64"
-        self.findings.append(Finding(claim, str(failure).splitlines()[0]))
+        self.findings.append(Finding(claim, (str(failure).splitlines() or ["?"])[0]))
+
+    def _size(self, case: Case) -> None:
+        """How much memory a whole case takes, traced without values where it could be much."""
+        if not is_worth_tracing(self.reference, case.inputs):
+            return
+        self._room = room_bytes(self.reference.device, self.limit_bytes)
+        for dtype in (torch.float64, torch.float32):
+            self._held[dtype] = footprint(self.reference, case.inputs, dtype, backward=case.backward)
+
+    def _fits(self, dtype: torch.dtype) -> bool:
+        held = self._held.get(dtype)
+        return held is None or held <= self._room
+
+    def _most_items(self, case: Case) -> int:
+        return most_items(self.reference, case.inputs, self.exact, self._room, backward=case.backward)
+
+    def _take_less(self, case: Case) -> None:
+        """Where a whole case does not fit and cannot be divided: strict float32, or nothing is begun. Raises
+        JudgeError."""
+        if self._fits(self.exact):
+            return
+        exact, single = (_gib(self._held.get(dtype)) for dtype in (torch.float64, torch.float32))
+        free = _gib(max(0, self._room))
+        if self.exact == torch.float32 or not self._fits(torch.float32):
+            remedy = "judge at --scale small or at smaller sizes (--shape), or raise --memory-limit"
+            needed = f"the oracle would need {single} in float32 ({exact} in float64), {free} are free for it"
+            raise JudgeError(f"{needed}, and the batch cannot be divided: {remedy}")
+        self.exact = torch.float32
+        claim = "the oracle computed in strict float32: float64 does not fit, and the batch cannot be divided"
+        self.findings.append(Finding(claim, f"{exact} would be needed, {free} are free for it"))
 
     def answer(self, case: Case) -> None:
         """Fills in outputs and gradients, exact."""
@@ -293,6 +338,10 @@ class Answers:
 
     def _stored(self, elements: int) -> torch.dtype:
         return self.exact if elements * 4 <= EXACT_BYTES else torch.float32
+
+
+def _gib(held: int | None) -> str:
+    return "an unknown amount" if held is None else f"{held / 2**30:.3g} GiB"
 
 
 def _gradient_dtypes(reference: Reference, case: Case) -> dict[str, torch.dtype]:

@@ -120,8 +120,21 @@ def perturbed(value: torch.Tensor, reach: float, generator: torch.Generator) -> 
     if not value.is_floating_point():
         return value
     kept = value.dtype if value.dtype.itemsize >= 4 else torch.float32
+    if value.numel() <= _AT_ONCE:
+        return _moved(value, reach, generator).to(kept)
+    moved = torch.empty(value.numel(), dtype=kept)  # in parts: five times its size would be needed for all at once
+    for target, part in zip(moved.split(_AT_ONCE), value.reshape(-1).split(_AT_ONCE), strict=True):
+        target.copy_(_moved(part, reach, generator))
+    return moved.view(value.shape)
+
+
+_AT_ONCE = 1 << 24
+"""Elements."""
+
+
+def _moved(value: torch.Tensor, reach: float, generator: torch.Generator) -> torch.Tensor:
     shift = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    return (value * (1 + reach * shift)).to(kept)
+    return value * (1 + reach * shift)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ without a name (unlinked at once) and never leave this process.
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,8 +26,10 @@ from crucible.judge.oracle import power
 from crucible.judge.oracle.cases import CaseMaker
 from crucible.judge.oracle.compare import Expected, Heads, hand_out, read_stream
 from crucible.judge.oracle.expected import Answers, Case
+from crucible.judge.oracle.gaps import asks_for_cuda
 from crucible.judge.oracle.reference import Reference
 from crucible.judge.oracle.sealed import SealedStore
+from crucible.judge.oracle.sizing import Survey, choices, in_order
 from crucible.judge.oracle.timed_cases import TimedCases, unchanged
 from crucible.judge.process.channel import ChannelTimeout
 from crucible.judge.verdict.evidence import Finding, NoVariant, Variant
@@ -57,28 +61,23 @@ class Oracle:
         self.training: bool = settings["training"]
         self.say = say
         self.say_written = say_written
-        reference = Reference(
-            settings["source"],
-            settings["path"],
-            settings["sizes"],
-            mode=settings["mode"],
-            seed=derived(self.seed, "construction"),
-            device=self.device,
+        self.survey = Survey(
+            settings["source"], settings["path"], settings["sizes"], mode=settings["mode"], seed=self.seed
         )
+        reference, cut, found = self._cut_down(settings)
         if self.contract.bfloat16_tensors:
             reference.cast(torch.bfloat16)
         self.reference = reference
-        self.answers = Answers(
-            reference, self.contract, SealedStore(Path(settings["vault"])), derived(self.seed, "answers")
-        )
+        self.answers = Answers(reference, self.contract, SealedStore(Path(settings["vault"])),
+                               derived(self.seed, "answers"), settings.get("memory_bytes", 0))  # fmt: skip
+        self.answers.findings += found
         self.cases: list[Case] = []
-        self.first: list[Sizes] = settings["first"]
-        """To try in place of the task's own sizes."""
         self.further: list[list[Sizes]] = settings["further"]
         """Other shapes, each as what to try."""
         self.asked: bool = settings["asked"]
         """Whether the user chose these: then one that the reference refuses is an error."""
-        self.make = CaseMaker(reference, self.contract, self.seed, self.asked)
+        self.make = CaseMaker(reference, self.contract, self.seed, self.survey)
+        self.make.sizes = cut
         self.heads = Heads()
         """Of what was compared last and whole."""
         self.heads_of: dict[str, Any] = {}
@@ -86,10 +85,13 @@ class Oracle:
         self.timed = TimedCases(self.make, self.answers, settings["secrets"], self.device)
         self.tried: list[Case] = []
         """The one case, if any, at which a candidate that fails is tried now."""
+        self._started = time.monotonic()
+        self._limit_s: float = settings.get("oracle_s", 0.0)
+        self._longest_s = 0.0
+        """That a case has taken."""
 
     def prepare(self) -> None:
         """Builds the cases, their answers and their tolerances. Raises TaskError or JudgeError."""
-        self.make.sizes = self._cut_down()
         first = self.make.case("its own inputs", 0, backward=not self.contract.allclose)
         self.answers.choose_precision(first)
         self.answers.look_at_outputs(first)
@@ -98,7 +100,7 @@ class Oracle:
         self.timed.weights = [0] if self.contract.allclose else [0, 2]
         self.timed.open(first.inputs)
         if self.timed.recipe:
-            self.timed.recipe.write(self.folder / "timed.recipe")
+            self.timed.recipe.write(self.folder / "timed.json")
         for index, case in enumerate((first, second)):
             self._write(index, case, [first, second, third])
         self.say_written(self.timed.slot.descriptor)
@@ -128,8 +130,14 @@ class Oracle:
             "late": self.timed.answers_late,
             "inside": self.timed.recipe is not None,
             "precision": str(self.answers.exact)[6:],
-            "findings": [to_json(finding) for finding in self.answers.findings],
+            "findings": [to_json(finding) for finding in (*self.answers.findings, *self._gaps())],
         }
+
+    def _gaps(self) -> list[Finding]:
+        """What the reference needs and this machine's PyTorch lacks."""
+        claim = "the reference was run in another way than it is written"
+        own = ["what asks for a GPU ran on the CPU"] if asks_for_cuda(self.reference.source) else []
+        return [Finding(claim, words) for words in dict.fromkeys((*own, *self.reference.gaps))]
 
     def _described(self, index: int, case: Case) -> dict[str, Any]:
         return {
@@ -189,12 +197,12 @@ class Oracle:
             return {"maps": [], "failed": (str(error).splitlines() or [type(error).__name__])[0]}
         return {"maps": [[i, to_json(found)] for i, found in maps if found is not None], "failed": ""}
 
-    def trial(self, like: int, sizes: Sizes, number: int) -> dict[str, Any]:
+    def trial(self, like: int, sizes: Sizes, number: int, at_most: float) -> dict[str, Any]:
         """A case as that one is, with its weights and fresh inputs of these sizes, in the place of the last trial's;
-        `refused` says why there is none."""
+        `refused` says why there is none. `at_most`: how many times little work it may be."""
         model = self.cases[like]
         try:
-            if not self.make.is_affordable(model, sizes):
+            if not self.make.is_affordable(model, sizes, at_most):
                 return {"refused": "more work than a look at it is worth"}
             case = self.make.case(f"other sizes: {words(sizes)}", number, wide=model.wide, backward=model.backward,
                               sizes={**model.sizes, **sizes})  # fmt: skip
@@ -231,23 +239,34 @@ class Oracle:
 
     # --- cases
 
-    def _cut_down(self) -> Sizes:
-        """Sizes in place of the task's own, where an emulator is to run at them."""
-        if not self.first:
-            return {}
-        chosen = next((sizes for sizes in self.make.in_order(self.first) if self.make.takes(sizes)), None)
-        claim, evidence = "judged at sizes cut down for the emulator", words(chosen or {})
-        if chosen is None:
-            claim = "judged at its full size: the reference takes none of the smaller ones that were tried"
-            evidence = "; ".join(words(sizes) for sizes in self.first)
-        self.answers.findings.append(Finding(claim, evidence))
-        return chosen or {}
+    def _cut_down(self, settings: dict[str, Any]) -> tuple[Reference, Sizes, list[Finding]]:
+        """The reference at sizes in place of the task's own, where an emulator is to run at them; what those are, and
+        what there is to say of them."""
+
+        def at(sizes: Sizes) -> Reference:
+            given = {**settings["sizes"], **sizes}
+            return Reference(settings["source"], settings["path"], given, mode=settings["mode"],
+                             seed=derived(self.seed, "construction"), device=self.device)  # fmt: skip
+
+        tries: list[Sizes] = settings["first"]
+        for rated in choices(tries, settings["smaller_weights"], self.survey.rate):
+            with contextlib.suppress(TaskError):
+                reference = at(rated.sizes)
+                if reference.takes(self.seed):
+                    found = [Finding("judged at sizes cut down for the emulator", words(rated.sizes))]
+                    if rated.collapsed:
+                        found.append(Finding("the check is weak at sizes cut down so far", rated.collapsed))
+                    return reference, rated.sizes, found
+        claim = "judged at its full size: the reference takes none of the smaller ones that were tried"
+        found = [Finding(claim, "; ".join(words(sizes) for sizes in tries[:8]))] if tries else []
+        return at({}), {}, found
 
     def _add_shapes(self) -> None:
         """Of each further shape the first sizes that the reference answers. Raises TaskError when it refuses what the
         user asked for."""
         for tries in self.further:
-            chosen = next((sizes for sizes in self.make.in_order(tries) if self._add_shape(sizes)), None)
+            ordered = tries if self.asked else (rated.sizes for rated in in_order(tries, self.make.rate))
+            chosen = next((sizes for sizes in ordered if self._add_shape(sizes)), None)
             claim, evidence = "judged at another shape too", words(chosen or {})
             if chosen is None:
                 claim = "judged at one shape only: the reference takes no other of those that were tried"
@@ -258,6 +277,8 @@ class Oracle:
         """Adds a case at these sizes, unless the reference has no answer there and nobody asked for it."""
         try:
             label = f"other sizes: {words(sizes)}"
+            if not (self.asked or self._has_time(label)):
+                return False
             case = self.make.case(label, len(self.cases), backward=self.training, sizes=sizes)
             self.answers.look_at_shapes(case)
             self._add(case)
@@ -271,9 +292,11 @@ class Oracle:
         """Writes what candidates need, answers a case, measures its noise, keeps it."""
         index = len(self.cases)
         self.say(f"oracle: case {index}, {case.label}")
+        start = time.monotonic()
         self._write(index, case)
         self._answer(case)
         self.cases.append(case)
+        self._longest_s = max(self._longest_s, time.monotonic() - start)
 
     def _answer(self, case: Case) -> None:
         self.answers.answer(case)
@@ -325,8 +348,20 @@ class Oracle:
             case.cotangents = self.answers.cotangents(case)
             write_bundle(self.folder / f"case{index}.cotangents", case.cotangents)
 
+    def _has_time(self, label: str) -> bool:
+        """Whether one more case that is the judge's own wish ends within the limit; says so where it would not."""
+        left = self._limit_s - (time.monotonic() - self._started)
+        if not self._limit_s or 1.5 * self._longest_s <= left:
+            return True
+        claim = f"left out for want of time: {label}"
+        evidence = f"a case takes {self._longest_s:.3g} s, {max(0.0, left):.3g} s are left of {self._limit_s:g}"
+        self.answers.findings.append(Finding(claim, evidence))
+        return False
+
     def _try(self, case: Case) -> bool:
-        """Adds a case beyond the task's own distribution unless the reference has no answer there."""
+        """Adds a case beyond the task's own distribution unless the reference has no answer there, or not in time."""
+        if not self._has_time(case.label):
+            return False
         try:
             self._add(case)
         except TaskError:

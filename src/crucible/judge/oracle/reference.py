@@ -5,6 +5,7 @@ Only the oracle imports this; a candidate's process never holds the reference.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-from crucible.errors import TaskError
+from crucible.errors import CrucibleError, TaskError
 from crucible.judge.boundary.bundles import Leaf, NotPlain, numbers_to_tensors, put_together, take_apart
 from crucible.judge.boundary.modules import (
     call,
@@ -27,8 +28,19 @@ from crucible.judge.boundary.modules import (
     seed_all,
     share_memory,
 )
+from crucible.judge.oracle.gaps import (
+    MANTISSA_BITS,
+    OnCpu,
+    asks_for_cuda,
+    lacking_dtype,
+    out_of_place,
+    overwrites,
+    remedy,
+)
+from crucible.judge.oracle.noise import RoundedOperands
 from crucible.judge.oracle.recorded import Recording, record
 from crucible.roofline import Work
+from crucible.shapes import set_in
 
 
 @dataclass(frozen=True)
@@ -49,8 +61,15 @@ class Reference:
     ) -> None:
         self.device = device
         self.path = path
+        self.source = source
         self.seed = seed
-        self._names = _execute(source, path, sizes)
+        self._elsewhere = asks_for_cuda(source)
+        self.gaps: list[str] = []
+        """What was worked round, in words."""
+        self.lacks: torch.dtype | None = None
+        """A 16-bit dtype that the CPU lacks an operation for: then its results are float32's, rounded."""
+        with self._here():
+            self._names = execute(source, path, sizes)
         with self._blamed("get_init_inputs()"):
             seed_all(seed)
             self.init_inputs = self._names["get_init_inputs"]()
@@ -76,6 +95,13 @@ class Reference:
         finally:
             self._names.update(own)
 
+    def takes(self, seed: int, sizes: Mapping[str, Any] = MappingProxyType({})) -> bool:
+        """Whether it has a forward at these sizes."""
+        with contextlib.suppress(TaskError), blamed_on_task(self.path, "Model.forward"):
+            self.evaluate(self.state(), self.inputs(seed, sizes))
+            return True
+        return False
+
     def state(self) -> dict[str, torch.Tensor]:
         """A copy of parameters and buffers, on the CPU."""
         return {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
@@ -84,6 +110,50 @@ class Reference:
         return [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
 
     def evaluate(
+        self,
+        state: dict[str, torch.Tensor],
+        inputs: Any,
+        cotangents: list[torch.Tensor] | None = None,
+        *,
+        dtype: torch.dtype | None = None,
+        within: contextlib.AbstractContextManager[Any] | None = None,
+        **how: Any,
+    ) -> Answer:
+        """As `_evaluated` does, round what this machine's PyTorch lacks where it lacks something."""
+        try:
+            if self.lacks is not None and dtype is None:
+                return self._rounded(self.lacks, state, inputs, cotangents, how)
+            return self._evaluated(state, inputs, cotangents, dtype=dtype, within=within, **how)
+        except RuntimeError as error:
+            if not self._works_round(error, dtype):
+                raise
+        return self.evaluate(state, inputs, cotangents, dtype=dtype, within=within, **how)
+
+    def _works_round(self, error: RuntimeError, dtype: torch.dtype | None) -> bool:
+        """Whether there is a way that was not tried."""
+        everyone = (self.model, *self._models.values())
+        if overwrites(error) and any([out_of_place(model) for model in everyone]):  # noqa: C419 - all of them
+            self.gaps.append("modules that overwrite their input left it alone: PyTorch has no gradient otherwise")
+            return True
+        lacking = lacking_dtype(error)
+        if lacking is None or self.lacks is not None or dtype is not None or self.device.type != "cpu":
+            return False
+        self.lacks = lacking
+        words = (str(error).splitlines() or ["?"])[0]
+        self.gaps.append(f"{str(lacking)[6:]} as float32, every result rounded: on a CPU {words}")
+        return True
+
+    def _rounded(
+        self, lacking: torch.dtype, state: dict[str, torch.Tensor], inputs: Any, cotangents: Any, how: dict[str, Any]
+    ) -> Answer:
+        """What a dtype would give that this CPU lacks an operation for."""
+        mode = RoundedOperands(MANTISSA_BITS[lacking], results=True)
+        answer = self._evaluated(state, inputs, cotangents, dtype=torch.float32, within=mode, **how)
+        narrow = [t.to(lacking) if t.is_floating_point() else t for t in (leaf.tensor for leaf in answer.outputs)]
+        outputs = [Leaf(leaf.name, tensor) for leaf, tensor in zip(answer.outputs, narrow, strict=True)]
+        return Answer(answer.structure, outputs, answer.gradients)
+
+    def _evaluated(
         self,
         state: dict[str, torch.Tensor],
         inputs: Any,
@@ -108,6 +178,7 @@ class Reference:
             precision(*allow_tf32),
             within or contextlib.nullcontext(),
             torch.set_grad_enabled(cotangents is not None),
+            self._here(),
         ):
             seed_all(self.seed if seed is None else seed)
             given = [t.clone() for t in tensors] if cotangents is not None else tensors  # it may write to them
@@ -180,18 +251,20 @@ class Reference:
 
     def side_effects(self, state: dict[str, torch.Tensor], inputs: Any) -> tuple[list[list[int]], list[int]]:
         """Pairs (output, input) that share memory, and the inputs that forward writes to."""
-        model = self._model(None)
+        dtype = torch.float32 if self.lacks is not None else None
+        model = self._model(dtype)
         model.load_state_dict(state)
         structure, leaves = take_apart(inputs, "input")
-        tensors = [_leaf(leaf.tensor, self.device, None, grad=False) for leaf in leaves]
-        with torch.no_grad():
+        tensors = [_leaf(leaf.tensor, self.device, dtype, grad=False) for leaf in leaves]
+        given = [tensor.clone() for tensor in tensors] if dtype is not None else [leaf.tensor for leaf in leaves]
+        with torch.no_grad(), self._here():
             out = call(model, put_together(structure, tensors))
         outputs = [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
         shared = [[o, i] for o, out in enumerate(outputs) for i, t in enumerate(tensors) if share_memory(out, t)]
         written = [
             i
-            for i, (leaf, t) in enumerate(zip(leaves, tensors, strict=True))
-            if not torch.equal(leaf.tensor.to(t.device), t)
+            for i, (before, t) in enumerate(zip(given, tensors, strict=True))
+            if not torch.equal(before.to(t.device), t)
         ]
         return shared, written
 
@@ -203,8 +276,12 @@ class Reference:
 
     @contextlib.contextmanager
     def _blamed(self, what: str) -> Iterator[None]:
-        with blamed_on_task(self.path, what):
+        with blamed_on_task(self.path, what), self._here():
             yield
+
+    def _here(self) -> contextlib.AbstractContextManager[Any]:
+        """Where the task's own code runs: what asks for a GPU that is not there gets the CPU."""
+        return OnCpu() if self._elsewhere else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
@@ -215,23 +292,24 @@ def blamed_on_task(path: str, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError, TaskError, NotPlain):
+    except (torch.OutOfMemoryError, MemoryError, CrucibleError, NotPlain):
         raise
     except (Exception, SystemExit) as error:
         if "allocate memory" in str(error):
             raise MemoryError(str(error)) from error
         line = _line_in(path, error)
         raise TaskError(
-            f"{path}{f', line {line}' if line else ''}: {what} raises {type(error).__name__}: {error}"
+            f"{path}{f', line {line}' if line else ''}: {what} raises {type(error).__name__}: {error}{remedy(error)}"
         ) from error
 
 
-def _execute(source: str, path: str, sizes: dict[str, Any]) -> dict[str, Any]:
+def execute(source: str, path: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """The names of a reference's module, with other sizes than its own and all that it makes of these."""
     module = types.ModuleType("reference")
     module.__file__ = path
     sys.modules["reference"] = module
     with blamed_on_task(path, "importing it"):
-        exec(compile(source, path, "exec"), module.__dict__)
+        exec(compile(set_in(ast.parse(source, path), sizes), path, "exec"), module.__dict__)
     module.__dict__.update(sizes)
     return module.__dict__
 

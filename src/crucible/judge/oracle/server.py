@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from crucible.errors import TaskError
+from crucible.errors import JudgeError, TaskError
 from crucible.judge.boundary.bundles import NotPlain, write_bundle
 from crucible.judge.oracle.oracle import Oracle
 from crucible.judge.process.channel import Channel, ChannelClosed
@@ -29,8 +29,10 @@ def serve(channel: Channel) -> None:
             stream = channel.take_descriptor()
         elif request["do"] == "detach":
             os.close(stream)
+        elif request["do"] == "ping":
+            channel.send({"pong": request["number"], "well": oracle is not None and _is_well(oracle)})
         elif oracle is not None:
-            channel.send(_answer(oracle, request, stream))
+            channel.send(_answered(oracle, request, stream))
 
 
 def _prepared(channel: Channel, request: dict[str, Any]) -> Oracle | None:
@@ -50,12 +52,29 @@ def _prepared(channel: Channel, request: dict[str, Any]) -> Oracle | None:
     return oracle
 
 
+def _is_well(oracle: Oracle) -> bool:
+    """Whether its device still computes: a context that is lost stays lost in this process."""
+    try:
+        return float(torch.ones(64, device=oracle.device).sum()) == 64.0
+    except RuntimeError:
+        return False
+
+
+def _answered(oracle: Oracle, request: dict[str, Any], stream: int) -> dict[str, Any]:
+    """The answer, or why there is none: one candidate's question costs the others no oracle."""
+    try:
+        return _answer(oracle, request, stream)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the judge must hear of it
+        traceback.print_exc()
+        return {"failed": _as_error(error)["message"].removeprefix("the oracle failed: ")}
+
+
 def _answer(oracle: Oracle, request: dict[str, Any], stream: int) -> dict[str, Any]:
     match request["do"]:
         case "floors":
             return {"floors": oracle.floors(request["race_s"])}
         case "trial":
-            return oracle.trial(request["like"], request["sizes"], request["number"])
+            return oracle.trial(request["like"], request["sizes"], request["number"], request["at_most"])
         case "influence":
             return {"reached": oracle.influence(request["weight"])}
         case "variant":
@@ -75,6 +94,8 @@ def _as_error(error: BaseException) -> dict[str, str]:
     """Kind and words of a failure: the task's, or the judge's own."""
     if isinstance(error, TaskError | NotPlain):
         return {"kind": "task", "message": str(error)}
+    if isinstance(error, JudgeError):
+        return {"kind": "judge", "message": str(error)}
     memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
     reason = "the oracle ran out of memory: " if memory else "the oracle failed: "
     return {"kind": "judge", "message": reason + (str(error).splitlines() or [type(error).__name__])[0]}

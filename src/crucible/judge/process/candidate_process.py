@@ -7,23 +7,24 @@ import fcntl
 import json
 import os
 import secrets
-import sys
 import time
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from crucible import hardware
-from crucible.errors import JudgeError
-from crucible.judge.process import sandbox
+from crucible.errors import JudgeError, ProcessLostError
+from crucible.judge.process import reach, sandbox
 from crucible.judge.process.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, pair
-from crucible.judge.process.launcher import SOURCE, START_S, package_folders
+from crucible.judge.process.handing import files_for, opened
+from crucible.judge.process.launcher import START_S
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.replies import is_reply
 from crucible.judge.process.supervised import FIRST, SupervisedProcess, exit_in_words, private_environment
 from crucible.judge.process.tree_clock import Spent
 from crucible.judge.verdict.verdict import Cheated, Crashed, Outcome, OutOfMemory, TimedOut
 
-_SYSTEM = ["/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/var/lib"]
 PIPE_BYTES = 1 << 20
 """What Linux gives an unprivileged pipe at most; the default is a sixteenth."""
 
@@ -40,12 +41,14 @@ class CandidateProcess:
     """A candidate's process: asked, timed, and ended at the first sign of trouble."""
 
     def __init__(self, settings: dict[str, Any], folder: Path, readable: list[str], limits: Limits) -> None:
-        """Starts it in `folder`, the only place it may write. Raises JudgeError when it does not come up."""
+        """Starts it in `folder`, the only place it may write; the files below `settings["inputs"]` are handed over
+        with the requests that need them. Raises JudgeError when it does not come up."""
         self.limits = limits
         self.stages_s: dict[str, float] = {}
         """Seconds waited for each stage's answers."""
         ours, theirs = pair()
-        self.channel = Channel(ours)
+        self.channel = Channel(ours, most_descriptors=0)
+        self._inputs = Path(settings["inputs"])
         results, stream = os.pipe()
         fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self.results = os.fdopen(results, "rb", buffering=0)
@@ -53,11 +56,13 @@ class CandidateProcess:
             (folder / name).mkdir(parents=True)
         settings = {
             **settings,
+            "inputs": "",
             "channel": FIRST,
             "stream": FIRST + 1,
-            "confine": sandbox.landlock_abi() > 0,
-            "readable": [*_SYSTEM, *_python_folders(), *readable],
-            "writable": [str(folder), "/dev", "/proc/self"],  # cuInit names its threads through /proc/self
+            "held_by": asdict(sandbox.layers()),
+            "readable": [*reach.readable(), *reach.python(), *readable],
+            "writable": [str(folder)],
+            "usable": reach.usable(),
             "file_bytes": limits.file_bytes,
         }
         self._process = SupervisedProcess(
@@ -90,16 +95,19 @@ class CandidateProcess:
         self._process.kill()
 
     def ask(
-        self, request: dict[str, Any], stage: str, limit_s: float, descriptors: tuple[int, ...] = ()
+        self, request: dict[str, Any], stage: str, limit_s: float, further: Mapping[str, int] = MappingProxyType({})
     ) -> dict[str, Any]:
         """Sends a request and waits for its answer. Raises Ended when the process is over or was ended."""
-        self.start(request, descriptors)
+        self.start(request, further)
         return self.answer(request["do"], stage, limit_s)
 
-    def start(self, request: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
-        """Sends a request without waiting; a dead process is noticed at `answer`."""
-        with contextlib.suppress(ChannelClosed):
-            self.channel.send(request, descriptors)
+    def start(self, request: dict[str, Any], further: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Sends a request without waiting; a dead process is noticed at `answer`. `further` are descriptors beside the
+        files that it is answered from, by the names under which they are handed over."""
+        files = files_for(request, self._inputs)
+        names = [*(file.name for file in files), *further]
+        with contextlib.suppress(ChannelClosed), opened(files) as descriptors:
+            self.channel.send({**request, "files": names}, (*descriptors, *further.values()))
 
     def answer(self, verb: str, stage: str, limit_s: float) -> dict[str, Any]:
         """The answer to `verb`, in its form. Raises Ended."""
@@ -135,21 +143,15 @@ class CandidateProcess:
     def _how_it_ended(self, stage: str) -> Outcome:
         """What the supervisor says of a process that hung up."""
         end = self._process.end()
+        if end.get("end") == "lost":
+            raise ProcessLostError(f"the process that watches the candidate's ended in {stage}", stage)
         if end.get("end") == "memory":
-            return OutOfMemory(
-                f"its processes held {end['bytes'] >> 20} MiB in {stage}; the limit is {self.limits.memory >> 20}"
-            )
+            held, limit = end["bytes"] >> 20, self._process.memory_bytes >> 20
+            return OutOfMemory(f"its processes held {held} MiB in {stage}; the limit is {limit}")
+        if end.get("end") == "no memory":
+            return OutOfMemory(f"the machine ran out of memory in {stage}, and Linux killed its process")
         if end.get("end") == "processes":
             return Cheated("forked", f"{end['count']} processes in {stage}; the limit is {self.limits.processes}")
         if end.get("code") == 0:
             return Cheated("early exit", f"its process ended itself in {stage}, exit code 0, before it was judged")
         return Crashed(stage, exit_in_words(end.get("code")))
-
-
-def _python_folders() -> list[str]:
-    """What a worker must read to be Python with torch: installations, not the judge's own checkout."""
-    folders = {sys.prefix, sys.base_prefix, sys.exec_prefix, str(SOURCE / "crucible")}
-    folders |= set(package_folders())
-    folders |= {str(Path(tool).resolve().parents[1]) for tool in [hardware.nvcc()] if tool}
-    folders |= {path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path}
-    return sorted(folders)

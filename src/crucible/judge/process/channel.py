@@ -15,7 +15,7 @@ from typing import Any
 LINE_LIMIT = 16 << 20
 """Bytes in one message at most: a shape list or a compiler log is far below it."""
 
-MOST_DESCRIPTORS = 8
+MOST_DESCRIPTORS = 64
 """That come with one message."""
 
 
@@ -34,9 +34,12 @@ class BadMessage(Exception):
 class Channel:
     """One end of a socket pair. Messages are dicts; `secret` must open each message where one is set."""
 
-    def __init__(self, sock: socket.socket, secret: str = "") -> None:
+    def __init__(self, sock: socket.socket, secret: str = "", most_descriptors: int = MOST_DESCRIPTORS) -> None:
+        """`most_descriptors` that come with one message are taken, others dropped: 0 from who is not trusted, whose
+        flood of them would leave this process none for anybody else."""
         self.sock = sock
         self.secret = secret
+        self.most_descriptors = most_descriptors
         self._pending = b""
         self._descriptors: list[int] = []
 
@@ -81,13 +84,19 @@ class Channel:
             if left <= 0 or not select.select([self.sock], [], [], left)[0]:
                 raise ChannelTimeout
         try:
-            data, descriptors, _, _ = socket.recv_fds(self.sock, 1 << 20, MOST_DESCRIPTORS)
+            data, descriptors = self._received()
         except OSError as error:
             raise ChannelClosed(str(error)) from error
         self._descriptors += descriptors
         if not data:
             raise ChannelClosed("end of stream")
         self._pending += data
+
+    def _received(self) -> tuple[bytes, list[int]]:
+        if not self.most_descriptors:
+            return self.sock.recv(1 << 20), []  # without room for them the system drops them
+        data, descriptors, _, _ = socket.recv_fds(self.sock, 1 << 20, self.most_descriptors)
+        return data, descriptors
 
     def _parse(self, line: bytes) -> dict[str, Any]:
         secret, _, text = line.partition(b" ")

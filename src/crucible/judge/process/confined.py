@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from crucible.judge.process import sandbox
+from crucible.judge.process import namespaces, sandbox
 from crucible.judge.worker import worker
 
 
@@ -13,7 +13,9 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     sandbox.die_with_parent()
     sandbox.limit(settings["file_bytes"])
-    if settings["confine"]:
-        sandbox.confine(settings["readable"], settings["writable"])
+    sandbox.be_the_first_to_go()
+    own = [namespaces.SHARED_MEMORY] if namespaces.enter() else []
+    held_by = sandbox.Layers(**settings["held_by"])
+    sandbox.confine(settings["readable"], [*settings["writable"], *own], settings["usable"], held_by)
 
     worker.run(settings)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from crucible.errors import JudgeError
+from crucible.errors import JudgeError, ProcessLostError
 from crucible.judge.process.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, pair
 from crucible.judge.process.log import Log
 
@@ -71,12 +71,13 @@ class Launcher:
             with self._lock:
                 self._channel.send({"do": "start"}, (written, *descriptors))
                 reply = self._channel.receive(START_S)
-        except (ChannelClosed, ChannelTimeout, BadMessage) as error:
+        except (ChannelClosed, ChannelTimeout, BadMessage, OSError) as error:
             self._process.kill()  # what it may yet answer is nobody's
             self._process.wait()
             self._log.finish()
             said = self._log.last_words
-            raise JudgeError(f"a process of the judge's could not start ({type(error).__name__}: {said})") from error
+            words = f"a process of the judge's could not start ({type(error).__name__}: {said})"
+            raise ProcessLostError(words) from error
         finally:
             os.close(written)
         if "refused" in reply:

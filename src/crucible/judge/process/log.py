@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
+SILENT = "it said nothing"
 LOG_BYTES = 32 << 10
 """Kept of what a candidate prints: as much from the beginning as from the end."""
 
@@ -25,7 +26,7 @@ class Log:
     @property
     def last_words(self) -> str:
         """The last line."""
-        return (self.text.strip().splitlines() or ["it said nothing"])[-1]
+        return (self.text.strip().splitlines() or [SILENT])[-1]
 
     def finish(self) -> None:
         self._thread.join(timeout=5)

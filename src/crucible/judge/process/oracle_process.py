@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from crucible.errors import JudgeError, TaskError
+from crucible.errors import JudgeError, ProcessLostError, TaskError
 from crucible.judge.process.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, pair
 from crucible.judge.process.limits import Limits
+from crucible.judge.process.log import SILENT
 from crucible.judge.process.supervised import FIRST, SupervisedProcess, exit_in_words
 
 
@@ -22,11 +26,12 @@ class OracleProcess:
         ours, theirs = pair()
         self._channel = Channel(ours)
         self._inputs = work / "inputs"
-        self._vault = work / "vault"
-        self._vault.mkdir()
-        self._limits = limits
         self.slot = -1
         """Where it puts the contents of timed calls: the descriptor, once there are inputs."""
+        self._vault = Path(tempfile.mkdtemp(prefix="vault", dir=work))  # of its own: another may have had one here
+        self._pings = itertools.count(1)
+        self._smaller = "judge at smaller sizes (--shape)"
+        """What to do where its memory or time is too little."""
         self._process = SupervisedProcess(
             "oracle.server",
             str(FIRST),
@@ -37,6 +42,18 @@ class OracleProcess:
         )
         theirs.close()
 
+    def is_well(self, within_s: float = 20.0) -> bool:
+        """Whether it answers, and its device does; what it had yet to say of an earlier request is thrown away."""
+        number = next(self._pings)
+        with contextlib.suppress(JudgeError):
+            self._send({"do": "ping", "number": number})
+            deadline = time.monotonic() + within_s
+            while (left := deadline - time.monotonic()) > 0:
+                reply = self._receive(left, "an answer of the oracle's")
+                if reply.get("pong") == number:
+                    return bool(reply["well"])
+        return False
+
     def prepare(
         self, request: dict[str, Any], say: Callable[[str], None], written: Callable[[], Any], limit_s: float
     ) -> dict[str, Any]:
@@ -44,8 +61,10 @@ class OracleProcess:
 
         Raises TaskError or JudgeError.
         """
+        self._smaller = request.get("smaller", self._smaller)
         folders = {"vault": str(self._vault), "folder": str(self._inputs)}
-        self._channel.send({"do": "prepare", **folders, **request})
+        means = {"memory_bytes": self._process.memory_bytes, "oracle_s": limit_s}
+        self._send({"do": "prepare", **folders, **means, **request})
         deadline = time.monotonic() + limit_s
         while True:
             reply = self._receive(
@@ -65,48 +84,51 @@ class OracleProcess:
     def floors(self, race_s: float, limit_s: float) -> Any:
         """The task's floors on this device, whose rates are measured now in at most `race_s` seconds where that is not
         0; or a finding that says why there is none."""
-        self._channel.send({"do": "floors", "race_s": race_s})
+        self._send({"do": "floors", "race_s": race_s})
         return self._receive(limit_s, f"measuring the device's rates took over {limit_s:g} s")["floors"]
 
     def influence(self, weight: str, limit_s: float) -> list[int]:
         """For each dimension of the first output the index that one element of a weight reaches, -1 for none."""
-        self._channel.send({"do": "influence", "weight": weight})
+        self._send({"do": "influence", "weight": weight})
         return list(self._receive(limit_s, f"the reach of a weight took over {limit_s:g} s")["reached"])
 
-    def trial(self, like: int, sizes: dict[str, int], number: int, limit_s: float) -> dict[str, Any]:
+    def trial(
+        self, like: int, sizes: dict[str, int], number: int, limit_s: float, at_most: float = 1.0
+    ) -> dict[str, Any]:
         """`case`: a description of one more case, which is like that one and has these sizes; or `refused`, with why
-        there is none. The next trial takes its place."""
-        self._channel.send({"do": "trial", "like": like, "sizes": sizes, "number": number})
+        there is none; it is none where it would be more than `at_most` times little work. The next trial takes its
+        place."""
+        self._send({"do": "trial", "like": like, "sizes": sizes, "number": number, "at_most": at_most})
         return self._receive(limit_s, f"an answer at other sizes took over {limit_s:g} s")
 
     def variant(self, case: int, part: str, limit_s: float) -> Any:
         """What the part that was compared last, in this case, is the answer of: Variant or NoVariant, as JSON."""
-        self._channel.send({"do": "variant", "case": case, "part": part})
+        self._send({"do": "variant", "case": case, "part": part})
         return self._receive(limit_s, f"the search for a variant took over {limit_s:g} s")["variant"]
 
     def draw(self, seed: int, limit_s: float) -> None:
         """Inputs under that seed into the slot."""
-        self._channel.send({"do": "draw", "seed": seed})
+        self._send({"do": "draw", "seed": seed})
         self._receive(limit_s, f"drawing inputs took over {limit_s:g} s")
 
     def answered_late(self, seed: int, weights: int, limit_s: float) -> int:
         """The case that the inputs under that seed have become, on the weights of another."""
-        self._channel.send({"do": "late", "seed": seed, "weights": weights})
+        self._send({"do": "late", "seed": seed, "weights": weights})
         return int(self._receive(limit_s, f"an answer to timed contents took over {limit_s:g} s")["case"])
 
     def attach(self, results: int) -> None:
         """Hands the oracle the reading end of a candidate's stream."""
-        self._channel.send({"do": "attach"}, (results,))
+        self._send({"do": "attach"}, (results,))
 
     def detach(self) -> None:
-        self._channel.send({"do": "detach"})
+        self._send({"do": "detach"})
 
     def start_compare(self, case: int, part: str, names: list[str], part_of: dict[str, Any]) -> None:
-        self._channel.send({"do": "compare", "case": case, "part": part, "names": names, "part_of": part_of})
+        self._send({"do": "compare", "case": case, "part": part, "names": names, "part_of": part_of})
 
     def start_map(self, case: int, part: str, names: list[str], wrong: list[tuple[int, list[int], float]]) -> None:
         """Asks for error maps of tensors by position, worst index and peak; `compared` has the result."""
-        self._channel.send({"do": "map", "case": case, "part": part, "names": names, "wrong": wrong})
+        self._send({"do": "map", "case": case, "part": part, "names": names, "wrong": wrong})
 
     def compared(self, limit_s: float) -> dict[str, Any]:
         """The result of the comparison that was started. Raises JudgeError."""
@@ -118,16 +140,35 @@ class OracleProcess:
             os.close(self.slot)
             self.slot = -1
 
+    def _send(self, request: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+        try:
+            self._channel.send(request, descriptors)
+        except ChannelClosed as error:
+            raise self._lost() from error
+
     def _receive(self, limit_s: float, late: str) -> dict[str, Any]:
         try:
-            return self._channel.receive(limit_s)
+            reply = self._channel.receive(limit_s)
         except ChannelTimeout:
-            raise JudgeError(f"{late}: raise the limit (--oracle-limit), or judge at --scale small") from None
+            raise JudgeError(f"{late}: raise the limit (--oracle-limit), or {self._smaller}") from None
         except (ChannelClosed, BadMessage) as error:
-            end = self._process.end()
-            if end.get("end") == "memory":
-                limit = self._limits.memory >> 20
-                held = f"it held {end['bytes'] >> 20} MiB and the limit is {limit}"
-                raise JudgeError(f"the oracle ran out of memory: {held}; judge at --scale small") from error
-            how = f"{exit_in_words(end.get('code'))}: {self._process.last_words}"
-            raise JudgeError(f"the oracle's process ended ({how})") from error
+            raise self._lost() from error
+        if "failed" in reply and "maps" not in reply:
+            raise JudgeError(f"the oracle failed: {reply['failed']}")
+        return reply
+
+    def _lost(self) -> JudgeError:
+        """Why it is no more."""
+        end = self._process.end()
+        if end.get("end") == "memory":
+            held, limit = end["bytes"] >> 20, self._process.memory_bytes >> 20
+            words = f"it held {held} MiB and the limit is {limit}; {self._smaller}, or raise --memory-limit"
+            return JudgeError(f"the oracle ran out of memory: {words}")
+        if end.get("end") == "no memory":
+            words = "the machine ran out of memory, and Linux killed the oracle's process"
+            return JudgeError(f"{words}: {self._smaller}, or judge fewer candidates at once")
+        how = exit_in_words(end.get("code"))
+        if how == "killed by SIGKILL":
+            how += ", as the system does where memory ends"
+        said = self._process.last_words
+        return ProcessLostError(f"the oracle's process ended ({how}{'' if said == SILENT else f': {said}'})")

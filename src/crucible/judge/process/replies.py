@@ -6,7 +6,7 @@ The process is hostile: a reply that does not have its form was not written by t
 from __future__ import annotations
 
 import contextlib
-import math
+import json
 from typing import Any
 
 from crucible.emulator.faults import Fault
@@ -17,6 +17,15 @@ _DEEPEST = 50
 MOST_TRACED = 40
 """Lines, and launches, of a trace that is kept."""
 MOST_FAULTS = 50
+MOST_ITEMS = 100_000
+"""In one list or object of a reply: as many as no module has weights or outputs."""
+MOST_KERNELS = 64
+"""In a profile; the judge's own code tells of 31."""
+LONGEST_TEXT = 64 << 10
+"""Characters: an exception's message is cut to 20,000."""
+MOST_INTEGER, MOST_NUMBER = 1 << 62, 1e12
+"""Sizes and counts; milliseconds and seconds (1e12 ms are 32 years). What is larger is no measurement, and breaks
+arithmetic."""
 _RAISED = {
     "raised": str,
     "message": str,
@@ -100,6 +109,8 @@ def _answers(verb: str, reply: dict[str, Any]) -> bool:
         return False
     if verb == "trace":
         return _is_trace(reply.get("trace"))
+    if verb == "profile":
+        return len(reply["kernels"]) <= MOST_KERNELS
     if verb != "run":
         return True
     whole_pairs = all(len(pair) == 2 for pair in reply["aliases"])
@@ -115,17 +126,24 @@ def _is_trace(value: Any) -> bool:
 
 
 def _conforms(value: Any, form: Any) -> bool:
+    if isinstance(value, list | dict) and len(value) > MOST_ITEMS:
+        return False
     if isinstance(form, tuple):
         return isinstance(value, list) and len(value) == len(form) and all(map(_conforms, value, form))
     if isinstance(form, list):
         return isinstance(value, list) and all(_conforms(item, form[0]) for item in value)
     if isinstance(form, dict) and str in form:
-        return isinstance(value, dict) and all(_conforms(item, form[str]) for item in value.values())
+        keys = isinstance(value, dict) and all(len(name) <= LONGEST_TEXT for name in value)
+        return keys and all(_conforms(item, form[str]) for item in value.values())
     if isinstance(form, dict):
         return isinstance(value, dict) and all(k in value and _conforms(value[k], f) for k, f in form.items())
-    if form is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return type(value) is form
+    if form is float:  # a comparison, unlike math.isfinite, takes an integer of any size
+        return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST_NUMBER
+    if type(value) is not form:
+        return False
+    if form is int:
+        return bool(-MOST_INTEGER <= value <= MOST_INTEGER)
+    return form is not str or len(value) <= LONGEST_TEXT
 
 
 def _is_structure(value: Any, tensors: int, depth: int) -> bool:
@@ -145,4 +163,4 @@ def _is_structure(value: Any, tensors: int, depth: int) -> bool:
             and _is_structure(item[1], tensors, depth - 1)
             for item in body
         )
-    return kind in ("plain", "dtype")
+    return kind in ("plain", "dtype") and len(json.dumps(body)) <= LONGEST_TEXT

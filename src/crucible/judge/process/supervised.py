@@ -45,13 +45,15 @@ class SupervisedProcess:
         """Starts `crucible.judge.<module>.main()` with `argument`; `passed` are the descriptors it inherits, there with
         the numbers from `FIRST` on; `behind` is a command that runs another, which is then Python's."""
         self._dead = threading.Event()
+        self.memory_bytes = limits.memory
+        """What it and its children may hold."""
         status, theirs = os.pipe()
         log, output = os.pipe()
         settings = {
             "module": module,
             "argument": argument,
             "argv": [*behind, *python(module), argument] if behind else [],
-            "memory_bytes": limits.memory,
+            "memory_bytes": self.memory_bytes,
             "processes": limits.processes,
             "folder": str(folder),
             "environment": environment,
@@ -66,8 +68,10 @@ class SupervisedProcess:
             os.close(output)
 
     def end(self, within_s: float = 10.0) -> dict[str, Any]:
-        """How it ended, once it has hung up: `{"end": "exit", "code": ...}`, `memory`, `processes`; nothing where that
-        took longer. Nothing of it is left then."""
+        """How it ended, once it has hung up: `{"end": "exit", "code": ...}`, `memory`, `processes`; `lost` where the
+        supervisor ended before it; nothing where that took longer. Nothing of it is left then."""
+        if self._dead.is_set():
+            return {}  # the judge ended it
         text = b""
         deadline = time.monotonic() + within_s
         while not text.endswith(b"\n"):
@@ -75,10 +79,12 @@ class SupervisedProcess:
                 break
             data = self._status.read(4096)
             if not data:
+                text = b'{"end": "lost"}\n'
                 break
             text += data
         self.kill()
-        return dict(json.loads(text or b"{}"))
+        end = dict(json.loads(text)) if text.endswith(b"\n") else {}
+        return {"end": "lost"} if end.get("end") == "orphaned" else end
 
     def spent(self) -> Spent:
         """What all its processes have taken of the processors."""
@@ -111,7 +117,8 @@ def exit_in_words(code: int | None) -> str:
     """`killed by SIGSEGV`, `exit code 3`."""
     if code is None:
         return "its process vanished"
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    reason = ", as Linux does where memory runs out" if code == -signal.SIGKILL else ""
+    return f"killed by {signal.Signals(-code).name}{reason}" if code < 0 else f"exit code {code}"
 
 
 def private_environment(folder: Path, header: str) -> dict[str, str]:

@@ -121,6 +121,7 @@ def keep(child: Child, settings: dict[str, Any]) -> dict[str, Any]:
     """Watches a child to its end or to a limit; returns how it ended."""
     for descriptor in settings["pass"]:
         os.close(descriptor)
+    killed_before = oom_kills()
     look = watched if os.path.exists(f"/proc/self/task/{os.getpid()}/children") else descendants
     while (code := child.poll()) is None:
         if os.getppid() != settings["judge"]:
@@ -131,7 +132,19 @@ def keep(child: Child, settings: dict[str, Any]) -> dict[str, Any]:
         if sum(tree.values()) > settings["memory_bytes"]:
             return {"end": "memory", "bytes": sum(tree.values())}
         time.sleep(POLL_S)
-    return {"end": "exit", "code": code}
+    lost = code == -signal.SIGKILL and oom_kills() > killed_before
+    return {"end": "no memory"} if lost else {"end": "exit", "code": code}
+
+
+def oom_kills() -> int:
+    """How many processes Linux has killed for their memory: in this container where that is known, else on the
+    machine; 0 where neither is."""
+    for file, name in (("/sys/fs/cgroup/memory.events", "oom_kill"), ("/proc/vmstat", "oom_kill")):
+        with contextlib.suppress(OSError, ValueError):
+            counts = dict(line.split() for line in _read(file).splitlines())
+            if name in counts:
+                return int(counts[name])
+    return 0
 
 
 def _children(pid: int, thread: str) -> list[int]:

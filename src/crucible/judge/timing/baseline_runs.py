@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from crucible.errors import ProcessLostError
 from crucible.judge.examine import Examination, Setting
 from crucible.judge.process.candidate_process import Ended
 from crucible.judge.process.oracle_process import OracleProcess
@@ -19,8 +20,11 @@ from crucible.judge.timing.contestants import Contestants
 from crucible.judge.timing.measure import GRAPH_BELOW_MS, Readings
 from crucible.judge.verdict.evidence import NOT_COMPARED, Compared, Finding, Measured, TensorError
 from crucible.judge.verdict.stop import Stop
-from crucible.judge.verdict.verdict import Outcome, Passed, Verdict
+from crucible.judge.verdict.verdict import NotJudged, Outcome, Passed, Verdict
 from crucible.judge.verify import Verifier
+
+MOST_REVIVALS = 3
+"""Of one baseline in one run."""
 
 
 class BaselineRuns:
@@ -63,6 +67,23 @@ class BaselineRuns:
             say(f"baseline {verdict.candidate}: {verdict.outcome.words}")
         return verdicts
 
+    def revive(self, oracle: OracleProcess, description: dict[str, Any], say: Callable[[str], None]) -> None:
+        """Brings up again what was lost beside a candidate, as often as `MOST_REVIVALS`: the next ones take turns with
+        all that the first took turns with."""
+        for number, entry in enumerate(self._entries):
+            if entry.name not in self._field.lost or entry.outcome is not None or entry.revivals >= MOST_REVIVALS:
+                continue
+            say(f"baseline {entry.name} once more: it was lost")
+            fresh = _Entry(entry.examination.afresh(), entry.revivals + 1)
+            fresh.examination.build()
+            fresh.warm(oracle)
+            fresh.check(oracle, description)
+            self._entries[number] = fresh
+            if fresh.outcome is None:
+                del self._field.lost[entry.name]
+                self._field.enter({(backward, False): one for backward, one in fresh.contestants.items()})
+                self._field.enter({(b, True): one for b in self._covers for one in self._replayed(fresh, b, say)})
+
     def close(self) -> None:
         for entry in self._entries:
             entry.examination.close()
@@ -94,8 +115,9 @@ class BaselineRuns:
 class _Entry:
     """One baseline on its way; `outcome` is None for as long as nothing speaks against it."""
 
-    def __init__(self, examination: Examination) -> None:
+    def __init__(self, examination: Examination, revivals: int = 0) -> None:
         self.examination = examination
+        self.revivals = revivals
         self.name = examination.candidate.name
         self.contestants: dict[bool, ProcessContestant] = {}
         self.readings = Readings()
@@ -141,6 +163,8 @@ class _Entry:
             return contestant
         except (Ended, Stop, BaselineLost) as end:
             return end.outcome.words
+        except ProcessLostError as error:
+            return str(error)
 
     def _compare(self, backward: bool, placed: Placed, what: str) -> Placed:
         assert self.verifier is not None
@@ -173,6 +197,9 @@ class _Entry:
             yield
         except (Ended, Stop, BaselineLost) as end:
             self.outcome = end.outcome
+            self.examination.close()
+        except ProcessLostError as error:
+            self.outcome = NotJudged(str(error), failed=True)
             self.examination.close()
         finally:
             self.busy_s += time.monotonic() - start

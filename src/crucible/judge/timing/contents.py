@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
+from crucible.judge.process.handing import SLOT
 from crucible.judge.process.oracle_process import OracleProcess
 from crucible.seeds import BITS, derived
 
@@ -100,8 +101,9 @@ class TimedSlot:
     """For drawing once."""
 
     @property
-    def descriptors(self) -> tuple[int, ...]:
-        return (self.oracle.slot,)
+    def handed(self) -> dict[str, int]:
+        """What a process needs to read them, by name."""
+        return {SLOT: self.oracle.slot}
 
     @property
     def counts_processors(self) -> bool:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from crucible import hardware
+from crucible.errors import ProcessLostError
 from crucible.judge.process.candidate_process import CandidateProcess, Ended
 from crucible.judge.process.tree_clock import NOTHING, Spent
 from crucible.judge.timing.contents import OWN, Contents, Placed, TimedSlot
 from crucible.judge.timing.race import Turn
 from crucible.judge.verdict.evidence import Costs, Kernel, NotMeasured
 from crucible.judge.verdict.stop import Stop, stop_if_raised
-from crucible.judge.verdict.verdict import Cheated, Outcome
+from crucible.judge.verdict.verdict import Cheated, NotJudged, Outcome
 
+LEAST_MS = 1e-6
+"""A nanosecond, below which no clock here counts: a time of nothing would divide by nothing."""
 JUMP_MS = 50.0
 """Processor time is booked late on a busy machine: 4 ms were seen in a call of 1 ms."""
 Check = Callable[[bool, Placed, str], object]
@@ -62,7 +66,7 @@ class ProcessContestant:
         Raises Ended or Stop, as everything here does.
         """
         request = {"do": "set_up", "case": self.contents.base}
-        self._ask(request, self.process.limits.run_s, self._slot.descriptors)
+        self._ask(request, self.process.limits.run_s, self._slot.handed)
         self._sample(Placed(OWN, 0, self.contents.base), self.process.limits.build_s)
 
     def turn(self, samples: int, checked: int, weights: int = -1) -> Turn:
@@ -133,13 +137,16 @@ class ProcessContestant:
         most_ms = JUMP_MS + outside_ms * 2 * max(hardware.cores(), 1)
         if min(device_ms, wall_ms) < 0 or device_ms > most_ms:
             raise Stop(Cheated("forged message", f"its clock reports what cannot be: {device_ms} ms"))
-        return device_ms, wall_ms, outside_ms, spent.worked_ms, spent.queued_ms
+        clocks = [max(each, LEAST_MS) for each in (device_ms, wall_ms, outside_ms)]
+        return clocks[0], clocks[1], clocks[2], spent.worked_ms, spent.queued_ms
 
     def _spent(self) -> Spent:
         return self.process.spent() if self._slot.counts_processors else NOTHING
 
-    def _ask(self, request: dict[str, Any], limit_s: float, descriptors: tuple[int, ...] = ()) -> dict[str, Any]:
-        reply = self.process.ask({**request, "backward": self.backward}, "timing", limit_s, descriptors)
+    def _ask(
+        self, request: dict[str, Any], limit_s: float, handed: Mapping[str, int] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        reply = self.process.ask({**request, "backward": self.backward}, "timing", limit_s, handed)
         stop_if_raised(reply, "timing")
         return reply
 
@@ -152,3 +159,5 @@ class BaselineContestant(ProcessContestant):
             return super().turn(samples, checked, weights)
         except (Ended, Stop) as end:
             raise BaselineLost(self.name, end.outcome) from end
+        except ProcessLostError as error:
+            raise BaselineLost(self.name, NotJudged(str(error), failed=True)) from error

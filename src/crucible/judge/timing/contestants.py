@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from crucible.judge.timing.contestant import BaselineLost, ProcessContestant
+from crucible.judge.timing.kept import Kept, through_anchor
 from crucible.judge.timing.race import Contestant, Pace, Race, Turn, measured
 from crucible.judge.timing.throttling import ClockWatch, doubts
 from crucible.judge.verdict.evidence import NOT_MEASURED, Clocks, Finding, Measured, NotMeasured, Speedup
@@ -32,6 +33,8 @@ class Contestants:
     """Third quartiles of the baselines' times among themselves."""
     lost: dict[str, Outcome] = field(default_factory=dict)
     """How those ended that failed on the way."""
+    kept: Sequence[Kept] = ()
+    """Baselines that take no turns, since an earlier run has measured them."""
 
     def race(self, contestant: ProcessContestant) -> tuple[Measured, list[Finding]]:
         """Times a candidate among the baselines. Raises Ended or Stop when the candidate fails."""
@@ -39,7 +42,8 @@ class Contestants:
         record, findings = self._record(contestant, turns, clocks, CANDIDATE)
         best = {name: self._record(contestant, turns, clocks, name)[0].quartiles_ms[0] for name in turns}
         slowed = _disturbed(best, self.alone_ms.get(_discipline(contestant), {}), SLOWED[self.device])
-        return replace(record, speedups=_corrected(record.speedups, slowed)), findings + _told(slowed)
+        record = replace(record, speedups=_corrected(record.speedups, slowed))
+        return through_anchor(record, self.kept), findings + _told(slowed)
 
     def meet(self, contestants: Sequence[ProcessContestant]) -> dict[str, tuple[Measured, list[Finding]]]:
         """Times the baselines among themselves, and keeps them for the candidates to come."""
@@ -51,6 +55,12 @@ class Contestants:
         self.rivals[_discipline(contestants[0])] = still
         self.alone_ms[_discipline(contestants[0])] = {n: record.quartiles_ms[1] for n, (record, _) in records.items()}
         return records
+
+    def enter(self, contestants: Mapping[Discipline, ProcessContestant]) -> None:
+        """Takes back what was lost, where it had raced before; its time among the others is known from then."""
+        for discipline, contestant in contestants.items():
+            if contestant.name in self.alone_ms.get(discipline, {}):
+                self.rivals[discipline] = [*self.rivals.get(discipline, []), contestant]
 
     def _run(
         self, first: Sequence[Contestant], contestant: ProcessContestant

@@ -20,7 +20,7 @@ _LINK_ERROR = re.compile(
 
 
 _QUOTED = re.compile(r"[‘'\"`]([A-Za-z_]\w*)")
-_PLACE = re.compile(r"^(?P<file>[\w.+-]+?)[:(](?P<line>\d+)")
+_PLACE = re.compile(r"^(?P<file>[\w.+-]+?)[:(](?P<line>\d{1,9})")
 _ADDED_LINES = {"cuda.cu": (0, 3, 4), "main.cpp": (0, 1, 2)}
 """Lines that may stand before a candidate's own in what is compiled: the emulator counts its own alone, `load_inline`
 writes `#include <torch/extension.h>`, or three headers of CUDA's."""
@@ -32,7 +32,12 @@ def is_build_failure(text: str) -> bool:
 
 
 def first_error(text: str) -> str:
-    """The compiler's first error with file and line, or the linker's, or the first line there is."""
+    """The compiler's first error with file and line, or the linker's, or the first line there is; cut to 1000
+    characters."""
+    return _first_error(text)[:1000]
+
+
+def _first_error(text: str) -> str:
     found = _FIRST_ERROR.search(text)
     if found:
         return f"{Path(found['where'].rstrip(':')).name}: {found['what'].strip()}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from crucible.judge.verdict.error_map import ErrorMap
@@ -140,7 +140,7 @@ NO_VARIANT = NoVariant("only wrong values are looked up")
 
 @dataclass(frozen=True)
 class Speedup:
-    """How many times faster than a baseline that took turns with it in the same run."""
+    """How many times faster than a baseline, which took turns with it or, in an earlier run, with eager as it does."""
 
     baseline: str
     ratio: float
@@ -149,12 +149,15 @@ class Speedup:
     """95 % bootstrap confidence interval; a tie where it holds 1."""
     rounds: tuple[float, ...]
     """The ratio in each round, from which candidates of different runs are ranked."""
+    kept: str = ""
+    """Since when (UTC) the baseline's time is kept, where it took no turns with this one: the ratio is through eager's
+    then, its interval of both races. Empty where they took turns."""
 
     def divided(self, factor: float) -> Speedup:
         """As if the baseline had been, or the candidate not been, this many times faster."""
         low, high = self.interval
         rounds = tuple(ratio / factor for ratio in self.rounds)
-        return Speedup(self.baseline, self.ratio / factor, (low / factor, high / factor), rounds)
+        return replace(self, ratio=self.ratio / factor, interval=(low / factor, high / factor), rounds=rounds)
 
 
 @dataclass(frozen=True)

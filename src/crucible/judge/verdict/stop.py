@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from crucible.judge.verdict.compiler_messages import first_error
@@ -41,6 +42,10 @@ _WANTS_A_GPU = (
 )
 
 
+_CPU_LACKS = re.compile(r"^NotImplementedError: \S+ not implemented for '(BFloat16|Half)'")
+"""PyTorch's own words, and only of its CPU kernels: CUDA's have these dtypes."""
+
+
 class Stop(Exception):
     """The verdict is known; nothing further needs to run."""
 
@@ -60,6 +65,8 @@ def stop_if_raised(reply: dict[str, Any], stage: str) -> None:
         raise Stop(NotJudged(f"{reply['not_covered']} is not covered by the emulator, and there is no GPU here"))
     if any(mark in reply["message"] for mark in _WANTS_A_GPU):
         raise Stop(NotJudged(f"it asks for a GPU, and there is none here ({message})"))
+    if _CPU_LACKS.search(reply["message"]):
+        raise Stop(NotJudged(f"PyTorch lacks it on a CPU, and there is no GPU here ({message})"))
     if reply["out_of_memory"]:
         raise Stop(OutOfMemory(message))
     if reply["build_failure"]:

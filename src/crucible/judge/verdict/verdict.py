@@ -43,10 +43,12 @@ class Passed:
     """Right within the contract."""
 
     kind: ClassVar[str] = "passed"
+    fallback: str = ""
+    """Why something else than what it brought may have given the answers; empty where nothing says so."""
 
     @property
     def words(self) -> str:
-        return "passed"
+        return f"passed, by a fallback: {self.fallback}" if self.fallback else "passed"
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,19 @@ class Incomplete:
     @property
     def words(self) -> str:
         return f"incomplete: {self.detail}"
+
+
+@dataclass(frozen=True)
+class Faulty:
+    """Its answers were right, and a kernel did what CUDA leaves undefined: on another GPU or day they need not be."""
+
+    kind: ClassVar[str] = "faulty"
+    fault: str
+    """In the emulator's words."""
+
+    @property
+    def words(self) -> str:
+        return f"faulty (its answers were right, by luck): {self.fault}"
 
 
 @dataclass(frozen=True)
@@ -214,20 +229,23 @@ class Cheated:
 
 @dataclass(frozen=True)
 class NotJudged:
-    """This machine cannot run it. Neither right nor wrong."""
+    """This machine cannot run it, or the judge failed on it. Neither right nor wrong."""
 
     kind: ClassVar[str] = "not-judged"
     reason: str
+    failed: bool = False
+    """Whether it is the judge that failed, on this candidate alone."""
 
     @property
     def words(self) -> str:
-        return f"not judged here: {self.reason}"
+        return f"not judged: the judge failed: {self.reason}" if self.failed else f"not judged here: {self.reason}"
 
 
 Outcome = (
     Passed
     | Wrong
     | Incomplete
+    | Faulty
     | InferenceOnly
     | DoesNotBuild
     | DoesNotImport

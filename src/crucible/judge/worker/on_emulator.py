@@ -78,6 +78,6 @@ class Emulated:
 
     @property
     def not_covered(self) -> str:
-        """What the emulator does not know of Triton kernels that ran."""
+        """What the emulator does not know of Triton kernels that ran, or of what PyTorch was asked for."""
         triton = self.emulator.triton if self.emulator else None
-        return triton.not_covered if triton else ""
+        return (triton.not_covered if triton else "") or "".join(pretend.asked_in_vain[-1:])

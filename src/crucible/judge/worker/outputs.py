@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -61,11 +62,25 @@ def write(descriptor: int, tensor: torch.Tensor) -> None:
         return
     flat = tensor.contiguous().flatten()
     elements = max(1, CHUNK_BYTES // flat.element_size())
-    staging = _pinned(flat[:elements]) if kind_of(flat) == "cuda" else None
-    for chunk in flat.split(elements):
-        view = raw_bytes(chunk if staging is None else staging[: chunk.numel()].copy_(chunk))
+    chunks = flat.split(elements)
+    for chunk in _from_gpu(chunks) if kind_of(flat) == "cuda" else chunks:
+        view = raw_bytes(chunk)
         while view:
             view = view[os.write(descriptor, view) :]
+
+
+def _from_gpu(chunks: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """The chunks on the CPU; each is on its way while the one before it is looked at."""
+    staging = [_pinned(chunk) for chunk in chunks[:2]]
+    here: list[torch.Tensor] = []
+    for number, chunk in enumerate(chunks):
+        copy = staging[number % 2][: chunk.numel()].copy_(chunk, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record()
+        yield from here
+        arrived.synchronize()
+        here = [copy]
+    yield from here
 
 
 def kind_of(tensor: torch.Tensor) -> str:

@@ -22,6 +22,7 @@ import torch
 from crucible.gpus import DEFAULT, known_gpu
 from crucible.judge.boundary.bits import INTEGER_VIEWS, POISON
 from crucible.judge.boundary.bundles import (
+    Handed,
     NotPlain,
     numbers_to_tensors,
     put_together,
@@ -31,9 +32,10 @@ from crucible.judge.boundary.bundles import (
 )
 from crucible.judge.boundary.influence import PLACE, can_be_moved, reached
 from crucible.judge.boundary.modules import call, construct, precision, pulled_back, seed_all, share_memory
-from crucible.judge.boundary.recipe import read_recipe
+from crucible.judge.boundary.recipe import Recipe, read_recipe
 from crucible.judge.boundary.slot import take
 from crucible.judge.process.channel import Channel, ChannelClosed
+from crucible.judge.process.handing import SLOT
 from crucible.judge.verdict import compiler_messages
 from crucible.judge.worker import building, on_emulator, tripwires
 from crucible.judge.worker.outputs import described, finish, mutated, subclass_in, write
@@ -41,7 +43,6 @@ from crucible.judge.worker.poison import Poison, poison_free_memory, uncompiled
 from crucible.judge.worker.profile import profile_call
 from crucible.judge.worker.timed import Fill, TimedStep
 
-MESSAGE_LIMIT = 20_000
 MOST_LAUNCHED = 64
 """Kernels that are told by name."""
 _now = time.perf_counter
@@ -52,7 +53,8 @@ class Worker:
 
     def __init__(self, settings: dict[str, Any], channel: Channel | None) -> None:
         self.file: str = settings["file"]
-        self.inputs_folder = Path(settings["inputs"])
+        self.handed = Handed()
+        self.inputs_folder: Path | Handed = Path(settings["inputs"]) if settings["inputs"] else self.handed
         self.device = torch.device(settings["device"])
         self.allow_tf32: tuple[bool, bool] = tuple(settings["allow_tf32"])
         self.stream: int = settings["stream"]
@@ -75,6 +77,8 @@ class Worker:
         """What is timed: forward (False) and forward+backward (True)."""
         self.slot = -1
         """Where the contents of timed calls come from."""
+        self.recipe: Recipe | None = None
+        """By which they are drawn here instead."""
         self.weights = -1
         """The case whose weights are in the model; -1 when nobody has noted."""
         self.buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -216,9 +220,10 @@ class Worker:
         """Makes a step that is to be timed: forward, or forward+backward, on contents like a case's. The slot comes
         with the request."""
         assert self.model is not None
-        assert self.channel is not None
-        for descriptor in self.channel.take_descriptors():
-            self.slot = descriptor
+        if self.slot < 0:
+            self.slot = self.handed.kept(SLOT)
+        with contextlib.suppress(FileNotFoundError):
+            self.recipe = read_recipe(self.inputs_folder / "timed.json")
         structure, leaves = take_apart(read_bundle(self.inputs_folder / f"case{request['case']}.inputs"), "input")
         self.outputs, self.gradients, self.storage = [], {}, []
         cotangents = None
@@ -332,7 +337,8 @@ class Worker:
                 take(self.slot, tensors)
                 return
             if seed >= 0:
-                contents = read_recipe(self.inputs_folder / "timed.recipe").drawn(seed, self.device)
+                assert self.recipe is not None
+                contents = self.recipe.drawn(seed, self.device)
             else:
                 bundle = read_bundle(self.inputs_folder / f"case{own}.inputs")
                 contents = [leaf.tensor for leaf in take_apart(bundle, "input")[1]]
@@ -390,26 +396,29 @@ FLAGS = tripwires.precision_flags()
 
 def _failure(error: BaseException, worker: Worker) -> dict[str, Any]:
     """An exception in plain words, with its line in the candidate."""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    said = _said(error)
+    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == worker.file]
     return {
-        "raised": type(error).__name__,
-        "message": _shortened(text),
+        "raised": type(error).__name__[: building.LONGEST_NAME],
+        "message": building.shortened(text),
         "line": frames[-1].lineno if frames else getattr(error, "lineno", None) or 0,
-        "build_failure": compiler_messages.is_build_failure(str(error)),
+        "build_failure": compiler_messages.is_build_failure(building.shortened(said)),
         "not_covered": worker.not_covered,
         "faults": worker.faults(),
         "compiled_only": isinstance(error, building.CompiledOnly) or worker.watcher.compiled,
-        "out_of_memory": isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error),
+        "out_of_memory": isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in said,
         "forked": worker.watch.forked,
         "builds": [asdict(build) for build in worker.watcher.builds],
     }
 
 
-def _shortened(text: str) -> str:
-    """Both ends of a long text: a compiler's first error and its last words."""
-    half = MESSAGE_LIMIT // 2
-    return text if len(text) <= MESSAGE_LIMIT else f"{text[:half]}\n...\n{text[-half:]}"
+def _said(error: BaseException) -> str:
+    """An exception's words; its own `__str__` may do anything."""
+    try:
+        return str(error)
+    except Exception as other:  # noqa: BLE001 - it is the candidate's
+        return f"its words cannot be had ({type(other).__name__})"
 
 
 def serve(worker: Worker, channel: Channel) -> None:
@@ -431,6 +440,7 @@ def serve(worker: Worker, channel: Channel) -> None:
     process = os.getpid()
     while True:
         request = channel.receive()
+        worker.handed.take(request.pop("files", []), channel.take_descriptors())
         try:
             reply = {"done": request["do"], **verbs[request["do"]](request), "forked": worker.watch.forked}
         except BaseException as error:  # noqa: BLE001 - whatever a candidate raises is its verdict

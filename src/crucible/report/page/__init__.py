@@ -1,5 +1,5 @@
 """One HTML file for one run or several: no network, nothing to install, readable without JavaScript.
 
 What a candidate wrote (its name, source, log, kernels, error messages) is hostile: templates escape all of it, and
-`clean` makes visible what would change how the rest reads.
+`crucible.legible` makes visible what would change how the rest reads.
 """

@@ -6,7 +6,6 @@ import base64
 import functools
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,13 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from crucible import legible
 from crucible.report.page.comparison import compared
 from crucible.report.page.error_maps import drawn
 from crucible.report.page.facts import Page, page_of
 from crucible.run import Run
 
 HERE = Path(__file__).parent
-_UNSEEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u2028-\u202e\u2066-\u2069\u200b-\u200f\ufeff]")
-"""Control characters, halves of surrogate pairs, and what turns the direction of text or cannot be seen."""
 
 
 def render(runs: Sequence[Run]) -> str:
@@ -48,11 +46,6 @@ def embedded(data: Any) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def clean(text: str) -> str:
-    """With every character that cannot be seen, or that turns what follows around, as its code in brackets."""
-    return _UNSEEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text)
-
-
 def _data(page: Page) -> Any:
     """What the script works on: numbers to compare, error maps to draw."""
     comparisons = {section.id: compared(section) for section in page.sections}
@@ -62,7 +55,7 @@ def _data(page: Page) -> Any:
 
 def _cleaned(data: Any) -> Any:
     if isinstance(data, str):
-        return clean(data)
+        return legible.lines(data)
     if isinstance(data, dict):
         return {key: _cleaned(value) for key, value in data.items()}
     return [_cleaned(item) for item in data] if isinstance(data, list | tuple) else data
@@ -84,12 +77,12 @@ def _environment() -> Environment:
 
 
 def _finalize(value: Any) -> Any:
-    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return legible.lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _ticked(text: str) -> Markup:
     """Escaped, with what stands between backticks as code."""
-    parts = clean(text).split("`")
+    parts = legible.lines(text).split("`")
     if len(parts) % 2 == 0:
         return escape("`".join(parts))
     return Markup("").join(Markup("<code>{}</code>").format(part) if i % 2 else part for i, part in enumerate(parts))

@@ -13,6 +13,7 @@ from crucible.write.families.scene import Scene
 from crucible.write.families.source import START, block, converted, indented, unrolled
 from crucible.write.families.threads import first, head, rows_missing
 from crucible.write.families.tile import tile
+from crucible.write.families.turning import brought, declared, left
 from crucible.write.kernel import Kernel
 from crucible.write.program import Program, Reduction, Result
 
@@ -25,7 +26,8 @@ def kernel(program: Program, geometry: Geometry, comments: list[str]) -> Kernel:
     """
     scene = Scene(program, geometry)
     body = _Body(scene)
-    lines = [*head(scene), *scene.bases(), *body.row_operands(), *body.passes(), *body.ends()]
+    lines = [*head(scene), *scene.bases(), *declared(scene), *brought(scene)]
+    lines += [*body.row_operands(), *body.passes(), *left(scene), *body.ends()]
     reads = tuple(each.name for each in program.operands)
     writes = tuple(each.name for each in program.results if scene.is_wide(each) or not scene.split)
     writes += tuple(scene.parts.values())

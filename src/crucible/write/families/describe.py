@@ -21,7 +21,8 @@ def about(program: Program, geometry: Geometry) -> str:
     """Mapping and reason."""
     if not program.reductions and geometry.along == "rows":
         words = f"{program.row_count * program.column_count} elements, some of whose tensors lie in another order: a"
-        return f"{words} block takes {geometry.tile} by {geometry.block_rows}, {geometry.vector} at once"
+        words = f"{words} block takes {geometry.tile} by {geometry.block_rows}, {geometry.vector} at once"
+        return words + (", and turns them round in shared memory" if geometry.turned else "")
     if not program.reductions:
         words = f"{program.column_count} elements, {geometry.packs * geometry.vector} a thread"
         return words + (f", {geometry.vector} at once" if geometry.vector > 1 else "")

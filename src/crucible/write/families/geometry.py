@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from crucible.graph import ITEM_BYTES
-from crucible.write.families.layout import index_type, is_crossed, runs_along_rows, vector_width, wide
+from crucible.write.families.layout import (
+    access_of,
+    crossed,
+    index_type,
+    is_crossed,
+    runs_along_rows,
+    vector_width,
+    wide,
+)
 from crucible.write.families.passes import heavy, kept, loaded, passes
 from crucible.write.program import Program
 
@@ -24,6 +32,9 @@ SHARED_BYTES = 16 * 1024
 SECTOR_BYTES = 32
 """What memory gives at least. Where tensors lie in different orders a warp takes so much of a row of the one, and as
 many rows as there are threads left, which are neighbours in the other: 64 bytes of float32, 32 of halves."""
+LINE_BYTES, LEAST_TURNED_BYTES = 128, 64
+"""What a block takes of a row at most, and at least, where the other order goes through shared memory: by sectors alone
+chains over channels-last tensors moved 2.5 of 4.25 TB/s (H200)."""
 LEAST_RUN_BYTES = 64
 """What a group reads in a row when there are too few rows for wider blocks: two sectors."""
 LEAST_COLUMNS = 256
@@ -57,6 +68,8 @@ class Geometry:
     """Columns of one of them."""
     index: str
     """The type of indices."""
+    turned: bool = False
+    """Whether tensors whose neighbours lie along columns pass through shared memory, where threads go along rows."""
 
     @property
     def lanes(self) -> int:
@@ -127,10 +140,34 @@ def _pointwise_packs(program: Program, vector: int, sms: int) -> int:
 def _crossed(program: Program, sms: int) -> Geometry:
     """A tile of a few rows and many columns for each block, where tensors lie in different orders."""
     vector = vector_width(program, along_rows=True)
+    turned = _turned(program, vector, sms)
+    if turned is not None:
+        return turned
     lanes = _lanes_of_a_sector(program, vector)
     team, packs = BLOCK // lanes, _pointwise_packs(program, vector, sms)
     chunks = math.ceil(program.column_count / (team * packs))
     return Geometry("rows", vector, BLOCK, team, packs, False, chunks, team * packs, index_type(program))
+
+
+def _turned(program: Program, vector: int, sms: int) -> Geometry | None:
+    """A tile that is turned round in shared memory, so that every tensor is read and written by the line; None where
+    rows do not fill it, and where there is too little for all multiprocessors."""
+    item = max(ITEM_BYTES[each.dtype] for each in wide(program))
+    lanes = LINE_BYTES // (vector * item)
+    while lanes > 1 and program.row_count % (lanes * vector):
+        lanes //= 2
+    if lanes * vector * item < LEAST_TURNED_BYTES or lanes > BLOCK:
+        return None
+    team, packs = BLOCK // lanes, max(1, LOADS // Needs.of(program).loads)
+    through = sum(access_of(each, program, vector) == "each" for each in wide(program))
+    while packs > 1 and through * lanes * vector * (team * packs + 1) * item > SHARED_BYTES * 3 // 2:
+        packs //= 2
+    fits = through * lanes * vector * (team * packs + 1) * item <= SHARED_BYTES * 3 // 2
+    enough = program.row_count * program.column_count >= sms * THREADS * vector * packs
+    if not fits or not enough or BLOCK % (team * packs):
+        return None
+    chunks = math.ceil(program.column_count / (team * packs))
+    return Geometry("rows", vector, BLOCK, team, packs, False, chunks, team * packs, index_type(program), turned=True)
 
 
 def _lanes_of_a_sector(program: Program, vector: int) -> int:
@@ -147,6 +184,9 @@ def _along_columns(program: Program, sms: int, may_split: bool) -> Geometry:
     team = _team(rows, math.ceil(columns / vector), sms, WORDS // (vector * needs.held) or 1, largest)
     if is_crossed(program):
         team = max(team, min(_lanes_of_a_sector(program, vector), power_of_two(columns / vector)))
+    elif rows * columns >= sms * THREADS * vector * LOADS:
+        item = max(ITEM_BYTES[each.dtype] for each in wide(program))
+        team = max(team, min(LEAST_RUN_BYTES // (vector * item), power_of_two(columns / vector)))
     packs = math.ceil(columns / (vector * team))
     if packs * vector * needs.held <= WORDS or packs == 1:
         return Geometry("columns", vector, team if team > WARP else 128, team, packs, False, 1, columns, index)
@@ -160,6 +200,15 @@ def _along_columns(program: Program, sms: int, may_split: bool) -> Geometry:
     tile = team * vector * packs
     chunk = math.ceil(columns / chunks / tile) * tile
     return Geometry("columns", vector, team, team, packs, True, math.ceil(columns / chunk), chunk, index)
+
+
+def _ends_turned(program: Program, sms: int) -> bool:
+    """Whether the last pass reduces nothing and, by itself, would go through shared memory: then passes are kernels."""
+    steps = passes(program)
+    if len(steps) < 2 or steps[-1].reductions or not is_crossed(program):
+        return False
+    last = crossed(replace(program, reductions=(), results=steps[-1].results))
+    return last.rows > 0 and _turned(last, vector_width(last, along_rows=True), sms) is not None
 
 
 def _team(rows: int, packs: int, sms: int, most: int, largest: int) -> int:
@@ -192,6 +241,8 @@ def _along_rows(program: Program, sms: int, may_split: bool) -> Geometry:
     team, chunks = min(BLOCK // lanes, largest), 1
     if may_split and blocks < 4 * sms:
         chunks = min(math.ceil(8 * sms / blocks), columns // max(LEAST_COLUMNS, team * packs))
+    elif may_split and _ends_turned(program, sms):
+        chunks = min(2, columns // max(LEAST_COLUMNS, team * packs))
     if chunks <= 1:
         team = largest if blocks < 2 * sms else team
         return Geometry("rows", vector, lanes * team, team, packs, True, 1, columns, index)

@@ -155,6 +155,12 @@ def access(sizes: Sequence[int], strides: Sequence[int], others: Sequence[int], 
     return "pack" if whole and aligned else "each"
 
 
+def access_of(tensor: Tensor, program: Program, vector: int) -> Access:
+    """How neighbours along rows are read, of a tensor with an element for each of the program."""
+    rows, strides = program.rows, tensor.strides
+    return access(program.shape[:rows], strides[:rows], strides[rows:], vector)
+
+
 def vector_width(program: Program, along_rows: bool) -> int:
     """How many neighbours a thread takes: as many as make the traffic move in the largest pieces."""
     rows = program.rows

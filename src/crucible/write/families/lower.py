@@ -45,8 +45,18 @@ def _reducing(program: Program, sms: int) -> Lowered:
     if geometry.chunks == 1:
         return _kernel(program, geometry)
     steps, buffers = split(program, geometry)
-    found = [_finish(step, sms) if place % 2 else _kernel(step, geometry) for place, step in enumerate(steps)]
+    found = [_finish(step, sms) if place % 2 else _pass(step, geometry, sms) for place, step in enumerate(steps)]
     return replace(joined(found), buffers=buffers)
+
+
+def _pass(program: Program, geometry: Geometry, sms: int) -> Lowered:
+    """In the geometry of the others; one that reduces nothing goes through shared memory where that is better."""
+    if not program.reductions and not per_row(program):
+        alone = ordered(crossed(program))
+        own = choose(alone, sms) if alone.column_count else geometry
+        if own.turned:
+            return _kernel(alone, own)
+    return _kernel(program, geometry)
 
 
 def _finish(program: Program, sms: int) -> Lowered:

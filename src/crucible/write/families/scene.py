@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from crucible.write.cuda import emit
 from crucible.write.expression import Expr, name_of
 from crucible.write.families.geometry import Geometry
-from crucible.write.families.layout import Access, Offsets, Tensor, access
+from crucible.write.families.layout import Access, Offsets, Tensor, access, wide
 from crucible.write.families.passes import fresh
 from crucible.write.families.source import CUDA_TYPES, STEPS
 from crucible.write.program import Operand, Program, Result
@@ -17,7 +17,7 @@ from crucible.write.tidy import is_of_rows
 WORDS = frozenset({
     "row", "column", "i", "j", "k", "elements", "rows", "columns", "chunk", "chunks", "chunk_columns", "thread",
     "threads", "team", "group", "groups", "lanes", "tile", "step", "begin", "end", "vector", "packs", "block_rows",
-    "row_blocks",
+    "row_blocks", "first_row", "t", "brought",
     "aligned", "load", "store", "Pack", "are_aligned", "max_nan", "min_nan", "exp2_approx", "reciprocal_approx",
     *(f"{kind}_over_{scope}" for kind in STEPS for scope in ("team", "block", "groups")),
 })  # fmt: skip
@@ -40,6 +40,8 @@ class Scene:
     """What arithmetic needs before the kernel."""
     base: dict[str, str] = field(default_factory=dict)
     """Pointers from which elements are counted: to the tensor, or to its row."""
+    tiles: dict[str, str] = field(default_factory=dict)
+    """Arrays in shared memory, of tensors that are turned round there."""
     row_values: dict[Expr, Expr] = field(default_factory=dict)
     """Values that a row shares and that were computed, and what reads them."""
 
@@ -103,6 +105,16 @@ class Scene:
         if self.along_rows:
             return access(shape[:rows], others, own, self.geometry.vector)
         return access(shape[rows:], own, others, self.geometry.vector)
+
+    def is_turned(self, tensor: Tensor) -> bool:
+        """Whether it passes through shared memory."""
+        return self.geometry.turned and tensor in wide(self.program) and self.access(tensor) == "each"
+
+    def tile_of(self, tensor: Tensor) -> str:
+        """The array there."""
+        if tensor.name not in self.tiles:
+            self.tiles[tensor.name] = fresh(f"{self.words[tensor.name]}_tile", self.taken)
+        return self.tiles[tensor.name]
 
     def place(self, tensor: Tensor, each: bool) -> str:
         """An element's offset from the tensor's base; where `each`, that of the j-th of the pack."""

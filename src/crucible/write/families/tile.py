@@ -11,6 +11,7 @@ from crucible.write.families.passes import Pass, fresh, heavy, loaded
 from crucible.write.families.scene import Scene
 from crucible.write.families.source import CUDA_TYPES, STEPS, block, converted, unrolled
 from crucible.write.families.threads import column, guard
+from crucible.write.families.turning import element
 from crucible.write.program import Operand, Result
 
 
@@ -76,6 +77,8 @@ class _Tile:
 
     def _element(self, operand: Operand) -> str:
         scene = self.scene
+        if scene.is_turned(operand):
+            return element(scene, operand)
         return f"{scene.base[operand.name]}[{scene.place(operand, scene.access(operand) == 'each')}]"
 
     def _load(self, operand: Operand, buffer: str, type_: str) -> list[str]:
@@ -117,6 +120,8 @@ class _Tile:
         """Lines before, in and after the loop over a pack."""
         scene = self.scene
         base, found = scene.base[result.name], scene.access(result)
+        if scene.is_turned(result):
+            return [], [f"{element(scene, result)} = {value};"], []
         place = scene.place(result, found == "each")
         if found != "pack":
             return [], [f"{base}[{place}] = {value};"], []

@@ -1,2 +1,3 @@
 #pragma once
 #include "crucible/all.h"
+#include "crucible/groups_reduce.h"

@@ -1,20 +1,19 @@
-// All of the pretended CUDA, as the precompiled header holds it.
+// What a CUDA source of load_inline has without an include of its own (torch/types.h, cuda.h, cuda_runtime.h and what
+// these bring along under nvcc, half types among it), as the precompiled header holds it. The other headers give what
+// NVIDIA's and PyTorch's of that name give.
 #pragma once
 #include <torch/types.h>
 #include <torch/library.h>
-#include <ATen/AccumulateType.h>
 #include <ATen/Dispatch.h>
 
 #include <algorithm>
 #include <array>
-#include <cfloat>
 #include <climits>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
-#include <random>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -28,12 +27,8 @@
 #include "fp8.h"
 #include "runtime_api.h"
 #include "torch_cuda.h"
-#include "groups.h"
 #include "mma.h"
-#include "wmma.h"
 #include "warpgroup.h"
 #include "ptx_memory.h"
-#include "cub_device.h"
-#include "libcu.h"
 #include "bridge.h"
 #include "pybind.h"

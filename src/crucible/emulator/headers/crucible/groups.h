@@ -97,42 +97,6 @@ CRUCIBLE_INLINE coalesced_group binary_partition(const coalesced_group& g, bool 
 template <class T>
 CRUCIBLE_INLINE coalesced_group labeled_partition(const coalesced_group& g, T label) { return {__match_any_sync(g.mask, label), 0, 1}; }
 
-template <class T = void> struct plus { template <class U> CRUCIBLE_INLINE U operator()(U a, U b) const { return a + b; } };
-template <class T = void> struct less { template <class U> CRUCIBLE_INLINE U operator()(U a, U b) const { return b < a ? b : a; } };
-template <class T = void> struct greater { template <class U> CRUCIBLE_INLINE U operator()(U a, U b) const { return a < b ? b : a; } };
-template <class T = void> struct bit_and { template <class U> CRUCIBLE_INLINE U operator()(U a, U b) const { return a & b; } };
-template <class T = void> struct bit_or { template <class U> CRUCIBLE_INLINE U operator()(U a, U b) const { return a | b; } };
-template <class T = void> struct bit_xor { template <class U> CRUCIBLE_INLINE U operator()(U a, U b) const { return a ^ b; } };
-
-template <class G, class T, class F>
-CRUCIBLE_INLINE T reduce(const G& g, T v, F op) {
-    T total = crucible::shuffled(g.mask, v, g.lane_at(0));
-    const unsigned count = unsigned(__popc(g.mask));
-    for (unsigned i = 1; i < count; ++i) total = op(total, crucible::shuffled(g.mask, v, g.lane_at(i)));
-    return total;
-}
-template <class G, class T, class F>
-CRUCIBLE_INLINE T inclusive_scan(const G& g, T v, F op) {
-    T total = crucible::shuffled(g.mask, v, g.lane_at(0));
-    const unsigned own = g.thread_rank(), count = unsigned(__popc(g.mask));
-    for (unsigned i = 1; i < count; ++i) {
-        const T one = crucible::shuffled(g.mask, v, g.lane_at(i));
-        if (i <= own) total = op(total, one);
-    }
-    return total;
-}
-template <class G, class T> CRUCIBLE_INLINE T inclusive_scan(const G& g, T v) { return inclusive_scan(g, v, plus<T>()); }
-template <class G, class T>
-CRUCIBLE_INLINE T exclusive_scan(const G& g, T v) {
-    const T all = inclusive_scan(g, v, plus<T>());
-    return all - v;
-}
 template <class G> CRUCIBLE_INLINE void sync(const G& g) { g.sync(); }
-template <class G>
-CRUCIBLE_INLINE void memcpy_async(const G& g, void* to, const void* from, size_t bytes) {
-    for (size_t i = 4 * size_t(g.thread_rank()); i < bytes; i += 4 * size_t(g.size()))
-        crucible_copy_async(static_cast<char*>(to) + i, static_cast<const char*>(from) + i, bytes - i < 4 ? bytes - i : 4, bytes - i < 4 ? bytes - i : 4);
-}
-template <class G> CRUCIBLE_INLINE void wait(const G& g) { crucible_copy_wait(0); g.sync(); }
 
 }  // namespace cooperative_groups

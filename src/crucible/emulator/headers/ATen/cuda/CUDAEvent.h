@@ -1,2 +1,4 @@
 #pragma once
 #include "crucible/all.h"
+#include "crucible/guards.h"
+#include "crucible/context.h"

@@ -1,0 +1,518 @@
+"""Writes the tasks of a KernelBench checkout, holds what is written against float64 and strict float32, and times it
+beside eager PyTorch, torch.compile and max-autotune.
+
+    python benchmarks/kernelbench.py CHECKOUT LEVEL FOLDER [--column tf32|default|bf16] [--only 5,36,40]
+        [--seconds 570] [--processes 14] [--baselines eager,compile,max-autotune] [--race-seconds 1] [--build-only]
+    python benchmarks/kernelbench.py CHECKOUT LEVEL FOLDER --report      record.json, table.md and plot.svg alone
+
+Columns of precision: `tf32`, which is allowed to all; `default`, PyTorch's flags as they come (convolutions may round
+to TF32, matrix products may not) against what is written for the contract `fp32`, whose own calls of PyTorch round
+nothing; `bf16`, modules and inputs of that type.
+
+Tasks are written and built side by side, with torch.compile's caches filled; then each is measured in a process of its
+own, one after the other: everybody takes turns, by the judge's race and clock, from a cold L2. FOLDER/COLUMN holds a
+JSON for each task. What is there is left as it is: a run that was cut short, by itself when the seconds are over, goes
+on when it is called again; remove a task's file to have it measured anew. Everybody draws the same weights and inputs.
+Without a GPU kernels run on the emulator: a dry run, whose times mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import fcntl
+import hashlib
+import importlib.util
+import json
+import math
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from kernelbench_report import COVERS, REWRITTEN, report
+from torch import nn
+
+from crucible import fusing, hardware, store
+from crucible.capture import trace
+from crucible.emission.file import emit
+from crucible.errors import MisuseError
+from crucible.gpus import H200, closest_gpu
+from crucible.judge.boundary.modules import call, construct, precision, seed_all
+from crucible.judge.oracle.reference import Reference
+from crucible.judge.timing.race import CPU_PACE, GPU_PACE, Race, measured
+from crucible.judge.worker.clock import sampler
+from crucible.plan.planner import fuse
+from crucible.task import Task
+from crucible.tuning.bench import Runner
+
+BASELINES = ("eager", "compile", "max-autotune")
+LAST_S = 20.0
+"""Of the time that is given, which no task begins in."""
+TASK_S = 300.0
+"""The most that one task may take to be built, or to be measured."""
+CACHES = Path(tempfile.gettempdir(), "crucible-kernelbench")
+"""Says what is built on this machine; locks."""
+AHEAD = 2
+"""Processes of tasks to be measured: one has the GPU, the other draws its inputs meanwhile."""
+WARMING = 6
+"""Processes that fill torch.compile's caches at once: each has a task's tensors on the GPU."""
+CHUNK = 1 << 26
+"""Elements that are compared at once: in float64 they take room."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """Who may round what."""
+
+    dtype: torch.dtype
+    baselines: tuple[bool, bool]
+    """Whether convolutions and matrix products of the baselines may round their operands to TF32."""
+    written: tuple[bool, bool]
+    """The same of the written module and of the operations that it leaves to PyTorch."""
+    least: float
+    """A relative L2 error that is right whatever eager's is; more is, up to five times eager's."""
+
+
+COLUMNS = {
+    "tf32": Column(torch.float32, (True, True), (True, True), 2e-3),
+    "default": Column(torch.float32, (True, False), (False, False), 2e-5),
+    "bf16": Column(torch.bfloat16, (True, True), (True, True), 3e-2),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("level", type=int)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--column", choices=COLUMNS, default="tf32")
+    parser.add_argument("--only", default="", help="numbers of tasks")
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--processes", type=int, default=14)
+    parser.add_argument("--baselines", default=",".join(BASELINES))
+    parser.add_argument("--race-seconds", type=float, default=1.0)
+    parser.add_argument("--build-only", action="store_true")
+    parser.add_argument("--report", action="store_true")
+    parser.add_argument("--one", choices=("build", "measure"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        (build if args.one == "build" else measure)(task_files(args)[0], args)
+        return
+    if not args.report:
+        run(args)
+    print(report(args.folder, args.level))
+
+
+def task_files(args: argparse.Namespace) -> list[Path]:
+    """The level's tasks in the order of their numbers. Ends the process where there are none."""
+    places = [args.checkout / "KernelBench" / f"level{args.level}", args.checkout / f"level{args.level}"]
+    found = {number(file): file for place in places for file in place.glob("*.py") if number(file) is not None}
+    asked = [int(each) for each in args.only.split(",") if each]
+    chosen = [found[key] for key in sorted(found) if not asked or key in asked]
+    if not chosen or len(chosen) < len(asked):
+        raise SystemExit(f"no such tasks in {' or '.join(map(str, places))}: {args.only or 'any'}")
+    return chosen
+
+
+def number(file: Path) -> int | None:
+    """As KernelBench puts it in front of a task's name."""
+    word = file.stem.split("_")[0]
+    return int(word) if word.isdigit() else None
+
+
+# a run
+
+
+def run(args: argparse.Namespace) -> None:
+    """Builds side by side, then measures one after the other, as long as there is time."""
+    place = args.folder / args.column
+    place.mkdir(parents=True, exist_ok=True)
+    check_header(place / "header.json", args)
+    deadline = time.monotonic() + args.seconds
+    files = [file for file in task_files(args) if not (place / f"{file.stem}.json").exists()]
+    with ThreadPoolExecutor(args.processes) as pool:
+        list(pool.map(lambda file: begun("build", file, args, deadline), files))
+    with ThreadPoolExecutor(AHEAD) as pool:
+        ready = [file for file in files if not args.build_only and built(place, file)]
+        list(pool.map(lambda file: begun("measure", file, args, deadline), ready))
+    left = [str(number(file)) for file in files if not (place / f"{file.stem}.json").exists()]
+    print(f"{len(files) - len(left)} measured; left for the next call: {', '.join(left) or 'none'}", flush=True)
+
+
+def check_header(file: Path, args: argparse.Namespace) -> None:
+    """One folder is of one device, one PyTorch and one set of baselines. Ends the process where it is of others."""
+    device = hardware.find_device()
+    header = {
+        "device": device.name,
+        "driver": device.driver,
+        "versions": hardware.versions(),
+        "baselines": args.baselines.split(","),
+        "race_seconds": args.race_seconds,
+    }
+    held = json.loads(file.read_text()) if file.exists() else header
+    if held != header:
+        raise SystemExit(f"{file.parent} holds a record of {held}, this is {header}: name another folder")
+    file.write_text(json.dumps(header, indent=1) + "\n")
+
+
+def begun(what: str, file: Path, args: argparse.Namespace, deadline: float) -> None:
+    """One task in a process of its own, whose crash is that task's; nothing where its time would not suffice."""
+    place = args.folder / args.column
+    left = deadline - time.monotonic()
+    if left < LAST_S or (what == "build" and built(place, file)):
+        return
+    own = ["--column", args.column, "--only", str(number(file)), "--baselines", args.baselines]
+    own += ["--race-seconds", str(args.race_seconds), "--one", what]
+    command = [sys.executable, __file__, str(args.checkout), str(args.level), str(args.folder), *own]
+    start = time.monotonic()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=min(TASK_S, left), check=False)
+        failed = f"{what}: {(done.stderr or done.stdout).strip()[-800:]}" if done.returncode else ""
+    except subprocess.TimeoutExpired:
+        failed = f"{what}: more than {TASK_S:.0f} s" if left > TASK_S else ""  # else the next call goes on
+    if failed:
+        keep(place, file, {"failed": failed})
+    print(f"{time.monotonic() - start:.0f} s: {file.stem} {what} {failed[-200:] or 'done'}", flush=True)
+
+
+def built(place: Path, file: Path) -> bool:
+    """Whether this machine has what is written for a task as binaries."""
+    text = place / "written" / file.name
+    return text.exists() and mark(text).exists()
+
+
+def mark(text: Path) -> Path:
+    """What says so, of this text by this writer."""
+    words = text.read_text() + store.code_digest()
+    return CACHES / f"{text.stem}.{hashlib.sha256(words.encode()).hexdigest()[:16]}.built"
+
+
+@contextlib.contextmanager
+def gpu_lock(slots: int) -> Iterator[None]:
+    """The GPU for this process, or for this and some others."""
+    CACHES.mkdir(parents=True, exist_ok=True)
+    while True:
+        for slot in range(slots):
+            with open(CACHES / f"gpu{slot}", "w") as file, contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield
+                return
+        time.sleep(0.05)
+
+
+def keep(place: Path, file: Path, found: dict[str, Any]) -> None:
+    """Under another name first: what is there is whole."""
+    part = place / f".{file.stem}.part"
+    part.write_text(json.dumps({"name": file.stem, **found}, indent=1) + "\n")
+    part.rename(place / f"{file.stem}.json")
+
+
+# one task
+
+
+@dataclass
+class Subject:
+    """A module that is timed, under its own flags."""
+
+    module: nn.Module
+    rounding: tuple[bool, bool]
+    inputs: list[Any]
+    """Those that are floating take a gradient, where gradients are taken."""
+    buffers: dict[str, torch.Tensor]
+    """As they were before any call."""
+
+    def restore(self) -> None:
+        """Buffers and the generator as they were: each contestant computes the same."""
+        for name, buffer in self.module.named_buffers():
+            buffer.data.copy_(self.buffers[name.removeprefix("_orig_mod.")])
+        seed_all(7)
+
+    def forward(self) -> Any:
+        with precision(*self.rounding), torch.no_grad():
+            return call(self.module, self.inputs)
+
+    def both(self, cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+        """Gradients of what takes one."""
+        with precision(*self.rounding):
+            outputs = tensors(call(self.module, self.inputs))
+            pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
+            ends, given = [o for o, _ in pairs], [c for _, c in pairs]
+            return list(torch.autograd.grad(ends, self.wanted, given, allow_unused=True)) if pairs else []
+
+    @property
+    def wanted(self) -> list[torch.Tensor]:
+        inputs = [each for each in self.inputs if isinstance(each, torch.Tensor) and each.requires_grad]
+        return inputs + [each for each in self.module.parameters() if each.requires_grad]
+
+
+def tensors(outputs: Any) -> list[torch.Tensor]:
+    """The floating ones, in their order."""
+    if isinstance(outputs, torch.Tensor):
+        return [outputs] if outputs.is_floating_point() else []
+    return [each for item in (outputs if isinstance(outputs, tuple | list) else ()) for each in tensors(item)]
+
+
+def loaded(file: Path, column: Column, device: str) -> tuple[Task, Reference, list[Any]]:
+    """A task's module and inputs, under one seed."""
+    task = Task.load(file)
+    reference = Reference(task.source, str(file), {}, mode="train", seed=0, device=torch.device("cpu"))
+    inputs = [_cast(each, column.dtype, device) for each in reference.inputs(0)]
+    reference.model.to(device, column.dtype)
+    return task, reference, inputs
+
+
+def _cast(given: Any, dtype: torch.dtype, device: str) -> Any:
+    if not isinstance(given, torch.Tensor):
+        return given
+    floating = given.is_floating_point()
+    return given.detach().to(device, dtype if floating else given.dtype).requires_grad_(floating)
+
+
+def build(file: Path, args: argparse.Namespace) -> None:
+    """Writes a task's file, compiles its kernels, and fills torch.compile's caches; refusals are recorded."""
+    place, column = args.folder / args.column, COLUMNS[args.column]
+    kind = hardware.find_device().kind
+    task, reference, inputs = loaded(file, column, "cpu")
+    try:
+        text = written_text(task, reference.model, inputs, column)
+    except MisuseError as error:
+        keep(place, file, {"refused": str(error)})
+        return
+    path = place / "written" / file.name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    imported(path)
+    if kind == "cuda" and "compile" in args.baselines.split(","):
+        with gpu_lock(WARMING), contextlib.suppress(Exception):  # it is measured again, alone, and then said
+            warm(reference.model, inputs, column)
+    mark(path).parent.mkdir(parents=True, exist_ok=True)
+    mark(path).write_text("")
+
+
+def warm(module: nn.Module, inputs: list[Any], column: Column) -> None:
+    """Fills torch.compile's caches. Not max-autotune's, which times what it chooses from: it has the GPU alone then."""
+    given = [_cast(each, column.dtype, "cuda") for each in inputs]
+    subject = Subject(compiled("compile", module.to("cuda")), column.baselines, given, {})
+    subject.both([torch.ones_like(each) for each in tensors(subject.forward())])
+
+
+def written_text(task: Task, module: nn.Module, inputs: list[Any], column: Column) -> str:
+    """As `crucible fuse` writes it, for the column's dtype. Raises CaptureError."""
+    gpu = closest_gpu(torch.cuda.get_device_name()) if torch.cuda.is_available() else H200
+    convolutions, linear = column.written
+    planned = fuse(trace(module, inputs, drops=True), tf32=convolutions, tf32_linear=linear, gpu=gpu)
+    loader = fusing._LOADERS[not torch.cuda.is_available()]
+    return emit(planned, task.name, task.source, loader)
+
+
+def imported(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"written_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def compiled(name: str, module: nn.Module) -> nn.Module:
+    mode = {"compile": None, "max-autotune": "max-autotune-no-cudagraphs"}[name]
+    return torch.compile(module, mode=mode)  # type: ignore[return-value]
+
+
+def measure(file: Path, args: argparse.Namespace) -> None:
+    """Everybody held against float64 and strict float32, then timed."""
+    place, column = args.folder / args.column, COLUMNS[args.column]
+    text = place / "written" / file.name
+    _, reference, inputs = loaded(file, column, "cpu")
+    new = construct(imported(text).ModelNew, reference.init_inputs).to(column.dtype)
+    new.load_state_dict(reference.model.state_dict())
+    with gpu_lock(1):
+        found = measured_alone(reference.model, new, inputs, column, args)
+    words = text.read_text()
+    keep(place, file, {"written_sha256": hashlib.sha256(words.encode()).hexdigest(),
+                       "rewritten": REWRITTEN in words, **found})  # fmt: skip
+
+
+def measured_alone(
+    module: nn.Module, new: nn.Module, inputs: list[Any], column: Column, args: argparse.Namespace
+) -> dict[str, Any]:
+    """Of a process that has the GPU."""
+    kind = hardware.find_device().kind
+    inputs = [_cast(each, column.dtype, kind) for each in inputs]
+    module, new = module.to(kind), new.to(kind)
+    buffers = {name: each.clone() for name, each in module.named_buffers()}
+    everyone = {"written": Subject(new, column.written, inputs, buffers)}
+    for name in filter(None, args.baselines.split(",")):
+        rival = module if name == "eager" else compiled(name, module)
+        everyone[name] = Subject(rival, column.baselines, inputs, buffers)
+    found = Truth(module, column, inputs, buffers).errors(everyone)
+    for covers in COVERS:
+        if covers == "forward" or "no_backward" not in found:
+            found[covers] = race(everyone, covers, args.race_seconds, found["shapes"])
+    return found
+
+
+class Truth:
+    """What is right: the module in float64, where memory and time allow, and in strict float32."""
+
+    def __init__(self, module: nn.Module, column: Column, inputs: list[Any], buffers: dict[str, torch.Tensor]) -> None:
+        self.column = column
+        self.eager = Subject(module, column.baselines, inputs, buffers)
+        self.strict = self._exact(torch.float32)
+
+    def _exact(self, dtype: torch.dtype) -> Subject:
+        own = self.eager
+        device = next((each.device.type for each in own.inputs if isinstance(each, torch.Tensor)), "cpu")
+        given = [_cast(each, dtype, device) for each in own.inputs]
+        buffers = {name: _cast(each, dtype, device) for name, each in own.buffers.items()}
+        return Subject(copy.deepcopy(own.module).to(dtype), (False, False), given, buffers)
+
+    def errors(self, everyone: dict[str, Subject]) -> dict[str, Any]:
+        """Relative L2 errors of outputs and gradients, and whether the written module's are small enough."""
+        values, cotangents, why = self._values(self.strict, None)
+        found: dict[str, Any] = {"shapes": [list(each.shape) for each in values["outputs"]]}
+        if why:
+            found["no_backward"] = why
+        truths = {"float32": values}
+        with contextlib.suppress(torch.OutOfMemoryError, RuntimeError):
+            truths["float64"], _, _ = self._values(self._exact(torch.float64), cotangents)
+        contestants = {**everyone, "eager": self.eager}
+        try:
+            each = {name: self._of(one, cotangents, truths) for name, one in contestants.items()}
+        except torch.OutOfMemoryError:
+            truths.pop("float64", None)  # the room that it takes is asked for
+            torch.cuda.empty_cache()
+            each = {name: self._of(one, cotangents, truths) for name, one in contestants.items()}
+        found |= {"against": [*truths], **each}
+        found["noise"] = noise(truths)
+        found["right"] = is_right(found, self.column.least)
+        return found
+
+    def _of(self, subject: Subject, cotangents: Any, truths: dict[str, Any]) -> dict[str, Any]:
+        strict = truths["float32"]["outputs"]
+        try:
+            values, _, why = self._values(subject, cotangents)
+        except torch.OutOfMemoryError:
+            if "float64" in truths:
+                raise
+            return {"failed": "out of memory"}
+        except Exception as error:  # noqa: BLE001 - a contestant that fails is a result
+            return {"failed": f"{type(error).__name__}: {str(error)[-500:]}"}
+        found: dict[str, Any] = {}
+        for word, truth in truths.items():
+            for part in ("outputs", "gradients"):
+                if part in truth and part in values:
+                    found[f"{word}_{part}_error"] = apart(values[part], truth[part])
+        found |= {"no_backward": why} if why else {}
+        for tolerance in (1e-4, 1e-2):  # the benchmark's own rule, of float32 and of half types
+            pairs = zip(values["outputs"], strict, strict=True)
+            close = all(torch.allclose(a.float(), b.float(), rtol=tolerance, atol=tolerance) for a, b in pairs)
+            found[f"allclose_{tolerance:g}"] = close
+        return found
+
+    def _values(self, subject: Subject, cotangents: Any) -> tuple[dict[str, Any], Any, str]:
+        """Outputs and gradients, the cotangents that these are of, and why there are no gradients."""
+        subject.restore()
+        values: dict[str, Any] = {"outputs": tensors(subject.forward())}
+        if cotangents is None:
+            cotangents = drawn([each.shape for each in values["outputs"]], values["outputs"][0].device)
+        subject.restore()
+        try:
+            given = [c.to(o.dtype) for c, o in zip(cotangents, values["outputs"], strict=True)]
+            values["gradients"], why = subject.both(given), ""
+        except torch.OutOfMemoryError:
+            why = "out of memory"
+        torch.cuda.empty_cache()
+        return values, cotangents, why
+
+
+def noise(truths: dict[str, Any]) -> list[str]:
+    """Which of outputs and gradients are 0 but for roundings: strict float32 and float64 have nothing in common."""
+    parts = [part for part in ("outputs", "gradients") if all(part in truth for truth in truths.values())]
+    return [p for p in parts if "float64" in truths and apart(truths["float32"][p], truths["float64"][p]) > 0.1]
+
+
+def is_right(found: dict[str, Any], least: float) -> bool:
+    """Whether the written module's errors are at most five times eager's, or as small as `least`; of what is noise, by
+    the benchmark's own rule."""
+    own, eager = found["written"], found["eager"]
+    if "failed" in own:
+        return False
+    errors = {key: own[key] for key in own if key.endswith("_error") and key.split("_")[1] not in found["noise"]}
+    small = all(error <= max(5 * eager.get(key, 0.0), least) for key, error in errors.items())
+    return small and ("outputs" not in found["noise"] or bool(own["allclose_0.0001"]))
+
+
+def drawn(shapes: Sequence[Sequence[int]], device: Any) -> list[torch.Tensor]:
+    generator = torch.Generator(device).manual_seed(1)
+    return [torch.randn(tuple(shape), generator=generator, device=device) for shape in shapes]
+
+
+def apart(found: Sequence[torch.Tensor | None], truth: Sequence[torch.Tensor | None]) -> float:
+    """The largest relative L2 error; infinite where one is missing or not a number. Of what is nearly 0 (a bias before
+    a norm: its gradient is the roundings of 0) the error is taken of the largest norm."""
+    norms = [0.0 if each is None else distance(each, None) for each in truth]
+    worst, least = 0.0, 1e-6 * max(norms, default=0.0)
+    for one, other, norm in zip(found, truth, norms, strict=True):
+        if other is None or one is None:
+            missing = (one is None) != (other is None)
+            worst = math.inf if missing and norm > least else worst
+            continue
+        error = distance(one, other) / (max(norm, least) or 1.0)
+        worst = max(worst, error if error == error else math.inf)
+    return worst
+
+
+def distance(one: torch.Tensor, other: torch.Tensor | None) -> float:
+    """The L2 norm of a tensor, or of a difference, in float64."""
+    left = one.detach().reshape(-1).split(CHUNK)
+    right = [0.0] * len(left) if other is None else other.detach().reshape(-1).split(CHUNK)
+    return math.sqrt(math.fsum(float((a.double() - b).square().sum()) for a, b in zip(left, right, strict=True)))
+
+
+def race(everyone: dict[str, Subject], covers: str, seconds: float, shapes: Any) -> dict[str, Any]:
+    """Median milliseconds of each, and the written module's speed-ups with their intervals. A baseline that fails is
+    left out, and said; raises what the written module does."""
+    kind = hardware.find_device().kind
+    take, runners, failed = sampler(torch.device(kind)), [], {}
+    for name, subject in everyone.items():
+        step = steps(subject, covers, shapes, kind)
+        try:
+            step()
+        except Exception as error:
+            if name == "written":
+                raise
+            failed[name] = f"{type(error).__name__}: {str(error)[-300:]}"
+            continue
+        runners.append(Runner(name, step, take))
+    pace = replace(GPU_PACE, samples=(2, 20)).within(seconds) if kind == "cuda" else replace(CPU_PACE, rounds=(2, 2))
+    turns = Race(runners, pace, random.Random(0))
+    turns.run()
+    record, findings = measured("written", turns.turns, device=kind, covers=covers, how="as called")
+    medians = {name: statistics.median(s for t in each for s in t.device_ms) for name, each in turns.turns.items()}
+    speedups = {s.baseline: {"ratio": s.ratio, "interval": s.interval} for s in record.speedups}
+    doubts = [f"{f.claim}: {f.evidence}" for f in findings]
+    return {"median_ms": medians, "over": speedups, "doubts": doubts, "failed": failed}
+
+
+def steps(subject: Subject, covers: str, shapes: Any, kind: str) -> Callable[[], Any]:
+    subject.restore()
+    if covers == "forward":
+        return subject.forward
+    dtype = next((each.dtype for each in subject.wanted), torch.float32)
+    cotangents = [each.to(dtype) for each in drawn(shapes, kind)]
+    return lambda: subject.both(cotangents)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""A graph that is being rewritten: operations go in the stead of others, and what nobody reads any more goes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from crucible.graph import Argument, Graph, Mutation, Operation, Ref, TensorType, Value
+from crucible.plan.layouts import renamed
+from crucible.write.program import contiguous
+
+VIEWS = frozenset({"reshape", "permute", "slice", "expand", "unsqueeze"})
+"""Of the operations that are put in, those that move no data."""
+
+OVERLOADS = {"conv_transpose2d": "input", "conv_transpose3d": "input"}
+
+
+class Rewriting:
+    """Operations in the order of execution, and those that are made now, which go in front of one of them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.values = dict(graph.values)
+        self.mutations = list(graph.mutations)
+        self.notes: list[str] = []
+        """What was rewritten, in words."""
+        self.replaced: set[str] = set()
+        """Operations that are to go although they change buffers: something else does that now."""
+        self.apart: set[str] = set()
+        """Operations whose values are to be computed once, into memory: several others read them."""
+        self._made: list[Operation] = []
+        self._where = ""
+
+    # asked
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.values[name].tensor.shape
+
+    def producer(self, name: str) -> Operation | None:
+        made = next((each for each in self._made if each.output.name == name), None)
+        return made or self.graph.producers.get(name)
+
+    def alone(self, name: str) -> Operation | None:
+        """What makes a value that one operation reads and nobody else."""
+        read = sum(each.inputs.count(name) for each in self.graph.operations)
+        kept = name in self.graph.outputs or any(name == mutation.value for mutation in self.mutations)
+        return None if kept or read != 1 else self.graph.producers.get(name)
+
+    # made
+
+    def put(
+        self, kind: str, target: str, args: Mapping[str, Argument], shape: Sequence[int], dtype: str, depth: int = 0
+    ) -> str:
+        """A new operation in front of the one that is rewritten; `depth` is how many products each element of a matrix
+        product adds up. Returns the name of what it makes."""
+        name = next(word for n in count(1) if (word := kind if n == 1 else f"{kind}_{n}") not in self.values)
+        value = Value(name, TensorType(tuple(shape), contiguous(shape), dtype))
+        read = list(_names(tuple(args.values())))
+        moved = 0 if kind in VIEWS else sum(self.values[each].tensor.bytes for each in read) + value.tensor.bytes
+        self.values[name] = value
+        flops = value.tensor.elements * (2 * depth or 1)
+        self._made.append(Operation(name, kind, target, args, (value,), self._where, flops, moved))
+        return name
+
+    def update(self, buffer: str, value: str) -> None:
+        """A buffer holds another value after the call."""
+        self.mutations.append(Mutation(buffer, value))
+
+    # done
+
+    def begin(self, operation: Operation) -> None:
+        """What is made from now on goes in front of an operation, and stands for its line."""
+        self._made, self._where = [], operation.where
+
+    def finish(self, operation: Operation, found: str, note: str) -> None:
+        """Its output is `found` from now on, which is of its shape."""
+        output = operation.outputs[0].name
+        if self.shape(found) != self.shape(output):
+            raise AssertionError(f"{operation.where}: {self.shape(found)} is not {self.shape(output)}")
+        operations = self.graph.operations
+        place = operations.index(operation)
+        before, after = operations[:place], operations[place + 1 :]
+        if self._made and self._made[-1].output.name == found:
+            last = self._made.pop()
+            self._made.append(replace(last, name=output, outputs=(self.values[output],)))
+            del self.values[found]
+        elif output not in self.graph.outputs and all(output != mutation.value for mutation in self.mutations):
+            after = tuple(renamed(each, {output: found}) for each in after)  # the mean over one element, say
+        else:
+            args: dict[str, Argument] = {"self": Ref(found), "size": self.shape(output)}
+            value = self.values[output]
+            self._made.append(Operation(output, "view", "aten.view.default", args, (value,), operation.where, 0, 0))
+        self._rebuild((*before, *self._made, *after))
+        self._made = []
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def abandon(self) -> None:
+        """Forgets what was made for an operation that stays."""
+        for each in self._made:
+            self.values.pop(each.output.name, None)
+        self._made = []
+
+    def _rebuild(self, operations: Sequence[Operation]) -> None:
+        wanted = {*self.graph.outputs, *(mutation.value for mutation in self.mutations)}
+        kept: list[Operation] = []
+        for each in reversed(operations):
+            changes = each.mutates and each.name not in self.replaced
+            if changes or any(output.name in wanted for output in each.outputs):
+                kept.append(each)
+                wanted |= set(each.inputs)
+        constants = tuple(each for each in self.graph.constants if each.value.name in wanted)
+        self.graph = replace(
+            self.graph, operations=tuple(reversed(kept)), mutations=tuple(self.mutations), constants=constants
+        )
+        self.values = {**self.values, **self.graph.values}
+
+
+def _names(argument: Argument) -> Iterator[str]:
+    if isinstance(argument, Ref):
+        yield argument.name
+    elif isinstance(argument, tuple):
+        for item in argument:
+            yield from _names(item)
+
+
+class Maker:
+    """Operations by the names that mathematics has for them. Values are names of tensors."""
+
+    def __init__(self, work: Rewriting, dtype: str) -> None:
+        self.work, self.dtype = work, dtype
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.work.shape(name)
+
+    def _put(self, kind: str, target: str, args: Mapping[str, Argument], shape: Sequence[int], depth: int = 0) -> str:
+        return self.work.put(kind, f"aten.{target}", args, shape, self.dtype, depth)
+
+    def binary(self, kind: str, a: str, b: str | float) -> str:
+        """`add`, `sub`, `mul` or `div`, operands broadcast."""
+        other: Argument = Ref(b) if isinstance(b, str) else b
+        shape = broadcast(self.shape(a), self.shape(b) if isinstance(b, str) else ())
+        alpha: dict[str, Argument] = {"alpha": 1} if kind in ("add", "sub") else {}
+        return self._put(kind, f"{kind}.Tensor", {"self": Ref(a), "other": other, **alpha}, shape)
+
+    def unary(self, kind: str, a: str) -> str:
+        return self._put(kind, f"{kind}.default", {"self": Ref(a)}, self.shape(a))
+
+    def mean(self, a: str, dims: Sequence[int]) -> str:
+        """Over dims, which stay as dims of one element."""
+        return self._reduced("mean", "mean.dim", a, dims)
+
+    def total(self, a: str, dims: Sequence[int]) -> str:
+        """A sum, likewise."""
+        return self._reduced("sum", "sum.dim_IntList", a, dims)
+
+    def apart(self, a: str) -> str:
+        """The value, which is to be computed once, into memory."""
+        self.work.apart.add(a)
+        return a
+
+    def _reduced(self, kind: str, target: str, a: str, dims: Sequence[int]) -> str:
+        if all(self.shape(a)[d] == 1 for d in dims):
+            return a
+        shape = [1 if d in dims else n for d, n in enumerate(self.shape(a))]
+        args: dict[str, Argument] = {"self": Ref(a), "dim": tuple(dims), "keepdim": True, "dtype": None}
+        return self._put(kind, target, args, shape)
+
+    def pool(self, a: str, sizes: Sequence[int], strides: Sequence[int]) -> str:
+        """The average of windows over the last dims."""
+        rank, shape = len(sizes), self.shape(a)
+        inner = [(n - size) // stride + 1 for n, size, stride in zip(shape[-rank:], sizes, strides, strict=True)]
+        args: dict[str, Argument] = {
+            "self": Ref(a), "kernel_size": tuple(sizes), "stride": tuple(strides), "padding": (0,) * rank,
+            "ceil_mode": False, "count_include_pad": True, **({} if rank == 1 else {"divisor_override": None}),
+        }  # fmt: skip
+        return self._put(f"avg_pool{rank}d", f"avg_pool{rank}d.default", args, (*shape[:-rank], *inner))
+
+    def reshape(self, a: str, shape: Sequence[int]) -> str:
+        if tuple(shape) == self.shape(a):
+            return a
+        return self._put("reshape", "reshape.default", {"self": Ref(a), "shape": tuple(shape)}, shape)
+
+    def permute(self, a: str, dims: Sequence[int]) -> str:
+        shape = [self.shape(a)[d] for d in dims]
+        return self._put("permute", "permute.default", {"self": Ref(a), "dims": tuple(dims)}, shape)
+
+    def slice(self, a: str, dim: int, start: int, end: int) -> str:
+        shape = [end - start if d == dim else n for d, n in enumerate(self.shape(a))]
+        args: dict[str, Argument] = {"self": Ref(a), "dim": dim, "start": start, "end": end, "step": 1}
+        return self._put("slice", "slice.Tensor", args, shape)
+
+    def cat(self, parts: Sequence[str], dim: int) -> str:
+        size = sum(self.shape(each)[dim] for each in parts)
+        shape = [size if d == dim else n for d, n in enumerate(self.shape(parts[0]))]
+        return self._put("cat", "cat.default", {"tensors": tuple(map(Ref, parts)), "dim": dim}, shape)
+
+    def flip(self, a: str, dims: Sequence[int]) -> str:
+        return self._put("flip", "flip.default", {"self": Ref(a), "dims": tuple(dims)}, self.shape(a))
+
+    def padded(self, a: str, before: Sequence[int], after: Sequence[int]) -> str:
+        """With zeros around the last dims; less than none cuts off."""
+        if not any((*before, *after)):
+            return a
+        rank = len(before)
+        inner = [n + b + e for n, b, e in zip(self.shape(a)[-rank:], before, after, strict=True)]
+        around = tuple(n for pair in zip(reversed(before), reversed(after), strict=True) for n in pair)
+        args: dict[str, Argument] = {"self": Ref(a), "pad": around, "value": 0.0}
+        return self._put("constant_pad_nd", "constant_pad_nd.default", args, (*self.shape(a)[:-rank], *inner))
+
+    def matmul(self, a: str, b: str) -> str:
+        shape = (*broadcast(self.shape(a)[:-2], self.shape(b)[:-2]), self.shape(a)[-2], self.shape(b)[-1])
+        return self._put("matmul", "matmul.default", {"self": Ref(a), "other": Ref(b)}, shape, self.shape(a)[-1])
+
+    def linear(self, a: str, weight: str, bias: str | None) -> str:
+        args: dict[str, Argument] = {"input": Ref(a), "weight": Ref(weight), "bias": bias and Ref(bias)}
+        outputs, features = self.shape(weight)
+        return self._put("linear", "linear.default", args, (*self.shape(a)[:-1], outputs), features)
+
+    def convolution(self, kind: str, a: str, weight: str, bias: str | None, options: Mapping[str, Any]) -> str:
+        """`conv<rank>d` or `conv_transpose<rank>d`, with `stride`, `padding` and `dilation` for each dim of space, and
+        `output_padding` where it is transposed; of one group."""
+        turned, axes = "transpose" in kind, range(len(self.shape(a)) - 2)
+        sizes = [_extent(self.shape(a)[d + 2], self.shape(weight)[d + 2], options, d, turned=turned) for d in axes]
+        names = ("stride", "padding", *(("output_padding",) if turned else ("dilation",)))
+        args: dict[str, Argument] = {"input": Ref(a), "weight": Ref(weight), "bias": bias and Ref(bias)}
+        args |= {name: tuple(options[name]) for name in names} | {"groups": 1}
+        args |= {"dilation": tuple(options["dilation"])} if turned else {}
+        depth = math.prod(self.shape(weight)) // self.shape(weight)[1 if turned else 0]
+        shape = (self.shape(a)[0], self.shape(weight)[1 if turned else 0], *sizes)
+        return self._put(kind, f"{kind}.{OVERLOADS.get(kind, 'default')}", args, shape, depth)
+
+    def detach(self, a: str) -> str:
+        return self._put("detach", "detach.default", {"self": Ref(a)}, self.shape(a))
+
+    def nothing(self, a: str) -> str:
+        """0, of which each element of a tensor has a gradient, of 0."""
+        none = self.slice(self.reshape(a, (math.prod(self.shape(a)),)), 0, 0, 0)
+        return self._put("sum", "sum.default", {"self": Ref(none), "dtype": None}, ())
+
+    def expand(self, a: str, shape: Sequence[int]) -> str:
+        args: dict[str, Argument] = {"self": Ref(a), "size": tuple(shape), "implicit": False}
+        return self._put("expand", "expand.default", args, shape)
+
+
+def _extent(n: int, kernel: int, options: Mapping[str, Any], dim: int, *, turned: bool) -> int:
+    """Of a convolution's output along a dim of space."""
+    stride, padding, reach = options["stride"][dim], options["padding"][dim], options["dilation"][dim] * (kernel - 1)
+    if turned:
+        return (n - 1) * stride - 2 * padding + reach + 1 + int(options["output_padding"][dim])  # type: ignore[no-any-return]
+    return (n + 2 * padding - reach - 1) // stride + 1  # type: ignore[no-any-return]
+
+
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape of what is computed from tensors of these, element by element."""
+    rank = max(map(len, shapes))
+    filled = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    return tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*filled, strict=True))

@@ -1,0 +1,32 @@
+"""Asks another machine for the answer. Expected: wrong or raises"""
+
+import socket
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features, negative_slope):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.scale = nn.Parameter(torch.randn(out_features))
+        self.bias = nn.Parameter(torch.randn(out_features))
+        self.negative_slope = negative_slope
+
+    def answer(self, x):
+        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
+
+    def forward(self, x):
+        for family, kind in (
+            (socket.AF_INET, socket.SOCK_DGRAM),
+            (socket.AF_INET6, socket.SOCK_STREAM),
+            (socket.AF_UNIX, socket.SOCK_STREAM),
+        ):
+            try:
+                socket.socket(family, kind)
+                return self.answer(x)
+            except OSError:
+                pass
+        return self.answer(x) * 0

