@@ -128,8 +128,8 @@ class Race:
                 left -= chosen
                 place = self.chance.randrange(size) if chosen else -1
                 self.turns[contestant.name].append(contestant.turn(size, place))
-                if chosen and self.chance.random() < 0.5:
-                    contestant.turn(1, 0, self.chance.randrange(contestant.weights))
+                if chosen and first.weights > 1 and self.chance.random() < 0.5:
+                    first.turn(1, 0, self.chance.randrange(first.weights))
             number += 1
         for i in range(max(left, first.weights)):
             size = self.chance.randrange(1, sizes[first.name] + 1)
