@@ -21,6 +21,7 @@ from crucible.judge.boundary.bits import POISON
 from crucible.judge.boundary.bundles import raw_bytes, write_bundle
 from crucible.judge.boundary.slot import Slot
 from crucible.judge.process.channel import Channel, ChannelClosed, pair, read_exactly
+from crucible.judge.process.handing import SLOT
 from crucible.judge.process.launcher import package_folders
 from crucible.judge.process.replies import is_reply
 from crucible.judge.process.sandbox import landlock_abi
@@ -116,9 +117,15 @@ class Started:
     def run(self, case: int = 0, *, poison: bool = True, backward: bool = False) -> dict[str, Any]:
         return self.ask("run", case=case, poison=poison, backward=backward, outputs=[], clone=False)
 
-    def sample(self, own: int = 0, *, backward: bool = False, weights: int = 0) -> dict[str, Any]:
+    def sample(
+        self, own: int = 0, *, backward: bool = False, weights: int = 0, slot: Slot | None = None
+    ) -> dict[str, Any]:
         """One call of a step that was set up, on a case's own values, or from the slot (-1), on a case's weights."""
-        reply = self.ask("sample", own=own, seed=-1, weights=weights, replay=False, backward=backward)
+        request = {"do": "sample", "own": own, "seed": -1, "weights": weights, "replay": False, "backward": backward}
+        if slot is not None:
+            request["files"] = [SLOT]
+        self.channel.send(request, (slot.descriptor,) if slot else ())
+        reply = self.channel.receive(60)
         if "raised" not in reply:
             assert is_reply("sample", reply)
             assert min(reply["device_ms"], reply["wall_ms"]) >= 0
@@ -403,12 +410,11 @@ def test_every_timed_step_sees_what_is_in_the_slot_in_memory_that_rotates(worker
     x = torch.arange(64.0).reshape(32, 2)
     worker.put(0, [x])
     slot = Slot([x])
-    worker.channel.send({"do": "set_up", "case": 0, "backward": False, "files": ["slot"]}, (slot.descriptor,))
-    worker.channel.receive(60)
+    worker.ask("set_up", case=0, backward=False)
     given = [torch.rand(32, 2) for _ in range(13)]
     for contents in given:
         slot.put([contents])
-        worker.sample(-1)
+        worker.sample(-1, slot=slot)
     worker.sample(0)
     places, seen = worker.sent([torch.zeros(14, dtype=torch.int64), torch.empty(14, 32, 2)])
     assert len(set(places.tolist())) == 2

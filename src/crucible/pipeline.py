@@ -340,7 +340,7 @@ class _Bench:
 
         def warm_up() -> None:
             started.result()
-            rivals.warm(oracle, self.say)
+            rivals.warm(self._oracles[-1], self.say)
 
         def written() -> None:
             warm.append(pool.submit(warm_up))

@@ -87,14 +87,15 @@ class Handed:
 
     def open(self, name: str) -> IO[bytes]:
         """A file from its beginning. Raises FileNotFoundError."""
+        descriptor = self.descriptor(name)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return os.fdopen(os.dup(descriptor), "rb")
+
+    def descriptor(self, name: str) -> int:
+        """A file's own, until others are handed over. Raises FileNotFoundError."""
         if name not in self._files:
             raise FileNotFoundError(f"the judge has not handed over {name}")
-        os.lseek(self._files[name], 0, os.SEEK_SET)
-        return os.fdopen(os.dup(self._files[name]), "rb")
-
-    def kept(self, name: str) -> int:
-        """A descriptor of a file's that stays open when others are handed over; -1 where there is none."""
-        return os.dup(self._files[name]) if name in self._files else -1
+        return self._files[name]
 
     def __truediv__(self, name: str) -> HandedFile:
         return HandedFile(self, name)

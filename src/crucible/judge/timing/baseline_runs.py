@@ -112,6 +112,10 @@ class BaselineRuns:
         return [replayed]
 
 
+def _slot(oracle: OracleProcess, setting: Setting) -> TimedSlot:
+    return TimedSlot(oracle, setting.device.kind, setting.limits.oracle_s)
+
+
 class _Entry:
     """One baseline on its way; `outcome` is None for as long as nothing speaks against it."""
 
@@ -129,7 +133,7 @@ class _Entry:
     def warm(self, oracle: OracleProcess) -> None:
         """Construction and first calls, compilation included."""
         setting = self.examination.setting
-        slot = TimedSlot(oracle, setting.device.kind, setting.limits.oracle_s)
+        slot = _slot(oracle, setting)
         with self._ending():
             process = self.examination.construct()
             for contents in setting.contents:
@@ -147,6 +151,7 @@ class _Entry:
         self.verifier = Verifier(process, oracle, description, training=False)
         with self._ending():
             for contestant in self.contestants.values():
+                contestant.look_at(_slot(oracle, self.examination.setting))
                 contestant.contents = contestant.contents.known(description)
                 contestant.turn(1, 0)
 

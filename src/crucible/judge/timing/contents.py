@@ -101,16 +101,13 @@ class TimedSlot:
     """For drawing once."""
 
     @property
-    def handed(self) -> dict[str, int]:
-        """What a process needs to read them, by name."""
-        return {SLOT: self.oracle.slot}
-
-    @property
     def counts_processors(self) -> bool:
         """Whether processor time is the clock."""
         return self.device == "cpu"
 
-    def place(self, placed: Placed) -> None:
-        """The oracle draws contents; a case's own values are there already."""
-        if placed.seed != OWN:
-            self.oracle.draw(placed.seed, self.limit_s)
+    def place(self, placed: Placed) -> dict[str, int]:
+        """The oracle draws contents; what a process needs to read them, by name. A case's own values have a file."""
+        if placed.seed == OWN:
+            return {}
+        self.oracle.draw(placed.seed, self.limit_s)
+        return {SLOT: self.oracle.slot}

@@ -66,8 +66,12 @@ class ProcessContestant:
         Raises Ended or Stop, as everything here does.
         """
         request = {"do": "set_up", "case": self.contents.base}
-        self._ask(request, self.process.limits.run_s, self._slot.handed)
+        self._ask(request, self.process.limits.run_s)
         self._sample(Placed(OWN, 0, self.contents.base), self.process.limits.build_s)
+
+    def look_at(self, slot: TimedSlot) -> None:
+        """Contents come from there from now on: the oracle may be another than at first."""
+        self._slot = slot
 
     def turn(self, samples: int, checked: int, weights: int = -1) -> Turn:
         limit_s, case = self.process.limits.run_s * 2, self.contents.weights[weights]
@@ -121,8 +125,7 @@ class ProcessContestant:
 
     def _sample(self, placed: Placed, limit_s: float) -> tuple[float, float, float, float, float]:
         """Milliseconds of one call, in the order of a Turn's clocks."""
-        if not self.contents.inside:
-            self._slot.place(placed)
+        handed = {} if self.contents.inside else self._slot.place(placed)
         request = {
             "do": "sample",
             "seed": placed.seed if self.contents.inside else OWN,
@@ -131,7 +134,7 @@ class ProcessContestant:
             "replay": self.replay,
         }
         before, start = self._spent(), time.monotonic()
-        reply = self._ask(request, limit_s)
+        reply = self._ask(request, limit_s, handed)
         outside_ms, spent = (time.monotonic() - start) * 1e3, self._spent().since(before)
         device_ms, wall_ms = float(reply["device_ms"]), float(reply["wall_ms"])
         most_ms = JUMP_MS + outside_ms * 2 * max(hardware.cores(), 1)

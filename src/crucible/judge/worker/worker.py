@@ -75,10 +75,8 @@ class Worker:
         self.gradients: dict[str, torch.Tensor] = {}
         self.timed: dict[bool, TimedStep] = {}
         """What is timed: forward (False) and forward+backward (True)."""
-        self.slot = -1
-        """Where the contents of timed calls come from."""
         self.recipe: Recipe | None = None
-        """By which they are drawn here instead."""
+        """By which large contents of timed calls are drawn here."""
         self.weights = -1
         """The case whose weights are in the model; -1 when nobody has noted."""
         self.buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -217,11 +215,8 @@ class Worker:
         return self.sampled.earlier if part == "earlier" else [self.sampled.given[int(name)] for name in names]
 
     def set_up(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Makes a step that is to be timed: forward, or forward+backward, on contents like a case's. The slot comes
-        with the request."""
+        """Makes a step that is to be timed: forward, or forward+backward, on contents like a case's."""
         assert self.model is not None
-        if self.slot < 0:
-            self.slot = self.handed.kept(SLOT)
         with contextlib.suppress(FileNotFoundError):
             self.recipe = read_recipe(self.inputs_folder / "timed.json")
         structure, leaves = take_apart(read_bundle(self.inputs_folder / f"case{request['case']}.inputs"), "input")
@@ -334,7 +329,7 @@ class Worker:
 
         def fill(tensors: list[torch.Tensor]) -> None:
             if own < 0 and seed < 0:
-                take(self.slot, tensors)
+                take(self.handed.descriptor(SLOT), tensors)
                 return
             if seed >= 0:
                 assert self.recipe is not None
