@@ -30,6 +30,7 @@ def test_a_request_brings_the_files_of_its_case_alone(folder: Path) -> None:
     one = {"case1.inputs", "case1.state", "case1.cotangents"}
     assert names(folder, do="run", case=1) == names(folder, do="backward", case=1) == one
     assert names(folder, do="construct", seed=0) == {"init"}
+    assert names(folder, do="step", case=1, after=10) == {"case10.state", *one}
     assert names(folder, do="set_up", case=1, backward=True) == one
     assert names(folder, do="influence", weight="w") == {"case0.inputs", "case0.state", "case0.cotangents"}
     assert names(folder, do="import") == names(folder, do="audit") == set()

@@ -884,3 +884,35 @@ def test_sizes_in_place_of_the_tasks_own_hold_for_every_case(tmp_path: Path) -> 
     assert {case["outputs"][0]["shape"][0] for case in oracle.description()["cases"]} == {2}
     assert oracle.description()["sizes"] == {"batch": 2}
     assert "sizes cut down for the emulator: batch = 2" in claims(oracle)
+
+
+LEVEL_2_TASK_80 = """
+        self.gemm = nn.Linear(6, 5)
+    def forward(self, x):
+        x = torch.max(self.gemm(x), dim=1, keepdim=True).values
+        return F.gelu(x - x.mean(dim=1, keepdim=True))
+"""
+LEVEL_2_TASK_83 = """
+        self.conv = nn.Conv3d(3, 8, 3)
+        self.norm = nn.GroupNorm(4, 8)
+        self.drop = nn.Dropout(0.2)
+    def forward(self, x):
+        x = torch.min(self.norm(self.conv(x)), torch.tensor(0.0, device=x.device))
+        return self.drop(torch.clamp(x, min=0.0, max=1.0))
+"""
+VACUOUS = {
+    "80": source(LEVEL_2_TASK_80, "torch.randn(batch, 6)"),
+    "83": source(LEVEL_2_TASK_83, "torch.rand(batch, 3, 5, 6, 7)"),
+}
+
+
+@pytest.mark.parametrize("contract", ["tf32", "kernelbench"])
+@pytest.mark.parametrize("name", VACUOUS)
+def test_a_task_whose_output_depends_on_nothing_is_called_vacuous(tmp_path: Path, name: str, contract: str) -> None:
+    oracle = prepared(tmp_path, VACUOUS[name], contract=contract)
+    assert "the task is vacuous: its output does not depend on its inputs: every element is 0" in claims(oracle)
+
+
+def test_a_task_whose_output_depends_on_wider_inputs_alone_is_not(tmp_path: Path) -> None:
+    text = returning("torch.clamp(x, min=3.0)", "torch.rand(batch, 3, 6, 6)")
+    assert "vacuous" not in claims(prepared(tmp_path, text))

@@ -90,7 +90,7 @@ def test_the_judges_own_cases_are_left_out_where_time_ends(tmp_path: Path) -> No
     assert "want of time" not in claims(prepared(tmp_path / "b", ROWS, oracle_s=600.0))
 
 
-def test_no_size_grows_that_scale_had_cut(tmp_path: Path) -> None:
+def test_no_batch_grows_that_scale_had_cut_and_no_other_size_far(tmp_path: Path) -> None:
     text = (SMALL_TASK / "reference.py").read_text().replace("batch_size = 4", "batch_size = 128\nheight = 512")
     text = text.replace("torch.rand(batch_size, in", "torch.rand(batch_size, height, in")
     file = write(tmp_path / "task.py", text + "\nSMALL = {'batch_size': 2, 'height': 16}\n")
@@ -98,7 +98,7 @@ def test_no_size_grows_that_scale_had_cut(tmp_path: Path) -> None:
     tried = [sizes for tries in task.further for sizes in tries]
     assert tried
     for sizes in tried:
-        assert sizes.get("batch_size", 0) <= 2 and sizes.get("height", 0) <= 16, sizes
+        assert sizes.get("batch_size", 0) <= 2 and sizes.get("height", 0) <= 100, sizes
 
 
 # --- what PyTorch lacks here
@@ -167,7 +167,7 @@ def test_a_reference_that_asks_for_a_gpu_runs_on_the_cpu_where_there_is_none(tmp
     state = {name: value.double() for name, value in case.state.items()}
     x = case.inputs[0].double()
     wanted = torch.nn.functional.linear(x, state["fc.weight"], state["fc.bias"]) @ torch.ones(6, 6).tril().double()
-    assert torch.allclose(case.outputs[0].values.view(wanted.shape), wanted + torch.arange(6), rtol=1e-6)
+    assert torch.allclose(case.outputs[0].values.double().view(wanted.shape), wanted + torch.arange(6), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("module", "package"), [("einops_is_not_here", "einops_is_not_here"), ("cv2.gapi", "opencv")])

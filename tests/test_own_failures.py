@@ -204,7 +204,7 @@ def test_a_request_comes_back_as_it_was(tmp_path: Path) -> None:
     task = task.shaped(["batch_size=3", "batch_size=5"]).cut_down(own=False)
     candidate = crucible.Candidate("odd\udc80", Path("x.py"), "text \ud800")
     versions = {"python": "3"}
-    rest = (None, 5, True, Limits(run_s=3), (), False, [candidate])
+    rest = (None, 5, True, Limits(run_s=3), (), False, True, [candidate])
     rule = pipeline.find_contract("fp32")
     asked = pipeline.Request(task, rule, Device("cpu", "one", "d"), versions, "code", *rest)
     folder = store.RunFolder(tmp_path)

@@ -23,6 +23,8 @@ RUN = {
     "swallowed": ["line 3"],
     "operations": ["mm"],
     "weights": {"only_in_reference": [], "only_in_candidate": ["x"]},
+    "watched": ["norm.running_mean"],
+    "changed": [],
     "forged": False,
 }
 LAUNCH = {
@@ -57,6 +59,7 @@ REPLIES: dict[str, dict[str, Any]] = {
     "import": {"done": "import", "flags": {"torch.x": "a -> b"}, "forked": False},
     "construct": {"done": "construct"},
     "run": RUN,
+    "step": {"done": "step", "gradients": {}, "outputs": [[2, 3]], "dtypes": ["float32"]},
     "backward": {"done": "backward", "gradients": {"w": {"dtype": "float32", "shape": []}}, "mutated": []},
     "trace": {"done": "trace", "trace": {"launches": [LAUNCH], "lines": [LINE]}},
     "send": {"done": "send"},

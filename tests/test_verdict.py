@@ -17,6 +17,7 @@ from crucible.judge.verdict.verdict import (
     DoesNotBuild,
     DoesNotImport,
     Faulty,
+    Fragile,
     IllegalAccess,
     Incomplete,
     InferenceOnly,
@@ -36,6 +37,7 @@ from crucible.judge.verdict.verdict import (
 EVERY_OUTCOME: list[tuple[Outcome, str]] = [
     (Passed(), "passed"),
     (Wrong("shape", "output is [2], should be [3]"), "wrong shape: output is [2], should be [3]"),
+    (Fragile(("NaN", "ties"), "NaN: wrong nan"), "fragile (NaN, ties): NaN: wrong nan"),
     (Incomplete("3% of output"), "incomplete: 3% of output"),
     (Faulty("race-shared: read"), "faulty (its answers were right, by luck): race-shared: read"),
     (InferenceOnly(("input[0]", "bias")), "inference only: no gradient for input[0], bias"),

@@ -83,6 +83,12 @@ def judge(
     shrink_limit: Annotated[
         float, typer.Option(help="Seconds to look for the smallest shape at which a candidate fails; 0: none.")
     ] = Limits.shrink_s,
+    stress_limit: Annotated[
+        float, typer.Option(help="Seconds for what passes beyond the task's own inputs; 0: none.")
+    ] = Limits.stress_s,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="What passes must be right beyond the task's own inputs too.")
+    ] = False,
     memory_limit: Annotated[float, typer.Option(help="GiB for a candidate; 0: 3/4 of what is free.")] = 0.0,
     sanitize: Annotated[
         bool,
@@ -107,11 +113,12 @@ def judge(
         ("--oracle-limit", "oracle_s", oracle_limit),
         ("--race-limit", "race_s", race_limit),
         ("--shrink-limit", "shrink_s", shrink_limit),
+        ("--stress-limit", "stress_s", stress_limit),
         ("--memory-limit", "memory_bytes", memory_limit),
     )
     console = Console(stderr=True)
     options = {"contract": contract, "training": training, "mode": mode, "scale": scale, "device": device}
-    options |= {"baselines": baselines, "shapes": shape or (), "gpu": gpu, "sanitize": sanitize}
+    options |= {"baselines": baselines, "shapes": shape or (), "gpu": gpu, "sanitize": sanitize, "strict": strict}
     options["fresh_baselines"] = fresh_baselines
     with _progress(console) as say:
         if task is None:

@@ -59,6 +59,7 @@ def judge(
     baselines: str | None = None,
     fresh_baselines: bool = False,
     sanitize: bool = False,
+    strict: bool = False,
     say: Say = lambda text: None,
 ) -> Run:
     """Judges candidates of one task.
@@ -83,6 +84,7 @@ def judge(
             task, GPU and versions where there is one.
         sanitize: run candidates with kernels of their own under NVIDIA's compute-sanitizer too, after their verdicts
             and outside of the sandbox; needs a GPU and the tool.
+        strict: what passes must also be right beyond the task's own inputs (see docs/judging.md).
         say: called with a line of progress now and then.
 
     Returns the Run. Raises MisuseError for a bad task or argument, JudgeError when the judge itself failed.
@@ -101,10 +103,9 @@ def judge(
     if any(runs_on_emulator(candidate, place) for candidate in chosen):
         loaded = loaded.cut_down(own=scale is not None)
     rivals = choose_baselines(baselines, loaded, place.kind)
-    drawn = seeds.secret() if seed is None else checked_seed(seed)
-    bench = _Bench(
-        loaded, rule, place, pretended, drawn, seed is None, limits or Limits(), fresh, rivals, say, sanitize
-    )
+    drawn, kept = seeds.secret() if seed is None else checked_seed(seed), limits or Limits()
+    how = (kept, fresh, rivals, say, sanitize, strict)
+    bench = _Bench(loaded, rule, place, pretended, drawn, seed is None, *how)
     bench.fresh_baselines = fresh_baselines
     return bench.judge(chosen)
 
@@ -120,7 +121,8 @@ def resume(which: str, *, say: Say = lambda text: None) -> Run:
     asked.check(hardware.find_device(asked.device.kind), hardware.versions(), store.code_digest())
     done = finished_verdicts(folder.verdicts())
     say(f"{folder.path.name}: {len(done)} of {len(asked.candidates)} candidates are judged")
-    options = (asked.gpu, asked.seed, asked.seed_is_secret, asked.limits, False, asked.baselines, say, asked.sanitize)
+    seed = (asked.seed, asked.seed_is_secret)
+    options = (asked.gpu, *seed, asked.limits, False, asked.baselines, say, asked.sanitize, asked.strict)
     bench = _Bench(asked.task, asked.contract, asked.device, *options, folder=folder)
     return bench.judge(list(asked.candidates), done)
 
@@ -198,6 +200,7 @@ class _Bench:
     baselines: tuple[Baseline, ...]
     say: Say
     sanitize: bool = False
+    strict: bool = False
     fresh_baselines: bool = False
     _oracles: list[OracleProcess] = field(default_factory=list)
     """All that were started."""
@@ -215,7 +218,7 @@ class _Bench:
         self.records = Records(folder, [c.name for c in candidates], key, self.say, request)
         for verdict in done:
             self.records.take_over(verdict)
-        keys = {c.name: store.key_of(key, c.digest, vars(self.limits), self.sanitize) for c in candidates}
+        keys = {c.name: store.key_of(key, c.digest, vars(self.limits), self.sanitize, self.strict) for c in candidates}
         missing = [c for c in candidates if c.name not in self.records.verdicts]
         new = [c for c in missing if self.fresh or not self.records.recall(c.name, keys[c.name])]
         if not new:
@@ -240,7 +243,8 @@ class _Bench:
         return run
 
     def _request(self, candidates: list[Candidate]) -> Request:
-        options = (self.gpu, self.seed, self.seed_is_secret, self.limits, self.baselines, self.sanitize, candidates)
+        seed = (self.seed, self.seed_is_secret)
+        options = (self.gpu, *seed, self.limits, self.baselines, self.sanitize, self.strict, candidates)
         return Request(self.task, self.contract, self.device, self.versions, store.code_digest(), *options)
 
     def _key(self) -> str:
@@ -319,6 +323,7 @@ class _Bench:
             prepared_headers(candidates, self.device, self.versions, self.say),
             self.gpu or known_gpu(DEFAULT),
             prepared_emulator(candidates, self.device, self.say),
+            self.strict,
             self.sanitize,
         )
 

@@ -38,6 +38,7 @@ class Request:
     limits: Limits
     baselines: tuple[Baseline, ...]
     sanitize: bool
+    strict: bool
     candidates: Sequence[Candidate]
 
     def to_json(self) -> dict[str, Any]:
@@ -54,6 +55,7 @@ class Request:
             "limits": vars(self.limits),
             "baselines": [baseline.name for baseline in self.baselines],
             "sanitize": self.sanitize,
+            "strict": self.strict,
             "candidates": [{"name": c.name, "path": str(c.path), "source": c.source} for c in self.candidates],
         }
 
@@ -87,6 +89,7 @@ def request_from_json(data: Any) -> Request:
             Limits(**data["limits"]),
             tuple(BASELINES[name] for name in data["baselines"]),
             bool(data["sanitize"]),
+            bool(data["strict"]),
             [Candidate(c["name"], Path(c["path"]), c["source"]) for c in data["candidates"]],
         )
     except (KeyError, TypeError, ValueError, AttributeError, SyntaxError) as error:

@@ -21,6 +21,7 @@ _ROUND_BATCH, _RAGGED_BATCH = 2, 3
 _ROUND = {1: (4096, 1024, 256, 64, 16, 4, 2), 2: (64, 32, 16, 128, 256), 3: (64, 32, 16, 8, 4, 128)}
 """What each free size is brought below, by how many sizes of space are free: several blocks and several iterations
 of a tile loop first, less where that is too much work; more at last, for networks that halve it five times."""
+_MOST_GROWN = 100
 _ROUND_CHANNELS, _RAGGED_CHANNELS = 16, 7
 """Channels that no weight has: few, and as they are where a module wants a number of its own."""
 _RAGGED: dict[int, tuple[tuple[int, ...], ...]] = {
@@ -99,6 +100,13 @@ def ragged(free: Sizes, other_than: Sizes) -> tuple[Sizes, ...]:
         tries += [{**several, **few, **named}, {**several, **named}]
     tries += [{**_halves(space), **several}, several]
     return _different([_odd_below(sizes, free) for sizes in tries if sizes], other_than)
+
+
+def not_grown(tries: tuple[Sizes, ...], cut: Sizes) -> tuple[Sizes, ...]:
+    """Those tries that grow no size much that somebody has cut down: a batch not at all, others to `_MOST_GROWN`, which
+    is several blocks of threads."""
+    few = [{n: min(v, cut[n]) if n in cut and is_batch(n) else v for n, v in sizes.items()} for sizes in tries]
+    return tuple(s for s in few if all(v <= max(cut[n], _MOST_GROWN) for n, v in s.items() if n in cut))
 
 
 def is_batch(name: str) -> bool:

@@ -102,7 +102,7 @@ class Task:
         stays = own or self.scale == "small"
         first = () if stays else shapes.cut_down(free)
         smaller = () if stays else shapes.cut_weights(shapes.weight_sizes(self.source), free)
-        ragged = shapes.ragged(free, self.sizes)
+        ragged = shapes.not_grown(shapes.ragged(free, self.sizes), self.sizes)
         scale = "cut-down" if first or smaller else self.scale
         return replace(self, scale=scale, first=first, smaller_weights=smaller, tries=(ragged,) if ragged else ())
 

@@ -72,7 +72,9 @@ def weak_check(verdict: Verdict, run: Run) -> Iterator[Finding]:
     if not verdict.evaluation:
         return
     for finding in run.findings:
-        if finding.claim.startswith("the check is weak here"):
+        if finding.claim.startswith("the task is vacuous"):
+            yield replace(finding, remedy="do not count it: what computes nothing passes", confidence="certain")
+        elif finding.claim.startswith("the check is weak here"):
             remedy = "give the task inputs or weights whose answer varies more: 1 plainly wrong answer would pass"
             yield replace(finding, remedy=remedy, confidence="certain")
 

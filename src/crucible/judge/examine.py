@@ -24,6 +24,7 @@ from crucible.judge.process.candidate_process import CandidateProcess, Ended
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.process.replies import faults_of
+from crucible.judge.stressing import Stood, StressVerifier, stood
 from crucible.judge.timing.contents import Contents, TimedSlot
 from crucible.judge.timing.contestants import Contestants
 from crucible.judge.timing.measure import Readings, measure
@@ -85,6 +86,8 @@ class Setting:
     """What the emulator answers as, and nvcc compiles for."""
     emulator: Path | None = None
     """What the emulator prepared for its candidates; None where CUDA C++ runs on a GPU or not at all."""
+    strict: bool = False
+    """Whether what passes must be right beyond the task's own inputs too."""
     sanitize: bool = False
     """Whether those for a GPU run under compute-sanitizer too, after their verdicts."""
 
@@ -247,20 +250,22 @@ class Examination:
         if isinstance(accesses, Trace) and not accesses.launches and "__global__" in self.candidate.source:
             claim = f"{_FALLBACK}none of its kernels ran in a forward"
             self.findings.append(Finding(claim, "0 launches were seen of what its source calls __global__"))
+        beyond = self._stood(verifier, outcome)
         smallest = smallest_failing(outcome, verifier, self.setting.task, self.candidate.source)
         if verifier.case:
             self.case = {**verifier.request(verifier.case), "inputs": description["inputs"]}
         found = verifier.found
         verdict = Verdict(
             name,
-            outcome,
+            beyond.outcome,
             found.forward_check,
             found.backward_check,
             accesses=accesses,
             faults=tuple(verifier.faults.values()),
             variant=found.variant,
             smallest_failing=smallest,
-            findings=tuple(found.findings),
+            stress=beyond.stress,
+            findings=(*found.findings, *beyond.findings),
         )
         verdict = readings.fill(verdict)
         whose = self._whose(verdict, found.operations)
@@ -274,6 +279,23 @@ class Examination:
         if self.emulated:
             return told_by_emulator(self.launched, operations)
         return told_by_profiler(verdict.costs, self.candidate.source)
+
+    def _stood(self, passed: Verifier, outcome: Outcome) -> Stood:
+        """What passed beyond the task's own inputs: last, since a GPU's context may not outlive it."""
+        setting = self.setting
+        if not isinstance(outcome, Passed) or not setting.limits.stress_s:
+            return Stood((), outcome, ())
+        verifier = StressVerifier(
+            passed.process,
+            passed.oracle,
+            passed.description,
+            training=setting.task.training,
+            emulated=self.emulated,
+            maps=False,
+        )
+        verifier.specialised = hard_coded(self.candidate.source, shapes.own_numbers(setting.task.source))
+        verifier.no_gradients = passed.found.without_gradients
+        return stood(verifier, outcome, strict=setting.strict)
 
     def _sanitized(self, outcome: Outcome) -> Sanitized | NotSanitized:
         """On the case that it failed, or the last; the verdict stands by then."""

@@ -306,10 +306,10 @@ class Verifier:
         return seen, self._mapped(case, part, names, [from_json(tensor) for tensor in seen["tensors"]])
 
     def _stream(
-        self, case: dict[str, Any], part: str, names: list[str], part_of: dict[str, Any] = ALL
+        self, case: dict[str, Any], part: str, names: list[str], part_of: dict[str, Any] = ALL, factor: float = 1.0
     ) -> dict[str, Any]:
         """Worker to oracle, raw bytes; the comparison's result. Missing bytes are a failure."""
-        self.oracle.start_compare(case["index"], part, names, part_of)
+        self.oracle.start_compare(case["index"], part, names, part_of, factor)
         try:
             reply = self._send(part, names, part_of, f"results of {part}")
         except Ended:

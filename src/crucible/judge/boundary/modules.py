@@ -45,14 +45,23 @@ def pulled_back(
 
     Where autograd itself is handed cotangents, it imports SymPy to compare their shapes: 0.3 s.
     """
-    floating = [t for t in outputs if t.is_floating_point()]
-    pairs = [(t, c.to(t.device, t.dtype)) for t, c in zip(floating, cotangents, strict=True) if t.requires_grad]
-    if not pairs or not wanted:
+    end = joined(outputs, cotangents) if wanted else None
+    if end is None:
         return {}
-    with torch.enable_grad():
-        end = _Cotangents.apply([c for _, c in pairs], *(t for t, _ in pairs))
     found = torch.autograd.grad(end, list(wanted.values()), allow_unused=True)
     return {name: g.detach() for name, g in zip(wanted, found, strict=True) if g is not None}
+
+
+def joined(outputs: list[torch.Tensor], cotangents: list[torch.Tensor]) -> torch.Tensor | None:
+    """A number from which backward hands each floating output its cotangent, strides and all; None where autograd
+    reaches no output."""
+    floating = [t for t in outputs if t.is_floating_point()]
+    pairs = [(t, c.to(t.device, t.dtype)) for t, c in zip(floating, cotangents, strict=True) if t.requires_grad]
+    if not pairs:
+        return None
+    with torch.enable_grad():
+        end: torch.Tensor = _Cotangents.apply([c for _, c in pairs], *(t for t, _ in pairs))
+    return end
 
 
 class _Cotangents(torch.autograd.Function):

@@ -51,6 +51,10 @@ class Expected:
             return self
         return replace(self, values=chosen.contiguous(), shape=(chosen.numel(),))
 
+    def times(self, factor: float) -> Expected:
+        """What a linear map gives for so many times what it was given."""
+        return replace(self, values=self.values * factor, scale=self.scale * abs(factor)) if factor != 1 else self
+
     def allow(self, relative_l2: float, peak: float, multiple: float) -> None:
         """Tolerances: so many times the noise, of which there is always a little."""
         if self.dtype.is_floating_point:
@@ -133,7 +137,7 @@ class Difference:
     def _add_floats(self, got: torch.Tensor, want: torch.Tensor) -> None:
         value = got.to(torch.float64)
         want = want.to(torch.float64)
-        bad = torch.isnan(value) & ~torch.isnan(want)
+        bad = torch.isnan(value) != torch.isnan(want)
         self.nan += int(bad.sum())
         payload = POISON.get(got.dtype)
         if payload is not None and self.nan:

@@ -52,6 +52,19 @@ class Case:
     """What candidates are given is on disk."""
     rule: list[Expected] = field(default_factory=list)
     """The first outputs under the benchmark's rule: eager PyTorch's values."""
+    nan: bool = False
+    """Whether the answer may hold NaN."""
+    moved: bool = True
+    """Whether what moving inputs by a roundoff does is noise."""
+    watched: bool = False
+    """Whether what forward does to parameters and buffers is part of the answer."""
+    buffers: dict[str, Expected] = field(default_factory=dict)
+    """What forward leaves of those that it changes, by name."""
+
+    @property
+    def answers(self) -> list[Expected]:
+        """All tensors of the answer."""
+        return [*self.outputs, *self.gradients.values(), *self.buffers.values()]
 
 
 class Answers:
@@ -178,18 +191,19 @@ class Answers:
                 case.outputs = self._allocate(case, answer)
             for expected, leaf in zip(case.outputs, answer.outputs, strict=True):
                 values = _flat(leaf.tensor)
-                if torch.isnan(values).any():
+                if not case.nan and torch.isnan(values).any():
                     raise TaskError(f"{self.reference.path}: the reference's {leaf.name} has NaN on {case.label}")
                 expected.values[offset[leaf.name] :][: values.numel()] = values.cpu()
             for name, gradient in answer.gradients.items():
                 gradients.setdefault(name, []).append(gradient)
+            case.buffers.update(self._buffers(answer))
         dtypes = _gradient_dtypes(self.reference, case)
         for name, parts in gradients.items():
             joined = torch.cat(parts) if name.startswith("input[") else sum(parts[1:], parts[0])
             values = self.vault.empty(joined.numel(), self._stored(joined.numel()))
             values[:] = _flat(joined).cpu()
             case.gradients[name] = Expected(f"gradient of {name}", values, dtypes[name], tuple(joined.shape))
-        for expected in [*case.outputs, *case.gradients.values()]:
+        for expected in case.answers:
             expected.scale = rms(expected.values)
         _free(self.reference.device)
 
@@ -199,7 +213,7 @@ class Answers:
         Afterwards the case's tensors are on disk only, until they are read again.
         """
         self._measure(case)
-        for expected in [*case.outputs, *case.gradients.values(), *case.rule]:
+        for expected in [*case.answers, *case.rule]:
             self.vault.release(expected.values)
         _free(self.reference.device)
 
@@ -221,6 +235,8 @@ class Answers:
             return
         worst: dict[str, tuple[float, float]] = {}
         for probe in probes(self.contract):
+            if probe.moved and not case.moved:
+                continue
             for name, difference in self._differences(case, probe).items():
                 error = difference.result(0)
                 if error.relative_l2 >= sys.float_info.max or error.nan:
@@ -230,7 +246,7 @@ class Answers:
                     )
                 l2, peak = worst.get(name, (0.0, 0.0))
                 worst[name] = max(l2, error.relative_l2), max(peak, error.peak)
-        for expected in [*case.outputs, *case.gradients.values()]:
+        for expected in case.answers:
             expected.allow(*worst.get(expected.name, (0.0, 0.0)), self.contract.multiple)
         if case.label == "its own inputs":
             case.rule = self._eager(case)
@@ -248,11 +264,13 @@ class Answers:
 
     def _differences(self, case: Case, probe: Probe) -> dict[str, Difference]:
         """How far a probe's outputs and gradients are from the answer."""
-        found = {e.name: Difference(e) for e in [*case.outputs, *case.gradients.values()]}
+        found = {e.name: Difference(e) for e in case.answers}
         summed: dict[str, torch.Tensor] = {}
         for _, answer in self._evaluate(case, probe):
             for leaf in answer.outputs:
                 found[leaf.name].add(_flat(leaf.tensor))
+            for name in case.buffers:
+                found[f"buffer {name}"].add(_flat(answer.state[name]))
             for name, gradient in answer.gradients.items():
                 if name.startswith("input["):
                     found[f"gradient of {name}"].add(_flat(gradient))
@@ -285,6 +303,7 @@ class Answers:
                     dtype=probe.dtype,
                     allow_tf32=probe.allow_tf32,
                     within=probe.within(),
+                    watched=case.watched,
                 )
             yield {leaf.name: offset.get(leaf.name, 0) for leaf in answer.outputs}, answer
             for leaf in answer.outputs:
@@ -335,6 +354,15 @@ class Answers:
             stored = self._stored(elements) if dtype.is_floating_point else dtype
             expected.append(Expected(leaf.name, self.vault.empty(elements, stored), dtype, shape))
         return expected
+
+    def _buffers(self, answer: Answer) -> dict[str, Expected]:
+        """What forward left of the parameters and buffers that it changed."""
+        own = self.reference.model.state_dict()
+        return {
+            name: Expected(f"buffer {name}", _flat(value).cpu(), own[name].dtype, tuple(value.shape))
+            for name, value in answer.state.items()
+            if name in answer.changed
+        }
 
     def _stored(self, elements: int) -> torch.dtype:
         return self.exact if elements * 4 <= EXACT_BYTES else torch.float32

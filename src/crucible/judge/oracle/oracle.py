@@ -30,6 +30,7 @@ from crucible.judge.oracle.gaps import asks_for_cuda
 from crucible.judge.oracle.reference import Reference
 from crucible.judge.oracle.sealed import SealedStore
 from crucible.judge.oracle.sizing import Survey, choices, in_order
+from crucible.judge.oracle.stress_cases import Stress, StressMaker
 from crucible.judge.oracle.timed_cases import TimedCases, unchanged
 from crucible.judge.process.channel import ChannelTimeout
 from crucible.judge.verdict.evidence import Finding, NoVariant, Variant
@@ -37,9 +38,13 @@ from crucible.judge.verdict.verdict import to_json
 from crucible.rates import measure
 from crucible.roofline import floor
 from crucible.seeds import derived
-from crucible.shapes import Sizes, words
+from crucible.shapes import Sizes, free_sizes, words
 
 STREAM_TIMEOUT_S = 120.0
+_TOLD = ("rule", "how", "layout", "cotangent", "factor", "forward", "needed")
+"""Of a stress case, to the judge, beside its forms."""
+FIRST_STRESS = 10_000
+"""The number of the first stress case: they are made late, and others come after them."""
 RATES_S = 1.0
 """Seconds for measuring what the device can do."""
 
@@ -58,6 +63,7 @@ class Oracle:
         self.device = torch.device(settings["device"])
         self.folder = Path(settings["folder"])
         self.seed: int = settings["seed"]
+        self.source: str = settings["source"]
         self.training: bool = settings["training"]
         self.say = say
         self.say_written = say_written
@@ -83,6 +89,12 @@ class Oracle:
         self.heads_of: dict[str, Any] = {}
         """The request that it was compared by."""
         self.timed = TimedCases(self.make, self.answers, settings["secrets"], self.device)
+        self.own: Sizes = {**free_sizes(settings["source"]), **settings["sizes"]}
+        """The sizes that inputs alone have, and those that were set."""
+        self.stressed: dict[int, Case] = {}
+        """Those beyond the task's own inputs, by number; made when they are first asked for."""
+        self.stress_answer: dict[str, Any] = {}
+        """What the judge was told of them."""
         self.tried: list[Case] = []
         """The one case, if any, at which a candidate that fails is tried now."""
         self._started = time.monotonic()
@@ -162,8 +174,9 @@ class Oracle:
 
     def compare(self, request: dict[str, Any], stream: int) -> dict[str, Any]:
         """Reads one part of a candidate's answer from `stream` and says how far it is."""
-        case = [*self.cases, *self.timed.cases, *self.tried, *self.timed.late][request["case"]]
-        expected = _expected(case, request["part"], request["names"])
+        numbered = [*self.cases, *self.timed.cases, *self.tried, *self.timed.late]
+        case = self.stressed.get(request["case"]) or numbered[request["case"]]
+        expected = [e.times(request.get("factor", 1.0)) for e in _expected(case, request["part"], request["names"])]
         rule = case.rule if request["part"] == "forward" else []
         most, start = request["part_of"]["most"], request["part_of"]["start"]
         expected, rule = ([e.part(most, start) for e in given] for given in (expected, rule))
@@ -216,6 +229,32 @@ class Oracle:
         for expected, own in zip(case.outputs, model.outputs, strict=True):
             expected.absolute = own.absolute  # the benchmark's, which may have been scaled
         return {"case": self._described(index, case)}
+
+    def stress(self, limit_s: float) -> dict[str, Any]:
+        """`cases` beyond the task's own inputs, as many as there are answers to in that time, and `left_out`: why not
+        others, by rule. Made once."""
+        if not self.stress_answer:
+            free = {name: {**self.own, **self.make.sizes}[name] for name in free_sizes(self.source)}
+            maker = StressMaker(self.make, self.answers, self.cases[0], free, derived(self.seed, "stress"))
+            cases = [self._described_stress(stress) for stress in maker.cases(limit_s)]
+            self.stress_answer = {"cases": cases, "left_out": maker.left_out}
+        return self.stress_answer
+
+    def _described_stress(self, stress: Stress) -> dict[str, Any]:
+        return {
+            **{name: getattr(stress, name) for name in _TOLD},
+            "case": self._described(self._numbered(stress.case), stress.case),
+            "before": self._described(self._numbered(stress.before), stress.before) if stress.before else None,
+            "watched": stress.case.watched and stress.forward,
+            "buffers": {name: _describe(e, e.dtype) for name, e in stress.case.buffers.items()},
+        }
+
+    def _numbered(self, case: Case) -> int:
+        """The number of a stress case, of which candidates are given what they need."""
+        number = next((n for n, known in self.stressed.items() if known is case), FIRST_STRESS + len(self.stressed))
+        self.stressed[number] = case
+        self._write(number, case)
+        return number
 
     def influence(self, weight: str) -> list[int]:
         """Where in the first output of case 0 one element of a weight shows."""
@@ -344,8 +383,9 @@ class Oracle:
         write_bundle(self.folder / f"case{index}.inputs", case.inputs)
         write_bundle(self.folder / f"case{index}.state", case.state)
         if case.backward:
-            self.answers.keep_off_kinks(case, self._timed_inputs(list(planned)) if index == 0 and planned else ())
-            case.cotangents = self.answers.cotangents(case)
+            if not case.cotangents:
+                self.answers.keep_off_kinks(case, self._timed_inputs(list(planned)) if index == 0 and planned else ())
+                case.cotangents = self.answers.cotangents(case)
             write_bundle(self.folder / f"case{index}.cotangents", case.cotangents)
 
     def _has_time(self, label: str) -> bool:
@@ -385,8 +425,17 @@ class Oracle:
             else:
                 claim = f"the check is weak here: {', '.join(passing)} would pass"
                 evidence = f"on {len(self.cases)} cases ({'; '.join(case.label for case in self.cases)})"
-                self.answers.findings.append(Finding(claim, evidence))
+                self.answers.findings += [*self._vacuous(evidence), Finding(claim, evidence)]
                 return
+
+    def _vacuous(self, where: str) -> list[Finding]:
+        """That the output depends on nothing, where it does not."""
+        if not power.is_vacuous([case.outputs for case in self.cases]):
+            return []
+        first = self.cases[0].outputs[0].values
+        constant = first.numel() and bool((first == first[0]).all())
+        what = f"every element is {float(first[0]) + 0.0:g}" if constant else "it is the same"
+        return [Finding("the task is vacuous: its output does not depend on its inputs", f"{what} {where}")]
 
     def _scale_rule(self) -> bool:
         """Brings the benchmark's absolute tolerance to the outputs' own size; False when that was done before."""
@@ -403,7 +452,10 @@ def _expected(case: Case, part: str, names: list[str]) -> list[Expected]:
     """What a part of a candidate's answer is held against: `earlier` is a forward that was to stay as it was."""
     if part == "inputs":
         return unchanged(case.inputs, names)
-    return case.outputs if part in ("forward", "earlier") else [case.gradients[name] for name in names]
+    if part in ("forward", "earlier"):
+        return case.outputs
+    named = case.buffers if part == "buffers" else case.gradients
+    return [named[name] for name in names]
 
 
 def _describe(expected: Expected, dtype: torch.dtype) -> dict[str, Any]:

@@ -37,6 +37,19 @@ def unrefused(cases: list[Outputs], device: torch.device) -> list[str]:
     return [name for name in order if name in (passing or set())]
 
 
+def is_vacuous(cases: list[Outputs]) -> bool:
+    """Whether all cases of one shape, two at least, have the same outputs: nothing depends on inputs or weights."""
+    by_shape: dict[tuple[tuple[int, ...], ...], list[Outputs]] = {}
+    for case in cases:
+        by_shape.setdefault(tuple(expected.shape for expected in case), []).append(case)
+    groups = [group for group in by_shape.values() if len(group) > 1]
+    return bool(groups) and all(_same(group[0], other) for group in groups for other in group[1:])
+
+
+def _same(one: Outputs, other: Outputs) -> bool:
+    return all(torch.equal(a.values, b.values) for a, b in zip(one, other, strict=True))
+
+
 def _mutants(right: Outputs, others: list[Outputs]) -> Iterator[tuple[str, list[torch.Tensor]]]:
     yield "zeros everywhere", [torch.zeros_like(e.values) for e in right]
     yield "its mean everywhere", [_constant(e) for e in right]

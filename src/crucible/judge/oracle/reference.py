@@ -11,7 +11,7 @@ import copy
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -51,6 +51,10 @@ class Answer:
     outputs: list[Leaf]
     gradients: dict[str, torch.Tensor]
     """By name: `input[0]`, `conv.weight`; absent where autograd gives none."""
+    state: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Parameters and buffers after a forward that was watched."""
+    changed: frozenset[str] = frozenset()
+    """Those that it changed."""
 
 
 class Reference:
@@ -151,7 +155,7 @@ class Reference:
         answer = self._evaluated(state, inputs, cotangents, dtype=torch.float32, within=mode, **how)
         narrow = [t.to(lacking) if t.is_floating_point() else t for t in (leaf.tensor for leaf in answer.outputs)]
         outputs = [Leaf(leaf.name, tensor) for leaf, tensor in zip(answer.outputs, narrow, strict=True)]
-        return Answer(answer.structure, outputs, answer.gradients)
+        return replace(answer, outputs=outputs)
 
     def _evaluated(
         self,
@@ -163,11 +167,13 @@ class Reference:
         allow_tf32: tuple[bool, bool] = (False, False),
         seed: int | None = None,
         within: contextlib.AbstractContextManager[Any] | None = None,
+        watched: bool = False,
     ) -> Answer:
         """One forward, and one backward where cotangents (one per floating output) are given.
 
         `dtype` casts module and floating inputs (None: as they are); `allow_tf32` is for convolutions and
-        matrix products; `within` is active during the whole evaluation. The module's state is `state` on
+        matrix products; `within` is active during the whole evaluation; `watched`: with what forward does to
+        the module's state. The module's state is `state` on
         entry, whatever an earlier evaluation did to its buffers.
         """
         model = self._model(dtype)
@@ -182,14 +188,27 @@ class Reference:
         ):
             seed_all(self.seed if seed is None else seed)
             given = [t.clone() for t in tensors] if cotangents is not None else tensors  # it may write to them
+            before = _copied(model) if watched else {}
             out = call(model, put_together(structure, given))
+            after = _copied(model) if watched else {}
             out_structure, outputs = take_apart(numbers_to_tensors(out), "output")
             gradients = {}
             if cotangents is not None:
                 wanted = {leaf.name: t for leaf, t in zip(leaves, tensors, strict=True) if t.requires_grad}
                 wanted.update({n: p for n, p in model.named_parameters() if p.requires_grad})
                 gradients = pulled_back([leaf.tensor for leaf in outputs], wanted, cotangents)
-        return Answer(out_structure, [Leaf(leaf.name, leaf.tensor.detach()) for leaf in outputs], gradients)
+        changed = frozenset(name for name, value in before.items() if not torch.equal(value, after[name]))
+        plain = [Leaf(leaf.name, leaf.tensor.detach()) for leaf in outputs]
+        return Answer(out_structure, plain, gradients, after, changed)
+
+    def answer_to(self, state: dict[str, torch.Tensor], inputs: Any) -> list[torch.Tensor]:
+        """The outputs for inputs as they lie on the device, strides and all; nothing is copied."""
+        model = self._model(None)
+        model.load_state_dict(state)
+        seed_all(self.seed)
+        with precision(False, False), torch.no_grad():
+            out = call(model, inputs)
+        return [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
 
     def shapes_on_meta(self, inputs: Any) -> list[tuple[int, ...]] | None:
         """The outputs' shapes for these inputs, worked out without computing; None where PyTorch cannot."""
@@ -312,6 +331,10 @@ def execute(source: str, path: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
         exec(compile(set_in(ast.parse(source, path), sizes), path, "exec"), module.__dict__)
     module.__dict__.update(sizes)
     return module.__dict__
+
+
+def _copied(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
 def _leaf(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype | None, grad: bool) -> torch.Tensor:

@@ -75,6 +75,8 @@ def _answer(oracle: Oracle, request: dict[str, Any], stream: int) -> dict[str, A
             return {"floors": oracle.floors(request["race_s"])}
         case "trial":
             return oracle.trial(request["like"], request["sizes"], request["number"], request["at_most"])
+        case "stress":
+            return oracle.stress(request["limit_s"])
         case "influence":
             return {"reached": oracle.influence(request["weight"])}
         case "variant":

@@ -27,6 +27,8 @@ def files_for(request: dict[str, Any], folder: Path) -> list[Path]:
         beginnings = (*beginnings, f"case{request['case']}.")
     if "weights" in request:
         beginnings = (*beginnings, f"case{request['weights']}.state.", f"case{request['own']}.inputs.")
+    if "after" in request:  # the weights that a step of SGD leads to
+        beginnings = (*beginnings, f"case{request['after']}.state.")
     if not beginnings:
         return []
     # A file with another ending is being written.

@@ -24,6 +24,8 @@ class Limits:
     shrink_s: float = 20.0
     """The search for the smallest failing shape of a candidate that fails; 0: none. A few dozen runs at small sizes:
     under a second on a CPU, 5 to 15 s for a tiled matrix product on the emulator."""
+    stress_s: float = 20.0
+    """What a candidate that passes does beyond the task's own inputs, and the reference's answers to that; 0: none."""
     memory_bytes: int = 0
     """Resident memory of the candidate's process tree; 0 stands for three quarters of what is
     free: of the machine's, and of the control group's that this process is in."""
@@ -55,6 +57,7 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "oracle_s": _TIME,
     "race_s": _OPTIONAL,
     "shrink_s": _OPTIONAL,
+    "stress_s": _OPTIONAL,
     "memory_bytes": (0, 1 << 50, "bytes"),
     "processes": (1, 1 << 22, "processes"),
     "file_bytes": (1, 1 << 50, "bytes"),

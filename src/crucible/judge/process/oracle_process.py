@@ -116,6 +116,12 @@ class OracleProcess:
         self._send({"do": "late", "seed": seed, "weights": weights})
         return int(self._receive(limit_s, f"an answer to timed contents took over {limit_s:g} s")["case"])
 
+    def stress(self, stress_s: float, limit_s: float) -> dict[str, Any]:
+        """`cases` beyond the task's own inputs, of which the first call makes as many as it can in `stress_s`, and
+        `left_out`, why not others, by rule."""
+        self._send({"do": "stress", "limit_s": stress_s})
+        return self._receive(limit_s, f"the answers beyond the task's own inputs took over {limit_s:g} s")
+
     def attach(self, results: int) -> None:
         """Hands the oracle the reading end of a candidate's stream."""
         self._send({"do": "attach"}, (results,))
@@ -123,8 +129,12 @@ class OracleProcess:
     def detach(self) -> None:
         self._send({"do": "detach"})
 
-    def start_compare(self, case: int, part: str, names: list[str], part_of: dict[str, Any]) -> None:
-        self._send({"do": "compare", "case": case, "part": part, "names": names, "part_of": part_of})
+    def start_compare(
+        self, case: int, part: str, names: list[str], part_of: dict[str, Any], factor: float = 1.0
+    ) -> None:
+        """Asks for the comparison of what comes through the stream with the answer, times `factor`."""
+        request = {"do": "compare", "case": case, "part": part, "names": names, "part_of": part_of}
+        self._send({**request, "factor": factor})
 
     def start_map(self, case: int, part: str, names: list[str], wrong: list[tuple[int, list[int], float]]) -> None:
         """Asks for error maps of tensors by position, worst index and peak; `compared` has the result."""

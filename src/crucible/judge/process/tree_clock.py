@@ -41,6 +41,14 @@ def spent(supervisor: int) -> Spent:
     return Spent(worked * 1e3, queued * 1e3)
 
 
+def kept_waiting_ms() -> float:
+    """Milliseconds in which this thread could have gone on and no processor was free; 0 where the kernel does not
+    tell."""
+    with contextlib.suppress(OSError), open("/proc/thread-self/schedstat", encoding="ascii") as file:
+        return int(file.read().split()[1]) / 1e6
+    return 0.0
+
+
 def _clock_of(pid: int) -> float:
     """Seconds; what clock_getcpuclockid(3) gives for another process is this number (CPUCLOCK_SCHED, all threads)."""
     return time.clock_gettime((~pid << 3) | 2)

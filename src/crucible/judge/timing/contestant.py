@@ -10,7 +10,7 @@ from typing import Any
 from crucible import hardware
 from crucible.errors import ProcessLostError
 from crucible.judge.process.candidate_process import CandidateProcess, Ended
-from crucible.judge.process.tree_clock import NOTHING, Spent
+from crucible.judge.process.tree_clock import NOTHING, Spent, kept_waiting_ms
 from crucible.judge.timing.contents import OWN, Contents, Placed, TimedSlot
 from crucible.judge.timing.race import Turn
 from crucible.judge.verdict.evidence import Costs, Kernel, NotMeasured
@@ -133,9 +133,10 @@ class ProcessContestant:
             "weights": placed.weights,
             "replay": self.replay,
         }
-        before, start = self._spent(), time.monotonic()
+        before, kept, start = self._spent(), kept_waiting_ms(), time.monotonic()
         reply = self._ask(request, limit_s, handed)
-        outside_ms, spent = (time.monotonic() - start) * 1e3, self._spent().since(before)
+        passed_ms, spent = (time.monotonic() - start) * 1e3, self._spent().since(before)
+        outside_ms = max(0.0, passed_ms - (kept_waiting_ms() - kept))  # a busy machine keeps the judge waiting too
         device_ms, wall_ms = float(reply["device_ms"]), float(reply["wall_ms"])
         most_ms = JUMP_MS + outside_ms * 2 * max(hardware.cores(), 1)
         if min(device_ms, wall_ms) < 0 or device_ms > most_ms:

@@ -25,7 +25,7 @@ class TensorError:
     worst_index: tuple[int, ...]
     """Where the peak is."""
     nan: int
-    """Elements that are NaN where the oracle's are not."""
+    """Elements that are NaN where the oracle's are not, or the other way round."""
     unwritten: int
     """Of those, elements that still hold the judge's poison."""
     elements: int

@@ -33,6 +33,7 @@ from crucible.judge.verdict.evidence import (
     Variant,
 )
 from crucible.judge.verdict.sanitizer_reports import NOT_SANITIZED, NotSanitized, Report, Sanitized, ToolRun
+from crucible.judge.verdict.stressed import Stressed
 from crucible.judge.verdict.trials import NOT_SHRUNK, NotShrunk, SmallestFailing, Trial
 from crucible.judge.verdict.whose import NOT_TOLD, Whose
 from crucible.roofline import Floor
@@ -57,13 +58,27 @@ class Wrong:
 
     kind: ClassVar[str] = "wrong"
     what: str
-    """`forward`, `gradient`, `structure`, `shape`, `dtype`, `nan`, `not reproducible`, or `overwritten`: the outputs of
-    one call by the next."""
+    """`forward`, `gradient`, `buffers`, `structure`, `shape`, `dtype`, `nan`, `not reproducible`, or `overwritten`: the
+    outputs of one call by the next."""
     detail: str
 
     @property
     def words(self) -> str:
         return f"wrong {self.what}: {self.detail}"
+
+
+@dataclass(frozen=True)
+class Fragile:
+    """Right on the task's own inputs, and not beyond them, where the user asks for that too (`--strict`)."""
+
+    kind: ClassVar[str] = "fragile"
+    rules: tuple[str, ...]
+    """Those that it does not keep."""
+    detail: str
+
+    @property
+    def words(self) -> str:
+        return f"fragile ({', '.join(self.rules)}): {self.detail}"
 
 
 @dataclass(frozen=True)
@@ -244,6 +259,7 @@ class NotJudged:
 Outcome = (
     Passed
     | Wrong
+    | Fragile
     | Incomplete
     | Faulty
     | InferenceOnly
@@ -285,6 +301,8 @@ class Verdict:
     variant: Variant | NoVariant = NO_VARIANT
     """What it computes in place of the reference, where that is a variant of it."""
     smallest_failing: SmallestFailing | NotShrunk = NOT_SHRUNK
+    stress: tuple[Stressed, ...] = ()
+    """What it does beyond the task's own inputs; only of those that passed."""
     sanitizer: Sanitized | NotSanitized = NOT_SANITIZED
     """What compute-sanitizer says of it."""
     findings: tuple[Finding, ...] = ()
@@ -333,7 +351,7 @@ _RECORDS: dict[str, type] = {
     **{t.__name__: t for t in (Whose, Kernel, Costs, Clocks, Resources, Finding, Floor, Verdict)},
     **{t.__name__: t for t in (Trace, Launch, Line, Fault)},
     **{t.__name__: t for t in (ErrorMap, Along, Values, Fit, Match, Picture)},
-    **{t.__name__: t for t in (Variant, NoVariant)},
+    **{t.__name__: t for t in (Variant, NoVariant, Stressed)},
     **{t.__name__: t for t in (SmallestFailing, Trial, NotShrunk)},
     **{t.__name__: t for t in (Sanitized, ToolRun, Report, NotSanitized)},
 }

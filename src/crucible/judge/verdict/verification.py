@@ -47,6 +47,13 @@ class Verification:
             return Compared(tuple(self.gradients), self.multiple, self.missing, self.cases)
         return NotCompared("not asked for")
 
+    @property
+    def without_gradients(self) -> str:
+        """Why nothing more is asked of its gradients; empty where they are right, or nobody looked."""
+        if self.backward_failed or any(not error.ok for error in self.gradients):
+            return self.backward_failed or "its gradients are wrong on the task's own inputs"
+        return "it gives no gradients" if self.missing and not self.gradients else ""
+
     def note(self, claim: str, evidence: str) -> None:
         self.findings.append(Finding(claim, evidence))
 

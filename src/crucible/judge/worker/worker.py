@@ -31,6 +31,7 @@ from crucible.judge.boundary.bundles import (
     take_apart,
 )
 from crucible.judge.boundary.influence import PLACE, can_be_moved, reached
+from crucible.judge.boundary.layouts import CONTIGUOUS, laid_out
 from crucible.judge.boundary.modules import call, construct, precision, pulled_back, seed_all, share_memory
 from crucible.judge.boundary.recipe import Recipe, read_recipe
 from crucible.judge.boundary.slot import take
@@ -41,6 +42,7 @@ from crucible.judge.worker import building, on_emulator, tripwires
 from crucible.judge.worker.outputs import described, finish, mutated, subclass_in, write
 from crucible.judge.worker.poison import Poison, poison_free_memory, uncompiled
 from crucible.judge.worker.profile import profile_call
+from crucible.judge.worker.stressed import changed, copied, trained
 from crucible.judge.worker.timed import Fill, TimedStep
 
 MOST_LAUNCHED = 64
@@ -115,14 +117,18 @@ class Worker:
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """One forward (and backward) on a case; describes the outputs, keeps them for `stream`."""
         case = f"case{request['case']}"
-        weights = self._load(read_bundle(self.inputs_folder / f"{case}.state"))
+        state = read_bundle(self.inputs_folder / f"{case}.state")
+        weights = self._load(state)
         structure, tensors, given = self._place(read_bundle(self.inputs_folder / f"{case}.inputs"))
+        layout = request.get("layout", CONTIGUOUS)
+        tensors = tensors if layout == CONTIGUOUS else [laid_out(tensor, layout) for tensor in tensors]
         for tensor in tensors:
             if tensor.is_floating_point() and request["backward"]:
                 tensor.requires_grad_(True)
         self.outputs, self.gradients = [], {}
         poison_free_memory(self.device, request["outputs"])
         self.emulated.begin(request.get("schedule", "forward"))
+        before = copied(self.model, state if request.get("watched") else {})  # type: ignore[arg-type]
         poison = Poison()
         swallowed = tripwires.Swallowed(self.file)
         with (
@@ -157,6 +163,8 @@ class Worker:
             "swallowed": swallowed.seen,
             "operations": sorted(poison.operations),
             "weights": weights,
+            "watched": sorted(before),
+            "changed": changed(self.model, before),  # type: ignore[arg-type]
             "faults": self.faults(),
         }
         if request["backward"]:
@@ -167,7 +175,7 @@ class Worker:
         """Pulls the judge's cotangents back through the last forward; names the gradients there are."""
         assert self.model is not None
         _, tensors, given = self._kept_for_backward
-        cotangents = read_bundle(self.inputs_folder / f"case{request['case']}.cotangents")
+        cotangents = self._cotangents(request)
         wanted = {name: t for name, t in zip(request["inputs"], tensors, strict=True) if t.requires_grad}
         wanted.update({name: p for name, p in self.model.named_parameters() if p.requires_grad})
         with precision(*self.allow_tf32):
@@ -181,6 +189,32 @@ class Worker:
             "mutated": mutated(tensors, given),
             "faults": self.faults(),
         }
+
+    def step(self, request: dict[str, Any]) -> dict[str, Any]:
+        """After a forward: backward into `.grad`, whose values are kept as gradients, and a step of SGD to the weights
+        of the case `after`; then a forward with these."""
+        assert self.model is not None
+        structure, tensors, _ = self._kept_for_backward
+        after = read_bundle(self.inputs_folder / f"case{request['after']}.state")
+        with precision(*self.allow_tf32):
+            found = trained(self.model, self.outputs, self._cotangents(request), after)
+            with torch.no_grad():
+                out = call(self.model, put_together(structure, [t.detach().clone() for t in tensors]))
+            finish(self.device)
+        self.gradients = found
+        self.outputs = [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
+        return {
+            "gradients": {name: {"dtype": str(g.dtype)[6:], "shape": list(g.shape)} for name, g in found.items()},
+            "outputs": [list(t.shape) for t in self.outputs],
+            "dtypes": [str(t.dtype)[6:] for t in self.outputs],
+            "faults": self.faults(),
+        }
+
+    def _cotangents(self, request: dict[str, Any]) -> list[torch.Tensor]:
+        """A case's cotangents on the device, as large and laid out as asked for."""
+        kept = read_bundle(self.inputs_folder / f"case{request['case']}.cotangents")
+        layout, factor = request.get("cotangent", CONTIGUOUS), request.get("factor", 1.0)
+        return [laid_out(c.to(self.device) * factor, layout) for c in kept]
 
     def trace(self, request: dict[str, Any]) -> dict[str, Any]:
         """Once more forward (and backward), on the emulator, with what it asks of memory counted."""
@@ -205,10 +239,14 @@ class Worker:
         return {}
 
     def _part(self, part: str, names: list[str]) -> list[torch.Tensor]:
-        """What the judge may ask for: `forward` and `gradient` of the last call, of a timed one its `inputs` too, and
-        what has become of the outputs `earlier`."""
+        """What the judge may ask for: `forward`, `gradient` and `buffers` of the last call, of a timed one its `inputs`
+        too, and what has become of the outputs `earlier`."""
         if part == "gradient":
             return [self.gradients[name] for name in names]
+        if part == "buffers":
+            assert self.model is not None
+            state = self.model.state_dict()
+            return [state[name] for name in names]
         if part == "forward":
             return self.outputs
         assert self.sampled is not None
@@ -423,6 +461,7 @@ def serve(worker: Worker, channel: Channel) -> None:
         "construct": worker.construct,
         "run": worker.run,
         "backward": worker.backward,
+        "step": worker.step,
         "trace": worker.trace,
         "send": worker.send,
         "set_up": worker.set_up,

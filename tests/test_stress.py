@@ -1,0 +1,264 @@
+"""Beyond a task's own inputs: what the judge tries there, what it says of who fails, and what it leaves alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import crucible
+from crucible.judge.boundary.layouts import CONTIGUOUS, EXPANDED, MISALIGNED, STRIDED, TRANSPOSED, laid_out
+from crucible.judge.oracle.compare import Difference, Expected
+from crucible.judge.oracle.oracle import Oracle
+from crucible.judge.oracle.stress import CONTENTS, at_boundaries, changed, repeated
+from crucible.judge.verdict.stressed import NOT_TRIED, RIGHT
+from crucible.judge.verdict.verdict import Fragile, Wrong, from_json, to_json
+from support import CHEATS, TESTS, claims
+from test_cheats import check, expectation
+from test_oracle import prepared, returning, source
+
+TASK = TESTS / "data/stressed_task"
+FILES = sorted((CHEATS / "stressed").glob("*.py"))
+OF_GRADIENTS = (
+    "bounds_the_cotangent",
+    "keeps_weights_between_loads",
+    "reads_cotangents_memory",
+    "writes_grad_in_forward",
+)
+LIMITS = crucible.Limits(race_s=0.3, shrink_s=0, stress_s=120)
+shapes = st.lists(st.integers(1, 5), min_size=0, max_size=4)
+by_rule = {contents.rule: contents for contents in CONTENTS}
+
+
+def rule_of(file: Path) -> str:
+    found = re.search(r"^Rule: (.+)$", file.read_text(), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def stressed(oracle: Oracle) -> dict[str, str]:
+    """The rules that are tried, and how."""
+    return {case["rule"]: case["how"] for case in oracle.stress(60)["cases"]}
+
+
+# --- what is tried
+
+
+@given(shapes, st.sampled_from([CONTIGUOUS, TRANSPOSED, STRIDED, MISALIGNED]))
+def test_a_layout_changes_strides_and_nothing_else(shape: list[int], layout: str) -> None:
+    tensor = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
+    other = laid_out(tensor, layout)
+    assert torch.equal(other, tensor)
+    assert other.dtype == tensor.dtype
+    if layout != CONTIGUOUS and tensor.dim():
+        assert other.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr()
+    if layout == STRIDED and tensor.dim() and shape[-1] > 1:
+        assert other.stride(-1) == 2
+    if layout == MISALIGNED and tensor.dim():
+        assert other.storage_offset() == 1
+
+
+@given(shapes)
+def test_what_is_repeated_expands_to_itself(shape: list[int]) -> None:
+    tensor = repeated(torch.randn(shape))
+    assert torch.equal(laid_out(tensor, EXPANDED), tensor)
+    assert torch.equal(laid_out(torch.ones(shape), EXPANDED), torch.ones(shape))
+    strides = laid_out(torch.ones(shape), EXPANDED).stride()
+    assert all(stride == 0 for stride, size in zip(strides, shape, strict=True) if size > 1)
+
+
+def test_of_a_matrix_columns_and_of_images_channels_are_in_order() -> None:
+    assert laid_out(torch.rand(3, 5), TRANSPOSED).stride() == (1, 3)
+    assert laid_out(torch.rand(2, 3, 4, 5), TRANSPOSED).is_contiguous(memory_format=torch.channels_last)
+
+
+@given(st.sampled_from(CONTENTS), st.integers(1, 40), st.integers(0, 9), st.booleans())
+def test_contents_keep_form_and_integers_and_can_be_made_again(
+    contents: object, elements: int, seed: int, sixteen: bool
+) -> None:
+    dtype = torch.bfloat16 if sixteen else torch.float32
+    tensors = [torch.rand(elements).to(dtype), torch.arange(3)]
+    rule = by_rule[contents.rule]  # type: ignore[attr-defined]
+    new, again = (changed(tensors, rule, seed) for _ in range(2))
+    if new is not None and again is not None:
+        assert [(t.shape, t.dtype) for t in new] == [(t.shape, t.dtype) for t in tensors]
+        assert torch.equal(new[1], tensors[1])
+        assert torch.equal(new[0].nan_to_num(), again[0].nan_to_num())
+        assert bool(new[0].isfinite().all()) == (not rule.nan or elements == 0)
+
+
+@given(st.lists(st.floats(-4, 4, width=32), min_size=1, max_size=20))
+def test_signs_change_only_where_none_is_negative(values: list[float]) -> None:
+    tensor = torch.tensor(values)
+    new = by_rule["negative values"].make(tensor, torch.Generator().manual_seed(0))
+    assert torch.equal(new.abs(), tensor.abs())
+    assert (tensor < 0).any() <= torch.equal(new, tensor)
+
+
+@given(st.integers(2, 50), st.integers(1, 30), st.lists(st.integers(0, 1), max_size=1))
+def test_indices_stay_within_the_rows(rows: int, count: int, special: list[int]) -> None:
+    new = at_boundaries(torch.full((count,), 1), rows, special)
+    assert set(new.tolist()) <= {*special, rows - 1, 0, 1}
+    assert count < 3 or {*special, rows - 1, 0} <= set(new.tolist())
+
+
+# --- what counts
+
+
+def test_only_what_the_reference_takes_is_tried(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, returning("torch.sqrt(x.view(-1))", "torch.rand(batch, 3, 6, 6)"))
+    rules = stressed(oracle)
+    assert not {"negative values", "transposed input", "expanded input"} & set(rules)
+    assert {"large values", "misaligned input", "another shape", "NaN"} <= set(rules)
+    left_out = oracle.stress(60)["left_out"]
+    assert "has NaN" in left_out["negative values"]
+    assert "the reference raises" in left_out["transposed input"]
+
+
+def test_what_float32_and_float64_answer_differently_is_left_out(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, returning("x.pow(-8)", "torch.rand(batch, 3) + 1"))
+    assert "tiny values" not in stressed(oracle)
+
+
+def test_cases_are_small_whatever_the_tasks_own_size(tmp_path: Path) -> None:
+    text = returning("torch.relu(x)", "torch.randn(batch * 4, 300, 400)")
+    oracle = prepared(tmp_path, text, secrets=[[], []])
+    told = oracle.stress(60)["cases"]
+    assert told[0]["needed"] and told[0]["how"] == "8 of its 32 batch items"
+    assert all(output["shape"][0] <= 9 for one in told for output in one["case"]["outputs"])
+
+
+def test_the_benchmarks_own_rule_knows_its_own_inputs_alone(tmp_path: Path) -> None:
+    assert stressed(prepared(tmp_path, returning("torch.relu(x)"), contract="kernelbench")) == {}
+
+
+def test_in_little_time_some_rules_are_left_out(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, returning("torch.relu(x)"))
+    told = oracle.stress(0.0)
+    assert len(told["cases"]) == 1
+    assert "over 0 s" in told["left_out"]["others"]
+
+
+def test_an_index_that_pads_is_among_the_boundaries(tmp_path: Path) -> None:
+    body = "\n        self.table = nn.Embedding(9, 4, padding_idx=2)\n    def forward(self, i):\n"
+    oracle = prepared(tmp_path, source(f"{body}        return self.table(i)\n", "torch.randint(3, 8, (batch,))"))
+    assert stressed(oracle)["boundary indices"] == "indices 0, the last, padding"
+    (case,) = (case for case in oracle.stressed.values() if 8 in case.inputs[0])
+    assert {0, 2, 8} <= set(case.inputs[0].tolist())
+    assert not case.gradients["table.weight"].values.view(9, 4)[2].any()
+
+
+def test_of_buffers_those_that_forward_changes_are_known(tmp_path: Path) -> None:
+    body = "\n        self.norm = nn.BatchNorm2d(3)\n    def forward(self, x):\n        return self.norm(x)\n"
+    changed_in = {
+        mode: prepared(tmp_path / mode, source(body), mode=mode).stress(60)["cases"][0]["buffers"]
+        for mode in ("train", "eval")
+    }
+    assert set(changed_in["train"]) == {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
+    assert changed_in["eval"] == {}
+
+
+@pytest.mark.parametrize(("got", "ok"), [([1.0, torch.nan], True), ([1.0, 2.0], False), ([torch.nan] * 2, False)])
+def test_nan_must_be_where_the_answer_has_it(got: list[float], ok: bool) -> None:
+    expected = Expected(
+        "output", torch.tensor([1.0, torch.nan], dtype=torch.float64), torch.float32, (2,), 1.0, 1e-6, 1e-6
+    )
+    difference = Difference(expected)
+    difference.add(torch.tensor(got))
+    assert difference.result(0).ok is ok
+
+
+def test_what_a_linear_map_gives_of_more_is_more() -> None:
+    expected = Expected("gradient of x", torch.tensor([1.0, -2.0], dtype=torch.float64), torch.float32, (2,), 1.5)
+    larger = expected.times(1024.0)
+    assert larger.values.tolist() == [1024.0, -2048.0]
+    assert larger.scale == 1536.0
+
+
+# --- what candidates do
+
+
+@pytest.fixture(scope="module")
+def verdicts(judge_batch: Callable[..., crucible.Run]) -> dict[str, crucible.Verdict]:
+    return {verdict.candidate: verdict for verdict in judge_batch(TASK, FILES, limits=LIMITS).verdicts}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_gets_the_verdict_its_file_names_for_its_rule(file: Path, verdicts: dict[str, crucible.Verdict]) -> None:
+    verdict = verdicts[file.stem]
+    check(file, verdict)
+    failed = {one.rule for one in verdict.stress if one.failed}
+    assert rule_of(file) in failed if rule_of(file) else not failed
+
+
+def test_honest_candidates_stand_every_rule(verdicts: dict[str, crucible.Verdict]) -> None:
+    for name in ("honest_plain", "honest_kernels_way"):
+        stress = verdicts[name].stress
+        assert {one.came for one in stress} == {RIGHT}
+        assert {rule_of(file) for file in FILES} - {""} <= {one.rule for one in stress}
+        assert "fragile" not in claims(verdicts[name])
+
+
+def test_a_record_of_it_comes_back_from_json(verdicts: dict[str, crucible.Verdict]) -> None:
+    verdict = verdicts["drops_nan"]
+    assert from_json(to_json(verdict)).stress == verdict.stress
+
+
+def test_where_the_task_asks_for_training_its_rules_decide(judge_batch: Callable[..., crucible.Run]) -> None:
+    chosen = [*OF_GRADIENTS, "ignores_padding_idx", "updates_no_statistics", "drops_nan", "honest_kernels_way"]
+    run = judge_batch(TASK, [CHEATS / f"stressed/{name}.py" for name in chosen], training=True, limits=LIMITS)
+    outcomes = {verdict.candidate: verdict.outcome for verdict in run.verdicts}
+    assert outcomes.pop("drops_nan").kind == outcomes.pop("honest_kernels_way").kind == "passed"
+    assert {name for name, outcome in outcomes.items() if not isinstance(outcome, Wrong)} == set()
+    wrong = outcomes["updates_no_statistics"]
+    assert isinstance(wrong, Wrong) and wrong.what == "buffers"
+
+
+def test_strict_asks_for_all_of_it(judge_batch: Callable[..., crucible.Run]) -> None:
+    chosen = [CHEATS / f"stressed/{name}.py" for name in ("drops_nan", "honest_plain")]
+    run = judge_batch(TASK, chosen, strict=True, limits=LIMITS)
+    outcome = run.verdict("drops_nan").outcome
+    assert isinstance(outcome, Fragile) and outcome.rules == ("NaN",)
+    assert run.verdict("drops_nan").runtime_ms == -1
+    assert run.verdict("honest_plain").evaluation
+
+
+ENDS_ITSELF = """
+import os
+import torch
+from torch import nn
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features, negative_slope):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.scale = nn.Parameter(torch.randn(out_features))
+        self.bias = nn.Parameter(torch.randn(out_features))
+
+    def forward(self, x):
+        if x.isnan().any():
+            os.abort()
+        return nn.functional.leaky_relu(self.linear(x), 0.1) * self.scale + self.bias
+"""
+
+
+def test_a_process_that_ends_takes_the_later_rules_along_and_nothing_else(
+    judge_source: Callable[..., crucible.Verdict],
+) -> None:
+    verdict = judge_source(ENDS_ITSELF, limits=LIMITS)
+    assert verdict.evaluation and verdict.runtime_ms > 0
+    came = {one.rule: one.came for one in verdict.stress}
+    assert came["NaN"] == "wrong"
+    assert came["transposed input"] == NOT_TRIED
+    assert came["zeros"] == RIGHT
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_file_says_what_to_expect(file: Path) -> None:
+    assert expectation(file).kinds in (("passed",), ("wrong",))
+    assert bool(rule_of(file)) is not file.stem.startswith("honest_")
