@@ -197,6 +197,8 @@ def test_what_the_judges_own_code_raises_over_one_candidate_is_that_candidates_a
     monkeypatch.setenv("CRUCIBLE_HOME", str(crucible_home))
     again = pipeline.resume("latest")  # what the judge failed on is missing
     assert again.verdict("aa_unlucky").evaluation and again.folder == run.folder
+    assert again.verdict("aa_unlucky").seed == again.seed == run.seed  # the secret one, recorded
+    assert all(verdict.cached for verdict in crucible.judge(SMALL_TASK, [tmp_path], **options).verdicts)
 
 
 def test_a_request_comes_back_as_it_was(tmp_path: Path) -> None:

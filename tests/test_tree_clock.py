@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from crucible.judge.process.tree_clock import NOTHING, Spent, spent
+from crucible.judge.process.tree_clock import NOTHING, Spent, kept_waiting_ms, spent
 
 WORK = "import time; end = time.process_time() + {s}\nwhile time.process_time() < end: pass"
 CHILD = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {work!r}]); {then}; input()"
@@ -60,3 +60,25 @@ def test_a_sleeper_spends_next_to_nothing() -> None:
 
 def test_what_was_spent_is_never_negative() -> None:
     assert NOTHING.since(Spent(5.0, 5.0)) == NOTHING
+
+
+def test_a_thread_without_a_processor_is_known_to_wait() -> None:
+    allowed = os.sched_getaffinity(0)
+    one = min(allowed)
+    rival = subprocess.Popen([sys.executable, "-c", f"import os\nos.sched_setaffinity(0, [{one}])\nwhile True: pass"])
+    try:
+        os.sched_setaffinity(0, [one])
+        before, end = kept_waiting_ms(), time.monotonic() + 1.0
+        while time.monotonic() < end:
+            pass
+        assert kept_waiting_ms() - before > 50
+    finally:
+        os.sched_setaffinity(0, allowed)
+        rival.kill()
+        rival.wait()
+
+
+def test_a_thread_that_sleeps_does_not_wait_for_a_processor() -> None:
+    before = kept_waiting_ms()
+    time.sleep(0.5)
+    assert kept_waiting_ms() - before < 250
