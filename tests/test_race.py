@@ -399,6 +399,10 @@ def test_work_and_waiting_that_a_process_does_not_tell_of_count(own: list[Turn],
     assert (record.median_ms, record.clock) == (pytest.approx(runtime), clock)
     assert over["eager"].ratio == pytest.approx(5.0 / runtime)
     assert bool(findings) == (clock != "CPU time")
+    (theirs, none) = measured(
+        "eager", {"own": own, "eager": eager}, device="cpu", covers="forward", how="", trusted=True
+    )
+    assert (theirs.median_ms, none) == (5.0, [])  # what a candidate does makes no baseline slower
 
 
 def told(

@@ -89,6 +89,7 @@ class Contestants:
             device=self.device,
             covers="forward+backward" if contestant.backward else "forward",
             how="graph replay" if contestant.replay else "as called",
+            trusted=name != CANDIDATE,
         )
         return replace(record, clocks=clocks), findings + doubts(clocks)
 

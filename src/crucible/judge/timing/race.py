@@ -170,17 +170,18 @@ def paired(over: Sequence[Turn], under: Sequence[Turn]) -> list[float]:
 
 
 def measured(
-    name: str, turns: Mapping[str, Sequence[Turn]], *, device: str, covers: str, how: str
+    name: str, turns: Mapping[str, Sequence[Turn]], *, device: str, covers: str, how: str, trusted: bool = False
 ) -> tuple[Measured, list[Finding]]:
     """What one contestant's turns say, beside the others', and what there is to doubt.
 
     A GPU's runtime is by events unless the whole device was busy for longer than its stream: then it is the wall's. A
-    CPU's is processor time. Where the judge's own clock cannot be reconciled with either, it counts.
+    CPU's is processor time, and what the process does not tell of it, unless it is `trusted`. Where the judge's own
+    clock cannot be reconciled with either, it counts.
     """
     own = turns[name]
     rivals = {rival: theirs for rival, theirs in turns.items() if rival != name}
     samples, clock, findings = _believed(own, rivals.values(), device)
-    if device == "cpu":
+    if device == "cpu" and not trusted:
         samples, clock, findings = _with_untold(own, rivals.values(), samples, clock, findings)
     wall = _median(own, "wall_ms")
     hidden = _gap(own, rivals.values(), "outside_ms", "wall_ms") if rivals else 0.0
