@@ -178,11 +178,11 @@ CANDIDATES: dict[str, tuple[str | bytes, str, str, str]] = {
     # name: source, kind, what (where the outcome has one), words
     "syntax_error": (importing("def broken(:"), "does-not-import", "", "syntax error, line 1"),
     "no_model_new": (PLAIN_SOURCE.replace("ModelNew", "Model"), "does-not-import", "", "defines no class ModelNew"),
-    "model_new_is_a_function": (
-        PLAIN_SOURCE.replace("class ModelNew", "class Other") + "\ndef ModelNew(*a):\n    return Other(*a)\n",
+    "model_new_makes_no_module": (
+        PLAIN_SOURCE.replace("class ModelNew", "class Other") + "\ndef ModelNew(*a):\n    return Other\n",
         "does-not-import",
         "",
-        "defines no class ModelNew",
+        "ModelNew(...) is a type, not a torch.nn.Module",
     ),
     "not_a_module": ("class ModelNew:\n    def __init__(self, *a): pass\n", "does-not-import", "", "torch.nn.Module"),
     "other_signature": (

@@ -15,6 +15,7 @@ from crucible.judge.process.handing import files_for, opened
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_bundle(tmp_path / "init", [3])
+    write_bundle(tmp_path / "weights", [["weight", True, "weight"]])
     for case in (0, 1, 10):
         for part in ("inputs", "state", "cotangents"):
             write_bundle(tmp_path / f"case{case}.{part}", [torch.full((2,), float(case))])
@@ -28,17 +29,20 @@ def names(folder: Path, **request: object) -> set[str]:
 
 def test_a_request_brings_the_files_of_its_case_alone(folder: Path) -> None:
     one = {"case1.inputs", "case1.state", "case1.cotangents"}
-    assert names(folder, do="run", case=1) == names(folder, do="backward", case=1) == one
+    pairing = {"weights", "case0.state"}
+    assert names(folder, do="run", case=1) == {*pairing, *one}
+    assert names(folder, do="backward", case=1) == one
     assert names(folder, do="construct", seed=0) == {"init"}
     assert names(folder, do="step", case=1, after=10) == {"case10.state", *one}
-    assert names(folder, do="set_up", case=1, backward=True) == one
-    assert names(folder, do="influence", weight="w") == {"case0.inputs", "case0.state", "case0.cotangents"}
+    assert names(folder, do="set_up", case=1, backward=True) == {*pairing, *one}
+    assert names(folder, do="influence", weight="w") == {*pairing, "case0.inputs", "case0.cotangents"}
     assert names(folder, do="import") == names(folder, do="audit") == set()
 
 
 def test_a_timed_call_brings_the_weights_it_runs_on_and_a_cases_own_inputs_where_it_has_them(folder: Path) -> None:
-    assert names(folder, do="sample", weights=10, own=-1) == {"case10.state"}
-    assert names(folder, do="sample", weights=0, own=1) == {"case0.state", "case1.inputs"}
+    pairing = {"weights", "case0.state"}
+    assert names(folder, do="sample", weights=10, own=-1) == {*pairing, "case10.state"}
+    assert names(folder, do="sample", weights=0, own=1) == {*pairing, "case1.inputs"}
 
 
 def test_a_step_that_is_to_be_timed_brings_how_its_contents_are_drawn(folder: Path) -> None:

@@ -175,9 +175,20 @@ REORDERED = (
 RETURNS = "return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias"
 NO_GRADIENT = PLAIN_SOURCE.replace(RETURNS, f"with torch.no_grad():\n            {RETURNS}")
 INFINITE = PLAIN_SOURCE.replace("* self.scale", "/ 0.0 * self.scale")
+KEEPS = PLAIN_SOURCE.replace(
+    "self.bias = nn.Parameter(torch.randn(out_features))", "self.kept = torch.randn(out_features)"
+)
+KEEPS = KEEPS.replace("+ self.bias", "+ self.kept")
+FIRST = PLAIN_SOURCE.replace("self.linear(x)", "F.linear(x, self.packed.t(), self.linear.bias)")
+FIRST = FIRST.replace(
+    "self.negative_slope = ",
+    "self.packed = self.linear.weight.detach().t().contiguous()\n        self.negative_slope = ",
+)
 WEIGHTS = {
     "extra": EXTRA,
     "infinite": INFINITE,
+    "keeps": KEEPS,
+    "keeps_packed": FIRST,
     "no_gradient": NO_GRADIENT,
     "plain": PLAIN_SOURCE,
     "renamed": RENAMED,
@@ -206,18 +217,30 @@ def test_a_weight_without_a_counterpart_is_named(weights: crucible.Run) -> None:
     assert "weights without a counterpart in the reference were left as seeded: extra" in claims(extra)
 
 
-@pytest.mark.parametrize(("name", "lost", "left"), [("renamed", "scale", "factor"), ("reshaped", "bias", "bias")])
-def test_a_weight_that_finds_no_counterpart_is_named_beside_the_wrong_answer(
-    name: str, lost: str, left: str, weights: crucible.Run
+@pytest.mark.parametrize(("name", "own"), [("renamed", "scale is factor"), ("reshaped", "")])
+def test_a_weight_under_another_name_or_in_another_shape_is_paired(name: str, own: str, weights: crucible.Run) -> None:
+    verdict = weights.verdict(name)
+    assert verdict.evaluation, verdict.outcome.words
+    assert own in claims(verdict)
+    assert ("weights were paired otherwise than by name" in claims(verdict)) == bool(own)
+
+
+@pytest.mark.parametrize(("name", "kept", "lost"), [("keeps", "bias", "bias"), ("keeps_packed", "linear.weight", "")])
+def test_a_candidate_that_keeps_a_copy_of_its_weights_is_told_so(
+    name: str, kept: str, lost: str, weights: crucible.Run
 ) -> None:
     verdict = weights.verdict(name)
-    assert verdict.outcome.kind == "wrong"
-    assert f"weights of the reference found no counterpart by name and shape: {lost}" in claims(verdict)
-    assert f"were left as seeded: {left}" in claims(verdict)
+    assert verdict.outcome.kind == "wrong" and getattr(verdict.outcome, "what", "") == "weights"
+    assert verdict.outcome.words.startswith("wrong weights: it keeps a copy of its weights")
+    assert verdict.outcome.words.endswith(f"its answer is that of the initial {kept}")
+    found = "weights of the reference found no counterpart, so they were not copied: " in claims(verdict)
+    assert found == bool(lost)
+    (first, *_) = weights.explanations[name]
+    assert first.claim.startswith("it keeps a copy of its weights") and "nn.Parameter" in first.remedy
 
 
 def test_a_run_answers_from_python(weights: crucible.Run) -> None:
-    passed = {"extra", "no_gradient", "plain", "reordered"}
+    passed = {"extra", "no_gradient", "plain", "renamed", "reordered", "reshaped"}
     assert isinstance(weights, crucible.Run)
     assert weights.best in passed
     assert [verdict.candidate for verdict in weights.verdicts] == sorted(WEIGHTS)
@@ -289,7 +312,7 @@ def test_the_same_content_is_answered_from_the_earlier_run(judge_source: Judge, 
     assert first.evaluation and not first.cached
     assert again.cached and again.candidate == "another_name"
     assert again.runtime_ms == first.runtime_ms
-    wrong = crucible.judge(SMALL_TASK, [write(tmp_path / "wrong.py", RESHAPED)], device="cpu", baselines="none")
+    wrong = crucible.judge(SMALL_TASK, [write(tmp_path / "wrong.py", INFINITE)], device="cpu", baselines="none")
     assert not wrong.verdict("wrong").evaluation
     assert [floor.covers for floor in wrong.ground.floors] == ["forward"]  # known from the first
     assert not judge_source(PLAIN_SOURCE, fresh=True).cached

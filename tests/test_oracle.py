@@ -144,7 +144,9 @@ def test_each_case_is_written_for_candidates_and_no_answer_with_it(tmp_path: Pat
     labels = [case["label"] for case in oracle.description()["cases"]]
     assert labels == ["its own inputs", "its own inputs, another seed", "its own inputs, new weights"]
     written = {file.stem for file in (tmp_path / "inputs").iterdir()}
-    assert written == {"case0.cotangents"} | {f"case{i}.{what}" for i in range(3) for what in ("inputs", "state")}
+    assert written == {"case0.cotangents", "case2.cotangents"} | {
+        f"case{i}.{what}" for i in range(3) for what in ("inputs", "state")
+    }
     for i, case in enumerate(oracle.cases):
         (inputs,) = read_bundle(tmp_path / f"inputs/case{i}.inputs")
         assert torch.equal(inputs, case.inputs[0])
@@ -410,24 +412,32 @@ def test_a_reference_that_does_not_take_its_inputs_under_other_seeds_is_timed_on
 # --- the benchmark's contract
 
 
-def test_tiny_answers_get_a_tolerance_of_their_own_size(tmp_path: Path) -> None:
-    """A softmax over many elements: an absolute 1e-4 would take zeros for the answer."""
+def test_tiny_answers_keep_the_benchmarks_tolerance_and_the_check_is_called_weak(tmp_path: Path) -> None:
+    """A softmax over many elements: an absolute 1e-4 takes zeros for the answer, and a stricter rule is told beside."""
     text = returning("torch.softmax(x.flatten(1), 1) * 0.01", "torch.randn(batch, 3, 64, 64)")
     oracle = prepared(tmp_path, text, contract="kernelbench")
     (expected,) = oracle.cases[0].outputs
-    assert expected.absolute is not None
-    assert expected.absolute == pytest.approx(1e-4 * expected.scale)
-    assert "the tolerance was scaled" in claims(oracle)
+    assert expected.absolute == 1e-4
+    assert "the check is weak here: zeros everywhere" in claims(oracle)
     (answer,) = right(oracle)
     assert errors(compared(oracle, 0, "forward", [answer]))[0].ok
-    assert not errors(compared(oracle, 0, "forward", [torch.zeros_like(answer)]))[0].ok
+    zeros = compared(oracle, 0, "forward", [torch.zeros_like(answer)])
+    assert errors(zeros)[0].ok
+    stricter = from_json(zeros["rule"][0]["stricter"])
+    assert not stricter.ok and stricter.relative_l2 == pytest.approx(1)
 
 
-def test_ordinary_answers_keep_the_benchmarks_own_tolerance(tmp_path: Path) -> None:
+def test_the_benchmarks_inputs_are_drawn_as_it_draws_them(tmp_path: Path) -> None:
     oracle = prepared(tmp_path, source(CONVOLUTION), contract="kernelbench")
-    assert [e.absolute for case in oracle.cases for e in case.outputs] == [1e-4, 1e-4]
+    assert [e.absolute for case in oracle.cases for e in case.outputs] == [1e-4] * 5
     assert oracle.description()["findings"] == []
     assert oracle.description()["cases"][0]["gradients"] == {}
+    torch.manual_seed(oracle.seed)
+    seeds = [int(torch.randint(0, 2**32 - 1, (1,)).item()) for _ in range(5)]
+    for seed, case in zip(seeds, oracle.cases, strict=True):
+        torch.manual_seed(seed)
+        (x,) = oracle.reference._names["get_inputs"]()
+        assert torch.equal(case.inputs[0], x)
 
 
 # --- power

@@ -274,6 +274,8 @@ def under(tmp_path: Path, body: str, top: str = NAMES, **limits: float) -> Any:
     inputs = tmp_path / "inputs"
     inputs.mkdir()
     write_bundle(inputs / "init", [])
+    write_bundle(inputs / "weights", [["weight", True, "weight"]])
+    write_bundle(inputs / "case0.state", {"weight": torch.ones(1)})
     write_bundle(inputs / "case2.inputs", [torch.rand(3, 4)])
     write_bundle(inputs / "case2.state", {"weight": torch.full((1,), 2.0)})
     write_bundle(inputs / "case2.cotangents", [torch.ones(3, 4)])

@@ -62,6 +62,7 @@ class Started:
         self.file = folder / "candidate.py"
         (folder / "inputs").mkdir(parents=True)
         write_bundle(folder / "inputs/init", [3])
+        write_bundle(folder / "inputs/weights", [["weight", True, "weight"], ["bias", True, "bias"]])
         for i, x in enumerate(INPUTS):
             self.put(i, [x])
         write_bundle(folder / "inputs/case0.cotangents", [COTANGENT])
@@ -114,8 +115,8 @@ class Started:
         assert self.ask("construct", seed=0) == {"done": "construct", "forked": False}
         return self
 
-    def run(self, case: int = 0, *, poison: bool = True, backward: bool = False) -> dict[str, Any]:
-        return self.ask("run", case=case, poison=poison, backward=backward, outputs=[], clone=False)
+    def run(self, case: int = 0, *, poison: bool = True, backward: bool = False, way: int = 0) -> dict[str, Any]:
+        return self.ask("run", case=case, poison=poison, backward=backward, outputs=[], clone=False, way=way)
 
     def sample(
         self, own: int = 0, *, backward: bool = False, weights: int = 0, slot: Slot | None = None
@@ -183,7 +184,13 @@ def test_an_honest_candidate_from_import_to_audit(worker: Started) -> None:
     assert reply["structure"] == ["tensor", 0]
     assert reply["outputs"] == [{"name": "output", "dtype": "float32", "shape": [2, 3], "device": "cpu"}]
     assert [reply[name] for name in ("aliases", "mutated", "swallowed")] == [[], [], []]
-    assert reply["weights"] == {"only_in_reference": [], "only_in_candidate": []}
+    assert reply["weights"] == {
+        "only_in_reference": [],
+        "only_in_candidate": [],
+        "held": [],
+        "paired": [],
+        "ways": 1,
+    }
     assert "addmm" in reply["operations"]
     assert torch.equal(worker.sent([linear()])[0], linear())
 
@@ -213,14 +220,23 @@ def test_an_honest_candidate_from_import_to_audit(worker: Started) -> None:
     }
 
 
-def test_weights_come_from_the_case_by_name_and_shape(worker: Started) -> None:
+def test_weights_come_from_the_case_by_name_then_by_shape(worker: Started) -> None:
     worker.built(candidate("return x @ self.weight.T + self.extra", before="").replace(
         "self.bias = nn.Parameter(torch.zeros(width))",
         "self.bias = nn.Parameter(torch.zeros(7))\n        self.register_buffer('extra', torch.full((3,), 9.0))",
     ))  # fmt: skip
     reply = worker.run()
-    assert reply["weights"] == {"only_in_reference": ["bias"], "only_in_candidate": ["bias", "extra"]}
-    assert torch.equal(worker.sent([linear()])[0], INPUTS[0] @ STATE["weight"].T + 9)
+    assert reply["weights"] == {
+        "only_in_reference": [],
+        "only_in_candidate": ["bias"],
+        "held": [],
+        "paired": ["bias is extra (by shape, the only one of its kind)"],
+        "ways": 2,
+    }
+    assert torch.equal(worker.sent([linear()])[0], linear())
+    reply = worker.run(way=1)
+    assert reply["weights"]["only_in_reference"] == ["bias"]
+    assert reply["weights"]["only_in_candidate"] == ["bias", "extra"]
 
 
 def test_the_same_seed_gives_the_same_weights(worker: Started) -> None:

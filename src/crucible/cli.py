@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -246,12 +246,11 @@ def main() -> None:
     """Entry point: errors become exit codes, in one line each; `CRUCIBLE_TRACEBACK=1` shows where they come from."""
     legible.any_encoding()
     ended: list[int] = []
-    _end_in_order(ended)
     try:
-        try:
+        with _ending_in_order(ended):
             app()
-        except SystemExit as end:
-            sys.exit(128 + ended[0] if ended and end.code == 130 else end.code)
+    except SystemExit as end:
+        sys.exit(128 + ended[0] if ended and end.code == 130 else end.code)
     except MisuseError as error:
         _fail(error, 2)
     except CrucibleError as error:
@@ -264,16 +263,22 @@ def main() -> None:
         _fail(pipeline.own_error(error), 3)
 
 
-def _end_in_order(ended: list[int]) -> None:
+@contextlib.contextmanager
+def _ending_in_order(ended: list[int]) -> Iterator[None]:
     """Makes of SIGTERM and SIGHUP what Ctrl-C is: what is finished is kept, nothing is left running."""
 
     def end(number: int, _: object) -> None:
         ended.append(number)
         raise KeyboardInterrupt
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, end)
+    ours = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _limits(*given: tuple[str, str, float]) -> Limits:

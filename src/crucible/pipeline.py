@@ -77,6 +77,7 @@ def judge(
         gpu: which one the emulator answers as and nvcc compiles for (`h200`, `l40s`, ...: `crucible.gpus`), where
             candidates run without one; None for an H200.
         seed: of weights, inputs and all else that is drawn; an earlier run's `seed` repeats it, None is a secret one.
+            Contract `kernelbench` has one of its own for weights and inputs.
         limits: time, memory and process limits of a candidate.
         fresh: judge again what an earlier run has judged.
         baselines: what to take turns with, comma-separated (see docs/timing.md); None for the device's usual ones.
@@ -316,7 +317,7 @@ class _Bench:
             self.task,
             self.contract,
             self.device,
-            seeds.derived(self.seed, "construction"),
+            seeds.construction(self.seed, self.contract.seed),
             self.limits,
             work / "inputs",
             self.contents,

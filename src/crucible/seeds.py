@@ -19,3 +19,8 @@ def derived(seed: int, purpose: str, *numbers: int) -> int:
     knows neither the run's seed nor that of another purpose."""
     text = "/".join([str(seed), purpose, *map(str, numbers)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> (64 - BITS)
+
+
+def construction(seed: int, of_rule: int | None) -> int:
+    """What modules are constructed under, which candidates know: that of the contract's rule, where it has one."""
+    return derived(seed, "construction") if of_rule is None else of_rule

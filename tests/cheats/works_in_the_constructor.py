@@ -1,6 +1,6 @@
 """Folds its weights into one when it is constructed, before it is given others. Expected: wrong
 
-How: forward
+How: weights
 """
 
 import torch

@@ -164,8 +164,20 @@ def install(gpu: Gpu) -> None:
     tensor.is_cuda = property(lambda self: True)
     tensor.cuda = module.cuda = lambda self, *_, **__: self
     tensor.pin_memory = lambda self, *_: self
+    torch.amp.autocast.__init__ = _autocast_on_cpu(torch.amp.autocast.__init__)  # type: ignore[method-assign]
     mode: Any = OnCpu()
     mode.__enter__()
+
+
+def _autocast_on_cpu(start: Any) -> Any:
+    """`torch.autocast("cuda")` for tensors that are the CPU's; float16 where no dtype is named, as on CUDA."""
+
+    def started(self: Any, device_type: str, dtype: Any = None, *rest: Any, **named: Any) -> None:
+        if device_type == "cuda":
+            device_type, dtype = "cpu", dtype or torch.get_autocast_dtype("cuda")
+        start(self, device_type, dtype, *rest, **named)
+
+    return started
 
 
 def _always(value: Any) -> Any:

@@ -17,6 +17,9 @@ _REMEDIES = {
     "fallback: none of its kernels ran": "call them: 0 launches were seen",
     "fallback: an exception was caught": "take the try around it out: what is judged is the fallback",
     "not bitwise reproducible": "sum in a fixed order (no atomics on floats) where runs must agree bit by bit",
+    "not judged with new weights": "name and shape parameters as the reference does: so far only its own were seen",
+    "weights were paired otherwise": "name parameters as the reference does where a state dict is to be loaded by name",
+    "wrong by the judge's own": "judge with --contract tf32: the benchmark's tolerance is too wide to tell here",
     "weights without a counterpart": "name and shape parameters as the reference does, so that weights are copied",
     "weights of the reference found no counterpart": "name and shape parameters as the reference does",
     "faster than the floor": "look whether it computes all: its time is below what the work needs",
@@ -24,6 +27,7 @@ _REMEDIES = {
     "the public benchmark's rule would accept": "the contract is stricter than allclose: the relative L2 error counts",
 }
 _REPEATED = ("the emulator found:", "a kernel never ran", "a barrier was never reached", "inference only:",
+             "wrong gradients, which were not asked for",
              "it computes another function than the reference", "its backward computes another function")  # fmt: skip
 """Told by other findings, from the records behind them."""
 

@@ -57,8 +57,19 @@ def _missing(verdict: Verdict, run: Run) -> Iterator[Finding]:
 
 def wrong_gradients(verdict: Verdict, run: Run) -> Iterator[Finding]:
     """Which gradients are wrong, by which factor, where."""
-    outcome, backward = verdict.outcome, verdict.backward
-    if not isinstance(outcome, Wrong) or outcome.what != "gradient" or not isinstance(backward, Compared):
+    if isinstance(verdict.outcome, Wrong) and verdict.outcome.what == "gradient":
+        yield from _wrong(verdict)
+
+
+def wrong_though_not_asked_for(verdict: Verdict, run: Run) -> Iterator[Finding]:
+    """The same of a candidate that passed, since training was not asked for."""
+    if isinstance(verdict.outcome, Passed):
+        yield from _wrong(verdict)
+
+
+def _wrong(verdict: Verdict) -> Iterator[Finding]:
+    backward = verdict.backward
+    if not isinstance(backward, Compared):
         return
     wrong = sorted((t for t in backward.tensors if not t.ok), key=lambda tensor: -tensor.ratio)
     for tensor in wrong[:3]:

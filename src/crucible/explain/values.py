@@ -22,13 +22,26 @@ def wrong_form(verdict: Verdict, run: Run) -> Iterator[Finding]:
     outcome = verdict.outcome
     remedies = {
         "shape": "give the output the reference's shape: check strides, padding and the order of dimensions",
-        "dtype": "give the output the reference's dtype",
+        "dtype": "give the output the reference's dtype, an input's rather than a fixed one (bf16 casts inputs)",
         "device": "allocate the output on the input's device",
         "structure": "return what the reference returns, in its order",
     }
     if isinstance(outcome, Wrong) and outcome.what in remedies:
         yield Finding(
             f"the output has another {outcome.what} than the reference's", outcome.detail, remedies[outcome.what]
+        )
+
+
+def stale_weights(verdict: Verdict, run: Run) -> Iterator[Finding]:
+    """Right with the weights it was constructed with, whatever is loaded later."""
+    outcome = verdict.outcome
+    if isinstance(outcome, Wrong) and outcome.what == "weights":
+        claim, _, evidence = outcome.detail.partition(": ")
+        yield Finding(
+            claim,
+            evidence,
+            "register each as nn.Parameter or buffer and read it in forward; a packed copy of them is made anew there, "
+            "or in a hook of register_load_state_dict_post_hook",
         )
 
 
@@ -46,7 +59,14 @@ def wrong_values(verdict: Verdict, run: Run) -> Iterator[Finding]:
 def wrong_case(verdict: Verdict, run: Run) -> Iterator[Finding]:
     """Right on the task's own inputs and wrong on a later case: what differs between them is the cause's place."""
     tensor, forward = worst(verdict), verdict.forward
-    if tensor is None or not tensor.case or not isinstance(forward, Compared) or tensor.case >= len(forward.cases):
+    stale = isinstance(verdict.outcome, Wrong) and verdict.outcome.what == "weights"
+    if (
+        tensor is None
+        or stale
+        or not tensor.case
+        or not isinstance(forward, Compared)
+        or tensor.case >= len(forward.cases)
+    ):
         return
     label = forward.cases[tensor.case]
     right = ", ".join(forward.cases[: tensor.case])

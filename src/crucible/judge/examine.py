@@ -202,6 +202,7 @@ class Examination:
             "allow_tf32": convolution_and_product_flags(setting.contract),
             "mode": setting.task.mode,
             "bfloat16": setting.contract.bfloat16_tensors,
+            "copies_weights": not setting.contract.allclose,
             "compile_only": compile_only,
             "header": os.pathsep.join(map(str, setting.headers)),
             "emulator": str(emulator) if emulator else "",
@@ -295,6 +296,7 @@ class Examination:
         )
         verifier.specialised = hard_coded(self.candidate.source, shapes.own_numbers(setting.task.source))
         verifier.no_gradients = passed.found.without_gradients
+        verifier.way = passed.way
         return stood(verifier, outcome, strict=setting.strict)
 
     def _sanitized(self, outcome: Outcome) -> Sanitized | NotSanitized:

@@ -9,6 +9,7 @@ from typing import Any
 
 from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
+from crucible.judge.older_weights import Unmoved, older_weights, uncopied_words
 from crucible.judge.process.candidate_process import CandidateProcess, Ended
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
@@ -76,15 +77,17 @@ class Verifier:
         """Of all that was compared while it was timed."""
         self.case: dict[str, Any] = {}
         """The one that runs, or ran last."""
-        labels = tuple(case["label"] for case in description["cases"])
-        self.found = Verification(multiple=description["multiple"], cases=labels)
+        self.way, self.ways = 0, 1
+        """Of pairing its weights with the reference's, where nothing but their order tells some of them apart."""
+        self.gradients = tuple(description["cases"][0]["gradients"])
+        """Those that can be compared, as the first case showed."""
+        self.found = self._nothing_found()
 
     def verify(self) -> Outcome:
         """Every case, the first one twice; the outcome is what stopped it, or a pass."""
         self.oracle.attach(self.process.results.fileno())
         try:
-            for case in self.description["cases"]:
-                self._case(case)
+            self._cases()
             return self._conclusion()
         except Stop as stop:
             self._look_for_variant(stop.outcome)
@@ -96,6 +99,30 @@ class Verifier:
             self.oracle.detach()
             for words, fault in self.faults.items():
                 self.found.note(f"the emulator found: {fault.kind}", words)
+
+    def _nothing_found(self) -> Verification:
+        labels = tuple(case["label"] for case in self.description["cases"])
+        return Verification(multiple=self.description["multiple"], cases=labels)
+
+    def _cases(self) -> None:
+        """All cases, with each way of pairing weights until one is right. Raises Stop with what the first gave."""
+        first: tuple[Stop, Verification] | None = None
+        while True:
+            try:
+                for case in self.description["cases"]:
+                    self._case(case)
+                return
+            except Stop as stop:
+                first = first or (stop, self.found)
+                if self.way + 1 >= self._ways_to_try() or not isinstance(stop.outcome, Wrong):
+                    stop, self.found = first
+                    raise stop from None
+                self.way, self.found = self.way + 1, self._nothing_found()
+
+    def _ways_to_try(self) -> int:
+        """The last way leaves weights unpaired that shape and order pair, which is for those that are wrong as they are
+        constructed: under new weights it would excuse whoever ignores one."""
+        return self.ways - 1 if self.case.get("moved") else self.ways
 
     def outcome_of(self, case: dict[str, Any]) -> Outcome:
         """What one case that is none of the judge's comes to. Raises Ended."""
@@ -169,14 +196,41 @@ class Verifier:
     def _case(self, case: dict[str, Any]) -> None:
         self.case = case
         reply = self._run(case, poison=True)
+        self.ways = reply["weights"]["ways"]
         if case["index"] == 0:
             self.found.note_run(reply)
-        seen = self._forward(case)
+        try:
+            seen = self._forward(case)
+        except Stop as stop:
+            self._excuse(case, reply["weights"], stop)
+            return
         if case["backward"]:
             self._backward(case)
         if case["index"] == 0:
             self._repeat(case, seen)
         self.judged.append(case["index"])
+
+    def _excuse(self, case: dict[str, Any], weights: dict[str, Any], stop: Stop) -> None:
+        """A wrong forward that weights explain which the candidate was never given is none. Raises Stop otherwise, with
+        what is known of its weights."""
+        outcome = stop.outcome
+        if not isinstance(outcome, Wrong) or outcome.what != "forward":
+            raise stop
+        found = older_weights(case.get("moved", []), weights, lambda names: self._explains(case, names))
+        if isinstance(found, Unmoved):
+            claim = "not judged with new weights: what holds them in the candidate is not known"
+            self.found.note(claim, ", ".join(found.names))
+            self.found.forward = [error for error in self.found.forward if error.ok]
+            return
+        raise Stop(found or replace(outcome, detail=outcome.detail + uncopied_words(weights))) from None
+
+    def _explains(self, case: dict[str, Any], names: list[str]) -> bool:
+        """Whether what it answered is right where these weights are as constructed."""
+        older = self.oracle.older_weights(case["index"], names, self.limits.oracle_s)
+        if "refused" in older:
+            return False
+        seen = self._stream(older, "forward", [])
+        return all(from_json(tensor).ok for tensor in seen["tensors"])
 
     def _run(self, case: dict[str, Any], *, poison: bool, schedule: str = "forward") -> dict[str, Any]:
         request = {**self.request(case, poison=poison), "schedule": schedule}
@@ -195,6 +249,7 @@ class Verifier:
             "backward": case["backward"],
             "outputs": case["outputs"],
             "clone": bool(self.description["mutated"]),
+            "way": self.way,
         }
 
     def trace(self) -> Trace | NotMeasured:
@@ -268,7 +323,7 @@ class Verifier:
     def _timed_parts(self, backward: bool) -> list[tuple[str, list[str]]]:
         untouched = [str(i) for i in range(len(self.description["inputs"])) if i not in self.description["mutated"]]
         parts: list[tuple[str, list[str]]] = [("forward", []), ("inputs", untouched)]
-        return parts + ([("gradient", list(self.description["cases"][0]["gradients"]))] if backward else [])
+        return parts + ([("gradient", list(self.gradients))] if backward and self.gradients else [])
 
     def _backward(self, case: dict[str, Any]) -> None:
         specs = case["gradients"]
@@ -282,9 +337,15 @@ class Verifier:
         stop_if_raised(reply, "backward")
         if set(reply["mutated"]) - set(self.description["mutated"]):
             raise Stop(Cheated("mutated input", f"backward changed input {reply['mutated'][0]}"))
-        got = reply["gradients"]
-        self.found.missing = tuple(sorted(set(self.found.missing) | (set(specs) - set(got))))
-        names = [name for name in specs if name in got]
+        got, unknown = reply["gradients"], sorted(set(reply["not_comparable"]) & set(specs))
+        if unknown and self.training:
+            reason = "it computes them from other tensors, or holds them in a form that is not known"
+            raise Stop(NotJudged(f"gradients of {', '.join(unknown)} cannot be told: {reason}"))
+        if unknown and case["index"] == 0:
+            self.found.note("gradients not compared: of what they are is not known", ", ".join(unknown))
+        self.found.missing = tuple(sorted(set(self.found.missing) | (set(specs) - set(got) - set(unknown))))
+        names = [name for name in specs if name in got and name not in unknown]
+        self.gradients = tuple(names) if case["index"] == 0 else self.gradients
         for name in names:
             if got[name]["shape"] != specs[name]["shape"]:
                 detail = f"gradient of {name} has shape {got[name]['shape']}, not {specs[name]['shape']}"
@@ -293,12 +354,17 @@ class Verifier:
             self._compare_gradients(case, names)
 
     def _compare_gradients(self, case: dict[str, Any], names: list[str]) -> None:
+        """Wrong ones convict where the task asks for training; otherwise they are told."""
         _, errors = self._compared(case, "gradient", names)
         self.found.gradients += errors
         wrong = [error for error in errors if not error.ok]
-        if wrong:
-            worst = max(wrong, key=lambda error: error.ratio)
-            raise Stop(wrong_tensor(worst, "gradient", case["label"], others=[e.name for e in wrong if e is not worst]))
+        if not wrong:
+            return
+        worst = max(wrong, key=lambda error: error.ratio)
+        outcome = wrong_tensor(worst, "gradient", case["label"], others=[e.name for e in wrong if e is not worst])
+        if self.training:
+            raise Stop(outcome)
+        self.found.note("wrong gradients, which were not asked for", outcome.words)
 
     def _compared(self, case: dict[str, Any], part: str, names: list[str]) -> tuple[dict[str, Any], list[TensorError]]:
         """The comparison's result and its tensors, with maps of the wrong ones."""

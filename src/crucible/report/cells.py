@@ -18,9 +18,13 @@ def clock_words(run: Run) -> str:
 
 
 def verdict_words(verdict: Verdict) -> str:
-    """The outcome, and that it was not timed where it was not."""
+    """The outcome, and what of a pass was wrong though nobody asked for it, or not timed."""
+    words = verdict.outcome.words
+    backward = verdict.backward
+    if verdict.evaluation and isinstance(backward, Compared) and not all(tensor.ok for tensor in backward.tensors):
+        words += ", wrong gradients (not asked for)"
     untimed = verdict.evaluation and isinstance(verdict.timing, NotMeasured)
-    return f"{verdict.outcome.words}, not timed" if untimed else verdict.outcome.words
+    return f"{words}, not timed" if untimed else words
 
 
 def best_baseline(run: Run) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 
 def construct(cls: Any, init_inputs: Any) -> Any:
@@ -19,6 +20,19 @@ def construct(cls: Any, init_inputs: Any) -> Any:
 def call(model: torch.nn.Module, inputs: Any) -> Any:
     """`model(*inputs)`, or `model(**inputs)` for a dict."""
     return model(**inputs) if isinstance(inputs, dict) else model(*inputs)
+
+
+def materialise(model: torch.nn.Module, inputs: Any, seed: int) -> None:
+    """Gives lazy modules their weights, by a first call under a seed that leaves running statistics alone."""
+    if not any(is_lazy(weight) for weight in (*model.parameters(), *model.buffers())):
+        return
+    training = {module: module.training for module in model.modules()}
+    model.eval()
+    seed_all(seed)
+    with torch.no_grad():
+        call(model, inputs)
+    for module, mode in training.items():
+        module.training = mode
 
 
 def gradients_of(

@@ -41,7 +41,7 @@ class CaseMaker:
     ) -> Case:
         """Fresh inputs by that number, `wide` of normal values; `weights` other than the reference's own; at `sizes`
         beside the maker's."""
-        inputs = self.reference.inputs(derived(self.seed, "inputs", number), {**self.sizes, **(sizes or {})})
+        inputs = self.reference.inputs(self._seed_of(number), {**self.sizes, **(sizes or {})})
         seed_all(derived(self.seed, "weights", number))
         structure, leaves = take_apart(inputs, "input")
         tensors = [self._cast(_widened(leaf.tensor) if wide else leaf.tensor) for leaf in leaves]
@@ -49,7 +49,15 @@ class CaseMaker:
         if weights:
             learned = set(self.reference.parameter_names())
             state = {name: _moved(name, value, name in learned) for name, value in state.items()}
-        return Case(label, put_together(structure, tensors), state, backward, sizes or {}, wide)
+            state = {name: state[first] for name, _, first in self.reference.weights()}  # a candidate may untie them
+        return Case(label, put_together(structure, tensors), state, backward, sizes or {}, wide, new_weights=weights)
+
+    def _seed_of(self, number: int) -> int:
+        """Of the inputs by that number; under the benchmark's rule as the benchmark draws it."""
+        if self.contract.seed is None:
+            return derived(self.seed, "inputs", number)
+        drawn = torch.Generator().manual_seed(self.contract.seed)
+        return [int(torch.randint(0, 2**32 - 1, (1,), generator=drawn)) for _ in range(number + 1)][-1]
 
     def inputs(self, seed: int, device: torch.device | None = None) -> Any:
         """The task's own inputs under a seed, drawn by a device if one is named."""

@@ -145,7 +145,8 @@ class Difference:
         difference = torch.where(value == want, 0.0, value - want).abs()  # equal infinities differ by nothing
         difference = torch.nan_to_num(difference, nan=0.0, posinf=torch.inf)
         self.squares += float((difference * difference).sum())
-        magnitude = torch.where(torch.isfinite(want), want.abs(), 0.0)
+        of = want if self.expected.absolute is None else value  # the benchmark's rule is relative to the candidate's
+        magnitude = torch.where(torch.isfinite(of), of.abs(), 0.0)
         self._note_peak(difference / (magnitude + self.expected.scale), difference, magnitude)
 
     def _note_peak(self, relative: torch.Tensor, difference: torch.Tensor, magnitude: torch.Tensor) -> None:

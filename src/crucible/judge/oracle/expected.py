@@ -50,8 +50,11 @@ class Case:
     gradients: dict[str, Expected] = field(default_factory=dict)
     written: bool = False
     """What candidates are given is on disk."""
+    new_weights: bool = False
+    """Whether they are other than those it was constructed with."""
     rule: list[Expected] = field(default_factory=list)
-    """The first outputs under the benchmark's rule: eager PyTorch's values."""
+    """The first outputs under the other rule: eager PyTorch's values under the benchmark's, or the oracle's under its
+    own where the benchmark's decides."""
     nan: bool = False
     """Whether the answer may hold NaN."""
     moved: bool = True
@@ -121,6 +124,24 @@ class Answers:
                 )
         if not any(dtype.is_floating_point for dtype in self.dtypes):
             case.backward = False
+
+    def answer_first(self, case: Case, *, training: bool) -> None:
+        """As `answer`; where the reference has no backward and nobody asked for one, its forward alone. Raises
+        TaskError."""
+        try:
+            self.answer(case)
+            why = "" if case.gradients or not case.backward else "no gradient reaches its inputs or parameters"
+        except TaskError as error:
+            if not case.backward:
+                raise
+            why, case.outputs, case.gradients = str(error).partition("raises ")[2] or str(error), [], {}
+        if why and training:
+            raise TaskError(f"{self.reference.path}: training is asked for, and the reference has no backward ({why})")
+        if why:
+            case.backward = False
+            self.findings.append(Finding("gradients are not compared: the reference has no backward", why))
+        if not case.outputs:
+            self.answer(case)
 
     def look_at_shapes(self, case: Case) -> None:
         """The outputs' shapes of a case whose inputs have other sizes. Raises TaskError."""
@@ -230,7 +251,7 @@ class Answers:
         _free(self.reference.device)
 
     def _measure(self, case: Case) -> None:
-        if self.contract.allclose:
+        if self.contract.allclose and case.label != "its own inputs":
             case.outputs = self._eager(case)
             return
         worst: dict[str, tuple[float, float]] = {}
@@ -250,6 +271,8 @@ class Answers:
             expected.allow(*worst.get(expected.name, (0.0, 0.0)), self.contract.multiple)
         if case.label == "its own inputs":
             case.rule = self._eager(case)
+        if self.contract.allclose:
+            case.outputs, case.rule = case.rule, case.outputs
 
     def _eager(self, case: Case) -> list[Expected]:
         """Eager PyTorch's outputs with its default flags, held to the benchmark's rule."""

@@ -37,7 +37,7 @@ from crucible.judge.verdict.evidence import Finding, NoVariant, Variant
 from crucible.judge.verdict.verdict import to_json
 from crucible.rates import measure
 from crucible.roofline import floor
-from crucible.seeds import derived
+from crucible.seeds import construction, derived
 from crucible.shapes import Sizes, free_sizes, words
 
 STREAM_TIMEOUT_S = 120.0
@@ -108,7 +108,7 @@ class Oracle:
         self.answers.choose_precision(first)
         self.answers.look_at_outputs(first)
         second = self.make.case("its own inputs, another seed", 1)
-        third = self.make.case("its own inputs, new weights", 2, weights=True, backward=self.training)
+        third = self.make.case("its own inputs, new weights", 2, weights=True, backward=first.backward)
         self.timed.weights = [0] if self.contract.allclose else [0, 2]
         self.timed.open(first.inputs)
         if self.timed.recipe:
@@ -118,10 +118,13 @@ class Oracle:
         self.say_written(self.timed.slot.descriptor)
         self._add(first)
         self._add(second)
+        for number in range(2, self.contract.trials):
+            self._add(self.make.case(f"its own inputs, seed {number + 1}", number))
         if self.contract.allclose or not self._try(third):
             self.timed.weights = [0]
         self._ensure_power()
-        self._add_shapes()
+        if self.asked or not self.contract.allclose:  # the benchmark knows one shape
+            self._add_shapes()
         self._add_timed()
 
     def description(self) -> dict[str, Any]:
@@ -131,6 +134,7 @@ class Oracle:
             "structure": self.answers.structure,
             "inputs": [leaf.name for leaf in take_apart(first.inputs, "input")[1]],
             "device": self.device.type,
+            "cast": "bfloat16" if self.contract.bfloat16_tensors else "",
             "weights": [name for name, value in first.state.items() if can_be_moved(value)],
             "aliases": self.answers.aliases,
             "mutated": self.answers.mutated,
@@ -156,6 +160,7 @@ class Oracle:
             "label": case.label,
             "index": index,
             "backward": case.backward,
+            "moved": self._moved_weights(case),
             "sizes": case.sizes,
             "outputs": [_describe(e, d) for e, d in zip(case.outputs, self.answers.dtypes, strict=True)],
             "gradients": {name: _describe(e, e.dtype) for name, e in case.gradients.items()},
@@ -189,7 +194,13 @@ class Oracle:
             "tensors": [to_json(difference.result(request["case"])) for difference, _ in found],
             "fingerprint": [difference.fingerprint for difference, _ in found],
             "rule": [
-                {"name": r.expected.name, "beyond": r.beyond_rule, "elements": r.index, "nan": r.nan}
+                {
+                    "name": r.expected.name,
+                    "beyond": r.beyond_rule,
+                    "elements": r.index,
+                    "nan": r.nan,
+                    "stricter": to_json(r.result(request["case"])) if self.contract.allclose else None,
+                }
                 for _, r in found
                 if r is not None
             ],
@@ -226,9 +237,28 @@ class Oracle:
             self._answer(case)
         except Exception as error:  # noqa: BLE001 - an aid only, and a reference may refuse sizes in any way
             return {"refused": (str(error).splitlines() or [type(error).__name__])[0]}
-        for expected, own in zip(case.outputs, model.outputs, strict=True):
-            expected.absolute = own.absolute  # the benchmark's, which may have been scaled
         return {"case": self._described(index, case)}
+
+    def _moved_weights(self, case: Case) -> list[str]:
+        """Which weights are other than those that the reference was constructed with."""
+        if not case.new_weights:
+            return []
+        seeded = self.cases[0].state
+        return [name for name, value in case.state.items() if not torch.equal(value, seeded[name])]
+
+    def older_weights(self, like: int, names: list[str]) -> dict[str, Any]:
+        """A case as that one is, these weights still as constructed, in the place of the last trial; `refused`
+        says why there is none."""
+        model = self.cases[like]
+        try:
+            state = {**model.state, **{name: self.cases[0].state[name] for name in names}}
+            case = Case(model.label, model.inputs, state, False, model.sizes, model.wide, model.shapes)
+            self.answers.answer(case)
+            self.answers.borrow_noise(case, [model])
+        except Exception as error:  # noqa: BLE001 - a reference may refuse a mixture of weights in any way
+            return {"refused": (str(error).splitlines() or [type(error).__name__])[0]}
+        self.tried = [case]
+        return {"index": len(self.cases) + len(self.timed.cases)}
 
     def stress(self, limit_s: float) -> dict[str, Any]:
         """`cases` beyond the task's own inputs, as many as there are answers to in that time, and `left_out`: why not
@@ -285,7 +315,7 @@ class Oracle:
         def at(sizes: Sizes) -> Reference:
             given = {**settings["sizes"], **sizes}
             return Reference(settings["source"], settings["path"], given, mode=settings["mode"],
-                             seed=derived(self.seed, "construction"), device=self.device)  # fmt: skip
+                             seed=construction(self.seed, self.contract.seed), device=self.device)  # fmt: skip
 
         tries: list[Sizes] = settings["first"]
         for rated in choices(tries, settings["smaller_weights"], self.survey.rate):
@@ -318,7 +348,8 @@ class Oracle:
             label = f"other sizes: {words(sizes)}"
             if not (self.asked or self._has_time(label)):
                 return False
-            case = self.make.case(label, len(self.cases), backward=self.training, sizes=sizes)
+            backward = self.training and self.cases[0].backward
+            case = self.make.case(label, len(self.cases), backward=backward, sizes=sizes)
             self.answers.look_at_shapes(case)
             self._add(case)
         except TaskError:
@@ -338,7 +369,10 @@ class Oracle:
         self._longest_s = max(self._longest_s, time.monotonic() - start)
 
     def _answer(self, case: Case) -> None:
-        self.answers.answer(case)
+        if self.cases:
+            self.answers.answer(case)
+        else:
+            self.answers.answer_first(case, training=self.training)
         self.answers.measure_noise(case)
         case.cotangents = []  # as large as the outputs, and needed no more
 
@@ -411,22 +445,19 @@ class Oracle:
     # --- power
 
     def _ensure_power(self) -> None:
-        """Adds inputs until plainly wrong answers would be refused, else scales the rule, else says so."""
+        """Adds inputs until plainly wrong answers would be refused, or says so. The benchmark's rule has its own."""
         wider: list[tuple[str, dict[str, Any]]] = [
             ("wider inputs", {"wide": True}),
             ("wider inputs, new weights", {"wide": True, "weights": True}),
         ]
         while passing := power.unrefused([case.outputs for case in self.cases], self.device):
-            if wider and not self.contract.allclose:
-                label, how = wider.pop(0)
-                self._try(self.make.case(label, len(self.cases), **how))
-            elif self.contract.allclose and self._scale_rule():
-                continue
-            else:
+            if not wider or self.contract.allclose:
                 claim = f"the check is weak here: {', '.join(passing)} would pass"
                 evidence = f"on {len(self.cases)} cases ({'; '.join(case.label for case in self.cases)})"
                 self.answers.findings += [*self._vacuous(evidence), Finding(claim, evidence)]
                 return
+            label, how = wider.pop(0)
+            self._try(self.make.case(label, len(self.cases), **how))
 
     def _vacuous(self, where: str) -> list[Finding]:
         """That the output depends on nothing, where it does not."""
@@ -436,16 +467,6 @@ class Oracle:
         constant = first.numel() and bool((first == first[0]).all())
         what = f"every element is {float(first[0]) + 0.0:g}" if constant else "it is the same"
         return [Finding("the task is vacuous: its output does not depend on its inputs", f"{what} {where}")]
-
-    def _scale_rule(self) -> bool:
-        """Brings the benchmark's absolute tolerance to the outputs' own size; False when that was done before."""
-        done = power.scale_rule([case.outputs for case in self.cases])
-        if done:
-            claim = "the benchmark's absolute tolerance cannot tell this task's answer from plainly wrong ones"
-            scales = max(e.scale for e in self.cases[0].outputs)
-            evidence = f"outputs have an rms of {scales:.2g}; the tolerance was scaled by it"
-            self.answers.findings.append(Finding(claim, evidence))
-        return done
 
 
 def _expected(case: Case, part: str, names: list[str]) -> list[Expected]:

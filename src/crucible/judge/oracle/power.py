@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import torch
 
-from crucible.contract import benchmark_tolerance
 from crucible.judge.oracle.compare import Difference, Expected
 
 SAMPLE_ELEMENTS = 8 << 20
@@ -92,14 +91,3 @@ def _half(values: torch.Tensor) -> torch.Tensor:
 
 def _shuffled(e: Expected) -> torch.Tensor:
     return e.values.view(e.shape).roll(1, 1).flatten() if len(e.shape) > 1 else e.values
-
-
-def scale_rule(cases: list[Outputs]) -> bool:
-    """Brings the benchmark's absolute tolerance to the outputs' own size; False where that was done before, or changes
-    nothing."""
-    done = False
-    for expected in (each for outputs in cases for each in outputs if each.dtype.is_floating_point):
-        if expected.absolute == benchmark_tolerance(str(expected.dtype)[6:]):
-            expected.absolute *= min(1.0, expected.scale)
-            done = done or expected.scale < 1.0
-    return done

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from crucible.errors import CrucibleError, TaskError
 from crucible.judge.boundary.bundles import Leaf, NotPlain, numbers_to_tensors, put_together, take_apart
@@ -23,6 +24,7 @@ from crucible.judge.boundary.modules import (
     call,
     construct,
     gradients_of,
+    materialise,
     precision,
     pulled_back,
     seed_all,
@@ -81,6 +83,7 @@ class Reference:
             seed_all(seed)
             self.model: torch.nn.Module = construct(self._names["Model"], self.init_inputs).to(device)
         self.model.train(mode == "train")
+        self._materialise()
         self._models: dict[torch.dtype | None, torch.nn.Module] = {}
         """Copies that are run; the module itself never is, since some keep tensors of their last call."""
 
@@ -109,6 +112,17 @@ class Reference:
     def state(self) -> dict[str, torch.Tensor]:
         """A copy of parameters and buffers, on the CPU."""
         return {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
+
+    def weights(self) -> list[list[Any]]:
+        """Of each entry of the state: its name, whether it is a parameter, the first name of what it is tied to."""
+        named = [
+            *self.model.named_parameters(remove_duplicate=False),
+            *self.model.named_buffers(remove_duplicate=False),
+        ]
+        first: dict[int, str] = {}
+        tied_to = {name: first.setdefault(id(tensor), name) for name, tensor in named}
+        learned = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
+        return [[name, name in learned, tied_to.get(name, name)] for name in self.model.state_dict()]
 
     def parameter_names(self) -> list[str]:
         return [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
@@ -286,6 +300,14 @@ class Reference:
             if not torch.equal(before.to(t.device), t)
         ]
         return shared, written
+
+    def _materialise(self) -> None:
+        """Lazy modules get their weights as a candidate's do: by a first call on the device, under the seed."""
+        if any(is_lazy(weight) for weight in (*self.model.parameters(), *self.model.buffers())):
+            structure, leaves = take_apart(self.inputs(self.seed + 1), "input")
+            tensors = [leaf.tensor.to(self.device) for leaf in leaves]
+            with self._blamed("Model.forward"), self._here():
+                materialise(self.model, put_together(structure, tensors), self.seed)
 
     def _model(self, dtype: torch.dtype | None) -> torch.nn.Module:
         if dtype not in self._models:

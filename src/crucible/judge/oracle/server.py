@@ -44,6 +44,7 @@ def _prepared(channel: Channel, request: dict[str, Any]) -> Oracle | None:
             lambda slot: channel.send({"written": True}, (slot,)),
         )
         write_bundle(oracle.folder / "init", oracle.reference.init_inputs)
+        write_bundle(oracle.folder / "weights", oracle.reference.weights())
         oracle.prepare()
         channel.send({"ready": oracle.description()})
     except Exception as error:  # noqa: BLE001 - whatever it is, the judge must hear of it
@@ -75,6 +76,8 @@ def _answer(oracle: Oracle, request: dict[str, Any], stream: int) -> dict[str, A
             return {"floors": oracle.floors(request["race_s"])}
         case "trial":
             return oracle.trial(request["like"], request["sizes"], request["number"], request["at_most"])
+        case "older_weights":
+            return oracle.older_weights(request["case"], request["names"])
         case "stress":
             return oracle.stress(request["limit_s"])
         case "influence":

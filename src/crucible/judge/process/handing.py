@@ -15,7 +15,14 @@ from typing import Any
 
 SLOT = "slot"
 """The name under which the memory for the contents of timed calls is handed over."""
-_ALWAYS = {"construct": ("init.",), "set_up": ("timed.",), "influence": ("case0.",)}
+_PAIRING = ("weights.", "case0.state.")
+"""What its weights are paired by, when the first of them are given to it: the reference's, as they were constructed."""
+_ALWAYS = {
+    "construct": ("init.",),
+    **dict.fromkeys(("run", "trace", "sample"), _PAIRING),
+    "set_up": (*_PAIRING, "timed."),
+    "influence": (*_PAIRING, "case0."),
+}
 """How files begin that go with a verb, whatever its case."""
 
 

@@ -101,6 +101,12 @@ class OracleProcess:
         self._send({"do": "trial", "like": like, "sizes": sizes, "number": number, "at_most": at_most})
         return self._receive(limit_s, f"an answer at other sizes took over {limit_s:g} s")
 
+    def older_weights(self, like: int, names: list[str], limit_s: float) -> dict[str, Any]:
+        """`index`: the number of a case like that one, where these weights still are as constructed; or `refused`. The
+        next trial takes its place."""
+        self._channel.send({"do": "older_weights", "case": like, "names": names})
+        return self._receive(limit_s, f"an answer with older weights took over {limit_s:g} s")
+
     def variant(self, case: int, part: str, limit_s: float) -> Any:
         """What the part that was compared last, in this case, is the answer of: Variant or NoVariant, as JSON."""
         self._send({"do": "variant", "case": case, "part": part})

@@ -27,7 +27,9 @@ def check_form(description: dict[str, Any], case: dict[str, Any], reply: dict[st
         if got["shape"] != want["shape"]:
             raise Stop(Wrong("shape", f"{want['name']} is {got['shape']}, should be {want['shape']}"))
         if got["dtype"] != want["dtype"]:
-            raise Stop(Wrong("dtype", f"{want['name']} is {got['dtype']}, should be {want['dtype']}"))
+            cast = description.get("cast")
+            why = f": the contract casts inputs and weights to {cast}, and it does not go by theirs" if cast else ""
+            raise Stop(Wrong("dtype", f"{want['name']} is {got['dtype']}, should be {want['dtype']}{why}"))
         if got["device"] != description["device"]:
             raise Stop(
                 Wrong(

@@ -58,8 +58,8 @@ class Wrong:
 
     kind: ClassVar[str] = "wrong"
     what: str
-    """`forward`, `gradient`, `buffers`, `structure`, `shape`, `dtype`, `nan`, `not reproducible`, or `overwritten`: the
-    outputs of one call by the next."""
+    """`forward`, `weights` (it keeps a copy of them), `gradient`, `buffers`, `structure`, `shape`, `dtype`, `device`,
+    `nan`, `not reproducible`, or `overwritten`: the outputs of one call by the next."""
     detail: str
 
     @property

@@ -15,7 +15,7 @@ from crucible.judge.verdict.evidence import (
     TensorError,
     Variant,
 )
-from crucible.judge.verdict.verdict import Incomplete, Outcome, Wrong
+from crucible.judge.verdict.verdict import Incomplete, Outcome, Wrong, from_json
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Verification:
     @property
     def without_gradients(self) -> str:
         """Why nothing more is asked of its gradients; empty where they are right, or nobody looked."""
-        if self.backward_failed or any(not error.ok for error in self.gradients):
+        if self.backward_failed or any(not error.ok for error in self.gradients if not error.case):
             return self.backward_failed or "its gradients are wrong on the task's own inputs"
         return "it gives no gradients" if self.missing and not self.gradients else ""
 
@@ -68,12 +68,17 @@ class Verification:
             claim = "weights without a counterpart in the reference were left as seeded"
             self.note(claim, ", ".join(weights["only_in_candidate"]))
         if weights["only_in_reference"]:
-            claim = "weights of the reference found no counterpart by name and shape"
+            claim = "weights of the reference found no counterpart, so they were not copied"
             self.note(claim, ", ".join(weights["only_in_reference"]))
+        if weights["paired"]:
+            self.note("weights were paired otherwise than by name", "; ".join(weights["paired"]))
 
     def note_rule(self, seen: dict[str, Any], *, passes: bool) -> None:
         """Where the contract and the benchmark's rule (allclose, against eager) say different things."""
         if not seen["rule"]:
+            return
+        if seen["rule"][0]["stricter"]:
+            self._note_stricter([from_json(rule["stricter"]) for rule in seen["rule"]], passes)
             return
         beyond = sum(rule["beyond"] + rule["nan"] for rule in seen["rule"])
         total = sum(rule["elements"] for rule in seen["rule"])
@@ -83,6 +88,13 @@ class Verification:
         if not passes and not beyond:
             evidence = f"all {total} elements are within its tolerance of eager PyTorch's output"
             self.note("the public benchmark's rule would accept this candidate", evidence)
+
+    def _note_stricter(self, errors: list[TensorError], passes: bool) -> None:
+        """What the judge's own rule says of a candidate that the benchmark's lets through."""
+        wrong = [error for error in errors if not error.ok]
+        if passes and wrong:
+            evidence = wrong_tensor(wrong[0], "forward", "its own inputs").words
+            self.note("right by the public benchmark's rule, wrong by the judge's own (contract tf32)", evidence)
 
 
 def wrong_tensor(error: TensorError, what: str, case: str, others: list[str] | None = None) -> Outcome:

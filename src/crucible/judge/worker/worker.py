@@ -32,7 +32,15 @@ from crucible.judge.boundary.bundles import (
 )
 from crucible.judge.boundary.influence import PLACE, can_be_moved, reached
 from crucible.judge.boundary.layouts import CONTIGUOUS, laid_out
-from crucible.judge.boundary.modules import call, construct, precision, pulled_back, seed_all, share_memory
+from crucible.judge.boundary.modules import (
+    call,
+    construct,
+    materialise,
+    precision,
+    pulled_back,
+    seed_all,
+    share_memory,
+)
 from crucible.judge.boundary.recipe import Recipe, read_recipe
 from crucible.judge.boundary.slot import take
 from crucible.judge.process.channel import Channel, ChannelClosed
@@ -44,6 +52,7 @@ from crucible.judge.worker.poison import Poison, poison_free_memory, uncompiled
 from crucible.judge.worker.profile import profile_call
 from crucible.judge.worker.stressed import changed, copied, trained
 from crucible.judge.worker.timed import Fill, TimedStep
+from crucible.judge.worker.weights import NOTHING_COPIED, Weights
 
 MOST_LAUNCHED = 64
 """Kernels that are told by name."""
@@ -62,6 +71,10 @@ class Worker:
         self.stream: int = settings["stream"]
         self.mode: str = settings["mode"]
         self.bfloat16: bool = settings["bfloat16"]
+        self.copies_weights: bool = settings.get("copies_weights", True)
+        """Whether it is given the reference's; the public benchmark leaves a candidate's as they are seeded."""
+        self.seed = 0
+        """Of its construction."""
         self.channel = channel
         gpu = known_gpu(settings.get("gpu") or DEFAULT)
         self.emulated = on_emulator.start(settings.get("emulator", ""), gpu, settings.get("triton_program_s", 0.0))
@@ -69,6 +82,8 @@ class Worker:
         self.watch = tripwires.Watch()
         self.replaced = tripwires.snapshot()
         self.model: torch.nn.Module | None = None
+        self.weights: Weights | None = None
+        """Known from the first case on."""
         self.module: types.ModuleType | None = None
         self.storage: list[torch.Tensor] = []
         """Input tensors of the first case: later cases are copied into them, so that an answer kept by address
@@ -79,7 +94,7 @@ class Worker:
         """What is timed: forward (False) and forward+backward (True)."""
         self.recipe: Recipe | None = None
         """By which large contents of timed calls are drawn here."""
-        self.weights = -1
+        self.loaded = -1
         """The case whose weights are in the model; -1 when nobody has noted."""
         self.buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
         """Each of the model's that the reference has too, with its value in that case."""
@@ -95,16 +110,20 @@ class Worker:
         source = Path(self.file).read_text(encoding="utf-8", errors="replace")
         self.emulated.written_in(source)
         exec(compile(source, self.file, "exec"), self.module.__dict__)
-        if not isinstance(self.module.__dict__.get("ModelNew"), type):
-            raise AttributeError("it defines no class ModelNew")
+        made = self.module.__dict__.get("ModelNew")
+        if isinstance(made, torch.nn.Module):
+            raise TypeError(f"ModelNew is a {type(made).__name__}, not a class or function that makes one")
+        if not callable(made):
+            raise AttributeError("it defines no class ModelNew, nor a function of that name that makes a module")
         return {"flags": self._changed_flags()}
 
     def construct(self, request: dict[str, Any]) -> dict[str, Any]:
         """`ModelNew(*init_inputs)` under the reference's seed, on the device."""
         assert self.module is not None
         init_inputs = read_bundle(self.inputs_folder / "init")
-        seed_all(request["seed"])
-        self.weights = -1
+        self.seed = request["seed"]
+        seed_all(self.seed)
+        self.loaded = -1
         self.model = construct(self.module.ModelNew, init_inputs)
         if not isinstance(self.model, torch.nn.Module):
             raise TypeError(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
@@ -112,14 +131,16 @@ class Worker:
         if self.bfloat16:
             self.model.to(torch.bfloat16)
         self.model.train(self.mode == "train")
+        self.weights = None
         return {}
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """One forward (and backward) on a case; describes the outputs, keeps them for `stream`."""
         case = f"case{request['case']}"
         state = read_bundle(self.inputs_folder / f"{case}.state")
-        weights = self._load(state)
         structure, tensors, given = self._place(read_bundle(self.inputs_folder / f"{case}.inputs"))
+        materialise(self.model, put_together(structure, [t.clone() for t in tensors]), self.seed)  # type: ignore[arg-type]
+        weights = self._load(state, request.get("way", 0))
         layout = request.get("layout", CONTIGUOUS)
         tensors = tensors if layout == CONTIGUOUS else [laid_out(tensor, layout) for tensor in tensors]
         for tensor in tensors:
@@ -128,7 +149,8 @@ class Worker:
         self.outputs, self.gradients = [], {}
         poison_free_memory(self.device, request["outputs"])
         self.emulated.begin(request.get("schedule", "forward"))
-        before = copied(self.model, state if request.get("watched") else {})  # type: ignore[arg-type]
+        names = self._names_of(state) if request.get("watched") else {}
+        before = copied(self.model, {own: state[name] for name, own in names.items()})  # type: ignore[arg-type]
         poison = Poison()
         swallowed = tripwires.Swallowed(self.file)
         with (
@@ -153,6 +175,7 @@ class Worker:
         except NotPlain as error:
             return {"not_plain": str(error)}
         self.outputs = [leaf.tensor for leaf in leaves]
+        moved = changed(self.model, before)  # type: ignore[arg-type]
         report: dict[str, Any] = {
             "structure": out_structure,
             "outputs": described(leaves),
@@ -163,8 +186,8 @@ class Worker:
             "swallowed": swallowed.seen,
             "operations": sorted(poison.operations),
             "weights": weights,
-            "watched": sorted(before),
-            "changed": changed(self.model, before),  # type: ignore[arg-type]
+            "watched": sorted(name for name, own in names.items() if own in before),
+            "changed": sorted(name for name, own in names.items() if own in moved),
             "faults": self.faults(),
         }
         if request["backward"]:
@@ -179,10 +202,11 @@ class Worker:
         wanted = {name: t for name, t in zip(request["inputs"], tensors, strict=True) if t.requires_grad}
         wanted.update({name: p for name, p in self.model.named_parameters() if p.requires_grad})
         with precision(*self.allow_tf32):
-            self.gradients = pulled_back(self.outputs, wanted, cotangents)
+            self.gradients = self._by_reference(pulled_back(self.outputs, wanted, cotangents))
             finish(self.device)
         self.outputs = []
         return {
+            "not_comparable": self.weights.not_comparable() if self.weights else [],
             "gradients": {
                 name: {"dtype": str(g.dtype)[6:], "shape": list(g.shape)} for name, g in self.gradients.items()
             },
@@ -196,12 +220,13 @@ class Worker:
         assert self.model is not None
         structure, tensors, _ = self._kept_for_backward
         after = read_bundle(self.inputs_folder / f"case{request['after']}.state")
+        after = self.weights.in_own(after) if self.weights else after
         with precision(*self.allow_tf32):
             found = trained(self.model, self.outputs, self._cotangents(request), after)
             with torch.no_grad():
                 out = call(self.model, put_together(structure, [t.detach().clone() for t in tensors]))
             finish(self.device)
-        self.gradients = found
+        self.gradients = found = self._by_reference(found)
         self.outputs = [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
         return {
             "gradients": {name: {"dtype": str(g.dtype)[6:], "shape": list(g.shape)} for name, g in found.items()},
@@ -245,8 +270,9 @@ class Worker:
             return [self.gradients[name] for name in names]
         if part == "buffers":
             assert self.model is not None
-            state = self.model.state_dict()
-            return [state[name] for name in names]
+            own = self.model.state_dict()
+            held = self._names_of(own)
+            return [own[held[name]] for name in names]
         if part == "forward":
             return self.outputs
         assert self.sampled is not None
@@ -276,7 +302,7 @@ class Worker:
         with self._timing(request) as timed:
             sample = timed.sample(self._fill(request["own"], request.pop("seed")), request["replay"])
             self.sampled = timed
-        self.outputs, self.gradients = timed.kept, timed.kept_gradients
+        self.outputs, self.gradients = timed.kept, self._by_reference(timed.kept_gradients)
         self.first_call_s = self.first_call_s or timed.first_call_s
         return {"device_ms": sample.device_ms, "wall_ms": sample.wall_ms}
 
@@ -297,7 +323,8 @@ class Worker:
         assert self.model is not None
         self._load(read_bundle(self.inputs_folder / "case0.state"))
         structure, tensors, _ = self._place(read_bundle(self.inputs_folder / "case0.inputs"))
-        weight = self.model.state_dict().get(request["weight"])
+        name = self.weights.own_name(request["weight"]) if self.weights else request["weight"]
+        weight = self.model.state_dict().get(name)
         if weight is None or not can_be_moved(weight):
             return {"reached": [], "read_by": []}
         own = weight.clone()
@@ -383,28 +410,37 @@ class Worker:
     def _take_weights(self, case: int) -> None:
         """That case's weights; of the same as before only the buffers, to which calls may write."""
         assert self.model is not None
-        if case != self.weights:
+        if case != self.loaded:
             state = read_bundle(self.inputs_folder / f"case{case}.state")
             self._load(state)
-            shared = [(own, state[name]) for name, own in self.model.named_buffers() if name in state]
-            self.buffers = [(own, value) for own, value in shared if own.shape == value.shape]
-            self.weights = case
+            own = dict(self.model.named_buffers())
+            pairs = self._names_of(self.model.state_dict()).items()
+            shared = [(own[held], state[name]) for name, held in pairs if held in own and name in state]
+            self.buffers = [(buffer, value) for buffer, value in shared if buffer.shape == value.shape]
+            self.loaded = case
             return
         with torch.no_grad():
-            for own, value in self.buffers:
-                own.copy_(value)
+            for buffer, value in self.buffers:
+                buffer.copy_(value)
 
-    def _load(self, state: dict[str, torch.Tensor]) -> dict[str, list[str]]:
-        """Copies the reference's state by name, shape by shape; says what had no counterpart."""
+    def _load(self, state: dict[str, torch.Tensor], way: int | None = None) -> dict[str, Any]:
+        """Gives the module the reference's state, paired in that way (None: the last one's); says what was not."""
         assert self.model is not None
-        self.weights = -1
-        own = self.model.state_dict()
-        fits = {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
-        self.model.load_state_dict(fits, strict=False)
-        return {
-            "only_in_reference": sorted(set(state) - set(fits)),
-            "only_in_candidate": sorted(set(own) - set(fits)),
-        }
+        self.loaded = -1
+        if not self.copies_weights:
+            return dict(NOTHING_COPIED)
+        if self.weights is None or self.weights.names != tuple(self.model.state_dict()):
+            seeded = read_bundle(self.inputs_folder / "case0.state")
+            self.weights = Weights(self.model, seeded, read_bundle(self.inputs_folder / "weights"))
+        return self.weights.load(state, way)
+
+    def _names_of(self, state: dict[str, torch.Tensor]) -> dict[str, str]:
+        """The module's names for the reference's, where it holds a tensor as the reference does."""
+        return self.weights.whole() if self.weights else {name: name for name in state}
+
+    def _by_reference(self, gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Gradients by the names that the reference has for what they are of."""
+        return self.weights.gradients(gradients) if self.weights else gradients
 
     def _place(self, inputs: Any) -> tuple[Any, list[torch.Tensor], list[torch.Tensor]]:
         """Inputs on the device: fresh contents in the same memory as before where shapes allow."""
