@@ -14,6 +14,8 @@ import crucible
 TESTS = Path(__file__).parent
 SMALL_TASK = TESTS / "data/small_task"
 IDENTITY_TASK = TESTS / "data/identity_task"
+ORDER_TASK = TESTS / "data/order_task"
+GATE_TASK = TESTS / "data/gate_task"
 CHEATS = TESTS / "cheats"
 PLAIN = SMALL_TASK / "candidates/plain.py"
 

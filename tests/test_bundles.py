@@ -14,9 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crucible.judge.boundary.bundles import (
-    SMALL_ELEMENTS,
     NotPlain,
-    copy_moved,
     numbers_to_tensors,
     put_together,
     raw_bytes,
@@ -188,51 +186,7 @@ def test_complex_tensors_become_pairs(conjugate: bool) -> None:
     assert pairs.dtype == torch.float32
 
 
-# --- other contents, the same values
-
-
-def moved(content: torch.Tensor, places: int) -> torch.Tensor:
-    target = torch.full_like(content, 99)
-    copy_moved(target, content, places)
-    return target
-
-
-@quick
-@given(tensors, st.integers(0, 1 << 31))
-def test_moved_contents_are_the_same_values(content: torch.Tensor, places: int) -> None:
-    before = content.clone()
-    found = moved(content, places)
-    assert (found.shape, found.dtype) == (content.shape, content.dtype)
-    as_bytes = [sorted(bytes(raw_bytes(value)) for value in t.flatten()) for t in (found, content)]
-    assert as_bytes[0] == as_bytes[1]
-    assert torch.equal(content, before)
-    assert torch.equal(found, moved(content, places))
-    assert torch.equal(moved(content, 0), content)
-
-
-@pytest.mark.parametrize("elements", [40, SMALL_ELEMENTS, SMALL_ELEMENTS + 1])
-def test_every_number_of_places_gives_other_contents(elements: int) -> None:
-    content = torch.arange(float(elements))
-    seen = [moved(content, places) for places in range(6)]
-    assert not any(torch.equal(a, b) for i, a in enumerate(seen) for b in seen[:i])
-
-
-def test_large_contents_are_moved_round() -> None:
-    content = torch.arange(float(SMALL_ELEMENTS + 5))
-    assert torch.equal(moved(content, 3), content.roll(3))
-    assert torch.equal(moved(content, 2 * len(content) + 1), content.roll(1))
-
-
-def test_integers_in_order_stay_in_place_and_others_do_not() -> None:
-    for offsets in ([0, 2, 2, 5, 9, 11, 11, 30], [4], []):
-        assert moved(torch.tensor(offsets, dtype=torch.int64), 3).tolist() == offsets
-    for content in (
-        torch.tensor([3, 1, 4, 1, 5, 9, 2, 6]),
-        torch.arange(8.0),
-        torch.arange(8).reshape(2, 4),
-        torch.tensor([False] * 4 + [True] * 4),
-    ):
-        assert not torch.equal(moved(content, 3), content)
+# --- parts
 
 
 @quick

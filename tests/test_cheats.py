@@ -20,10 +20,16 @@ import crucible
 from crucible.judge.process.sandbox import landlock_abi
 from crucible.judge.verdict.evidence import Measured
 from crucible.judge.verdict.verdict import OUTCOMES
-from support import CHEATS, IDENTITY_TASK, SMALL_TASK, claims
+from support import CHEATS, GATE_TASK, IDENTITY_TASK, ORDER_TASK, SMALL_TASK, claims
 
 FILES = sorted(CHEATS.glob("*.py"))
-OTHER_TASK = {"returns_input_alias": IDENTITY_TASK}
+OTHER_TASK = {
+    "returns_input_alias": IDENTITY_TASK,
+    "caches_by_invariants": ORDER_TASK,
+    "honest_slow_sort": ORDER_TASK,
+    "skips_a_closed_gate": GATE_TASK,
+    "honest_slow_gate": GATE_TASK,
+}
 ALONE = ("forges_with_the_secret", "native_fork")
 """Those that may end the judge itself: kept apart, so that the others' verdicts come all the same."""
 MUCH_FASTER = 0.5
@@ -39,6 +45,7 @@ DISARMED = (
     "lazy_subclass",
     "lazy_while_timed",
     "mutates_inputs",
+    "overwrites_its_last_answer",
     "patched_timers",
     "returns_input_alias",
     "spoils_the_inputs",
@@ -72,6 +79,7 @@ def in_batch(file: Path) -> bool:
 
 
 RACED = [file for file in FILES if expectation(file).costs]
+TWINS = {expectation(file).costs for file in RACED}
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +91,15 @@ def verdicts(judge_batch: Callable[..., crucible.Run]) -> dict[str, crucible.Ver
 
 @pytest.fixture(scope="module")
 def raced(judge_batch: Callable[..., crucible.Run]) -> dict[str, crucible.Verdict]:
-    """What hides its runtime, and the honest twins, in turns with eager PyTorch."""
-    twins = sorted({CHEATS / f"{expectation(file).costs}.py" for file in RACED})
-    run = judge_batch(SMALL_TASK, [*twins, *RACED], baselines="eager", limits=crucible.Limits())
-    return {verdict.candidate: verdict for verdict in run.verdicts}
+    """What hides its runtime, and the honest twins, in turns with eager PyTorch; a run for each task."""
+    found = {}
+    for task in (SMALL_TASK, *dict.fromkeys(OTHER_TASK.values())):
+        names = [name for file in RACED for name in (expectation(file).costs, file.stem)]
+        here = [CHEATS / f"{name}.py" for name in dict.fromkeys(names) if OTHER_TASK.get(name, SMALL_TASK) == task]
+        if here:
+            run = judge_batch(task, here, baselines="eager", limits=crucible.Limits())
+            found.update({verdict.candidate: verdict for verdict in run.verdicts})
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +114,7 @@ def disarmed(
         (folder / f"{name}.py").write_text(source.replace("\nARMED = True\n", "\nARMED = False\n"))
     small = [folder / f"{name}.py" for name in DISARMED if name not in OTHER_TASK]
     found = list(judge_batch(SMALL_TASK, small).verdicts)
-    for name, task in OTHER_TASK.items():
+    for name, task in [(name, task) for name, task in OTHER_TASK.items() if name in DISARMED]:
         found += judge_batch(task, [folder / f"{name}.py"]).verdicts
     return {verdict.candidate: verdict for verdict in found}
 
@@ -146,8 +159,11 @@ def test_what_hides_its_runtime_is_caught_or_its_cost_is_counted(
         assert own.ratio < 3 * honest.ratio / MUCH_FASTER, seen
 
 
+ALONE_HERE = [f for f in FILES if f.stem in (*ALONE, *OTHER_TASK) and f not in RACED and f.stem not in TWINS]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("file", [f for f in FILES if f.stem in (*ALONE, *OTHER_TASK)], ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", ALONE_HERE, ids=lambda file: file.stem)
 def test_each_cheat_judged_alone_gets_the_verdict_its_file_names(
     file: Path, judge_batch: Callable[..., crucible.Run]
 ) -> None:
@@ -163,7 +179,10 @@ def test_without_its_trick_the_same_candidate_passes(name: str, disarmed: dict[s
     assert verdict.runtime_ms > 0
 
 
-@pytest.mark.parametrize("file", sorted(CHEATS.glob("honest_*.py")), ids=lambda file: file.stem)
+HONEST = [file for file in sorted(CHEATS.glob("honest_*.py")) if in_batch(file)]
+
+
+@pytest.mark.parametrize("file", HONEST, ids=lambda file: file.stem)
 def test_honest_candidates_that_look_odd_raise_no_suspicion(file: Path, verdicts: dict[str, crucible.Verdict]) -> None:
     assert verdicts[file.stem].outcome.kind == "passed"
     assert verdicts[file.stem].findings == ()

@@ -33,8 +33,9 @@ class PlayedLane:
     turns: list[int] = field(default_factory=list)
 
     checks: int = 4
+    weights: int = 1
 
-    def turn(self, samples: int, checked: int) -> Turn:
+    def turn(self, samples: int, checked: int, weights: int = -1) -> Turn:
         self.turns.append(checked)
         if 0 <= self.fails_at < len(self.turns):
             raise self.failure(self.name)

@@ -36,7 +36,19 @@ def test_a_request_brings_the_files_of_its_case_alone(folder: Path) -> None:
     assert names(folder, do="step", case=1, after=10) == {"case10.state", *one}
     assert names(folder, do="set_up", case=1, backward=True) == {*pairing, *one}
     assert names(folder, do="influence", weight="w") == {*pairing, "case0.inputs", "case0.cotangents"}
-    assert names(folder, do="import") == names(folder, do="sample", shift=1) == set()
+    assert names(folder, do="import") == names(folder, do="audit") == set()
+
+
+def test_a_timed_call_brings_the_weights_it_runs_on_and_a_cases_own_inputs_where_it_has_them(folder: Path) -> None:
+    pairing = {"weights", "case0.state"}
+    assert names(folder, do="sample", weights=10, own=-1) == {*pairing, "case10.state"}
+    assert names(folder, do="sample", weights=0, own=1) == {*pairing, "case1.inputs"}
+
+
+def test_a_step_that_is_to_be_timed_brings_how_its_contents_are_drawn(folder: Path) -> None:
+    (folder / "timed.json").write_text("[]")
+    assert "timed.json" in {file.name for file in files_for({"do": "set_up", "case": 0}, folder)}
+    assert "timed.json" not in {file.name for file in files_for({"do": "run", "case": 0}, folder)}
 
 
 def test_what_is_handed_is_read_as_from_a_folder(folder: Path) -> None:

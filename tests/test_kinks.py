@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from crucible.judge.boundary.bundles import read_bundle
 from crucible.judge.boundary.modules import gradients_of
-from crucible.judge.oracle.cases import moved_round
 from crucible.judge.oracle.kinks import MOST, REACH, is_bent, positions
 from test_oracle import compared, errors, prepared, source
 
@@ -65,20 +64,6 @@ def test_kinks_that_are_no_exceptions_spare_nobody() -> None:
     assert positions([rare, common]).tolist() == []
 
 
-def test_a_task_that_takes_its_inputs_in_no_other_order_has_its_kinks_found(tmp_path: Path) -> None:
-    body = """
-    def forward(self, x):
-        if bool((x[:, 1:] < x[:, :-1] - 0.1).any()):
-            raise ValueError("not in order")
-        return F.leaky_relu(x - 0.5, 0.2)
-"""
-    text = source(body, "torch.cat([torch.full((8, 1), 0.5), torch.rand(8, 499) + 1], 1).sort(1).values")
-    oracle = prepared(tmp_path, text, contract="fp32", training=True)
-    (cotangent,) = read_bundle(tmp_path / "inputs/case0.cotangents")
-    assert not cotangent[:, 0].any() and cotangent[:, 1:].all()
-    assert oracle.description()["timed"] == [[], []]
-
-
 def near_ties(x: torch.Tensor, state: dict[str, torch.Tensor], within: float) -> torch.Tensor:
     """Windows whose two largest products are that close."""
     v = F.conv_transpose2d(
@@ -102,7 +87,8 @@ def test_nothing_is_pulled_back_through_a_near_tie(tmp_path: Path) -> None:
 def test_where_operands_are_rounded_everything_is_pulled_back(tmp_path: Path) -> None:
     oracle = prepared(tmp_path, source(POOL, INPUTS), contract="tf32", training=True)
     assert oracle.cases[0].silent == []  # nor is it looked for: its noise has the kinks
-    assert all((c != 0).all() for c in read_bundle(tmp_path / "inputs/case0.cotangents"))
+    (cotangent,) = read_bundle(tmp_path / "inputs/case0.cotangents")
+    assert (cotangent == 0).sum() <= 2  # float32 normals hold a zero now and then
 
 
 @pytest.mark.parametrize(("error", "ok"), [(2e-7, True), (1e-4, False)])
@@ -112,14 +98,14 @@ def test_another_choice_in_a_near_tie_is_right_and_rounded_operands_are_not(
     """A candidate whose convolution is that far off, and whose gradient is that of its own choices: also of contents
     that it is timed with."""
     oracle = prepared(tmp_path, source(POOL, INPUTS), contract="fp32", training=True)
-    (x,), state = (read_bundle(tmp_path / f"inputs/case0.{what}") for what in ("inputs", "state"))
     cotangents = read_bundle(tmp_path / "inputs/case0.cotangents")
-    places = [0, *oracle.secrets[1]]
-    numbers = [0, *oracle.description()["timed"][1]]
-    for place, number in zip(places, numbers, strict=True):
-        (moved,) = moved_round([x], place)
+    timed = oracle.description()["timed"][1]
+    drawn = [(0, read_bundle(tmp_path / "inputs/case0.inputs"), 0)]
+    drawn += [(weights, oracle.timed.inputs(seed), number) for seed, weights, number in timed]
+    for weights, (x,), number in drawn:
+        state = read_bundle(tmp_path / f"inputs/case{weights}.state")
         weight = state["conv.weight"].double() * (1 + error * torch.randn_like(state["conv.weight"]).double())
-        leaf, weight = moved.double().requires_grad_(), weight.requires_grad_()
+        leaf, weight = x.double().requires_grad_(), weight.requires_grad_()
         v = F.conv_transpose2d(leaf, weight, state["conv.bias"].double(), stride=2, padding=1, output_padding=1)
         out = F.max_pool2d(F.leaky_relu(v, 0.2), 2)
         found = gradients_of([out], {"input[0]": leaf, "conv.weight": weight}, cotangents)

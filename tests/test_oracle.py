@@ -15,7 +15,6 @@ import torch
 
 from crucible.errors import TaskError
 from crucible.judge.boundary.bundles import (
-    copy_moved,
     numbers_to_tensors,
     raw_bytes,
     read_bundle,
@@ -23,7 +22,9 @@ from crucible.judge.boundary.bundles import (
     take_apart,
 )
 from crucible.judge.boundary.modules import gradients_of
-from crucible.judge.oracle import batches, expected, power
+from crucible.judge.boundary.recipe import read_recipe
+from crucible.judge.boundary.slot import take
+from crucible.judge.oracle import batches, expected, power, timed_cases
 from crucible.judge.oracle.oracle import Oracle
 from crucible.judge.oracle.server import serve
 from crucible.judge.process.channel import Channel, ChannelClosed, pair
@@ -263,40 +264,121 @@ def test_what_does_not_arrive_is_missing(tmp_path: Path) -> None:
 # --- what is compared while a candidate is timed
 
 
-def moved(inputs: list[torch.Tensor], places: int) -> list[torch.Tensor]:
-    targets = [torch.empty_like(x) for x in inputs]
-    for target, x in zip(targets, inputs, strict=True):
-        copy_moved(target, x, places)
-    return targets
+def drawn(oracle: Oracle, seed: int) -> list[torch.Tensor]:
+    """What a timed call is given: out of the slot, as candidates take it."""
+    oracle.timed.draw(seed)
+    found = [torch.empty_like(x) for x in oracle.cases[0].inputs]
+    take(oracle.timed.slot.descriptor, found)
+    return found
 
 
-def test_timed_cases_are_the_first_ones_values_moved_by_the_secrets(tmp_path: Path) -> None:
+def test_timed_cases_are_inputs_under_the_secrets_on_the_verified_weights(tmp_path: Path) -> None:
     oracle = prepared(tmp_path, source(CONVOLUTION), training=True)
     cases = len(oracle.cases)
     forward, backward = oracle.description()["timed"]
-    assert (forward, backward) == ([cases, cases + 1, cases + 2], [cases + 3, cases + 4, cases + 5])
-    model = model_of(source(CONVOLUTION))
-    model.load_state_dict(read_bundle(tmp_path / "inputs/case0.state"))
+    assert forward == [[7, 0, cases], [8, 2, cases + 1], [9, 0, cases + 2]]
+    assert backward == [[11, 0, cases + 3], [12, 2, cases + 4], [13, 0, cases + 5]]
+    assert oracle.description()["weights_of"] == [0, 2]
     (cotangent,) = read_bundle(tmp_path / "inputs/case0.cotangents")
-    for numbers, base, secrets in ((forward, 1, (7, 8, 9)), (backward, 0, (11, 12, 13))):
-        inputs = read_bundle(tmp_path / f"inputs/case{base}.inputs")
-        answers_ = [model(*moved(inputs, secret)).detach() for secret in secrets]
-        for number, answer in zip(numbers, answers_, strict=True):
-            assert [errors(compared(oracle, number, "forward", [a]))[0].ok for a in answers_] == [
-                a is answer for a in answers_
-            ]
-            assert not errors(compared(oracle, number, "forward", [model(*inputs)]))[0].ok
-    (x,) = (x.requires_grad_() for x in moved(read_bundle(tmp_path / "inputs/case0.inputs"), 12))
-    (gradient,) = torch.autograd.grad(model(x), x, cotangent)
-    assert errors(compared(oracle, backward[1], "gradient", [gradient], ("input[0]",)))[0].ok
-    assert not errors(compared(oracle, backward[2], "gradient", [gradient], ("input[0]",)))[0].ok
+    model = model_of(source(CONVOLUTION))
+    answers_ = {}
+    for seed, weights, number in (*forward, *backward):
+        model.load_state_dict(read_bundle(tmp_path / f"inputs/case{weights}.state"))
+        (x,) = drawn(oracle, seed)
+        answers_[number] = model(x.requires_grad_())
+        if number >= cases + 3:
+            (gradient,) = torch.autograd.grad(answers_[number], x, cotangent)
+            assert errors(compared(oracle, number, "gradient", [gradient], ("input[0]",)))[0].ok
+            other = backward[(number - cases - 2) % 3][2]
+            assert not errors(compared(oracle, other, "gradient", [gradient], ("input[0]",)))[0].ok
+    for number, answer in answers_.items():
+        for part in ("forward", "earlier"):
+            assert [n for n in answers_ if errors(compared(oracle, n, part, [answer]))[0].ok] == [number]
+
+
+def test_no_two_contents_have_a_sum_an_end_or_a_value_in_common(tmp_path: Path) -> None:
+    """What an answer could be kept by; the order of elements is the least of it."""
+    oracle = prepared(tmp_path, source("    def forward(self, x):\n        return x * 2\n", "torch.randn(4, 8)"))
+    seen = [drawn(oracle, seed)[0] for seed in (7, 8, 100, 101, 1 << 62)]
+    for of in (torch.sum, torch.max, torch.min, lambda x: x.abs().sum(), lambda x: x.prod()):
+        assert len({float(of(x)) for x in seen}) == len(seen)
+    assert not set(seen[0].flatten().tolist()) & set(seen[1].flatten().tolist())
+    assert torch.equal(drawn(oracle, 101)[0], seen[3])
+
+
+def test_contents_are_the_tasks_own_whatever_it_draws(tmp_path: Path) -> None:
+    """Indices stay in their range, matrices symmetric, offsets in order."""
+    inputs = "(lambda m: [m + m.T, torch.randint(0, 9, (7,)), torch.randint(0, 5, (6,)).cumsum(0)])(torch.rand(5, 5))"
+    oracle = prepared(
+        tmp_path, source("    def forward(self, m, i, o):\n        return m @ m, m.flatten()[i + o[0]]\n", f"*{inputs}")
+    )
+    for seed in (7, 8, 12345):
+        matrix, indices, offsets = drawn(oracle, seed)
+        assert torch.equal(matrix, matrix.T)
+        assert int(indices.min()) >= 0 and int(indices.max()) < 9
+        assert bool((offsets.diff() >= 0).all())
+
+
+def test_contents_that_were_drawn_can_be_answered_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timed_cases, "LATE_S", 60.0)  # a busy machine is not what this is about
+    oracle = prepared(tmp_path, source(CONVOLUTION))
+    assert oracle.description()["late"]
+    model = model_of(source(CONVOLUTION))
+    for weights, seed in ((0, 4321), (2, 99)):
+        model.load_state_dict(read_bundle(tmp_path / f"inputs/case{weights}.state"))
+        answer = model(*drawn(oracle, seed))
+        number = oracle.answered_late(seed, weights)
+        assert errors(compared(oracle, number, "forward", [answer]))[0].ok
+        assert not errors(compared(oracle, number, "forward", [answer * 1.1]))[0].ok
+
+
+def test_large_contents_are_drawn_by_a_recipe_that_the_process_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timed_cases, "INSIDE_BYTES", 64)
+    oracle = prepared(tmp_path, source(CONVOLUTION))
+    assert oracle.description()["inside"]
+    recipe = read_recipe(tmp_path / "inputs/timed.json")
+    model = model_of(source(CONVOLUTION))
+    for seed, weights, number in oracle.description()["timed"][0]:
+        model.load_state_dict(read_bundle(tmp_path / f"inputs/case{weights}.state"))
+        answer = model(*recipe.drawn(seed, torch.device("cpu")))
+        assert errors(compared(oracle, number, "forward", [answer]))[0].ok
+        assert not errors(compared(oracle, number, "forward", [answer * 1.1]))[0].ok
+
+
+def test_large_contents_without_a_recipe_go_through_the_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timed_cases, "INSIDE_BYTES", 64)
+    inputs = "torch.rand(8, 9) * random.random()"
+    oracle = prepared(tmp_path, "import random\n" + source("    def forward(self, x):\n        return x * 2\n", inputs))
+    assert not oracle.description()["inside"]
+    assert not torch.equal(drawn(oracle, 7)[0], drawn(oracle, 8)[0])
+
+
+def test_inputs_are_to_be_what_they_were_to_the_bit(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION))
+    (seed, _, number), *_ = oracle.description()["timed"][0]
+    (x,) = drawn(oracle, seed)
+    assert errors(compared(oracle, number, "inputs", [x], ("0",)))[0].ok
+    x.view(-1)[3] = torch.nextafter(x.view(-1)[3], torch.tensor(9.0))
+    assert not errors(compared(oracle, number, "inputs", [x], ("0",)))[0].ok
+
+
+def test_what_an_earlier_seed_gave_cannot_be_written_to_by_those_who_read(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION))
+    descriptor = os.open(f"/proc/self/fd/{oracle.timed.slot.descriptor}", os.O_RDWR)
+    with pytest.raises(OSError):
+        os.pwrite(descriptor, b"x", 0)
+    with pytest.raises(OSError):
+        os.ftruncate(descriptor, 0)
+    os.close(descriptor)
 
 
 def test_nobody_can_read_what_is_compared_while_it_is_timed(tmp_path: Path) -> None:
     oracle = prepared(tmp_path, source(CONVOLUTION), training=True)
     given = {file.stem for file in (tmp_path / "inputs").iterdir()}
     assert not any(f"case{i}." in name for name in given for i in range(len(oracle.cases), len(oracle.cases) + 6))
-    assert str([7, 8, 9]) not in str(oracle.description())
+    assert not any("7" in name or "8" in name for name in given)
 
 
 @pytest.mark.parametrize("most", [1, 7, 100, 10**6])
@@ -310,14 +392,19 @@ def test_a_part_says_whether_the_whole_is_right(tmp_path: Path, most: int, start
     assert not errors(compared(oracle, 0, "forward", [part * 1.1 + 0.1], part_of=part_of))[0].ok
 
 
-def test_a_reference_that_takes_its_inputs_in_no_other_order_is_timed_on_the_same_contents(tmp_path: Path) -> None:
+def test_a_reference_that_does_not_take_its_inputs_under_other_seeds_is_timed_on_the_same_contents(
+    tmp_path: Path,
+) -> None:
     body = """
+    calls = []
+
     def forward(self, x):
-        if bool((x[:, 1:] < x[:, :-1] - 0.1).any()):
-            raise ValueError("not in order")
+        self.calls.append(tuple(x.detach().float().flatten()[:3].tolist()))
+        if len(dict.fromkeys(self.calls)) > 40:
+            raise ValueError("enough")
         return x * 2
 """
-    oracle = prepared(tmp_path, source(body, "torch.rand(8, 500).sort(1).values"), training=True)
+    oracle = prepared(tmp_path, source(body, "torch.rand(8, 5)"), secrets=[list(range(60))])
     assert oracle.description()["timed"] == [[], []]
     assert "timed on the same contents each time" in claims(oracle)
 
@@ -675,6 +762,7 @@ sys.path.insert(0, {tests!r})
 import torch
 torch.set_num_threads(1)
 from pathlib import Path
+from crucible.judge.boundary.slot import take
 from crucible.judge.oracle import batches, expected, oracle, power
 from test_oracle import settings
 batches.PART_BYTES, expected.EXACT_BYTES, power.SAMPLE_ELEMENTS = 4 << 20, 1 << 20, 1 << 18

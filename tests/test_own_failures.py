@@ -197,6 +197,8 @@ def test_what_the_judges_own_code_raises_over_one_candidate_is_that_candidates_a
     monkeypatch.setenv("CRUCIBLE_HOME", str(crucible_home))
     again = pipeline.resume("latest")  # what the judge failed on is missing
     assert again.verdict("aa_unlucky").evaluation and again.folder == run.folder
+    assert again.verdict("aa_unlucky").seed == again.seed == run.seed  # the secret one, recorded
+    assert all(verdict.cached for verdict in crucible.judge(SMALL_TASK, [tmp_path], **options).verdicts)
 
 
 def test_a_request_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -204,7 +206,7 @@ def test_a_request_comes_back_as_it_was(tmp_path: Path) -> None:
     task = task.shaped(["batch_size=3", "batch_size=5"]).cut_down(own=False)
     candidate = crucible.Candidate("odd\udc80", Path("x.py"), "text \ud800")
     versions = {"python": "3"}
-    rest = (None, 5, Limits(run_s=3), (), False, True, [candidate])
+    rest = (None, 5, True, Limits(run_s=3), (), False, True, [candidate])
     rule = pipeline.find_contract("fp32")
     asked = pipeline.Request(task, rule, Device("cpu", "one", "d"), versions, "code", *rest)
     folder = store.RunFolder(tmp_path)

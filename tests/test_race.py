@@ -44,8 +44,13 @@ class Runner:
     cold: Sequence[float] = ()
     """By how much each of its first turns is slower."""
     checks: int = 4
+    weights: int = 1
+    asked: list[tuple[int, int]] = field(default_factory=list)
+    """Weights of each turn, and the sample that is compared."""
+    uncounted: list[Turn] = field(default_factory=list)
 
-    def turn(self, samples: int, checked: int) -> Turn:
+    def turn(self, samples: int, checked: int, weights: int = -1) -> Turn:
+        self.asked.append((weights, checked))
         seen = sum(entry[0] == self.name for entry in self.machine.log)
         self.machine.log.append((self.name, samples, checked))
         cold = self.cold[seen] if seen < len(self.cold) else 1.0
@@ -55,6 +60,7 @@ class Runner:
             self.machine.now_s += taken[-1] / 1e3
         ms = tuple(taken[1:])
         self.machine.given.append(Turn(ms, ms, ms))
+        self.uncounted += self.machine.given[-1:] if weights >= 0 else []
         return self.machine.given[-1]
 
 
@@ -73,12 +79,12 @@ def log_of(run: Race) -> list[tuple[str, int, int]]:
     return machine_of(run).log
 
 
-def parts_of(run: Race) -> tuple[list[tuple[str, int, int]], ...]:
+def parts_of(run: Race, *, counted: bool = True) -> tuple[list[tuple[str, int, int]], ...]:
     """The machine's log: the warm-up, the rounds, and what comes after them."""
     machine, log = machine_of(run), log_of(run)
     timed = {id(turn) for turns in run.turns.values() for turn in turns}
     of_rounds = [i for i, turn in enumerate(machine.given) if id(turn) in timed]
-    assert of_rounds == list(range(of_rounds[0], of_rounds[-1] + 1))
+    assert not counted or of_rounds == list(range(of_rounds[0], of_rounds[-1] + 1))
     return log[: of_rounds[0]], log[of_rounds[0] : of_rounds[-1] + 1], log[of_rounds[-1] + 1 :]
 
 
@@ -263,6 +269,21 @@ def test_with_one_answer_only_the_last_call_is_compared() -> None:
         assert all(checked < 0 for _, _, checked in rounds_of(run))
 
 
+def test_what_counts_runs_on_the_last_weights_and_every_set_is_compared() -> None:
+    between = 0
+    for seed in range(40):
+        own, eager = pair(Machine(), weights=2)
+        run = race(own, eager, pace=CPU_PACE, seed=seed)
+        _, rounds, after = parts_of(run, counted=False)
+        assert {id(turn) for turn in run.turns["own"]}.isdisjoint(map(id, own.uncounted))
+        assert {weights for weights, _ in own.asked if weights >= 0} == {0, 1}
+        assert all(checked >= 0 for weights, checked in own.asked if weights >= 0)
+        assert all(weights == -1 for weights, _ in eager.asked)
+        between += sum(name == "own" for name, _, _ in rounds) > len(run.turns["own"])
+        assert len(after) >= 2
+    assert between > 10
+
+
 # --- how long a turn is
 
 
@@ -352,6 +373,36 @@ def turns(device_ms: float, wall_ms: float, beside_ms: float = 0.5, count: int =
     """All alike; `beside_ms` more pass outside of a sample than it reports."""
     one = Turn((device_ms,) * samples, (wall_ms,) * samples, (wall_ms + beside_ms,) * samples)
     return [one] * count
+
+
+def by_kernel(told_ms: float, worked_ms: float, outside_ms: float, queued_ms: float = 0.0) -> list[Turn]:
+    """Turns on a CPU, with the kernel's account of them."""
+    clocks = (told_ms, told_ms, outside_ms, worked_ms, queued_ms)
+    return [Turn(*((ms,) * 3 for ms in clocks))] * 8
+
+
+@pytest.mark.parametrize(
+    ("own", "runtime", "clock"),
+    [
+        (by_kernel(1.0, 3.0, 4.0), 1.0, "CPU time"),
+        (by_kernel(1.0, 13.0, 14.0), 11.0, "the kernel's account"),
+        (by_kernel(1.0, 3.0, 14.0), 11.0, "waiting too"),
+        (by_kernel(1.0, 3.0, 24.0, queued_ms=20.0), 1.0, "CPU time"),
+        (by_kernel(100.0, 120.0, 121.0), 100.0, "CPU time"),
+        (by_kernel(100.0, 132.0, 133.0), 130.0, "the kernel's account"),
+    ],
+    ids=["honest", "a helper's work", "waiting", "a busy machine", "within a quarter", "beyond a quarter"],
+)
+def test_work_and_waiting_that_a_process_does_not_tell_of_count(own: list[Turn], runtime: float, clock: str) -> None:
+    eager = by_kernel(5.0, 7.0, 8.0)  # drawing, flushing, messages: 2 ms of work that nobody is timed for
+    record, findings, over = told(own, "cpu", eager=eager)
+    assert (record.median_ms, record.clock) == (pytest.approx(runtime), clock)
+    assert over["eager"].ratio == pytest.approx(5.0 / runtime)
+    assert bool(findings) == (clock != "CPU time")
+    (theirs, none) = measured(
+        "eager", {"own": own, "eager": eager}, device="cpu", covers="forward", how="", trusted=True
+    )
+    assert (theirs.median_ms, none) == (5.0, [])  # what a candidate does makes no baseline slower
 
 
 def told(

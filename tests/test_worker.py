@@ -19,7 +19,9 @@ import crucible
 from crucible import hardware
 from crucible.judge.boundary.bits import POISON
 from crucible.judge.boundary.bundles import raw_bytes, write_bundle
+from crucible.judge.boundary.slot import Slot
 from crucible.judge.process.channel import Channel, ChannelClosed, pair, read_exactly
+from crucible.judge.process.handing import SLOT
 from crucible.judge.process.launcher import package_folders
 from crucible.judge.process.replies import is_reply
 from crucible.judge.process.sandbox import landlock_abi
@@ -116,9 +118,15 @@ class Started:
     def run(self, case: int = 0, *, poison: bool = True, backward: bool = False, way: int = 0) -> dict[str, Any]:
         return self.ask("run", case=case, poison=poison, backward=backward, outputs=[], clone=False, way=way)
 
-    def sample(self, shift: int = 0, *, backward: bool = False) -> dict[str, Any]:
-        """One call of a step that was set up."""
-        reply = self.ask("sample", shift=shift, replay=False, backward=backward)
+    def sample(
+        self, own: int = 0, *, backward: bool = False, weights: int = 0, slot: Slot | None = None
+    ) -> dict[str, Any]:
+        """One call of a step that was set up, on a case's own values, or from the slot (-1), on a case's weights."""
+        request = {"do": "sample", "own": own, "seed": -1, "weights": weights, "replay": False, "backward": backward}
+        if slot is not None:
+            request["files"] = [SLOT]
+        self.channel.send(request, (slot.descriptor,) if slot else ())
+        reply = self.channel.receive(60)
         if "raised" not in reply:
             assert is_reply("sample", reply)
             assert min(reply["device_ms"], reply["wall_ms"]) >= 0
@@ -195,8 +203,8 @@ def test_an_honest_candidate_from_import_to_audit(worker: Started) -> None:
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
     assert worker.ask("set_up", case=1, backward=False) == {"done": "set_up", "forked": False}
-    worker.sample(3)
-    worker.sample()
+    worker.sample(0)
+    worker.sample(1)
     assert torch.equal(worker.sent([linear(1)])[0], linear(1))
     worker.ask("set_up", case=0, backward=True)
     worker.sample(backward=True)
@@ -410,33 +418,63 @@ def test_an_output_of_another_kind_is_named(worker: Started, out: str, words: st
 # --- what is timed
 
 
-def test_every_timed_step_sees_other_contents_in_memory_that_rotates(worker: Started) -> None:
+def test_every_timed_step_sees_what_is_in_the_slot_in_memory_that_rotates(worker: Started) -> None:
     lines = ["self.seen = getattr(self, 'seen', [])", "self.seen.append((x.data_ptr(), x.tolist()))"]
     worker.built(
         candidate(*lines, "return torch.tensor([p for p, _ in self.seen]), torch.tensor([v for _, v in self.seen])")
     )
     x = torch.arange(64.0).reshape(32, 2)
     worker.put(0, [x])
+    slot = Slot([x])
     worker.ask("set_up", case=0, backward=False)
-    for shift in (*range(1, 13), 0):
-        worker.sample(shift)
-    worker.sample(5)
-    places, contents = worker.sent([torch.zeros(14, dtype=torch.int64), torch.empty(14, 32, 2)])
+    given = [torch.rand(32, 2) for _ in range(13)]
+    for contents in given:
+        slot.put([contents])
+        worker.sample(-1, slot=slot)
+    worker.sample(0)
+    places, seen = worker.sent([torch.zeros(14, dtype=torch.int64), torch.empty(14, 32, 2)])
     assert len(set(places.tolist())) == 2
     assert not any(a == b for a, b in itertools.pairwise(places.tolist()))
-    assert torch.equal(contents[-2], x)
-    assert torch.equal(contents[-1], contents[4])
-    assert not any(torch.equal(a, b) for a, b in itertools.combinations(contents[:-1], 2))
-    assert all(sorted(c.flatten().tolist()) == sorted(x.flatten().tolist()) for c in contents)
+    assert torch.equal(seen, torch.stack([*given, x]))
 
 
-def test_what_is_timed_has_the_weights_of_the_first_case(worker: Started) -> None:
+def test_a_timed_step_has_the_weights_asked_for(worker: Started) -> None:
     worker.built(PLAIN)
-    worker.put(1, [INPUTS[1]], {name: value + 1 for name, value in STATE.items()})
-    worker.run(1)
+    worker.put(2, [INPUTS[1]], {name: value + 1 for name, value in STATE.items()})
     worker.ask("set_up", case=1, backward=False)
-    worker.sample()
-    assert torch.equal(worker.sent([linear(1)])[0], linear(1))
+    found = []
+    for weights in (0, 2, 2, 0):
+        worker.sample(1, weights=weights)
+        found += worker.sent([linear(1)])
+    assert torch.equal(found[0], linear(1)) and torch.equal(found[3], linear(1))
+    assert torch.equal(found[1], found[2]) and not torch.equal(found[1], linear(1))
+
+
+def test_buffers_are_as_verified_in_each_timed_call(worker: Started) -> None:
+    """What one call writes to them, the next one does not see."""
+    source = candidate("self.count += 1", "return x * 0 + self.count")
+    worker.built(
+        source.replace(
+            "(torch.zeros(width))", "(torch.zeros(width))\n        self.register_buffer('count', torch.ones(()))"
+        )
+    )
+    state = {**STATE, "count": torch.tensor(5.0)}
+    worker.put(0, [INPUTS[0]], state)
+    worker.ask("set_up", case=0, backward=False)
+    for _ in range(3):
+        worker.sample()
+        assert worker.sent([INPUTS[0]])[0].unique().tolist() == [6.0]
+
+
+def test_inputs_and_earlier_outputs_of_timed_calls_can_be_asked_for(worker: Started) -> None:
+    lines = ["self.out = getattr(self, 'out', torch.empty_like(x))", "self.out.copy_(x)", "x[0, 0] = 7"]
+    worker.built(candidate(*lines, "return self.out"))
+    worker.ask("set_up", case=0, backward=False)
+    worker.sample(0)
+    (changed,) = worker.sent([INPUTS[0]], "inputs", ("0",))
+    assert changed[0, 0] == 7 and torch.equal(changed.view(-1)[1:], INPUTS[0].view(-1)[1:])
+    worker.sample(1)
+    assert torch.equal(worker.sent([INPUTS[0]], "earlier")[0], INPUTS[1])  # it was INPUTS[0] when it was handed out
 
 
 def test_forward_is_timed_without_autograd_and_backward_with_it(worker: Started) -> None:

@@ -64,7 +64,10 @@ def judge(
         str | None,
         typer.Option(help="Which GPU the emulator answers as: h200 (the usual one), h100, a100, l40s, b200, ..."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of weights, inputs and cotangents.")] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Of all that is drawn: a run's own repeats it. Default: a secret one."),
+    ] = None,
     baselines: Annotated[
         str | None,
         typer.Option(help=f"What to race: {', '.join(BASELINES)}, comma-separated; all; none. Default by device."),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from crucible import hardware, store
+from crucible import hardware, seeds, store
 from crucible.candidate import Candidate, find_candidates, match_candidates
 from crucible.contract import Contract, find_contract
 from crucible.errors import DeviceError, JudgeError, MisuseError, ProcessLostError, RecordError, TaskError
@@ -26,7 +26,7 @@ from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.timing.baseline_runs import BaselineRuns
 from crucible.judge.timing.baselines import ANCHOR, Baseline, choose_baselines
-from crucible.judge.timing.contestant import secret_contents
+from crucible.judge.timing.contents import secret_contents
 from crucible.judge.timing.contestants import Contestants
 from crucible.judge.timing.kept import KeptBaselines, told
 from crucible.judge.timing.race import CPU_PACE, GPU_PACE
@@ -53,7 +53,7 @@ def judge(
     device: str = "auto",
     shapes: Sequence[str] = (),
     gpu: str | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     limits: Limits | None = None,
     fresh: bool = False,
     baselines: str | None = None,
@@ -76,7 +76,8 @@ def judge(
             on the emulator are judged at their small size and at a ragged one.
         gpu: which one the emulator answers as and nvcc compiles for (`h200`, `l40s`, ...: `crucible.gpus`), where
             candidates run without one; None for an H200.
-        seed: of weights, inputs and cotangents; contract `kernelbench` has one of its own.
+        seed: of weights, inputs and all else that is drawn; an earlier run's `seed` repeats it, None is a secret one.
+            Contract `kernelbench` has one of its own for weights and inputs.
         limits: time, memory and process limits of a candidate.
         fresh: judge again what an earlier run has judged.
         baselines: what to take turns with, comma-separated (see docs/timing.md); None for the device's usual ones.
@@ -103,10 +104,9 @@ def judge(
     if any(runs_on_emulator(candidate, place) for candidate in chosen):
         loaded = loaded.cut_down(own=scale is not None)
     rivals = choose_baselines(baselines, loaded, place.kind)
-    seed = checked_seed(seed)
-    seed = seed if rule.seed is None else rule.seed
-    kept = limits or Limits()
-    bench = _Bench(loaded, rule, place, pretended, seed, kept, fresh, rivals, say, sanitize, strict)
+    drawn, kept = seeds.secret() if seed is None else checked_seed(seed), limits or Limits()
+    how = (kept, fresh, rivals, say, sanitize, strict)
+    bench = _Bench(loaded, rule, place, pretended, drawn, seed is None, *how)
     bench.fresh_baselines = fresh_baselines
     return bench.judge(chosen)
 
@@ -122,7 +122,8 @@ def resume(which: str, *, say: Say = lambda text: None) -> Run:
     asked.check(hardware.find_device(asked.device.kind), hardware.versions(), store.code_digest())
     done = finished_verdicts(folder.verdicts())
     say(f"{folder.path.name}: {len(done)} of {len(asked.candidates)} candidates are judged")
-    options = (asked.gpu, asked.seed, asked.limits, False, asked.baselines, say, asked.sanitize, asked.strict)
+    seed = (asked.seed, asked.seed_is_secret)
+    options = (asked.gpu, *seed, asked.limits, False, asked.baselines, say, asked.sanitize, asked.strict)
     bench = _Bench(asked.task, asked.contract, asked.device, *options, folder=folder)
     return bench.judge(list(asked.candidates), done)
 
@@ -193,6 +194,8 @@ class _Bench:
     device: Device
     gpu: Gpu | None
     seed: int
+    seed_is_secret: bool
+    """Nobody asked for this one: a verdict under another secret seed is as good."""
     limits: Limits
     fresh: bool
     baselines: tuple[Baseline, ...]
@@ -224,7 +227,7 @@ class _Bench:
         failure: JudgeError | None = None
         try:
             for verdict in self._examined(new) if new else ():
-                self.records.keep(verdict, keys[verdict.candidate])
+                self.records.keep(replace(verdict, seed=self.seed), keys[verdict.candidate])
         except KeyboardInterrupt:
             self.records.cut("interrupted", "interrupted")
         except MisuseError:
@@ -241,7 +244,8 @@ class _Bench:
         return run
 
     def _request(self, candidates: list[Candidate]) -> Request:
-        options = (self.gpu, self.seed, self.limits, self.baselines, self.sanitize, self.strict, candidates)
+        seed = (self.seed, self.seed_is_secret)
+        options = (self.gpu, *seed, self.limits, self.baselines, self.sanitize, self.strict, candidates)
         return Request(self.task, self.contract, self.device, self.versions, store.code_digest(), *options)
 
     def _key(self) -> str:
@@ -252,7 +256,7 @@ class _Bench:
             vars(self.device),
             self._gpu_name,
             self.versions,
-            self.seed,
+            "secret" if self.seed_is_secret else self.seed,
             store.code_digest(),
             [baseline.name for baseline in self.baselines],
         )
@@ -308,12 +312,12 @@ class _Bench:
 
     def _setting(self, work: Path, candidates: list[Candidate]) -> Setting:
         (work / "inputs").mkdir()
-        self.contents = secret_contents(self.task.training)
+        self.contents = secret_contents(self.task.training, self.seed)
         return Setting(
             self.task,
             self.contract,
             self.device,
-            self.seed,
+            seeds.construction(self.seed, self.contract.seed),
             self.limits,
             work / "inputs",
             self.contents,
@@ -342,7 +346,7 @@ class _Bench:
 
         def warm_up() -> None:
             started.result()
-            rivals.warm(self.say)
+            rivals.warm(self._oracles[-1], self.say)
 
         def written() -> None:
             warm.append(pool.submit(warm_up))

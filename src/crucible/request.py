@@ -34,6 +34,7 @@ class Request:
     """Crucible's own digest."""
     gpu: Gpu | None
     seed: int
+    seed_is_secret: bool
     limits: Limits
     baselines: tuple[Baseline, ...]
     sanitize: bool
@@ -50,6 +51,7 @@ class Request:
             "code": self.code,
             "gpu": self.gpu.name if self.gpu else "",
             "seed": self.seed,
+            "seed_is_secret": self.seed_is_secret,
             "limits": vars(self.limits),
             "baselines": [baseline.name for baseline in self.baselines],
             "sanitize": self.sanitize,
@@ -83,6 +85,7 @@ def request_from_json(data: Any) -> Request:
             str(data["code"]),
             known_gpu(data["gpu"]) if data["gpu"] else None,
             data["seed"],
+            bool(data["seed_is_secret"]),
             Limits(**data["limits"]),
             tuple(BASELINES[name] for name in data["baselines"]),
             bool(data["sanitize"]),

@@ -165,6 +165,7 @@ def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
         "timing": to_json(verdict.timing),
         "further_timings": [to_json(timing) for timing in verdict.further],
         "costs": to_json(verdict.costs),
+        "whose": to_json(verdict.whose),
         "accesses": to_json(verdict.accesses),
         "resources": [to_json(one) for one in verdict.resources],
         "faults": [to_json(fault) for fault in verdict.faults],
@@ -175,6 +176,7 @@ def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
         "build_s": verdict.build_s,
         "total_s": verdict.total_s,
         "stages_s": dict(verdict.stages_s),
+        "seed": verdict.seed,
         "cached": verdict.cached,
         "log": verdict.log,
     }
@@ -249,7 +251,7 @@ def verdict_from_json(entry: Any) -> Verdict:
 _LATER: dict[str, Any] = {
     "accesses": to_json(NotMeasured("not kept")), "resources": [], "faults": [], "log": "",
     "variant": to_json(NoVariant("not kept")), "smallest_failing": to_json(NotShrunk("not kept")),
-    "sanitizer": to_json(NotSanitized("not kept")),
+    "sanitizer": to_json(NotSanitized("not kept")), "whose": to_json(NotMeasured("not kept")), "seed": 0,
 }  # fmt: skip
 """Fields that records of this schema have not always had."""
 
@@ -259,12 +261,12 @@ def _verdict(entry: dict[str, Any]) -> Verdict:
     entry = {**_LATER, **entry}
     outcome = {name: value for name, value in entry["verdict"].items() if name != "words"}
     same = ("forward", "backward", "timing", "costs", "accesses", "resources", "faults", "variant", "findings",
-            "smallest_failing", "sanitizer")  # fmt: skip
+            "smallest_failing", "sanitizer", "whose")  # fmt: skip
     return Verdict(
         entry["name"],
         from_json(outcome),
         **{name: from_json(entry[name]) for name in same},
         further=from_json(entry["further_timings"]),
-        **{name: entry[name] for name in ("build_s", "total_s", "log", "cached")},
+        **{name: entry[name] for name in ("build_s", "total_s", "log", "cached", "seed")},
         stages_s=tuple(entry["stages_s"].items()),
     )

@@ -1,6 +1,5 @@
-"""Keeps its answers by a sum over the input, which does not see in what order elements stand. Expected: wrong
+"""Keeps its answers by a sum over the input, which does not see in what order elements stand. Expected: passed
 
-How: not reproducible
 Costs: honest_slow
 """
 

@@ -25,7 +25,7 @@ from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.process.replies import faults_of
 from crucible.judge.stressing import Stood, StressVerifier, stood
-from crucible.judge.timing.contestant import Contents
+from crucible.judge.timing.contents import Contents, TimedSlot
 from crucible.judge.timing.contestants import Contestants
 from crucible.judge.timing.measure import Readings, measure
 from crucible.judge.verdict.clipped import clipped
@@ -49,6 +49,7 @@ from crucible.judge.verdict.verdict import (
     Verdict,
     Wrong,
 )
+from crucible.judge.verdict.whose import NOT_TOLD, Whose, little_of_its_own, told_by_emulator, told_by_profiler
 from crucible.judge.verify import Verifier
 from crucible.occupancy import occupancy
 from crucible.task import Task
@@ -72,7 +73,8 @@ class Setting:
     task: Task
     contract: Contract
     device: Device
-    seed: int
+    construction_seed: int
+    """Of the weights: all that candidates see of the run's seed, which it does not tell."""
     limits: Limits
     inputs: Path
     """Where the oracle writes what candidates are handed."""
@@ -103,6 +105,8 @@ class Examination:
     resources: tuple[Resources, ...] = ()
     faults: tuple[Fault, ...] = ()
     """Kernels that never ran, barriers that nobody came to."""
+    launched: tuple[str, ...] = ()
+    """Its kernels that ran on the emulator."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Of its process."""
     case: dict[str, Any] = field(default_factory=dict)
@@ -163,7 +167,7 @@ class Examination:
         """`ModelNew(*init_inputs)` in its process, which is returned. Raises Ended or Stop."""
         if self.outcome is not None or self.process is None:
             raise Stop(self.outcome or NotJudged(str(self.failure or "it was never started"), failed=True))
-        request = {"do": "construct", "seed": self.setting.seed}
+        request = {"do": "construct", "seed": self.setting.construction_seed}
         try:
             reply = self.process.ask(request, "construction", self.setting.limits.build_s)
             stop_if_raised(reply, "construction")
@@ -232,9 +236,9 @@ class Examination:
             readings = Readings(NotMeasured("the emulator shows what a kernel does, not how long a GPU takes"))
         elif isinstance(outcome, Passed):
             try:
-                timed = description["timed"]
-                contents = [c.known(len(timed[c.backward])) for c in self.setting.contents]
-                measure(name, process, verifier, rivals, readings, contents)
+                contents = [c.known(description).within(verifier.judged) for c in self.setting.contents]
+                slot = TimedSlot(oracle, self.setting.device.kind, self.setting.limits.oracle_s)
+                measure(name, process, verifier, rivals, readings, contents, slot)
             except (Ended, Stop) as end:
                 outcome = end.outcome
         try:
@@ -264,7 +268,18 @@ class Examination:
             stress=beyond.stress,
             findings=(*found.findings, *beyond.findings),
         )
-        return readings.fill(verdict)
+        verdict = readings.fill(verdict)
+        whose = self._whose(verdict, found.operations)
+        few = little_of_its_own(whose) if self.candidate.language != "pytorch" else []
+        return replace(verdict, whose=whose, findings=(*verdict.findings, *few))
+
+    def _whose(self, verdict: Verdict, operations: tuple[str, ...]) -> Whose | NotMeasured:
+        """Whose kernels ran, of what passed."""
+        if not verdict.evaluation:
+            return NOT_TOLD
+        if self.emulated:
+            return told_by_emulator(self.launched, operations)
+        return told_by_profiler(verdict.costs, self.candidate.source)
 
     def _stood(self, passed: Verifier, outcome: Outcome) -> Stood:
         """What passed beyond the task's own inputs: last, since a GPU's context may not outlive it."""
@@ -290,7 +305,7 @@ class Examination:
             return NOT_SANITIZED
         if not (self.candidate.is_for_gpu and self.case) or isinstance(outcome, Cheated):
             return NotSanitized("only candidates with kernels of their own that ran, and did not cheat, are")
-        settings = {**self.settings, "seed": self.setting.seed}
+        settings = {**self.settings, "seed": self.setting.construction_seed}
         folder = self.folder / "sanitizer"
         return sanitized(settings, folder, self.case, self.candidate.source, self.setting.limits, TOOLS)
 
@@ -345,6 +360,7 @@ class Examination:
             Finding("it changed a global switch", f"{flag}: {change}") for flag, change in seen["flags"].items()
         ]
         if self.emulated and after_running:
+            self.launched = tuple(name[:LONGEST_NAME] for name in seen["launched"])
             rows = [row for row in seen["resources"] if is_of_a_kernel(row)]
             self.resources = tuple(resources_of(self.setting.gpu, row) for row in rows[:MOST_KERNELS])
             never_ran, never_reached = (

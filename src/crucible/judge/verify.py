@@ -14,6 +14,7 @@ from crucible.judge.process.candidate_process import CandidateProcess, Ended
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.process.replies import faults_of
+from crucible.judge.timing.contents import Placed
 from crucible.judge.verdict.evidence import NotMeasured, TensorError, Variant
 from crucible.judge.verdict.stop import Stop, one_line, stop_if_raised
 from crucible.judge.verdict.structure import check_form
@@ -70,6 +71,10 @@ class Verifier:
         """What the emulator found, by its words."""
         self.limits = limits or process.limits
         self.maps = maps
+        self.judged: list[int] = []
+        """Cases that it was right in."""
+        self.timed_errors: tuple[TensorError, ...] = ()
+        """Of all that was compared while it was timed."""
         self.case: dict[str, Any] = {}
         """The one that runs, or ran last."""
         self.way, self.ways = 0, 1
@@ -203,6 +208,7 @@ class Verifier:
             self._backward(case)
         if case["index"] == 0:
             self._repeat(case, seen)
+        self.judged.append(case["index"])
 
     def _excuse(self, case: dict[str, Any], weights: dict[str, Any], stop: Stop) -> None:
         """A wrong forward that weights explain which the candidate was never given is none. Raises Stop otherwise, with
@@ -289,25 +295,35 @@ class Verifier:
             self.found.note(claim, "two runs on the same inputs differ, both within the tolerance")
         self.found.note_rule(again, passes=True)
 
-    def check_timed(self, backward: bool, number: int) -> tuple[TensorError, ...]:
-        """Compares what the last sample gave with the answer to the secret of that number; of large tensors a part,
-        spread evenly from a random start. Raises Stop when it is not the answer to what was in place then."""
-        answers = self.description["timed"][backward]
-        case = {"index": answers[number] if answers else (0 if backward else 1)}
+    def check_timed(self, backward: bool, placed: Placed, what: str) -> Placed:
+        """Compares what the last sample gave with the answer to its contents, and whether it left these alone; of large
+        tensors a part, spread evenly from a random start. `what` may be `earlier`: then what has become of the outputs
+        of the sample before. Returns what was placed, with the case that it is. Raises Stop."""
+        if placed.case < 0:
+            placed = replace(placed, case=self.oracle.answered_late(placed.seed, placed.weights, self.limits.oracle_s))
+            backward = False  # late answers have no gradients
+        if placed.case < 0 or (what == "earlier" and self.description["aliases"]):
+            return placed
         part_of = {"most": TIMED_ELEMENTS, "start": _chance.random()}
-        parts: list[tuple[str, list[str]]] = [("forward", [])]
-        parts += [("gradient", list(self.gradients))] if backward and self.gradients else []
+        streams = {}
         self.oracle.attach(self.process.results.fileno())
         try:
-            streams = [self._stream(case, part, names, part_of) for part, names in parts]
+            for part, names in [("earlier", [])] if what == "earlier" else self._timed_parts(backward):
+                streams[part] = self._stream({"index": placed.case}, part, names, part_of)
         finally:
             self.oracle.detach()
-        errors = tuple(from_json(tensor) for seen in streams for tensor in seen["tensors"])
-        wrong = [error for error in errors if not error.ok]
-        if wrong:
-            words = wrong_tensor(wrong[0], wrong[0].part, "the timed contents").words
-            raise Stop(Wrong("not reproducible", f"right when checked, then, while it was timed, {words}"))
-        return errors
+        for part, seen in streams.items():
+            errors = tuple(from_json(tensor) for tensor in seen["tensors"])
+            wrong = [error for error in errors if not error.ok]
+            if wrong:
+                raise Stop(_wrong_when_timed(part, wrong[0]))
+            self.timed_errors += errors if part in ("forward", "gradient") else ()
+        return placed
+
+    def _timed_parts(self, backward: bool) -> list[tuple[str, list[str]]]:
+        untouched = [str(i) for i in range(len(self.description["inputs"])) if i not in self.description["mutated"]]
+        parts: list[tuple[str, list[str]]] = [("forward", []), ("inputs", untouched)]
+        return parts + ([("gradient", list(self.gradients))] if backward and self.gradients else [])
 
     def _backward(self, case: dict[str, Any]) -> None:
         specs = case["gradients"]
@@ -406,3 +422,13 @@ class Verifier:
             self.found.note("inference only: gradients are missing", ", ".join(self.found.missing))
         convicting = next((words for words, fault in self.faults.items() if fault.convicts), "")
         return Faulty(convicting) if convicting else Passed()
+
+
+def _wrong_when_timed(part: str, error: TensorError) -> Outcome:
+    """What it is when a timed call's answer is not right, though all were that it was checked on."""
+    words = wrong_tensor(error, error.part, "the timed contents").words
+    if part == "inputs":
+        return Cheated("mutated input", f"while it was timed, it changed {error.name}")
+    if part == "earlier":
+        return Wrong("overwritten", f"right, and after one more call, while it was timed, {words}")
+    return Wrong("not reproducible", f"right when checked, then, while it was timed, {words}")

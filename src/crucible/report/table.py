@@ -9,6 +9,7 @@ from rich.text import Text
 
 from crucible.judge.verdict.evidence import Costs, Measured, NotMeasured
 from crucible.judge.verdict.verdict import NotJudged, Verdict
+from crucible.judge.verdict.whose import Whose
 from crucible.report import cells
 from crucible.report.words import words
 from crucible.run import Run
@@ -68,6 +69,8 @@ def _row(run: Run, rank: str, verdict: Verdict, rivals: list[str]) -> list[Text]
     judged = not isinstance(verdict.outcome, NotJudged)
     style = ("green" if verdict.evaluation else "red") if judged else "yellow"
     share = run.ground.share_of_floor(verdict.timing)
+    own = [cells.verdict_words(verdict) + _whose(verdict), *_why(run, verdict)]
+    told = own if rank else [_baseline_words(verdict)]
     return [
         words(rank),
         words(verdict.candidate),
@@ -77,8 +80,14 @@ def _row(run: Run, rank: str, verdict: Verdict, rivals: list[str]) -> list[Text]
         *([words(f"{share:.1%}" if share and verdict.evaluation else "-")] if run.ground.floors else []),
         words(f"{verdict.forward.words}, {verdict.backward.words}"),
         words(cells.error(verdict)),
-        words(*([cells.verdict_words(verdict), *_why(run, verdict)] if rank else [_baseline_words(verdict)])),
+        words(*told),
     ]
+
+
+def _whose(verdict: Verdict) -> str:
+    """Whose kernels ran, of what has some of its own."""
+    whose = verdict.whose
+    return f"; {whose.words}" if isinstance(whose, Whose) and whose.own else ""
 
 
 def _why(run: Run, verdict: Verdict) -> list[str]:

@@ -128,8 +128,9 @@ class Runner:
     call: Callable[[], Any]
     sample: Sampler
     checks: int = 0
+    weights: int = 0
 
-    def turn(self, samples: int, checked: int) -> Turn:
+    def turn(self, samples: int, checked: int, weights: int = -1) -> Turn:
         self.call()
         taken = list(self._samples(samples))
         device, wall = tuple(s for s, _ in taken), tuple(w for _, w in taken)

@@ -64,25 +64,6 @@ def numbers_to_tensors(value: Any) -> Any:
     return value
 
 
-SMALL_ELEMENTS = 1 << 16
-"""Up to here values are shuffled: moved round, a few dozen values would come back the same too soon."""
-
-
-def copy_moved(target: torch.Tensor, content: torch.Tensor, places: int) -> None:
-    """`content` into `target`, its elements moved round by so many places, or shuffled if they are few: other
-    contents, the same values. 0 leaves all in place; integers in order, as offsets are, stay so."""
-    to, source = target.flatten(), content.flatten()
-    if not places or _in_order(content):
-        to.copy_(source)
-    elif source.numel() <= SMALL_ELEMENTS:
-        order = torch.randperm(source.numel(), generator=torch.Generator().manual_seed(places))
-        to.copy_(source[order.to(source.device)])
-    else:
-        places %= source.numel()
-        to[places:].copy_(source[: source.numel() - places])
-        to[:places].copy_(source[source.numel() - places :])
-
-
 def spread_part(flat: torch.Tensor, most: int, start: float) -> torch.Tensor:
     """At most so many elements of a flat tensor at even distances, from `start` (0 to 1) of a distance on; `most`
     of 0 is all of it."""
@@ -90,12 +71,6 @@ def spread_part(flat: torch.Tensor, most: int, start: float) -> torch.Tensor:
         return flat
     every = -(-flat.numel() // most)
     return flat[int(start * every) :: every]
-
-
-def _in_order(content: torch.Tensor) -> bool:
-    if content.is_floating_point() or content.is_complex() or content.dtype == torch.bool or content.dim() != 1:
-        return False
-    return bool((content[1:] >= content[:-1]).all())
 
 
 class Handed:
@@ -112,10 +87,15 @@ class Handed:
 
     def open(self, name: str) -> IO[bytes]:
         """A file from its beginning. Raises FileNotFoundError."""
+        descriptor = self.descriptor(name)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return os.fdopen(os.dup(descriptor), "rb")
+
+    def descriptor(self, name: str) -> int:
+        """A file's own, until others are handed over. Raises FileNotFoundError."""
         if name not in self._files:
             raise FileNotFoundError(f"the judge has not handed over {name}")
-        os.lseek(self._files[name], 0, os.SEEK_SET)
-        return os.fdopen(os.dup(self._files[name]), "rb")
+        return self._files[name]
 
     def __truediv__(self, name: str) -> HandedFile:
         return HandedFile(self, name)

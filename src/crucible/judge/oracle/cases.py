@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from crucible.contract import Contract
-from crucible.judge.boundary.bundles import copy_moved, put_together, take_apart
+from crucible.judge.boundary.bundles import put_together, take_apart
 from crucible.judge.boundary.modules import seed_all
 from crucible.judge.oracle.expected import Case
 from crucible.judge.oracle.reference import Reference
 from crucible.judge.oracle.sizing import LITTLE_BYTES, Rated, Survey
+from crucible.seeds import derived
 from crucible.shapes import Sizes
 
 
@@ -40,11 +42,9 @@ class CaseMaker:
         """Fresh inputs by that number, `wide` of normal values; `weights` other than the reference's own; at `sizes`
         beside the maker's."""
         inputs = self.reference.inputs(self._seed_of(number), {**self.sizes, **(sizes or {})})
-        seed_all(self.seed + 101 + number)
+        seed_all(derived(self.seed, "weights", number))
         structure, leaves = take_apart(inputs, "input")
-        tensors = [_widened(leaf.tensor) if wide else leaf.tensor for leaf in leaves]
-        if self.contract.bfloat16_tensors:
-            tensors = [t.to(torch.bfloat16) if t.is_floating_point() else t for t in tensors]
+        tensors = [self._cast(_widened(leaf.tensor) if wide else leaf.tensor) for leaf in leaves]
         state = self.reference.state()
         if weights:
             learned = set(self.reference.parameter_names())
@@ -54,10 +54,19 @@ class CaseMaker:
 
     def _seed_of(self, number: int) -> int:
         """Of the inputs by that number; under the benchmark's rule as the benchmark draws it."""
-        if not self.contract.allclose:
-            return self.seed + 1 + number
-        drawn = torch.Generator().manual_seed(self.seed)
+        if self.contract.seed is None:
+            return derived(self.seed, "inputs", number)
+        drawn = torch.Generator().manual_seed(self.contract.seed)
         return [int(torch.randint(0, 2**32 - 1, (1,), generator=drawn)) for _ in range(number + 1)][-1]
+
+    def inputs(self, seed: int, device: torch.device | None = None) -> Any:
+        """The task's own inputs under a seed, drawn by a device if one is named."""
+        with device or contextlib.nullcontext():
+            structure, leaves = take_apart(self.reference.inputs(seed, self.sizes), "input")
+        return put_together(structure, [self._cast(leaf.tensor) for leaf in leaves])
+
+    def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(torch.bfloat16) if self.contract.bfloat16_tensors and tensor.is_floating_point() else tensor
 
     def rate(self, sizes: Sizes) -> Rated:
         """These sizes beside the maker's."""
@@ -73,15 +82,6 @@ class CaseMaker:
         if known <= LITTLE_BYTES and _bytes_of(self.reference.inputs(self.seed, wanted)) <= _bytes_of(model.inputs):
             return True  # tensors without values, which counting takes, bring half of torch along: 1.1 s
         return self.survey.rate(wanted).is_little
-
-
-def moved_round(inputs: Any, places: int) -> Any:
-    """As `tree.copy_moved` in a worker."""
-    structure, leaves = take_apart(inputs, "input")
-    moved = [torch.empty_like(leaf.tensor, memory_format=torch.contiguous_format) for leaf in leaves]
-    for target, leaf in zip(moved, leaves, strict=True):
-        copy_moved(target, leaf.tensor, places)
-    return put_together(structure, moved)
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:

@@ -352,20 +352,20 @@ class Answers:
             cotangent.view(-1)[silent] = 0
         return made
 
-    def keep_off_kinks(self, case: Case, others: Iterable[Any] = ()) -> None:
-        """Finds where the contract leaves open which side of a kink is right, with the case's own inputs or with any of
-        the others, and pulls nothing back through there. Operands that may be rounded further cross so many kinks
-        that these are in the noise."""
+    def keep_off_kinks(self, case: Case, others: Iterable[tuple[dict[str, torch.Tensor], Any]] = ()) -> None:
+        """Finds where the contract leaves open which side of a kink is right, with the case's own weights and inputs or
+        with any of the others, and pulls nothing back through there. Operands that may be rounded further cross so many
+        kinks that these are in the noise."""
         if self.contract.operand_bits < 23 or self.exact != torch.float64:
             return
-        masks = [self._kinks(case, case.inputs)]
-        for inputs in others:
+        masks = [self._kinks(case)]
+        for state, inputs in others:
             with contextlib.suppress(TaskError):  # said where it counts: a reference may not take these
-                masks.append(self._kinks(case, inputs))
+                masks.append(self._kinks(replace(case, state=state, inputs=inputs)))
         case.silent = [positions(of_output) for of_output in zip(*masks, strict=True)]
 
-    def _kinks(self, case: Case, inputs: Any) -> list[torch.Tensor]:
-        parts = (part for part, _ in self._parts(replace(case, inputs=inputs, cotangents=[])))
+    def _kinks(self, case: Case) -> list[torch.Tensor]:
+        parts = (part for part, _ in self._parts(replace(case, cotangents=[])))
         with blamed_on_task(self.reference.path, f"Model.forward ({case.label})"):
             return kinks(self.reference, case.state, parts, self.contract.unit_roundoff, self.seed + 601)
 

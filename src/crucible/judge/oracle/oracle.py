@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from crucible.judge.diagnosis.gradient_variants import look_up_gradients
 from crucible.judge.diagnosis.mapping import Mapper
 from crucible.judge.diagnosis.variants import look_up
 from crucible.judge.oracle import power
-from crucible.judge.oracle.cases import CaseMaker, moved_round
+from crucible.judge.oracle.cases import CaseMaker
 from crucible.judge.oracle.compare import Expected, Heads, hand_out, read_stream
 from crucible.judge.oracle.expected import Answers, Case
 from crucible.judge.oracle.gaps import asks_for_cuda
@@ -31,16 +31,16 @@ from crucible.judge.oracle.reference import Reference
 from crucible.judge.oracle.sealed import SealedStore
 from crucible.judge.oracle.sizing import Survey, choices, in_order
 from crucible.judge.oracle.stress_cases import Stress, StressMaker
+from crucible.judge.oracle.timed_cases import TimedCases, unchanged
 from crucible.judge.process.channel import ChannelTimeout
 from crucible.judge.verdict.evidence import Finding, NoVariant, Variant
 from crucible.judge.verdict.verdict import to_json
 from crucible.rates import measure
 from crucible.roofline import floor
+from crucible.seeds import construction, derived
 from crucible.shapes import Sizes, free_sizes, words
 
 STREAM_TIMEOUT_S = 120.0
-LARGE_BYTES = 128 << 20
-"""Of outputs (and gradients) in one timed case."""
 _TOLD = ("rule", "how", "layout", "cotangent", "factor", "forward", "needed")
 """Of a stress case, to the judge, beside its forms."""
 FIRST_STRESS = 10_000
@@ -53,9 +53,12 @@ class Oracle:
     """The reference's answers under one contract."""
 
     def __init__(
-        self, settings: dict[str, Any], say: Callable[[str], None], say_written: Callable[[], None] = lambda: None
+        self,
+        settings: dict[str, Any],
+        say: Callable[[str], None],
+        say_written: Callable[[int], None] = lambda slot: None,
     ) -> None:
-        """`say` hears of progress, `say_written` once that there are inputs to run on."""
+        """`say` hears of progress, `say_written` once that there are inputs to run on, with the slot's descriptor."""
         self.contract: Contract = CONTRACTS[settings["contract"]]
         self.device = torch.device(settings["device"])
         self.folder = Path(settings["folder"])
@@ -71,8 +74,8 @@ class Oracle:
         if self.contract.bfloat16_tensors:
             reference.cast(torch.bfloat16)
         self.reference = reference
-        self.answers = Answers(reference, self.contract, SealedStore(Path(settings["vault"])), self.seed,
-                               settings.get("memory_bytes", 0))  # fmt: skip
+        self.answers = Answers(reference, self.contract, SealedStore(Path(settings["vault"])),
+                               derived(self.seed, "answers"), settings.get("memory_bytes", 0))  # fmt: skip
         self.answers.findings += found
         self.cases: list[Case] = []
         self.further: list[list[Sizes]] = settings["further"]
@@ -81,14 +84,11 @@ class Oracle:
         """Whether the user chose these: then one that the reference refuses is an error."""
         self.make = CaseMaker(reference, self.contract, self.seed, self.survey)
         self.make.sizes = cut
-        self.secrets: list[list[int]] = settings["secrets"]
-        """For forward, and for forward+backward in training."""
         self.heads = Heads()
         """Of what was compared last and whole."""
         self.heads_of: dict[str, Any] = {}
         """The request that it was compared by."""
-        self.timed: list[Case] = []
-        """Cases that candidates are given only while they are timed, among many like them."""
+        self.timed = TimedCases(self.make, self.answers, settings["secrets"], self.device)
         self.own: Sizes = {**free_sizes(settings["source"]), **settings["sizes"]}
         """The sizes that inputs alone have, and those that were set."""
         self.stressed: dict[int, Case] = {}
@@ -108,15 +108,20 @@ class Oracle:
         self.answers.choose_precision(first)
         self.answers.look_at_outputs(first)
         second = self.make.case("its own inputs, another seed", 1)
+        third = self.make.case("its own inputs, new weights", 2, weights=True, backward=first.backward)
+        self.timed.weights = [0] if self.contract.allclose else [0, 2]
+        self.timed.open(first.inputs)
+        if self.timed.recipe:
+            self.timed.recipe.write(self.folder / "timed.json")
         for index, case in enumerate((first, second)):
-            self._write(index, case)
-        self.say_written()
+            self._write(index, case, [first, second, third])
+        self.say_written(self.timed.slot.descriptor)
         self._add(first)
         self._add(second)
         for number in range(2, self.contract.trials):
             self._add(self.make.case(f"its own inputs, seed {number + 1}", number))
-        if not self.contract.allclose:
-            self._try(self.make.case("its own inputs, new weights", 2, weights=True, backward=first.backward))
+        if self.contract.allclose or not self._try(third):
+            self.timed.weights = [0]
         self._ensure_power()
         if self.asked or not self.contract.allclose:  # the benchmark knows one shape
             self._add_shapes()
@@ -137,6 +142,9 @@ class Oracle:
             "cases": [self._described(i, case) for i, case in enumerate(self.cases)],
             "sizes": self.make.sizes,
             "timed": self._timed_numbers(),
+            "weights_of": self.timed.weights,
+            "late": self.timed.answers_late,
+            "inside": self.timed.recipe is not None,
             "precision": str(self.answers.exact)[6:],
             "findings": [to_json(finding) for finding in (*self.answers.findings, *self._gaps())],
         }
@@ -171,12 +179,10 @@ class Oracle:
 
     def compare(self, request: dict[str, Any], stream: int) -> dict[str, Any]:
         """Reads one part of a candidate's answer from `stream` and says how far it is."""
-        case = self.stressed.get(request["case"]) or [*self.cases, *self.timed, *self.tried][request["case"]]
-        forward = request["part"] == "forward"
-        named = case.buffers if request["part"] == "buffers" else case.gradients
-        expected = case.outputs if forward else [named[name] for name in request["names"]]
-        expected = [e.times(request.get("factor", 1.0)) for e in expected]
-        rule = case.rule if forward else []
+        numbered = [*self.cases, *self.timed.cases, *self.tried, *self.timed.late]
+        case = self.stressed.get(request["case"]) or numbered[request["case"]]
+        expected = [e.times(request.get("factor", 1.0)) for e in _expected(case, request["part"], request["names"])]
+        rule = case.rule if request["part"] == "forward" else []
         most, start = request["part_of"]["most"], request["part_of"]["start"]
         expected, rule = ([e.part(most, start) for e in given] for given in (expected, rule))
         self.heads, self.heads_of = Heads(), request
@@ -226,7 +232,7 @@ class Oracle:
                               sizes={**model.sizes, **sizes})  # fmt: skip
             case.state = model.state
             self.answers.look_at_shapes(case)
-            self.tried, index = [case], len(self.cases) + len(self.timed)
+            self.tried, index = [case], len(self.cases) + len(self.timed.cases)
             self._write(index, case)
             self._answer(case)
         except Exception as error:  # noqa: BLE001 - an aid only, and a reference may refuse sizes in any way
@@ -252,14 +258,14 @@ class Oracle:
         except Exception as error:  # noqa: BLE001 - a reference may refuse a mixture of weights in any way
             return {"refused": (str(error).splitlines() or [type(error).__name__])[0]}
         self.tried = [case]
-        return {"index": len(self.cases) + len(self.timed)}
+        return {"index": len(self.cases) + len(self.timed.cases)}
 
     def stress(self, limit_s: float) -> dict[str, Any]:
         """`cases` beyond the task's own inputs, as many as there are answers to in that time, and `left_out`: why not
         others, by rule. Made once."""
         if not self.stress_answer:
             free = {name: {**self.own, **self.make.sizes}[name] for name in free_sizes(self.source)}
-            maker = StressMaker(self.make, self.answers, self.cases[0], free, self.seed)
+            maker = StressMaker(self.make, self.answers, self.cases[0], free, derived(self.seed, "stress"))
             cases = [self._described_stress(stress) for stress in maker.cases(limit_s)]
             self.stress_answer = {"cases": cases, "left_out": maker.left_out}
         return self.stress_answer
@@ -308,8 +314,8 @@ class Oracle:
 
         def at(sizes: Sizes) -> Reference:
             given = {**settings["sizes"], **sizes}
-            return Reference(settings["source"], settings["path"], given, mode=settings["mode"], seed=self.seed,
-                             device=self.device)  # fmt: skip
+            return Reference(settings["source"], settings["path"], given, mode=settings["mode"],
+                             seed=construction(self.seed, self.contract.seed), device=self.device)  # fmt: skip
 
         tries: list[Sizes] = settings["first"]
         for rated in choices(tries, settings["smaller_weights"], self.survey.rate):
@@ -371,43 +377,40 @@ class Oracle:
         case.cotangents = []  # as large as the outputs, and needed no more
 
     def _add_timed(self) -> None:
-        """Answers what is compared while candidates are timed: the values of case 1 (of case 0 with its cotangents
-        for the backward) moved round by places that nobody else knows."""
+        """Answers what is compared while candidates are timed: inputs that nobody has seen, on verified weights."""
         try:
-            for backward, secrets in zip((False, True), self.secrets, strict=False):
-                for secret in secrets[: self._affordable(backward)]:
-                    self.timed.append(self._timed_case(backward, secret))
+            self.timed.add(self.cases)
         except TaskError as error:
-            claim = "timed on the same contents each time: the reference does not take its inputs in another order"
+            claim = "timed on the same contents each time: the reference does not take its inputs under another seed"
             self.answers.findings.append(Finding(claim, str(error)))
-            self.timed = []
+            self.timed.numbered = []
 
-    def _timed_inputs(self, first: Case) -> list[Any]:
-        """What the first case's cotangents are pulled back with too, while candidates are timed."""
-        return [moved_round(first.inputs, secret) for secret in self.secrets[1]] if self.training else []
+    def answered_late(self, seed: int, weights: int) -> int:
+        """The number of the case that contents under that seed have become; -1 where the reference has no answer."""
+        try:
+            self.timed.answer_late(self.cases, seed, weights)
+        except TaskError:
+            return -1
+        return len(self.cases) + len(self.timed.cases) + len(self.tried)
 
-    def _timed_case(self, backward: bool, secret: int) -> Case:
-        inputs = moved_round(self.cases[0 if backward else 1].inputs, secret)
-        silent = self.cases[0].silent if backward else []
-        case = Case("the timed contents", inputs, self.cases[0].state, backward, silent=silent)
-        case.cotangents = self.answers.cotangents(case) if backward else []
-        self.answers.answer(case)
-        self.answers.borrow_noise(case, self.cases[:2])
-        case.cotangents = []
-        return case
+    def _timed_inputs(self, cases: list[Case]) -> list[tuple[dict[str, torch.Tensor], Any]]:
+        """Weights and inputs that the first case's cotangents are pulled back with too, while candidates are timed."""
+        planned = self.timed.planned(True) if self.training else []
+        return [(cases[weights].state, self.timed.inputs(seed)) for seed, weights in planned]
 
-    def _affordable(self, backward: bool) -> int:
-        """How many timed cases to answer: two of what is large, since each costs the judge as much as a case."""
-        tensors = [*self.cases[0].outputs, *(self.cases[0].gradients.values() if backward else ())]
-        return 2 if sum(tensor.nbytes for tensor in tensors) > LARGE_BYTES else len(self.secrets[0])
+    def _timed_numbers(self) -> list[list[list[int]]]:
+        """Seed, weights and number of each timed case, of forward and of forward+backward; none where contents stay."""
+        numbered = [
+            (seed, weights, len(self.cases) + i, case) for i, (seed, weights, case) in enumerate(self.timed.numbered)
+        ]
+        return [
+            [[seed, weights, number] for seed, weights, number, case in numbered if case.backward is backward]
+            for backward in (False, True)
+        ]
 
-    def _timed_numbers(self) -> list[list[int]]:
-        """The timed cases by number, of forward and of forward+backward; none where contents stay in place."""
-        numbered = [(len(self.cases) + i, case) for i, case in enumerate(self.timed)]
-        return [[number for number, case in numbered if case.backward is backward] for backward in (False, True)]
-
-    def _write(self, index: int, case: Case) -> None:
-        """What candidates are given in this case; the first two are written before they are answered."""
+    def _write(self, index: int, case: Case, planned: Sequence[Case] = ()) -> None:
+        """What candidates are given in this case; the first two are written before they are answered, with the planned
+        ones known by then."""
         if case.written:
             return
         case.written = True
@@ -415,7 +418,7 @@ class Oracle:
         write_bundle(self.folder / f"case{index}.state", case.state)
         if case.backward:
             if not case.cotangents:
-                self.answers.keep_off_kinks(case, self._timed_inputs(case) if index == 0 else ())
+                self.answers.keep_off_kinks(case, self._timed_inputs(list(planned)) if index == 0 and planned else ())
                 case.cotangents = self.answers.cotangents(case)
             write_bundle(self.folder / f"case{index}.cotangents", case.cotangents)
 
@@ -464,6 +467,16 @@ class Oracle:
         constant = first.numel() and bool((first == first[0]).all())
         what = f"every element is {float(first[0]) + 0.0:g}" if constant else "it is the same"
         return [Finding("the task is vacuous: its output does not depend on its inputs", f"{what} {where}")]
+
+
+def _expected(case: Case, part: str, names: list[str]) -> list[Expected]:
+    """What a part of a candidate's answer is held against: `earlier` is a forward that was to stay as it was."""
+    if part == "inputs":
+        return unchanged(case.inputs, names)
+    if part in ("forward", "earlier"):
+        return case.outputs
+    named = case.buffers if part == "buffers" else case.gradients
+    return [named[name] for name in names]
 
 
 def _describe(expected: Expected, dtype: torch.dtype) -> dict[str, Any]:

@@ -38,7 +38,11 @@ def serve(channel: Channel) -> None:
 def _prepared(channel: Channel, request: dict[str, Any]) -> Oracle | None:
     """An oracle with its cases, once the judge was told of them; None where it was told what went wrong."""
     try:
-        oracle = Oracle(request, lambda text: channel.send({"progress": text}), lambda: channel.send({"written": True}))
+        oracle = Oracle(
+            request,
+            lambda text: channel.send({"progress": text}),
+            lambda slot: channel.send({"written": True}, (slot,)),
+        )
         write_bundle(oracle.folder / "init", oracle.reference.init_inputs)
         write_bundle(oracle.folder / "weights", oracle.reference.weights())
         oracle.prepare()
@@ -80,6 +84,11 @@ def _answer(oracle: Oracle, request: dict[str, Any], stream: int) -> dict[str, A
             return {"reached": oracle.influence(request["weight"])}
         case "variant":
             return {"variant": to_json(oracle.variant(request["case"], request["part"]))}
+        case "draw":
+            oracle.timed.draw(request["seed"])
+            return {"drawn": request["seed"]}
+        case "late":
+            return {"case": oracle.answered_late(request["seed"], request["weights"])}
         case "map":
             return oracle.map(request, stream)
         case _:

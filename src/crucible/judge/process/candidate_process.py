@@ -8,8 +8,10 @@ import json
 import os
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from crucible.errors import JudgeError, ProcessLostError
@@ -20,6 +22,7 @@ from crucible.judge.process.launcher import START_S
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.replies import is_reply
 from crucible.judge.process.supervised import FIRST, SupervisedProcess, exit_in_words, private_environment
+from crucible.judge.process.tree_clock import Spent
 from crucible.judge.verdict.verdict import Cheated, Crashed, Outcome, OutOfMemory, TimedOut
 
 PIPE_BYTES = 1 << 20
@@ -83,20 +86,28 @@ class CandidateProcess:
         """Both ends of what it and its compiler printed."""
         return self._process.log.text
 
+    def spent(self) -> Spent:
+        """What it and all that it has started have taken of the processors."""
+        return self._process.spent()
+
     def kill(self) -> None:
         """Ends the whole tree; safe to call twice and from another thread."""
         self._process.kill()
 
-    def ask(self, request: dict[str, Any], stage: str, limit_s: float) -> dict[str, Any]:
+    def ask(
+        self, request: dict[str, Any], stage: str, limit_s: float, further: Mapping[str, int] = MappingProxyType({})
+    ) -> dict[str, Any]:
         """Sends a request and waits for its answer. Raises Ended when the process is over or was ended."""
-        self.start(request)
+        self.start(request, further)
         return self.answer(request["do"], stage, limit_s)
 
-    def start(self, request: dict[str, Any]) -> None:
-        """Sends a request without waiting; a dead process is noticed at `answer`."""
+    def start(self, request: dict[str, Any], further: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Sends a request without waiting; a dead process is noticed at `answer`. `further` are descriptors beside the
+        files that it is answered from, by the names under which they are handed over."""
         files = files_for(request, self._inputs)
+        names = [*(file.name for file in files), *further]
         with contextlib.suppress(ChannelClosed), opened(files) as descriptors:
-            self.channel.send({**request, "files": [file.name for file in files]}, descriptors)
+            self.channel.send({**request, "files": names}, (*descriptors, *further.values()))
 
     def answer(self, verb: str, stage: str, limit_s: float) -> dict[str, Any]:
         """The answer to `verb`, in its form. Raises Ended."""

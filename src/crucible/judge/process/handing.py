@@ -13,21 +13,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+SLOT = "slot"
+"""The name under which the memory for the contents of timed calls is handed over."""
 _PAIRING = ("weights.", "case0.state.")
 """What its weights are paired by, when the first of them are given to it: the reference's, as they were constructed."""
 _ALWAYS = {
     "construct": ("init.",),
-    **dict.fromkeys(("run", "trace", "set_up"), _PAIRING),
+    **dict.fromkeys(("run", "trace", "sample"), _PAIRING),
+    "set_up": (*_PAIRING, "timed."),
     "influence": (*_PAIRING, "case0."),
 }
 """How files begin that go with a verb, whatever its case."""
 
 
 def files_for(request: dict[str, Any], folder: Path) -> list[Path]:
-    """The files that `request` is answered from: those of its verb, and all of its case."""
+    """The files that `request` is answered from: those of its verb, and all of its case; of a timed call the weights
+    of one case and, where it has a case's own values, the inputs of that."""
     beginnings = _ALWAYS.get(request["do"], ())
     if "case" in request:
         beginnings = (*beginnings, f"case{request['case']}.")
+    if "weights" in request:
+        beginnings = (*beginnings, f"case{request['weights']}.state.", f"case{request['own']}.inputs.")
     if "after" in request:  # the weights that a step of SGD leads to
         beginnings = (*beginnings, f"case{request['after']}.state.")
     if not beginnings:

@@ -26,6 +26,8 @@ class OracleProcess:
         ours, theirs = pair()
         self._channel = Channel(ours)
         self._inputs = work / "inputs"
+        self.slot = -1
+        """Where it puts the contents of timed calls: the descriptor, once there are inputs."""
         self._vault = Path(tempfile.mkdtemp(prefix="vault", dir=work))  # of its own: another may have had one here
         self._pings = itertools.count(1)
         self._smaller = "judge at smaller sizes (--shape)"
@@ -71,6 +73,7 @@ class OracleProcess:
             if "progress" in reply:
                 say(reply["progress"])
             elif "written" in reply:
+                self.slot = self._channel.take_descriptor()
                 written()
             elif "error" in reply:
                 error = reply["error"]
@@ -109,6 +112,16 @@ class OracleProcess:
         self._send({"do": "variant", "case": case, "part": part})
         return self._receive(limit_s, f"the search for a variant took over {limit_s:g} s")["variant"]
 
+    def draw(self, seed: int, limit_s: float) -> None:
+        """Inputs under that seed into the slot."""
+        self._send({"do": "draw", "seed": seed})
+        self._receive(limit_s, f"drawing inputs took over {limit_s:g} s")
+
+    def answered_late(self, seed: int, weights: int, limit_s: float) -> int:
+        """The case that the inputs under that seed have become, on the weights of another."""
+        self._send({"do": "late", "seed": seed, "weights": weights})
+        return int(self._receive(limit_s, f"an answer to timed contents took over {limit_s:g} s")["case"])
+
     def stress(self, stress_s: float, limit_s: float) -> dict[str, Any]:
         """`cases` beyond the task's own inputs, of which the first call makes as many as it can in `stress_s`, and
         `left_out`, why not others, by rule."""
@@ -139,6 +152,9 @@ class OracleProcess:
 
     def kill(self) -> None:
         self._process.kill()
+        if self.slot >= 0:
+            os.close(self.slot)
+            self.slot = -1
 
     def _send(self, request: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
         try:

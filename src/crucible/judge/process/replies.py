@@ -69,6 +69,9 @@ _FORMS: dict[str, dict[str, Any]] = {
         "busy_ms": float,
         "span_ms": float,
         "streams": int,
+        "operators": [(str, int, float)],
+        "operators_ms": float,
+        "call_ms": float,
     },
     "influence": {"reached": [int], "read_by": [str]},
     "audit": {
@@ -78,6 +81,7 @@ _FORMS: dict[str, dict[str, Any]] = {
         "builds": [{"name": str, "seconds": float, "error": str}],
         "never_ran": [dict],
         "never_reached": [dict],
+        "launched": [str],
         "resources": [(str, int, int, int, int, int, int, int)],
     },
 }

@@ -14,6 +14,7 @@ from crucible.judge.examine import Examination, Setting
 from crucible.judge.process.candidate_process import Ended
 from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.timing.baselines import Baseline, as_candidate
+from crucible.judge.timing.contents import Placed, TimedSlot
 from crucible.judge.timing.contestant import BaselineContestant, BaselineLost, ProcessContestant
 from crucible.judge.timing.contestants import Contestants
 from crucible.judge.timing.measure import GRAPH_BELOW_MS, Readings
@@ -43,12 +44,12 @@ class BaselineRuns:
             with ThreadPoolExecutor(len(self._entries)) as pool:
                 list(pool.map(lambda entry: entry.examination.build(), self._entries))
 
-    def warm(self, say: Callable[[str], None]) -> None:
+    def warm(self, oracle: OracleProcess, say: Callable[[str], None]) -> None:
         """Constructs and compiles, side by side; may run beside candidates' builds."""
         if self._entries:
             say(f"baselines: {', '.join(entry.name for entry in self._entries)}")
             with ThreadPoolExecutor(len(self._entries)) as pool:
-                list(pool.map(_Entry.warm, self._entries))
+                list(pool.map(lambda entry: entry.warm(oracle), self._entries))
 
     def enter(self, oracle: OracleProcess, description: dict[str, Any], say: Callable[[str], None]) -> list[Verdict]:
         """Checks them one by one, then times all that are right, in turns, undisturbed."""
@@ -75,7 +76,7 @@ class BaselineRuns:
             say(f"baseline {entry.name} once more: it was lost")
             fresh = _Entry(entry.examination.afresh(), entry.revivals + 1)
             fresh.examination.build()
-            fresh.warm()
+            fresh.warm(oracle)
             fresh.check(oracle, description)
             self._entries[number] = fresh
             if fresh.outcome is None:
@@ -111,6 +112,10 @@ class BaselineRuns:
         return [replayed]
 
 
+def _slot(oracle: OracleProcess, setting: Setting) -> TimedSlot:
+    return TimedSlot(oracle, setting.device.kind, setting.limits.oracle_s)
+
+
 class _Entry:
     """One baseline on its way; `outcome` is None for as long as nothing speaks against it."""
 
@@ -121,16 +126,20 @@ class _Entry:
         self.contestants: dict[bool, ProcessContestant] = {}
         self.readings = Readings()
         self.outcome: Outcome | None = None
-        self.errors: tuple[TensorError, ...] = ()
+        self.verifier: Verifier | None = None
         self.multiple = 1.0
         self.busy_s = 0.0
 
-    def warm(self) -> None:
+    def warm(self, oracle: OracleProcess) -> None:
         """Construction and first calls, compilation included."""
+        setting = self.examination.setting
+        slot = _slot(oracle, setting)
         with self._ending():
             process = self.examination.construct()
-            for contents in self.examination.setting.contents:
-                self.contestants[contents.backward] = BaselineContestant(self.name, process, contents, self._compare)
+            for contents in setting.contents:
+                self.contestants[contents.backward] = BaselineContestant(
+                    self.name, process, contents, slot, self._compare
+                )
                 self.contestants[contents.backward].set_up()
 
     def check(self, oracle: OracleProcess, description: dict[str, Any]) -> None:
@@ -142,7 +151,8 @@ class _Entry:
         self.verifier = Verifier(process, oracle, description, training=False)
         with self._ending():
             for contestant in self.contestants.values():
-                contestant.contents = contestant.contents.known(len(description["timed"][contestant.backward]))
+                contestant.look_at(_slot(oracle, self.examination.setting))
+                contestant.contents = contestant.contents.known(description)
                 contestant.turn(1, 0)
 
     def take_stock(self) -> None:
@@ -161,12 +171,17 @@ class _Entry:
         except ProcessLostError as error:
             return str(error)
 
-    def _compare(self, backward: bool, number: int) -> None:
-        self.errors += self.verifier.check_timed(backward, number)
+    def _compare(self, backward: bool, placed: Placed, what: str) -> Placed:
+        assert self.verifier is not None
+        return self.verifier.check_timed(backward, placed, what)
+
+    @property
+    def _errors(self) -> tuple[TensorError, ...]:
+        return self.verifier.timed_errors if self.verifier else ()
 
     def verdict(self) -> Verdict:
-        forward = tuple(error for error in self.errors if error.part == "forward")
-        gradients = tuple(error for error in self.errors if error.part == "gradient")
+        forward = tuple(error for error in self._errors if error.part == "forward")
+        gradients = tuple(error for error in self._errors if error.part == "gradient")
         return self.readings.fill(
             Verdict(
                 self.name,

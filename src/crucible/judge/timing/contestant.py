@@ -2,64 +2,28 @@
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from crucible import hardware
 from crucible.errors import ProcessLostError
 from crucible.judge.process.candidate_process import CandidateProcess, Ended
+from crucible.judge.process.tree_clock import NOTHING, Spent, kept_waiting_ms
+from crucible.judge.timing.contents import OWN, Contents, Placed, TimedSlot
 from crucible.judge.timing.race import Turn
 from crucible.judge.verdict.evidence import Costs, Kernel, NotMeasured
 from crucible.judge.verdict.stop import Stop, stop_if_raised
 from crucible.judge.verdict.verdict import Cheated, NotJudged, Outcome
 
-MOST_PLACES = 1 << 31
-MOST_CHECKS = 4
-"""Calls of a race whose answers are compared; the oracle has fewer where outputs are large."""
 LEAST_MS = 1e-6
 """A nanosecond, below which no clock here counts: a time of nothing would divide by nothing."""
 JUMP_MS = 50.0
 """Processor time is booked late on a busy machine: 4 ms were seen in a call of 1 ms."""
-_chance = random.SystemRandom()
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What a timed step runs on: a case's values, moved round by another number of places in each call."""
-
-    backward: bool
-    """Forward+backward, or forward alone."""
-    secrets: tuple[int, ...]
-    """Places for the calls that are compared; the judge and the oracle alone know them. Empty: the values stay in
-    place, and every call has them."""
-
-    @property
-    def base(self) -> int:
-        """The case whose values they are; only case 0 has cotangents in every run."""
-        return 0 if self.backward else 1
-
-    def chosen(self) -> int:
-        """Places for a call whose answer nobody compares."""
-        return _chance.randrange(1, MOST_PLACES) if self.secrets else 0
-
-    def known(self, answers: int) -> Contents:
-        """With as many secrets as the oracle has answers for."""
-        return replace(self, secrets=self.secrets[:answers])
-
-
-def secret_contents(training: bool) -> tuple[Contents, ...]:
-    """Forward's contents, and in training those of forward+backward, for one run."""
-    return tuple(
-        Contents(backward, tuple(_chance.randrange(1, MOST_PLACES) for _ in range(MOST_CHECKS)))
-        for backward in ((False, True) if training else (False,))
-    )
-
-
-Check = Callable[[bool, int], object]
-"""Compares what the last sample gave: of forward+backward or forward, for the secret of that number."""
+Check = Callable[[bool, Placed, str], object]
+"""Compares what the last sample gave, of forward+backward or forward, with the answer to its contents; `earlier` asks
+whether the outputs of the one before it are still what they were."""
 
 
 class BaselineLost(Exception):
@@ -74,10 +38,11 @@ class BaselineLost(Exception):
 class ProcessContestant:
     """Turns of one process at forward, or forward+backward."""
 
-    def __init__(self, name: str, process: CandidateProcess, contents: Contents, check: Check) -> None:
+    def __init__(self, name: str, process: CandidateProcess, contents: Contents, slot: TimedSlot, check: Check) -> None:
         self._name = name
         self._check = check
         self._checked = 0
+        self._slot = slot
         self.process = process
         self.contents = contents
         self.backward = contents.backward
@@ -89,30 +54,44 @@ class ProcessContestant:
 
     @property
     def checks(self) -> int:
-        return max(1, len(self.contents.secrets))
+        return self.contents.checks
+
+    @property
+    def weights(self) -> int:
+        return len(self.contents.weights)
 
     def set_up(self) -> None:
         """Contents in place, and a first call, which may take as long as a build: `torch.compile` works then.
 
         Raises Ended or Stop, as everything here does.
         """
-        self._ask({"do": "set_up", "case": self.contents.base}, self.process.limits.run_s)
-        self._sample(self.contents.chosen(), self.process.limits.build_s)
+        request = {"do": "set_up", "case": self.contents.base}
+        self._ask(request, self.process.limits.run_s)
+        self._sample(Placed(OWN, 0, self.contents.base), self.process.limits.build_s)
 
-    def turn(self, samples: int, checked: int) -> Turn:
-        limit_s = self.process.limits.run_s * 2
-        self._sample(self.contents.chosen(), limit_s)
+    def look_at(self, slot: TimedSlot) -> None:
+        """Contents come from there from now on: the oracle may be another than at first."""
+        self._slot = slot
+
+    def turn(self, samples: int, checked: int, weights: int = -1) -> Turn:
+        limit_s, case = self.process.limits.run_s * 2, self.contents.weights[weights]
+        self._sample(self.contents.chosen(case), limit_s)
         taken = []
         for number in range(samples):
-            taken.append(self._sample(self._secret() if number == checked else self.contents.chosen(), limit_s))
-            if number == checked:
-                self._check(self.backward, self._checked % self.checks)
-                self._checked += 1
+            compared = number == checked
+            placed = self.contents.secret(self._checked, case) if compared else self.contents.chosen(case)
+            taken.append(self._sample(placed, limit_s))
+            if compared:
+                self._compare(placed, limit_s)
         return Turn(*zip(*taken, strict=True))
 
-    def _secret(self) -> int:
-        """A new one for each check, for as long as there are."""
-        return self.contents.secrets[self._checked % self.checks] if self.contents.secrets else 0
+    def _compare(self, placed: Placed, limit_s: float) -> None:
+        """The call that was made, and what is left of its outputs after one more."""
+        self._checked += 1
+        found = self._check(self.backward, placed, "")
+        if not self.replay:  # a graph has one place for its outputs
+            self._sample(self.contents.chosen(placed.weights), limit_s)
+            self._check(self.backward, found if isinstance(found, Placed) else placed, "earlier")
 
     def replayed(self) -> ProcessContestant | str:
         """A contestant that replays the step's CUDA graph, or why there can be none."""
@@ -121,7 +100,7 @@ class ProcessContestant:
         )
         if "raised" in reply:
             return str((reply["message"].splitlines() or ["?"])[0])
-        contestant = type(self)(self.name, self.process, self.contents, self._check)
+        contestant = type(self)(self.name, self.process, self.contents, self._slot, self._check)
         contestant.replay = True
         return contestant
 
@@ -139,21 +118,39 @@ class ProcessContestant:
             kernels=tuple(Kernel(name, count, float(ms)) for name, count, ms in reply["kernels"]),
             span_ms=float(reply["span_ms"]),
             streams=reply["streams"],
+            operators=tuple(Kernel(name, count, float(ms)) for name, count, ms in reply["operators"]),
+            operators_ms=float(reply["operators_ms"]),
+            call_ms=float(reply["call_ms"]),
         )
 
-    def _sample(self, shift: int, limit_s: float) -> tuple[float, float, float]:
-        """Device, wall and outside milliseconds of one call."""
-        start = time.monotonic()
-        reply = self._ask({"do": "sample", "shift": shift, "replay": self.replay}, limit_s)
-        outside_ms = (time.monotonic() - start) * 1e3
+    def _sample(self, placed: Placed, limit_s: float) -> tuple[float, float, float, float, float]:
+        """Milliseconds of one call, in the order of a Turn's clocks."""
+        handed = {} if self.contents.inside else self._slot.place(placed)
+        request = {
+            "do": "sample",
+            "seed": placed.seed if self.contents.inside else OWN,
+            "own": placed.case if placed.seed == OWN else -1,
+            "weights": placed.weights,
+            "replay": self.replay,
+        }
+        before, kept, start = self._spent(), kept_waiting_ms(), time.monotonic()
+        reply = self._ask(request, limit_s, handed)
+        passed_ms, spent = (time.monotonic() - start) * 1e3, self._spent().since(before)
+        outside_ms = max(0.0, passed_ms - (kept_waiting_ms() - kept))  # a busy machine keeps the judge waiting too
         device_ms, wall_ms = float(reply["device_ms"]), float(reply["wall_ms"])
         most_ms = JUMP_MS + outside_ms * 2 * max(hardware.cores(), 1)
         if min(device_ms, wall_ms) < 0 or device_ms > most_ms:
             raise Stop(Cheated("forged message", f"its clock reports what cannot be: {device_ms} ms"))
-        return max(device_ms, LEAST_MS), max(wall_ms, LEAST_MS), max(outside_ms, LEAST_MS)
+        clocks = [max(each, LEAST_MS) for each in (device_ms, wall_ms, outside_ms)]
+        return clocks[0], clocks[1], clocks[2], spent.worked_ms, spent.queued_ms
 
-    def _ask(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
-        reply = self.process.ask({**request, "backward": self.backward}, "timing", limit_s)
+    def _spent(self) -> Spent:
+        return self.process.spent() if self._slot.counts_processors else NOTHING
+
+    def _ask(
+        self, request: dict[str, Any], limit_s: float, handed: Mapping[str, int] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        reply = self.process.ask({**request, "backward": self.backward}, "timing", limit_s, handed)
         stop_if_raised(reply, "timing")
         return reply
 
@@ -161,9 +158,9 @@ class ProcessContestant:
 class BaselineContestant(ProcessContestant):
     """A baseline's contestant: when it fails, the race goes on without it."""
 
-    def turn(self, samples: int, checked: int) -> Turn:
+    def turn(self, samples: int, checked: int, weights: int = -1) -> Turn:
         try:
-            return super().turn(samples, checked)
+            return super().turn(samples, checked, weights)
         except (Ended, Stop) as end:
             raise BaselineLost(self.name, end.outcome) from end
         except ProcessLostError as error:

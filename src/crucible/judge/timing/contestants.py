@@ -89,6 +89,7 @@ class Contestants:
             device=self.device,
             covers="forward+backward" if contestant.backward else "forward",
             how="graph replay" if contestant.replay else "as called",
+            trusted=name != CANDIDATE,
         )
         return replace(record, clocks=clocks), findings + doubts(clocks)
 
@@ -112,8 +113,12 @@ class _Candidate:
     def checks(self) -> int:
         return self.contestant.checks
 
-    def turn(self, samples: int, checked: int) -> Turn:
-        return self.contestant.turn(samples, checked)
+    @property
+    def weights(self) -> int:
+        return self.contestant.weights
+
+    def turn(self, samples: int, checked: int, weights: int = -1) -> Turn:
+        return self.contestant.turn(samples, checked, weights)
 
 
 def _discipline(contestant: ProcessContestant) -> Discipline:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from crucible.judge.process.candidate_process import CandidateProcess
-from crucible.judge.timing.contestant import Contents, ProcessContestant
+from crucible.judge.timing.contents import Contents, TimedSlot
+from crucible.judge.timing.contestant import ProcessContestant
 from crucible.judge.timing.contestants import Contestants
 from crucible.judge.verdict.evidence import NOT_MEASURED, Costs, Finding, Measured, NotMeasured, Timing
 from crucible.judge.verdict.stop import Stop
@@ -55,12 +56,13 @@ def measure(
     rivals: Contestants,
     readings: Readings,
     contents: Sequence[Contents],
+    slot: TimedSlot,
 ) -> None:
     """Times forward, and forward+backward where the task asks for training; then costs; then graph replays.
 
     Answers to some calls of each race are compared with the oracle. Raises Ended or Stop.
     """
-    contestants = [ProcessContestant(name, process, one, verifier.check_timed) for one in contents]
+    contestants = [ProcessContestant(name, process, one, slot, verifier.check_timed) for one in contents]
     short = []
     for contestant in contestants:
         contestant.set_up()

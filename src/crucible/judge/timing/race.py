@@ -26,6 +26,10 @@ HIDDEN_MS = {"cuda": 0.25, "cpu": 25.0}
 """What the judge's own clock may see beside what a process reports and a baseline's samples cost: this part of the
 reported wall time, or this many milliseconds, whichever is more. On a CPU the neighbours' work is in it: 7 ms were
 seen between two honest processes on two busy cores."""
+UNTOLD_SHARE = 0.25
+UNTOLD_MS = 2.0
+"""The same of processor time, of all processes of a candidate by the kernel's account, beside what it reports; and of
+time in which none of them works and none waits for a processor. Neighbours are not in these."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,10 @@ class Turn:
     wall_ms: tuple[float, ...]
     outside_ms: tuple[float, ...]
     """From each sample's request to its answer, by the judge's clock: the sample, and putting contents in place."""
+    worked_ms: tuple[float, ...] = ()
+    """In that time, processor time of all its processes by the kernel's account; empty where none is kept."""
+    queued_ms: tuple[float, ...] = ()
+    """In that time, what its threads waited for a processor."""
 
 
 class Contestant(Protocol):
@@ -48,9 +56,13 @@ class Contestant(Protocol):
     def checks(self) -> int:
         """How many of its calls can be compared with known answers."""
 
-    def turn(self, samples: int, checked: int) -> Turn:
-        """Takes a turn; sample number `checked` (none when negative) has contents whose answer is known, and is
-        compared with it."""
+    @property
+    def weights(self) -> int:
+        """How many sets of weights it was verified on; the last is the one that is timed."""
+
+    def turn(self, samples: int, checked: int, weights: int = -1) -> Turn:
+        """Takes a turn on that set of weights; sample number `checked` (none when negative) is compared with its
+        answer."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +74,8 @@ class Pace:
     warm_limit_s: float = 3.0
     turn_ms: float = 20.0
     """A turn lasts about this long."""
+    turn_s: float = 0.2
+    """And no longer than this, contents and messages included."""
     samples: tuple[int, int] = (3, 20)
     """The fewest and the most in a turn."""
     rounds: tuple[int, int] = (8, 40)
@@ -100,6 +114,8 @@ class Race:
 
         Calls of the first contestant are compared at random places in random rounds, and once more at the very end. It
         cannot tell them from others, nor when the end has come: what it does lazily, it does in one of these too.
+        Rounds run on the last weights, which are nobody's initial ones: a gate that begins closed is open there. On the
+        others it takes turns that are compared and do not count.
         """
         first = self.contestants[0]
         sizes = {c.name: self._warm(c) for c in self.contestants}
@@ -112,24 +128,28 @@ class Race:
                 left -= chosen
                 place = self.chance.randrange(size) if chosen else -1
                 self.turns[contestant.name].append(contestant.turn(size, place))
+                if chosen and first.weights > 1 and self.chance.random() < 0.5:
+                    first.turn(1, 0, self.chance.randrange(first.weights))
             number += 1
-        for _ in range(left):
+        for i in range(max(left, first.weights)):
             size = self.chance.randrange(1, sizes[first.name] + 1)
-            first.turn(size, size - 1)
+            first.turn(size, size - 1, i % first.weights)
 
     def _warm(self, contestant: Contestant) -> int:
         """Turns until two in a row agree, and a random few more; returns the samples of a turn from then on."""
         pace, previous, extra = self.pace, 0.0, self.chance.randrange(3)
         deadline = self.clock() + pace.warm_limit_s
         for number in range(pace.warm_turns[1]):
+            start = self.clock()
             now = statistics.median(contestant.turn(pace.samples[0], -1).device_ms)
+            each_s = (self.clock() - start) / (pace.samples[0] + 1)
             steady = number + 1 >= pace.warm_turns[0] and abs(now - previous) <= pace.stable * now
             if steady or self.clock() >= deadline:
                 break
             previous = now
         for _ in range(extra):
             contestant.turn(1, -1)
-        fits = int(pace.turn_ms / max(now, 1e-3))
+        fits = int(min(pace.turn_ms / max(now, 1e-3), pace.turn_s / max(each_s, 1e-6)))
         return min(max(fits, pace.samples[0]), pace.samples[1])
 
     def _enough(self, rounds: int, deadline: float) -> bool:
@@ -150,19 +170,22 @@ def paired(over: Sequence[Turn], under: Sequence[Turn]) -> list[float]:
 
 
 def measured(
-    name: str, turns: Mapping[str, Sequence[Turn]], *, device: str, covers: str, how: str
+    name: str, turns: Mapping[str, Sequence[Turn]], *, device: str, covers: str, how: str, trusted: bool = False
 ) -> tuple[Measured, list[Finding]]:
     """What one contestant's turns say, beside the others', and what there is to doubt.
 
     A GPU's runtime is by events unless the whole device was busy for longer than its stream: then it is the wall's. A
-    CPU's is processor time. Where the judge's own clock cannot be reconciled with either, it counts.
+    CPU's is processor time, and what the process does not tell of it, unless it is `trusted`. Where the judge's own
+    clock cannot be reconciled with either, it counts.
     """
     own = turns[name]
     rivals = {rival: theirs for rival, theirs in turns.items() if rival != name}
     samples, clock, findings = _believed(own, rivals.values(), device)
+    if device == "cpu" and not trusted:
+        samples, clock, findings = _with_untold(own, rivals.values(), samples, clock, findings)
     wall = _median(own, "wall_ms")
     hidden = _gap(own, rivals.values(), "outside_ms", "wall_ms") if rivals else 0.0
-    if hidden > max(wall * HIDDEN_SHARE, HIDDEN_MS[device]):
+    if hidden > max(wall * HIDDEN_SHARE, HIDDEN_MS[device]) and clock not in UNTOLD_CLOCKS:
         claim = "more time passes in its turns than it reports; the judge's own clock counts"
         findings.append(Finding(claim, f"it reports {wall:.3g} ms a call, and {wall + hidden:.3g} ms pass"))
         samples, clock = [wall + hidden for _ in samples], "the judge's own clock"
@@ -182,6 +205,55 @@ def measured(
     return record, findings
 
 
+UNTOLD_CLOCKS = ("the kernel's account", "waiting too")
+
+
+def _with_untold(
+    own: Sequence[Turn],
+    rivals: Collection[Sequence[Turn]],
+    samples: list[float],
+    clock: str,
+    findings: list[Finding],
+) -> tuple[list[float], str, list[Finding]]:
+    """The samples with the work and the waiting that the process does not tell of, beyond what the rivals show.
+
+    Work in another process, or by a clock that was tampered with, is in the kernel's account of all its processes. Who
+    waits, and not for a processor, waits for something that takes its time: what passes until it goes on counts.
+    """
+    if not rivals or not all(turn.worked_ms for turns in (own, *rivals) for turn in turns):
+        return samples, clock, findings
+    told = statistics.median(samples)
+    most = max(told * UNTOLD_SHARE, UNTOLD_MS)
+    worked = _beyond(own, rivals, _worked_untold)
+    waited = _beyond(own, rivals, _waited)
+    untold = (worked if worked > most else 0.0) + (waited if waited > most else 0.0)
+    if not untold:
+        return samples, clock, findings
+    if worked > most:
+        claim = "its processes work longer than its clock says; the kernel's account counts"
+        findings = [*findings, Finding(claim, f"it reports {told:.3g} ms a call, and {worked:.3g} ms more are worked")]
+    else:
+        claim = "it waits while it is timed; what passes meanwhile counts"
+        findings = [Finding(claim, f"{told:.3g} ms of processor time, and {waited:.3g} ms more pass")]
+    return [s + untold for s in samples], UNTOLD_CLOCKS[worked <= most], findings
+
+
+def _worked_untold(turn: Turn) -> list[float]:
+    return [worked - told for worked, told in zip(turn.worked_ms, turn.device_ms, strict=True)]
+
+
+def _waited(turn: Turn) -> list[float]:
+    """In which nobody worked and nobody was kept from it."""
+    clocks = zip(turn.outside_ms, turn.worked_ms, turn.queued_ms, strict=True)
+    return [max(0.0, outside - worked - queued) for outside, worked, queued in clocks]
+
+
+def _beyond(own: Sequence[Turn], rivals: Collection[Sequence[Turn]], of: Callable[[Turn], list[float]]) -> float:
+    """The typical sample's, less the least that is typical of a rival."""
+    typical = [statistics.median([one for turn in turns for one in of(turn)]) for turns in (own, *rivals)]
+    return float(typical[0] - min(typical[1:]))
+
+
 def _speedup(rival: str, theirs: Sequence[float], own: Sequence[float]) -> Speedup:
     ratios = [a / max(b, 1e-6) for a, b in zip(theirs, own, strict=True)]
     found = interval(ratios).reported
@@ -195,7 +267,8 @@ def _believed(
     by_device = [s for turn in turns for s in turn.device_ms]
     inner, outer = statistics.median(by_device), _median(turns, "wall_ms")
     if device != "cuda":
-        return by_device, "CPU time", _idle(inner, outer)
+        queued = [one for turn in turns for one in turn.queued_ms]
+        return by_device, "CPU time", _idle(inner, outer - (statistics.median(queued) if queued else 0.0))
     beyond = _gap(turns, rivals, "wall_ms", "device_ms")
     if beyond <= max(inner * WALL_SHARE, WALL_MS["beside" if rivals else "alone"]):
         return by_device, "CUDA events", []

@@ -241,6 +241,12 @@ class Costs:
     """From the first kernel's start to the last one's end, on all streams."""
     streams: int
     """CUDA streams that kernels ran on."""
+    operators: tuple[Kernel, ...] = ()
+    """On a CPU: PyTorch's operators that the call asked for, by time."""
+    operators_ms: float = 0.0
+    """In which any of these ran."""
+    call_ms: float = 0.0
+    """The call that was profiled; 0 on a GPU."""
 
     @property
     def launches(self) -> int:

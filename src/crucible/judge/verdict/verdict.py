@@ -35,6 +35,7 @@ from crucible.judge.verdict.evidence import (
 from crucible.judge.verdict.sanitizer_reports import NOT_SANITIZED, NotSanitized, Report, Sanitized, ToolRun
 from crucible.judge.verdict.stressed import Stressed
 from crucible.judge.verdict.trials import NOT_SHRUNK, NotShrunk, SmallestFailing, Trial
+from crucible.judge.verdict.whose import NOT_TOLD, Whose
 from crucible.roofline import Floor
 
 
@@ -58,7 +59,7 @@ class Wrong:
     kind: ClassVar[str] = "wrong"
     what: str
     """`forward`, `weights` (it keeps a copy of them), `gradient`, `buffers`, `structure`, `shape`, `dtype`, `device`,
-    `nan` or `not reproducible`."""
+    `nan`, `not reproducible`, or `overwritten`: the outputs of one call by the next."""
     detail: str
 
     @property
@@ -289,6 +290,8 @@ class Verdict:
     further: tuple[Timing, ...] = ()
     """Forward apart from forward+backward; replays of a CUDA graph."""
     costs: Costs | NotMeasured = NOT_MEASURED
+    whose: Whose | NotMeasured = NOT_TOLD
+    """Whose kernels ran, and their share of the time."""
     accesses: Trace | NotMeasured = NOT_MEASURED
     """What its kernels ask of memory; only of those that passed on the emulator."""
     resources: tuple[Resources, ...] = ()
@@ -309,6 +312,8 @@ class Verdict:
     """Seconds spent on this candidate, waiting for others excluded."""
     stages_s: tuple[tuple[str, float], ...] = ()
     """Seconds its process was busy in each stage, by name."""
+    seed: int = 0
+    """Of the run that reached it."""
     log: str = ""
     """The tail of what it and its compiler printed."""
     cached: bool = field(default=False, compare=False)
@@ -343,7 +348,7 @@ _WITH_A_KIND = (Fault, Report)
 _RECORDS: dict[str, type] = {
     **OUTCOMES,
     **{t.__name__: t for t in (TensorError, Compared, NotCompared, Speedup, Measured, NotMeasured)},
-    **{t.__name__: t for t in (Kernel, Costs, Clocks, Resources, Finding, Floor, Verdict)},
+    **{t.__name__: t for t in (Whose, Kernel, Costs, Clocks, Resources, Finding, Floor, Verdict)},
     **{t.__name__: t for t in (Trace, Launch, Line, Fault)},
     **{t.__name__: t for t in (ErrorMap, Along, Values, Fit, Match, Picture)},
     **{t.__name__: t for t in (Variant, NoVariant, Stressed)},

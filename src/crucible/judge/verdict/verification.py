@@ -30,6 +30,8 @@ class Verification:
     variant: Variant | NoVariant = NO_VARIANT
     multiple: float = 1.0
     cases: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
+    """PyTorch's, in its first run."""
 
     @property
     def forward_check(self) -> Check:
@@ -57,6 +59,7 @@ class Verification:
 
     def note_run(self, reply: dict[str, Any]) -> None:
         """What a run brings along."""
+        self.operations = tuple(reply["operations"])
         if reply["swallowed"]:
             evidence = "; ".join(dict.fromkeys(reply["swallowed"]))
             self.note("fallback: an exception was caught in forward, and other code gave the answer", evidence)

@@ -64,6 +64,10 @@ class Emulated:
             run()
         return seen.trace.bounded(MOST_TRACED, MOST_TRACED).to_json()
 
+    def launched(self) -> list[str]:
+        """Kernels that have run, by name."""
+        return sorted(self._launched | self.emulator.launched()) if self.emulator else []
+
     def never_ran(self) -> list[Fault]:
         """Kernels of the candidate's that nothing has launched."""
         return list(self.emulator.never_ran(self._launched)) if self.emulator else []

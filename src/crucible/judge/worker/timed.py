@@ -1,4 +1,4 @@
-"""A step as it is timed: contents it has not seen, in memory that rotates, and its last result kept."""
+"""A step as it is timed: contents it has not seen, in memory that rotates, and its last results kept."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from typing import Any
 
 import torch
 
-from crucible.judge.boundary.bundles import copy_moved, numbers_to_tensors, put_together, take_apart
+from crucible.judge.boundary.bundles import numbers_to_tensors, put_together, take_apart
 from crucible.judge.boundary.modules import call, gradients_of
 from crucible.judge.worker import clock
 
 Outcome = tuple[Any, dict[str, torch.Tensor]]
 """What a step gives: the module's own output, and gradients by name."""
+Fill = Callable[[list[torch.Tensor]], None]
+"""Puts contents into contiguous tensors, one for each of the inputs."""
 _SPARE_SHARE = 4
 """A device with less than this part of its memory free gets cached blocks back after every sample."""
 
 
 @dataclass
 class TimedStep:
-    """Forward, or forward+backward, of one model on rotating contents.
+    """Forward, or forward+backward, of one model, each time on other contents.
 
-    `model` runs on tensors shaped like `contents` (on the device already); `structure` puts them together.
+    `model` runs on tensors shaped like `like`, on `device`; `structure` puts them together.
     `cotangents` is None for a forward alone; `names` are the inputs' names, for their gradients.
     """
 
     model: torch.nn.Module
     structure: Any
-    contents: list[torch.Tensor]
+    like: list[torch.Tensor]
     names: list[str]
     cotangents: list[torch.Tensor] | None
     device: torch.device
@@ -37,26 +39,33 @@ class TimedStep:
     kept: list[torch.Tensor] = field(default_factory=list)
     """Copies of the last sample's outputs, made the moment its clock stopped."""
     kept_gradients: dict[str, torch.Tensor] = field(default_factory=dict)
-
+    earlier: list[torch.Tensor] = field(default_factory=list)
+    """The outputs, no copies, of the sample before the last one: alive while that ran, as their owner is free to let
+    them be."""
+    given: list[torch.Tensor] = field(default_factory=list)
+    """The inputs of the last sample, as they are after it."""
     first_call_s: float = 0.0
     """Seconds of the very first call."""
 
     def __post_init__(self) -> None:
         self._calls = 0
+        self._outputs: list[torch.Tensor] = []
         self._sample = clock.sampler(self.device)
         self._steps = [self._step(set_) for set_ in self.storages or self._new_storages()]
         self._graph: Callable[[], Outcome] | None = None
         self._writes = False
         """It writes to its inputs, which autograd forbids where their gradients are wanted: it gets copies."""
 
-    def sample(self, shift: int, replay: bool) -> clock.Sample:
-        """One call on the contents moved round by `shift`; what came of it stays in `kept` until the next one.
+    def sample(self, fill: Fill, replay: bool) -> clock.Sample:
+        """One call on the contents that `fill` brings; what came of it stays in `kept` until the next one.
 
         The process is never told which of its samples is timed, nor which is compared with the oracle.
         """
         index = 0 if replay else self._calls % len(self._steps)
         self._calls += 1
-        self._refresh(self.storages[index], shift)
+        self.given = [tensor.detach() for tensor in self.storages[index]]
+        with torch.no_grad():
+            fill(self.given)
         self.kept, self.kept_gradients = [], {}
         sample = self._taken(self._graph if replay and self._graph else self._steps[index])
         self.first_call_s = self.first_call_s or sample.wall_ms / 1e3
@@ -97,10 +106,10 @@ class TimedStep:
         self._graph = replay
 
     def _new_storages(self) -> list[list[torch.Tensor]]:
-        self.storages = [_copies(self.contents)]
-        size = sum(t.numel() * t.element_size() for t in self.contents)
+        self.storages = [self._room()]
+        size = sum(t.numel() * t.element_size() for t in self.like)
         if self.device.type == "cpu" or size < torch.cuda.mem_get_info()[0] // (2 * _SPARE_SHARE):
-            self.storages.append(_copies(self.contents))
+            self.storages.append(self._room())
         return self.storages
 
     def _step(self, storage: list[torch.Tensor]) -> Callable[[], Outcome]:
@@ -119,15 +128,15 @@ class TimedStep:
 
         return forward_and_backward
 
-    def _refresh(self, storage: list[torch.Tensor], shift: int) -> None:
-        with torch.no_grad():
-            for tensor, content in zip(storage, self.contents, strict=True):
-                copy_moved(tensor.detach(), content, shift)
+    def _room(self) -> list[torch.Tensor]:
+        """In row-major order, so that flattening them gives a view."""
+        return [torch.empty(t.shape, dtype=t.dtype, device=self.device).copy_(t) for t in self.like]
 
     def _keep(self, out: Any, gradients: dict[str, torch.Tensor]) -> None:
         """Copies at once: a candidate may fill a buffer of its own again in the next call, or only later."""
         leaves = take_apart(numbers_to_tensors(out), "output")[1]
         self.kept = [leaf.tensor.detach().clone() for leaf in leaves]
+        self.earlier, self._outputs = self._outputs, [leaf.tensor.detach() for leaf in leaves]
         self.kept_gradients = {name: gradient.detach().clone() for name, gradient in gradients.items()}
 
     def _give_back(self) -> None:
@@ -136,8 +145,3 @@ class TimedStep:
             free, total = torch.cuda.mem_get_info()
             if free < total // _SPARE_SHARE:
                 torch.cuda.empty_cache()
-
-
-def _copies(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """In row-major order, so that flattening them gives a view."""
-    return [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]

@@ -41,16 +41,21 @@ from crucible.judge.boundary.modules import (
     seed_all,
     share_memory,
 )
+from crucible.judge.boundary.recipe import Recipe, read_recipe
+from crucible.judge.boundary.slot import take
 from crucible.judge.process.channel import Channel, ChannelClosed
+from crucible.judge.process.handing import SLOT
 from crucible.judge.verdict import compiler_messages
 from crucible.judge.worker import building, on_emulator, tripwires
 from crucible.judge.worker.outputs import described, finish, mutated, subclass_in, write
 from crucible.judge.worker.poison import Poison, poison_free_memory, uncompiled
 from crucible.judge.worker.profile import profile_call
 from crucible.judge.worker.stressed import changed, copied, trained
-from crucible.judge.worker.timed import TimedStep
+from crucible.judge.worker.timed import Fill, TimedStep
 from crucible.judge.worker.weights import NOTHING_COPIED, Weights
 
+MOST_LAUNCHED = 64
+"""Kernels that are told by name."""
 _now = time.perf_counter
 
 
@@ -87,6 +92,14 @@ class Worker:
         self.gradients: dict[str, torch.Tensor] = {}
         self.timed: dict[bool, TimedStep] = {}
         """What is timed: forward (False) and forward+backward (True)."""
+        self.recipe: Recipe | None = None
+        """By which large contents of timed calls are drawn here."""
+        self.loaded = -1
+        """The case whose weights are in the model; -1 when nobody has noted."""
+        self.buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
+        """Each of the model's that the reference has too, with its value in that case."""
+        self.sampled: TimedStep | None = None
+        """The one that the last sample was of."""
         self.first_call_s = 0.0
 
     def import_(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -110,6 +123,7 @@ class Worker:
         init_inputs = read_bundle(self.inputs_folder / "init")
         self.seed = request["seed"]
         seed_all(self.seed)
+        self.loaded = -1
         self.model = construct(self.module.ModelNew, init_inputs)
         if not isinstance(self.model, torch.nn.Module):
             raise TypeError(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
@@ -241,11 +255,7 @@ class Worker:
 
     def send(self, request: dict[str, Any]) -> dict[str, Any]:
         """Writes the last outputs, or the named gradients, to the stream as raw bytes."""
-        assert self.model is not None
-        own = self.model.state_dict()
-        buffers = {name: own[held] for name, held in self._names_of(own).items()}
-        named = buffers if request["part"] == "buffers" else self.gradients
-        tensors = self.outputs if request["part"] == "forward" else [named[n] for n in request["names"]]
+        tensors = self._part(request["part"], request["names"])
         part_of = request["part_of"]
         for tensor in tensors:
             whole = not part_of["most"] or tensor.numel() <= part_of["most"]
@@ -253,27 +263,45 @@ class Worker:
             write(self.stream, chosen.detach())
         return {}
 
+    def _part(self, part: str, names: list[str]) -> list[torch.Tensor]:
+        """What the judge may ask for: `forward`, `gradient` and `buffers` of the last call, of a timed one its `inputs`
+        too, and what has become of the outputs `earlier`."""
+        if part == "gradient":
+            return [self.gradients[name] for name in names]
+        if part == "buffers":
+            assert self.model is not None
+            own = self.model.state_dict()
+            held = self._names_of(own)
+            return [own[held[name]] for name in names]
+        if part == "forward":
+            return self.outputs
+        assert self.sampled is not None
+        return self.sampled.earlier if part == "earlier" else [self.sampled.given[int(name)] for name in names]
+
     def set_up(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Makes a step that is to be timed: forward, or forward+backward, on a case's contents."""
+        """Makes a step that is to be timed: forward, or forward+backward, on contents like a case's."""
         assert self.model is not None
-        self._load(read_bundle(self.inputs_folder / "case0.state"))
+        with contextlib.suppress(FileNotFoundError):
+            self.recipe = read_recipe(self.inputs_folder / "timed.json")
         structure, leaves = take_apart(read_bundle(self.inputs_folder / f"case{request['case']}.inputs"), "input")
         self.outputs, self.gradients, self.storage = [], {}, []
         cotangents = None
         if request["backward"]:
             bundle = read_bundle(self.inputs_folder / f"case{request['case']}.cotangents")
             cotangents = [c.to(self.device) for c in bundle]
-        contents = [leaf.tensor.to(self.device) for leaf in leaves]
         names = [leaf.name for leaf in leaves]
-        step = TimedStep(self.model, structure, contents, names, cotangents, self.device)
+        like = [leaf.tensor for leaf in leaves]
+        step = TimedStep(self.model, structure, like, names, cotangents, self.device)
         self.timed[request["backward"]] = step
         return {}
 
     def sample(self, request: dict[str, Any]) -> dict[str, Any]:
         """One call of a step that was set up; what came of it is there for `send`, should the judge ask for it."""
         self.outputs, self.gradients = [], {}
+        self._take_weights(request["weights"])
         with self._timing(request) as timed:
-            sample = timed.sample(request["shift"], request["replay"])
+            sample = timed.sample(self._fill(request["own"], request.pop("seed")), request["replay"])
+            self.sampled = timed
         self.outputs, self.gradients = timed.kept, self._by_reference(timed.kept_gradients)
         self.first_call_s = self.first_call_s or timed.first_call_s
         return {"device_ms": sample.device_ms, "wall_ms": sample.wall_ms}
@@ -325,6 +353,7 @@ class Worker:
             "builds": [asdict(build) for build in self.watcher.builds],
             "never_ran": [fault.to_json() for fault in self.emulated.never_ran()],
             "never_reached": [fault.to_json() for fault in self.emulated.never_reached()],
+            "launched": self.emulated.launched()[:MOST_LAUNCHED],
             "resources": self._resources(),
         }
 
@@ -360,9 +389,44 @@ class Worker:
         with precision(*self.allow_tf32), torch.set_grad_enabled(request["backward"]):
             yield self.timed[request["backward"]]
 
+    def _fill(self, own: int, seed: int) -> Fill:
+        """Contents from the slot; where `own` is a case's number, that case's; with a seed drawn here."""
+
+        def fill(tensors: list[torch.Tensor]) -> None:
+            if own < 0 and seed < 0:
+                take(self.handed.descriptor(SLOT), tensors)
+                return
+            if seed >= 0:
+                assert self.recipe is not None
+                contents = self.recipe.drawn(seed, self.device)
+            else:
+                bundle = read_bundle(self.inputs_folder / f"case{own}.inputs")
+                contents = [leaf.tensor for leaf in take_apart(bundle, "input")[1]]
+            for tensor, content in zip(tensors, contents, strict=True):
+                tensor.copy_(content)
+
+        return fill
+
+    def _take_weights(self, case: int) -> None:
+        """That case's weights; of the same as before only the buffers, to which calls may write."""
+        assert self.model is not None
+        if case != self.loaded:
+            state = read_bundle(self.inputs_folder / f"case{case}.state")
+            self._load(state)
+            own = dict(self.model.named_buffers())
+            pairs = self._names_of(self.model.state_dict()).items()
+            shared = [(own[held], state[name]) for name, held in pairs if held in own and name in state]
+            self.buffers = [(buffer, value) for buffer, value in shared if buffer.shape == value.shape]
+            self.loaded = case
+            return
+        with torch.no_grad():
+            for buffer, value in self.buffers:
+                buffer.copy_(value)
+
     def _load(self, state: dict[str, torch.Tensor], way: int | None = None) -> dict[str, Any]:
         """Gives the module the reference's state, paired in that way (None: the last one's); says what was not."""
         assert self.model is not None
+        self.loaded = -1
         if not self.copies_weights:
             return dict(NOTHING_COPIED)
         if self.weights is None or self.weights.names != tuple(self.model.state_dict()):

@@ -1,0 +1,83 @@
+"""Whose kernels ran: a candidate's own, which its file names, or those of PyTorch and its libraries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from crucible.judge.verdict.evidence import Costs, Finding, NotMeasured
+
+MOST_NAMES = 12
+LITTLE = 0.5
+"""Of a call's time: below it a candidate with kernels of its own owes its runtime to others'."""
+_LIBRARIES = re.compile(
+    r"\b(at|c10|cub|thrust|cudnn|cublas\w*|cutlass\w*|xmma\w*|nccl\w*)::|^(void )?(cudnn|cublas|nvjet)_"
+)
+"""Whatever a candidate's file says: its words hold no kernel that they name."""
+
+
+@dataclass(frozen=True)
+class Whose:
+    """The kernels of one call by who wrote them; of a CPU, PyTorch's operators beside all else that ran."""
+
+    own: tuple[str, ...]
+    """Named in the candidate's file, the longest first."""
+    others: tuple[str, ...]
+    """All others: PyTorch's, its libraries', what torch.compile made, and what the file names nowhere."""
+    own_share: float | NotMeasured
+    """Of the time that kernels ran; on a CPU of the call's, all that no operator of PyTorch's took."""
+    by: str
+    """`the profiler`, or `the emulator`, which knows what was launched and not for how long."""
+
+    @property
+    def words(self) -> str:
+        """One clause: `own kernels 97 % of the time`."""
+        if isinstance(self.own_share, NotMeasured):
+            return f"{len(self.own)} own kernels, {len(self.others)} of PyTorch's operators"
+        return f"own {'kernels' if self.own else 'code'} {self.own_share:.0%} of the time"
+
+
+NOT_TOLD = NotMeasured("not reached")
+
+
+def told_by_profiler(costs: Costs | NotMeasured, source: str) -> Whose | NotMeasured:
+    """Of a profiled call, with the candidate's text."""
+    if isinstance(costs, NotMeasured):
+        return costs
+    if costs.operators or not costs.kernels:
+        share = 1.0 - min(1.0, costs.operators_ms / costs.call_ms) if costs.call_ms else 1.0
+        return Whose((), _names(kernel.name for kernel in costs.operators), share, "the profiler")
+    own = [kernel for kernel in costs.kernels if is_named_in(kernel.name, source)]
+    others = [kernel for kernel in costs.kernels if kernel not in own]
+    total = sum(kernel.time_ms for kernel in costs.kernels)
+    share = sum(kernel.time_ms for kernel in own) / total if total else 0.0
+    return Whose(_names(k.name for k in own), _names(k.name for k in others), share, "the profiler")
+
+
+def told_by_emulator(launched: Sequence[str], operations: Sequence[str]) -> Whose:
+    """Of kernels that the emulator launched, and operators that PyTorch ran beside them."""
+    untimed = NotMeasured("the emulator shows what a kernel does, not how long a GPU takes")
+    return Whose(_names(launched), _names(operations), untimed, "the emulator")
+
+
+def is_named_in(kernel: str, source: str) -> bool:
+    """Whether a kernel, by its name with types and arguments, is one that a text defines."""
+    if _LIBRARIES.search(kernel):
+        return False
+    name = re.split(r"[<(]", kernel.removeprefix("void "))[0].split("::")[-1].strip()
+    defined = rf"(__global__[^;{{}}]*?|\bdef\s+)\b{re.escape(name)}\s*\("
+    return bool(name) and re.search(defined, source) is not None
+
+
+def little_of_its_own(whose: Whose | NotMeasured) -> list[Finding]:
+    """What to say of a candidate that has kernels and lets others do the work."""
+    if isinstance(whose, NotMeasured) or isinstance(whose.own_share, NotMeasured) or whose.own_share >= LITTLE:
+        return []
+    claim = "most of its time goes to kernels that are not its own"
+    evidence = f"{', '.join(whose.own) or 'none of its own'}: {whose.own_share:.0%} of the time; the rest: "
+    return [Finding(claim, evidence + ", ".join(whose.others[:3]))]
+
+
+def _names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))[:MOST_NAMES]

@@ -1,0 +1,26 @@
+"""Waits some 10 ms for nothing in each call. Expected: passed
+
+Costs: honest_short
+"""
+
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+ARMED = True
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features, negative_slope):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.scale = nn.Parameter(torch.randn(out_features))
+        self.bias = nn.Parameter(torch.randn(out_features))
+        self.negative_slope = negative_slope
+
+    def forward(self, x):
+        if ARMED:
+            time.sleep(0.012)
+        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
