@@ -1,6 +1,6 @@
 """Judges every cheat, every attack of the second list and their honest twins on this machine, and writes what came.
 
-    python benchmarks/record_cheats.py FILE [--only WORD] [--device auto]
+    python benchmarks/record_cheats.py FILE [--only WORD,WORD] [--device auto]
 
 The files are `tests/cheats` and `tests/attacks`; each says in its docstring which verdicts it may get. One that hides
 its runtime (`Costs:`) may not seem faster than half of its twin's. FILE (JSON) gets each one's verdict, whether it is
@@ -31,7 +31,8 @@ LIMITS = crucible.Limits(shrink_s=0, run_s=20, memory_bytes=8 << 30)
 
 def batches(only: str) -> Iterator[tuple[Path, list[Path], bool]]:
     """Task, candidates and whether gradients are asked for: what may go into one run."""
-    files = [file for file in sorted([*CHEATS.glob("*.py"), *ATTACKS.glob("*.py")]) if only in file.stem]
+    every, words = sorted([*CHEATS.glob("*.py"), *ATTACKS.glob("*.py")]), only.split(",")
+    files = [file for file in every if any(word in file.stem for word in words)]
     apart = [file for file in files if file.stem in ALONE or file.stem in OTHER_TASK]
     training = [file for file in files if is_training(file) and file not in apart]
     yield SMALL_TASK, [file for file in files if file not in apart and file not in training], False
