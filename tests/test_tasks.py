@@ -98,14 +98,12 @@ def test_cuda_candidates_never_pass_where_they_cannot_run(task: Path, monkeypatc
 def test_good_and_bad_differ_and_zeros_are_refused_under_each_contract(
     task: Path, contract: str, tmp_path: Path, crucible_home: Path
 ) -> None:
-    if contract == "bf16" and "avgpool3d" in task.name:
-        with pytest.raises(crucible.MisuseError, match="not implemented for 'BFloat16'"):
-            crucible.judge(task, contract=contract, device="cpu", **QUICK)
-        return  # PyTorch has no bfloat16 avg_pool3d on the CPU: the task itself cannot run there
     zeros = write_zeros(tmp_path, task, "small")
     files = [task / "candidates/plain_pytorch.py", zeros]
     run = crucible.judge(task, files, contract=contract, device="cpu", **QUICK)
-    assert run.verdict("plain_pytorch").outcome.kind == "passed"
+    # PyTorch has no bfloat16 avg_pool3d on the CPU, which is worked round in the reference and charged to nobody.
+    good = "not-judged" if contract == "bf16" and "avgpool3d" in task.name else "passed"
+    assert run.verdict("plain_pytorch").outcome.kind == good
     assert run.verdict("zeros").outcome.kind == "wrong"
 
 
