@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from crucible.judge.diagnosis.sanitizer import demand
 from crucible.judge.examine import Examination, Setting, is_timed_here, runs_on_emulator
 from crucible.judge.prepared import prepared_emulator, prepared_headers
 from crucible.judge.process import sandbox
+from crucible.judge.process.folders import temporary
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.timing.baseline_runs import BaselineRuns
@@ -267,8 +267,7 @@ class _Bench:
 
     def _examined(self, candidates: list[Candidate]) -> Iterator[Verdict]:
         """Builds a wave side by side while oracle and baselines prepare, then judges one at a time, undisturbed."""
-        with tempfile.TemporaryDirectory(prefix="crucible-", ignore_cleanup_errors=True) as temporary:
-            work = Path(temporary)
+        with temporary("crucible-") as work:
             setting = self._setting(work, candidates)
             everyone = [Examination(c, setting, work / f"candidate{i}") for i, c in enumerate(candidates)]
             pace = GPU_PACE if self.device.kind == "cuda" else CPU_PACE

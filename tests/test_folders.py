@@ -1,0 +1,28 @@
+"""Folders on the way are gone afterwards."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crucible.judge.process.folders import remove, temporary
+
+DEEP = "import os\nfor _ in range(2500):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)\n"
+
+
+def test_a_tree_deeper_than_python_recurses_is_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    subprocess.run([sys.executable, "-c", DEEP], cwd=folder, check=True)
+    remove(folder)
+    assert not folder.exists()
+
+
+def test_a_temporary_folder_is_gone_whatever_happened_in_it() -> None:
+    with pytest.raises(ZeroDivisionError), temporary("crucible-test-") as folder:
+        (folder / "file").write_text("x")
+        raise ZeroDivisionError
+    assert not folder.exists()
