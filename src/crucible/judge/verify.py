@@ -108,6 +108,7 @@ class Verifier:
         """All cases, with each way of pairing weights until one is right. Raises Stop with what the first gave."""
         first: tuple[Stop, Verification] | None = None
         while True:
+            self.judged = []  # under another pairing the weights of a case may be none of the candidate's
             try:
                 for case in self.description["cases"]:
                     self._case(case)
