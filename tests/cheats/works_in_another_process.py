@@ -1,6 +1,6 @@
 """Lets a process of its own do the work, whose processor time is nobody's. Expected: passed
 
-Finding: it waits while it is timed
+Costs: honest_slow
 """
 
 import subprocess
