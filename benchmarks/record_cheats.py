@@ -26,7 +26,9 @@ from support import CHEATS, SMALL_TASK  # noqa: E402 - the tests' own words for 
 from test_cheats import ALONE, MUCH_FASTER, OTHER_TASK, expectation  # noqa: E402
 
 ATTACKS = TESTS / "attacks"
-LIMITS = crucible.Limits(shrink_s=0, run_s=20, memory_bytes=8 << 30)
+LIMITS = crucible.Limits(shrink_s=0, stress_s=0, run_s=20, memory_bytes=8 << 30)
+TOGETHER = 20
+"""Candidates of a run: what is known is written after each."""
 
 
 def batches(only: str) -> Iterator[tuple[Path, list[Path], bool]]:
@@ -35,7 +37,9 @@ def batches(only: str) -> Iterator[tuple[Path, list[Path], bool]]:
     files = [file for file in every if any(word in file.stem for word in words)]
     apart = [file for file in files if file.stem in ALONE or file.stem in OTHER_TASK]
     training = [file for file in files if is_training(file) and file not in apart]
-    yield SMALL_TASK, [file for file in files if file not in apart and file not in training], False
+    plain = [file for file in files if file not in apart and file not in training]
+    for first in range(0, len(plain), TOGETHER):
+        yield SMALL_TASK, plain[first : first + TOGETHER], False
     yield SMALL_TASK, training, True
     for file in apart:
         yield OTHER_TASK.get(file.stem, SMALL_TASK), [file], is_training(file)
@@ -67,14 +71,15 @@ def main() -> int:
     for task, files, training in batches(args.only):
         if not files:
             continue
+        twins = {CHEATS / f"{expectation(file).costs}.py" for file in files if expectation(file).costs}
         run = crucible.judge(
-            task, files, device=args.device, training=training, baselines="eager", fresh=True,
+            task, [*files, *sorted(twins - {*files})], device=args.device, training=training, baselines="eager", fresh=True,
             limits=LIMITS, say=lambda text: print(text, file=sys.stderr, flush=True),
         )  # fmt: skip
         runtimes = {verdict.candidate: verdict.runtime_ms for verdict in run.verdicts}
         entries += [entry(file, run.verdict(file.stem), runtimes) for file in files]
-    record = {"device": device.name, "driver": device.driver, "versions": hardware.versions(), "files": entries}
-    args.file.write_text(json.dumps(record, indent=1))
+        record = {"device": device.name, "driver": device.driver, "versions": hardware.versions(), "files": entries}
+        args.file.write_text(json.dumps(record, indent=1))
     wrong = [each for each in entries if not each["right"]]
     for each in wrong:
         print(
