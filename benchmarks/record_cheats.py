@@ -33,7 +33,7 @@ TOGETHER = 20
 
 def batches(only: str) -> Iterator[tuple[Path, list[Path], bool]]:
     """Task, candidates and whether gradients are asked for: what may go into one run."""
-    every, words = sorted([*CHEATS.glob("*.py"), *ATTACKS.glob("*.py")]), only.split(",")
+    every, words = [*sorted(CHEATS.glob("*.py")), *sorted(ATTACKS.glob("*.py"))], only.split(",")
     files = [file for file in every if any(word in file.stem for word in words)]
     apart = [file for file in files if file.stem in ALONE or file.stem in OTHER_TASK]
     training = [file for file in files if is_training(file) and file not in apart]
@@ -72,9 +72,10 @@ def main() -> int:
         if not files:
             continue
         twins = {CHEATS / f"{expectation(file).costs}.py" for file in files if expectation(file).costs}
+        everyone = [*files, *sorted(twins - {*files})]
         run = crucible.judge(
-            task, [*files, *sorted(twins - {*files})], device=args.device, training=training, baselines="eager", fresh=True,
-            limits=LIMITS, say=lambda text: print(text, file=sys.stderr, flush=True),
+            task, everyone, device=args.device, training=training, baselines="eager", fresh=True, limits=LIMITS,
+            say=lambda text: print(text, file=sys.stderr, flush=True),
         )  # fmt: skip
         runtimes = {verdict.candidate: verdict.runtime_ms for verdict in run.verdicts}
         entries += [entry(file, run.verdict(file.stem), runtimes) for file in files]
