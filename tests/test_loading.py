@@ -312,7 +312,8 @@ def test_the_same_content_is_answered_from_the_earlier_run(judge_source: Judge, 
     assert first.evaluation and not first.cached
     assert again.cached and again.candidate == "another_name"
     assert again.runtime_ms == first.runtime_ms
-    wrong = crucible.judge(SMALL_TASK, [write(tmp_path / "wrong.py", INFINITE)], device="cpu", baselines="none")
+    file = write(tmp_path / "wrong.py", INFINITE)
+    wrong = crucible.judge(SMALL_TASK, [file], device="cpu", baselines="none", seed=0)
     assert not wrong.verdict("wrong").evaluation
     assert [floor.covers for floor in wrong.ground.floors] == ["forward"]  # known from the first
     assert not judge_source(PLAIN_SOURCE, fresh=True).cached

@@ -432,7 +432,7 @@ def test_the_benchmarks_inputs_are_drawn_as_it_draws_them(tmp_path: Path) -> Non
     assert [e.absolute for case in oracle.cases for e in case.outputs] == [1e-4] * 5
     assert oracle.description()["findings"] == []
     assert oracle.description()["cases"][0]["gradients"] == {}
-    torch.manual_seed(oracle.seed)
+    torch.manual_seed(42)
     seeds = [int(torch.randint(0, 2**32 - 1, (1,)).item()) for _ in range(5)]
     for seed, case in zip(seeds, oracle.cases, strict=True):
         torch.manual_seed(seed)

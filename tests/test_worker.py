@@ -460,6 +460,8 @@ def test_buffers_are_as_verified_in_each_timed_call(worker: Started) -> None:
     )
     state = {**STATE, "count": torch.tensor(5.0)}
     worker.put(0, [INPUTS[0]], state)
+    told = [["weight", True, "weight"], ["bias", True, "bias"], ["count", False, "count"]]
+    write_bundle(worker.folder / "inputs/weights", told)
     worker.ask("set_up", case=0, backward=False)
     for _ in range(3):
         worker.sample()
