@@ -118,5 +118,5 @@ def test_the_benchmarks_rule_copies_no_weights(judge_batch: Callable[..., crucib
     files = [write(tmp_path / f"{name}.py", f"{HEAD}\n{source}") for name, source in sources.items()]
     run = judge_batch(ODD_TASK, files, contract="kernelbench")
     assert {v.candidate: v.evaluation for v in run.verdicts} == {"keeps": True, "renamed": True, "other": False}
-    assert run.seed == 42
+    assert run.contract.seed == 42
     assert "paired" not in claims(run.verdict("renamed"))

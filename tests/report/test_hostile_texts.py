@@ -18,7 +18,8 @@ from rich.console import Console
 
 from crucible import cli, legible
 from crucible.judge.process.replies import LONGEST_TEXT, MOST_KERNELS, is_reply
-from crucible.judge.timing.contestant import LEAST_MS, Contents, ProcessContestant
+from crucible.judge.timing.contents import OWN, Contents, Placed, TimedSlot
+from crucible.judge.timing.contestant import LEAST_MS, ProcessContestant
 from crucible.judge.timing.race import Turn, measured
 from crucible.judge.verdict.clipped import LONGEST, MOST, clipped
 from crucible.judge.verdict.evidence import Finding
@@ -112,7 +113,7 @@ def test_only_one_module_makes_text_for_the_terminal() -> None:
 
 
 PROFILE = {"done": "profile", "first_call_s": 1.0, "peak_bytes": 1, "allocations": 1, "kernels": [], "busy_ms": 0.0,
-           "span_ms": 0.0, "streams": 0}  # fmt: skip
+           "span_ms": 0.0, "streams": 0, "operators": [], "operators_ms": 0.0, "call_ms": 1.0}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -160,9 +161,10 @@ def test_a_failure_of_the_judges_own_is_told_as_such_and_survives_its_record() -
 @pytest.mark.parametrize("ms", [0, 0.0, 5e-324])
 def test_a_time_of_nothing_is_a_nanosecond(ms: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is divided by it, and multiplied, stays a number that JSON has."""
-    contestant = ProcessContestant("x", None, Contents(False, ()), lambda *_: None)  # type: ignore[arg-type]
+    slot = TimedSlot(None, "cuda", 1.0)  # type: ignore[arg-type]
+    contestant = ProcessContestant("x", None, Contents(False, ()), slot, lambda *_: None)  # type: ignore[arg-type]
     monkeypatch.setattr(contestant, "_ask", lambda *_: {"device_ms": ms, "wall_ms": ms})
-    turns = [Turn(*zip(*[contestant._sample(0, 1.0)] * 3, strict=True)) for _ in range(6)]
+    turns = [Turn(*zip(*[contestant._sample(Placed(OWN, 0, 0), 1.0)] * 3, strict=True)) for _ in range(6)]
     for device in ("cpu", "cuda"):
         record, _ = measured("x", {"x": turns, "eager": turns}, device=device, covers="forward", how="as called")
         floors = (Floor("forward", 1.0, "memory", ""),)

@@ -154,7 +154,8 @@ class StressMaker:
     def _drawn(self, name: str, size: int) -> int:
         is_batch = name.lower().startswith(("batch", "bs"))
         most = max(1, min(size, MOST_BATCH if is_batch else MOST_SPACE))
-        return self._random.randint(1 if is_batch else max(1, most // 3), most)
+        least = 1 if is_batch else max(1, most // 3)
+        return self._random.choice([n for n in range(least, most + 1) if n != size] or [size])  # the own shows nothing
 
     # --- gradients
 
