@@ -139,7 +139,8 @@ def test_an_exception_in_a_fork_is_its_end_and_is_told(tmp_path: Path) -> None:
 def test_no_server_outlives_its_judge(crucible_home: Path) -> None:
     paths = os.pathsep.join([str(Path(__file__).parent), str(Path(crucible.__file__).parents[1])])
     alike = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
-    environment = {**alike, "PYTHONPATH": paths}  # candidates get no OPENBLAS_*: the oracle would start otherwise
+    # Candidates get no OPENBLAS_* and threads that sleep: the oracle would start otherwise.
+    environment = {**alike, "PYTHONPATH": paths, "OMP_WAIT_POLICY": "PASSIVE"}
     done = subprocess.run([sys.executable, "-c", RUN], env=environment, capture_output=True, text=True, check=True)
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 1  # the oracle's and the candidate's

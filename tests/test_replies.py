@@ -80,6 +80,9 @@ REPLIES: dict[str, dict[str, Any]] = {
         "busy_ms": 1.25,
         "span_ms": 1.5,
         "streams": 1,
+        "operators": [["add", 1, 0.1]],
+        "operators_ms": 0.1,
+        "call_ms": 0.6,
     },
     "audit": {
         "done": "audit",
@@ -89,6 +92,7 @@ REPLIES: dict[str, dict[str, Any]] = {
         "builds": [{"name": "x", "seconds": 1.0, "error": ""}],
         "never_ran": [],
         "never_reached": [],
+        "launched": ["k"],
         "resources": [["k<float>", 256, 32, 0, 0, 0, 1024, 0]],
     },
 }
