@@ -70,15 +70,19 @@ def test_state_is_saved_and_loaded_as_before(net: Net, fused: nn.Module) -> None
 
 
 def test_gradients_reach_every_parameter(net: Net, fused: nn.Module) -> None:
-    x = torch.rand(2, 4, 7, 9, requires_grad=True)
+    """Each is as near to float64's as eager's: that of a bias in front of a norm is what is left of sums that cancel."""
+    given = torch.rand(2, 4, 7, 9)
 
-    def gradients(module: nn.Module) -> dict[str, torch.Tensor]:
-        out = module(x)
+    def gradients(module: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        out = module(x.requires_grad_())
         loss = out["pooled"].square().sum() + out["mean"].sin().sum()
         names = ["x", *(name for name, _ in module.named_parameters())]
         return dict(zip(names, torch.autograd.grad(loss, [x, *module.parameters()]), strict=True))
 
-    same(gradients(fused), gradients(net))
+    found, eager = gradients(fused, given.clone()), gradients(net, given.clone())
+    for name, exact in gradients(copy.deepcopy(net).double(), given.double()).items():
+        apart = [float((each[name].double() - exact).norm()) for each in (found, eager)]
+        assert apart[0] <= 5 * apart[1] + 1e-5 * float(exact.norm()), name
 
 
 def test_an_expanded_gradient_and_a_transposed_input_are_copied_into_place(net: Net, fused: nn.Module) -> None:
