@@ -70,7 +70,7 @@ def test_state_is_saved_and_loaded_as_before(net: Net, fused: nn.Module) -> None
 
 
 def test_gradients_reach_every_parameter(net: Net, fused: nn.Module) -> None:
-    """Each is as near to float64's as eager's: that of a bias in front of a norm is what is left of sums that cancel."""
+    """Each is as near to float64 as eager is: that of a bias before a norm is what is left of sums that cancel."""
     given = torch.rand(2, 4, 7, 9)
 
     def gradients(module: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
