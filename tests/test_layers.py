@@ -13,8 +13,8 @@ import crucible
 
 PACKAGE = Path(crucible.__file__).parent
 LAYERS = [
-    {"errors", "legible", "hardware", "contract", "gpus", "occupancy", "spread", "seeds"},
-    {"shapes"},
+    {"errors", "legible", "hardware", "contract", "gpus", "occupancy", "spread", "seeds", "syntax"},
+    {"shapes", "answer"},
     {"task", "candidate", "store", "roofline", "graph"},
     {"rates", "products"},
     {"work"},

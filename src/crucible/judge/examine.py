@@ -399,6 +399,13 @@ def known_without_running(candidate: Candidate, device: Device) -> Outcome | Non
         return DoesNotImport(fault)
     if not re.search(r"\bModelNew\b", candidate.source):
         return DoesNotImport("it defines no class ModelNew")
+    language = candidate.kernel_language
+    if language is not None and not hardware.has_distribution(language.distribution):
+        return NotJudged(f"needs {language.distribution} (pip install {language.distribution})")
+    if language is not None and device.kind == "cpu":
+        return NotJudged(
+            f"written in {language.words}; there is no GPU here to run it, and the emulator does not know it"
+        )
     if device.kind == "cpu" and candidate.language == "triton" and not hardware.has_triton():
         return NotJudged(f"Triton is not installed (pip install triton=={TRITON}), and there is no GPU here")
     if device.kind == "cpu" and candidate.language == "triton" and not hardware.cxx():

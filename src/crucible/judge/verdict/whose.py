@@ -66,8 +66,25 @@ def is_named_in(kernel: str, source: str) -> bool:
     if _LIBRARIES.search(kernel):
         return False
     name = re.split(r"[<(]", kernel.removeprefix("void "))[0].split("::")[-1].strip()
-    defined = rf"(__global__[^;{{}}]*?|\bdef\s+)\b{re.escape(name)}\s*\("
-    return bool(name) and re.search(defined, source) is not None
+    if bool(name) and _defines(source, name):
+        return True
+    return any(_defines(source, function) for function in _made_of(name, source))
+
+
+def _made_of(kernel: str, source: str) -> list[str]:
+    """The functions that a kernel may have been made of, by its name."""
+    if "helion" in source and kernel.startswith("_helion_"):
+        return [kernel.removeprefix("_helion_")]
+    if "tilelang" in source and (found := re.fullmatch(r"(\w+)_kernel(_\d+)?", kernel)):
+        return [found[1]]
+    if "cutlass" in source and kernel.startswith("kernel_cutlass_"):  # then types, with the same mark between them
+        parts = kernel.removeprefix("kernel_cutlass_").split("_")[:MOST_NAMES]
+        return ["_".join(parts[:n]) for n in range(1, len(parts) + 1)]
+    return []
+
+
+def _defines(source: str, name: str) -> bool:
+    return re.search(rf"(__global__[^;{{}}]*?|\bdef\s+)\b{re.escape(name)}\s*\(", source) is not None
 
 
 def little_of_its_own(whose: Whose | NotMeasured) -> list[Finding]:
