@@ -7,6 +7,7 @@ CrucibleError
 │   ├── CandidateError the list of candidates (a bad candidate is a verdict, never an error)
 │   ├── DeviceError    the device asked for
 │   └── RecordError    the run that was asked for
+├── RewardError        a verdict does not hold what a reward policy needs
 ├── TuningError        a division that was tried gives wrong results, or does not end (exit code 3)
 └── JudgeError         the judge itself failed: nobody's verdict   (exit code 3)
     ├── ProcessLostError one of the judge's own processes ended, or was ended by somebody
@@ -42,6 +43,10 @@ class DeviceError(MisuseError):
 
 class RecordError(MisuseError):
     """There is no such record of a run, or it is of another version."""
+
+
+class RewardError(CrucibleError):
+    """A policy needs what a verdict does not hold, or gives no finite number; the message names both. Never a 0."""
 
 
 class TuningError(CrucibleError):

@@ -9,7 +9,7 @@ from typing import Any
 from crucible import store
 from crucible.errors import StoreError
 from crucible.judge.attempts import is_own_failure
-from crucible.judge.verdict.verdict import Crashed, OutOfMemory, TimedOut, Verdict, from_json, to_json
+from crucible.judge.verdict.verdict import NO_FLOOR, Crashed, OutOfMemory, TimedOut, Verdict, from_json, to_json
 from crucible.run import Ground, Run, candidate_json, ground_from_json
 
 _NOT_KEPT = (TimedOut, OutOfMemory, Crashed)
@@ -74,7 +74,9 @@ class Records:
     def keep(self, verdict: Verdict, key: str) -> None:
         """A new verdict: to the run's folder, and to the store unless chance had a part in it."""
         if verdict.evaluation:
-            verdict = replace(verdict, findings=(*verdict.findings, *self.ground.questions(verdict.timing)))
+            share = self.ground.share_of_floor(verdict.timing) or NO_FLOOR
+            findings = (*verdict.findings, *self.ground.questions(verdict.timing))
+            verdict = replace(verdict, share_of_floor=share, findings=findings)
         self._add(verdict)
         if not (isinstance(verdict.outcome, _NOT_KEPT) or is_own_failure(verdict)):
             self._guarded(lambda: self._kept.put(key, to_json(verdict)))

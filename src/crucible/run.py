@@ -16,7 +16,7 @@ from crucible.judge.verdict.evidence import Finding, Measured, NotMeasured, NoVa
 from crucible.judge.verdict.sanitizer_reports import NotSanitized
 from crucible.judge.verdict.trials import NotShrunk
 from crucible.judge.verdict.typed import check
-from crucible.judge.verdict.verdict import NotJudged, Verdict, from_json, to_json
+from crucible.judge.verdict.verdict import NO_FLOOR, NotJudged, Verdict, from_json, to_json
 from crucible.roofline import Floor
 from crucible.spread import quotient
 from crucible.task import Task
@@ -166,6 +166,7 @@ def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
         "further_timings": [to_json(timing) for timing in verdict.further],
         "costs": to_json(verdict.costs),
         "whose": to_json(verdict.whose),
+        "share_of_floor": verdict.share_of_floor if isinstance(verdict.share_of_floor, float) else 0.0,
         "accesses": to_json(verdict.accesses),
         "resources": [to_json(one) for one in verdict.resources],
         "faults": [to_json(fault) for fault in verdict.faults],
@@ -266,6 +267,7 @@ def _verdict(entry: dict[str, Any]) -> Verdict:
         entry["name"],
         from_json(outcome),
         **{name: from_json(entry[name]) for name in same},
+        share_of_floor=float(entry.get("share_of_floor", 0.0)) or NO_FLOOR,
         further=from_json(entry["further_timings"]),
         **{name: entry[name] for name in ("build_s", "total_s", "log", "cached", "seed")},
         stages_s=tuple(entry["stages_s"].items()),
