@@ -28,8 +28,9 @@ LAYERS = [
     {"run"},
     {"explain"},
     {"report"},
-    {"records", "request"},
+    {"records", "request", "listening"},
     {"pipeline", "fusing", "doctor"},
+    {"scoring"},
     {"cli"},
     {"__main__"},
 ]

@@ -110,6 +110,7 @@ def test_noise_earns_nothing(policy: str) -> None:
         ("cuda-agent", replace(passed(1.0), timing=timed(over("eager", 1.04), over("compile", 1.06))), 1.0),
         ("kernrl", BROKEN, -0.5),
         ("kernrl", WRONG, -0.25),
+        ("kernrl", KINDS[3], -0.5),
         ("kernrl", passed(0.8), -0.1),
         ("kernrl", passed(0.1), -0.25),
         ("kernrl", passed(1.5), 0.5),

@@ -32,6 +32,7 @@ from crucible.judge.timing.kept import KeptBaselines, told
 from crucible.judge.timing.race import CPU_PACE, GPU_PACE
 from crucible.judge.verdict.evidence import Finding, Measured
 from crucible.judge.verdict.verdict import Verdict, from_json
+from crucible.listening import Listener
 from crucible.records import Records
 from crucible.request import Request, request_from_json
 from crucible.roofline import Floor
@@ -61,6 +62,7 @@ def judge(
     sanitize: bool = False,
     strict: bool = False,
     say: Say = lambda text: None,
+    listener: Listener | None = None,
 ) -> Run:
     """Judges candidates of one task.
 
@@ -87,6 +89,7 @@ def judge(
             and outside of the sandbox; needs a GPU and the tool.
         strict: what passes must also be right beyond the task's own inputs (see docs/judging.md).
         say: called with a line of progress now and then.
+        listener: hears of verdicts as they stand, and may call candidates off.
 
     Returns the Run. Raises MisuseError for a bad task or argument, JudgeError when the judge itself failed.
     """
@@ -108,6 +111,7 @@ def judge(
     how = (kept, fresh, rivals, say, sanitize, strict)
     bench = _Bench(loaded, rule, place, pretended, drawn, seed is None, *how)
     bench.fresh_baselines = fresh_baselines
+    bench.listener = listener or bench.listener
     return bench.judge(chosen)
 
 
@@ -206,6 +210,7 @@ class _Bench:
     _oracles: list[OracleProcess] = field(default_factory=list)
     """All that were started."""
     floors_measured: bool = False
+    listener: Listener = field(default_factory=Listener)
     folder: store.RunFolder | None = None
     """Of a run that is gone on with."""
 
@@ -224,10 +229,14 @@ class _Bench:
         new = [c for c in missing if self.fresh or not self.records.recall(c.name, keys[c.name])]
         if not new:
             self.records.recall_ground()
+        for verdict in self.records.in_order():
+            self.listener.reached(verdict)
         failure: JudgeError | None = None
         try:
             for verdict in self._examined(new) if new else ():
-                self.records.keep(replace(verdict, seed=self.seed), keys[verdict.candidate])
+                if not self.listener.calls_off(verdict.candidate):
+                    self.records.keep(replace(verdict, seed=self.seed), keys[verdict.candidate])
+                    self.listener.reached(self.records.verdicts[verdict.candidate])
         except KeyboardInterrupt:
             self.records.cut("interrupted", "interrupted")
         except MisuseError:
@@ -270,8 +279,9 @@ class _Bench:
         with temporary("crucible-") as work:
             setting = self._setting(work, candidates)
             everyone = [Examination(c, setting, work / f"candidate{i}") for i, c in enumerate(candidates)]
+            self.listener.began(work, {examination.candidate.name: examination.folder for examination in everyone})
             pace = GPU_PACE if self.device.kind == "cuda" else CPU_PACE
-            self.field = Contestants(self.device.kind, pace.within(self.limits.race_s), self.say)
+            self.field = Contestants(self.device.kind, pace.within(self.limits.race_s), self._go_on)
             races = any(is_timed_here(candidate, self.device) for candidate in candidates)
             rivals = BaselineRuns(self._to_run() if races else (), setting, work, self.field)
             attempts: Attempts | None = None
@@ -279,15 +289,17 @@ class _Bench:
                 for wave in _waves(everyone, hardware.cores()):
                     with ThreadPoolExecutor(len(wave) + 2) as pool, _closed_on_error([*wave, rivals]):
                         self.say(f"building {', '.join(e.candidate.name for e in wave)}")
-                        builds = [pool.submit(examination.build) for examination in wave]
+                        builds = [
+                            pool.submit(examination.build) for examination in wave if self._is_wanted(examination)
+                        ]
                         if attempts is None:
                             attempts = self._prepare(work, rivals, pool)
                         for build in builds:
                             build.result()
                     if races and wave[0] is everyone[0]:
                         self._settle(attempts, rivals)
-                    for examination in wave:
-                        self.say(f"judging {examination.candidate.name}")
+                    for examination in filter(self._is_wanted, wave):
+                        self._go_on(f"judging {examination.candidate.name}")
                         verdict = attempts.judge(examination)
                         if isinstance(verdict.timing, Measured):
                             self._measure_floors(attempts)
@@ -300,6 +312,19 @@ class _Bench:
                 rivals.close()
                 for oracle in self._oracles:
                     oracle.kill()
+
+    def _go_on(self, text: str) -> None:
+        """A line of progress. Raises KeyboardInterrupt where nothing of the run is wanted any more."""
+        if self.listener.is_over():
+            raise KeyboardInterrupt
+        self.say(text)
+
+    def _is_wanted(self, examination: Examination) -> bool:
+        """Whether somebody waits for its verdict; what is left of it is ended where nobody does."""
+        called_off = self.listener.calls_off(examination.candidate.name)
+        if called_off:
+            examination.close()
+        return not called_off
 
     def _to_run(self) -> tuple[Baseline, ...]:
         """The baselines that no earlier run has measured, and the anchor."""
@@ -345,7 +370,7 @@ class _Bench:
 
         def warm_up() -> None:
             started.result()
-            rivals.warm(self._oracles[-1], self.say)
+            rivals.warm(self._oracles[-1], self._go_on)
 
         def written() -> None:
             warm.append(pool.submit(warm_up))
@@ -356,17 +381,17 @@ class _Bench:
             return oracle, oracle.prepare(self._asked(), said, once, self.limits.oracle_s)
 
         try:
-            oracle, description = renew(self.say, written)
+            oracle, description = renew(self._go_on, written)
         except ProcessLostError as error:
-            self.say(f"{error}; once more")
-            oracle, description = renew(self.say, lambda: None if warm else written())
+            self._go_on(f"{error}; once more")
+            oracle, description = renew(self._go_on, lambda: None if warm else written())
         for compiled in warm:
             compiled.result()
         self.records.recall_ground()
         if not (self.records.ground.baselines or self.records.ground.floors):  # an earlier run may have some
             self.records.keep_ground(Ground(tuple(from_json(finding) for finding in description["findings"])))
         kind = self.device.kind
-        return Attempts(kind, work, self.limits, renew, self.field, self.say, oracle, description)
+        return Attempts(kind, work, self.limits, renew, self.field, self._go_on, oracle, description)
 
     def _asked(self) -> dict[str, Any]:
         """What the oracle is told of the task."""
@@ -392,7 +417,7 @@ class _Bench:
         found = tuple(from_json(finding) for finding in attempts.description["findings"])
         baselines: tuple[Verdict, ...] = ()
         try:
-            measured = {v.candidate: v for v in rivals.enter(attempts.oracle, attempts.description, self.say)}
+            measured = {v.candidate: v for v in rivals.enter(attempts.oracle, attempts.description, self._go_on)}
             if trouble := self.kept_baselines.keep(measured.values()):
                 self.records.note(trouble)
             kept = {one.verdict.candidate: one.verdict for one in self.field.kept}
@@ -407,7 +432,7 @@ class _Bench:
 
     def _revive(self, attempts: Attempts, rivals: BaselineRuns) -> None:
         try:
-            rivals.revive(attempts.oracle, attempts.description, self.say)
+            rivals.revive(attempts.oracle, attempts.description, self._go_on)
         except Exception as error:  # noqa: BLE001 - the next ones are judged without it
             self.say(f"a baseline that was lost stays so: {error}")
             attempts.restore()
