@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from crucible.answer import blocks, looks_like_an_answer
+from crucible.answer import blocks, is_an_answer
 from crucible.candidate import Candidate, find_candidates
 from crucible.errors import CandidateError
 from crucible.syntax import missing_names, parsed
@@ -136,8 +136,10 @@ def test_files_of_answers_are_candidates(tmp_path: Path) -> None:
 
 
 def test_python_is_no_answer_for_the_fences_in_its_docstring() -> None:
-    assert not looks_like_an_answer(f'"""\n{fenced("x")}"""\n{MODULE}') and not looks_like_an_answer("class X(:")
-    assert looks_like_an_answer(fenced(MODULE)) and looks_like_an_answer(f"x</think>{MODULE} and that is it")
+    assert not is_an_answer(f'"""\n{fenced("x")}"""\n{MODULE}')
+    assert all(
+        map(is_an_answer, [fenced(MODULE), f"x</think>{MODULE} and that is it", "I cannot do that.", "class X(:"])
+    )
 
 
 PIECES = st.sampled_from(
@@ -164,7 +166,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.one_of(st.text(), st.lists(PIECES, max_size=60).map("".join)), st.sampled_from(["ModelNew", "f"]))
 @example('```\nclass ModelNew: x = kernel_source\n```\n```cuda\n\ud800"""\0\\\n```\n', "ModelNew")
 def test_any_text_is_an_answer(text: str, entry_point: str) -> None:

@@ -7,8 +7,8 @@ import sys
 import tomllib
 
 import pytest
-import pytest_crucible
 
+import pytest_crucible
 from crucible.judge.verdict.evidence import Measured, NotMeasured, Speedup
 from crucible.judge.verdict.verdict import Passed, Verdict
 from support import PLAIN, SMALL_TASK, TESTS

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crucible.errors import RewardError
@@ -57,6 +57,7 @@ names = pytest.mark.parametrize("policy", POLICIES)
 
 
 @names
+@settings(max_examples=40)
 @given(ratios, ratios, st.floats(1e-9, 4.0), st.floats(1e-9, 4.0))
 def test_rewards_rise_with_speed_and_are_finite(
     policy: str, one: float, two: float, near: float, nearer: float
@@ -80,6 +81,7 @@ KINDS = [
 
 
 @names
+@settings(max_examples=40)
 @given(ratios, st.floats(1e-9, 4.0))
 def test_what_is_wrong_never_earns_more_than_what_is_right(policy: str, ratio: float, share: float) -> None:
     worst = passed(ratio, share=share).reward(policy)

@@ -34,7 +34,7 @@ REFERENCE = (SMALL_TASK / "reference.py").read_text()
 RIGHT = PLAIN.read_text()
 WRONG = RIGHT.replace("* self.scale", "* self.scale * 2")
 ENDLESS = RIGHT.replace("import torch\n", "import time\nimport torch\n", 1).replace(
-    "        return F", "        time.sleep(600)\n        return F"
+    "        return F", "        open('going', 'w').close()\n        time.sleep(600)\n        return F"
 )
 
 
@@ -105,7 +105,7 @@ def test_a_task_that_is_cancelled_ends_its_judgement_alone(works_in: Path) -> No
     async def scored() -> None:
         endless = asyncio.create_task(crucible.score(REFERENCE, ENDLESS, **QUICK))
         right = asyncio.create_task(crucible.score(REFERENCE, RIGHT, **QUICK))
-        await until(lambda: running(works_in, "candidate0"))
+        await until(lambda: list(works_in.glob("crucible-*/candidate0/going")))
         later = asyncio.create_task(crucible.score(REFERENCE, WRONG, **QUICK))
         await asyncio.sleep(0.2)
         for task in (later, endless):
@@ -137,6 +137,23 @@ def test_when_all_are_cancelled_the_run_ends_and_what_stands_is_kept(works_in: P
     assert not list(works_in.iterdir())
 
 
+def test_a_reference_that_takes_long_is_ended_too(works_in: Path) -> None:
+    slow = REFERENCE.replace("import torch\n", "import time\nimport torch\n", 1).replace(
+        "    return [torch.rand", "    open('inputs/going', 'w').close()\n    time.sleep(600)\n    return [torch.rand"
+    )
+
+    async def scored() -> None:
+        task = asyncio.create_task(crucible.score(slow, RIGHT, **QUICK))
+        await until(lambda: list(works_in.glob("crucible-*/inputs/going")))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 20)
+        assert not processes_mentioning(str(works_in))
+        await until(is_idle, 10)
+
+    asyncio.run(scored())
+
+
 PROGRAM = """
 import os, signal, sys, threading, time
 import crucible
@@ -146,7 +163,7 @@ reference, endless = open(sys.argv[1]).read(), open(sys.argv[2]).read()
 def alarm(*_): raise KeyboardInterrupt
 signal.signal(signal.SIGALRM, alarm)
 signal.setitimer(signal.ITIMER_REAL, 6.0)
-options = dict(device="cpu", baselines="none")
+options = dict(device="cpu", baselines="none", limits=crucible.Limits(run_s=600))
 try:
     crucible.score_sync(reference, endless, **options)
 except KeyboardInterrupt:

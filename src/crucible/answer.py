@@ -60,10 +60,8 @@ class Block:
         return self.tag in _CPP_TAGS and not self.is_cuda
 
 
-def looks_like_an_answer(text: str) -> bool:
-    """Whether it is prose around code rather than a Python file: it has a fence or thoughts, and is not Python."""
-    if not ("```" in text or "~~~" in text or _END_OF_THOUGHT.search(text) or text.lstrip().startswith("<think")):
-        return False
+def is_an_answer(text: str) -> bool:
+    """Whether a text has to be read as an answer: it is no Python module as it stands."""
     return len(text) > LONGEST or isinstance(parsed(text), str)
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from crucible import hardware, pipeline, store
-from crucible.answer import looks_like_an_answer
+from crucible.answer import is_an_answer
 from crucible.candidate import ANSWERS, Candidate
 from crucible.errors import CandidateError, CrucibleError, JudgeError, StoreError, TaskError
 from crucible.judge.attempts import is_own_failure
@@ -161,7 +161,7 @@ def as_candidate(candidate: str | Path | Candidate, entry_point: str = "ModelNew
     if "\n" not in candidate and candidate.strip().endswith((".py", *ANSWERS)):
         words = "a text of one line that names a file: what a file holds is given by a pathlib.Path, not by a str"
         return Candidate(name, Path(f"{name}.py"), candidate, words)
-    if entry_point != "ModelNew" or looks_like_an_answer(candidate):
+    if entry_point != "ModelNew" or is_an_answer(candidate):
         return Candidate.from_answer(candidate, entry_point, name=name)
     return Candidate(name, Path(f"{name}.py"), candidate)
 
