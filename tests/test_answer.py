@@ -188,7 +188,7 @@ def chain(n: int) -> str:
     [
         "`" * 400_000, "``` " * 100_000, "```" + " " * 400_000 + "`", "</think>" * 50_000, "<think" * 70_000,
         "~~~\n" * 100_000, "class ModelNew\t" * 30_000, "import a,\n" * 40_000, "import " + "a as b," * 60_000,
-        " " * 400_000, "\n" * 400_000, "from cutlass import " * 20_000, "from cutlass import (" * 20_000, chain(4000),
+        " " * 400_000, "\n" * 400_000, "from cutlass import " * 20_000, "from cutlass import (\n" * 20_000, chain(4000),
         fenced("class ModelNew: pass\n") * 4000, fenced("x = 1 +\n", "cuda") * 8000,
     ],
     ids=range(16),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import inspect
+import itertools
 import math
 import os
 import re
@@ -119,19 +120,50 @@ def test_verifiers_loads_it() -> None:
     assert recipe("verifiers")["load_environment"](rows).rubric is not None
 
 
-@pytest.fixture
-def skyrl() -> Iterator[None]:
-    """Its two classes by their contract, where the package is not installed."""
-    if importlib.util.find_spec("skyrl_gym"):
+def stand_in(name: str, **contract: Any) -> Iterator[None]:
+    """A package by its contract, where it is not installed."""
+    if importlib.util.find_spec(name.partition(".")[0]):
         yield
         return
-    names = ("skyrl_gym", "skyrl_gym.envs", "skyrl_gym.envs.base_text_env")
-    modules = {name: types.ModuleType(name) for name in names}
-    vars(modules[names[-1]]).update(BaseTextEnv=type("BaseTextEnv", (), {}), BaseTextEnvStepOutput=dict)
+    parts = name.split(".")
+    names = [".".join(parts[: i + 1]) for i in range(len(parts))]
+    modules = {one: types.ModuleType(one) for one in names}
+    for upper, lower in itertools.pairwise(names):
+        setattr(modules[upper], lower.rpartition(".")[2], modules[lower])
+    vars(modules[name]).update(contract)
     sys.modules |= modules
     yield
-    for name in names:
-        del sys.modules[name]
+    for one in names:
+        del sys.modules[one]
+
+
+class Generic:
+    """What may be subscribed, and takes its data as `data`."""
+
+    def __init__(self, data: Any = None, **fields: Any) -> None:
+        self.data = data
+        vars(self).update(fields)
+
+    def __class_getitem__(cls, item: Any) -> type:
+        return cls
+
+
+@pytest.fixture
+def skyrl() -> Iterator[None]:
+    yield from stand_in("skyrl_gym.envs.base_text_env", BaseTextEnv=type("B", (), {}), BaseTextEnvStepOutput=dict)
+
+
+@pytest.fixture
+def verifiers() -> Iterator[None]:
+    yield from stand_in("verifiers.v1", TaskData=Generic, Task=Generic, reward=lambda function: function)
+
+
+@pytest.mark.usefixtures("verifiers")
+def test_verifiers_of_tasks() -> None:
+    names = recipe("verifiers from 0.4")
+    task = names["KernelTask"](names["KernelData"](prompt="write", reference=REFERENCE))
+    traces = [types.SimpleNamespace(last_reply=answer) for answer in (WRONG, NOTHING)]
+    assert [asyncio.run(task.speed(trace)) for trace in traces] == [-0.25, -0.5]
 
 
 @pytest.mark.usefixtures("skyrl")
@@ -145,7 +177,7 @@ def test_skyrl() -> None:
 
 
 def test_no_recipe_is_long() -> None:
-    for section in ("verl", "SkyRL"):
+    for section in ("verl", "verifiers from 0.4", "SkyRL"):
         assert len(block(section).strip().splitlines()) <= 20
     functions = block("verifiers").partition("async def judged")[2].partition("def load_environment")[0]
     assert len([line for line in functions.splitlines() if line.strip()]) <= 20

@@ -21,6 +21,7 @@ from crucible import scoring, store
 from crucible.candidate import Candidate
 from crucible.errors import CandidateError, DeviceError, JudgeError, MisuseError, StoreError, TaskError
 from crucible.judge.process import supervised
+from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.verdict.verdict import NotJudged, Passed, Verdict, Wrong
 from crucible.task import Task
 from support import PLAIN, SMALL_TASK, processes_mentioning, wait_until_gone
@@ -167,7 +168,7 @@ options = dict(device="cpu", baselines="none", limits=crucible.Limits(run_s=600)
 try:
     crucible.score_sync(reference, endless, **options)
 except KeyboardInterrupt:
-    print("interrupted", flush=True)
+    print("interrupted", os.listdir(os.environ["TMPDIR"]), flush=True)
 if (pid := os.fork()) == 0:
     os._exit(bool(scoring._lanes or launcher._launchers))
 print("fork", os.waitpid(pid, 0)[1], flush=True)
@@ -183,7 +184,7 @@ def test_a_program_that_is_interrupted_or_ends_leaves_nothing_running(tmp_path: 
     done = subprocess.run(
         command, env={**os.environ, "TMPDIR": str(tmp_path / "work")}, capture_output=True, text=True, timeout=90
     )
-    assert done.stdout == "interrupted\nfork 0\n", done.stderr
+    assert done.stdout == "interrupted []\nfork 0\n", done.stderr
     assert not wait_until_gone(str(tmp_path / "work"), 10) and not list((tmp_path / "work").iterdir())
 
 
@@ -256,6 +257,22 @@ def test_what_fails_where_the_disk_is_full_is_nobodys_fault_but_who_filled_it(
     batch.began(tmp_path, {"a-0": tmp_path / "own"})
     batch.reached(Verdict("a-0", Wrong("forward", "x")))
     assert three.verdict.result(0).outcome.kind == "wrong"
+
+
+def test_nothing_starts_where_it_was_called_off(tmp_path: Path) -> None:
+    supervised.end_below(tmp_path / "work")
+    with pytest.raises(JudgeError, match="called off"):
+        OracleProcess(_folder(tmp_path / "work/deeper"), crucible.Limits())
+    assert not wait_until_gone(str(tmp_path / "work"))
+    supervised.forget_ended(tmp_path)
+    oracle = OracleProcess(_folder(tmp_path / "work/again"), crucible.Limits())
+    assert oracle.is_well()
+    oracle.kill()
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir(parents=True)
+    return path
 
 
 def test_one_at_a_time_scores_on_a_device_whoever_asks() -> None:
