@@ -31,7 +31,8 @@ def judge(
         Path | None, typer.Argument(help="A reference file, a task's folder, or a folder of task files.")
     ] = None,
     candidates: Annotated[
-        list[Path] | None, typer.Argument(help="Files or folders of candidates; without, the task's own.")
+        list[Path] | None,
+        typer.Argument(help="Files (modules, or answers: .md, .txt) or folders; without, the task's own."),
     ] = None,
     contract: Annotated[str, typer.Option(help=f"What right means: {', '.join(CONTRACTS)}.")] = "tf32",
     training: Annotated[bool, typer.Option("--training", help="Require gradients.")] = False,
