@@ -228,6 +228,15 @@ def request(source: str = RIGHT) -> scoring._Request:
     return scoring._Request(task, candidate, {}, "cpu")
 
 
+def test_only_what_is_judged_alike_goes_into_one_run() -> None:
+    one, other, eager = request(), request(WRONG), request()
+    eager.options = {"baselines": "eager"}
+    training = scoring._Request(
+        one.task.at(scale=None, training=True, mode="eval", small_by_default=False), one.candidate, {}, "cpu"
+    )
+    assert one.key == other.key and len({one.key, eager.key, training.key}) == 3
+
+
 def test_the_judges_failure_on_one_candidate_is_its_exception_alone() -> None:
     requests = [request(), request(RIGHT), request(WRONG)]
     batch = scoring._Batch(requests)

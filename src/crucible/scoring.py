@@ -106,7 +106,7 @@ class _Request:
     @property
     def key(self) -> tuple[str, ...]:
         """Requests with the same one go into one run."""
-        return (self.task.name, str(self.task.path), self.task.source, repr(sorted(self.options.items())))
+        return (repr(self.task), repr(sorted(self.options.items())))
 
     def answer(self, outcome: Verdict | Exception) -> None:
         with contextlib.suppress(InvalidStateError):  # it was called off meanwhile
