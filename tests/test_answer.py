@@ -197,4 +197,4 @@ def test_hostile_answers_take_no_longer_than_their_length(answer: str) -> None:
     start = time.process_time()
     candidate = Candidate.from_answer(answer)
     assert candidate.language and (candidate.fault() or True)
-    assert time.process_time() - start < 2.0  # of 30 to 400 KB; what is quadratic takes minutes
+    assert time.process_time() - start < 4.0  # of 30 to 400 KB; what is quadratic takes minutes

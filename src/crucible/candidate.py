@@ -29,7 +29,7 @@ def _importing(module: str, inside: str = "") -> re.Pattern[str]:
     ways = [rf"from\s+{re.escape(module)}\b", rf"import\s+{listed}{re.escape(module)}\b"]
     if inside:
         whole = re.escape(f"{module}.{inside}")
-        a_part = rf"from\s+{re.escape(module)}\s+import\s+(?:\([^)]{{0,1000}}?|[^\n#]{{0,1000}}?)\b{inside}\b"
+        a_part = rf"from\s+{re.escape(module)}\s+import\s+(?:\([^)]{{0,400}}?|[^\n#]{{0,400}}?)\b{inside}\b"
         ways = [rf"from\s+{whole}\b", a_part, rf"import\s+{listed}{whole}\b"]
     return re.compile(rf"^[^\S\n]*(?:{'|'.join(ways)})", re.MULTILINE)
 
