@@ -98,6 +98,15 @@ def judge(
     ] = False,
     page: Annotated[Path | None, typer.Option("--page", help="Also write the run as one HTML file.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what an earlier run has judged.")] = False,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on", help="Judge with a fleet of workers: local (all GPUs of this machine), ray, or ray://HOST:PORT."
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="With --on: how many; default one for each GPU, without any for two cores each.")
+    ] = None,
     resume: Annotated[
         str | None,
         typer.Option("--resume", help="Go on with a run that was cut short: its folder, its id, or latest."),
@@ -106,6 +115,8 @@ def judge(
     """Say of each candidate whether it is right (Evaluation) and how fast (Runtime, -1 when not right)."""
     if (task is None) == (resume is None):
         raise MisuseError("give a task, or --resume with a run that was cut short, and not both")
+    if workers is not None and on is None:
+        raise MisuseError("--workers is of a fleet: give --on local, or --on ray, too")
     _check_outputs({"--json": json_file, "--page": page}, [task, *(candidates or [])])
     limits = _limits(
         ("--build-limit", "build_s", build_limit),
@@ -121,7 +132,12 @@ def judge(
     options |= {"baselines": baselines, "shapes": shape or (), "gpu": gpu, "sanitize": sanitize, "strict": strict}
     options["fresh_baselines"] = fresh_baselines
     with _progress(console) as say:
-        if task is None:
+        if task is not None and on is not None:
+            from crucible.fleet.campaign import judge_on  # it loads sqlite3, which nothing else needs
+
+            options |= {"seed": seed, "limits": limits}
+            runs = judge_on(on, task, candidates or [], workers=workers, fresh=fresh, say=say, **options)
+        elif task is None:
             runs = _resumed(context, str(resume), say)
         else:
             runs = _judged(task, candidates or [], say, {**options, "seed": seed, "limits": limits, "fresh": fresh})

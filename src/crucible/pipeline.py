@@ -149,15 +149,8 @@ def judge_folder(
     or answered is reported through `say` and left out. Options are `judge`'s. Raises CandidateError when a
     candidate belongs to no task.
     """
-    loaded = []
-    for path in tasks:
-        try:
-            loaded.append(Task.load(path))
-        except TaskError as error:
-            say(f"left out: {error}")
-    pairs = match_candidates(loaded, candidates) if candidates else [(t, [_itself(t)]) for t in loaded]
     runs = []
-    for task, chosen in pairs:
+    for task, chosen in matched(tasks, candidates, say=say):
         try:
             runs.append(judge(task, chosen, say=say, **options))
         except (TaskError, JudgeError) as error:
@@ -167,6 +160,20 @@ def judge_folder(
     if not runs:
         raise TaskError(f"none of {len(tasks)} tasks could be judged; the reasons stand above")
     return runs
+
+
+def matched(
+    tasks: Sequence[Path], candidates: Sequence[Candidate], *, say: Say = lambda text: None
+) -> list[tuple[Task, list[Candidate]]]:
+    """Tasks of a folder with the candidates that belong to each, or without any each with its own reference; tasks that
+    cannot be loaded are reported through `say`. Raises CandidateError."""
+    loaded = []
+    for path in tasks:
+        try:
+            loaded.append(Task.load(path))
+        except TaskError as error:
+            say(f"left out: {error}")
+    return match_candidates(loaded, candidates) if candidates else [(t, [_itself(t)]) for t in loaded]
 
 
 def own_candidates(task: Task) -> list[Path]:

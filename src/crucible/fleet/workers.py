@@ -3,7 +3,8 @@
 Started as `python -m crucible.fleet.workers`. What it is told comes on stdin, and the end of that is the end of its
 work: whoever started it may have been killed. Events go to stdout:
 
-    {"event": "ready", "device": {"kind": ..., "name": ..., "driver": ...}, "judge": ..., "trouble": ...}
+    {"event": "ready", "process": ..., "device": {"kind": ..., "name": ..., "driver": ...}, "judge": ...,
+     "trouble": ...}                                       what is wrong with the device, or nothing
     {"event": "said", "text": ...}
     {"event": "judged", "number": ..., "run": {...}}       a verdict, as a run that holds it alone
     {"event": "failed", "number": ..., "reason": ...}      the judge failed on this one
@@ -124,7 +125,8 @@ def main() -> None:
         if told is None:
             return
         _keep_to(told["cores"])
-        tell({"event": "ready", "judge": store.code_digest(), **_looked_at(told["device"], told["probe"])})
+        ready = {"event": "ready", "process": os.getpid(), "judge": store.code_digest()}
+        tell({**ready, **_looked_at(told["device"], told["probe"])})
         batches: queue.Queue[Any] = queue.Queue()
         threading.Thread(target=_read, args=(sys.stdin, batches), daemon=True).start()
         while (line := batches.get()) is not None:
