@@ -179,6 +179,7 @@ def _connected(address: str) -> tuple[Any, bool]:
         raise MisuseError("--on ray needs Ray: pip install 'crucible-kernels[fleet]'") from error
     if ray.is_initialized():
         return ray, False
+    os.environ.setdefault("RAY_worker_niceness", "0")  # of a cluster that is started here; see workers.py
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address != "ray":
         settings["address"] = address
