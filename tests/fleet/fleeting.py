@@ -102,14 +102,13 @@ def done(ledger: Path) -> int:
 
 
 def children(process: int, containing: str) -> list[int]:
-    """Processes below one, by what is in their command."""
+    """Processes below one, at any depth, by what is in their command."""
     found = []
-    for file in Path("/proc").glob("[0-9]*/stat"):
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            parent = int(file.read_text().rpartition(")")[2].split()[1])
-            command = (file.parent / "cmdline").read_bytes().decode(errors="replace")
-            own = [int(file.parent.name)] if parent == process and containing in command else []
-            found += own + (children(int(file.parent.name), containing) if parent == process else [])
+            if parent_of(int(folder.name)) == process:
+                fits = containing in (folder / "cmdline").read_bytes().decode(errors="replace")
+                found += [int(folder.name)] if fits else children(int(folder.name), containing)
     return found
 
 
@@ -118,3 +117,7 @@ def wait_for(true: Callable[[], bool], seconds: float = 240.0) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])

@@ -18,7 +18,6 @@ from crucible.fleet.ledger import Ledger
 from crucible.fleet.slots import find_slots, shared_cores
 from crucible.judge.process.limits import Limits
 from crucible.run import run_from_json
-from crucible.task import Task
 from fleet.fleeting import OPTIONS, children, done, files, wait_for
 from support import SMALL_TASK, wait_until_gone
 
@@ -104,11 +103,3 @@ def test_a_slot_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(slot.kinds == slots.ON_GPU for slot in found)
     assert len(find_slots(1)) == 1
     assert find_slots(device="emulator")[0].kinds == slots.ON_CPU
-
-
-def test_a_task_in_a_submission_is_the_task_in_its_file(tmp_path: Path) -> None:
-    from fleet.fleeting import small
-
-    loaded = Task.load(SMALL_TASK)
-    there = small(0).task(tmp_path)
-    assert (there.source, there.digest, there.name) == (loaded.source, loaded.digest, loaded.name)

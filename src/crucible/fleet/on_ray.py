@@ -180,6 +180,7 @@ def _connected(address: str) -> tuple[Any, bool]:
     if ray.is_initialized():
         return ray, False
     os.environ.setdefault("RAY_worker_niceness", "0")  # of a cluster that is started here; see workers.py
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told that somebody judges
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address != "ray":
         settings["address"] = address
@@ -187,7 +188,8 @@ def _connected(address: str) -> tuple[Any, bool]:
         ray.init(**settings)
     except Exception as error:
         words = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise JudgeError(f"no Ray cluster at {address} ({words[:300]}): see `ray status` there") from error
+        remedy = "see `ray status` there; where it wants a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+        raise JudgeError(f"no Ray cluster at {address} ({words[:300]}): {remedy}") from error
     return ray, True
 
 
