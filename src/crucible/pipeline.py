@@ -63,6 +63,7 @@ def judge(
     strict: bool = False,
     say: Say = lambda text: None,
     each: Tell = lambda run: None,
+    root: Path | None = None,
 ) -> Run:
     """Judges candidates of one task.
 
@@ -90,6 +91,7 @@ def judge(
         strict: what passes must also be right beyond the task's own inputs (see docs/judging.md).
         say: called with a line of progress now and then.
         each: called with every verdict as soon as it stands, as a run that holds that one alone.
+        root: the folder below which the run is kept; None for the store's home.
 
     Returns the Run. Raises MisuseError for a bad task or argument, JudgeError when the judge itself failed.
     """
@@ -110,7 +112,7 @@ def judge(
     drawn, kept = seeds.secret() if seed is None else checked_seed(seed), limits or Limits()
     how = (kept, fresh, rivals, say, sanitize, strict)
     bench = _Bench(loaded, rule, place, pretended, drawn, seed is None, *how)
-    bench.fresh_baselines, bench.each = fresh_baselines, each
+    bench.fresh_baselines, bench.each, bench.root = fresh_baselines, each, root
     return bench.judge(chosen)
 
 
@@ -214,6 +216,7 @@ class _Bench:
     strict: bool = False
     fresh_baselines: bool = False
     each: Tell = lambda run: None
+    root: Path | None = None
     _oracles: list[OracleProcess] = field(default_factory=list)
     """All that were started."""
     floors_measured: bool = False
@@ -225,7 +228,7 @@ class _Bench:
         where there is no verdict at all."""
         self.versions = hardware.versions()
         key = self._key()
-        folder = self.folder or store.RunFolder.new(store.home(), self.task.name)
+        folder = self.folder or store.RunFolder.new(self.root or store.home(), self.task.name)
         request = None if self.folder else self._request(candidates).to_json()
         self.records = Records(folder, [c.name for c in candidates], key, self.say, request)
         by_name = {c.name: c for c in candidates}

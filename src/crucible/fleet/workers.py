@@ -18,7 +18,6 @@ import dataclasses
 import json
 import os
 import queue
-import shutil
 import signal
 import sys
 import threading
@@ -29,7 +28,7 @@ from typing import IO, Any
 
 from crucible import hardware, legible, pipeline, store
 from crucible.candidate import Candidate
-from crucible.errors import CrucibleError, DeviceError, JudgeError, MisuseError
+from crucible.errors import CrucibleError, DeviceError, MisuseError
 from crucible.fleet.submission import Submission, submission_from_json
 from crucible.hardware import Device
 from crucible.judge.attempts import answers, is_own_failure
@@ -76,20 +75,9 @@ def _judge(batch: Sequence[Submission], fresh: bool, tell: Tell, folder: Path) -
         tell({"event": "said", "text": legible.line(text)})
 
     task = batch[0].task(folder)
-    try:
-        run = pipeline.judge(task, candidates, **batch[0].arguments, fresh=fresh, say=say, each=each)
-    except JudgeError as error:
-        if isinstance(error.run, Run):
-            _forget(error.run)
-        raise
-    _forget(run)
-    return run.trouble or "it was cut short" if run.cut_short else ""
-
-
-def _forget(run: Run) -> None:
-    """Its folder: the ledger has all that is in it, and whoever asked for the verdicts gets records of his own."""
-    if run.folder:
-        shutil.rmtree(run.folder, ignore_errors=True)
+    options = {**batch[0].arguments, "fresh": fresh, "root": folder}  # the ledger keeps what is in the run's folder
+    run = pipeline.judge(task, candidates, **options, say=say, each=each)
+    return run.trouble.partition(f"; {len(run.verdicts)} of ")[0] or "it was cut short" if run.cut_short else ""
 
 
 def _of_different_names(candidates: Sequence[Candidate]) -> list[Candidate]:
