@@ -265,10 +265,17 @@ def test_what_kills_head_after_head_fails_in_the_end(ledger: Ledger, clock: Cloc
 
 def test_a_batch_stays_with_one_kind_of_device(ledger: Ledger) -> None:
     ledger.add([submission(0), submission(1), submission(2, task=1)])
-    assert ledger.claim("a", {"auto"}, device="H200")[0].submission.task_name == "task0"
-    assert ledger.claim("b", {"auto"}, device="H100")[0].submission.task_name == "task1"
-    assert ledger.claim("b", {"auto"}, device="H100") == []
-    assert ledger.claim("a", {"auto"}, device="H200")[0].submission.task_name == "task0"
+    both = ("H100", "H200")
+    assert ledger.claim("a", {"auto"}, device="H200", others=both)[0].submission.task_name == "task0"
+    assert ledger.claim("b", {"auto"}, device="H100", others=both)[0].submission.task_name == "task1"
+    assert ledger.claim("b", {"auto"}, device="H100", others=both) == []
+    assert ledger.claim("a", {"auto"}, device="H200", others=both)[0].submission.task_name == "task0"
+
+
+def test_what_devices_of_other_days_began_binds_nobody(ledger: Ledger) -> None:
+    one, _ = ledger.add([submission(0), submission(1)])
+    ledger.finish(one, record(), "H100")
+    assert ledger.claim("a", {"auto"}, device="H200", others=("H200",))
 
 
 def test_only_ones_own(ledger: Ledger) -> None:

@@ -26,7 +26,7 @@ LONGEST_PAUSE_S = 60.0
 PATIENCE_S = 3600.0
 """A worker that says nothing for so long is lost. What it does has limits of its own, the longest usually 900 s."""
 STRANGE_DEVICE_S = 60.0
-"""After so long without work, a worker also takes of batches that another kind of device has begun."""
+"""After so long without work, a worker also takes of batches that the fleet's other kind of device has begun."""
 _POLL_S = 0.25
 _RECLAIM_S = 5.0
 
@@ -225,8 +225,8 @@ class Fleet:
         self._note(worker, state="idle", device=device)
         while not self._ending.is_set():
             strange = time.monotonic() - idle_since > STRANGE_DEVICE_S
-            place, count = "" if strange else device, self._share()
-            batch = self.ledger.claim(name, worker.kinds, count, device=place, only=self.only)
+            others = () if strange else self.devices
+            batch = self.ledger.claim(name, worker.kinds, self._share(), device=device, others=others, only=self.only)
             if batch:
                 self._note(worker, state="judging")
                 self._judge_batch(worker, device, batch)

@@ -151,24 +151,25 @@ class Ledger:
         most: int = 1,
         *,
         device: str = "",
+        others: Iterable[str] = (),
         only: Iterable[str] | None = None,
         lease_s: float = LEASE_S,
     ) -> list[Claimed]:
         """Takes the next submission whose device is one of `kinds`, and up to `most` of the same batch with it: the
         highest priority first, what lost no worker before what did, then who came first. Nothing where nothing waits.
 
-        A batch that is being judged on another `device` (by its name) than the worker's is left to that one. `only`
-        keeps to submissions of these ids.
+        `device` is the worker's by its name, and `others` are those of the rest of its fleet: a batch that one of them
+        has begun is left to that one, since times on two do not compare. `only` keeps to submissions of these ids.
         """
         with self._transaction() as connection:
             ids = None if only is None else json.dumps(list(only))
             among = "AND (?3 IS NULL OR id IN (SELECT value FROM json_each(?3)))"
             first = connection.execute(
                 "SELECT batch, losses, priority, fresh FROM submissions AS s WHERE state = 'queued' "
-                f"AND kind IN (SELECT value FROM json_each(?1)) {among} AND (?2 = '' OR NOT EXISTS (SELECT 1 FROM "
+                f"AND kind IN (SELECT value FROM json_each(?1)) {among} AND NOT EXISTS (SELECT 1 FROM "
                 "submissions AS o WHERE o.batch = s.batch AND o.state IN ('running', 'done') "
-                "AND o.device NOT IN ('', ?2))) ORDER BY priority DESC, losses, number LIMIT 1",
-                (json.dumps(sorted(kinds)), device, ids),
+                "AND o.device IN (SELECT value FROM json_each(?2))) ORDER BY priority DESC, losses, number LIMIT 1",
+                (json.dumps(sorted(kinds)), json.dumps(sorted(set(others) - {device})), ids),
             ).fetchone()
             if first is None:
                 return []
@@ -243,11 +244,9 @@ class Ledger:
         """Gives back to the queue what is held by workers whose lease is over, or whose process is no more (where it
         was of this machine). How many; those that were taken back too often fail."""
         with self._transaction() as connection:
-            held = connection.execute(
-                "SELECT DISTINCT worker, lease FROM submissions WHERE state = 'running'"
-            ).fetchall()
+            held = connection.execute("SELECT DISTINCT worker FROM submissions WHERE state = 'running'").fetchall()
+            gone = [worker for (worker,) in held if is_gone(worker)]
             now = self._clock()
-            gone = sorted({worker for worker, lease in held if lease < now or is_gone(worker)})
             reason = f"taken back {MOST_RECLAIMS} times from fleets that ended without a word"
             return connection.execute(
                 "UPDATE submissions SET worker = '', device = '', reclaims = reclaims + 1, finished = ?1, "
