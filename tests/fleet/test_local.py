@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from crucible import store
+from crucible.cli import app
 from crucible.errors import DeviceError, MisuseError
 from crucible.fleet import slots
 from crucible.fleet.campaign import judge_on, ledger_file
@@ -103,3 +105,9 @@ def test_a_slot_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(slot.kinds == slots.ON_GPU for slot in found)
     assert len(find_slots(1)) == 1
     assert find_slots(device="emulator")[0].kinds == slots.ON_CPU
+
+
+def test_workers_are_a_fleets() -> None:
+    done = CliRunner().invoke(app, ["judge", str(SMALL_TASK), "--workers", "2"])
+    assert isinstance(done.exception, MisuseError)
+    assert str(done.exception) == "--workers is of a fleet: give --on local, or --on ray, too"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,14 +18,19 @@ from crucible.fleet.campaign import judge_on, ledger_file
 from crucible.fleet.ledger import Ledger
 from crucible.fleet.on_ray import _places
 from fleet.fleeting import OPTIONS, children, done, files, parent_of, wait_for
-from support import SMALL_TASK
+from support import SMALL_TASK, wait_until_gone
 
 COUNT = 4
 
 
 @pytest.mark.slow
-def test_actor_and_driver_are_killed_and_nothing_is_lost_or_judged_twice(tmp_path: Path) -> None:
+def test_actor_and_driver_are_killed_and_nothing_is_lost_or_judged_twice(
+    tmp_path: Path, crucible_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ray", reason="pip install 'crucible-kernels[fleet]'")
+    monkeypatch.setenv("RAY_TMPDIR", tempfile.mkdtemp(prefix="cr"))  # no cluster of others; sockets have short names
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
     folder = files(tmp_path / "candidates", COUNT)
     arguments = ["judge", str(SMALL_TASK), str(folder), "--on=ray", "--workers=1", *OPTIONS]
     command = [sys.executable, "-m", "crucible", *arguments]
@@ -46,6 +54,8 @@ def test_actor_and_driver_are_killed_and_nothing_is_lost_or_judged_twice(tmp_pat
     assert {key: after[key] for key in before} == before
     assert sorted(state for state, _ in after.values()) == ["done"] * COUNT
     assert f"{COUNT} of {COUNT} done, {COUNT - 1} passed" in again.stderr
+    assert wait_until_gone(str(crucible_home), 30) == [], "actors end with their driver"
+    shutil.rmtree(os.environ["RAY_TMPDIR"], ignore_errors=True)
 
 
 def all_of(ledger: Ledger) -> dict[str, tuple[str, str]]:
