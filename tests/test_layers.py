@@ -30,7 +30,7 @@ LAYERS = [
     {"report"},
     {"records", "request", "listening"},
     {"pipeline", "fusing", "doctor"},
-    {"scoring"},
+    {"scoring", "fleet"},
     {"cli"},
     {"__main__"},
 ]

@@ -45,7 +45,7 @@ POLL_S = 0.05
 OPTIONS = {
     name
     for name, parameter in inspect.signature(pipeline.judge).parameters.items()
-    if parameter.kind is parameter.KEYWORD_ONLY and name != "listener"
+    if parameter.kind is parameter.KEYWORD_ONLY and name not in ("listener", "each", "root")
 }
 
 
