@@ -14,7 +14,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,13 +24,16 @@ from crucible import hardware, legible, pipeline, store
 from crucible.candidate import find_candidates
 from crucible.contract import CONTRACTS
 from crucible.doctor import examined
-from crucible.errors import CrucibleError, JudgeError, MisuseError, StoreError
+from crucible.errors import CrucibleError, JudgeError, MisuseError
 from crucible.gpus import H200, Gpu, closest_gpu, find_gpu, known_gpu
+from crucible.interchange import harbor
 from crucible.judge.attempts import is_own_failure
 from crucible.judge.process.limits import RANGES, Limits
 from crucible.judge.timing.baselines import BASELINES
 from crucible.report import table, why
+from crucible.report.junit import junit as junit_of
 from crucible.report.markdown import markdown
+from crucible.report.scanning import scanned
 from crucible.report.words import words
 from crucible.roofline import from_datasheet, here
 from crucible.run import Run, run_from_json
@@ -97,6 +99,14 @@ def judge(
         ),
     ] = False,
     page: Annotated[Path | None, typer.Option("--page", help="Also write the run as one HTML file.")] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", help="Also write the run as JUnit XML, for CI.")] = None,
+    sarif: Annotated[
+        Path | None, typer.Option("--sarif", help="Also write what did not pass as SARIF, for code scanning.")
+    ] = None,
+    reward: Annotated[
+        Path | None,
+        typer.Option("--reward", help="Also write one candidate's reward as JSON; none where the judge failed."),
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what an earlier run has judged.")] = False,
     resume: Annotated[
         str | None,
@@ -106,7 +116,10 @@ def judge(
     """Say of each candidate whether it is right (Evaluation) and how fast (Runtime, -1 when not right)."""
     if (task is None) == (resume is None):
         raise MisuseError("give a task, or --resume with a run that was cut short, and not both")
-    _check_outputs({"--json": json_file, "--page": page}, [task, *(candidates or [])])
+    outputs = {"--json": json_file, "--page": page, "--junit": junit, "--sarif": sarif, "--reward": reward}
+    _check_outputs(outputs, [task, *(candidates or [])])
+    if reward is not None:
+        _clear_reward(reward, task, candidates or [])
     limits = _limits(
         ("--build-limit", "build_s", build_limit),
         ("--run-limit", "run_s", run_limit),
@@ -125,7 +138,7 @@ def judge(
             runs = _resumed(context, str(resume), say)
         else:
             runs = _judged(task, candidates or [], say, {**options, "seed": seed, "limits": limits, "fresh": fresh})
-    trouble = _written(runs, json_file, page)
+    trouble = _written(runs, outputs)
     out = Console(width=None if sys.stdout.isatty() else table.PLAIN_WIDTH)
     for run in runs:
         table.show(run, out)
@@ -327,6 +340,9 @@ def _files_of(given: Path) -> list[Path]:
 _OURS = {
     "--json": (b"{", b"["),
     "--page": (b"<!doctype html", b"<html"),
+    "--junit": (b"<?xml", b"<testsuite"),
+    "--sarif": (b"{",),
+    "--reward": (b"{",),
     "--output": (b'"""', b"#", b"import", b"from"),
 }
 """How what an option writes begins."""
@@ -346,7 +362,8 @@ def _resumed(context: typer.Context, which: str, say: Callable[[str], None]) -> 
     """A run that is gone on with as it was asked for: beside `--resume`, only files to write may be named."""
     named = [name for name in context.params
              if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]  # fmt: skip
-    beyond = [name.replace("_", "-") for name in named if name not in ("resume", "json_file", "page")]
+    files = ("json_file", "page", "junit", "sarif", "reward")
+    beyond = [name.replace("_", "-") for name in named if name not in ("resume", *files)]
     if beyond:
         raise MisuseError(f"--resume goes on with the options of then: leave out --{', --'.join(beyond)}")
     try:
@@ -362,19 +379,36 @@ def _run_of(error: JudgeError) -> Run:
     return error.run
 
 
-def _written(runs: list[Run], json_file: Path | None, page: Path | None) -> list[str]:
+def _written(runs: list[Run], outputs: dict[str, Path | None]) -> list[str]:
     """Writes the files asked for, before anything is shown; what could not be written, in words."""
     trouble: list[str] = []
-    data = [run.to_json() for run in runs]
-    text = json.dumps(data[0] if len(data) == 1 else data, indent=1, allow_nan=False) + "\n"
-    writes = [partial(store.write_text, json_file, text)] if json_file is not None else []
-    writes += [partial(_write_page, page, runs)] if page is not None else []
-    for write in writes:
-        try:
-            write()
-        except StoreError as error:
-            trouble.append(str(error))
+    for option, file in outputs.items():
+        if file is not None:
+            try:
+                _WRITERS[option](file, runs)
+            except JudgeError as error:
+                trouble.append(str(error))
     return trouble
+
+
+def _write_json(file: Path, runs: list[Run]) -> None:
+    data = [run.to_json() for run in runs]
+    text = json.dumps(data[0] if len(data) == 1 else data, indent=1, allow_nan=False)
+    store.write_text(file, f"{text}\n")
+
+
+def _write_reward(file: Path, runs: list[Run]) -> None:
+    """Raises JudgeError, and writes nothing, where the judge has no verdict of its own."""
+    store.write_text(file, harbor.reward_text(runs))
+
+
+def _clear_reward(file: Path, task: Path | None, candidates: list[Path]) -> None:
+    """What an earlier run wrote goes first: where this one fails, nobody shall take that for its reward. Raises
+    MisuseError where more than one candidate is asked for."""
+    if task is not None and (len(candidates) != 1 or candidates[0].is_dir() or len(find_tasks(task)) != 1):
+        raise MisuseError("--reward tells of one candidate of one task: name both files")
+    if not store.is_device(file):
+        file.unlink(missing_ok=True)
 
 
 def _exit_code(runs: list[Run]) -> int:
@@ -403,6 +437,16 @@ def _write_page(file: Path, runs: list[Run]) -> None:
     from crucible.report.page.render import render  # loads jinja2: 0.1 s that only a page is worth
 
     store.write_text(file, render(runs))
+
+
+_WRITERS: dict[str, Callable[[Path, list[Run]], None]] = {
+    "--json": _write_json,
+    "--page": _write_page,
+    "--junit": lambda file, runs: store.write_text(file, junit_of(runs)),
+    "--sarif": lambda file, runs: store.write_text(file, scanned(runs)),
+    "--reward": _write_reward,
+}
+"""What is written to the file that an option names. Raises StoreError."""
 
 
 class _progress:
