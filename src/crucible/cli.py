@@ -26,7 +26,7 @@ from crucible.contract import CONTRACTS
 from crucible.doctor import examined
 from crucible.errors import CrucibleError, JudgeError, MisuseError
 from crucible.gpus import H200, Gpu, closest_gpu, find_gpu, known_gpu
-from crucible.interchange import harbor
+from crucible.interchange import harbor, verbs
 from crucible.judge.attempts import is_own_failure
 from crucible.judge.process.limits import RANGES, Limits
 from crucible.judge.timing.baselines import BASELINES
@@ -40,6 +40,7 @@ from crucible.run import Run, run_from_json
 from crucible.task import Task, find_tasks
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app.command()(verbs.export)
 
 
 @app.command()
@@ -405,10 +406,10 @@ def _write_reward(file: Path, runs: list[Run]) -> None:
 def _clear_reward(file: Path, task: Path | None, candidates: list[Path]) -> None:
     """What an earlier run wrote goes first: where this one fails, nobody shall take that for its reward. Raises
     MisuseError where more than one candidate is asked for."""
-    if task is not None and (len(candidates) != 1 or candidates[0].is_dir() or len(find_tasks(task)) != 1):
-        raise MisuseError("--reward tells of one candidate of one task: name both files")
     if not store.is_device(file):
         file.unlink(missing_ok=True)
+    if task is not None and (len(candidates) != 1 or candidates[0].is_dir() or len(find_tasks(task)) != 1):
+        raise MisuseError("--reward tells of one candidate of one task: name both files")
 
 
 def _exit_code(runs: list[Run]) -> int:
