@@ -160,5 +160,6 @@ def test_the_verifier_runs_and_writes_a_reward_only_where_it_judged(tmp_path: Pa
     write(root / "tests/reference.py", "this is no task")
     assert ran("tests/test.sh") == 2 and not reward.exists()
     (root / "tests/reference.py").write_text(Task.load(SMALL_TASK).source)
+    write(reward, '{"reward": 9}')
     (root / "tests/test.sh").write_text((root / "tests/test.sh").read_text().replace("crucible judge", "no-such-judge"))
     assert ran("tests/test.sh") == 127 and not reward.exists()
