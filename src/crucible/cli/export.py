@@ -1,4 +1,4 @@
-"""The command line's verbs for files of others; `crucible.cli` registers them."""
+"""`crucible export`: a task in another benchmark's form."""
 
 from __future__ import annotations
 
