@@ -82,6 +82,8 @@ class Difference:
     peak_index: int = 0
     nan: int = 0
     unwritten: int = 0
+    largest: float = 0.0
+    """max |d|"""
     outside_rule: float = 0.0
     """Largest |d| / (atol + rtol·|expected|) of the benchmark's rule."""
     beyond_rule: int = 0
@@ -132,6 +134,7 @@ class Difference:
             unwritten=self.unwritten,
             elements=e.values.numel(),
             shape=e.shape,
+            largest=min(self.largest, sys.float_info.max) if e.dtype.is_floating_point or not self.squares else None,
         )
 
     def _add_floats(self, got: torch.Tensor, want: torch.Tensor) -> None:
@@ -145,6 +148,7 @@ class Difference:
         difference = torch.where(value == want, 0.0, value - want).abs()  # equal infinities differ by nothing
         difference = torch.nan_to_num(difference, nan=0.0, posinf=torch.inf)
         self.squares += float((difference * difference).sum())
+        self.largest = max(self.largest, float(difference.max()))
         of = want if self.expected.absolute is None else value  # the benchmark's rule is relative to the candidate's
         magnitude = torch.where(torch.isfinite(of), of.abs(), 0.0)
         self._note_peak(difference / (magnitude + self.expected.scale), difference, magnitude)
