@@ -382,6 +382,7 @@ class _Bench:
             "mode": self.task.mode,
             "training": self.task.training,
             "contract": self.contract.name,
+            "tolerance": self.task.tolerance,
             "device": self.device.kind,
             "seed": self.seed,
             "secrets": [contents.secrets for contents in self.contents],

@@ -126,6 +126,16 @@ def test_what_a_run_gives_in_another_form_is_the_same() -> None:
         same(RANDOM, candidate(solution("three", RIGHT.replace("y.sum(-1)", "y, y"))))
 
 
+def test_a_workloads_tolerance_is_the_tasks() -> None:
+    assert task(RANDOM).tolerance == {}
+    stated = {**RANDOM, "tolerance": {"max_atol": 0.5, "max_error_cap": 2}}
+    assert task(stated).tolerance == {"atol": 0.5, "rtol": 0.01, "matched": 0.99, "cap": 2.0}
+    assert task(stated).digest != task({**RANDOM, "tolerance": {"max_atol": 0.25, "max_error_cap": 2}}).digest
+    for odd in ({"max_atol": -1}, {"max_rtol": "x"}, {"required_matched_ratio": True}, {"max_error_cap": math.inf}):
+        with pytest.raises(MisuseError, match="tolerance"):
+            task({**RANDOM, "tolerance": odd})
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "int64", "int8", "bool"])
 def test_inputs_of_each_type(dtype: str) -> None:
     data = {**DEFINITION, "inputs": {"x": {"shape": ["rows", "columns"], "dtype": dtype}}}
@@ -252,6 +262,8 @@ def test_traces_of_others_stay_to_the_letter(tmp_path: Path) -> None:
     workload = workload_of(RANDOM, "a test")
     assert again.holds(Problem(SCHEMA, (), (), tmp_path), workload, ONE)
     assert not again.holds(Problem(SCHEMA, (), (), tmp_path), workload, replace(ONE, name="two"))
+    file.write_text(json.dumps({**traced(verdict_of(Passed())), "evaluation": None}))
+    assert not TraceFile(file).done
     for text in ("my notes", '{"a": 1}', "[1]"):
         file.write_text(text)
         with pytest.raises(MisuseError, match=r"traces\.jsonl"):
@@ -264,8 +276,10 @@ def test_a_folder_is_read_as_the_benchmarks_lay_it_out(tmp_path: Path) -> None:
     (found,) = problems(root)
     assert [one.uuid for one in found.workloads] == ["w-random", "w-custom"] and found.solutions[0].name == "right"
     assert trace_file(root, None, found, found.solutions[0]) == root / "traces/somebody/rmsnorm/scaled_norm.jsonl"
-    odd = replace(found.solutions[0], author="../../up")
-    assert trace_file(root, None, found, odd).is_relative_to(root / "traces")
+    for author in ("../../up", "..", "."):
+        odd = replace(found.solutions[0], author=author)
+        file = trace_file(root, None, found, odd)
+        assert file.resolve().is_relative_to(root / "traces") and len(file.relative_to(root).parts) == 4
     with pytest.raises(MisuseError, match="neither"):
         problems(tmp_path)
     write(root / "solutions/again.json", json.dumps(solution("right", REFERENCE)))

@@ -8,6 +8,7 @@ too, a tuple where there are several.
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -101,7 +102,7 @@ def task_of(definition: Definition, workload: Workload, root: Path) -> Task:
         ]
     )
     name = f"{definition.name}-{workload.uuid[:8]}"
-    return Task(name, Path(f"{definition.name}.py"), text, {})
+    return Task(name, Path(f"{definition.name}.py"), text, {}, tolerance=_tolerance(definition, workload))
 
 
 def candidate_of(definition: Definition, workload: Workload, solution: Solution) -> Candidate:
@@ -243,6 +244,23 @@ def _axes_and_scalars(definition: Definition, workload: Workload, sizes: Mapping
         name: given["value"] for name, given in workload.inputs.items() if given.get("type") == "scalar"
     }
     return repr({**sizes, **scalars})
+
+
+def _tolerance(definition: Definition, workload: Workload) -> dict[str, float]:
+    """SOL-ExecBench's, where the workload states one, with its own defaults. Raises MisuseError."""
+    given = workload.tolerance
+    if not given:
+        return {}
+    found = {
+        "atol": given.get("max_atol", 1e-2),
+        "rtol": given.get("max_rtol", 1e-2),
+        "matched": given.get("required_matched_ratio", 0.99),
+        "cap": given.get("max_error_cap"),
+    }
+    stated = {name: value for name, value in found.items() if value is not None}
+    if not all(type(value) in (int, float) and 0 <= value < math.inf for value in stated.values()):
+        raise MisuseError(f"{definition.name}, workload {workload.uuid}: its tolerance is {json.dumps(given)[:200]}")
+    return {name: float(value) for name, value in stated.items()}
 
 
 def _forms(definition: Definition) -> str:
