@@ -48,7 +48,10 @@ def _random(shape, dtype):
 _STORED = '''
 def _stored(file, key, shape, dtype):
     """A tensor of a safetensors file, which the workload names."""
-    from safetensors import safe_open  # pip install safetensors
+    try:
+        from safetensors import safe_open
+    except ImportError as error:
+        raise ImportError("stored inputs need safetensors: pip install 'crucible-kernels[traces]'") from error
 
     with safe_open(file, framework="pt") as opened:
         tensor = opened.get_tensor(key)
