@@ -30,7 +30,7 @@ LAYERS = [
     {"report"},
     {"records", "request"},
     {"pipeline", "fusing", "doctor"},
-    {"fleet"},
+    {"fleet", "interchange"},
     {"cli"},
     {"__main__"},
 ]
