@@ -19,7 +19,7 @@ import crucible
 from crucible import hardware
 from crucible.judge.boundary.bits import POISON
 from crucible.judge.boundary.bundles import raw_bytes, write_bundle
-from crucible.judge.boundary.slot import Slot
+from crucible.judge.boundary.slot import sealed
 from crucible.judge.process.channel import Channel, ChannelClosed, pair, read_exactly
 from crucible.judge.process.handing import SLOT
 from crucible.judge.process.launcher import package_folders
@@ -119,13 +119,14 @@ class Started:
         return self.ask("run", case=case, poison=poison, backward=backward, outputs=[], clone=False, way=way)
 
     def sample(
-        self, own: int = 0, *, backward: bool = False, weights: int = 0, slot: Slot | None = None
+        self, own: int = 0, *, backward: bool = False, weights: int = 0, contents: list[torch.Tensor] | None = None
     ) -> dict[str, Any]:
-        """One call of a step that was set up, on a case's own values, or from the slot (-1), on a case's weights."""
+        """One call of a step that was set up, on a case's own values, or on contents (-1), on a case's weights."""
         request = {"do": "sample", "own": own, "seed": -1, "weights": weights, "replay": False, "backward": backward}
-        if slot is not None:
-            request["files"] = [SLOT]
-        self.channel.send(request, (slot.descriptor,) if slot else ())
+        descriptors = () if contents is None else (sealed(contents),)
+        self.channel.send({**request, "files": [SLOT] * len(descriptors)}, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
         reply = self.channel.receive(60)
         if "raised" not in reply:
             assert is_reply("sample", reply)
@@ -425,12 +426,10 @@ def test_every_timed_step_sees_what_is_in_the_slot_in_memory_that_rotates(worker
     )
     x = torch.arange(64.0).reshape(32, 2)
     worker.put(0, [x])
-    slot = Slot([x])
     worker.ask("set_up", case=0, backward=False)
     given = [torch.rand(32, 2) for _ in range(13)]
     for contents in given:
-        slot.put([contents])
-        worker.sample(-1, slot=slot)
+        worker.sample(-1, contents=[contents])
     worker.sample(0)
     places, seen = worker.sent([torch.zeros(14, dtype=torch.int64), torch.empty(14, 32, 2)])
     assert len(set(places.tolist())) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -125,7 +126,6 @@ class ProcessContestant:
 
     def _sample(self, placed: Placed, limit_s: float) -> tuple[float, float, float, float, float]:
         """Milliseconds of one call, in the order of a Turn's clocks."""
-        handed = {} if self.contents.inside else self._slot.place(placed)
         request = {
             "do": "sample",
             "seed": placed.seed if self.contents.inside else OWN,
@@ -133,9 +133,10 @@ class ProcessContestant:
             "weights": placed.weights,
             "replay": self.replay,
         }
-        before, kept, start = self._spent(), kept_waiting_ms(), time.monotonic()
-        reply = self._ask(request, limit_s, handed)
-        passed_ms, spent = (time.monotonic() - start) * 1e3, self._spent().since(before)
+        with self._handed(placed) as handed:
+            before, kept, start = self._spent(), kept_waiting_ms(), time.monotonic()
+            reply = self._ask(request, limit_s, handed)
+            passed_ms, spent = (time.monotonic() - start) * 1e3, self._spent().since(before)
         outside_ms = max(0.0, passed_ms - (kept_waiting_ms() - kept))  # a busy machine keeps the judge waiting too
         device_ms, wall_ms = float(reply["device_ms"]), float(reply["wall_ms"])
         most_ms = JUMP_MS + outside_ms * 2 * max(hardware.cores(), 1)
@@ -143,6 +144,9 @@ class ProcessContestant:
             raise Stop(Cheated("forged message", f"its clock reports what cannot be: {device_ms} ms"))
         clocks = [max(each, LEAST_MS) for each in (device_ms, wall_ms, outside_ms)]
         return clocks[0], clocks[1], clocks[2], spent.worked_ms, spent.queued_ms
+
+    def _handed(self, placed: Placed) -> contextlib.AbstractContextManager[Mapping[str, int]]:
+        return contextlib.nullcontext({}) if self.contents.inside else self._slot.placed(placed)
 
     def _spent(self) -> Spent:
         return self.process.spent() if self._slot.counts_processors else NOTHING

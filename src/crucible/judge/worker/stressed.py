@@ -47,7 +47,7 @@ def trained(
         for name, parameter in own.items():
             if name in after and after[name].shape == parameter.shape:
                 parameter.grad = parameter - after[name].to(parameter)
-                parameter.add_(parameter.grad, alpha=-1)  # an optimizer, made, imports torch._dynamo: 1.1 s (torch 2.13)
+                parameter.add_(parameter.grad, alpha=-1)  # making an optimizer imports torch._dynamo: 1.1 s
             parameter.grad = None
         for name, buffer in model.named_buffers():
             if name in after and after[name].shape == buffer.shape:
