@@ -1,6 +1,6 @@
 """A backward that reads its cotangent's memory in order. Expected: passed
 
-Rule: strided cotangent
+Rule: strided cotangent; expanded cotangent
 
 Finding: fragile
 """

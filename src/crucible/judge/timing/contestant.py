@@ -76,12 +76,13 @@ class ProcessContestant:
 
     def turn(self, samples: int, checked: int, weights: int = -1) -> Turn:
         limit_s, case = self.process.limits.run_s * 2, self.contents.weights[weights]
+        hurried = weights >= 0
         self._sample(self.contents.chosen(case), limit_s)
         taken = []
         for number in range(samples):
             compared = number == checked
             placed = self.contents.secret(self._checked, case) if compared else self.contents.chosen(case)
-            taken.append(self._sample(placed, limit_s))
+            taken.append(self._sample(placed, limit_s, hurried=hurried and compared))
             if compared:
                 self._compare(placed, limit_s)
         return Turn(*zip(*taken, strict=True))
@@ -124,14 +125,18 @@ class ProcessContestant:
             call_ms=float(reply["call_ms"]),
         )
 
-    def _sample(self, placed: Placed, limit_s: float) -> tuple[float, float, float, float, float]:
-        """Milliseconds of one call, in the order of a Turn's clocks."""
+    def _sample(
+        self, placed: Placed, limit_s: float, hurried: bool = False
+    ) -> tuple[float, float, float, float, float]:
+        """Milliseconds of one call, in the order of a Turn's clocks; where it is `hurried`, another follows at once, as
+        a program's calls do, whose outputs take the place of the first one's."""
         request = {
             "do": "sample",
             "seed": placed.seed if self.contents.inside else OWN,
             "own": placed.case if placed.seed == OWN else -1,
             "weights": placed.weights,
             "replay": self.replay,
+            "hurried": hurried,
         }
         with self._handed(placed) as handed:
             before, kept, start = self._spent(), kept_waiting_ms(), time.monotonic()

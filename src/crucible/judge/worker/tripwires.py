@@ -101,11 +101,13 @@ class Watch:
             self.hunts.add(event)
 
 
+_modules = sys.modules
 _PLAIN_CONTROL_FLOW = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
 class Swallowed:
-    """Exceptions that the candidate's own Python caught: a kernel that fails into a fallback shows here."""
+    """Exceptions that the candidate's own Python caught, in its file or in code that it made (`exec`): a kernel that
+    fails into a fallback shows here."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -120,13 +122,21 @@ class Swallowed:
         sys.settrace(self._before)
 
     def _trace(self, frame: Any, event: str, arg: Any) -> Any:
-        if frame.f_code.co_filename != self.file:
+        if frame.f_code.co_filename != self.file and _is_of_a_module(frame):
             return None
         frame.f_trace_lines = False  # a Python loop would otherwise stop at every line
         if event == "exception" and len(self.seen) < 20 and not issubclass(arg[0], _PLAIN_CONTROL_FLOW):
             kind, value, _ = arg
             self.seen.append(f"line {frame.f_lineno}: {kind.__name__}: {str(value)[:200]}")
         return self._trace
+
+
+def _is_of_a_module(frame: Any) -> bool:
+    """Whether code is from the file of a module that was imported: what `exec` runs has another namespace, or no
+    file."""
+    names, file = frame.f_globals, frame.f_code.co_filename
+    module = _modules.get(names.get("__name__", ""))
+    return module is not None and vars(module) is names and not (file[:1] == "<" and file[:8] != "<frozen ")
 
 
 def _caller_is_candidate() -> bool:

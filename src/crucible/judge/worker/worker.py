@@ -300,7 +300,11 @@ class Worker:
         self.outputs, self.gradients = [], {}
         self._take_weights(request["weights"])
         with self._timing(request) as timed:
-            sample = timed.sample(self._fill(request["own"], request.pop("seed")), request["replay"])
+            fill = self._fill(request["own"], request.pop("seed"))
+            sample = timed.sample(fill, request["replay"])
+            if request.get("hurried"):
+                self._take_weights(request["weights"])
+                timed.hurry(fill, request["replay"])
             self.sampled = timed
         self.outputs, self.gradients = timed.kept, self._by_reference(timed.kept_gradients)
         self.first_call_s = self.first_call_s or timed.first_call_s
