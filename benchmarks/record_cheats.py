@@ -4,8 +4,8 @@
 
 The files are `tests/cheats` and `tests/attacks`; each says in its docstring which verdicts it may get, and under which
 contract if that is another than tf32. Who is judged by gradients is tried beyond the task's own inputs too. One that
-hides its runtime (`Costs:`) may not seem faster than half of its twin's. FILE (JSON) gets each one's verdict, whether it
-is one of those, and the machine; the exit code is 1 where one is not.
+hides its runtime (`Costs:`) may not seem faster than half of its twin's. FILE (JSON) gets each one's verdict, whether
+it is one of those, and the machine; the exit code is 1 where one is not.
 """
 
 from __future__ import annotations

@@ -644,6 +644,18 @@ def test_exceptions_that_forward_catches_are_noticed(worker: Started) -> None:
     assert worker.run(poison=False)["swallowed"] == []
 
 
+@pytest.mark.parametrize("namespace", ["globals()", "{}", "dict(__name__='torch')"])
+def test_exceptions_that_made_code_catches_are_noticed(worker: Started, namespace: str) -> None:
+    made = (
+        "def made(x):\\n    try:\\n        return missing_kernel(x)\\n    except NameError:\\n        return x * 2\\n"
+    )
+    worker.built(
+        candidate("return made(x)", before=f"names = {namespace}\nexec('{made}', names)\nmade = names['made']\n")
+    )
+    (seen,) = worker.run()["swallowed"]
+    assert seen == "line 3: NameError: name 'missing_kernel' is not defined"
+
+
 # --- processes of their own
 
 

@@ -132,11 +132,11 @@ class Swallowed:
 
 
 def _is_of_a_module(frame: Any) -> bool:
-    """Whether code is from the file of a module that was imported: what `exec` runs has another namespace, or no
-    file."""
-    names, file = frame.f_globals, frame.f_code.co_filename
+    """Whether code belongs to a module that was imported, not to the candidate: what it has `exec` run has its
+    namespace, or one that is no module's."""
+    names = frame.f_globals
     module = _modules.get(names.get("__name__", ""))
-    return module is not None and vars(module) is names and not (file[:1] == "<" and file[:8] != "<frozen ")
+    return module is not None and vars(module) is names and names["__name__"] != "candidate"
 
 
 def _caller_is_candidate() -> bool:
