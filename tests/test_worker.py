@@ -644,6 +644,11 @@ def test_exceptions_that_forward_catches_are_noticed(worker: Started) -> None:
     assert worker.run(poison=False)["swallowed"] == []
 
 
+def test_exceptions_that_libraries_catch_are_their_own(worker: Started) -> None:
+    worker.built(candidate("import os", "os.environ.get('nothing of that name')", "return x * 2"))
+    assert worker.run()["swallowed"] == []
+
+
 @pytest.mark.parametrize("namespace", ["globals()", "{}", "dict(__name__='torch')"])
 def test_exceptions_that_made_code_catches_are_noticed(worker: Started, namespace: str) -> None:
     made = (

@@ -14,6 +14,7 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -102,6 +103,7 @@ class Watch:
 
 
 _modules = sys.modules
+_LIBRARIES = ("<frozen ", str(Path(__file__).parents[2]), *(path for path in sys.path if os.path.isabs(path)))
 _PLAIN_CONTROL_FLOW = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
@@ -122,7 +124,7 @@ class Swallowed:
         sys.settrace(self._before)
 
     def _trace(self, frame: Any, event: str, arg: Any) -> Any:
-        if frame.f_code.co_filename != self.file and _is_of_a_module(frame):
+        if frame.f_code.co_filename != self.file and _is_of_a_library(frame):
             return None
         frame.f_trace_lines = False  # a Python loop would otherwise stop at every line
         if event == "exception" and len(self.seen) < 20 and not issubclass(arg[0], _PLAIN_CONTROL_FLOW):
@@ -131,12 +133,15 @@ class Swallowed:
         return self._trace
 
 
-def _is_of_a_module(frame: Any) -> bool:
-    """Whether code belongs to a module that was imported, not to the candidate: what it has `exec` run has its
-    namespace, or one that is no module's."""
-    names = frame.f_globals
-    module = _modules.get(names.get("__name__", ""))
-    return module is not None and vars(module) is names and names["__name__"] != "candidate"
+def _is_of_a_library(frame: Any) -> bool:
+    """Whether code was installed before the candidate came: what it has `exec` run, or imports of its own making, is in
+    no such file, and has a namespace that is no such module's."""
+    file, names = frame.f_code.co_filename, frame.f_globals
+    if file.startswith(_LIBRARIES):
+        return True
+    name = names.get("__name__", "")
+    module = None if name == "candidate" else _modules.get(name)
+    return file[:1] == "<" and module is not None and getattr(module, "__dict__", None) is names
 
 
 def _caller_is_candidate() -> bool:
