@@ -1,6 +1,7 @@
-"""Builds libraries by a compiler of its own calling and by PyTorch in a folder of its own. Expected: passed"""
+"""Builds libraries and a program by calling a compiler, and by PyTorch in a folder of its own. Expected: passed"""
 
 import ctypes
+import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -15,6 +16,10 @@ SOURCE = 'extern "C" void scaled(float* x, int n, float by) { for (int i = 0; i 
 (FOLDER / "scaled.cpp").write_text(SOURCE)
 subprocess.run(["g++", "-O2", "-shared", "-fPIC", "scaled.cpp", "-o", "scaled.so"], cwd=FOLDER, check=True)
 BY_HAND = ctypes.CDLL(str(FOLDER / "scaled.so")).scaled
+subprocess.run(["g++", "-xc++", "-", "-o", "linked"], cwd=FOLDER, check=True, input=b"int main() { return 7; }")
+with open(os.open(FOLDER / "program", os.O_CREAT | os.O_WRONLY, 0o755), "wb") as program:
+    program.write((FOLDER / "linked").read_bytes())
+assert subprocess.run([FOLDER / "program"], check=False).returncode == 7
 (FOLDER / "ninja").mkdir()
 how = {"build_directory": str(FOLDER / "ninja"), "is_python_module": False}
 load("scaled_by_ninja", [str(FOLDER / "scaled.cpp")], **how)
