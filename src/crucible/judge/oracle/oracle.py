@@ -57,9 +57,9 @@ class Oracle:
         self,
         settings: dict[str, Any],
         say: Callable[[str], None],
-        say_written: Callable[[int], None] = lambda slot: None,
+        say_written: Callable[[], None] = lambda: None,
     ) -> None:
-        """`say` hears of progress, `say_written` once that there are inputs to run on, with the slot's descriptor."""
+        """`say` hears of progress, `say_written` once that there are inputs to run on."""
         self.contract: Contract = CONTRACTS[settings["contract"]]
         if settings.get("tolerance"):
             self.contract = replace(self.contract, tolerance=Tolerance(**settings["tolerance"]))
@@ -118,7 +118,7 @@ class Oracle:
             self.timed.recipe.write(self.folder / "timed.json")
         for index, case in enumerate((first, second)):
             self._write(index, case, [first, second, third])
-        self.say_written(self.timed.slot.descriptor)
+        self.say_written()
         self._add(first)
         self._add(second)
         for number in range(2, self.contract.trials):
