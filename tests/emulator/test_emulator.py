@@ -89,7 +89,7 @@ def test_an_error_of_the_source_is_told_with_its_line() -> None:
     [
         ("torch::nn::functional::relu(x);", "torch::nn, line 7"),
         ("cudaGraphExec_t graph;", "cudaGraphExec_t, line 7"),
-        ("cublasHandle_t handle;", "cublasHandle_t, line 7"),
+        ("cusparseHandle_t handle;", "cusparseHandle_t, line 7"),
     ],
 )
 def test_a_name_of_pytorchs_or_cudas_that_is_not_known_here_is_not_covered(statement: str, named: str) -> None:

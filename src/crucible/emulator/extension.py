@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from crucible.emulator import toolchain
+from crucible.emulator import recording, toolchain
 from crucible.emulator.kernel_texts import KernelText
 from crucible.emulator.refusals import in_pytorchs_words, refuse
 from crucible.emulator.rewrite import Rewritten, rewrite
@@ -127,6 +127,11 @@ def _lean(out: Path) -> Path:
 
 def _callable(emulator: Emulator, loaded: Loaded, name: str, which: int) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:
+        if recording.current:
+            return recording.current[-1](run, arguments, named)
+        return run(*arguments, **named)
+
+    def run(*arguments: Any, **named: Any) -> Any:
         loaded.called = True
         result, pending = emulator.native.call(which, (*arguments, *named.values()))
         if pending:

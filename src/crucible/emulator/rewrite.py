@@ -25,7 +25,7 @@ _NOT_COVERED = re.compile(
     r"cluster_group|this_cluster|pipeline_shared_state|nvcuda_tma|__cluster_dims__|cuLaunchKernel\w*|cuModule\w*|nvrtc\w*|cudaArray_t"
 )
 _HEADERS_NOT_COVERED = re.compile(
-    r"#\s*include\s*[<\"]((?:cublas|cudnn|cufft|cusparse|cusolver|curand|cutlass|cute|thrust|nccl|nvtx|cuda_fp6|cuda_fp4|"
+    r"#\s*include\s*[<\"]((?:cublas(?!_v2\.h|_api\.h)|cudnn|cufft|cusparse|cusolver|curand|cutlass|cute|thrust|nccl|nvtx|cuda_fp6|cuda_fp4|"
     r"cudaTypedefs|cuda/(?!atomic|std/|barrier|pipeline|functional)|ATen/native|ATen/cudnn|cuda_texture)[^>\"]*)"
 )
 
