@@ -1,7 +1,7 @@
 """Judges public candidates without a GPU, one after another, and writes each verdict beside the published one.
 
-    python benchmarks/public_candidates.py MANIFEST FOLDER [--file RESULTS] [--only WORD,...] [--sample N] [--again KIND,...]
-        [--limit 240] [--option=--shrink-limit=0 ...]
+    python benchmarks/public_candidates.py MANIFEST FOLDER [--file RESULTS] [--only WORD,...] [--sample N]
+        [--again KIND,...] [--limit 240] [--option=--shrink-limit=0 ...]
 
 MANIFEST (JSON) is a list of candidates: `id`, `task` and `candidate` (each `repository`, `commit`, `path`, and `part`
 where one file holds many: the keys down to a text, separated by `/`, of JSON or of its line of that number), `model`,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from crucible.cli import doctor, exits, explain, fuse, judge, page
+from crucible.cli import check, doctor, exits, explain, fuse, judge, page
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(judge.judge)
 app.command()(explain.explain)
 app.command()(page.page)
 app.command()(fuse.fuse)
+app.command()(check.check)
 app.command()(doctor.doctor)
 
 

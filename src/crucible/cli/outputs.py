@@ -40,6 +40,7 @@ def _files_of(given: Path) -> list[Path]:
 
 _OURS = {
     "--json": (b"{", b"["),
+    "--sarif": (b"{",),
     "--page": (b"<!doctype html", b"<html"),
     "--output": (b'"""', b"#", b"import", b"from"),
 }

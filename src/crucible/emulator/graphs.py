@@ -73,7 +73,7 @@ class _Capturing(TorchDispatchMode):
     """Notes each operation of PyTorch's, and each call of an extension's, while they are done."""
 
     def __init__(self, captured: _Captured) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.captured = captured
         self._inside = False
 
@@ -94,9 +94,9 @@ class _Capturing(TorchDispatchMode):
     def kernels(self, call: Callable[..., Any], arguments: Any, named: Any) -> Any:
         """A function of an extension's, or a launch of Triton's: one step, unless its kernels go to another stream."""
         given = _tensors((arguments, named))
-        self.captured.keep(given)
         self._inside, before = True, recording.uncaptured()
         try:
+            self.captured.keep(given)
             answer = call(*arguments, **named)
         finally:
             self._inside = False
@@ -123,12 +123,12 @@ class CUDAGraph:
         self._captured = _Captured()
         self._mode = _Capturing(self._captured)
         recording.begin(self._mode.kernels)
-        self._mode.__enter__()
+        self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def capture_end(self) -> None:
         if self._mode is None:
             raise RuntimeError("CUDA error: operation would have been an error: no capture is under way")
-        self._mode.__exit__(None, None, None)
+        self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self._mode = None
         recording.end()
         with torch.no_grad():
@@ -158,12 +158,14 @@ class CUDAGraph:
         pass
 
 
-class graph:  # noqa: N801 - PyTorch's name
+class graph:
     """`torch.cuda.graph`."""
 
     default_capture_stream = None
 
-    def __init__(self, cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global") -> None:
+    def __init__(
+        self, cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global"
+    ) -> None:
         self._graph = cuda_graph
 
     def __enter__(self) -> None:
@@ -184,4 +186,4 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload, no-any-return]
+    return torch.empty(0, dtype=torch.uint8).set_(storage)

@@ -20,7 +20,7 @@ _PLAIN = {
     **{name: f"crucible_{name}" for name in ("memcpy", "memmove", "memset")},
 }
 _NOT_COVERED = re.compile(
-    r"cudaLaunchKernelEx\w*|cudaGraph\w*|cudaTextureObject_t|tex[123]D\w*|surf[123]D\w*|curand\w*|cublas\w+|cudnn\w+|cufft\w+|"
+    r"cudaLaunchKernelEx\w*|cudaGraph\w*|cudaTextureObject_t|tex[123]D\w*|surf[123]D\w*|curand\w*|cublas[LX]t\w*|cudnn\w+|cufft\w+|"
     r"cusparse\w+|cutlass|cute|__nv_fp6\w*|__nv_fp4\w*|CUtensorMap|thrust|nvshmem\w*|cudaImport\w*|cudaIpc\w*|"
     r"cluster_group|this_cluster|pipeline_shared_state|nvcuda_tma|__cluster_dims__|cuLaunchKernel\w*|cuModule\w*|nvrtc\w*|cudaArray_t"
 )
