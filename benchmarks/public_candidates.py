@@ -4,10 +4,10 @@
         [--again KIND,...] [--limit 240] [--option=--shrink-limit=0 ...]
 
 MANIFEST (JSON) is a list of candidates: `id`, `task` and `candidate` (each `repository`, `commit`, `path`, and `part`
-where one file holds many: the keys down to a text, separated by `/`, of JSON or of its line of that number), `model`,
-`published` (`passed`, `wrong`, `does-not-build`, `raises` or "" where nobody says) and, where somebody has looked at a
-disagreement, `why`. FOLDER holds a clone of each repository as OWNER/NAME; nothing is fetched and nothing of a
-clone is run but in the judge's own sandbox.
+where one file holds many: the keys down to a text, separated by `/`, of JSON or of the line of that number, where each
+holds an object), `model`, `published` (`passed`, `wrong`, `does-not-build`, `raises` or "" where nobody says) and,
+where somebody has looked at a disagreement, `why`. FOLDER holds a clone of each repository as OWNER/NAME; nothing is
+fetched, and nothing of a clone is run but in the judge's own sandbox.
 
 RESULTS (JSON; without it the manifest's own name with `.results`) is written after each candidate, and what it holds
 already is not judged again; `--again` names kinds of verdicts that are (`all` for every one). The last lines are the
@@ -81,9 +81,12 @@ def text_of(where: Entry, folder: Path) -> str:
     text = subprocess.run(["git", "-C", clone, "show", at], check=True, capture_output=True, text=True).stdout
     if not where.get("part"):
         return text
-    first, *keys = where["part"].split("/")
-    held: Any = json.loads(text.splitlines()[int(first)]) if where["path"].endswith(".jsonl") else json.loads(text)
-    for key in keys if where["path"].endswith(".jsonl") else [first, *keys]:
+    keys = where["part"].split("/")
+    try:
+        held: Any = json.loads(text)
+    except ValueError:  # an object a line
+        held, keys = json.loads(text.splitlines()[int(keys[0])]), keys[1:]
+    for key in keys:
         held = held[int(key)] if isinstance(held, list) else held[key]
     return str(held)
 

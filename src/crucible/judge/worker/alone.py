@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crucible import emulator
-from crucible.emulator import pretend, programs
+from crucible.emulator import includes, pretend, programs
 from crucible.gpus import known_gpu
 from crucible.judge.worker import building, on_emulator
 
@@ -24,7 +24,7 @@ def run(settings: dict[str, Any]) -> None:
     """Runs `settings["file"]` and writes one line of JSON: faults, kernels that ran, how it ended."""
     gpu = known_gpu(settings["gpu"])
     emulated = on_emulator.start(settings["emulator"], gpu, settings["triton_program_s"])
-    watcher = building.Watcher(False, emulated.emulator)
+    watcher = building.Watcher(False, emulated.emulator, gpu.architecture)
     file = Path(settings["file"])
     os.chdir(file.parent)
     ended = _ended(file, emulated)
@@ -73,7 +73,7 @@ def _run(file: Path, emulated: on_emulator.Emulated) -> int:
         sys.path.insert(0, str(file.parent))
         exec(compile(text, str(file), "exec"), main.__dict__)
         return 0
-    source = programs.callable_main(text)
+    source = programs.callable_main(includes.inlined(text, file.parent, programs.NAME))
     flags = [f"-I{file.parent}"]
     built = emulator.load_inline(file.stem, programs.DECLARED, source, [programs.FUNCTION], extra_cuda_cflags=flags)
     return int(getattr(built, programs.FUNCTION)())
