@@ -91,6 +91,10 @@ class _Capturing(TorchDispatchMode):
         self.captured.note(_again(func, args, named, name in _WITHOUT_KERNEL, result), given, result)
         return result
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or PyTorch wraps the above, and the first call imports its compiler with sympy: 1.3 s
+
     def kernels(self, call: Callable[..., Any], arguments: Any, named: Any) -> Any:
         """A function of an extension's, or a launch of Triton's: one step, unless its kernels go to another stream."""
         given = _tensors((arguments, named))

@@ -5,6 +5,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <random>
 
@@ -91,3 +92,4 @@ static uintptr_t accessed_at = 0;  // the last access to memory, until a tick of
 #include "hooks.h"
 #include "copies.h"
 #include "library.h"
+#include "xorwow.h"
