@@ -116,6 +116,7 @@ def _run(command: list[str], folder: Path, limit_s: float) -> str:
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGTERM)
             process.wait()
+            return f"took over {limit_s:g} s"
         said.seek(0)
         return said.read()
 

@@ -99,9 +99,10 @@ def test_xorwow_is_marsaglias_and_skips_as_many_as_it_says(random: types.ModuleT
 
 @pytest.mark.parametrize("by_philox", [True, False])
 def test_uniform_and_normal_are_spread_as_their_names_say(random: types.ModuleType, by_philox: bool) -> None:
+    emulator.forget()
     drawn = random.uniform_and_normal(by_philox, 400)
     uniform, normal = drawn[..., 0], drawn[..., 1]
     assert uniform.min() > 0 and uniform.max() <= 1
     assert abs(uniform.mean() - 0.5) < 0.01 and abs(uniform.var() - 1 / 12) < 0.003
     assert abs(normal.mean()) < 0.04 and abs(normal.var() - 1) < 0.05
-    assert emulator.faults() == ()
+    assert [fault for fault in emulator.faults() if fault.convicts] == []
