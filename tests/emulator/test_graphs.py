@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 SCRIPT = r'''
 import torch
@@ -71,3 +74,40 @@ def test_graphs_do_at_replay_what_was_captured() -> None:
         "callable True True",
         "faults []",
     ], done.stderr
+
+
+TRITON = r"""
+import torch
+from crucible.emulator import pretend, session
+from crucible.emulator.triton import interpreter
+from crucible.gpus import DEFAULT, known_gpu
+started, gpu = session.start(), known_gpu(DEFAULT)
+pretend.install(gpu)
+started.triton = interpreter.install(started.is_of_the_gpu, 5.0, gpu)
+from kernel import twice
+x, out = torch.ones(8), torch.zeros(8)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    twice[(2,)](x, out, 8, BLOCK=4)
+print(out.tolist())
+x.fill_(3.0)
+graph.replay()
+print(out.tolist(), [fault.words for fault in started.faults()])
+"""
+KERNEL = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def twice(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+"""
+
+
+def test_a_launch_of_triton_s_is_captured_too(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    command = [sys.executable, "-c", TRITON]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stdout.splitlines() == [str([0.0] * 8), f"{[6.0] * 8} []"], done.stderr
