@@ -30,6 +30,7 @@ LAYERS = [
     {"report"},
     {"records", "request"},
     {"pipeline", "fusing", "doctor"},
+    {"fleet"},
     {"cli"},
     {"__main__"},
 ]

@@ -39,6 +39,7 @@ from crucible.run import Ground, Run, verdict_from_json
 from crucible.task import Task
 
 Say = Callable[[str], None]
+Tell = Callable[[Run], None]
 Prepared = tuple[OracleProcess, dict[str, Any]]
 
 
@@ -61,6 +62,7 @@ def judge(
     sanitize: bool = False,
     strict: bool = False,
     say: Say = lambda text: None,
+    each: Tell = lambda run: None,
 ) -> Run:
     """Judges candidates of one task.
 
@@ -87,6 +89,7 @@ def judge(
             and outside of the sandbox; needs a GPU and the tool.
         strict: what passes must also be right beyond the task's own inputs (see docs/judging.md).
         say: called with a line of progress now and then.
+        each: called with every verdict as soon as it stands, as a run that holds that one alone.
 
     Returns the Run. Raises MisuseError for a bad task or argument, JudgeError when the judge itself failed.
     """
@@ -107,7 +110,7 @@ def judge(
     drawn, kept = seeds.secret() if seed is None else checked_seed(seed), limits or Limits()
     how = (kept, fresh, rivals, say, sanitize, strict)
     bench = _Bench(loaded, rule, place, pretended, drawn, seed is None, *how)
-    bench.fresh_baselines = fresh_baselines
+    bench.fresh_baselines, bench.each = fresh_baselines, each
     return bench.judge(chosen)
 
 
@@ -203,6 +206,7 @@ class _Bench:
     sanitize: bool = False
     strict: bool = False
     fresh_baselines: bool = False
+    each: Tell = lambda run: None
     _oracles: list[OracleProcess] = field(default_factory=list)
     """All that were started."""
     floors_measured: bool = False
@@ -217,13 +221,14 @@ class _Bench:
         folder = self.folder or store.RunFolder.new(store.home(), self.task.name)
         request = None if self.folder else self._request(candidates).to_json()
         self.records = Records(folder, [c.name for c in candidates], key, self.say, request)
+        by_name = {c.name: c for c in candidates}
+        self.records.told = lambda verdict: self.each(self._run([by_name[verdict.candidate]], (verdict,)))
         for verdict in done:
             self.records.take_over(verdict)
         keys = {c.name: store.key_of(key, c.digest, vars(self.limits), self.sanitize, self.strict) for c in candidates}
         missing = [c for c in candidates if c.name not in self.records.verdicts]
+        self.records.recall_ground()
         new = [c for c in missing if self.fresh or not self.records.recall(c.name, keys[c.name])]
-        if not new:
-            self.records.recall_ground()
         failure: JudgeError | None = None
         try:
             for verdict in self._examined(new) if new else ():
@@ -427,22 +432,25 @@ class _Bench:
         ground = self.records.ground
         self.records.keep_ground(replace(ground, findings=(*ground.findings, *doubts), floors=known))
 
-    def _finish(self, candidates: list[Candidate]) -> Run:
-        records, has_cuda = self.records, any(c.language == "cuda" for c in candidates)
-        run = Run(
+    def _run(self, candidates: Sequence[Candidate], verdicts: tuple[Verdict, ...]) -> Run:
+        """Of what is known so far."""
+        ground = self.records.ground
+        return Run(
             self.task,
             self.contract,
             self.device,
             self.versions,
             self.seed,
-            records.in_order(),
-            replace(records.ground, findings=(*records.ground.findings, *self._unconfined())),
-            self._gpu_name if has_cuda else "",
-            trouble=records.trouble,
-            cut_short=records.cut_short,
+            verdicts,
+            replace(ground, findings=(*ground.findings, *self._unconfined())),
+            self._gpu_name if any(c.language == "cuda" for c in candidates) else "",
             sources={c.name: c.source for c in candidates},
         )
-        return records.finish(replace(run, explanations=self._explained(run)))
+
+    def _finish(self, candidates: list[Candidate]) -> Run:
+        run = self._run(candidates, self.records.in_order())
+        run = replace(run, trouble=self.records.trouble, cut_short=self.records.cut_short)
+        return self.records.finish(replace(run, explanations=self._explained(run)))
 
     def _explained(self, run: Run) -> Mapping[str, tuple[Finding, ...]]:
         """Why each candidate is wrong or slow; without that, a run is a run all the same."""
