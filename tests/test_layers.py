@@ -31,6 +31,7 @@ LAYERS = [
     {"records", "request"},
     {"pipeline", "fusing", "doctor"},
     {"fleet"},
+    {"serve"},
     {"cli"},
     {"__main__"},
 ]

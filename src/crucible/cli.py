@@ -242,6 +242,38 @@ def doctor(
     raise typer.Exit(1 if health.complaints else 0)
 
 
+@app.command()
+def serve(
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; one that others reach needs --token-file.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: one that is free.")] = 8000,
+    workers: Annotated[
+        int | None, typer.Option(help="How many judge; default one a GPU, or one for two cores.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--store", help="Where the queue is kept; default serve/ in Crucible's home.")
+    ] = None,
+    queue_limit: Annotated[int, typer.Option(min=1, help="Submissions that may wait or be judged at a time.")] = 10_000,
+    token_file: Annotated[Path | None, typer.Option(help="Who may come in: a file with a token a line.")] = None,
+) -> None:
+    """Judge for others over HTTP, until Ctrl-C: see docs/serve.md. What is queued then goes on next time."""
+    try:
+        from crucible.serve import server, tokens  # fastapi and uvicorn: an extra, and half a second
+    except ImportError as error:
+        raise MisuseError(
+            f"serve needs the packages of its extra ({error}): pip install 'crucible-kernels[serve]'"
+        ) from error
+    console = Console(stderr=True)
+
+    def say(text: str) -> None:
+        console.print(words(text), soft_wrap=True)
+
+    admitted = tokens.Tokens.load(token_file) if token_file is not None else tokens.Tokens()
+    place = folder if folder is not None else store.home() / "serve"
+    server.serve(server.Service(host, port, workers, place, queue_limit, admitted), say)
+
+
 def main() -> None:
     """Entry point: errors become exit codes, in one line each; `CRUCIBLE_TRACEBACK=1` shows where they come from."""
     legible.any_encoding()

@@ -86,7 +86,9 @@ class Desk:
     def _check(self, submissions: Sequence[Submission]) -> None:
         for submission in submissions:
             if submission.kind not in self._fleet.kinds:
-                raise MisuseError(f"no worker here for device {submission.kind}: choose {', '.join(sorted(self._fleet.kinds))}")
+                raise MisuseError(
+                    f"no worker here for device {submission.kind}: choose {', '.join(sorted(self._fleet.kinds))}"
+                )
             check(submission)
 
     async def entries(self, keys: Sequence[str]) -> dict[str, Entry]:
@@ -185,7 +187,9 @@ class Desk:
         self._open -= fresh
         if fresh:
             self._intake.reached(len(fresh))
-            for outcome, seconds in await self._read(lambda: [_counted(e) for e in self._ledger.results(fresh).values()]):
+            for outcome, seconds in await self._read(
+                lambda: [_counted(e) for e in self._ledger.results(fresh).values()]
+            ):
                 self.metrics.judged(outcome, seconds)
 
     async def _read(self, ask: Callable[[], T]) -> T:

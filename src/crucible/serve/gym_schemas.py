@@ -26,11 +26,15 @@ class EvaluationRequest(BaseModel):
     task_id: TaskId
     reference_code: Text
     kernel_code: Text
-    entry_point: Identifier = Field(default="Model", description="The reference's class; the kernel's has New behind it.")
+    entry_point: Identifier = Field(
+        default="Model", description="The reference's class; the kernel's has New behind it."
+    )
     backend: str = Field(default="triton", max_length=40)
     num_correct_trials: int = Field(default=5, ge=1, le=20)
     num_perf_trials: int = Field(default=100, ge=1, le=1000)
-    timeout: int = Field(default=300, ge=10, le=3600, description="Seconds to wait for the result before it must be polled.")
+    timeout: int = Field(
+        default=300, ge=10, le=3600, description="Seconds to wait for the result before it must be polled."
+    )
     priority: Literal["low", "normal", "high"] = "normal"
     enable_profiling: bool | None = None
     reference_backend: str | None = Field(default=None, max_length=40)

@@ -15,8 +15,8 @@ from crucible.judge.verdict.verdict import (
     IllegalAccess,
     LaunchError,
     NotJudged,
-    OutOfMemory,
     Outcome,
+    OutOfMemory,
     Passed,
     Raises,
     TimedOut,
@@ -97,7 +97,11 @@ def _metadata(verdict: Verdict) -> dict[str, Any]:
     shared = {"verdict": verdict.outcome.kind, "judge": "crucible", **_coverage(verdict)}
     if isinstance(timing, Measured):
         bounds = {speedup.baseline: list(speedup.interval) for speedup in timing.speedups}
-        shared |= {"speedup_intervals": bounds, "runtime_quartiles_ms": list(timing.quartiles_ms), "clock": timing.clock}
+        shared |= {
+            "speedup_intervals": bounds,
+            "runtime_quartiles_ms": list(timing.quartiles_ms),
+            "clock": timing.clock,
+        }
     return shared
 
 

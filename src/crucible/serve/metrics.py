@@ -30,7 +30,10 @@ class Metrics:
             registry=self._registry,
         )
         self._verdicts = Counter(
-            "crucible_verdicts", "Verdicts reached, by what became of the candidate.", ("outcome",), registry=self._registry
+            "crucible_verdicts",
+            "Verdicts reached, by what became of the candidate.",
+            ("outcome",),
+            registry=self._registry,
         )
         self._judging = Histogram(
             "crucible_judging_seconds",

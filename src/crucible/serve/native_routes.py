@@ -84,7 +84,9 @@ async def result(
     return JSONResponse({**standing.model_dump(), **words, "run": entry.run})
 
 
-@router.delete("/submissions/{key}", responses={404: {"description": "never submitted"}, 409: {"description": "settled"}})
+@router.delete(
+    "/submissions/{key}", responses={404: {"description": "never submitted"}, 409: {"description": "settled"}}
+)
 async def cancel(key: Key, request: Request) -> Standing:
     """Takes it out of the queue; of one that is being judged, disregards the verdict."""
     desk = desk_of(request)

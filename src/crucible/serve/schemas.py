@@ -20,15 +20,7 @@ def _printable(text: str) -> str:
     return text
 
 
-def _encodable(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("the text holds half of a surrogate pair, which no file can") from None
-    return text
-
-
-Text = Annotated[str, Field(min_length=1, max_length=TEXT_LIMIT), AfterValidator(_encodable)]
+Text = Annotated[str, Field(min_length=1, max_length=TEXT_LIMIT)]
 Name = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 TaskId = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_printable)]
 Identifier = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -114,6 +106,8 @@ class Result(Standing):
     """What the judge found."""
 
     evaluation: bool | None = Field(default=None, description="Right or not; null where there is no verdict.")
-    runtime_ms: float | None = Field(default=None, description="Median, -1 when not right; null where there is no verdict.")
+    runtime_ms: float | None = Field(
+        default=None, description="Median, -1 when not right; null where there is no verdict."
+    )
     verdict: dict[str, Any] | None = Field(default=None, description="What became of the candidate, with its evidence.")
     run: dict[str, Any] | None = Field(default=None, description="The whole record, schema crucible.run/1.")

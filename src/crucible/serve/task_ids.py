@@ -68,4 +68,6 @@ class TaskIds:
         except sqlite3.Error as error:
             if "_rows" in vars(self) and self._rows.in_transaction:
                 self._rows.execute("ROLLBACK")
-            raise StoreError(f"{self._file} cannot be used: {error}; give --store a folder on a disk with room") from error
+            raise StoreError(
+                f"{self._file} cannot be used: {error}; give --store a folder on a disk with room"
+            ) from error

@@ -30,14 +30,18 @@ class Tokens:
             mode = file.stat().st_mode
             lines = file.read_text(encoding="utf-8").splitlines()
         except (OSError, ValueError) as error:  # a name with a null byte, bytes that are no UTF-8
-            raise MisuseError(f"--token-file {file} cannot be read ({type(error).__name__}): give a text file") from None
+            raise MisuseError(
+                f"--token-file {file} cannot be read ({type(error).__name__}): give a text file"
+            ) from None
         if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
             raise MisuseError(f"--token-file {file} is open to every user of this machine: chmod o-rwx it")
         given = {number: line.strip() for number, line in enumerate(lines, 1)}
         tokens = {number: text for number, text in given.items() if text and not text.startswith("#")}
         for number, text in tokens.items():
             if not _SHAPE.fullmatch(text):
-                raise MisuseError(f"--token-file {file}, line {number}: a token is 16 to 512 ASCII characters, no spaces")
+                raise MisuseError(
+                    f"--token-file {file}, line {number}: a token is 16 to 512 ASCII characters, no spaces"
+                )
         if not tokens:
             raise MisuseError(f"--token-file {file} holds no token: write one a line, of 16 characters or more")
         return cls(tuple(_digest(text.encode()) for text in tokens.values()))
