@@ -15,13 +15,14 @@ from crucible.serve.tokens import Tokens, check_exposure
 from serving import Service, asked, gym_asked, served
 
 TOKEN, OTHER = "a-token-of-20-letters", "another-token-of-more"
+NOBODY = "0" * 64
 JSON = {"Content-Type": "application/json"}
 
 
 def test_without_a_token_nothing_but_health_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def use(service: Service) -> None:
         ways = [("POST", "/submissions"), ("POST", "/evaluate"), ("GET", "/metrics"), ("GET", "/results/a"),
-                ("GET", "/submissions/" + "0" * 64), ("DELETE", "/submissions/" + "0" * 64), ("GET", "/nowhere")]  # fmt: skip
+                ("GET", f"/submissions/{NOBODY}"), ("DELETE", f"/submissions/{NOBODY}"), ("GET", "/x")]  # fmt: skip
         for method, path in ways:
             for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"},
                            {"Authorization": f"Bearer {TOKEN[:-1]}"}, {"Authorization": f"Bearer {TOKEN}x"},
@@ -125,29 +126,31 @@ def test_bodies_have_a_limit_stated_or_not(tmp_path: Path) -> None:
     served(tmp_path, use, body_bytes=4096)
 
 
+def changed(**what: Any) -> bytes:
+    """A submission's JSON with some fields otherwise."""
+    return json.dumps({**asked(), **what}).encode()
+
+
 HOSTILE: dict[str, tuple[bytes, str]] = {
     "no JSON": (b"{task: 1}", "body.1: JSON decode error"),
     "nothing": (b"", "body: Field required"),
     "no object": (b"[1, 2]", "body: Input should be"),
     "deep": (b"[" * 100_000, "There was an error parsing the body"),
     "no UTF-8": (b'{"task": "\xff"}', "There was an error parsing the body"),
-    "half a pair": (json.dumps({**asked(), "candidate": "x = '\ud800'"}).encode(), "unicode string"),
-    "not a number": (json.dumps({**asked(), "options": {"limits": {"run_s": float("nan")}}}).encode(), "finite"),
-    "endless": (
-        json.dumps({**asked(), "options": {"limits": {"build_s": 1e9}}}).encode(),
-        "less than or equal to 1800",
-    ),
-    "huge": (json.dumps({**asked(), "candidate": "x" * 600_000}).encode(), "at most 524288 characters"),
+    "half a pair": (changed(candidate="x = '\ud800'"), "unicode string"),
+    "not a number": (changed(options={"limits": {"run_s": float("nan")}}), "finite"),
+    "endless": (changed(options={"limits": {"build_s": 1e9}}), "less than or equal to 1800"),
+    "huge": (changed(candidate="x" * 600_000), "at most 524288 characters"),
     "huge number": (b'{"priority": 1' + b"0" * 6000 + b"}", "body"),
-    "empty": (json.dumps({**asked(), "candidate": ""}).encode(), "at least 1 character"),
-    "a path": (json.dumps({**asked(), "candidate_name": "../../etc/passwd"}).encode(), "candidate_name"),
-    "control characters": (json.dumps({**asked(), "task_name": "a\x1b[2J"}).encode(), "task_name"),
-    "what it does not know": (json.dumps({**asked(), "sudo": True}).encode(), "sudo: Extra inputs"),
-    "outside of the sandbox": (json.dumps({**asked(), "options": {"sanitize": True}}).encode(), "sanitize: Extra"),
-    "no task": (json.dumps({**asked(), "task": "x = 1"}).encode(), "task.py defines no Model, get_inputs"),
-    "no Python": (json.dumps({**asked(), "task": "class Model(:"}).encode(), "task.py is not valid Python, line 1"),
-    "null bytes": (json.dumps({**asked(), "task": "x = 1\0"}).encode(), "task.py is not valid Python"),
-    "many brackets": (json.dumps({**asked(), "task": "(" * 100_000}).encode(), "task.py is not valid Python"),
+    "empty": (changed(candidate=""), "at least 1 character"),
+    "a path": (changed(candidate_name="../../etc/passwd"), "candidate_name"),
+    "control characters": (changed(task_name="a\x1b[2J"), "task_name"),
+    "what it does not know": (changed(sudo=True), "sudo: Extra inputs"),
+    "outside of the sandbox": (changed(options={"sanitize": True}), "sanitize: Extra"),
+    "no task": (changed(task="x = 1"), "task.py defines no Model, get_inputs"),
+    "no Python": (changed(task="class Model(:"), "task.py is not valid Python, line 1"),
+    "null bytes": (changed(task="x = 1\0"), "task.py is not valid Python"),
+    "many brackets": (changed(task="(" * 100_000), "task.py is not valid Python"),
     "a shape of others": (
         json.dumps({**asked(), "options": {"shapes": ["width=3"]}}).encode(),
         "no module-level number",
@@ -156,8 +159,8 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         json.dumps({**asked(), "options": {"baselines": "magic"}}).encode(),
         "no baseline 'magic'",
     ),
-    "no GPU here": (json.dumps({**asked(), "options": {"device": "cuda"}}).encode(), "no worker here for device cuda"),
-    "a scale it has not": (json.dumps({**asked(), "options": {"scale": "small"}}).encode(), "no small size"),
+    "no GPU here": (changed(options={"device": "cuda"}), "no worker here for device cuda"),
+    "a scale it has not": (changed(options={"scale": "small"}), "no small size"),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -37,9 +36,7 @@ QUICK = {"device": "cpu", "baselines": "none", "limits": {"shrink_s": 0, "stress
 def service(store: Path) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
     """One that listens, with a worker; killed at the end."""
     command = [sys.executable, "-m", "crucible", "serve", "--port", "0", "--workers", "1", "--store", str(store)]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-    ) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             line = process.stderr.readline()
