@@ -20,14 +20,19 @@ _checking = threading.Lock()
 """Parsing in two threads at once may end with SystemError on Python 3.11 (see `crucible.candidate`)."""
 
 
+def is_known(submission: Submission) -> bool:
+    """Whether `check` need not read anything."""
+    return submission.batch in _known
+
+
 def check(submission: Submission) -> None:
     """Whether task and options can be used at all; nothing is executed. Raises MisuseError in one line."""
-    with _checking:
-        if (fault := _known.get(submission.batch)) is None:
-            fault = _known[submission.batch] = _fault(submission)
-        _known.move_to_end(submission.batch)
-        while len(_known) > _REMEMBERED:
-            _known.popitem(last=False)
+    fault = _known.get(batch := submission.batch)
+    if fault is None:
+        with _checking:
+            fault = _known[batch] = _fault(submission)
+            while len(_known) > _REMEMBERED:
+                _known.popitem(last=False)
     if fault:
         raise MisuseError(fault)
 

@@ -15,8 +15,8 @@ from crucible.errors import MisuseError, StoreError
 from crucible.fleet.engine import Fleet
 from crucible.fleet.ledger import CANCELLED, DONE, FAILED, Entry
 from crucible.fleet.submission import Submission
-from crucible.serve.checking import check
-from crucible.serve.intake import Intake, Outcome, Wanted
+from crucible.serve.checking import check, is_known
+from crucible.serve.intake import Intake, Outcome, Taken, Wanted
 from crucible.serve.metrics import Metrics
 from crucible.serve.task_ids import Asked
 
@@ -43,7 +43,7 @@ class Desk:
         self._intake, self._ledger, self._fleet = intake, intake.ledger, fleet
         self._writer = ThreadPoolExecutor(1, "ledger-writer")
         self._readers = ThreadPoolExecutor(4, "ledger-reader")
-        self._arrivals: asyncio.Queue[tuple[Sequence[Wanted], asyncio.Future[list[str]]]] = asyncio.Queue()
+        self._arrivals: asyncio.Queue[tuple[Sequence[Wanted], asyncio.Future[Taken]]] = asyncio.Queue()
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._open: set[str] = set()
         """What is not settled, as far as this process knows."""
@@ -73,13 +73,17 @@ class Desk:
         health = self._fleet.health()
         return sum(one.state in ALIVE for one in health), sum(one.losses for one in health)
 
-    async def submit(self, wanted: Sequence[Wanted]) -> list[str]:
-        """Their ids in the ledger, once they are written: all of them or none. Raises MisuseError for what is no task,
-        TakenError, QueueFullError, StoppingError, StoreError."""
-        await self._read(lambda: self._check([one.submission for one in wanted]))
+    async def submit(self, wanted: Sequence[Wanted]) -> Taken:
+        """Their ids and states in the ledger, once they are written: all of them or none. Raises MisuseError for what
+        is no task, TakenError, QueueFullError, StoppingError, StoreError."""
+        submissions = [one.submission for one in wanted]
+        if all(is_known(one) for one in submissions):
+            self._check(submissions)
+        else:
+            await self._read(lambda: self._check(submissions))
         if self.stopping:
             raise StoppingError("the service ends: submit again when it is back")
-        taken: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        taken: asyncio.Future[Taken] = asyncio.get_running_loop().create_future()
         self._arrivals.put_nowait((wanted, taken))
         return await taken
 
@@ -156,9 +160,9 @@ class Desk:
             for (_, taken), outcome in zip(arrived, outcomes, strict=True):
                 self._reply(taken, outcome)
 
-    def _reply(self, taken: asyncio.Future[list[str]], outcome: Outcome) -> None:
+    def _reply(self, taken: asyncio.Future[Taken], outcome: Outcome) -> None:
         if isinstance(outcome, list):
-            self._open.update(outcome)
+            self._open.update(key for key, state in outcome if state not in SETTLED)
         if taken.done():  # its caller has gone
             return
         if isinstance(outcome, list):

@@ -87,7 +87,7 @@ async def task_results(task_id: str, request: Request) -> EvaluationResponse:
 
 async def _evaluated(asked: Sequence[EvaluationRequest], request: Request) -> list[EvaluationResponse]:
     desk = desk_of(request)
-    keys = await desk.submit([one.wanted() for one in asked])
+    keys = [key for key, _ in await desk.submit([one.wanted() for one in asked])]
     request.state.waited_s = await desk.wait(keys, max(one.timeout for one in asked))
     entries, known = await desk.entries(keys), await desk.asked([one.task_id for one in asked])
     return [_response(one.task_id, entries[key], known.get(one.task_id)) for one, key in zip(asked, keys, strict=True)]

@@ -43,8 +43,10 @@ class Wanted:
     """The id may have stood for something else."""
 
 
-Outcome = list[str] | Exception
-"""Of a request: its submissions' ids in the ledger, or why it was not taken."""
+Taken = list[tuple[str, str]]
+"""Of a request: each submission's id in the ledger and its state there."""
+Outcome = Taken | Exception
+"""Or why it was not taken."""
 
 
 @dataclass
@@ -60,30 +62,37 @@ class Intake:
     def add(self, requests: Sequence[Sequence[Wanted]]) -> list[Outcome]:
         """What became of each request; all that may come in is written in one transaction."""
         try:
-            outcomes = self._chosen(requests)
-            pairs = zip(requests, outcomes, strict=True)
-            accepted = [one for wanted, outcome in pairs if not isinstance(outcome, Exception) for one in wanted]
-            if accepted:
-                self.ledger.add(one.submission for one in accepted)
-            now = time.time()
-            named = [Asked(one.task_id, one.submission.id, one.backend, now) for one in accepted if one.task_id]
-            if named:
-                self.task_ids.keep(named)
+            refusals = self._refusals(requests)
+            pairs = zip(requests, refusals, strict=True)
+            states = self._write([one for wanted, refusal in pairs if refusal is None for one in wanted])
         except Exception as error:  # noqa: BLE001 - whoever asked is told; those after them are heard all the same
             return [error for _ in requests]
-        return outcomes
+        placed = [[(key := one.submission.id, states.get(key, QUEUED)) for one in wanted] for wanted in requests]
+        return [refusal or taken for refusal, taken in zip(refusals, placed, strict=True)]
+
+    def _write(self, accepted: Sequence[Wanted]) -> dict[str, str]:
+        """The states that come of it."""
+        if not accepted:
+            return {}
+        ids = self.ledger.add(one.submission for one in accepted)
+        now = time.time()
+        named = [Asked(one.task_id, one.submission.id, one.backend, now) for one in accepted if one.task_id]
+        if named:
+            self.task_ids.keep(named)
+        return self.ledger.states(ids)
 
     def reached(self, verdicts: int) -> None:
         """So many verdicts came just now."""
         self._reached_at.extend([time.monotonic()] * verdicts)
 
-    def _chosen(self, requests: Sequence[Sequence[Wanted]]) -> list[Outcome]:
+    def _refusals(self, requests: Sequence[Sequence[Wanted]]) -> list[Exception | None]:
+        """Of each, in their order, as long as there is room; None of those that may come in."""
         everything = [one for wanted in requests for one in wanted]
         states = self.ledger.states({one.submission.id for one in everything})
         asked = self.task_ids.find({one.task_id for one in everything if one.task_id})
         stands_for = {name: one.submission for name, one in asked.items()}
         room = self.limit - self.ledger.depth()
-        outcomes: list[Outcome] = []
+        refusals: list[Exception | None] = []
         for wanted in requests:
             new = {key for one in wanted if states.get(key := one.submission.id, FAILED) in (FAILED, CANCELLED)}
             refusal = self._refusal(wanted, stands_for, len(new), room)
@@ -91,8 +100,8 @@ class Intake:
                 room -= len(new)
                 states |= dict.fromkeys(new, QUEUED)
                 stands_for |= {one.task_id: one.submission.id for one in wanted if one.task_id}
-            outcomes.append(refusal or [one.submission.id for one in wanted])
-        return outcomes
+            refusals.append(refusal)
+        return refusals
 
     def _refusal(self, wanted: Iterable[Wanted], stands_for: dict[str, str], new: int, room: int) -> Exception | None:
         names = dict(stands_for)

@@ -30,18 +30,15 @@ _STATUSES = {"queued": 202, "running": 202, DONE: 200, FAILED: 500, CANCELLED: 4
 @router.post("/submissions", status_code=202, responses=_OTHERS)
 async def submit(asked: SubmissionRequest, request: Request) -> Standing:
     """Puts a candidate into the queue. The same content again is the same submission: nothing is judged twice."""
-    desk = desk_of(request)
-    [key] = await desk.submit([Wanted(asked.submission())])
-    return _standing(await _known(desk, key))
+    [(key, state)] = await desk_of(request).submit([Wanted(asked.submission())])
+    return Standing(id=key, state=state)
 
 
 @router.post("/submissions/batch", status_code=202, responses=_OTHERS)
 async def submit_batch(asked: BatchRequest, request: Request) -> Standings:
     """Puts several into the queue, all or none; answers in their order."""
-    desk = desk_of(request)
-    keys = await desk.submit([Wanted(one.submission()) for one in asked.submissions])
-    entries = await desk.entries(keys)
-    return Standings(submissions=[_standing(entries[key]) for key in keys])
+    taken = await desk_of(request).submit([Wanted(one.submission()) for one in asked.submissions])
+    return Standings(submissions=[Standing(id=key, state=state) for key, state in taken])
 
 
 @router.get("/submissions/{key}", responses={401: _OTHERS[401], 404: {"description": "never submitted"}})
@@ -107,4 +104,4 @@ async def _known(desk: Desk, key: str) -> Entry:
 def _standing(entry: Entry) -> Standing:
     error = legible.line(entry.reason) if entry.state == FAILED else None
     code = "SYSTEM_ERROR" if entry.state == FAILED else None
-    return Standing(id=entry.id, state=entry.state, error=error, error_code=code)  # type: ignore[arg-type]
+    return Standing(id=entry.id, state=entry.state, error=error, error_code=code)

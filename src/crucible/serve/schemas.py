@@ -92,7 +92,7 @@ class Standing(BaseModel):
     """Where a submission stands."""
 
     id: str = Field(description="By content: the same task, candidate and options have the same.")
-    state: Literal["queued", "running", "done", "failed", "cancelled"]
+    state: str = Field(description="queued, running, done, failed or cancelled.")
     place: int | None = Field(default=None, description="How many go before it, while it is queued.")
     error: str | None = Field(default=None, description="Of a failed one: what kept the judge from a verdict.")
     error_code: str | None = None

@@ -59,20 +59,24 @@ def serve(service: Service, say: Callable[[str], None]) -> None:
         server_header=False,
     )
     with fleet:
-        host, port = listening.getsockname()[:2]
-        say(f"serving on http://{f'[{host}]' if ':' in host else host}:{port} (how to call it: /docs)")
-        _Server(settings, desk).run([listening])
+        _Server(settings, desk, say).run([listening])
         say("ending: what is queued or being judged waits for the next time")
     ledger.close()
     task_ids.close()
 
 
 class _Server(uvicorn.Server):
-    """Lets those go who wait for verdicts before it waits for them."""
+    """Says where it listens once it does, and lets those go who wait for verdicts before it waits for them."""
 
-    def __init__(self, config: uvicorn.Config, desk: Desk) -> None:
+    def __init__(self, config: uvicorn.Config, desk: Desk, say: Callable[[str], None]) -> None:
         super().__init__(config)
-        self._desk = desk
+        self._desk, self._say = desk, say
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for one in sockets or ():
+            host, port = one.getsockname()[:2]
+            self._say(f"serving on http://{f'[{host}]' if ':' in host else host}:{port} (how to call it: /docs)")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._desk.stop()
