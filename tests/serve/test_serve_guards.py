@@ -145,6 +145,8 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "empty": (changed(candidate=""), "at least 1 character"),
     "a path": (changed(candidate_name="../../etc/passwd"), "candidate_name"),
     "control characters": (changed(task_name="a\x1b[2J"), "task_name"),
+    "a field of its own making": (changed(**{"\x1b[2J\n": 1}), "body.[U+001B][2J : Extra inputs"),
+    "a long field": (changed(**{"x" * 9000: 1}), "body.xxx"),
     "what it does not know": (changed(sudo=True), "sudo: Extra inputs"),
     "outside of the sandbox": (changed(options={"sanitize": True}), "sanitize: Extra"),
     "no task": (changed(task="x = 1"), "task.py defines no Model, get_inputs"),
@@ -171,6 +173,7 @@ def test_what_cannot_be_judged_is_refused_in_one_line(tmp_path: Path) -> None:
             assert answer.status_code in (400, 422), (what, answer.text)
             line = answer.json()["detail"]
             assert words in line, (what, line)
+            assert what != "huge" or "xxx" not in line  # what was sent is not sent back
             assert line.isprintable() and len(line) <= 500 and str(tmp_path) not in line and "/tmp" not in line, what
         assert service.ledger.status().total == 0
         assert (await service.submit()).status_code == 202  # nothing of all that has stopped it
