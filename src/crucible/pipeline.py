@@ -63,6 +63,7 @@ def judge(
     strict: bool = False,
     say: Say = lambda text: None,
     each: Tell = lambda run: None,
+    root: Path | None = None,
 ) -> Run:
     """Judges candidates of one task.
 
@@ -90,6 +91,7 @@ def judge(
         strict: what passes must also be right beyond the task's own inputs (see docs/judging.md).
         say: called with a line of progress now and then.
         each: called with every verdict as soon as it stands, as a run that holds that one alone.
+        root: the folder below which the run is kept; None for the store's home.
 
     Returns the Run. Raises MisuseError for a bad task or argument, JudgeError when the judge itself failed.
     """
@@ -110,7 +112,7 @@ def judge(
     drawn, kept = seeds.secret() if seed is None else checked_seed(seed), limits or Limits()
     how = (kept, fresh, rivals, say, sanitize, strict)
     bench = _Bench(loaded, rule, place, pretended, drawn, seed is None, *how)
-    bench.fresh_baselines, bench.each = fresh_baselines, each
+    bench.fresh_baselines, bench.each, bench.root = fresh_baselines, each, root
     return bench.judge(chosen)
 
 
@@ -149,15 +151,8 @@ def judge_folder(
     or answered is reported through `say` and left out. Options are `judge`'s. Raises CandidateError when a
     candidate belongs to no task.
     """
-    loaded = []
-    for path in tasks:
-        try:
-            loaded.append(Task.load(path))
-        except TaskError as error:
-            say(f"left out: {error}")
-    pairs = match_candidates(loaded, candidates) if candidates else [(t, [_itself(t)]) for t in loaded]
     runs = []
-    for task, chosen in pairs:
+    for task, chosen in matched(tasks, candidates, say=say):
         try:
             runs.append(judge(task, chosen, say=say, **options))
         except (TaskError, JudgeError) as error:
@@ -167,6 +162,20 @@ def judge_folder(
     if not runs:
         raise TaskError(f"none of {len(tasks)} tasks could be judged; the reasons stand above")
     return runs
+
+
+def matched(
+    tasks: Sequence[Path], candidates: Sequence[Candidate], *, say: Say = lambda text: None
+) -> list[tuple[Task, list[Candidate]]]:
+    """Tasks of a folder with the candidates that belong to each, or without any each with its own reference; tasks that
+    cannot be loaded are reported through `say`. Raises CandidateError."""
+    loaded = []
+    for path in tasks:
+        try:
+            loaded.append(Task.load(path))
+        except TaskError as error:
+            say(f"left out: {error}")
+    return match_candidates(loaded, candidates) if candidates else [(t, [_itself(t)]) for t in loaded]
 
 
 def own_candidates(task: Task) -> list[Path]:
@@ -207,6 +216,7 @@ class _Bench:
     strict: bool = False
     fresh_baselines: bool = False
     each: Tell = lambda run: None
+    root: Path | None = None
     _oracles: list[OracleProcess] = field(default_factory=list)
     """All that were started."""
     floors_measured: bool = False
@@ -218,7 +228,7 @@ class _Bench:
         where there is no verdict at all."""
         self.versions = hardware.versions()
         key = self._key()
-        folder = self.folder or store.RunFolder.new(store.home(), self.task.name)
+        folder = self.folder or store.RunFolder.new(self.root or store.home(), self.task.name)
         request = None if self.folder else self._request(candidates).to_json()
         self.records = Records(folder, [c.name for c in candidates], key, self.say, request)
         by_name = {c.name: c for c in candidates}

@@ -18,19 +18,22 @@ MOST = 32
 """Submissions of one batch for one worker at a time."""
 FEWEST = 4
 """Below that the reference's answers, worked out once for each, cost more than an even end of the run gains."""
+START_S = 300.0
+"""Until a worker is ready: Python, and a process that has computed on the device."""
 UNWELL_STARTS = 5
-"""In a row, of a worker whose device does not compute: then it is left alone."""
+"""In a row, of a worker that does not come up, or whose device does not compute: then it is left alone."""
 LONGEST_PAUSE_S = 60.0
 PATIENCE_S = 3600.0
 """A worker that says nothing for so long is lost. What it does has limits of its own, the longest usually 900 s."""
 STRANGE_DEVICE_S = 60.0
-"""After so long without work, a worker also takes of batches that another kind of device has begun."""
+"""After so long without work, a worker also takes of batches that the fleet's other kind of device has begun."""
 _POLL_S = 0.25
 _RECLAIM_S = 5.0
 
 
 class Worker(Protocol):
-    """Where batches are judged: a process of this machine, or an actor on another one."""
+    """Where batches are judged: a process of this machine, or an actor on another one. Its methods raise
+    ProcessLostError where it is lost, but for `close`, after which it can be started again."""
 
     @property
     def name(self) -> str: ...
@@ -38,7 +41,7 @@ class Worker(Protocol):
     @property
     def kinds(self) -> frozenset[str]: ...
 
-    def start(self, *, probe: bool) -> dict[str, Any]: ...
+    def start(self, *, probe: bool) -> None: ...
 
     def give(self, batch: Sequence[dict[str, Any]], fresh: bool) -> None: ...
 
@@ -57,6 +60,10 @@ class Health:
     device: str = ""
     trouble: str = ""
     """What went wrong last."""
+    process: int = 0
+    """Its number, on its machine; 0 before it is ready."""
+    doing: str = ""
+    """What it said last of its work."""
     judged: int = 0
     losses: int = 0
 
@@ -69,14 +76,17 @@ class Fleet:
         ledger: Ledger,
         workers: Sequence[Worker],
         *,
+        devices: Sequence[str] = (),
         only: Iterable[str] | None = None,
         most: int = MOST,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`only` keeps to submissions of these ids, where others in the ledger are somebody else's. `most` is how many
-        of one batch a worker takes at once: fewer where urgent ones shall not wait for long. `say` is called, from
-        several threads, with what happens to workers."""
+        """`devices` are the workers' by their names, as far as known: what others judged does not count for them (see
+        `Ledger.add`). `only` keeps to submissions of these ids, where others in the ledger are somebody else's. `most`
+        is how many of one batch a worker takes at once: fewer where urgent ones shall not wait for long. `say` is
+        called, from several threads, with what happens to workers."""
         self.ledger = ledger
+        self.devices = tuple(sorted({device for device in devices if device}))
         self.only = None if only is None else frozenset(only)
         self._workers = list(workers)
         self._most = most
@@ -166,23 +176,41 @@ class Fleet:
     def _tend(self, worker: Worker) -> None:
         in_vain = unwell = 0
         while not self._ending.is_set():
-            before = self._health[worker.name].judged
+            before, well = self._health[worker.name].judged, False
             try:
-                self._note(worker, state="starting")
-                ready = worker.start(probe=bool(in_vain) or "cuda" in worker.kinds)
-                if ready["judge"] != self._judge:
-                    raise JudgeError("it runs another version of Crucible than this process: install the same there")
-                unwell = unwell + 1 if ready["trouble"] else 0
-                if ready["trouble"]:
-                    raise ProcessLostError(ready["trouble"])
+                ready = self._started(worker, probe=bool(in_vain) or "cuda" in worker.kinds)
+                if ready is None:
+                    return
+                well = True
                 self._serve(worker, str(ready["device"]["name"]))
                 return
             except ProcessLostError as error:
                 self._lose(worker, str(error))
+            unwell = 0 if well else unwell + 1
             if unwell >= UNWELL_STARTS:
                 raise JudgeError(self._health[worker.name].trouble)
             in_vain = 0 if self._health[worker.name].judged > before else in_vain + 1
             self._ending.wait(min(2.0**in_vain - 1, LONGEST_PAUSE_S))
+
+    def _started(self, worker: Worker, *, probe: bool) -> dict[str, Any] | None:
+        """What a worker says that has come up well; None where the fleet ends meanwhile. Raises ProcessLostError, and
+        JudgeError where it will never be of use."""
+        self._note(worker, state="starting", process=0)
+        worker.start(probe=probe)
+        deadline = time.monotonic() + START_S
+        while not self._ending.is_set():
+            ready = worker.next_event(1.0)
+            if ready is None and time.monotonic() < deadline:
+                continue
+            if ready is None:
+                raise ProcessLostError(f"{worker.name} was not ready after {START_S:.0f} s")
+            if ready["judge"] != self._judge:
+                raise JudgeError("it runs another version of Crucible than this process: install the same there")
+            if ready["trouble"]:
+                raise ProcessLostError(ready["trouble"])
+            self._note(worker, process=ready["process"])
+            return ready
+        return None
 
     def _lose(self, worker: Worker, reason: str) -> None:
         worker.close()
@@ -197,8 +225,8 @@ class Fleet:
         self._note(worker, state="idle", device=device)
         while not self._ending.is_set():
             strange = time.monotonic() - idle_since > STRANGE_DEVICE_S
-            place, count = "" if strange else device, self._share()
-            batch = self.ledger.claim(name, worker.kinds, count, device=place, only=self.only)
+            others = () if strange else self.devices
+            batch = self.ledger.claim(name, worker.kinds, self._share(), device=device, others=others, only=self.only)
             if batch:
                 self._note(worker, state="judging")
                 self._judge_batch(worker, device, batch)
@@ -228,6 +256,8 @@ class Fleet:
                 self.ledger.finish(ids[event["number"]], event["run"], device)
                 self._note(worker, judged=self._health[worker.name].judged + 1)
                 self.wake()
+            elif event["event"] == "said":
+                self._note(worker, doing=event["text"])
             elif event["event"] == "failed":
                 self.ledger.give_up(name, event["reason"], [ids[event["number"]]])
             elif event["event"] == "ended":

@@ -39,7 +39,8 @@ CREATE TABLE IF NOT EXISTS submissions (
   batch TEXT NOT NULL, priority INTEGER NOT NULL, judge TEXT NOT NULL, state TEXT NOT NULL DEFAULT 'queued',
   worker TEXT NOT NULL DEFAULT '', lease REAL NOT NULL DEFAULT 0, losses INTEGER NOT NULL DEFAULT 0,
   reclaims INTEGER NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '', device TEXT NOT NULL DEFAULT '',
-  fresh INTEGER NOT NULL DEFAULT 0, passed INTEGER NOT NULL DEFAULT 0, run TEXT NOT NULL DEFAULT '',
+  misuse INTEGER NOT NULL DEFAULT 0, fresh INTEGER NOT NULL DEFAULT 0, passed INTEGER NOT NULL DEFAULT 0,
+  run TEXT NOT NULL DEFAULT '',
   added REAL NOT NULL, finished REAL NOT NULL DEFAULT 0);
 CREATE INDEX IF NOT EXISTS queue ON submissions (state, priority DESC, losses, number);
 CREATE INDEX IF NOT EXISTS batches ON submissions (batch, state);
@@ -62,6 +63,8 @@ class Entry:
     """By its name, of the worker that has it or judged it."""
     run: dict[str, Any] | None
     """Once done: its record (`crucible.run/1`), with one candidate in it."""
+    misuse: bool = False
+    """It failed since what was submitted cannot be judged anywhere: a task that raises, an option that does not fit."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +136,9 @@ class Ledger:
 
     def _requeue(self, connection: sqlite3.Connection, ids: list[str], again: bool, devices: Sequence[str]) -> None:
         connection.execute(
-            "UPDATE submissions SET state = 'queued', judge = ?1, fresh = ?2, losses = 0, reclaims = 0, reason = '', "
-            "worker = '', run = '', passed = 0, device = '' WHERE id IN (SELECT value FROM json_each(?3)) AND ("
+            "UPDATE submissions SET state = 'queued', judge = ?1, fresh = ?2, losses = 0, reclaims = 0, misuse = 0, "
+            "reason = '', worker = '', run = '', passed = 0, device = '' "
+            "WHERE id IN (SELECT value FROM json_each(?3)) AND ("
             "state IN ('failed', 'cancelled') OR state = 'done' AND (?2 OR judge <> ?1 OR json_array_length(?4) > 0 "
             "AND device NOT IN (SELECT value FROM json_each(?4))))",
             (self._judge, again, json.dumps(ids), json.dumps(list(devices))),
@@ -147,24 +151,25 @@ class Ledger:
         most: int = 1,
         *,
         device: str = "",
+        others: Iterable[str] = (),
         only: Iterable[str] | None = None,
         lease_s: float = LEASE_S,
     ) -> list[Claimed]:
         """Takes the next submission whose device is one of `kinds`, and up to `most` of the same batch with it: the
         highest priority first, what lost no worker before what did, then who came first. Nothing where nothing waits.
 
-        A batch that is being judged on another `device` (by its name) than the worker's is left to that one. `only`
-        keeps to submissions of these ids.
+        `device` is the worker's by its name, and `others` are those of the rest of its fleet: a batch that one of them
+        has begun is left to that one, since times on two do not compare. `only` keeps to submissions of these ids.
         """
         with self._transaction() as connection:
             ids = None if only is None else json.dumps(list(only))
             among = "AND (?3 IS NULL OR id IN (SELECT value FROM json_each(?3)))"
             first = connection.execute(
                 "SELECT batch, losses, priority, fresh FROM submissions AS s WHERE state = 'queued' "
-                f"AND kind IN (SELECT value FROM json_each(?1)) {among} AND (?2 = '' OR NOT EXISTS (SELECT 1 FROM "
+                f"AND kind IN (SELECT value FROM json_each(?1)) {among} AND NOT EXISTS (SELECT 1 FROM "
                 "submissions AS o WHERE o.batch = s.batch AND o.state IN ('running', 'done') "
-                "AND o.device NOT IN ('', ?2))) ORDER BY priority DESC, losses, number LIMIT 1",
-                (json.dumps(sorted(kinds)), device, ids),
+                "AND o.device IN (SELECT value FROM json_each(?2))) ORDER BY priority DESC, losses, number LIMIT 1",
+                (json.dumps(sorted(kinds)), json.dumps(sorted(set(others) - {device})), ids),
             ).fetchone()
             if first is None:
                 return []
@@ -203,12 +208,14 @@ class Ledger:
 
     def give_up(self, worker: str, reason: str, ids: Iterable[str] | None = None, *, final: bool = False) -> list[str]:
         """The worker was lost, or could not judge what it has (all, or `ids` of it): back to the queue, or, for the
-        last of several times or where it is `final`, failed with the reason. Returns what failed."""
+        last of several times, failed with the reason. At once where it is `final`: what was submitted is to blame,
+        which no other worker can judge either. Returns what failed."""
         with self._transaction() as connection:
             chosen = None if ids is None else json.dumps(list(ids))
             rows = connection.execute(
                 "UPDATE submissions SET losses = losses + 1, reason = ?1, worker = '', device = '', finished = ?2, "
-                "state = CASE WHEN ?3 OR losses + 1 >= ?4 THEN 'failed' ELSE 'queued' END WHERE worker = ?5 "
+                "misuse = ?3, state = CASE WHEN ?3 OR losses + 1 >= ?4 THEN 'failed' ELSE 'queued' END "
+                "WHERE worker = ?5 "
                 "AND state = 'running' AND (?6 IS NULL OR id IN (SELECT value FROM json_each(?6))) RETURNING id, state",
                 (reason[:2000], self._clock(), final, MOST_LOSSES, worker, chosen),
             ).fetchall()
@@ -237,11 +244,9 @@ class Ledger:
         """Gives back to the queue what is held by workers whose lease is over, or whose process is no more (where it
         was of this machine). How many; those that were taken back too often fail."""
         with self._transaction() as connection:
-            held = connection.execute(
-                "SELECT DISTINCT worker, lease FROM submissions WHERE state = 'running'"
-            ).fetchall()
+            held = connection.execute("SELECT DISTINCT worker FROM submissions WHERE state = 'running'").fetchall()
+            gone = [worker for (worker,) in held if is_gone(worker)]
             now = self._clock()
-            gone = sorted({worker for worker, lease in held if lease < now or is_gone(worker)})
             reason = f"taken back {MOST_RECLAIMS} times from fleets that ended without a word"
             return connection.execute(
                 "UPDATE submissions SET worker = '', device = '', reclaims = reclaims + 1, finished = ?1, "
@@ -275,7 +280,7 @@ class Ledger:
     def results(self, ids: Iterable[str]) -> dict[str, Entry]:
         """What is known of these, by id; those that were never submitted are left out."""
         rows = self._read(
-            "SELECT id, record, state, reason, losses, device, run FROM submissions "
+            "SELECT id, record, state, reason, losses, device, run, misuse FROM submissions "
             "WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(list(ids)),),
         )
@@ -349,9 +354,9 @@ def _as_store_error(path: Path) -> Iterator[None]:
 
 
 def _entry(row: Sequence[Any]) -> Entry:
-    key, record, state, reason, losses, device, run = row
+    key, record, state, reason, losses, device, run, misuse = row
     submission = submission_from_json(json.loads(record))
-    return Entry(key, submission, state, reason, losses, device, json.loads(run) if run else None)
+    return Entry(key, submission, state, reason, losses, device, json.loads(run) if run else None, bool(misuse))
 
 
 def worker_name(slot: str) -> str:

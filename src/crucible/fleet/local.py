@@ -37,8 +37,6 @@ class LocalFleet(Fleet):
     ) -> None:
         """`workers`: how many (see `find_slots`), or what each has. Raises MisuseError, DeviceError."""
         slots = find_slots(workers, device) if isinstance(workers, int | None) else list(workers)
-        super().__init__(ledger, [LocalWorker(slot) for slot in slots], only=only, most=most, say=say)
-
-    def pids(self) -> dict[str, int]:
-        """The workers' processes, by name; 0 where there is none just now."""
-        return {worker.name: worker.pid for worker in self._workers if isinstance(worker, LocalWorker)}
+        workers_of_slots = [LocalWorker(slot) for slot in slots]
+        devices = [slot.device for slot in slots]
+        super().__init__(ledger, workers_of_slots, devices=devices, only=only, most=most, say=say)

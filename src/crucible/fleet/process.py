@@ -16,8 +16,6 @@ from typing import IO, Any
 from crucible.errors import ProcessLostError
 from crucible.fleet.slots import Slot
 
-START_S = 180.0
-"""Until a worker is ready: Python, and where that is asked for a process that has computed on the device."""
 END_S = 25.0
 """For a worker to end in order."""
 
@@ -30,32 +28,26 @@ class WorkerProcess:
         self._process: subprocess.Popen[str] | None = None
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
 
-    @property
-    def pid(self) -> int:
-        """Its process's number; 0 where there is none."""
-        return self._process.pid if self._process else 0
-
-    def start(self, *, probe: bool = False) -> dict[str, Any]:
-        """Starts it; what it says when it is ready. With `probe`, it has tried whether its device computes. Raises
+    def start(self, *, probe: bool) -> None:
+        """Starts it; once it is `ready` it says so. With `probe`, it tries first whether its device computes. Raises
         ProcessLostError."""
         self._events = queue.Queue()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "crucible.fleet.workers"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **self.slot.environment},
-            text=True,
-            encoding="utf-8",
-            start_new_session=True,  # Ctrl-C is for whoever started the fleet, who ends its workers in order
-        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "crucible.fleet.workers"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, **self.slot.environment},
+                text=True,
+                encoding="utf-8",
+                start_new_session=True,  # Ctrl-C is for whoever started the fleet, who ends its workers in order
+            )
+        except OSError as error:
+            raise ProcessLostError(f"worker {self.slot.name} cannot be started: {error}") from error
         assert self._process.stdout is not None
         threading.Thread(target=_listen, args=(self._process.stdout, self._events), daemon=True).start()
         device = "auto" if self.slot.environment.get("CUDA_VISIBLE_DEVICES", "-") else "cpu"
         self._write({"cores": sorted(self.slot.cores), "device": device, "probe": probe})
-        ready = self.next_event(START_S)
-        if ready is None:
-            raise ProcessLostError(f"worker {self.slot.name} was not ready after {START_S:.0f} s")
-        return ready
 
     def give(self, batch: Sequence[dict[str, Any]], fresh: bool) -> None:
         """Submissions, as JSON, to judge in one run. Raises ProcessLostError."""

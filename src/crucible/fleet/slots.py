@@ -12,6 +12,11 @@ from crucible.errors import DeviceError, MisuseError
 CORES_A_SLOT = 2
 """Of a worker on the CPU: a candidate and the reference's answers take turns, builds use what there is."""
 
+ON_GPU = frozenset({"auto", "cuda"})
+ON_CPU = frozenset({"auto", "cpu", "emulator"})
+"""Devices that submissions may ask for, by what can take them."""
+WITHOUT_GPU: Mapping[str, str] = {"CUDA_VISIBLE_DEVICES": ""}
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -21,6 +26,8 @@ class Slot:
     """`gpu0`, `cpu3`."""
     kinds: frozenset[str]
     """Devices of submissions that it may take: of `auto`, `cuda`, `cpu`, `emulator`."""
+    device: str = ""
+    """By its name, as far as that is known before anything has started."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Beside what this process has."""
     cores: frozenset[int] = frozenset()
@@ -38,13 +45,13 @@ def find_slots(workers: int | None = None, device: str = "auto") -> list[Slot]:
     if gpus:
         chosen = gpus[:workers]
         shares = shared_cores(len(chosen))
-        names = [(gpu.index, {"CUDA_VISIBLE_DEVICES": gpu.uuid}) for gpu in chosen]
-        taken = frozenset({"auto", "cuda"})
-        return [Slot(f"gpu{i}", taken, env, share) for (i, env), share in zip(names, shares, strict=True)]
+        return [
+            Slot(f"gpu{gpu.index}", ON_GPU, gpu.name, {"CUDA_VISIBLE_DEVICES": gpu.uuid}, share)
+            for gpu, share in zip(chosen, shares, strict=True)
+        ]
     count = workers or max(1, hardware.cores() // CORES_A_SLOT)
-    nothing = {"CUDA_VISIBLE_DEVICES": ""}
-    kinds = frozenset({"auto", "cpu", "emulator"})
-    return [Slot(f"cpu{i}", kinds, nothing, share) for i, share in enumerate(shared_cores(count))]
+    name = hardware.find_device("cpu").name
+    return [Slot(f"cpu{i}", ON_CPU, name, WITHOUT_GPU, share) for i, share in enumerate(shared_cores(count))]
 
 
 def shared_cores(count: int) -> list[frozenset[int]]:

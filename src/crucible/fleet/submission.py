@@ -21,13 +21,13 @@ SCHEMA = "crucible.submission/1"
 DEVICES = ("auto", "cuda", "cpu", "emulator")
 USUAL: Mapping[str, Any] = {
     "contract": "tf32", "training": False, "mode": "train", "scale": None, "device": "auto", "shapes": [], "gpu": None,
-    "seed": None, "limits": {}, "baselines": None, "sanitize": False, "strict": False,
+    "seed": None, "limits": {}, "baselines": None, "sanitize": False, "strict": False, "fresh_baselines": False,
 }  # fmt: skip
 """The arguments of `pipeline.judge` that a submission may have, and what they are where it says nothing."""
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "contract": (str,), "training": (bool,), "mode": (str,), "scale": (str, type(None)), "device": (str,),
     "shapes": (list,), "gpu": (str, type(None)), "seed": (int, type(None)), "limits": (dict,),
-    "baselines": (str, type(None)), "sanitize": (bool,), "strict": (bool,),
+    "baselines": (str, type(None)), "sanitize": (bool,), "strict": (bool,), "fresh_baselines": (bool,),
 }  # fmt: skip
 _LONGEST_NAME = 200
 

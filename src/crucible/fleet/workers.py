@@ -3,7 +3,8 @@
 Started as `python -m crucible.fleet.workers`. What it is told comes on stdin, and the end of that is the end of its
 work: whoever started it may have been killed. Events go to stdout:
 
-    {"event": "ready", "device": {"kind": ..., "name": ..., "driver": ...}, "judge": ..., "trouble": ...}
+    {"event": "ready", "process": ..., "device": {"kind": ..., "name": ..., "driver": ...}, "judge": ...,
+     "trouble": ...}                                       what is wrong with the device, or nothing
     {"event": "said", "text": ...}
     {"event": "judged", "number": ..., "run": {...}}       a verdict, as a run that holds it alone
     {"event": "failed", "number": ..., "reason": ...}      the judge failed on this one
@@ -12,11 +13,11 @@ work: whoever started it may have been killed. Events go to stdout:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import queue
-import shutil
 import signal
 import sys
 import threading
@@ -27,7 +28,7 @@ from typing import IO, Any
 
 from crucible import hardware, legible, pipeline, store
 from crucible.candidate import Candidate
-from crucible.errors import CrucibleError, DeviceError, JudgeError, MisuseError
+from crucible.errors import CrucibleError, DeviceError, MisuseError
 from crucible.fleet.submission import Submission, submission_from_json
 from crucible.hardware import Device
 from crucible.judge.attempts import answers, is_own_failure
@@ -74,20 +75,9 @@ def _judge(batch: Sequence[Submission], fresh: bool, tell: Tell, folder: Path) -
         tell({"event": "said", "text": legible.line(text)})
 
     task = batch[0].task(folder)
-    try:
-        run = pipeline.judge(task, candidates, **batch[0].arguments, fresh=fresh, say=say, each=each)
-    except JudgeError as error:
-        if isinstance(error.run, Run):
-            _forget(error.run)
-        raise
-    _forget(run)
-    return run.trouble or "it was cut short" if run.cut_short else ""
-
-
-def _forget(run: Run) -> None:
-    """Its folder: the ledger has all that is in it, and whoever asked for the verdicts gets records of his own."""
-    if run.folder:
-        shutil.rmtree(run.folder, ignore_errors=True)
+    options = {**batch[0].arguments, "fresh": fresh, "root": folder}  # the ledger keeps what is in the run's folder
+    run = pipeline.judge(task, candidates, **options, say=say, each=each)
+    return run.trouble.partition(f"; {len(run.verdicts)} of ")[0] or "it was cut short" if run.cut_short else ""
 
 
 def _of_different_names(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -124,7 +114,8 @@ def main() -> None:
         if told is None:
             return
         _keep_to(told["cores"])
-        tell({"event": "ready", "judge": store.code_digest(), **_looked_at(told["device"], told["probe"])})
+        ready = {"event": "ready", "process": os.getpid(), "judge": store.code_digest()}
+        tell({**ready, **_looked_at(told["device"], told["probe"])})
         batches: queue.Queue[Any] = queue.Queue()
         threading.Thread(target=_read, args=(sys.stdin, batches), daemon=True).start()
         while (line := batches.get()) is not None:
@@ -134,8 +125,13 @@ def main() -> None:
 
 
 def _keep_to(cores: Sequence[int]) -> None:
+    """To its cores, and at everybody's priority: Ray's own is the lowest but a few, at which a busy machine let the
+    judge's processes not come up in two minutes."""
     if cores:
         os.sched_setaffinity(0, cores)
+    if os.getpriority(os.PRIO_PROCESS, 0) > 0:
+        with contextlib.suppress(PermissionError):  # not root: `RAY_worker_niceness=0 ray start` is for that
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
 
 
 def _looked_at(kind: str, probe: bool) -> dict[str, Any]:
