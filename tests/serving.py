@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from crucible import hardware
 from crucible.contract import find_contract
 from crucible.fleet.local import LocalFleet
 from crucible.hardware import Device
@@ -39,12 +40,12 @@ class Service:
     def judge(self, outcome: Outcome | None = None, **what: Any) -> None:
         """What a worker does with all that is queued."""
         for one in self.ledger.claim("a worker", ["auto", "cpu"], 100):
-            self.ledger.finish(one.submission.id, record(outcome or Passed(), **what))
+            self.ledger.finish(one.submission.id, record(outcome or Passed(), **what), hardware.find_device("cpu").name)
 
-    def fail(self, reason: str) -> None:
-        """What a fleet does with all that is queued where the judge cannot."""
-        self.ledger.claim("a worker", ["auto", "cpu"], 100)
-        self.ledger.give_up("a worker", reason, final=True)
+    def fail(self, reason: str, *, final: bool = False) -> None:
+        """What a fleet does with all that is queued where the judge cannot; `final` where the task is to blame."""
+        while self.ledger.claim("a worker", ["auto", "cpu"], 100):
+            self.ledger.give_up("a worker", reason, final=final)
 
     async def submit(self, number: int = 0, **more: Any) -> httpx.Response:
         return await self.http.post("/submissions", json={**asked(number), **more})
@@ -92,7 +93,8 @@ def served(
 
     async def run() -> None:
         ledger, task_ids = ServedLedger(folder / "ledger.sqlite"), TaskIds(folder / "task_ids.sqlite")
-        desk = Desk(Intake(ledger, task_ids, limit), LocalFleet(ledger, 1, device="cpu"))
+        fleet = LocalFleet(ledger, 1, device="cpu")
+        desk = Desk(Intake(ledger, task_ids, limit, fleet.devices), fleet)
         app = make_app(desk, admitted, hosts, body_bytes)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with desk, httpx.AsyncClient(transport=transport, base_url="http://service") as http:

@@ -99,7 +99,7 @@ def test_a_batch_is_answered_when_all_are_judged(tmp_path: Path) -> None:
         service.judge()
         await asyncio.sleep(0.2)
         assert not sent.done()
-        service.ledger.give_up("a worker", "worker lost", [first.submission.id], final=True)
+        service.ledger.give_up("a worker", "its task raises", [first.submission.id], final=True)
         answer = (await asyncio.wait_for(sent, 5)).json()
         counts = [answer[name] for name in ("total_tasks", "completed_tasks", "failed_tasks", "batch_status")]
         assert counts == [2, 1, 1, "completed"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from crucible.judge.verdict.verdict import NotJudged, Wrong
-from serving import CANDIDATE, Service, asked, served
+from crucible.judge.verdict.verdict import NotJudged, Passed, Wrong
+from serving import CANDIDATE, Service, asked, record, served
 
 
 def test_a_submission_is_queued_judged_and_answered(tmp_path: Path) -> None:
@@ -134,6 +134,28 @@ def test_what_is_no_machines_fault_of_the_candidate_is_no_verdict(tmp_path: Path
         assert (elsewhere.status_code, elsewhere.json()["error_code"]) == (501, "RESOURCE_ERROR")
         assert all("evaluation" not in answer.json() for answer in (failed, elsewhere))
         assert (await service.submit()).json()["state"] == "queued"  # once more, now that somebody asks
+
+    served(tmp_path, use)
+
+
+def test_a_task_that_raises_is_its_writers_mistake(tmp_path: Path) -> None:
+    async def use(service: Service) -> None:
+        key = (await service.submit()).json()["id"]
+        service.fail("get_inputs raises ValueError", final=True)
+        answer = await service.http.get(f"/submissions/{key}/result")
+        assert (answer.status_code, answer.json()["error_code"]) == (422, "VALIDATION_ERROR")
+        assert "evaluation" not in answer.json()
+
+    served(tmp_path, use)
+
+
+def test_what_another_device_judged_is_judged_again_when_somebody_asks(tmp_path: Path) -> None:
+    async def use(service: Service) -> None:
+        key = (await service.submit()).json()["id"]
+        service.ledger.finish(key, record(Passed()), "NVIDIA H200")
+        assert (await service.submit()).json()["state"] == "queued"
+        service.judge()
+        assert (await service.submit()).json()["state"] == "done"
 
     served(tmp_path, use)
 

@@ -16,7 +16,7 @@ from crucible.report.words import words
 def serve(
     host: Annotated[str, typer.Option(help="Where to listen; what others reach needs --token-file.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: one that is free.")] = 8000,
-    workers: Annotated[int | None, typer.Option(help="How many judge; default one a GPU, else one for 2 cores.")] = None,
+    workers: Annotated[int | None, typer.Option(help="How many judge; default one a GPU, or for 2 cores.")] = None,
     folder: Annotated[
         Path | None, typer.Option("--store", help="Where the queue is kept; default serve/ in Crucible's home.")
     ] = None,

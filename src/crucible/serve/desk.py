@@ -209,6 +209,11 @@ def _counted(entry: Entry) -> tuple[str, float]:
     return (candidates[0]["verdict"]["kind"], candidates[0]["total_s"]) if candidates else (entry.state, 0.0)
 
 
+def code_of(failed: Entry) -> str:
+    """Who is to blame for a submission that failed: whoever wrote its task or options, or the service."""
+    return "VALIDATION_ERROR" if failed.misuse else "SYSTEM_ERROR"
+
+
 def desk_of(request: Request) -> Desk:
     """The application's."""
     desk: Desk = request.app.state.desk

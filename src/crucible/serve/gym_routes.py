@@ -11,7 +11,7 @@ from fastapi import APIRouter, HTTPException, Request
 from crucible.errors import RecordError
 from crucible.fleet.ledger import FAILED, QUEUED, Entry
 from crucible.run import verdict_from_json
-from crucible.serve.desk import SETTLED, Desk, desk_of
+from crucible.serve.desk import SETTLED, Desk, code_of, desk_of
 from crucible.serve.gym_schemas import (
     BatchEvaluationRequest,
     BatchEvaluationResponse,
@@ -107,7 +107,7 @@ def _response(task_id: str, entry: Entry, asked: Asked | None = None) -> Evaluat
     if entry.run is not None:
         found = _evaluation(entry.run, asked)
     elif entry.state == FAILED:
-        found = failure(entry.reason)
+        found = failure(entry.reason, code_of(entry))
     return EvaluationResponse(task_id=task_id, submitted_at=submitted, **found)
 
 

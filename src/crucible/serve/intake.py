@@ -57,6 +57,8 @@ class Intake:
     task_ids: TaskIds
     limit: int
     """Submissions that may be queued or running."""
+    devices: Sequence[str] = ()
+    """The workers', by name: what another one judged is judged again when somebody asks."""
     _reached_at: deque[float] = field(default_factory=lambda: deque(maxlen=64))
 
     def add(self, requests: Sequence[Sequence[Wanted]]) -> list[Outcome]:
@@ -74,7 +76,7 @@ class Intake:
         """The states that come of it."""
         if not accepted:
             return {}
-        ids = self.ledger.add(one.submission for one in accepted)
+        ids = self.ledger.add((one.submission for one in accepted), devices=self.devices)
         now = time.time()
         named = [Asked(one.task_id, one.submission.id, one.backend, now) for one in accepted if one.task_id]
         if named:

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from crucible import legible
 from crucible.fleet.ledger import CANCELLED, DONE, FAILED, QUEUED, Entry
 from crucible.judge.verdict.verdict import NotJudged
-from crucible.serve.desk import Desk, desk_of
+from crucible.serve.desk import Desk, code_of, desk_of
 from crucible.serve.intake import Wanted
 from crucible.serve.schemas import BatchRequest, Result, Standing, Standings, SubmissionRequest
 
@@ -57,6 +57,7 @@ async def status(key: Key, request: Request) -> Standing:
         202: {"model": Standing, "description": "not judged yet"},
         404: {"description": "never submitted"},
         410: {"model": Standing, "description": "cancelled"},
+        422: {"model": Standing, "description": "its task or options can be judged nowhere"},
         500: {"model": Standing, "description": "the judge failed: no verdict, of which nothing follows"},
         501: {"model": Standing, "description": "no machine of this service can judge it: no verdict either"},
     },
@@ -72,7 +73,8 @@ async def result(
     entry = await _known(desk, key)
     standing = _standing(entry)
     if entry.run is None:
-        return JSONResponse(standing.model_dump(), _STATUSES[entry.state])
+        status = 422 if entry.misuse else _STATUSES[entry.state]
+        return JSONResponse(standing.model_dump(), status)
     found = entry.run["candidates"][0]
     if found["verdict"]["kind"] == NotJudged.kind:
         told = {"error": legible.line(found["verdict"]["words"]), "error_code": "RESOURCE_ERROR"}
@@ -102,6 +104,6 @@ async def _known(desk: Desk, key: str) -> Entry:
 
 
 def _standing(entry: Entry) -> Standing:
-    error = legible.line(entry.reason) if entry.state == FAILED else None
-    code = "SYSTEM_ERROR" if entry.state == FAILED else None
-    return Standing(id=entry.id, state=entry.state, error=error, error_code=code)
+    if entry.state != FAILED:
+        return Standing(id=entry.id, state=entry.state)
+    return Standing(id=entry.id, state=FAILED, error=legible.line(entry.reason), error_code=code_of(entry))

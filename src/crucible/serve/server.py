@@ -48,7 +48,7 @@ def serve(service: Service, say: Callable[[str], None]) -> None:
     ledger = ServedLedger(service.store / "ledger.sqlite")
     task_ids = TaskIds(service.store / "task_ids.sqlite")
     fleet = LocalFleet(ledger, service.workers, most=AT_ONCE, say=say)
-    desk = Desk(Intake(ledger, task_ids, service.queue_limit), fleet)
+    desk = Desk(Intake(ledger, task_ids, service.queue_limit, fleet.devices), fleet)
     app = make_app(desk, service.tokens, _own_names(service))
     settings = uvicorn.Config(
         app,
