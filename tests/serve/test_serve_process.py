@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from serving import REFERENCE
-from support import wait_until_gone
+from support import TESTS, wait_until_gone, write
 
 WRONG = """
 import time
@@ -52,13 +52,25 @@ def asked(seconds: float) -> dict[str, Any]:
 
 
 def results(http: httpx.Client, keys: list[str]) -> list[dict[str, Any]]:
-    answers = [http.get(f"/submissions/{key}/result", params={"wait": 50}) for key in keys]
+    """Of each, as soon as it is there; a busy machine takes its time."""
+    for _ in range(6):
+        answers = [http.get(f"/submissions/{key}/result", params={"wait": 50}) for key in keys]
+        if all(answer.status_code == 200 for answer in answers):
+            break
     assert [answer.status_code for answer in answers] == [200] * len(keys)
     return [answer.json() for answer in answers]
 
 
+def example(address: str) -> str:
+    """The one of docs/serve.md, with another address."""
+    text = (TESTS.parent / "docs/serve.md").read_text().split("```python\n")[1].split("```")[0]
+    return text.replace("http://127.0.0.1:8000", address)
+
+
 @pytest.mark.slow
-def test_killed_and_started_again_it_answers_all_and_judges_nothing_twice(tmp_path: Path) -> None:
+def test_killed_and_started_again_it_answers_all_and_judges_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     store = tmp_path / "store"
     with service(store) as (process, http):
         together = {"submissions": [asked(0), asked(0.5), asked(0.001)]}
@@ -75,12 +87,15 @@ def test_killed_and_started_again_it_answers_all_and_judges_nothing_twice(tmp_pa
         text = http.get("/metrics").text
         assert "crucible_workers_alive 1.0" in text
         assert 'crucible_submissions{state="done"} 3.0' in text
+        write(tmp_path / "reference.py", REFERENCE)
+        write(tmp_path / "candidate.py", "class ModelNew(")
+        monkeypatch.chdir(tmp_path)
+        exec(compile(example(str(http.base_url)), "docs/serve.md", "exec"), {})
+        assert capsys.readouterr().out.startswith("False -1.0 does not import: syntax error")
         assert http.post("/submissions", json=asked(0.7)).status_code == 202
         time.sleep(0.5)
         process.send_signal(signal.SIGTERM)
-        start = time.monotonic()
-        assert process.wait(40) == 128 + signal.SIGTERM
-        assert time.monotonic() - start < 30
+        assert process.wait(60) == 128 + signal.SIGTERM  # 1.5 s on a machine that has nothing else to do
     assert wait_until_gone(str(tmp_path), 30) == []
 
 
