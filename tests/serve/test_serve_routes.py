@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from crucible.judge.verdict.verdict import NotJudged, Passed, Wrong
+from crucible.serve.reads import ServedLedger
 from serving import CANDIDATE, Service, asked, record, served
 
 
@@ -164,7 +165,13 @@ def test_health_tells_who_lives(tmp_path: Path) -> None:
     async def use(service: Service) -> None:
         assert (await service.http.get("/health/live")).status_code == 200
         ready = await service.http.get("/health/ready")
-        assert (ready.status_code, ready.json()["workers"]) == (503, 0)  # none was started
+        assert (ready.status_code, ready.json()) == (
+            503,
+            {"status": "no worker lives", "workers": 0},
+        )  # none was started
+        service.desk._tasks[0].cancel()
+        await asyncio.sleep(0)
+        assert "task of the service's own" in (await service.http.get("/health/ready")).json()["status"]
 
     served(tmp_path, use)
 
@@ -191,6 +198,18 @@ def test_metrics_tell_states_verdicts_and_times(tmp_path: Path) -> None:
             assert line in text
 
     served(tmp_path, use)
+
+
+def test_what_is_asked_many_times_a_second_opens_no_record(tmp_path: Path) -> None:
+    """Counting 20,000 submissions took 130 ms where their texts were passed over, 1 ms by the index."""
+    ledger = ServedLedger(tmp_path / "ledger.sqlite")
+    asked_of_sqlite: list[str] = []
+    ledger._connection().set_trace_callback(asked_of_sqlite.append)
+    assert (ledger.counts()["queued"], ledger.depth(), ledger.unsettled()) == (0, 0, [])
+    counting = [query for query in asked_of_sqlite if "count(*)" in query]
+    plans = [str(ledger._connection().execute(f"EXPLAIN QUERY PLAN {query}").fetchall()) for query in counting]
+    assert [("COVERING INDEX" in plan) for plan in plans] == [True, True]
+    ledger.close()
 
 
 def test_waiting_is_not_the_services_own_time(tmp_path: Path) -> None:

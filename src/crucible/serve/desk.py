@@ -115,12 +115,19 @@ class Desk:
 
     async def counts(self) -> dict[str, int]:
         """How many submissions are in each state."""
-        status = await self._read(self._ledger.status)
-        return {name: getattr(status, name) for name in ("queued", "running", "done", "failed", "cancelled")}
+        return await self._read(self._ledger.counts)
+
+    def trouble(self) -> str:
+        """Why nothing can be judged just now; empty where it can."""
+        if self.stopping:
+            return "the service ends"
+        if any(task.done() for task in self._tasks):
+            return "a task of the service's own has ended: start it again"
+        alive, _ = self.workers()
+        return "" if alive else "no worker lives"
 
     async def wait(self, keys: Sequence[str], seconds: float) -> float:
         """Until all are settled, or the time is over, or the service ends. Returns how long that was."""
-        start = time.perf_counter()
         if seconds <= 0 or self.stopping:
             return 0.0
         told: dict[str, asyncio.Future[None]] = {key: asyncio.get_running_loop().create_future() for key in keys}
@@ -131,11 +138,12 @@ class Desk:
             for key in told:
                 if states.get(key) in (*SETTLED, None):
                     self._tell(key)
+            start = time.perf_counter()
             await asyncio.wait(told.values(), timeout=seconds)
+            return time.perf_counter() - start
         finally:
             for key, future in told.items():
                 self._forget(key, future)
-        return time.perf_counter() - start
 
     def _forget(self, key: str, future: asyncio.Future[None]) -> None:
         left = self._waiting.get(key, set())

@@ -21,13 +21,11 @@ async def live() -> dict[str, Any]:
 @router.get("/health/ready", responses={503: {"description": "no worker lives, or the service is stopping"}})
 @router.get("/health", include_in_schema=False)
 async def ready(request: Request, response: Response) -> dict[str, Any]:
-    """Whether submissions are taken and judged: workers live, and the ledger can be read."""
+    """Whether submissions are taken and judged."""
     desk = desk_of(request)
-    counts, (alive, _) = await desk.counts(), desk.workers()
-    if desk.stopping or not alive:
-        response.status_code = 503
-    status = "stopping" if desk.stopping else "ready" if alive else "no worker lives"
-    return {"status": status, "workers": alive, "submissions": counts}
+    trouble, (alive, _) = desk.trouble(), desk.workers()
+    response.status_code = 503 if trouble else 200
+    return {"status": trouble or "ready", "workers": alive}
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {PROMETHEUS: {}}}})

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from crucible.fleet.ledger import Ledger
+from crucible.fleet.ledger import STATES, Ledger
 
 
 class ServedLedger(Ledger):
-    """The fleet's ledger with three questions more."""
+    """The fleet's ledger with questions of its own."""
 
     def states(self, ids: Iterable[str]) -> dict[str, str]:
         """The state of each that is known."""
@@ -17,6 +17,10 @@ class ServedLedger(Ledger):
             "SELECT id, state FROM submissions WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
         )
         return dict(rows)
+
+    def counts(self) -> dict[str, int]:
+        """How many are in each state."""
+        return dict.fromkeys(STATES, 0) | dict(self._read("SELECT state, count(*) FROM submissions GROUP BY state", ()))
 
     def depth(self) -> int:
         """How many are queued or running."""
