@@ -15,7 +15,6 @@ from crucible import hardware
 from crucible.errors import DeviceError
 from crucible.hardware import Device, find_device
 
-
 TWO_GPUS = "echo '0, GPU-aaaa, 570.86.15, NVIDIA H200'; echo '1, GPU-bbbb, 570.86.15, NVIDIA L4'"
 
 

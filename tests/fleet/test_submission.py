@@ -74,7 +74,7 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], words: str) -> None:
         made(**options)
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "..", "x" * 201, "nul\0"])
+@pytest.mark.parametrize("name", ["", "a/b", "..", "x" * 256, "nul\0"])
 def test_names_that_no_file_can_have_are_refused(name: str) -> None:
     with pytest.raises(MisuseError, match="task name"):
         Submission(name, "", "candidate", "")

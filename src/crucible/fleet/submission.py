@@ -29,7 +29,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "shapes": (list,), "gpu": (str, type(None)), "seed": (int, type(None)), "limits": (dict,),
     "baselines": (str, type(None)), "sanitize": (bool,), "strict": (bool,), "fresh_baselines": (bool,),
 }  # fmt: skip
-_LONGEST_NAME = 200
+_LONGEST_NAME = 255
+"""What file systems take."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Submission:
 
     def task(self, folder: Path) -> Task:
         """The task, read from a copy in `folder`. Raises TaskError where the text is none."""
-        file = folder / f"{self.task_name[:100]}.py"
+        file = folder / "reference.py"
         file.write_text(self.task_source, encoding="utf-8", errors="surrogatepass")
         loaded = Task.load(file)
         return dataclasses.replace(loaded, name=self.task_name, path=Path(self.task_path) if self.task_path else file)
