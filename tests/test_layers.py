@@ -30,15 +30,15 @@ LAYERS = [
     {"report"},
     {"records", "request"},
     {"pipeline", "fusing", "doctor"},
-    {"fleet"},
+    {"fleet", "interchange"},
     {"serve"},
     {"cli"},
     {"__main__"},
 ]
 WITH_TORCH = {
-    *("confined", "forkserver"),  # judge.process: what runs as a candidate, and what is forked
+    *("confined", "checked", "forkserver"),  # judge.process: what runs as a candidate, and what is forked
     *("mapping", "where", "relations", "edits", "mistakes", "windows", "folds", "variants", "gradient_variants"),
-    *("extension", "pretend", "interpreter", "watch", "memory", "arithmetic", "libdevice", "device"),
+    *("extension", "pretend", "graphs", "interpreter", "watch", "memory", "arithmetic", "libdevice", "device"),
     *("rates", "work", "products", "fusing", "float64", "expected", "bench", "search", "surface"),
 }
 """Modules, by their names, in rooms where others need none."""

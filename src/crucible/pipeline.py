@@ -35,7 +35,7 @@ from crucible.judge.verdict.verdict import Verdict, from_json
 from crucible.records import Records
 from crucible.request import Request, request_from_json
 from crucible.roofline import Floor
-from crucible.run import Ground, Run, verdict_from_json
+from crucible.run import WITHOUT_BASELINES, Ground, Run, verdict_from_json
 from crucible.task import Task
 
 Say = Callable[[str], None]
@@ -397,6 +397,7 @@ class _Bench:
             "mode": self.task.mode,
             "training": self.task.training,
             "contract": self.contract.name,
+            "tolerance": self.task.tolerance,
             "device": self.device.kind,
             "seed": self.seed,
             "secrets": [contents.secrets for contents in self.contents],
@@ -414,7 +415,7 @@ class _Bench:
             baselines = tuple({**kept, **measured}[baseline.name] for baseline in self.baselines)
             found += told(self.field.kept, measured.get(ANCHOR))
         except Exception as error:  # noqa: BLE001 - candidates are judged without them
-            found += (Finding("candidates are judged without baselines: the judge failed on those", str(error)),)
+            found += (Finding(WITHOUT_BASELINES, str(error)),)
             attempts.restore()
         self.records.ground = Ground(found, baselines, self.records.ground.floors)
         if baselines:
@@ -455,6 +456,7 @@ class _Bench:
             replace(ground, findings=(*ground.findings, *self._unconfined())),
             self._gpu_name if any(c.language == "cuda" for c in candidates) else "",
             sources={c.name: c.source for c in candidates},
+            files={c.name: c.path for c in candidates},
         )
 
     def _finish(self, candidates: list[Candidate]) -> Run:

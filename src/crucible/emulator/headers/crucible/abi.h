@@ -111,6 +111,8 @@ uint64_t crucible_clock();
 // memory and errors of the host side
 void* crucible_allocate(size_t bytes);
 void crucible_free(void*);
+void* crucible_stream();  // that PyTorch's calls go to: another one while a graph is captured
+void crucible_goes_to(const void* stream);
 int crucible_is_allocation(const void*);
 int crucible_last_error(int clear);
 void crucible_set_error(int code);
