@@ -31,6 +31,7 @@ LAYERS = [
     {"records", "request", "listening"},
     {"pipeline", "fusing", "doctor"},
     {"scoring", "fleet", "interchange"},
+    {"serve"},
     {"cli"},
     {"__main__"},
 ]

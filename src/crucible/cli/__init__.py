@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from crucible.cli import check, doctor, exits, explain, export, fuse, judge, kernelbench, page, traces
+from crucible.cli import check, doctor, exits, explain, export, fuse, judge, kernelbench, page, serve, traces
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(judge.judge)
 app.command()(explain.explain)
 app.command()(page.page)
 app.command()(fuse.fuse)
+app.command()(serve.serve)
 app.command()(check.check)
 app.command()(kernelbench.kernelbench)
 app.command()(traces.traces)
