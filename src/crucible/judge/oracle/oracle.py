@@ -70,6 +70,9 @@ class Oracle:
         self.survey = Survey(
             settings["source"], settings["path"], settings["sizes"], mode=settings["mode"], seed=self.seed
         )
+        own = settings["sizes"] if settings["asked"] else {}
+        self.full = Survey(settings["source"], settings["path"], own, mode=settings["mode"], seed=self.seed)
+        """At the file's own sizes, or those that the user asked for."""
         reference, cut, found = self._cut_down(settings)
         if self.contract.bfloat16_tensors:
             reference.cast(torch.bfloat16)
@@ -176,6 +179,18 @@ class Oracle:
             return [to_json(Finding("no floor is known: the reference cannot be traced on shapes alone", reason))]
         rates = measure(self.device, min(RATES_S, race_s or RATES_S))
         return [to_json(floor(work, rates, self.contract)) for work in works]
+
+    def growth(self) -> list[float]:
+        """How many times as many bytes and operations a forward is at the task's full size as in the first case: the
+        reference runs on tensors without values. Empty where it refuses."""
+        try:
+            full = self.full.work()
+            here = self.reference.work(self.cases[0].inputs, backward=False)[0]
+        except Exception as error:  # noqa: BLE001 - an aid only, and a reference may refuse such tensors in any way
+            self.say(f"nothing is known of its full size ({type(error).__name__})")
+            return []
+        flops = [work.matrix_flops if here.matrix_flops else work.other_flops for work in (full, here)]
+        return [full.bytes_moved / max(1, here.bytes_moved), flops[0] / max(1, flops[1])]
 
     def compare(self, request: dict[str, Any], stream: int) -> dict[str, Any]:
         """Reads one part of a candidate's answer from `stream` and says how far it is."""

@@ -32,6 +32,7 @@ from crucible.judge.verdict.evidence import (
     Timing,
     Variant,
 )
+from crucible.judge.verdict.modelled import NOT_MODELLED, Modelled, NotModelled, Part
 from crucible.judge.verdict.sanitizer_reports import NOT_SANITIZED, NotSanitized, Report, Sanitized, ToolRun
 from crucible.judge.verdict.stressed import Stressed
 from crucible.judge.verdict.trials import NOT_SHRUNK, NotShrunk, SmallestFailing, Trial
@@ -294,6 +295,8 @@ class Verdict:
     """Whose kernels ran, and their share of the time."""
     accesses: Trace | NotMeasured = NOT_MEASURED
     """What its kernels ask of memory; only of those that passed on the emulator."""
+    modelled: Modelled | NotModelled = NOT_MODELLED
+    """How long a GPU might take for that; only of those, and never held against what was measured."""
     resources: tuple[Resources, ...] = ()
     """Of the kernels that ran on the emulator, where nvcc could be asked."""
     faults: tuple[Fault, ...] = ()
@@ -350,6 +353,7 @@ _RECORDS: dict[str, type] = {
     **{t.__name__: t for t in (TensorError, Compared, NotCompared, Speedup, Measured, NotMeasured)},
     **{t.__name__: t for t in (Whose, Kernel, Costs, Clocks, Resources, Finding, Floor, Verdict)},
     **{t.__name__: t for t in (Trace, Launch, Line, Fault)},
+    **{t.__name__: t for t in (Modelled, NotModelled, Part)},
     **{t.__name__: t for t in (ErrorMap, Along, Values, Fit, Match, Picture)},
     **{t.__name__: t for t in (Variant, NoVariant, Stressed)},
     **{t.__name__: t for t in (SmallestFailing, Trial, NotShrunk)},
