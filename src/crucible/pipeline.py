@@ -32,6 +32,7 @@ from crucible.judge.timing.kept import KeptBaselines, told
 from crucible.judge.timing.race import CPU_PACE, GPU_PACE
 from crucible.judge.verdict.evidence import Finding, Measured
 from crucible.judge.verdict.verdict import Verdict, from_json
+from crucible.legible import are, counted
 from crucible.records import Records
 from crucible.request import Request, request_from_json
 from crucible.roofline import Floor
@@ -121,7 +122,7 @@ def resume(which: str, *, say: Say = lambda text: None) -> Run:
     asked = request_from_json(folder.request())
     asked.check(hardware.find_device(asked.device.kind), hardware.versions(), store.code_digest())
     done = finished_verdicts(folder.verdicts())
-    say(f"{folder.path.name}: {len(done)} of {len(asked.candidates)} candidates are judged")
+    say(f"{folder.path.name}: {len(done)} of {counted(len(asked.candidates), 'candidate')} {are(len(done))} judged")
     seed = (asked.seed, asked.seed_is_secret)
     options = (asked.gpu, *seed, asked.limits, False, asked.baselines, say, asked.sanitize, asked.strict)
     bench = _Bench(asked.task, asked.contract, asked.device, *options, folder=folder)
@@ -162,7 +163,7 @@ def judge_folder(
             failed = error.run if isinstance(error, JudgeError) else None
             runs += [failed] if isinstance(failed, Run) else []
     if not runs:
-        raise TaskError(f"none of {len(tasks)} tasks could be judged; the reasons stand above")
+        raise TaskError(f"none of {counted(len(tasks), 'task')} could be judged; the reasons stand above")
     return runs
 
 

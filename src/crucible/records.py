@@ -10,6 +10,7 @@ from crucible import store
 from crucible.errors import StoreError
 from crucible.judge.attempts import is_own_failure
 from crucible.judge.verdict.verdict import Crashed, OutOfMemory, TimedOut, Verdict, from_json, to_json
+from crucible.legible import counted
 from crucible.run import Ground, Run, candidate_json, ground_from_json
 
 _NOT_KEPT = (TimedOut, OutOfMemory, Crashed)
@@ -82,7 +83,7 @@ class Records:
     def cut(self, how: str, words: str) -> None:
         """The run ends before its time."""
         self.cut_short = how
-        judged = f"{len(self.verdicts)} of {len(self._names)} candidates were judged"
+        judged = f"judged {len(self.verdicts)} of {counted(len(self._names), 'candidate')}"
         self._trouble.append(f"{words}; {judged}; to go on: crucible judge --resume {self._folder.path.name}")
 
     def abandon(self) -> None:

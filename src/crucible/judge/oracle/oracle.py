@@ -35,6 +35,7 @@ from crucible.judge.oracle.timed_cases import TimedCases, unchanged
 from crucible.judge.process.channel import ChannelTimeout
 from crucible.judge.verdict.evidence import Finding, NoVariant, Variant
 from crucible.judge.verdict.verdict import to_json
+from crucible.legible import counted
 from crucible.rates import measure
 from crucible.roofline import floor
 from crucible.seeds import construction, derived
@@ -467,7 +468,7 @@ class Oracle:
         while passing := power.unrefused([case.outputs for case in self.cases], self.device):
             if not wider or self.contract.allclose:
                 claim = f"the check is weak here: {', '.join(passing)} would pass"
-                evidence = f"on {len(self.cases)} cases ({'; '.join(case.label for case in self.cases)})"
+                evidence = f"on {counted(len(self.cases), 'case')} ({'; '.join(case.label for case in self.cases)})"
                 self.answers.findings += [*self._vacuous(evidence), Finding(claim, evidence)]
                 return
             label, how = wider.pop(0)

@@ -41,10 +41,9 @@ class Modelled:
         """`0.42 ms at full size on an NVIDIA H200 (modelled, not measured): ...`."""
         first = "; ".join(f"{p.name[:40]} {p.time_ms:.3g} ms ({p.limited_by})" for p in self.parts[:3])
         counted = f"{self.bytes_moved / 1e6:.3g} MB, {self.matrix_flops / 1e9:.3g} GFLOP of matrix products"
-        plural = "" if self.launches == 1 else "es"
         return (
             f"{self.time_ms:.3g} ms at {self.at} on an {self.gpu} (modelled, not measured): {counted}, "
-            f"{self.launches:g} launch{plural}; {first}"
+            f"{counted(self.launches, 'launch')}; {first}"
         )
 
 
