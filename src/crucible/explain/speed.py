@@ -174,7 +174,8 @@ def scattered_accesses(verdict: Verdict, run: Run) -> Iterator[Finding]:
                 f"`{line.kernel}` {line.operation}s {line.sectors / line.ideal_sectors:.3g} times the memory that it "
                 "needs: lanes of a warp are not side by side",
                 f"{_place(verdict, run, line)}: {counted(line.sectors, 'sector')} of 32 bytes where "
-                f"{line.ideal_sectors} would do, {counted(line.requests, 'request')}, {part:.0%} of all its accesses' cost",
+                f"{line.ideal_sectors} would do, {counted(line.requests, 'request')}, {part:.0%} of all its accesses' "
+                "cost",
                 "let consecutive threads take consecutive elements, or go through shared memory: "
                 f"{line.sectors} sectors to {line.ideal_sectors}",
                 "likely",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from crucible.legible import counted
+
 
 @dataclass(frozen=True)
 class Part:
@@ -40,9 +42,9 @@ class Modelled:
     def words(self) -> str:
         """`0.42 ms at full size on an NVIDIA H200 (modelled, not measured): ...`."""
         first = "; ".join(f"{p.name[:40]} {p.time_ms:.3g} ms ({p.limited_by})" for p in self.parts[:3])
-        counted = f"{self.bytes_moved / 1e6:.3g} MB, {self.matrix_flops / 1e9:.3g} GFLOP of matrix products"
+        amounts = f"{self.bytes_moved / 1e6:.3g} MB, {self.matrix_flops / 1e9:.3g} GFLOP of matrix products"
         return (
-            f"{self.time_ms:.3g} ms at {self.at} on an {self.gpu} (modelled, not measured): {counted}, "
+            f"{self.time_ms:.3g} ms at {self.at} on an {self.gpu} (modelled, not measured): {amounts}, "
             f"{counted(self.launches, 'launch')}; {first}"
         )
 
