@@ -38,6 +38,7 @@ from crucible.request import Request, request_from_json
 from crucible.roofline import Floor
 from crucible.run import Ground, Run, verdict_from_json
 from crucible.task import Task
+from crucible.underway import Step
 
 Say = Callable[[str], None]
 Prepared = tuple[OracleProcess, dict[str, Any]]
@@ -288,7 +289,8 @@ class _Bench:
                     if races and wave[0] is everyone[0]:
                         self._settle(attempts, rivals)
                     for examination in wave:
-                        self.say(f"judging {examination.candidate.name}")
+                        done, total = len(self.records.verdicts), self.records.total
+                        self.say(Step(f"judging {examination.candidate.name}", done, total))
                         verdict = attempts.judge(examination)
                         if isinstance(verdict.timing, Measured):
                             self._measure_floors(attempts)

@@ -41,6 +41,11 @@ class Records:
     def trouble(self) -> str:
         return "; ".join(self._trouble)
 
+    @property
+    def total(self) -> int:
+        """Candidates of the run."""
+        return len(self._names)
+
     def in_order(self) -> tuple[Verdict, ...]:
         return tuple(self.verdicts[name] for name in self._names if name in self.verdicts)
 
