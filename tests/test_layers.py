@@ -30,6 +30,7 @@ LAYERS = [
     {"report"},
     {"records", "request"},
     {"pipeline", "fusing", "doctor"},
+    {"interchange"},
     {"cli"},
     {"__main__"},
 ]

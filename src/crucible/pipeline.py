@@ -36,7 +36,7 @@ from crucible.legible import are, counted
 from crucible.records import Records
 from crucible.request import Request, request_from_json
 from crucible.roofline import Floor
-from crucible.run import Ground, Run, verdict_from_json
+from crucible.run import WITHOUT_BASELINES, Ground, Run, verdict_from_json
 from crucible.task import Task
 from crucible.underway import Step
 
@@ -402,7 +402,7 @@ class _Bench:
             baselines = tuple({**kept, **measured}[baseline.name] for baseline in self.baselines)
             found += told(self.field.kept, measured.get(ANCHOR))
         except Exception as error:  # noqa: BLE001 - candidates are judged without them
-            found += (Finding("candidates are judged without baselines: the judge failed on those", str(error)),)
+            found += (Finding(WITHOUT_BASELINES, str(error)),)
             attempts.restore()
         self.records.ground = Ground(found, baselines, self.records.ground.floors)
         if baselines:
@@ -444,6 +444,7 @@ class _Bench:
             trouble=records.trouble,
             cut_short=records.cut_short,
             sources={c.name: c.source for c in candidates},
+            files={c.name: c.path for c in candidates},
         )
         return records.finish(replace(run, explanations=self._explained(run)))
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from crucible.judge.verdict.evidence import Finding, Measured, Speedup
+from crucible.judge.verdict.evidence import Finding, Measured, Moments, Speedup
 from crucible.spread import interval, quartiles
 
 WALL_SHARE = 0.2
@@ -201,6 +201,7 @@ def measured(
         speedups=tuple(
             _speedup(rival, _rounds(other, rivals[rival]), _rounds(samples, own)) for rival, other in others.items()
         ),
+        moments=Moments(statistics.fmean(samples), statistics.pstdev(samples), min(samples), max(samples)),
     )
     return record, findings
 
