@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from crucible.cli import doctor, exits, explain, export, fuse, judge, kernelbench, page
+from crucible.cli import compare, doctor, exits, explain, export, fuse, init, judge, kernelbench, page
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(judge.judge)
 app.command()(explain.explain)
+app.command()(compare.compare)
 app.command()(page.page)
 app.command()(fuse.fuse)
+app.command()(init.init)
 app.command()(kernelbench.kernelbench)
 app.command()(export.export)
 app.command()(doctor.doctor)
