@@ -30,10 +30,18 @@ def modelled(name: str, ms: float, at: str = "full size") -> Verdict:
 
 
 WRONG = Wrong("forward", "output is off by 3")
-BEFORE = (passed("faster", 2.0), passed("same", 1.0), passed("broken", 1.0), Verdict("mended", WRONG),
-          passed("gone", 1.0), modelled("model", 2.0), modelled("other_size", 2.0), modelled("timed_now", 2.0))  # fmt: skip
-AFTER = (passed("faster", 1.0), passed("same", 1.001), Verdict("broken", WRONG), passed("mended", 3.0),
-         passed("new", 1.0), modelled("model", 1.0), modelled("other_size", 1.0, "the size judged"), passed("timed_now", 1.0))  # fmt: skip
+BEFORE = (
+    *(passed(name, ms) for name, ms in (("faster", 2.0), ("same", 1.0), ("broken", 1.0), ("gone", 1.0))),
+    Verdict("mended", WRONG),
+    *(modelled(name, 2.0) for name in ("model", "other_size", "timed_now")),
+)
+AFTER = (
+    *(passed(name, ms) for name, ms in (("faster", 1.0), ("same", 1.001), ("mended", 3.0), ("new", 1.0))),
+    Verdict("broken", WRONG),
+    modelled("model", 1.0),
+    modelled("other_size", 1.0, "the size judged"),
+    passed("timed_now", 1.0),
+)
 
 
 def test_what_changed_and_by_how_much() -> None:

@@ -77,7 +77,7 @@ def show(run: Run, console: Console, *, verbose: bool = False) -> None:
     """Prints a run's header, table, reasons and notes."""
     for text in _header(run):
         _paragraph(console, text)
-    entries = list(_entries(run))
+    entries = _entries(run)
     first, *others = _groups(run, entries, max(LEAST_WIDTH, console.width))
     for columns in (first, *others) if verbose else (first,):
         console.print()
@@ -118,7 +118,7 @@ def _groups(run: Run, entries: Sequence[Entry], width: int) -> list[list[Column]
         Column("Rank", tuple(rank for rank, _ in entries)),
         name,
         Column("Evaluation", tuple(str(verdict.evaluation) for verdict in rows)),
-        Column("Runtime", tuple(_runtime(verdict, run) for verdict in rows), right=True),
+        Column("Runtime", tuple(cells.time(run, verdict) for verdict in rows), right=True),
     ]
     told = [[line(text) for text in _told(run, rank, verdict)] for rank, verdict in entries]
     least = min(MOST_BRIEF, max(cell_len(texts[-1]) for texts in told))
@@ -153,21 +153,9 @@ def _shown_whole(columns: Sequence[Column], entries: Sequence[Entry]) -> set[str
     return {v.candidate for text, (_, v) in cells_of if cell_len(text) <= room and line(v.outcome.words) in text}
 
 
-def _entries(run: Run) -> Iterator[Entry]:
-    """Ranks and verdicts, baselines last; `m1` is a rank by modelled time."""
-    modelled = run.modelled_ranks
-    for rank, verdict in run.ranked:
-        of_model = modelled.get(verdict.candidate)
-        yield (f"m{of_model}" if of_model else str(rank) if rank else "-"), verdict
-    for verdict in run.ground.baselines:
-        yield "", verdict
-
-
-def _runtime(verdict: Verdict, run: Run) -> str:
-    modelled = verdict.modelled
-    if isinstance(modelled, Modelled) and verdict.candidate in run.modelled_ranks:
-        return f"~{modelled.time_ms:.3g} ms"
-    return cells.runtime(verdict)
+def _entries(run: Run) -> list[Entry]:
+    """Baselines last."""
+    return [*cells.ranked(run), *(("", verdict) for verdict in run.ground.baselines)]
 
 
 def _further(run: Run, rows: Sequence[Verdict]) -> list[Column]:
@@ -223,12 +211,7 @@ def _footer(run: Run) -> list[str]:
     """How the table is to be read."""
     against = "; over a baseline: speed-up, ± half its 95 % interval" if run.ground.baselines else ""
     lines = [f"{cells.clock_words(run)}{against}; error in multiples of the contract's noise"]
-    models = [v.modelled for v in run.passed if isinstance(v.modelled, Modelled) and v.candidate in run.modelled_ranks]
-    if models:
-        lines.append(
-            f"~ modelled, not measured: the least time on an {models[0].gpu} at {models[0].at} for what the emulator "
-            "counted (bytes, loads and stores, matrix products, launches); m1, m2, ... rank these among themselves"
-        )
+    lines += [model] if (model := cells.model_words(run)) else []
     return lines
 
 
