@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ class Run:
         """About the check itself: its precision, its power."""
         return self.ground.findings
 
-    @property
+    @cached_property
     def ranked(self) -> list[tuple[int, Verdict]]:
         """Best first: passed by runtime, passed on the emulator, then what could not be judged, then the rest.
 
@@ -115,7 +116,7 @@ class Run:
         rest.sort(key=lambda v: not isinstance(v.outcome, NotJudged))
         return rows + [(0, v) for v in rest]
 
-    @property
+    @cached_property
     def modelled_ranks(self) -> dict[str, int]:
         """Of those that passed on the emulator and have a modelled time, their ranks by it, among themselves alone;
         who is within a hundredth of the first of a rank shares it: the counts tell no more apart."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from crucible import shapes
 from crucible.judge.verdict.evidence import Compared, Costs, Finding, Measured, TensorError
@@ -102,7 +103,7 @@ class Section:
         """Whether a reader wants to look for some of its candidates."""
         return len(self.candidates) > FEW
 
-    @property
+    @cached_property
     def best(self) -> Entry | None:
         return next((entry for entry in self.candidates if entry.name == self.run.best), None)
 
