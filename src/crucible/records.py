@@ -12,6 +12,7 @@ from crucible.judge.attempts import is_own_failure
 from crucible.judge.verdict.verdict import Crashed, OutOfMemory, TimedOut, Verdict, from_json, to_json
 from crucible.legible import counted
 from crucible.run import Ground, Run, candidate_json, ground_from_json
+from crucible.underway import Step
 
 _NOT_KEPT = (TimedOut, OutOfMemory, Crashed)
 """Outcomes that depend on what else the machine was doing, so they are found anew each time."""
@@ -106,7 +107,8 @@ class Records:
 
     def _add(self, verdict: Verdict) -> None:
         self.verdicts[verdict.candidate] = verdict
-        self._say(f"{verdict.candidate}: {verdict.outcome.words}")
+        told = f"{verdict.candidate}: {verdict.outcome.words}"
+        self._say(told if verdict.cached else Step(told, len(self.verdicts), self.total))
         number = self._names.index(verdict.candidate)
         self._guarded(lambda: self._folder.add(number, verdict.candidate, candidate_json(0, verdict)))
 
