@@ -30,7 +30,7 @@ LAYERS = [
     {"report"},
     {"records", "request"},
     {"pipeline", "fusing", "doctor"},
-    {"interchange"},
+    {"fleet", "interchange"},
     {"cli"},
     {"__main__"},
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from crucible.cli import compare, doctor, exits, explain, export, fuse, init, judge, kernelbench, page
+from crucible.cli import compare, doctor, exits, explain, export, fuse, init, judge, kernelbench, page, traces
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(judge.judge)
@@ -14,6 +14,7 @@ app.command()(page.page)
 app.command()(fuse.fuse)
 app.command()(init.init)
 app.command()(kernelbench.kernelbench)
+app.command()(traces.traces)
 app.command()(export.export)
 app.command()(doctor.doctor)
 

@@ -115,6 +115,13 @@ def judge(
         Path | None,
         typer.Option("--reward", help="Also write one candidate's reward as JSON.", rich_help_panel=OUT),
     ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", help="Fleet of workers: local (all GPUs), ray, or ray://HOST:PORT.", rich_help_panel=HOW),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="With --on: how many; default: one a GPU.", rich_help_panel=HOW)
+    ] = None,
     build_limit: Annotated[
         float, typer.Option(help="Seconds for import and build.", rich_help_panel=LIMITS, hidden=True)
     ] = Limits.build_s,
@@ -148,8 +155,10 @@ def judge(
     """
     if (task is None) == (resume is None):
         raise MisuseError("give a task, or --resume with a run that was cut short, and not both")
-    if watch and resume is not None:
-        raise MisuseError("--watch judges what is saved from now on: leave out --resume")
+    if watch and (resume is not None or on is not None):
+        raise MisuseError("--watch judges what is saved from now on, here: leave out --resume and --on")
+    if workers is not None and on is None:
+        raise MisuseError("--workers is of a fleet: give --on local, or --on ray, too")
     files = {"--json": json_file, "--page": page, "--junit": junit, "--sarif": sarif, "--reward": reward}
     outputs.check_outputs(files, [task, *(candidates or [])])
     if reward is not None:
@@ -163,7 +172,13 @@ def judge(
         ("--stress-limit", "stress_s", stress_limit),
         ("--memory-limit", "memory_bytes", memory_limit),
     )
-    options = {"contract": contract, "training": training, "mode": mode, "scale": scale, "device": device}
+    options: dict[str, Any] = {
+        "contract": contract,
+        "training": training,
+        "mode": mode,
+        "scale": scale,
+        "device": device,
+    }
     options |= {"baselines": baselines, "shapes": shape or (), "gpu": gpu, "sanitize": sanitize, "strict": strict}
     options |= {"fresh_baselines": fresh_baselines, "seed": seed, "limits": limits, "fresh": fresh}
     console = Console(stderr=True)
@@ -172,6 +187,10 @@ def judge(
         with Progress(console) as say:
             if task is None:
                 return _resumed(context, str(resume), say)
+            if on is not None:
+                from crucible.fleet.campaign import judge_on  # sqlite3 and more: a tenth of what starting takes
+
+                return judge_on(on, task, candidates or [], workers=workers, say=say, **options)
             return _judged(task, candidates or [], say, options)
 
     def shown(runs: list[Run]) -> int:

@@ -62,7 +62,8 @@ class Contestant(Protocol):
 
     def turn(self, samples: int, checked: int, weights: int = -1) -> Turn:
         """Takes a turn on that set of weights; sample number `checked` (none when negative) is compared with its
-        answer."""
+        answer. Where weights are named, the turn does not count, and it is a second call right behind that sample that
+        is compared: what skips its work when calls follow each other fast is wrong there."""
 
 
 @dataclass(frozen=True)

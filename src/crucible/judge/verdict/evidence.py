@@ -33,6 +33,9 @@ class TensorError:
     map: ErrorMap | None = None
     """Where and how it is wrong; None where it is right, or nobody looked."""
     shape: tuple[int, ...] = ()
+    largest: float | None = None
+    """max |candidate - oracle|, of what is finite; None for integers of which one is wrong, and in records from before
+    it was kept."""
 
     @property
     def part(self) -> str:
