@@ -50,7 +50,7 @@ def test_what_is_read_again_grows_as_products_do_and_comes_from_caches() -> None
 def test_products_take_what_their_type_takes_and_are_counted_for_all_launches() -> None:
     many = dataclasses.replace(COPY, count=8, followed=4 * 32, tf32_flops=4 * 10**12)
     found = modelled(many)
-    assert found.matrix_flops == 8e12
+    assert (found.matrix_flops, found.bytes_moved, found.launches) == (8e12, 2 * 2**12 * 32, 8)
     assert found.time_ms == pytest.approx(8e12 / 494.5e12 * 1e3 + 8 * LAUNCH_MS)
     halves = dataclasses.replace(many, tf32_flops=0, half_flops=4 * 10**12)
     assert modelled(halves).time_ms < 0.51 * found.time_ms
