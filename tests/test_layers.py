@@ -13,7 +13,7 @@ import crucible
 
 PACKAGE = Path(crucible.__file__).parent
 LAYERS = [
-    {"errors", "legible", "hardware", "contract", "gpus", "occupancy", "spread", "seeds", "syntax"},
+    {"errors", "legible", "hardware", "contract", "gpus", "occupancy", "spread", "seeds", "syntax", "underway"},
     {"shapes", "answer"},
     {"task", "candidate", "store", "roofline", "graph"},
     {"rates", "products"},

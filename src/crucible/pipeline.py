@@ -32,12 +32,14 @@ from crucible.judge.timing.kept import KeptBaselines, told
 from crucible.judge.timing.race import CPU_PACE, GPU_PACE
 from crucible.judge.verdict.evidence import Finding, Measured
 from crucible.judge.verdict.verdict import Verdict, from_json
+from crucible.legible import are, counted
 from crucible.listening import Listener
 from crucible.records import Records
 from crucible.request import Request, request_from_json
 from crucible.roofline import Floor
 from crucible.run import WITHOUT_BASELINES, Ground, Run, verdict_from_json
 from crucible.task import Task
+from crucible.underway import Step
 
 Say = Callable[[str], None]
 Tell = Callable[[Run], None]
@@ -130,7 +132,7 @@ def resume(which: str, *, say: Say = lambda text: None) -> Run:
     asked = request_from_json(folder.request())
     asked.check(hardware.find_device(asked.device.kind), hardware.versions(), store.code_digest())
     done = finished_verdicts(folder.verdicts())
-    say(f"{folder.path.name}: {len(done)} of {len(asked.candidates)} candidates are judged")
+    say(f"{folder.path.name}: {len(done)} of {counted(len(asked.candidates), 'candidate')} {are(len(done))} judged")
     seed = (asked.seed, asked.seed_is_secret)
     options = (asked.gpu, *seed, asked.limits, False, asked.baselines, say, asked.sanitize, asked.strict)
     bench = _Bench(asked.task, asked.contract, asked.device, *options, folder=folder)
@@ -164,7 +166,7 @@ def judge_folder(
             failed = error.run if isinstance(error, JudgeError) else None
             runs += [failed] if isinstance(failed, Run) else []
     if not runs:
-        raise TaskError(f"none of {len(tasks)} tasks could be judged; the reasons stand above")
+        raise TaskError(f"none of {counted(len(tasks), 'task')} could be judged; the reasons stand above")
     return runs
 
 
@@ -314,7 +316,8 @@ class _Bench:
                     if races and wave[0] is everyone[0]:
                         self._settle(attempts, rivals)
                     for examination in filter(self._is_wanted, wave):
-                        self._go_on(f"judging {examination.candidate.name}")
+                        done, total = len(self.records.verdicts), self.records.total
+                        self._go_on(Step(f"judging {examination.candidate.name}", done, total))
                         verdict = attempts.judge(examination)
                         if isinstance(verdict.timing, Measured):
                             self._measure_floors(attempts)

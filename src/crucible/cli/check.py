@@ -29,7 +29,10 @@ def check(
     memory_limit: Annotated[float, typer.Option(help="GiB for the file's processes; 0: 3/4 of what is free.")] = 0.0,
 ) -> None:
     """Run a file's kernels without a GPU and name what they do wrong: accesses out of bounds or misaligned, races,
-    uninitialised reads, barriers that diverge. 0 clean, 1 not, 2 misuse, 3 the emulator failed or lacks something."""
+    uninitialised reads, barriers that diverge. 0 clean, 1 not, 2 misuse, 3 the emulator failed or lacks something.
+
+    Example: crucible check kernels.cu --sarif kernels.sarif
+    """
     outputs.check_outputs({"--json": json_file, "--sarif": sarif_file}, [file])
     limits = limits_.limits_of(("--limit", "run_s", limit), ("--memory-limit", "memory_bytes", memory_limit))
     with Progress(Console(stderr=True)) as say:

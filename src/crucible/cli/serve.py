@@ -23,7 +23,10 @@ def serve(
     queue_limit: Annotated[int, typer.Option(min=1, help="Submissions that may wait or be judged at a time.")] = 10_000,
     token_file: Annotated[Path | None, typer.Option(help="Who may come in: a file with a token a line.")] = None,
 ) -> None:
-    """Judge for others over HTTP, until Ctrl-C: see docs/serve.md. What is queued then goes on next time."""
+    """Judge for others over HTTP, until Ctrl-C: see docs/serve.md. What is queued then goes on next time.
+
+    Example: crucible serve --port 8000 --workers 2
+    """
     try:
         from crucible.serve import server, tokens  # fastapi and uvicorn: an extra, and half a second
     except ModuleNotFoundError as error:

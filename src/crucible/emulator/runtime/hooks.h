@@ -449,6 +449,9 @@ void crucible_trace(int on) {
     crucible::tracing = on;
     if (on) crucible::traced::forget();
 }
+void crucible_multiplied(int kind, uint64_t flops) {
+    if (current && crucible::tracing) crucible::traced::multiplied(kind, flops);
+}
 char* crucible_traced() { return strdup(crucible::traced::json().c_str()); }
 void crucible_set_thread_limit(double seconds) { crucible::thread_limit_s = seconds; }
 }

@@ -33,6 +33,7 @@ from crucible.judge.verdict.evidence import (
     Timing,
     Variant,
 )
+from crucible.judge.verdict.modelled import NOT_MODELLED, Modelled, NotModelled, Part
 from crucible.judge.verdict.parts import Parts, not_judged, not_right, right
 from crucible.judge.verdict.reward import Policy, reward_of
 from crucible.judge.verdict.sanitizer_reports import NOT_SANITIZED, NotSanitized, Report, Sanitized, ToolRun
@@ -304,6 +305,8 @@ class Verdict:
     """The task's least time on this device by the runtime, 1 at the hardware's limit."""
     accesses: Trace | NotMeasured = NOT_MEASURED
     """What its kernels ask of memory; only of those that passed on the emulator."""
+    modelled: Modelled | NotModelled = NOT_MODELLED
+    """How long a GPU might take for that; only of those, and never held against what was measured."""
     resources: tuple[Resources, ...] = ()
     """Of the kernels that ran on the emulator, where nvcc could be asked."""
     faults: tuple[Fault, ...] = ()
@@ -394,6 +397,7 @@ _RECORDS: dict[str, type] = {
     **{t.__name__: t for t in (TensorError, Compared, NotCompared, Speedup, Measured, NotMeasured, Moments)},
     **{t.__name__: t for t in (Whose, Kernel, Costs, Clocks, Resources, Finding, Floor, Verdict)},
     **{t.__name__: t for t in (Trace, Launch, Line, Fault)},
+    **{t.__name__: t for t in (Modelled, NotModelled, Part)},
     **{t.__name__: t for t in (ErrorMap, Along, Values, Fit, Match, Picture)},
     **{t.__name__: t for t in (Variant, NoVariant, Stressed)},
     **{t.__name__: t for t in (SmallestFailing, Trial, NotShrunk)},

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from crucible.judge.verdict.evidence import Costs, Finding, NotMeasured
+from crucible.legible import counted
 
 MOST_NAMES = 12
 LITTLE = 0.5
@@ -34,7 +35,7 @@ class Whose:
     def words(self) -> str:
         """One clause: `own kernels 97 % of the time`."""
         if isinstance(self.own_share, NotMeasured):
-            return f"{len(self.own)} own kernels, {len(self.others)} of PyTorch's operators"
+            return f"{counted(len(self.own), 'own kernel')}, {counted(len(self.others), 'operator')} of PyTorch's"
         return f"own {'kernels' if self.own else 'code'} {self.own_share:.0%} of the time"
 
 
