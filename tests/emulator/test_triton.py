@@ -21,6 +21,7 @@ from crucible.candidate import Candidate
 from crucible.emulator import toolchain
 from crucible.hardware import find_device
 from crucible.judge.examine import known_without_running
+from crucible.judge.verdict.modelled import NotModelled
 from support import IDENTITY_TASK, claims, write
 
 HERE = Path(__file__).parent
@@ -178,6 +179,13 @@ def test_cuda_and_triton_run_in_one_candidate(judged: crucible.Run) -> None:
     verdict = judged.verdict("with_cuda")
     assert verdict.outcome.kind == "passed", verdict.outcome.words + verdict.log
     assert "emulator found" not in claims(verdict) and "never" not in claims(verdict)
+
+
+@needs_triton
+@pytest.mark.parametrize("name", ["right", "never_launched", "with_cuda"])
+def test_no_time_is_modelled_of_what_is_not_counted(judged: crucible.Run, name: str) -> None:
+    modelled = judged.verdict(name).modelled
+    assert isinstance(modelled, NotModelled) and "is not counted" in modelled.reason, modelled
 
 
 def test_where_triton_is_missing_its_candidates_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:

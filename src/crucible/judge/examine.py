@@ -328,6 +328,8 @@ class Examination:
             return ended.outcome, NotMeasured("not reached"), NOT_MODELLED
         if isinstance(accesses, NotMeasured):
             return outcome, accesses, NotModelled(accesses.reason)
+        if self.candidate.language == "triton":
+            return outcome, accesses, NotModelled("what Triton's interpreter reads and writes is not counted")
         setting = self.setting
         grown = verifier.oracle.growth(setting.limits.oracle_s)
         growth = Growth(*grown) if grown else None
