@@ -12,15 +12,17 @@ registers. That needs no GPU. Exits with 1 where machine code differs, or where 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +30,8 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
 GROUPS = ("programs", "pools", "products", "convolutions", "tasks", "modules", "sweep")
 CODE = (".text.", ".nv.constant", ".nv.shared.", ".nv.local.")
 HEADER, SECTION = struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ")
-NOBITS, TEXT = 8, ".text."
+NOBITS = 8
+SPACE = r"kernel(\d\d\d)"
 Key = tuple[str, str, str]
 """Group, case, kernel."""
 
@@ -114,62 +117,89 @@ def flat(texts: dict[str, dict[str, dict[str, str]]]) -> dict[Key, str]:
 # machine code
 
 
-@dataclass(frozen=True)
-class Code:
-    """What the GPU would run."""
-
-    sections: tuple[tuple[str, bytes], ...]
-    registers: tuple[int, ...]
-    """Of each function."""
+BATCH = 40
+"""Kernels that go through the compiler together: its headers take it longer than a kernel does."""
+Code = tuple[tuple[str, bytes], ...]
+"""What the GPU would run: sections, and the registers of each function."""
 
 
 def compared(old: dict[Key, str], new: dict[Key, str], architecture: str, processes: int) -> dict[Key, str]:
     """A word for each kernel."""
     found = dict.fromkeys(old.keys() ^ new.keys(), "in one tree alone")
     found |= {key: "same text" for key in old.keys() & new.keys() if old[key] == new[key]}
-    pairs = {key: (old[key], new[key]) for key in old.keys() & new.keys() if old[key] != new[key]}
+    pairs = {key: (old[key], new[key]) for key in sorted(old.keys() & new.keys()) if old[key] != new[key]}
     different = list(dict.fromkeys(pairs.values()))
+    batches = [different[k : k + BATCH] for k in range(0, len(different), BATCH)]
     with ThreadPoolExecutor(processes) as pool:
-        words = dict(zip(different, pool.map(lambda pair: verdict(*pair, architecture), different), strict=True))
+        told = itertools.chain(*pool.map(lambda batch: verdicts(batch, architecture), batches))
+        words = dict(zip(different, told, strict=True))
     return found | {key: words[pair] for key, pair in pairs.items()}
 
 
-def verdict(old: str, new: str, architecture: str) -> str:
-    one, other = code(old, architecture), code(new, architecture)
-    if isinstance(one, str) or isinstance(other, str):
-        return f"does not compile: {one if isinstance(one, str) else other}"
-    if one == other:
+def verdicts(pairs: Sequence[tuple[str, str]], architecture: str) -> list[str]:
+    """A word for each; kernels of a batch that does not compile go one by one."""
+    made = [code([pair[side] for pair in pairs], architecture) for side in (0, 1)]
+    if len(pairs) > 1 and any(isinstance(each, str) for each in made):
+        return [word for pair in pairs for word in verdicts([pair], architecture)]
+    return [verdict(*(each if isinstance(each, str) else each[k] for each in made)) for k in range(len(pairs))]
+
+
+def verdict(old: Code | str, new: Code | str) -> str:
+    if isinstance(old, str) or isinstance(new, str):
+        return f"does not compile: {old if isinstance(old, str) else new}"
+    if old == new:
         return "same machine code"
-    sizes = [sum(len(held) for name, held in each.sections if name.startswith(TEXT)) for each in (one, other)]
-    return f"other machine code: {sizes[0]} to {sizes[1]} bytes, registers {one.registers} to {other.registers}"
+    told = (
+        f"{sum(len(held) for name, held in each if name.startswith(CODE[0]))} bytes, {_registers(each)} registers"
+        for each in (old, new)
+    )
+    return f"other machine code: {' to '.join(told)}"
 
 
-def code(text: str, architecture: str) -> Code | str:
-    """Of a kernel; the compiler's first error where it has any."""
+def _registers(code: Code) -> str:
+    return ", ".join(held.decode() for name, held in code if name.startswith("registers"))
+
+
+def code(texts: Sequence[str], architecture: str) -> list[Code] | str:
+    """Of kernels, each in a namespace of its own; the compiler's first error where it has any."""
+    lines = [line for text in texts for line in text.splitlines()]
+    includes = dict.fromkeys(line for line in lines if line.startswith("#include"))
+    spaces = [
+        "\n".join([f"namespace {_space(k)} {{", *(x for x in t.splitlines() if not x.startswith("#include")), "}", ""])
+        for k, t in enumerate(texts)
+    ]
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.cu"
-        source.write_text(text)
-        command = ["nvcc", "-cubin", f"-arch={architecture}", "-std=c++17", "-O3", "-o", "kernel.cubin", source.name]
+        source.write_text("\n".join([*includes, *spaces]))
+        command = ["nvcc", "-cubin", f"-arch={architecture}", "-std=c++17", "-O3", "-Xptxas", "-v"]
+        command += ["-o", "kernel.cubin", source.name]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode:
             return next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-300:])
-        return read_cubin((Path(folder) / "kernel.cubin").read_bytes())
+        found = read_cubin((Path(folder) / "kernel.cubin").read_bytes(), len(texts))
+    for symbol, used in re.findall(r"Compiling entry function '(\S+)'[\s\S]*?Used (\d+) registers", done.stderr):
+        own = re.search(SPACE, symbol)
+        if own:
+            found[int(own[1])][f"registers {symbol}"] = used.encode()
+    return [tuple(sorted(each.items())) for each in found]
 
 
-def read_cubin(held: bytes) -> Code:
-    """The sections of a 64-bit ELF file that count."""
-    *_, at, _, _, _, _, _, count, names = HEADER.unpack_from(held)
-    sections = [SECTION.unpack_from(held, at + i * SECTION.size) for i in range(count)]
-    start = sections[names][4]
-    found, registers = [], []
-    for name_at, kind, _, _, offset, size, _, info, *_ in sections:
-        end = held.index(b"\0", start + name_at)
-        name = held[start + name_at : end].decode()
-        if name.startswith(CODE):
-            found.append((name, str(size).encode() if kind == NOBITS else held[offset : offset + size]))
-        if name.startswith(TEXT):
-            registers.append(info >> 24)
-    return Code(tuple(sorted(found)), tuple(registers))
+def _space(number: int) -> str:
+    return f"kernel{number:03}"  # found again by SPACE in what the compiler calls it
+
+
+def read_cubin(held: bytes, count: int) -> list[dict[str, bytes]]:
+    """Of so many kernels the sections of a 64-bit ELF file that count."""
+    *_, at, _, _, _, _, _, sections, names = HEADER.unpack_from(held)
+    headers = [SECTION.unpack_from(held, at + i * SECTION.size) for i in range(sections)]
+    start = headers[names][4]
+    found: list[dict[str, bytes]] = [{} for _ in range(count)]
+    for name_at, kind, _, _, offset, size, *_ in headers:
+        name = held[start + name_at : held.index(b"\0", start + name_at)].decode()
+        own = re.search(SPACE, name)
+        if own and name.startswith(CODE):
+            found[int(own[1])][name] = str(size).encode() if kind == NOBITS else held[offset : offset + size]
+    return found
 
 
 def told(found: dict[Key, str]) -> str:

@@ -19,9 +19,9 @@ from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
 from crucible import emulator, hardware
 from crucible.emulator.nvcc import find
+from crucible.kinds.program.lower import lower
 from crucible.write.adjoint import adjoint
 from crucible.write.expression import tensor
-from crucible.write.families.lower import lower
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, Program, Reduction, Result
 from crucible.write.stages import stages

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crucible.gpus import Gpu
+from crucible.target.cuda import CUDA_TYPES, INCLUDES, converted, indented
 from crucible.write.convolution.choosing import LOCALS as WINDOW_LOCALS
 from crucible.write.convolution.choosing import Choosing
 from crucible.write.convolution.front import words
@@ -16,7 +17,6 @@ from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import DIMS, times
 from crucible.write.convolution.pieces import Words
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.families.source import CUDA_TYPES, INCLUDES, converted, indented
 from crucible.write.kernel import Buffer, Kernel
 from crucible.write.program import Operand, Result, reads
 

@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from crucible.graph import ITEM_BYTES
+from crucible.target.cuda import CUDA_TYPES, INCLUDES, converted
 from crucible.write.cuda import Emitted, emit
 from crucible.write.expression import Expr
-from crucible.write.families.source import CUDA_TYPES, INCLUDES, converted
 from crucible.write.kernel import Kernel
 from crucible.write.pool import Pool, Window
 from crucible.write.program import Operand, Result, reads
