@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from crucible.graph import ITEM_BYTES
-from crucible.write.program import Operand, Program, Result, collapsed
+from crucible.write.program import Operand, Program, Result, collapsed, elements
 
 Tensor: TypeAlias = Operand | Result
 Access: TypeAlias = Literal["pack", "same", "each"]
@@ -59,11 +59,6 @@ def permuted(program: Program, order: Sequence[int]) -> Program:
         operands=tuple(replace(each, strides=turn(each.strides)) for each in program.operands),
         results=tuple(replace(each, strides=turn(each.strides)) for each in program.results),
     )
-
-
-def elements(tensor: Tensor, shape: Sequence[int]) -> int:
-    """How many of its own a tensor has."""
-    return math.prod(size for size, stride in zip(shape, tensor.strides, strict=False) if stride)
 
 
 def wide(program: Program) -> list[Tensor]:
