@@ -3,13 +3,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 TASK ?= tasks/conv3d_leakyrelu_sum_clamp_gelu
 
-.PHONY: judge test lint gpu-test clean
+.PHONY: judge test quick lint gpu-test clean
 
 judge: $(VENV)/ready  ## the main job: judge a task's candidates
 	$(BIN)/crucible judge $(TASK)
 
 test: $(VENV)/ready lint  ## everything that needs no GPU
 	$(BIN)/python -m pytest -n auto --ignore=tests/gpu --durations=30 --durations-min=5 --cov=crucible.judge --cov-report=term:skip-covered --cov-fail-under=90
+
+quick: $(VENV)/ready lint  ## what builds nothing and judges nobody
+	$(BIN)/python -m pytest -n auto tests/plan tests/explain tests/report QUICK
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 
@@ -25,6 +26,8 @@ QUICK: dict[str, Any] = {
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """For all that judge and candidates start: threads of two processes on two cores wait for each other (a plain pass
 takes 4.3 s of processor time with one, 5.3 with two)."""
+hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one takes 200 ms for nothing
+hypothesis.settings.load_profile("any machine")
 LONGEST = (
     "test_written_modules",
     "test_tasks",

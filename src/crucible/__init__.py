@@ -24,7 +24,6 @@ __all__ = [
     "fuse",
     "judge",
 ]
-__version__ = "0.1.0"
 
 
 def fuse(module: _Any, *inputs: _Any, emulate: bool = False, tune: bool = False) -> _Any:
@@ -32,3 +31,14 @@ def fuse(module: _Any, *inputs: _Any, emulate: bool = False, tune: bool = False)
     from crucible.fusing import fuse as written  # torch is loaded by who asks for it
 
     return written(module, *inputs, emulate=emulate, tune=tune)
+
+
+def __getattr__(name: str) -> _Any:
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import metadata  # 15 ms that few want
+
+    try:
+        return metadata.version("crucible-kernels")
+    except metadata.PackageNotFoundError:
+        return "unknown"  # run from its sources

@@ -20,8 +20,9 @@ _PARSING = threading.Lock()
 """Python 3.11 counts the depth of a syntax tree for all threads together: where two parse at once, and a finaliser lets
 the other go on, they end with SystemError (depth mismatch)."""
 _IMPORTS_TRITON = re.compile(
-    r"^\s*(?:from\s+triton\b|import\s+(?:[\w.]+(?:\s+as\s+\w+)?\s*,\s*)*triton\b)", re.MULTILINE
+    r"^[^\S\n]*(?:from\s+triton\b|import\s+(?:[\w.]+(?:\s+as\s+\w+)?\s*,\s*)*triton\b)", re.MULTILINE
 )
+"""Indents end with their line: 40 kB of empty lines took 27 s where each looked through all that follow."""
 
 
 @dataclass(frozen=True)
