@@ -19,7 +19,7 @@ from crucible.write.program import Operand, Result, reads
 
 THREADS = 256
 TYPES = {**CUDA_TYPES, "int32": "int"}
-"""Those of the families, and of the number of a chosen element."""
+"""Those of other kernels, and of the number of a chosen element."""
 ROW = """\
 template <typename T, int N>
 struct alignas(sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
