@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TASK ?= tasks/conv3d_leakyrelu_sum_clamp_gelu
 
-.PHONY: judge test quick lint gpu-test clean
+.PHONY: judge test quick lint fuzz gpu-test clean
 
 judge: $(VENV)/ready  ## the main job: judge a task's candidates
 	$(BIN)/crucible judge $(TASK)
@@ -18,6 +18,9 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
+
+fuzz: $(VENV)/ready  ## for nights: hours of mutated tasks, candidates, options and records, by a seed that it prints
+	$(BIN)/python tests/fuzz.py --count 10000 --judged 100 --answered 1000
 
 gpu-test:  ## on a machine with a GPU, with that machine's own torch
 	PYTHONPATH=src $(PYTHON) -m pytest -p no:cacheprovider tests/gpu

@@ -2,17 +2,20 @@
 
     python benchmarks/record_cheats.py FILE [--only WORD,WORD] [--device auto]
 
-The files are `tests/cheats` and `tests/attacks`; each says in its docstring which verdicts it may get. One that hides
-its runtime (`Costs:`) may not seem faster than half of its twin's. FILE (JSON) gets each one's verdict, whether it is
-one of those, and the machine; the exit code is 1 where one is not.
+The files are `tests/cheats` and `tests/attacks`; each says in its docstring which verdicts it may get, and under which
+contract if that is another than tf32. Who is judged by gradients is tried beyond the task's own inputs too. One that
+hides its runtime (`Costs:`) may not seem faster than half of its twin's. FILE (JSON) gets each one's verdict, whether
+it is one of those, and the machine; the exit code is 1 where one is not.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +35,10 @@ TOGETHER = 20
 
 
 def batches(only: str) -> Iterator[tuple[Path, list[Path], bool]]:
-    """Task, candidates and whether gradients are asked for: what may go into one run."""
+    """Task, candidates and whether gradients are asked for: what may go into one run, all under one contract."""
     every, words = [*sorted(CHEATS.glob("*.py")), *sorted(ATTACKS.glob("*.py"))], only.split(",")
     files = [file for file in every if any(word in file.stem for word in words)]
-    apart = [file for file in files if file.stem in ALONE or file.stem in OTHER_TASK]
+    apart = [file for file in files if file.stem in ALONE or file.stem in OTHER_TASK or contract(file)]
     training = [file for file in files if is_training(file) and file not in apart]
     plain = [file for file in files if file not in apart and file not in training]
     for first in range(0, len(plain), TOGETHER):
@@ -48,6 +51,12 @@ def batches(only: str) -> Iterator[tuple[Path, list[Path], bool]]:
 def is_training(file: Path) -> bool:
     """Whether its docstring asks for gradients."""
     return "\nTraining: yes" in file.read_text()
+
+
+def contract(file: Path) -> str:
+    """The one that its docstring names."""
+    found = re.search(r"^Contract: (\S+)$", file.read_text(), re.MULTILINE)
+    return found[1] if found else ""
 
 
 def entry(file: Path, verdict: crucible.Verdict, runtimes: dict[str, float]) -> dict[str, Any]:
@@ -74,7 +83,8 @@ def main() -> int:
         twins = {CHEATS / f"{expectation(file).costs}.py" for file in files if expectation(file).costs}
         everyone = [*files, *sorted(twins - {*files})]
         run = crucible.judge(
-            task, everyone, device=args.device, training=training, baselines="eager", fresh=True, limits=LIMITS,
+            task, everyone, device=args.device, training=training, contract=contract(files[0]) or "tf32",
+            baselines="eager", fresh=True, limits=replace(LIMITS, stress_s=20 if training else 0),
             say=lambda text: print(text, file=sys.stderr, flush=True),
         )  # fmt: skip
         runtimes = {verdict.candidate: verdict.runtime_ms for verdict in run.verdicts}

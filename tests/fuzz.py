@@ -1,11 +1,12 @@
 """A fuzzer for the front door: tasks, candidates, options and what processes answer, mutated at random.
 
-    python tests/fuzz.py --count 10000 [--seed 1] [--judged 100]
+    python tests/fuzz.py --count 10000 [--seed 1] [--judged 100] [--answered 1000]
 
 Each input is tried where it is read first, in this process: a task, a candidate, a command line, a reply, a record. Of
 `--judged` runs with mutated candidates every one goes through the whole judge, several candidates at a time, beside one
-that is right. What must hold: exit codes are 0, 1, 2 and 3; what is said names its cause in a line; no traceback; the
-candidate beside them passes; nothing is left running. Prints what does not hold, with what reproduces it.
+that is right; of `--answered` mutated tasks every one goes through the oracle (`fuzz_tasks.py`). What must hold: exit
+codes are 0, 1, 2 and 3; what is said names its cause in a line; no traceback; the candidate beside them passes; nothing
+is left running. Prints what does not hold, with what reproduces it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ TESTS = Path(__file__).parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent / "src")]
 
 import crucible  # noqa: E402
+import fuzz_tasks  # noqa: E402
 from crucible import cli, legible, shapes  # noqa: E402
 from crucible.candidate import Candidate  # noqa: E402
 from crucible.errors import CrucibleError, MisuseError  # noqa: E402
@@ -257,8 +259,9 @@ def judged(chance: random.Random, folder: Path, mutants: int) -> Iterator[str]:
             yield f"{name}: {verdict['words'][:500]}\n{(folder / f'{name}.py').read_text(errors='replace')}"
 
 
-def fuzz(count: int, seed: int, runs: int, mutants: int = 6) -> list[str]:
-    """What does not hold of `count` inputs and of `runs` whole runs, in words that reproduce it."""
+def fuzz(count: int, seed: int, runs: int, mutants: int = 6, tasks: int = 0) -> list[str]:
+    """What does not hold of `count` inputs, of `runs` whole runs and of `tasks` that the oracle answers, in words that
+    reproduce it."""
     trouble = []
     with tempfile.TemporaryDirectory(prefix="crucible-fuzz-") as temporary:
         folder = Path(temporary)
@@ -277,6 +280,8 @@ def fuzz(count: int, seed: int, runs: int, mutants: int = 6) -> list[str]:
                 f"run {seed}/{number}: {one}" for one in judged(random.Random(f"{seed}/run/{number}"), own, mutants)
             ]
             trouble += [f"run {seed}/{number} left: {left}" for left in wait_until_gone(str(own))]
+        if tasks:
+            trouble += fuzz_tasks.answered(tasks, seed, folder, lambda chance: mutated(TASK, chance))
     return trouble
 
 
@@ -284,16 +289,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=10_000, help="inputs tried where they are read")
     parser.add_argument("--judged", type=int, default=0, help="whole runs of six mutated candidates and a right one")
+    parser.add_argument("--answered", type=int, default=0, help="mutated tasks that the oracle answers")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     asked = parser.parse_args()
     start = time.monotonic()
-    trouble = fuzz(asked.count, asked.seed, asked.judged)
+    trouble = fuzz(asked.count, asked.seed, asked.judged, tasks=asked.answered)
     for one in trouble:
         print(one, end="\n\n")
     took = time.monotonic() - start
-    print(
-        f"{asked.count} inputs and {asked.judged} runs by seed {asked.seed} in {took:.0f} s: {len(trouble)} do not hold"
-    )
+    tried = f"{asked.count} inputs, {asked.judged} runs and {asked.answered} tasks by seed {asked.seed}"
+    print(f"{tried} in {took:.0f} s: {len(trouble)} do not hold")
     sys.exit(1 if trouble else 0)
 
 

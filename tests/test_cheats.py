@@ -50,6 +50,7 @@ DISARMED = (
     "returns_input_alias",
     "spoils_the_inputs",
     "stale_memory",
+    "works_in_bursts",
     "works_in_the_constructor",
 )
 """A representative of each way to cheat."""

@@ -1,15 +1,17 @@
-"""A part of the nightly fuzzing (`python tests/fuzz.py --count 10000 --judged 100`): whatever tasks, candidates,
-options, replies and records hold, the judge ends with its own exit codes and its own words."""
+"""A part of the nightly fuzzing (`make fuzz`): whatever tasks, candidates, options, replies and records hold, the judge
+ends with its own exit codes and its own words."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fuzz
+import fuzz_tasks
 from crucible.judge.process.replies import _FORMS, is_reply
 
 json_values = st.recursive(
@@ -52,3 +54,14 @@ def test_a_fuzzer_that_finds_nothing_would_find_something(monkeypatch: pytest.Mo
 def test_mutations_are_of_the_seed_alone() -> None:
     one, two = (fuzz.mutated(fuzz.TASK, random.Random("7/1")) for _ in range(2))
     assert one == two != fuzz.TASK
+
+
+def test_mutated_tasks_are_answered_or_refused_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRUCIBLE_HOME", "kept by monkeypatch")
+    assert fuzz.fuzz(0, seed=20260801, runs=0, tasks=24) == []
+
+
+def test_a_task_that_ends_the_oracle_would_be_found(tmp_path: Path) -> None:
+    ending = fuzz.TASK.replace("def get_inputs():\n", "def get_inputs():\n    __import__('os')._exit(3)\n")
+    (found,) = fuzz_tasks.answered(1, 5, tmp_path, lambda chance: ending)
+    assert found.startswith("task 5/0: ProcessLostError") and "exit code 3" in found

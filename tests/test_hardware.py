@@ -15,6 +15,8 @@ from crucible import hardware
 from crucible.errors import DeviceError
 from crucible.hardware import Device, find_device
 
+TWO_GPUS = "echo '0, GPU-aaaa, 570.86.15, NVIDIA H200'; echo '1, GPU-bbbb, 570.86.15, NVIDIA L4'"
+
 
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
@@ -42,11 +44,31 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
 
 
 def test_a_gpu_is_what_nvidia_smi_says_first(program: Callable[[str, str], None]) -> None:
-    program("nvidia-smi", "echo 'NVIDIA H200, 570.86.15'; echo 'NVIDIA L4, 570.86.15'")
+    program("nvidia-smi", TWO_GPUS)
     found = Device("cuda", "NVIDIA H200", "570.86.15")
     assert find_device() == find_device("cuda") == found
     assert found.name == "NVIDIA H200"
     assert find_device("cpu").kind == "cpu"
+
+
+@pytest.mark.parametrize(
+    "visible, names",
+    [
+        ("1", ["NVIDIA L4"]),
+        ("1,0", ["NVIDIA L4", "NVIDIA H200"]),
+        ("GPU-bbbb", ["NVIDIA L4"]),
+        ("", []),
+        ("NoDevFiles", []),
+        ("MIG-cccc", ["NVIDIA H200"]),
+    ],
+)
+def test_a_process_sees_the_gpus_that_it_is_given(
+    program: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch, visible: str, names: list[str]
+) -> None:
+    program("nvidia-smi", TWO_GPUS)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [gpu.name for gpu in hardware.visible_gpus()] == names
+    assert find_device().name.startswith(names[0] if names else "CPU")
 
 
 @pytest.mark.parametrize("script", ["exit 9", "true", "kill -9 $$"])

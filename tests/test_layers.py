@@ -34,6 +34,7 @@ LAYERS = [
     {"report"},
     {"records", "request"},
     {"pipeline", "fusing", "doctor"},
+    {"fleet", "interchange"},
     {"cli"},
     {"__main__"},
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -266,9 +267,10 @@ def test_what_does_not_arrive_is_missing(tmp_path: Path) -> None:
 
 def drawn(oracle: Oracle, seed: int) -> list[torch.Tensor]:
     """What a timed call is given: out of the slot, as candidates take it."""
-    oracle.timed.draw(seed)
+    descriptor = oracle.timed.draw(seed)
     found = [torch.empty_like(x) for x in oracle.cases[0].inputs]
-    take(oracle.timed.slot.descriptor, found)
+    take(descriptor, found)
+    os.close(descriptor)
     return found
 
 
@@ -364,14 +366,25 @@ def test_inputs_are_to_be_what_they_were_to_the_bit(tmp_path: Path) -> None:
     assert not errors(compared(oracle, number, "inputs", [x], ("0",)))[0].ok
 
 
-def test_what_an_earlier_seed_gave_cannot_be_written_to_by_those_who_read(tmp_path: Path) -> None:
+def test_what_a_seed_gave_cannot_be_changed_and_another_seeds_is_elsewhere(tmp_path: Path) -> None:
+    """A process may keep the descriptor of an earlier call: nobody writes there again."""
     oracle = prepared(tmp_path, source(CONVOLUTION))
-    descriptor = os.open(f"/proc/self/fd/{oracle.timed.slot.descriptor}", os.O_RDWR)
-    with pytest.raises(OSError):
-        os.pwrite(descriptor, b"x", 0)
-    with pytest.raises(OSError):
-        os.ftruncate(descriptor, 0)
-    os.close(descriptor)
+    kept, other = oracle.timed.draw(7), oracle.timed.draw(8)
+    first, again = ([torch.empty_like(x) for x in oracle.cases[0].inputs] for _ in range(2))
+    take(kept, first)
+    for descriptor in (kept, os.open(f"/proc/self/fd/{kept}", os.O_RDWR)):
+        with pytest.raises(OSError):
+            os.pwrite(descriptor, b"x", 0)
+        with pytest.raises(OSError):
+            os.ftruncate(descriptor, 0)
+        with pytest.raises(OSError):
+            mmap.mmap(descriptor, 64)
+    os.close(oracle.timed.draw(9))
+    take(kept, again)
+    assert torch.equal(first[0], again[0])
+    assert os.fstat(kept).st_ino != os.fstat(other).st_ino
+    os.close(kept)
+    os.close(other)
 
 
 def test_nobody_can_read_what_is_compared_while_it_is_timed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 
 from crucible.judge.oracle.reference import Reference
 from crucible.judge.worker.pairing import Place, Weight, pair
-from crucible.judge.worker.weights import Weights
+from crucible.judge.worker.weights import Weights, added_up, apart
 
 SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
@@ -126,3 +127,68 @@ def test_a_tied_weight_has_one_gradient_however_a_candidate_ties_it(once: bool) 
     found = torch.autograd.grad(model(x), list(model.parameters()), cotangent)
     assert set(weights.gradients(dict(zip(names, found, strict=True)))) == {"encode.weight"}
     torch.testing.assert_close(weights.gradients(dict(zip(names, found, strict=True)))["encode.weight"], expected)
+
+
+LINEAR = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return self.layer(torch.tanh(self.layer(x)))
+def get_inputs():
+    return [torch.rand(3, 4)]
+def get_init_inputs():
+    return []
+"""
+
+
+class Computing(torch.nn.Module):
+    """The same, with a weight that is computed from others, twice in a forward; `blind` to half of it in backward."""
+
+    def __init__(self, how: Callable[[torch.nn.Module], object], blind: bool = False) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+        self.blind = blind
+        how(self.layer)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(torch.tanh(self.layer(x)))
+        return (out + out.detach()) / 2 if self.blind else out
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        torch.nn.utils.parametrizations.weight_norm,
+        torch.nn.utils.weight_norm,
+        lambda layer: torch.nn.utils.parametrize.register_parametrization(layer, "weight", torch.nn.Identity()),
+    ],
+    ids=["weight_norm", "old_weight_norm", "identity"],
+)
+@pytest.mark.parametrize("blind", [False, True])
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_gradient_of_a_weight_that_is_computed_is_told(
+    how: Callable[[torch.nn.Module], object], blind: bool
+) -> None:
+    reference = Reference(LINEAR, "linear.py", {}, mode="train", seed=3, device=torch.device("cpu"))
+    state, told = reference.state(), reference.weights()
+    model = Computing(how, blind)
+    weights = Weights(model, state, told)
+    weights.load({name: value + 0.1 for name, value in state.items()})
+    x, cotangent = torch.rand(3, 4), torch.randn(3, 4)
+    expected = reference.evaluate({n: v + 0.1 for n, v in state.items()}, [x], [cotangent]).gradients["layer.weight"]
+    with weights.noting() as made:
+        out = model(x)
+    wanted = {**dict(model.named_parameters()), **apart(made)}
+    found = dict(zip(wanted, torch.autograd.grad(out, list(wanted.values()), cotangent), strict=True))
+    gradients = weights.gradients(added_up(found))
+    assert set(gradients) == {"layer.weight", "layer.bias"}
+    assert weights.computed() == ["layer.weight"] and weights.not_comparable(gradients) == []
+    assert torch.allclose(gradients["layer.weight"], expected, rtol=1e-4, atol=1e-6) != blind
+    with weights.noting() as again:
+        pass
+    assert not again["layer.weight"] and weights.not_comparable({}) == ["layer.weight"]
+    model(x)
+    assert not again["layer.weight"], "nothing is noted outside of the block"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crucible.judge.timing.race import CPU_PACE, GPU_PACE, HIDDEN_MS, Pace, Race, Turn, measured, paired
-from crucible.judge.verdict.evidence import Finding, Measured, Speedup
+from crucible.judge.verdict.evidence import Finding, Measured, Moments, Speedup
 
 STEADY = Pace(limit_s=1e6, warm_limit_s=1e6, half_width=0.005)
 
@@ -418,7 +418,9 @@ def test_the_record_says_how_it_was_taken() -> None:
         Turn((3.0, 4.0), (3.1, 4.1), (3.2, 4.2)),
     ]
     record, findings = measured("own", {"own": one}, device="cuda", covers="forward+backward", how="graph replay")
-    assert record == Measured(2.5, (1.75, 3.25), 4, "CUDA events", "forward+backward", "graph replay", 2.6)
+    moments = Moments(2.5, 1.25**0.5, 1.0, 4.0)
+    taken = (4, "CUDA events", "forward+backward", "graph replay", 2.6)
+    assert record == Measured(2.5, (1.75, 3.25), *taken, moments=moments)
     assert findings == []
 
 

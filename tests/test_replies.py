@@ -64,6 +64,7 @@ REPLIES: dict[str, dict[str, Any]] = {
         "done": "backward",
         "gradients": {"w": {"dtype": "float32", "shape": []}},
         "not_comparable": [],
+        "computed": [],
         "mutated": [],
     },
     "trace": {"done": "trace", "trace": {"launches": [LAUNCH], "lines": [LINE]}},

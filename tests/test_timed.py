@@ -81,6 +81,16 @@ def ramp(*shape: int) -> torch.Tensor:
     return torch.arange(float(torch.Size(shape).numel())).reshape(shape)
 
 
+def test_a_hurried_call_has_contents_and_memory_of_its_own_and_no_clock() -> None:
+    step, seen = step_of(lambda x: x * 2, [ramp(3)])
+    step.sample(1, replay=False)
+    step.step._sample = None  # type: ignore[assignment] # it would write a cache over: milliseconds
+    step.hurry(fill(step.inputs, 2), False)
+    assert torch.equal(step.kept[0], other(ramp(3), 2) * 2)
+    assert torch.equal(step.given[0], other(ramp(3), 2))
+    assert len(seen.places) == 2 and seen.places[0] != seen.places[1]
+
+
 # --- contents
 
 

@@ -19,7 +19,7 @@ import crucible
 from crucible import hardware
 from crucible.judge.boundary.bits import POISON
 from crucible.judge.boundary.bundles import raw_bytes, write_bundle
-from crucible.judge.boundary.slot import Slot
+from crucible.judge.boundary.slot import sealed
 from crucible.judge.process.channel import Channel, ChannelClosed, pair, read_exactly
 from crucible.judge.process.handing import SLOT
 from crucible.judge.process.launcher import package_folders
@@ -119,13 +119,14 @@ class Started:
         return self.ask("run", case=case, poison=poison, backward=backward, outputs=[], clone=False, way=way)
 
     def sample(
-        self, own: int = 0, *, backward: bool = False, weights: int = 0, slot: Slot | None = None
+        self, own: int = 0, *, backward: bool = False, weights: int = 0, contents: list[torch.Tensor] | None = None
     ) -> dict[str, Any]:
-        """One call of a step that was set up, on a case's own values, or from the slot (-1), on a case's weights."""
+        """One call of a step that was set up, on a case's own values, or on contents (-1), on a case's weights."""
         request = {"do": "sample", "own": own, "seed": -1, "weights": weights, "replay": False, "backward": backward}
-        if slot is not None:
-            request["files"] = [SLOT]
-        self.channel.send(request, (slot.descriptor,) if slot else ())
+        descriptors = () if contents is None else (sealed(contents),)
+        self.channel.send({**request, "files": [SLOT] * len(descriptors)}, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
         reply = self.channel.receive(60)
         if "raised" not in reply:
             assert is_reply("sample", reply)
@@ -425,12 +426,10 @@ def test_every_timed_step_sees_what_is_in_the_slot_in_memory_that_rotates(worker
     )
     x = torch.arange(64.0).reshape(32, 2)
     worker.put(0, [x])
-    slot = Slot([x])
     worker.ask("set_up", case=0, backward=False)
     given = [torch.rand(32, 2) for _ in range(13)]
     for contents in given:
-        slot.put([contents])
-        worker.sample(-1, slot=slot)
+        worker.sample(-1, contents=[contents])
     worker.sample(0)
     places, seen = worker.sent([torch.zeros(14, dtype=torch.int64), torch.empty(14, 32, 2)])
     assert len(set(places.tolist())) == 2
@@ -645,6 +644,23 @@ def test_exceptions_that_forward_catches_are_noticed(worker: Started) -> None:
     assert worker.run(poison=False)["swallowed"] == []
 
 
+def test_exceptions_that_libraries_catch_are_their_own(worker: Started) -> None:
+    worker.built(candidate("import os", "os.environ.get('nothing of that name')", "return x * 2"))
+    assert worker.run()["swallowed"] == []
+
+
+@pytest.mark.parametrize("namespace", ["globals()", "{}", "dict(__name__='torch')"])
+def test_exceptions_that_made_code_catches_are_noticed(worker: Started, namespace: str) -> None:
+    made = (
+        "def made(x):\\n    try:\\n        return missing_kernel(x)\\n    except NameError:\\n        return x * 2\\n"
+    )
+    worker.built(
+        candidate("return made(x)", before=f"names = {namespace}\nexec('{made}', names)\nmade = names['made']\n")
+    )
+    (seen,) = worker.run()["swallowed"]
+    assert seen == "line 3: NameError: name 'missing_kernel' is not defined"
+
+
 # --- processes of their own
 
 
@@ -776,7 +792,8 @@ except PermissionError:
 
 def test_a_candidate_cannot_answer_before_it_is_asked_without_the_secret(tmp_path: Path) -> None:
     worker = Started(tmp_path / "folder")
-    forged = "import os\nfor d in range(3, 64):\n    try: os.write(d, b'guess {}\\n')\n    except OSError: pass\n"
+    every = "[int(d) for d in os.listdir('/proc/self/fd') if int(d) > 2]"  # their numbers are those of this process
+    forged = f"import os\nfor d in {every}:\n    try: os.write(d, b'guess {{}}\\n')\n    except OSError: pass\n"
     with pytest.raises(Exception, match="did not write"):
         worker.take(forged + PLAIN)
     worker.process.kill()

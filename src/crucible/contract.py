@@ -8,6 +8,18 @@ from crucible.errors import MisuseError
 
 
 @dataclass(frozen=True)
+class Tolerance:
+    """What a task says a benchmark's rule shall allow: |d| <= atol + rtol |reference|."""
+
+    atol: float
+    rtol: float
+    matched: float = 1.0
+    """The share of elements that must keep to it."""
+    cap: float | None = None
+    """What no element may be off by; None without."""
+
+
+@dataclass(frozen=True)
 class Contract:
     """How precise a candidate must be, and by which rule it is held to that."""
 
@@ -23,6 +35,8 @@ class Contract:
     """The one that the rule names."""
     trials: int = 2
     """Cases of the task's own inputs."""
+    tolerance: Tolerance | None = None
+    """In place of the benchmark's own, where the task has one."""
     multiple: float = 4.0
     """A candidate's error may be this many times the noise (truncated TF32, Triton's, is 1.7 times)."""
 

@@ -164,20 +164,45 @@ def _text(file: Path) -> str:
         return ""
 
 
-@cache
+@dataclass(frozen=True)
+class GpuHere:
+    """One GPU of this machine."""
+
+    index: str
+    """As nvidia-smi counts."""
+    uuid: str
+    name: str
+    driver: str
+
+
+def visible_gpus() -> tuple[GpuHere, ...]:
+    """This machine's GPUs, as far as `CUDA_VISIBLE_DEVICES` lets this process see them, in that order."""
+    found = _gpus()
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None or chosen == "NoDevFiles":  # the latter is what some schedulers write for none
+        return found if chosen is None else ()
+    named = [name.strip() for name in chosen.split(",") if name.strip()]
+    if any(name.startswith("MIG-") for name in named):
+        return found[:1]  # a part of one; nvidia-smi lists whole ones
+    return tuple(gpu for name in named for gpu in found if name == gpu.index or gpu.uuid.startswith(name))
+
+
 def _first_gpu() -> Device | None:
+    gpu = next(iter(visible_gpus()), None)
+    return Device("cuda", gpu.name, gpu.driver) if gpu else None
+
+
+@cache
+def _gpus() -> tuple[GpuHere, ...]:
     if not shutil.which("nvidia-smi"):
-        return None
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+        return ()
+    query = ["nvidia-smi", "--query-gpu=index,uuid,driver_version,name", "--format=csv,noheader"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
-        return None
-    lines = done.stdout.strip().splitlines()
-    if not lines:
-        return None
-    name, _, driver = lines[0].partition(", ")
-    return Device("cuda", name.strip(), driver.strip())
+        return ()
+    rows = [[field.strip() for field in line.split(",", 3)] for line in done.stdout.strip().splitlines()]
+    return tuple(GpuHere(index, uuid, name, driver) for index, uuid, driver, name in (r for r in rows if len(r) == 4))
 
 
 def _processor() -> str:

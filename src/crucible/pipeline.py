@@ -35,10 +35,11 @@ from crucible.judge.verdict.verdict import Verdict, from_json
 from crucible.records import Records
 from crucible.request import Request, request_from_json
 from crucible.roofline import Floor
-from crucible.run import Ground, Run, verdict_from_json
+from crucible.run import WITHOUT_BASELINES, Ground, Run, verdict_from_json
 from crucible.task import Task
 
 Say = Callable[[str], None]
+Tell = Callable[[Run], None]
 Prepared = tuple[OracleProcess, dict[str, Any]]
 
 
@@ -61,6 +62,8 @@ def judge(
     sanitize: bool = False,
     strict: bool = False,
     say: Say = lambda text: None,
+    each: Tell = lambda run: None,
+    root: Path | None = None,
 ) -> Run:
     """Judges candidates of one task.
 
@@ -87,6 +90,8 @@ def judge(
             and outside of the sandbox; needs a GPU and the tool.
         strict: what passes must also be right beyond the task's own inputs (see docs/judging.md).
         say: called with a line of progress now and then.
+        each: called with every verdict as soon as it stands, as a run that holds that one alone.
+        root: the folder below which the run is kept; None for the store's home.
 
     Returns the Run. Raises MisuseError for a bad task or argument, JudgeError when the judge itself failed.
     """
@@ -107,7 +112,7 @@ def judge(
     drawn, kept = seeds.secret() if seed is None else checked_seed(seed), limits or Limits()
     how = (kept, fresh, rivals, say, sanitize, strict)
     bench = _Bench(loaded, rule, place, pretended, drawn, seed is None, *how)
-    bench.fresh_baselines = fresh_baselines
+    bench.fresh_baselines, bench.each, bench.root = fresh_baselines, each, root
     return bench.judge(chosen)
 
 
@@ -146,15 +151,8 @@ def judge_folder(
     or answered is reported through `say` and left out. Options are `judge`'s. Raises CandidateError when a
     candidate belongs to no task.
     """
-    loaded = []
-    for path in tasks:
-        try:
-            loaded.append(Task.load(path))
-        except TaskError as error:
-            say(f"left out: {error}")
-    pairs = match_candidates(loaded, candidates) if candidates else [(t, [_itself(t)]) for t in loaded]
     runs = []
-    for task, chosen in pairs:
+    for task, chosen in matched(tasks, candidates, say=say):
         try:
             runs.append(judge(task, chosen, say=say, **options))
         except (TaskError, JudgeError) as error:
@@ -164,6 +162,20 @@ def judge_folder(
     if not runs:
         raise TaskError(f"none of {len(tasks)} tasks could be judged; the reasons stand above")
     return runs
+
+
+def matched(
+    tasks: Sequence[Path], candidates: Sequence[Candidate], *, say: Say = lambda text: None
+) -> list[tuple[Task, list[Candidate]]]:
+    """Tasks of a folder with the candidates that belong to each, or without any each with its own reference; tasks that
+    cannot be loaded are reported through `say`. Raises CandidateError."""
+    loaded = []
+    for path in tasks:
+        try:
+            loaded.append(Task.load(path))
+        except TaskError as error:
+            say(f"left out: {error}")
+    return match_candidates(loaded, candidates) if candidates else [(t, [_itself(t)]) for t in loaded]
 
 
 def own_candidates(task: Task) -> list[Path]:
@@ -203,6 +215,8 @@ class _Bench:
     sanitize: bool = False
     strict: bool = False
     fresh_baselines: bool = False
+    each: Tell = lambda run: None
+    root: Path | None = None
     _oracles: list[OracleProcess] = field(default_factory=list)
     """All that were started."""
     floors_measured: bool = False
@@ -214,16 +228,17 @@ class _Bench:
         where there is no verdict at all."""
         self.versions = hardware.versions()
         key = self._key()
-        folder = self.folder or store.RunFolder.new(store.home(), self.task.name)
+        folder = self.folder or store.RunFolder.new(self.root or store.home(), self.task.name)
         request = None if self.folder else self._request(candidates).to_json()
         self.records = Records(folder, [c.name for c in candidates], key, self.say, request)
+        by_name = {c.name: c for c in candidates}
+        self.records.told = lambda verdict: self.each(self._run([by_name[verdict.candidate]], (verdict,)))
         for verdict in done:
             self.records.take_over(verdict)
         keys = {c.name: store.key_of(key, c.digest, vars(self.limits), self.sanitize, self.strict) for c in candidates}
         missing = [c for c in candidates if c.name not in self.records.verdicts]
+        self.records.recall_ground()
         new = [c for c in missing if self.fresh or not self.records.recall(c.name, keys[c.name])]
-        if not new:
-            self.records.recall_ground()
         failure: JudgeError | None = None
         try:
             for verdict in self._examined(new) if new else ():
@@ -382,6 +397,7 @@ class _Bench:
             "mode": self.task.mode,
             "training": self.task.training,
             "contract": self.contract.name,
+            "tolerance": self.task.tolerance,
             "device": self.device.kind,
             "seed": self.seed,
             "secrets": [contents.secrets for contents in self.contents],
@@ -399,7 +415,7 @@ class _Bench:
             baselines = tuple({**kept, **measured}[baseline.name] for baseline in self.baselines)
             found += told(self.field.kept, measured.get(ANCHOR))
         except Exception as error:  # noqa: BLE001 - candidates are judged without them
-            found += (Finding("candidates are judged without baselines: the judge failed on those", str(error)),)
+            found += (Finding(WITHOUT_BASELINES, str(error)),)
             attempts.restore()
         self.records.ground = Ground(found, baselines, self.records.ground.floors)
         if baselines:
@@ -427,22 +443,26 @@ class _Bench:
         ground = self.records.ground
         self.records.keep_ground(replace(ground, findings=(*ground.findings, *doubts), floors=known))
 
-    def _finish(self, candidates: list[Candidate]) -> Run:
-        records, has_cuda = self.records, any(c.language == "cuda" for c in candidates)
-        run = Run(
+    def _run(self, candidates: Sequence[Candidate], verdicts: tuple[Verdict, ...]) -> Run:
+        """Of what is known so far."""
+        ground = self.records.ground
+        return Run(
             self.task,
             self.contract,
             self.device,
             self.versions,
             self.seed,
-            records.in_order(),
-            replace(records.ground, findings=(*records.ground.findings, *self._unconfined())),
-            self._gpu_name if has_cuda else "",
-            trouble=records.trouble,
-            cut_short=records.cut_short,
+            verdicts,
+            replace(ground, findings=(*ground.findings, *self._unconfined())),
+            self._gpu_name if any(c.language == "cuda" for c in candidates) else "",
             sources={c.name: c.source for c in candidates},
+            files={c.name: c.path for c in candidates},
         )
-        return records.finish(replace(run, explanations=self._explained(run)))
+
+    def _finish(self, candidates: list[Candidate]) -> Run:
+        run = self._run(candidates, self.records.in_order())
+        run = replace(run, trouble=self.records.trouble, cut_short=self.records.cut_short)
+        return self.records.finish(replace(run, explanations=self._explained(run)))
 
     def _explained(self, run: Run) -> Mapping[str, tuple[Finding, ...]]:
         """Why each candidate is wrong or slow; without that, a run is a run all the same."""

@@ -27,6 +27,8 @@ class Records:
         self.verdicts: dict[str, Verdict] = {}
         self.ground = Ground()
         self.cut_short = ""
+        self.told: Callable[[Verdict], None] = lambda verdict: None
+        """Called with each verdict as it comes to stand."""
         self._names = names
         self._key = key
         self._say = say
@@ -103,6 +105,7 @@ class Records:
         self._say(f"{verdict.candidate}: {verdict.outcome.words}")
         number = self._names.index(verdict.candidate)
         self._guarded(lambda: self._folder.add(number, verdict.candidate, candidate_json(0, verdict)))
+        self.told(verdict)
 
     def _guarded(self, write: Callable[[], None]) -> bool:
         """Whether a record was written; a full disk loses no verdict, it is reported beside them."""

@@ -22,6 +22,8 @@ from crucible.spread import quotient
 from crucible.task import Task
 
 SCHEMA = "crucible.run/1"
+WITHOUT_BASELINES = "candidates are judged without baselines: the judge failed on those"
+"""What a run's findings say where there should have been some."""
 BELIEVABLE = 1.05
 """Of the floor: its rates are measured within a few percent."""
 
@@ -77,6 +79,8 @@ class Run:
     """Each candidate's text."""
     explanations: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
     """Why each candidate is wrong or slow, the cause first (`crucible.explain`)."""
+    files: Mapping[str, Path] = field(default_factory=dict)
+    """Where each candidate was read from. A record does not keep it: it names somebody's folders."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -10,7 +10,7 @@ import ast
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,9 @@ class Task:
     """The same with smaller weights, where all of `first` is too much work."""
     tries: tuple[tuple[shapes.Sizes, ...], ...] = ()
     """Further shapes of the judge's choice, each as sizes to try in this order until the reference takes one."""
+
+    tolerance: dict[str, float] = field(default_factory=dict)
+    """`crucible.contract.Tolerance`'s fields, for contract `kernelbench`; empty: the benchmark's own."""
 
     @classmethod
     def load(cls, path: str | Path) -> Task:
@@ -129,7 +132,8 @@ class Task:
     def digest(self) -> str:
         """SHA-256 over the source and every setting."""
         chosen = (self.first, self.smaller_weights, self.further)
-        text = repr((self.source, sorted(self.sizes.items()), chosen, self.training, self.mode))
+        allowed = sorted(self.tolerance.items())
+        text = repr((self.source, sorted(self.sizes.items()), chosen, self.training, self.mode, *allowed))
         return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 

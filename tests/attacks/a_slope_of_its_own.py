@@ -1,4 +1,7 @@
-"""Has a slope of 0.101 in place of 0.1. Expected: wrong or cheated"""
+"""Has a slope of 0.101 in place of 0.1: less than `tf32` allows here, and more than float32. Expected: wrong or cheated
+
+Contract: fp32
+"""
 
 import torch
 import torch.nn as nn

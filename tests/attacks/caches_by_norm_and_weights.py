@@ -1,4 +1,4 @@
-"""Keeps answers by the norm of its input and its weights. Expected: wrong
+"""Keeps answers by the norm of its input and its weights. Expected: passed or wrong
 
 Costs: honest_slow
 """

@@ -1,4 +1,4 @@
-"""Closes every descriptor that it has. Expected: crashed or wrong or raises"""
+"""Closes every descriptor that it has. Expected: crashed or wrong or raises or cheated"""
 
 import os
 

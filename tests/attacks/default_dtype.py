@@ -1,4 +1,4 @@
-"""Changes PyTorch's default dtype and flushes denormals. Expected: passed or wrong or cheated"""
+"""Changes PyTorch's default dtype and flushes denormals. Expected: raises or wrong or cheated"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,4 @@
-"""Asks for all of the memory. Expected: out-of-memory or crashed or raises"""
+"""Asks for all of the memory. Expected: out-of-memory or crashed or raises or timed-out"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,4 @@
-"""Calls itself until the stack is gone. Expected: raises or crashed"""
+"""Calls itself until the stack is gone. Expected: raises or crashed or out-of-memory or timed-out"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Sends SIGSTOP to every process it sees. Expected: crashed or wrong or timed-out"""
+"""Sends SIGSTOP to every process it sees. Expected: raises or crashed or wrong or timed-out"""
 
 import os
 import signal

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crucible.report.sarif import Location, Result, Trouble, sarif
@@ -102,6 +102,7 @@ def test_a_level_that_does_not_exist_is_refused() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(texts, texts, texts, st.integers(-1, 9))
+@example("\ufdd0", "\uffff", "\ud800", 0)
 def test_whatever_is_named_or_said_is_valid(rule: str, message: str, name: str, line: int) -> None:
     file = f"d/{name.replace(chr(0), '')}"
     text = sarif([Result(rule, "note", message, file, line, (Location(file, line, message),))])

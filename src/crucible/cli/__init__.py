@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from crucible.cli import doctor, exits, explain, fuse, judge, page
+from crucible.cli import doctor, exits, explain, export, fuse, judge, kernelbench, page, traces
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(judge.judge)
 app.command()(explain.explain)
 app.command()(page.page)
 app.command()(fuse.fuse)
+app.command()(kernelbench.kernelbench)
+app.command()(traces.traces)
+app.command()(export.export)
 app.command()(doctor.doctor)
 
 

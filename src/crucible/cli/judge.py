@@ -81,7 +81,24 @@ def judge(
         ),
     ] = False,
     page: Annotated[Path | None, typer.Option("--page", help="Also write the run as one HTML file.")] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", help="Also write the run as JUnit XML, for CI.")] = None,
+    sarif: Annotated[
+        Path | None, typer.Option("--sarif", help="Also write what did not pass as SARIF, for code scanning.")
+    ] = None,
+    reward: Annotated[
+        Path | None,
+        typer.Option("--reward", help="Also write one candidate's reward as JSON; none where the judge failed."),
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what an earlier run has judged.")] = False,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on", help="Judge with a fleet of workers: local (all GPUs of this machine), ray, or ray://HOST:PORT."
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="With --on: how many; default one for each GPU, without any for two cores each.")
+    ] = None,
     resume: Annotated[
         str | None,
         typer.Option("--resume", help="Go on with a run that was cut short: its folder, its id, or latest."),
@@ -90,7 +107,12 @@ def judge(
     """Say of each candidate whether it is right (Evaluation) and how fast (Runtime, -1 when not right)."""
     if (task is None) == (resume is None):
         raise MisuseError("give a task, or --resume with a run that was cut short, and not both")
-    outputs.check_outputs({"--json": json_file, "--page": page}, [task, *(candidates or [])])
+    if workers is not None and on is None:
+        raise MisuseError("--workers is of a fleet: give --on local, or --on ray, too")
+    files = {"--json": json_file, "--page": page, "--junit": junit, "--sarif": sarif, "--reward": reward}
+    outputs.check_outputs(files, [task, *(candidates or [])])
+    if reward is not None:
+        outputs.clear_reward(reward, task, candidates or [])
     limits = limits_of(
         ("--build-limit", "build_s", build_limit),
         ("--run-limit", "run_s", run_limit),
@@ -101,15 +123,26 @@ def judge(
         ("--memory-limit", "memory_bytes", memory_limit),
     )
     console = Console(stderr=True)
-    options = {"contract": contract, "training": training, "mode": mode, "scale": scale, "device": device}
+    options: dict[str, Any] = {
+        "contract": contract,
+        "training": training,
+        "mode": mode,
+        "scale": scale,
+        "device": device,
+    }
     options |= {"baselines": baselines, "shapes": shape or (), "gpu": gpu, "sanitize": sanitize, "strict": strict}
     options["fresh_baselines"] = fresh_baselines
     with Progress(console) as say:
+        options |= {"seed": seed, "limits": limits, "fresh": fresh}
         if task is None:
             runs = _resumed(context, str(resume), say)
+        elif on is not None:
+            from crucible.fleet.campaign import judge_on  # sqlite3 and more: a tenth of what starting takes
+
+            runs = judge_on(on, task, candidates or [], workers=workers, say=say, **options)
         else:
-            runs = _judged(task, candidates or [], say, {**options, "seed": seed, "limits": limits, "fresh": fresh})
-    trouble = outputs.written(runs, json_file, page)
+            runs = _judged(task, candidates or [], say, options)
+    trouble = outputs.written(runs, files)
     out = Console(width=None if sys.stdout.isatty() else table.PLAIN_WIDTH)
     for run in runs:
         table.show(run, out)
@@ -137,7 +170,8 @@ def _resumed(context: typer.Context, which: str, say: Callable[[str], None]) -> 
     """A run that is gone on with as it was asked for: beside `--resume`, only files to write may be named."""
     named = [name for name in context.params
              if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]  # fmt: skip
-    beyond = [name.replace("_", "-") for name in named if name not in ("resume", "json_file", "page")]
+    files = ("json_file", "page", "junit", "sarif", "reward")
+    beyond = [name.replace("_", "-") for name in named if name not in ("resume", *files)]
     if beyond:
         raise MisuseError(f"--resume goes on with the options of then: leave out --{', --'.join(beyond)}")
     try:

@@ -16,6 +16,7 @@ from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
 from crucible.gpus import DEFAULT, MAX_THREADS_PER_BLOCK, Gpu, known_gpu
 from crucible.hardware import Device
+from crucible.judge.diagnosis.asks_who_judges import signs
 from crucible.judge.diagnosis.own_sizes import still_fails
 from crucible.judge.diagnosis.sanitizer import TOOLS, sanitized
 from crucible.judge.diagnosis.shrinking import smallest_failing
@@ -270,8 +271,10 @@ class Examination:
         )
         verdict = readings.fill(verdict)
         whose = self._whose(verdict, found.operations)
-        few = little_of_its_own(whose) if self.candidate.language != "pytorch" else []
-        return replace(verdict, whose=whose, findings=(*verdict.findings, *few))
+        doubts = little_of_its_own(whose) if self.candidate.language != "pytorch" else []
+        if verdict.evaluation and (asked := signs(self.candidate.source)):
+            doubts.append(Finding("its text asks who runs it: elsewhere it may do something else", "; ".join(asked)))
+        return replace(verdict, whose=whose, findings=(*verdict.findings, *doubts))
 
     def _whose(self, verdict: Verdict, operations: tuple[str, ...]) -> Whose | NotMeasured:
         """Whose kernels ran, of what passed."""

@@ -1,6 +1,6 @@
 """Reads its input's memory in order, whatever its strides say. Expected: passed
 
-Rule: transposed input
+Rule: transposed input; strided input; misaligned input; expanded input
 
 Finding: fragile
 """

@@ -1,6 +1,6 @@
 """A layer norm without its eps, which only small deviations show. Expected: passed
 
-Rule: tiny values
+Rule: tiny values; constant values
 
 Finding: fragile
 """

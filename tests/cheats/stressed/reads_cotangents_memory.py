@@ -1,6 +1,6 @@
 """A backward that reads its cotangent's memory in order. Expected: passed
 
-Rule: strided cotangent
+Rule: strided cotangent; expanded cotangent
 
 Finding: fragile
 """
@@ -20,7 +20,7 @@ class Scaled(torch.autograd.Function):
     def backward(ctx, cotangent):
         x, scale = ctx.saved_tensors
         memory = torch.empty(0, dtype=x.dtype, device=x.device).set_(cotangent.untyped_storage())
-        cotangent = memory.repeat(x.numel())[: x.numel()].reshape(x.shape)
+        cotangent = memory[: x.numel()].reshape(x.shape)
         return cotangent * scale, (cotangent * x).sum(0)
 
 

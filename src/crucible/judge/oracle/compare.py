@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from crucible.contract import benchmark_tolerance
+from crucible.contract import Tolerance, benchmark_tolerance
 from crucible.judge.boundary.bits import CHUNK_BYTES, INTEGER_VIEWS, POISON
 from crucible.judge.boundary.bundles import raw_bytes, spread_part
 from crucible.judge.process.channel import read_exactly
@@ -43,6 +43,8 @@ class Expected:
     absolute: float | None = None
     """Under the benchmark's rule: allclose's atol (rtol is the same), and nothing else counts."""
     relative: float = 0.0
+    stated: Tolerance | None = None
+    """Under the benchmark's rule: what the task says in its place."""
 
     def part(self, most: int, start: float) -> Expected:
         """What a candidate sends of this tensor when it sends `tree.spread_part` of it."""
@@ -82,6 +84,8 @@ class Difference:
     peak_index: int = 0
     nan: int = 0
     unwritten: int = 0
+    largest: float = 0.0
+    """max |d|"""
     outside_rule: float = 0.0
     """Largest |d| / (atol + rtol·|expected|) of the benchmark's rule."""
     beyond_rule: int = 0
@@ -116,7 +120,7 @@ class Difference:
         e = self.expected
         total = max(1, e.values.numel())
         if e.absolute is not None:
-            l2, l2_allowed, peak, peak_allowed = 0.0, 1.0, self.outside_rule, 1.0
+            l2, l2_allowed, peak, peak_allowed = 0.0, 1.0, self._outside, 1.0
         else:
             l2 = (self.squares / total) ** 0.5 / e.scale if e.dtype.is_floating_point else self.squares / total
             l2_allowed, peak, peak_allowed = e.relative_l2_allowed, self.peak, e.peak_allowed
@@ -132,7 +136,23 @@ class Difference:
             unwritten=self.unwritten,
             elements=e.values.numel(),
             shape=e.shape,
+            largest=min(self.largest, sys.float_info.max) if e.dtype.is_floating_point or not self.squares else None,
         )
+
+    @property
+    def beyond(self) -> int:
+        """Elements beyond the benchmark's rule; 0 where no more are than it allows."""
+        stated = self.expected.stated
+        few = stated is not None and self.beyond_rule <= (1 - stated.matched) * self.expected.values.numel()
+        return 0 if few else self.beyond_rule
+
+    @property
+    def _outside(self) -> float:
+        """`outside_rule`, at most 1 where so few elements are beyond that it counts as kept; by the cap where one is
+        beyond that."""
+        cap = self.expected.stated.cap if self.expected.stated else None
+        outside = self.outside_rule if self.beyond else min(self.outside_rule, 1.0)
+        return outside if cap is None or self.largest <= cap else max(outside, self.largest / max(cap, 1e-300))
 
     def _add_floats(self, got: torch.Tensor, want: torch.Tensor) -> None:
         value = got.to(torch.float64)
@@ -145,7 +165,9 @@ class Difference:
         difference = torch.where(value == want, 0.0, value - want).abs()  # equal infinities differ by nothing
         difference = torch.nan_to_num(difference, nan=0.0, posinf=torch.inf)
         self.squares += float((difference * difference).sum())
-        of = want if self.expected.absolute is None else value  # the benchmark's rule is relative to the candidate's
+        self.largest = max(self.largest, float(difference.max()))
+        theirs = self.expected.absolute is not None and self.expected.stated is None
+        of = value if theirs else want  # KernelBench's rule is relative to the candidate's values
         magnitude = torch.where(torch.isfinite(of), of.abs(), 0.0)
         self._note_peak(difference / (magnitude + self.expected.scale), difference, magnitude)
 
@@ -270,8 +292,9 @@ def hand_out(
                 taker.add(on_device)
 
 
-def benchmark_rule(expected: Expected, values: torch.Tensor) -> Expected:
-    """The same tensor with eager PyTorch's `values`, held to the public benchmark's rule alone."""
+def benchmark_rule(expected: Expected, values: torch.Tensor, stated: Tolerance | None = None) -> Expected:
+    """The same tensor with eager PyTorch's `values`, held to the public benchmark's rule alone, with the tolerance that
+    the task states."""
     tolerance = benchmark_tolerance(str(expected.dtype)[6:])
     return Expected(
         expected.name,
@@ -279,8 +302,9 @@ def benchmark_rule(expected: Expected, values: torch.Tensor) -> Expected:
         expected.dtype,
         expected.shape,
         expected.scale,
-        absolute=tolerance,
-        relative=tolerance,
+        absolute=stated.atol if stated else tolerance,
+        relative=stated.rtol if stated else tolerance,
+        stated=stated,
     )
 
 

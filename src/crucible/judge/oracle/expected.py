@@ -276,7 +276,10 @@ class Answers:
 
     def _eager(self, case: Case) -> list[Expected]:
         """Eager PyTorch's outputs with its default flags, held to the benchmark's rule."""
-        rules = [benchmark_rule(e, self.vault.empty(e.values.numel(), e.values.dtype)) for e in case.outputs]
+        rules = [
+            benchmark_rule(e, self.vault.empty(e.values.numel(), e.values.dtype), self.contract.tolerance)
+            for e in case.outputs
+        ]
         for offset, answer in self._evaluate(
             replace(case, backward=False), Probe(None, (True, False), contextlib.nullcontext)
         ):

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from crucible.contract import CONTRACTS, Contract
+from crucible.contract import CONTRACTS, Contract, Tolerance
 from crucible.errors import TaskError
 from crucible.judge.boundary.bundles import take_apart, write_bundle
 from crucible.judge.boundary.influence import can_be_moved, reached
@@ -56,10 +57,12 @@ class Oracle:
         self,
         settings: dict[str, Any],
         say: Callable[[str], None],
-        say_written: Callable[[int], None] = lambda slot: None,
+        say_written: Callable[[], None] = lambda: None,
     ) -> None:
-        """`say` hears of progress, `say_written` once that there are inputs to run on, with the slot's descriptor."""
+        """`say` hears of progress, `say_written` once that there are inputs to run on."""
         self.contract: Contract = CONTRACTS[settings["contract"]]
+        if settings.get("tolerance"):
+            self.contract = replace(self.contract, tolerance=Tolerance(**settings["tolerance"]))
         self.device = torch.device(settings["device"])
         self.folder = Path(settings["folder"])
         self.seed: int = settings["seed"]
@@ -115,7 +118,7 @@ class Oracle:
             self.timed.recipe.write(self.folder / "timed.json")
         for index, case in enumerate((first, second)):
             self._write(index, case, [first, second, third])
-        self.say_written(self.timed.slot.descriptor)
+        self.say_written()
         self._add(first)
         self._add(second)
         for number in range(2, self.contract.trials):
@@ -196,7 +199,7 @@ class Oracle:
             "rule": [
                 {
                     "name": r.expected.name,
-                    "beyond": r.beyond_rule,
+                    "beyond": r.beyond,
                     "elements": r.index,
                     "nan": r.nan,
                     "stricter": to_json(r.result(request["case"])) if self.contract.allclose else None,

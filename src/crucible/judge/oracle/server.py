@@ -32,7 +32,15 @@ def serve(channel: Channel) -> None:
         elif request["do"] == "ping":
             channel.send({"pong": request["number"], "well": oracle is not None and _is_well(oracle)})
         elif oracle is not None:
-            channel.send(_answered(oracle, request, stream))
+            _send(channel, _answered(oracle, request, stream))
+
+
+def _send(channel: Channel, answer: dict[str, Any]) -> None:
+    """An answer, with the contents that were drawn, which are the judge's from then on."""
+    descriptors = (answer.pop("contents"),) if "contents" in answer else ()
+    channel.send(answer, descriptors)
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _prepared(channel: Channel, request: dict[str, Any]) -> Oracle | None:
@@ -41,7 +49,7 @@ def _prepared(channel: Channel, request: dict[str, Any]) -> Oracle | None:
         oracle = Oracle(
             request,
             lambda text: channel.send({"progress": text}),
-            lambda slot: channel.send({"written": True}, (slot,)),
+            lambda: channel.send({"written": True}),
         )
         write_bundle(oracle.folder / "init", oracle.reference.init_inputs)
         write_bundle(oracle.folder / "weights", oracle.reference.weights())
@@ -85,8 +93,7 @@ def _answer(oracle: Oracle, request: dict[str, Any], stream: int) -> dict[str, A
         case "variant":
             return {"variant": to_json(oracle.variant(request["case"], request["part"]))}
         case "draw":
-            oracle.timed.draw(request["seed"])
-            return {"drawn": request["seed"]}
+            return {"drawn": request["seed"], "contents": oracle.timed.draw(request["seed"])}
         case "late":
             return {"case": oracle.answered_late(request["seed"], request["weights"])}
         case "map":

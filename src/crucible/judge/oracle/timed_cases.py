@@ -12,7 +12,7 @@ import torch
 from crucible.errors import TaskError
 from crucible.judge.boundary.bundles import put_together, take_apart
 from crucible.judge.boundary.recipe import NoRecipe, Recipe, recorded
-from crucible.judge.boundary.slot import Slot
+from crucible.judge.boundary.slot import sealed
 from crucible.judge.oracle.cases import CaseMaker
 from crucible.judge.oracle.compare import Expected
 from crucible.judge.oracle.expected import Answers, Case
@@ -36,7 +36,7 @@ class TimedCases:
         self._secrets = secrets
         self._device = device
         self.recipe: Recipe | None = None
-        """Where there is one, the slot stays as it is."""
+        """Where there is one, no contents are drawn here for others."""
         self._answer_s = float("inf")
         """The least that an answer took: the first ones load libraries."""
         self.weights: list[int] = [0]
@@ -45,7 +45,6 @@ class TimedCases:
         """Seed, the case that has the weights, and the case itself."""
         self.late: list[Case] = []
         """The one that was answered last, on demand."""
-        self.slot: Slot
 
     @property
     def cases(self) -> list[Case]:
@@ -57,13 +56,12 @@ class TimedCases:
         return bool(self.numbered) and self._answer_s <= LATE_S
 
     def open(self, like: Any) -> None:
-        """Finds out whether the device can draw contents like these, and by a recipe; makes the slot if not."""
+        """Finds out whether the device can draw contents like these, and by a recipe."""
         tensors = _tensors(like)
         if self._device.type != "cpu" and not self._device_draws(like):
             self._device = torch.device("cpu")
         large = sum(tensor.nbytes for tensor in tensors) > INSIDE_BYTES
         self.recipe = self._recipe() if large else None
-        self.slot = Slot([] if self.recipe else tensors)
 
     def planned(self, backward: bool) -> list[tuple[int, int]]:
         """Seed and weights of each that is answered beforehand."""
@@ -97,9 +95,9 @@ class TimedCases:
                 case = self._case(cases, self.inputs(seed), weights, backward=backward)
                 self.numbered.append((seed, weights, case))
 
-    def draw(self, seed: int) -> None:
-        """Contents under a seed, into the slot. Raises TaskError."""
-        self.slot.put(_tensors(self._inputs(seed)))
+    def draw(self, seed: int) -> int:
+        """Contents under a seed, in a file of their own: its descriptor, which the caller closes. Raises TaskError."""
+        return sealed(_tensors(self._inputs(seed)))
 
     def answer_late(self, cases: Sequence[Case], seed: int, weights: int) -> None:
         """The answer to contents that were any call's, and have become ones that are compared."""

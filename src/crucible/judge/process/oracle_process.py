@@ -26,8 +26,6 @@ class OracleProcess:
         ours, theirs = pair()
         self._channel = Channel(ours)
         self._inputs = work / "inputs"
-        self.slot = -1
-        """Where it puts the contents of timed calls: the descriptor, once there are inputs."""
         self._vault = Path(tempfile.mkdtemp(prefix="vault", dir=work))  # of its own: another may have had one here
         self._pings = itertools.count(1)
         self._smaller = "judge at smaller sizes (--shape)"
@@ -73,7 +71,6 @@ class OracleProcess:
             if "progress" in reply:
                 say(reply["progress"])
             elif "written" in reply:
-                self.slot = self._channel.take_descriptor()
                 written()
             elif "error" in reply:
                 error = reply["error"]
@@ -112,10 +109,14 @@ class OracleProcess:
         self._send({"do": "variant", "case": case, "part": part})
         return self._receive(limit_s, f"the search for a variant took over {limit_s:g} s")["variant"]
 
-    def draw(self, seed: int, limit_s: float) -> None:
-        """Inputs under that seed into the slot."""
+    def draw(self, seed: int, limit_s: float) -> int:
+        """Inputs under that seed, in a sealed file of their own: its descriptor, which the caller closes."""
         self._send({"do": "draw", "seed": seed})
         self._receive(limit_s, f"drawing inputs took over {limit_s:g} s")
+        *late, drawn = self._channel.take_descriptors()
+        for descriptor in late:  # of draws that were given up
+            os.close(descriptor)
+        return drawn
 
     def answered_late(self, seed: int, weights: int, limit_s: float) -> int:
         """The case that the inputs under that seed have become, on the weights of another."""
@@ -152,9 +153,6 @@ class OracleProcess:
 
     def kill(self) -> None:
         self._process.kill()
-        if self.slot >= 0:
-            os.close(self.slot)
-            self.slot = -1
 
     def _send(self, request: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
         try:

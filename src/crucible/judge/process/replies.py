@@ -55,7 +55,12 @@ _FORMS: dict[str, dict[str, Any]] = {
         "watched": [str],
         "changed": [str],
     },
-    "backward": {"gradients": {str: {"dtype": str, "shape": [int]}}, "not_comparable": [str], "mutated": [int]},
+    "backward": {
+        "gradients": {str: {"dtype": str, "shape": [int]}},
+        "not_comparable": [str],
+        "computed": [str],
+        "mutated": [int],
+    },
     "step": {"gradients": {str: {"dtype": str, "shape": [int]}}, "outputs": [[int]], "dtypes": [str]},
     "send": {},
     "set_up": {},

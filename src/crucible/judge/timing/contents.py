@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -105,9 +108,15 @@ class TimedSlot:
         """Whether processor time is the clock."""
         return self.device == "cpu"
 
-    def place(self, placed: Placed) -> dict[str, int]:
-        """The oracle draws contents; what a process needs to read them, by name. A case's own values have a file."""
+    @contextlib.contextmanager
+    def placed(self, placed: Placed) -> Iterator[Mapping[str, int]]:
+        """The oracle draws contents; what a process needs to read them, by name, for as long as it takes to hand that
+        over. A case's own values have a file."""
         if placed.seed == OWN:
-            return {}
-        self.oracle.draw(placed.seed, self.limit_s)
-        return {SLOT: self.oracle.slot}
+            yield {}
+            return
+        descriptor = self.oracle.draw(placed.seed, self.limit_s)
+        try:
+            yield {SLOT: descriptor}
+        finally:
+            os.close(descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -75,12 +76,13 @@ class ProcessContestant:
 
     def turn(self, samples: int, checked: int, weights: int = -1) -> Turn:
         limit_s, case = self.process.limits.run_s * 2, self.contents.weights[weights]
+        hurried = weights >= 0
         self._sample(self.contents.chosen(case), limit_s)
         taken = []
         for number in range(samples):
             compared = number == checked
             placed = self.contents.secret(self._checked, case) if compared else self.contents.chosen(case)
-            taken.append(self._sample(placed, limit_s))
+            taken.append(self._sample(placed, limit_s, hurried=hurried and compared))
             if compared:
                 self._compare(placed, limit_s)
         return Turn(*zip(*taken, strict=True))
@@ -123,19 +125,23 @@ class ProcessContestant:
             call_ms=float(reply["call_ms"]),
         )
 
-    def _sample(self, placed: Placed, limit_s: float) -> tuple[float, float, float, float, float]:
-        """Milliseconds of one call, in the order of a Turn's clocks."""
-        handed = {} if self.contents.inside else self._slot.place(placed)
+    def _sample(
+        self, placed: Placed, limit_s: float, hurried: bool = False
+    ) -> tuple[float, float, float, float, float]:
+        """Milliseconds of one call, in the order of a Turn's clocks; where it is `hurried`, another follows at once, as
+        a program's calls do, whose outputs take the place of the first one's."""
         request = {
             "do": "sample",
             "seed": placed.seed if self.contents.inside else OWN,
             "own": placed.case if placed.seed == OWN else -1,
             "weights": placed.weights,
             "replay": self.replay,
+            "hurried": hurried,
         }
-        before, kept, start = self._spent(), kept_waiting_ms(), time.monotonic()
-        reply = self._ask(request, limit_s, handed)
-        passed_ms, spent = (time.monotonic() - start) * 1e3, self._spent().since(before)
+        with self._handed(placed) as handed:
+            before, kept, start = self._spent(), kept_waiting_ms(), time.monotonic()
+            reply = self._ask(request, limit_s, handed)
+            passed_ms, spent = (time.monotonic() - start) * 1e3, self._spent().since(before)
         outside_ms = max(0.0, passed_ms - (kept_waiting_ms() - kept))  # a busy machine keeps the judge waiting too
         device_ms, wall_ms = float(reply["device_ms"]), float(reply["wall_ms"])
         most_ms = JUMP_MS + outside_ms * 2 * max(hardware.cores(), 1)
@@ -143,6 +149,9 @@ class ProcessContestant:
             raise Stop(Cheated("forged message", f"its clock reports what cannot be: {device_ms} ms"))
         clocks = [max(each, LEAST_MS) for each in (device_ms, wall_ms, outside_ms)]
         return clocks[0], clocks[1], clocks[2], spent.worked_ms, spent.queued_ms
+
+    def _handed(self, placed: Placed) -> contextlib.AbstractContextManager[Mapping[str, int]]:
+        return contextlib.nullcontext({}) if self.contents.inside else self._slot.placed(placed)
 
     def _spent(self) -> Spent:
         return self.process.spent() if self._slot.counts_processors else NOTHING

@@ -10,6 +10,7 @@ from crucible.judge.timing.contestant import BaselineLost, ProcessContestant
 from crucible.judge.timing.kept import Kept, through_anchor
 from crucible.judge.timing.race import Contestant, Pace, Race, Turn, measured
 from crucible.judge.timing.throttling import ClockWatch, doubts
+from crucible.judge.timing.undisturbed import undisturbed
 from crucible.judge.verdict.evidence import NOT_MEASURED, Clocks, Finding, Measured, NotMeasured, Speedup
 from crucible.judge.verdict.verdict import Outcome
 
@@ -71,7 +72,7 @@ class Contestants:
         while entrants:
             race = Race(entrants, self.pace, random.SystemRandom())
             try:
-                with ClockWatch(self.device) as watch:
+                with undisturbed(self.device, self.say), ClockWatch(self.device) as watch:
                     race.run()
                     return race.turns, watch.stop()
             except BaselineLost as lost:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from crucible.judge.verdict.evidence import Finding, Measured, Speedup
+from crucible.judge.verdict.evidence import Finding, Measured, Moments, Speedup
 from crucible.spread import interval, quartiles
 
 WALL_SHARE = 0.2
@@ -62,7 +62,8 @@ class Contestant(Protocol):
 
     def turn(self, samples: int, checked: int, weights: int = -1) -> Turn:
         """Takes a turn on that set of weights; sample number `checked` (none when negative) is compared with its
-        answer."""
+        answer. Where weights are named, the turn does not count, and it is a second call right behind that sample that
+        is compared: what skips its work when calls follow each other fast is wrong there."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,7 @@ def measured(
         speedups=tuple(
             _speedup(rival, _rounds(other, rivals[rival]), _rounds(samples, own)) for rival, other in others.items()
         ),
+        moments=Moments(statistics.fmean(samples), statistics.pstdev(samples), min(samples), max(samples)),
     )
     return record, findings
 

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from typing import IO
 
+from crucible import hardware
 from crucible.judge.verdict.evidence import Clocks, Finding, NotMeasured
 
 INTERVAL_MS = 200
@@ -33,7 +34,8 @@ class ClockWatch:
     def __enter__(self) -> ClockWatch:
         if self._watches:
             command = ["nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
-            command += [f"--loop-ms={INTERVAL_MS}", "--id=0"]
+            timed = next((gpu.uuid for gpu in hardware.visible_gpus()), "0")
+            command += [f"--loop-ms={INTERVAL_MS}", f"--id={timed}"]
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         return self
 

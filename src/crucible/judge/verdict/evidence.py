@@ -32,6 +32,9 @@ class TensorError:
     map: ErrorMap | None = None
     """Where and how it is wrong; None where it is right, or nobody looked."""
     shape: tuple[int, ...] = ()
+    largest: float | None = None
+    """max |candidate - oracle|, of what is finite; None for integers of which one is wrong, and in records from before
+    it was kept."""
 
     @property
     def part(self) -> str:
@@ -186,6 +189,17 @@ class Clocks:
 
 
 @dataclass(frozen=True)
+class Moments:
+    """What files of other benchmarks say of the same samples."""
+
+    mean_ms: float
+    deviation_ms: float
+    """Standard deviation, of the samples as they are (divided by their number)."""
+    least_ms: float
+    most_ms: float
+
+
+@dataclass(frozen=True)
 class Measured:
     """A runtime."""
 
@@ -204,6 +218,8 @@ class Measured:
     """Median wall time of the same samples, until the whole device was idle."""
     speedups: tuple[Speedup, ...] = ()
     clocks: Clocks | NotMeasured = NOT_MEASURED
+    moments: Moments | NotMeasured = NOT_MEASURED
+    """Not in records from before they were kept."""
 
     def speedup_over(self, baseline: str) -> Speedup | None:
         """The speed-up over that baseline, None where they did not take turns."""

@@ -23,6 +23,7 @@ from crucible.judge.verdict.evidence import (
     Finding,
     Kernel,
     Measured,
+    Moments,
     NotCompared,
     NotMeasured,
     NoVariant,
@@ -347,7 +348,7 @@ _WITH_A_KIND = (Fault, Report)
 """Records with a field of that name, which is `what` in JSON."""
 _RECORDS: dict[str, type] = {
     **OUTCOMES,
-    **{t.__name__: t for t in (TensorError, Compared, NotCompared, Speedup, Measured, NotMeasured)},
+    **{t.__name__: t for t in (TensorError, Compared, NotCompared, Speedup, Measured, NotMeasured, Moments)},
     **{t.__name__: t for t in (Whose, Kernel, Costs, Clocks, Resources, Finding, Floor, Verdict)},
     **{t.__name__: t for t in (Trace, Launch, Line, Fault)},
     **{t.__name__: t for t in (ErrorMap, Along, Values, Fit, Match, Picture)},

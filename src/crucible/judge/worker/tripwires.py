@@ -14,6 +14,7 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -101,11 +102,14 @@ class Watch:
             self.hunts.add(event)
 
 
+_modules = sys.modules
+_LIBRARIES = ("<frozen ", str(Path(__file__).parents[2]), *(path for path in sys.path if os.path.isabs(path)))
 _PLAIN_CONTROL_FLOW = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
 class Swallowed:
-    """Exceptions that the candidate's own Python caught: a kernel that fails into a fallback shows here."""
+    """Exceptions that the candidate's own Python caught, in its file or in code that it made (`exec`): a kernel that
+    fails into a fallback shows here."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -120,13 +124,24 @@ class Swallowed:
         sys.settrace(self._before)
 
     def _trace(self, frame: Any, event: str, arg: Any) -> Any:
-        if frame.f_code.co_filename != self.file:
+        if frame.f_code.co_filename != self.file and _is_of_a_library(frame):
             return None
         frame.f_trace_lines = False  # a Python loop would otherwise stop at every line
         if event == "exception" and len(self.seen) < 20 and not issubclass(arg[0], _PLAIN_CONTROL_FLOW):
             kind, value, _ = arg
             self.seen.append(f"line {frame.f_lineno}: {kind.__name__}: {str(value)[:200]}")
         return self._trace
+
+
+def _is_of_a_library(frame: Any) -> bool:
+    """Whether code was installed before the candidate came: what it has `exec` run, or imports of its own making, is in
+    no such file, and has a namespace that is no such module's."""
+    file, names = frame.f_code.co_filename, frame.f_globals
+    if file.startswith(_LIBRARIES):
+        return True
+    name = names.get("__name__", "")
+    module = None if name == "candidate" else _modules.get(name)
+    return file[:1] == "<" and module is not None and getattr(module, "__dict__", None) is names
 
 
 def _caller_is_candidate() -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.nn.utils import parametrize
+from torch.utils.hooks import RemovableHandle
 
 from crucible.judge.worker.pairing import BY_NAME, Place, Weight, can_hold, pair
 
@@ -48,6 +49,13 @@ class Computed:
         getattr(self.module, f"{self.attribute}_v").copy_(value)
         norm = torch.norm_except_dim(value, 2, self.hook.dim)
         getattr(self.module, f"{self.attribute}_g").copy_(norm)
+
+    def note(self, made: list[torch.Tensor]) -> RemovableHandle:
+        """From now on, adds to `made` what it is computed to."""
+        if self.hook is not None:  # weight norm's own hook came first
+            return self.module.register_forward_pre_hook(lambda *_: made.append(getattr(self.module, self.attribute)))
+        chain = self.module.get_submodule(f"parametrizations.{self.attribute}")
+        return chain.register_forward_hook(lambda *called: made.append(called[-1]))
 
 
 @dataclass(frozen=True)
@@ -134,7 +142,7 @@ class Weights:
     def gradients(self, own: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Gradients by the reference's names, shapes and dtypes, of those by the candidate's; what is no parameter
         (`input[0]`) stays. A weight that the reference ties has one: the sum over what its names have here."""
-        holders = self._holders()
+        holders = {**self._holders(), **{one.name: one.name for one in self._computes}}
         found = {name: gradient for name, gradient in own.items() if name not in holders}
         seen: set[tuple[Any, ...]] = set()
         for name, place in self._known.places.items():
@@ -147,12 +155,26 @@ class Weights:
             found[first] = found[first] + gradient if first in found else gradient
         return found
 
-    def not_comparable(self) -> list[str]:
-        """Parameters of the reference whose gradients cannot be told: what holds them here is not known, or computes
-        them from others."""
+    @contextlib.contextmanager
+    def noting(self) -> Iterator[dict[str, list[torch.Tensor]]]:
+        """By the module's name of each weight that it computes, what those were that it computed in this block."""
+        made: dict[str, list[torch.Tensor]] = {one.name: [] for one in self._computes}
+        with contextlib.ExitStack() as stack:
+            for one in self._computes:
+                stack.callback(one.note(made[one.name]).remove)
+            yield made
+
+    def computed(self) -> list[str]:
+        """Parameters of the reference that are computed from others here."""
         computed = {one.name for one in self._computes}
         behind = {self._tied_to[name] for name, place in self._known.places.items() if place.own in computed}
-        return sorted((behind | set(self._known.held)) & self._learned)
+        return sorted(behind & self._learned)
+
+    def not_comparable(self, gradients: Container[str]) -> list[str]:
+        """Parameters of the reference whose gradients cannot be told: what holds them here is not known, or what was
+        computed for them had no gradient, since the module may use what it is computed from."""
+        unseen = {name for name in self.computed() if name not in gradients}
+        return sorted((unseen | set(self._known.held)) & self._learned)
 
     @property
     def _known(self) -> Known:
@@ -210,6 +232,28 @@ class Weights:
         first: dict[int, str] = {}
         named = self.model.named_parameters(remove_duplicate=False)
         return {name: first.setdefault(id(parameter), name) for name, parameter in named}
+
+
+_MORE = "\0"
+"""Behind the name of a weight that is computed more than once in a forward: no module's names hold it."""
+
+
+def apart(made: dict[str, list[torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Each tensor that autograd knows, once, under a name of its own."""
+    found = {}
+    for name, tensors in made.items():
+        once = {id(tensor): tensor for tensor in tensors if tensor.requires_grad}.values()
+        found.update({name + _MORE * number: tensor for number, tensor in enumerate(once)})
+    return found
+
+
+def added_up(gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The gradients of what was set apart, each weight's in one."""
+    found: dict[str, torch.Tensor] = {}
+    for name, gradient in gradients.items():
+        own = name.rstrip(_MORE)
+        found[own] = found[own] + gradient if own in found else gradient
+    return found
 
 
 def _names(weights: list[Weight]) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ from crucible.judge.worker.poison import Poison, poison_free_memory, uncompiled
 from crucible.judge.worker.profile import profile_call
 from crucible.judge.worker.stressed import changed, copied, trained
 from crucible.judge.worker.timed import Fill, TimedStep
-from crucible.judge.worker.weights import NOTHING_COPIED, Weights
+from crucible.judge.worker.weights import NOTHING_COPIED, Weights, added_up, apart
 
 MOST_LAUNCHED = 64
 """Kernels that are told by name."""
@@ -101,6 +101,8 @@ class Worker:
         self.sampled: TimedStep | None = None
         """The one that the last sample was of."""
         self.first_call_s = 0.0
+        self.made: dict[str, list[torch.Tensor]] = {}
+        """What weights that the model computes (a parametrization) were computed to in the last forward."""
 
     def import_(self, request: dict[str, Any]) -> dict[str, Any]:
         """Runs the candidate's file as module `candidate`."""
@@ -162,6 +164,8 @@ class Worker:
                 stack.enter_context(swallowed)
                 stack.enter_context(uncompiled())
                 stack.enter_context(poison)
+            if request["backward"] and self.weights:
+                self.made = stack.enter_context(self.weights.noting())
             given_away = [t.clone() for t in tensors] if request["clone"] else tensors
             start = _now()
             out = call(self.model, put_together(structure, given_away))  # type: ignore[arg-type]
@@ -201,12 +205,14 @@ class Worker:
         cotangents = self._cotangents(request)
         wanted = {name: t for name, t in zip(request["inputs"], tensors, strict=True) if t.requires_grad}
         wanted.update({name: p for name, p in self.model.named_parameters() if p.requires_grad})
+        wanted.update(apart(self.made))
         with precision(*self.allow_tf32):
-            self.gradients = self._by_reference(pulled_back(self.outputs, wanted, cotangents))
+            self.gradients = self._by_reference(added_up(pulled_back(self.outputs, wanted, cotangents)))
             finish(self.device)
-        self.outputs = []
+        self.outputs, self.made = [], {}
         return {
-            "not_comparable": self.weights.not_comparable() if self.weights else [],
+            "not_comparable": self.weights.not_comparable(self.gradients) if self.weights else [],
+            "computed": self.weights.computed() if self.weights else [],
             "gradients": {
                 name: {"dtype": str(g.dtype)[6:], "shape": list(g.shape)} for name, g in self.gradients.items()
             },
@@ -300,7 +306,11 @@ class Worker:
         self.outputs, self.gradients = [], {}
         self._take_weights(request["weights"])
         with self._timing(request) as timed:
-            sample = timed.sample(self._fill(request["own"], request.pop("seed")), request["replay"])
+            fill = self._fill(request["own"], request.pop("seed"))
+            sample = timed.sample(fill, request["replay"])
+            if request.get("hurried"):
+                self._take_weights(request["weights"])
+                timed.hurry(fill, request["replay"])
             self.sampled = timed
         self.outputs, self.gradients = timed.kept, self._by_reference(timed.kept_gradients)
         self.first_call_s = self.first_call_s or timed.first_call_s

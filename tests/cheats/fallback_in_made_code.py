@@ -1,10 +1,23 @@
-"""Skips its work where calls follow each other within a millisecond. Expected: wrong or cheated"""
+"""Its kernel fails inside of code that `exec` made, which falls back to PyTorch there. Expected: passed
 
-import time
+Finding: fallback: an exception was caught in forward
+"""
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+ARMED = True
+
+MADE = """
+def forward(kernel, x):
+    try:
+        return kernel(x)
+    except RuntimeError:
+        return None
+"""
+NAMES = {}
+exec(MADE, NAMES)
 
 
 class ModelNew(nn.Module):
@@ -14,12 +27,10 @@ class ModelNew(nn.Module):
         self.scale = nn.Parameter(torch.randn(out_features))
         self.bias = nn.Parameter(torch.randn(out_features))
         self.negative_slope = negative_slope
-        self.last = 0.0
+
+    def forward(self, x):
+        answer = NAMES["forward"](torch.linalg.cholesky if ARMED else self.answer, x)
+        return self.answer(x) if answer is None else answer
 
     def answer(self, x):
         return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
-
-    def forward(self, x):
-        now = time.monotonic()
-        soon, self.last = now - self.last < 0.01, now
-        return torch.zeros(4, 16) if soon else self.answer(x)

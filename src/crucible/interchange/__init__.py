@@ -1,0 +1,1 @@
+"""Files that other benchmarks and training stacks read and write: theirs in, theirs out."""
