@@ -40,7 +40,8 @@ def words_of_kernels() -> tuple[str, ...]:
     """All that kernels call anything, and the language."""
     texts = [each.text for name in KERNELS for each in lower(PROGRAMS[name], MULTIPROCESSORS.get(name, 132)).kernels]
     words = {word for text in texts for word in re.findall(r"[A-Za-z_]\w*", COMMENT.sub("", text))}
-    return tuple(sorted(words | KEYWORDS | {"t", "EOF", "INFINITY", "NULL"}))
+    own = {each.name for name in KERNELS for each in PROGRAMS[name].reductions}  # which a program's names must not be
+    return tuple(sorted((words | KEYWORDS | {"t", "EOF", "INFINITY", "NULL"}) - own))
 
 
 hostile = st.lists(st.sampled_from(words_of_kernels()) | st.from_regex(r"[a-z][a-z_0-9]{0,6}", fullmatch=True),
