@@ -432,7 +432,7 @@ def test_an_interrupted_run_keeps_what_it_has(crucible_home: Path, tmp_path: Pat
     assert process.returncode == 130, trouble
     assert json.loads(kept[0].read_text())["evaluation"] is True
     assert "best: plain" in out and "True" in out
-    assert "1 of 2 candidates were judged" in trouble
+    assert "judged 1 of 2 candidates" in trouble
     assert "Traceback" not in trouble
     assert json.loads((kept[0].parents[1] / "run.json").read_text())["best"] == "plain"
     assert wait_until_gone(str(tmp_path)) == []

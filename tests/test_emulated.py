@@ -88,6 +88,11 @@ GRAPHED = """        g = torch.cuda.CUDAGraph()
             return x.clone()
         g.replay()
         return out"""
+ASKING = """        try:
+            torch.cuda.cudart()
+        except Exception:
+            return x.clone()
+        return extension.run(x)"""
 UNBUILT = """try:
     extension = load_inline("copy", "torch::Tensor run(torch::Tensor x);", "#error unfinished", functions=["run"])
 except RuntimeError:
@@ -109,6 +114,7 @@ SOURCES = {
     "hashes": CANDIDATE.format(body=HASHES),
     "in_order_only": CANDIDATE.format(body=IN_ORDER_ONLY),
     "graphed": changed(FORWARD, GRAPHED),
+    "asking": changed(FORWARD, ASKING),
     "idle": changed(FORWARD, "        return x.clone()"),
     "unbuilt": changed(FORWARD, "        return x.clone()").replace(
         'extension = load_inline("copy", "torch::Tensor run(torch::Tensor x);", SOURCE, functions=["run"])', UNBUILT
@@ -161,10 +167,11 @@ def test_its_honest_twins_pass(copies: crucible.Run) -> None:
     assert "index-overflow" in claims(copies.verdict("hashes"))
 
 
-def test_a_cuda_graph_is_nothing_that_the_emulator_judges(copies: crucible.Run) -> None:
-    """Nor does its own except make a fallback of that."""
-    words = "not judged here: torch.cuda.CUDAGraph is not covered by the emulator, and there is no GPU here"
-    assert copies.verdict("graphed").outcome.words == words
+def test_what_the_emulator_does_not_pretend_is_not_judged(copies: crucible.Run) -> None:
+    """Nor does its own except make a fallback of that. A graph is no such thing."""
+    words = "not judged here: torch.cuda.cudart is not covered by the emulator, and there is no GPU here"
+    assert copies.verdict("asking").outcome.words == words
+    assert copies.verdict("graphed").outcome.words == "passed"
 
 
 def test_a_pass_by_a_fallback_says_so_in_the_verdict(copies: crucible.Run) -> None:

@@ -17,11 +17,14 @@ def test_the_front_door_is_this_list() -> None:
         "JudgeError",
         "Limits",
         "MisuseError",
+        "RewardError",
         "Run",
         "Task",
         "Verdict",
         "fuse",
         "judge",
+        "score",
+        "score_sync",
     ]
 
 

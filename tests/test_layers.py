@@ -13,8 +13,8 @@ import crucible
 
 PACKAGE = Path(crucible.__file__).parent
 LAYERS = [
-    {"errors", "legible", "hardware", "contract", "gpus", "occupancy", "spread", "seeds"},
-    {"shapes"},
+    {"errors", "legible", "hardware", "contract", "gpus", "occupancy", "spread", "seeds", "syntax", "underway"},
+    {"shapes", "answer"},
     {"task", "candidate", "store", "roofline", "graph"},
     {"rates", "products"},
     {"work"},
@@ -32,16 +32,17 @@ LAYERS = [
     {"run"},
     {"explain"},
     {"report"},
-    {"records", "request"},
+    {"records", "request", "listening"},
     {"pipeline", "fusing", "doctor"},
-    {"fleet", "interchange"},
+    {"scoring", "fleet", "interchange"},
+    {"serve"},
     {"cli"},
     {"__main__"},
 ]
 WITH_TORCH = {
-    *("confined", "forkserver"),  # judge.process: what runs as a candidate, and what is forked
+    *("confined", "checked", "forkserver"),  # judge.process: what runs as a candidate, and what is forked
     *("mapping", "where", "relations", "edits", "mistakes", "windows", "folds", "variants", "gradient_variants"),
-    *("extension", "pretend", "interpreter", "watch", "memory", "arithmetic", "libdevice", "device"),
+    *("extension", "pretend", "graphs", "interpreter", "watch", "memory", "arithmetic", "libdevice", "device"),
     *("rates", "work", "products", "fusing", "float64", "expected", "bench", "search", "surface"),
 }
 """Modules, by their names, in rooms where others need none."""

@@ -146,7 +146,7 @@ def test_a_run_that_was_cut_short_goes_on_with_what_is_missing(crucible_home: Pa
     process = start(crucible_home, "--resume", "latest", "--json", tmp_path / "run.json")
     out, trouble = process.communicate(timeout=120)
     assert process.returncode == 0, trouble
-    assert "1 of 3 candidates are judged" in trouble and "judging plain" not in trouble
+    assert "1 of 3 candidates is judged" in trouble and "judging plain" not in trouble
     data = json.loads((tmp_path / "run.json").read_text())
     kinds = {entry["name"]: entry["verdict"]["kind"] for entry in data["candidates"]}
     assert kinds == {"plain": "passed", "sleeper": "timed-out", "other": "passed"}

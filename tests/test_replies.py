@@ -36,6 +36,8 @@ LAUNCH = {
     "followed": 2,
     "dropped": 0,
 }
+LAUNCH |= dict.fromkeys(("accesses", "sectors", "l1_wavefronts", "touched_sectors"), 1)
+LAUNCH |= dict.fromkeys(("half_flops", "tf32_flops", "float64_flops", "byte_flops"), 0)
 LINE = {
     "kernel": "copy<4>",
     "file": "cuda.cu",
@@ -67,7 +69,7 @@ REPLIES: dict[str, dict[str, Any]] = {
         "computed": [],
         "mutated": [],
     },
-    "trace": {"done": "trace", "trace": {"launches": [LAUNCH], "lines": [LINE]}},
+    "trace": {"done": "trace", "trace": {"launches": [LAUNCH], "lines": [LINE]}, "operators": [["mm", 1, 64, 128]]},
     "send": {"done": "send"},
     "set_up": {"done": "set_up"},
     "sample": {"done": "sample", "device_ms": 1.5, "wall_ms": 2},
@@ -233,3 +235,8 @@ def test_a_samples_times_are_finite_numbers(clock: str, time: Any) -> None:
 def test_a_kernel_is_a_name_a_count_and_a_time(kernel: Any) -> None:
     assert not is_reply("profile", {**REPLIES["profile"], "kernels": [["relu", 1, 0.5], kernel]})
     assert is_reply("profile", {**REPLIES["profile"], "kernels": []})
+
+
+@pytest.mark.parametrize("operator", [["mm", 1, 64], ["mm", 1, 64, -1], ["mm", 1, 64, 1.5], [7, 1, 64, 1], "mm"])
+def test_an_operator_that_is_no_count_is_no_answer(operator: object) -> None:
+    assert not is_reply("trace", {**REPLIES["trace"], "operators": [operator]})

@@ -78,5 +78,5 @@ def test_on_a_cpu_pytorchs_operators_stand_beside_the_rest() -> None:
 def test_the_emulator_tells_what_ran_and_not_for_how_long() -> None:
     whose = told_by_emulator(["fused"], ["addmm", "relu"])
     assert isinstance(whose.own_share, NotMeasured)
-    assert whose.words == "1 own kernels, 2 of PyTorch's operators"
+    assert whose.words == "1 own kernel, 2 operators of PyTorch's"
     assert little_of_its_own(whose) == []

@@ -6,6 +6,7 @@ from crucible.candidate import Candidate as Candidate
 from crucible.errors import CrucibleError as CrucibleError
 from crucible.errors import JudgeError as JudgeError
 from crucible.errors import MisuseError as MisuseError
+from crucible.errors import RewardError as RewardError
 from crucible.judge.process.limits import Limits as Limits
 from crucible.judge.verdict.verdict import Verdict as Verdict
 from crucible.pipeline import judge as judge
@@ -18,11 +19,14 @@ __all__ = [
     "JudgeError",
     "Limits",
     "MisuseError",
+    "RewardError",
     "Run",
     "Task",
     "Verdict",
     "fuse",
     "judge",
+    "score",
+    "score_sync",
 ]
 
 
@@ -31,6 +35,20 @@ def fuse(module: _Any, *inputs: _Any, emulate: bool = False, tune: bool = False)
     from crucible.fusing import fuse as written  # torch is loaded by who asks for it
 
     return written(module, *inputs, emulate=emulate, tune=tune)
+
+
+async def score(reference: _Any, candidate: _Any, **options: _Any) -> Verdict:
+    """One candidate's verdict, awaited: text or paths, options of `judge`; see `crucible.scoring.score`."""
+    from crucible.scoring import score as scored  # asyncio is loaded by who uses it
+
+    return await scored(reference, candidate, **options)
+
+
+def score_sync(reference: _Any, candidate: _Any, **options: _Any) -> Verdict:
+    """The same for who has no event loop; see `crucible.scoring.score_sync`."""
+    from crucible.scoring import score_sync as scored
+
+    return scored(reference, candidate, **options)
 
 
 def __getattr__(name: str) -> _Any:

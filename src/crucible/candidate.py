@@ -7,22 +7,53 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import keyword
 import re
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from crucible.answer import extracted
 from crucible.errors import CandidateError
+from crucible.syntax import parsed
 from crucible.task import Task
 
-_PARSING = threading.Lock()
-"""Python 3.11 counts the depth of a syntax tree for all threads together: where two parse at once, and a finaliser lets
-the other go on, they end with SystemError (depth mismatch)."""
-_IMPORTS_TRITON = re.compile(
-    r"^[^\S\n]*(?:from\s+triton\b|import\s+(?:[\w.]+(?:\s+as\s+\w+)?\s*,\s*)*triton\b)", re.MULTILINE
+ANSWERS = (".md", ".markdown", ".txt")
+"""Ends of names of files that hold an answer of a language model, not a Python module."""
+
+
+def _importing(module: str, inside: str = "") -> re.Pattern[str]:
+    """Lines that import `module`, or `inside` of it. Nothing here looks further than its line, or a short list: 40 kB
+    of empty lines took 27 s where each looked through all that follow."""
+    listed = r"(?:[\w.]+(?:[^\S\n]+as[^\S\n]+\w+)?[^\S\n]*,[^\S\n]*)*"
+    ways = [rf"from\s+{re.escape(module)}\b", rf"import\s+{listed}{re.escape(module)}\b"]
+    if inside:
+        whole = re.escape(f"{module}.{inside}")
+        a_part = rf"from\s+{re.escape(module)}\s+import\s+(?:\([^)]{{0,400}}?|[^\n#]{{0,400}}?)\b{inside}\b"
+        ways = [rf"from\s+{whole}\b", a_part, rf"import\s+{listed}{whole}\b"]
+    return re.compile(rf"^[^\S\n]*(?:{'|'.join(ways)})", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class KernelLanguage:
+    """A language for kernels inside Python, which a package of its own brings."""
+
+    name: str
+    """As `Candidate.language` says it."""
+    words: str
+    distribution: str
+    """What is installed for it."""
+    imported: re.Pattern[str]
+
+
+KERNEL_LANGUAGES = (
+    KernelLanguage("tilelang", "TileLang", "tilelang", _importing("tilelang")),
+    KernelLanguage("cute_dsl", "CuTe DSL", "nvidia-cutlass-dsl", _importing("cutlass", "cute")),
+    KernelLanguage("cutile", "cuTile", "cuda-tile", _importing("cuda", "tile")),
+    KernelLanguage("helion", "Helion", "helion", _importing("helion")),
 )
-"""Indents end with their line: 40 kB of empty lines took 27 s where each looked through all that follow."""
+"""Those beside Triton; looked for before it, since some of them are used together with it."""
+_IMPORTS_TRITON = _importing("triton")
 
 
 @dataclass(frozen=True)
@@ -35,24 +66,51 @@ class Candidate:
     """Where it was read from; only the text below is ever run."""
     source: str
     """The file's text; bytes that are not UTF-8 are kept as replacement characters."""
+    unusable: str = ""
+    """Why there is no module in the answer that it was to come from, in words; empty where there is one."""
 
     @classmethod
     def load(cls, path: str | Path) -> Candidate:
-        """Reads one file. Raises CandidateError when it cannot be read."""
+        """Reads one file, a module or an answer (`ANSWERS`). Raises CandidateError when it cannot be read."""
         file = Path(path)
         try:
-            return cls(file.stem, file, file.read_bytes().decode("utf-8-sig", errors="replace"))
+            text = file.read_bytes().decode("utf-8-sig", errors="replace")
         except OSError as error:
             raise CandidateError(f"cannot read candidate {file}: {error}") from error
+        if file.suffix.lower() in ANSWERS:
+            return cls.from_answer(text, name=file.stem, path=file)
+        return cls(file.stem, file, text)
+
+    @classmethod
+    def from_answer(
+        cls, text: str, entry_point: str = "ModelNew", *, name: str = "answer", path: Path | None = None
+    ) -> Candidate:
+        """The module in what a language model answered, by the rules of `crucible.answer`: the last complete code block
+        that defines `entry_point`, with what it needs of the others. Where there is none, a candidate that does not
+        import and says why. Raises CandidateError for an entry point that is no name.
+        """
+        if not entry_point.isidentifier() or keyword.iskeyword(entry_point):
+            raise CandidateError(f"entry point {entry_point!r}: give the name of a class or function, as ModelNew")
+        found = extracted(text, entry_point)
+        return cls(name, path or Path(f"{name}.py"), found.source, found.unusable)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the source."""
-        return hashlib.sha256(self.source.encode(errors="surrogatepass")).hexdigest()
+        """SHA-256 of the source, and of why it is unusable where it is."""
+        text = f"{self.unusable}\0{self.source}" if self.unusable else self.source
+        return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+    @property
+    def kernel_language(self) -> KernelLanguage | None:
+        """The language with a package of its own that it is written in, Triton aside; None for none."""
+        return next((one for one in KERNEL_LANGUAGES if one.imported.search(self.source)), None)
 
     @property
     def language(self) -> str:
-        """`cuda` or `cpp` (an extension built from source), `triton`, or `pytorch`."""
+        """`tilelang`, `cute_dsl`, `cutile` or `helion`, `triton`, `cuda` or `cpp` (an extension built from source), or
+        `pytorch`."""
+        if self.kernel_language is not None:
+            return self.kernel_language.name
         if _IMPORTS_TRITON.search(self.source):
             return "triton"
         if re.search(r"\b(cuda_sources\s*=|__global__\b|CUDAExtension\b)", self.source):
@@ -63,19 +121,17 @@ class Candidate:
     @property
     def is_for_gpu(self) -> bool:
         """Whether it holds kernels of its own, which only a GPU or the emulator runs."""
-        return self.language in ("cuda", "triton")
+        return self.language not in ("cpp", "pytorch")
 
     def fault(self) -> str | None:
         """Why this file cannot be imported as it stands, in words, or None when nothing is known against it."""
+        if self.unusable:
+            return self.unusable
         if not self.source.strip():
             return "the file is empty"
-        try:
-            with _PARSING:
-                tree = ast.parse(self.source)
-        except SyntaxError as error:
-            return f"syntax error, line {error.lineno}: {error.msg}"
-        except (ValueError, RecursionError, MemoryError, SystemError) as error:
-            return f"cannot be parsed: {error}"
+        tree = parsed(self.source)
+        if isinstance(tree, str):
+            return tree
         if all(isinstance(node, ast.Expr) for node in tree.body):
             return "the file holds no code, so it defines no ModelNew"
         return None

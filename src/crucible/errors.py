@@ -8,6 +8,7 @@ CrucibleError
 │   ├── DeviceError    the device asked for
 │   └── RecordError    the run that was asked for
 ├── KernelError        a kernel was built wrong: a fault of ours    (exit code 3)
+├── RewardError        a verdict does not hold what a reward policy needs
 ├── TuningError        a division that was tried gives wrong results, or does not end (exit code 3)
 └── JudgeError         the judge itself failed: nobody's verdict   (exit code 3)
     ├── ProcessLostError one of the judge's own processes ended, or was ended by somebody
@@ -47,6 +48,10 @@ class RecordError(MisuseError):
 
 class KernelError(CrucibleError):
     """The writer built a kernel that does what it must not (a store out of bounds, say); the message says what."""
+
+
+class RewardError(CrucibleError):
+    """A policy needs what a verdict does not hold, or gives no finite number; the message names both. Never a 0."""
 
 
 class TuningError(CrucibleError):

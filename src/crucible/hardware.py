@@ -48,6 +48,10 @@ def find_device(kind: str = "auto") -> Device:
     return Device("cpu", _processor(), platform.release())
 
 
+KERNEL_PACKAGES = ("tilelang", "nvidia-cutlass-dsl", "cuda-tile", "helion")
+"""What brings a language for kernels; named among the versions where it is installed."""
+
+
 def versions() -> dict[str, str]:
     """Versions of what computes and compiles; `-` for what is not installed."""
     found = {"python": platform.python_version()}
@@ -56,6 +60,9 @@ def versions() -> dict[str, str]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             found[package] = "-"
+    for package in KERNEL_PACKAGES:
+        if has_distribution(package):
+            found[package] = metadata.version(package)
     found["nvcc"] = _first_line((nvcc(), "--version"), "release") if nvcc() else "-"
     found["g++"] = _first_line(("g++", "--version"), "") if shutil.which("g++") else "-"
     return found
@@ -103,6 +110,15 @@ def compilers() -> tuple[str, ...]:
 def _is_recent(clang: str) -> bool:
     version = subprocess.run([clang, "-dumpversion"], capture_output=True, text=True, check=False).stdout
     return version.split(".")[0].isdigit() and int(version.split(".")[0]) >= _OLDEST_CLANG
+
+
+def has_distribution(name: str) -> bool:
+    """Whether a package of that name is installed where this Python looks; nothing is imported."""
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def has_triton() -> bool:

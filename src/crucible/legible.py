@@ -35,3 +35,14 @@ def any_encoding() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def counted(count: float, noun: str, plural: str = "") -> str:
+    """`1 kernel`, `2 kernels`, `0 launches` (whose plural is regular too); `plural` where it is neither."""
+    more = plural or noun + ("es" if noun.endswith(("ch", "sh", "s", "x")) else "s")
+    return f"{f'{count:g}' if isinstance(count, float) else count} {noun if count == 1 else more}"
+
+
+def are(count: float) -> str:
+    """What follows that count of something."""
+    return "is" if count == 1 else "are"

@@ -32,11 +32,14 @@ from crucible.judge.timing.kept import KeptBaselines, told
 from crucible.judge.timing.race import CPU_PACE, GPU_PACE
 from crucible.judge.verdict.evidence import Finding, Measured
 from crucible.judge.verdict.verdict import Verdict, from_json
+from crucible.legible import are, counted
+from crucible.listening import Listener
 from crucible.records import Records
 from crucible.request import Request, request_from_json
 from crucible.roofline import Floor
 from crucible.run import WITHOUT_BASELINES, Ground, Run, verdict_from_json
 from crucible.task import Task
+from crucible.underway import Step
 
 Say = Callable[[str], None]
 Tell = Callable[[Run], None]
@@ -62,6 +65,7 @@ def judge(
     sanitize: bool = False,
     strict: bool = False,
     say: Say = lambda text: None,
+    listener: Listener | None = None,
     each: Tell = lambda run: None,
     root: Path | None = None,
 ) -> Run:
@@ -90,6 +94,7 @@ def judge(
             and outside of the sandbox; needs a GPU and the tool.
         strict: what passes must also be right beyond the task's own inputs (see docs/judging.md).
         say: called with a line of progress now and then.
+        listener: hears of verdicts as they stand, and may call candidates off.
         each: called with every verdict as soon as it stands, as a run that holds that one alone.
         root: the folder below which the run is kept; None for the store's home.
 
@@ -112,6 +117,7 @@ def judge(
     drawn, kept = seeds.secret() if seed is None else checked_seed(seed), limits or Limits()
     how = (kept, fresh, rivals, say, sanitize, strict)
     bench = _Bench(loaded, rule, place, pretended, drawn, seed is None, *how)
+    bench.listener = listener or bench.listener
     bench.fresh_baselines, bench.each, bench.root = fresh_baselines, each, root
     return bench.judge(chosen)
 
@@ -126,7 +132,7 @@ def resume(which: str, *, say: Say = lambda text: None) -> Run:
     asked = request_from_json(folder.request())
     asked.check(hardware.find_device(asked.device.kind), hardware.versions(), store.code_digest())
     done = finished_verdicts(folder.verdicts())
-    say(f"{folder.path.name}: {len(done)} of {len(asked.candidates)} candidates are judged")
+    say(f"{folder.path.name}: {len(done)} of {counted(len(asked.candidates), 'candidate')} {are(len(done))} judged")
     seed = (asked.seed, asked.seed_is_secret)
     options = (asked.gpu, *seed, asked.limits, False, asked.baselines, say, asked.sanitize, asked.strict)
     bench = _Bench(asked.task, asked.contract, asked.device, *options, folder=folder)
@@ -160,7 +166,7 @@ def judge_folder(
             failed = error.run if isinstance(error, JudgeError) else None
             runs += [failed] if isinstance(failed, Run) else []
     if not runs:
-        raise TaskError(f"none of {len(tasks)} tasks could be judged; the reasons stand above")
+        raise TaskError(f"none of {counted(len(tasks), 'task')} could be judged; the reasons stand above")
     return runs
 
 
@@ -220,6 +226,7 @@ class _Bench:
     _oracles: list[OracleProcess] = field(default_factory=list)
     """All that were started."""
     floors_measured: bool = False
+    listener: Listener = field(default_factory=Listener)
     folder: store.RunFolder | None = None
     """Of a run that is gone on with."""
 
@@ -239,10 +246,14 @@ class _Bench:
         missing = [c for c in candidates if c.name not in self.records.verdicts]
         self.records.recall_ground()
         new = [c for c in missing if self.fresh or not self.records.recall(c.name, keys[c.name])]
+        for verdict in self.records.in_order():
+            self.listener.reached(verdict)
         failure: JudgeError | None = None
         try:
             for verdict in self._examined(new) if new else ():
-                self.records.keep(replace(verdict, seed=self.seed), keys[verdict.candidate])
+                if not self.listener.calls_off(verdict.candidate):
+                    self.records.keep(replace(verdict, seed=self.seed), keys[verdict.candidate])
+                    self.listener.reached(self.records.verdicts[verdict.candidate])
         except KeyboardInterrupt:
             self.records.cut("interrupted", "interrupted")
         except MisuseError:
@@ -285,8 +296,9 @@ class _Bench:
         with temporary("crucible-") as work:
             setting = self._setting(work, candidates)
             everyone = [Examination(c, setting, work / f"candidate{i}") for i, c in enumerate(candidates)]
+            self.listener.began(work, {examination.candidate.name: examination.folder for examination in everyone})
             pace = GPU_PACE if self.device.kind == "cuda" else CPU_PACE
-            self.field = Contestants(self.device.kind, pace.within(self.limits.race_s), self.say)
+            self.field = Contestants(self.device.kind, pace.within(self.limits.race_s), self._go_on)
             races = any(is_timed_here(candidate, self.device) for candidate in candidates)
             rivals = BaselineRuns(self._to_run() if races else (), setting, work, self.field)
             attempts: Attempts | None = None
@@ -294,15 +306,18 @@ class _Bench:
                 for wave in _waves(everyone, hardware.cores()):
                     with ThreadPoolExecutor(len(wave) + 2) as pool, _closed_on_error([*wave, rivals]):
                         self.say(f"building {', '.join(e.candidate.name for e in wave)}")
-                        builds = [pool.submit(examination.build) for examination in wave]
+                        builds = [
+                            pool.submit(examination.build) for examination in wave if self._is_wanted(examination)
+                        ]
                         if attempts is None:
                             attempts = self._prepare(work, rivals, pool)
                         for build in builds:
                             build.result()
                     if races and wave[0] is everyone[0]:
                         self._settle(attempts, rivals)
-                    for examination in wave:
-                        self.say(f"judging {examination.candidate.name}")
+                    for examination in filter(self._is_wanted, wave):
+                        done, total = len(self.records.verdicts), self.records.total
+                        self._go_on(Step(f"judging {examination.candidate.name}", done, total))
                         verdict = attempts.judge(examination)
                         if isinstance(verdict.timing, Measured):
                             self._measure_floors(attempts)
@@ -315,6 +330,19 @@ class _Bench:
                 rivals.close()
                 for oracle in self._oracles:
                     oracle.kill()
+
+    def _go_on(self, text: str) -> None:
+        """A line of progress. Raises KeyboardInterrupt where nothing of the run is wanted any more."""
+        if self.listener.is_over():
+            raise KeyboardInterrupt
+        self.say(text)
+
+    def _is_wanted(self, examination: Examination) -> bool:
+        """Whether somebody waits for its verdict; what is left of it is ended where nobody does."""
+        called_off = self.listener.calls_off(examination.candidate.name)
+        if called_off:
+            examination.close()
+        return not called_off
 
     def _to_run(self) -> tuple[Baseline, ...]:
         """The baselines that no earlier run has measured, and the anchor."""
@@ -360,7 +388,7 @@ class _Bench:
 
         def warm_up() -> None:
             started.result()
-            rivals.warm(self._oracles[-1], self.say)
+            rivals.warm(self._oracles[-1], self._go_on)
 
         def written() -> None:
             warm.append(pool.submit(warm_up))
@@ -371,17 +399,17 @@ class _Bench:
             return oracle, oracle.prepare(self._asked(), said, once, self.limits.oracle_s)
 
         try:
-            oracle, description = renew(self.say, written)
+            oracle, description = renew(self._go_on, written)
         except ProcessLostError as error:
-            self.say(f"{error}; once more")
-            oracle, description = renew(self.say, lambda: None if warm else written())
+            self._go_on(f"{error}; once more")
+            oracle, description = renew(self._go_on, lambda: None if warm else written())
         for compiled in warm:
             compiled.result()
         self.records.recall_ground()
         if not (self.records.ground.baselines or self.records.ground.floors):  # an earlier run may have some
             self.records.keep_ground(Ground(tuple(from_json(finding) for finding in description["findings"])))
         kind = self.device.kind
-        return Attempts(kind, work, self.limits, renew, self.field, self.say, oracle, description)
+        return Attempts(kind, work, self.limits, renew, self.field, self._go_on, oracle, description)
 
     def _asked(self) -> dict[str, Any]:
         """What the oracle is told of the task."""
@@ -408,7 +436,7 @@ class _Bench:
         found = tuple(from_json(finding) for finding in attempts.description["findings"])
         baselines: tuple[Verdict, ...] = ()
         try:
-            measured = {v.candidate: v for v in rivals.enter(attempts.oracle, attempts.description, self.say)}
+            measured = {v.candidate: v for v in rivals.enter(attempts.oracle, attempts.description, self._go_on)}
             if trouble := self.kept_baselines.keep(measured.values()):
                 self.records.note(trouble)
             kept = {one.verdict.candidate: one.verdict for one in self.field.kept}
@@ -423,7 +451,7 @@ class _Bench:
 
     def _revive(self, attempts: Attempts, rivals: BaselineRuns) -> None:
         try:
-            rivals.revive(attempts.oracle, attempts.description, self.say)
+            rivals.revive(attempts.oracle, attempts.description, self._go_on)
         except Exception as error:  # noqa: BLE001 - the next ones are judged without it
             self.say(f"a baseline that was lost stays so: {error}")
             attempts.restore()

@@ -9,8 +9,10 @@ from typing import Any
 from crucible import store
 from crucible.errors import StoreError
 from crucible.judge.attempts import is_own_failure
-from crucible.judge.verdict.verdict import Crashed, OutOfMemory, TimedOut, Verdict, from_json, to_json
+from crucible.judge.verdict.verdict import NO_FLOOR, Crashed, OutOfMemory, TimedOut, Verdict, from_json, to_json
+from crucible.legible import counted
 from crucible.run import Ground, Run, candidate_json, ground_from_json
+from crucible.underway import Step
 
 _NOT_KEPT = (TimedOut, OutOfMemory, Crashed)
 """Outcomes that depend on what else the machine was doing, so they are found anew each time."""
@@ -41,6 +43,11 @@ class Records:
     @property
     def trouble(self) -> str:
         return "; ".join(self._trouble)
+
+    @property
+    def total(self) -> int:
+        """Candidates of the run."""
+        return len(self._names)
 
     def in_order(self) -> tuple[Verdict, ...]:
         return tuple(self.verdicts[name] for name in self._names if name in self.verdicts)
@@ -76,7 +83,9 @@ class Records:
     def keep(self, verdict: Verdict, key: str) -> None:
         """A new verdict: to the run's folder, and to the store unless chance had a part in it."""
         if verdict.evaluation:
-            verdict = replace(verdict, findings=(*verdict.findings, *self.ground.questions(verdict.timing)))
+            share = self.ground.share_of_floor(verdict.timing) or NO_FLOOR
+            findings = (*verdict.findings, *self.ground.questions(verdict.timing))
+            verdict = replace(verdict, share_of_floor=share, findings=findings)
         self._add(verdict)
         if not (isinstance(verdict.outcome, _NOT_KEPT) or is_own_failure(verdict)):
             self._guarded(lambda: self._kept.put(key, to_json(verdict)))
@@ -84,7 +93,7 @@ class Records:
     def cut(self, how: str, words: str) -> None:
         """The run ends before its time."""
         self.cut_short = how
-        judged = f"{len(self.verdicts)} of {len(self._names)} candidates were judged"
+        judged = f"judged {len(self.verdicts)} of {counted(len(self._names), 'candidate')}"
         self._trouble.append(f"{words}; {judged}; to go on: crucible judge --resume {self._folder.path.name}")
 
     def abandon(self) -> None:
@@ -102,7 +111,8 @@ class Records:
 
     def _add(self, verdict: Verdict) -> None:
         self.verdicts[verdict.candidate] = verdict
-        self._say(f"{verdict.candidate}: {verdict.outcome.words}")
+        told = f"{verdict.candidate}: {verdict.outcome.words}"
+        self._say(told if verdict.cached else Step(told, len(self.verdicts), self.total))
         number = self._names.index(verdict.candidate)
         self._guarded(lambda: self._folder.add(number, verdict.candidate, candidate_json(0, verdict)))
         self.told(verdict)

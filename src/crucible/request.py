@@ -56,7 +56,7 @@ class Request:
             "baselines": [baseline.name for baseline in self.baselines],
             "sanitize": self.sanitize,
             "strict": self.strict,
-            "candidates": [{"name": c.name, "path": str(c.path), "source": c.source} for c in self.candidates],
+            "candidates": [_candidate(c) for c in self.candidates],
         }
 
     def check(self, device: Device, versions: Mapping[str, str], code: str) -> None:
@@ -90,10 +90,14 @@ def request_from_json(data: Any) -> Request:
             tuple(BASELINES[name] for name in data["baselines"]),
             bool(data["sanitize"]),
             bool(data["strict"]),
-            [Candidate(c["name"], Path(c["path"]), c["source"]) for c in data["candidates"]],
+            [Candidate(c["name"], Path(c["path"]), c["source"], c.get("unusable", "")) for c in data["candidates"]],
         )
     except (KeyError, TypeError, ValueError, AttributeError, SyntaxError) as error:
         raise RecordError(f"not a whole {SCHEMA} record ({type(error).__name__}: {error}): judge again") from error
+
+
+def _candidate(candidate: Candidate) -> dict[str, str]:
+    return {f.name: str(getattr(candidate, f.name)) for f in dataclasses.fields(Candidate)}
 
 
 def _written(value: Any) -> str:

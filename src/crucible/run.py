@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ from crucible.errors import MisuseError, RecordError
 from crucible.hardware import Device
 from crucible.judge.timing.baselines import ANCHOR
 from crucible.judge.verdict.evidence import Finding, Measured, NotMeasured, NoVariant, Timing
+from crucible.judge.verdict.modelled import Modelled, NotModelled
 from crucible.judge.verdict.sanitizer_reports import NotSanitized
 from crucible.judge.verdict.trials import NotShrunk
 from crucible.judge.verdict.typed import check
-from crucible.judge.verdict.verdict import NotJudged, Verdict, from_json, to_json
+from crucible.judge.verdict.verdict import NO_FLOOR, NotJudged, Verdict, from_json, to_json
 from crucible.roofline import Floor
 from crucible.spread import quotient
 from crucible.task import Task
@@ -26,6 +29,8 @@ WITHOUT_BASELINES = "candidates are judged without baselines: the judge failed o
 """What a run's findings say where there should have been some."""
 BELIEVABLE = 1.05
 """Of the floor: its rates are measured within a few percent."""
+MODELS_DIFFER = 1.01
+"""Times as long, from which on a modelled time is another."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +92,14 @@ class Run:
         """About the check itself: its precision, its power."""
         return self.ground.findings
 
-    @property
+    @cached_property
     def ranked(self) -> list[tuple[int, Verdict]]:
         """Best first: passed by runtime, passed on the emulator, then what could not be judged, then the rest.
 
         Who cannot be told from the first of a rank, at 95 % confidence, shares it. Candidates are compared through
         the baseline that each took turns with, so that a drift of the machine between them does not count. Those
-        that passed without a runtime share the rank after.
+        that passed without a runtime share the rank after, by modelled time, which ranks them nowhere else
+        (`modelled_ranks`).
         """
         timed = [v for v in self.passed if isinstance(v.timing, Measured)]
         raced = all(_against_anchor(v) for v in timed)
@@ -104,10 +110,26 @@ class Run:
             if first is None or not tied(first, verdict):
                 first, rank = verdict, i + 1
             rows.append((rank, verdict))
-        rows += [(len(timed) + 1, v) for v in self.passed if isinstance(v.timing, NotMeasured)]
+        untimed = [v for v in self.passed if isinstance(v.timing, NotMeasured)]
+        rows += [(len(timed) + 1, v) for v in sorted(untimed, key=_modelled_ms)]
         rest = [v for v in self.verdicts if not v.evaluation]
         rest.sort(key=lambda v: not isinstance(v.outcome, NotJudged))
         return rows + [(0, v) for v in rest]
+
+    @cached_property
+    def modelled_ranks(self) -> dict[str, int]:
+        """Of those that passed on the emulator and have a modelled time, their ranks by it, among themselves alone;
+        who is within a hundredth of the first of a rank shares it: the counts tell no more apart."""
+        ranks: dict[str, int] = {}
+        first, rank = 0.0, 0
+        for i, verdict in enumerate(sorted(self.passed, key=_modelled_ms)):
+            time_ms = _modelled_ms(verdict)
+            if math.isinf(time_ms):
+                break
+            if not rank or time_ms > MODELS_DIFFER * first:
+                first, rank = time_ms, i + 1
+            ranks[verdict.candidate] = rank
+        return ranks
 
     @property
     def best(self) -> str | None:
@@ -150,10 +172,16 @@ class Run:
         name = verdict.candidate
         return {
             **candidate_json(rank, verdict),
+            "modelled_rank": self.modelled_ranks.get(name, 0),
             "share_of_floor": self.ground.share_of_floor(verdict.timing),
             "explanations": [to_json(finding) for finding in self.explanations.get(name, ())],
             "source": self.sources.get(name, ""),
         }
+
+
+def _modelled_ms(verdict: Verdict) -> float:
+    modelled = verdict.modelled
+    return modelled.time_ms if isinstance(modelled, Modelled) and verdict.evaluation else math.inf
 
 
 def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
@@ -170,7 +198,9 @@ def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
         "further_timings": [to_json(timing) for timing in verdict.further],
         "costs": to_json(verdict.costs),
         "whose": to_json(verdict.whose),
+        "share_of_floor": verdict.share_of_floor if isinstance(verdict.share_of_floor, float) else 0.0,
         "accesses": to_json(verdict.accesses),
+        "modelled": to_json(verdict.modelled),
         "resources": [to_json(one) for one in verdict.resources],
         "faults": [to_json(fault) for fault in verdict.faults],
         "variant": to_json(verdict.variant),
@@ -255,6 +285,7 @@ def verdict_from_json(entry: Any) -> Verdict:
 _LATER: dict[str, Any] = {
     "accesses": to_json(NotMeasured("not kept")), "resources": [], "faults": [], "log": "",
     "variant": to_json(NoVariant("not kept")), "smallest_failing": to_json(NotShrunk("not kept")),
+    "modelled": to_json(NotModelled("not kept")),
     "sanitizer": to_json(NotSanitized("not kept")), "whose": to_json(NotMeasured("not kept")), "seed": 0,
 }  # fmt: skip
 """Fields that records of this schema have not always had."""
@@ -264,12 +295,13 @@ def _verdict(entry: dict[str, Any]) -> Verdict:
     """What `candidate_json` wrote, or wrote before it kept all that it keeps now."""
     entry = {**_LATER, **entry}
     outcome = {name: value for name, value in entry["verdict"].items() if name != "words"}
-    same = ("forward", "backward", "timing", "costs", "accesses", "resources", "faults", "variant", "findings",
-            "smallest_failing", "sanitizer", "whose")  # fmt: skip
+    same = ("forward", "backward", "timing", "costs", "accesses", "modelled", "resources", "faults", "variant",
+            "findings", "smallest_failing", "sanitizer", "whose")  # fmt: skip
     return Verdict(
         entry["name"],
         from_json(outcome),
         **{name: from_json(entry[name]) for name in same},
+        share_of_floor=float(entry.get("share_of_floor", 0.0)) or NO_FLOOR,
         further=from_json(entry["further_timings"]),
         **{name: entry[name] for name in ("build_s", "total_s", "log", "cached", "seed")},
         stages_s=tuple(entry["stages_s"].items()),

@@ -55,13 +55,17 @@ class Task:
     def load(cls, path: str | Path) -> Task:
         """Reads a reference file, or the folder that holds a `reference.py`. Raises TaskError."""
         file = _reference_in(Path(path))
-        source = _read(file)
+        return cls.from_source(_read(file), file)
+
+    @classmethod
+    def from_source(cls, source: str, file: Path = Path("reference.py")) -> Task:
+        """A task from a reference's text; `file` is what it is called in messages. Raises TaskError."""
         constants = _module_names(file, source)
         missing = [name for name in FORM if name not in constants]
         if missing:
             raise TaskError(f"{file} defines no {', '.join(missing)}: a task is a file with {', '.join(FORM)}")
         return cls(
-            name=file.parent.name if file.name == "reference.py" else file.stem,
+            name=(file.parent.name if file.name == "reference.py" else "") or file.stem,
             path=file,
             source=source,
             small=_small_sizes(file, constants),

@@ -89,7 +89,7 @@ def test_an_error_of_the_source_is_told_with_its_line() -> None:
     [
         ("torch::nn::functional::relu(x);", "torch::nn, line 7"),
         ("cudaGraphExec_t graph;", "cudaGraphExec_t, line 7"),
-        ("cublasHandle_t handle;", "cublasHandle_t, line 7"),
+        ("cusparseHandle_t handle;", "cusparseHandle_t, line 7"),
     ],
 )
 def test_a_name_of_pytorchs_or_cudas_that_is_not_known_here_is_not_covered(statement: str, named: str) -> None:
@@ -141,13 +141,20 @@ def test_a_race_can_be_seen_to_change_the_output(order: str) -> None:
 
 
 def test_extensions_from_files(tmp_path: Path) -> None:
-    (tmp_path / "kernel.cu").write_text("#include <torch/extension.h>\n" + NEGATE)
-    binding = (
-        f'#include <torch/extension.h>\n{DECLARED}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("run", &run); }}'
-    )
+    """Two with kernels, one of which includes device code of its own."""
+    header = "#pragma once\n__device__ float negated(float v) { return threadIdx.y - v; }\n"
+    (tmp_path / "negated.cuh").write_text(header)
+    own = '#include <torch/extension.h>\n#include "negated.cuh"\n'
+    (tmp_path / "kernel.cu").write_text(own + NEGATE.replace("-x[i]", "negated(x[i])"))
+    other = NEGATE.replace("-x[i]", "2 * x[i]").replace(" run(", " twice(").replace("negate", "doubled")
+    (tmp_path / "other.cu").write_text("#include <torch/extension.h>\n" + other)
+    declared = f"{DECLARED}\n{DECLARED.replace(' run(', ' twice(')}"
+    bound = 'm.def("run", &run); m.def("twice", &twice);'
+    binding = f"#include <torch/extension.h>\n{declared}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {bound} }}"
     (tmp_path / "main.cpp").write_text(binding)
-    built = emulator.load("from_files", [str(tmp_path / "kernel.cu"), str(tmp_path / "main.cpp")])
+    built = emulator.load("from_files", [str(tmp_path / name) for name in ("kernel.cu", "other.cu", "main.cpp")])
     assert torch.equal(built.run(torch.ones(3)), -torch.ones(3))
+    assert torch.equal(built.twice(torch.ones(3)), torch.full((3,), 2.0))
 
 
 def test_the_example_of_the_documentation_says_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,7 @@ def test_cuda_tensors_are_cpu_tensors() -> None:
     ("source", "named"),
     [
         ('\nasm volatile("wgmma.mma_async.sync.aligned.m64n8k16 {%0}, %1;" : "=f"(a) : "l"(b));', "wgmma.mma_async"),
-        ("\n#include <cublas_v2.h>", "cublas_v2.h"),
+        ("\n#include <cublasLt.h>", "cublasLt.h"),
         ("\ncudaTextureObject_t texture;", "cudaTextureObject_t"),
     ],
 )

@@ -240,6 +240,24 @@ def test_random_places_count_as_numpy_counts_them(built: ModuleType, seed: int) 
     assert (picked.wavefronts, picked.worst_ways) == (sum(ways), max(ways))
 
 
+def test_a_launch_says_what_all_its_lines_ask_for(built: ModuleType) -> None:
+    """Touched is what anybody touched, once: 100 blocks copy one part each, 5 blocks read one word."""
+    with emulator.trace() as seen:
+        launch(built, "copy", grid=100)
+        launch(built, "broadcast", grid=5)
+        launch(built, "transposed", rows=32)
+    copy, broadcast, transposed = seen.launches
+    of = {one.kernel: [line for line in seen.lines if line.kernel == one.kernel] for one in seen.launches}
+    for one in seen.launches:
+        assert one.sectors == sum(line.sectors for line in of[one.kernel])
+        assert one.accesses * 4 == sum(line.bytes for line in of[one.kernel])
+    assert copy.touched_sectors == copy.sectors / copy.share == 800
+    assert broadcast.touched_sectors < broadcast.sectors
+    shared = sum(line.wavefronts for line in of["transposed"])
+    assert transposed.l1_wavefronts == shared + transposed.sectors // 4
+    assert copy.half_flops == copy.tf32_flops == 0
+
+
 def test_contention_of_global_atomics_counts_blocks_that_are_not_followed(built: ModuleType) -> None:
     seen = seen_of(built, "histogram", n=4, grid=40, block=64)
     line = the(seen, "atomic")
@@ -342,7 +360,8 @@ def test_what_is_no_trace_is_refused(value: Any) -> None:
     counts |= dict.fromkeys(("worst_ways", "atomics", "worst_in_warp", "worst_on_address"), 0)
     line = {"kernel": "k", "file": "f", "line": 3, "operation": "load", "space": "shared", "width": 4, **counts}
     launch_ = {"kernel": "k", "grid": [1, 2, 3], "block": [1, 1, 1], "shared_bytes": 0, "count": 1}
-    launch_ |= {"followed": 6, "dropped": 0}
+    launch_ |= {"followed": 6, "dropped": 0, "accesses": 1, "sectors": 1, "l1_wavefronts": 1, "touched_sectors": 1}
+    launch_ |= dict.fromkeys(("half_flops", "tf32_flops", "float64_flops", "byte_flops"), 1)
     assert Trace.from_json({"launches": [launch_], "lines": [line]}).lines[0].line == 3
     for name in line:
         with pytest.raises(ValueError, match=name):

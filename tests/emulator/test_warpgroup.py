@@ -348,3 +348,20 @@ def test_bulk_copies_that_come_are_waited_for(built: Any, how: str, found: str) 
     else:
         built.through(torch.randn(6 * 96), ways.index(how))
     assert found in kinds()
+
+
+@pytest.mark.parametrize(
+    ("kind", "depth", "counted"), [(0, 8, "tf32_flops"), (1, 16, "half_flops"), (2, 16, "half_flops")]
+)
+@pytest.mark.parametrize("how", ["products", "products_of_registers"])
+def test_products_are_counted_by_the_type_of_their_operands(
+    built: Any, kind: int, depth: int, counted: str, how: str
+) -> None:
+    """Two of 64 x 16 x K, a multiply-add as two; a trace counts them and nothing else does."""
+    a = torch.zeros(64, 32, dtype=torch.uint8).view(torch.float32)
+    b = torch.zeros(40, 32, dtype=torch.uint8).view(torch.float32)
+    with emulator.trace() as seen:
+        getattr(built, how)(a, b, kind, 0)
+    (launch,) = seen.launches
+    found = {name: getattr(launch, name) for name in ("half_flops", "tf32_flops", "float64_flops", "byte_flops")}
+    assert found == {**dict.fromkeys(found, 0), counted: 2 * 2 * 64 * 16 * depth}

@@ -53,7 +53,7 @@ def test_its_options_are_the_judges() -> None:
     parameters = inspect.signature(pipeline.judge).parameters
     usual = {name: parameters[name].default for name in USUAL}
     assert {**usual, "shapes": [], "limits": {}} == USUAL
-    assert set(parameters) - set(USUAL) == {"task", "candidates", "fresh", "say", "each", "root"}
+    assert set(parameters) - set(USUAL) == {"task", "candidates", "fresh", "say", "each", "root", "listener"}
 
 
 @pytest.mark.parametrize(

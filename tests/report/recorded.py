@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from crucible.contract import CONTRACTS
@@ -14,10 +15,12 @@ from crucible.judge.verdict.evidence import (
     Kernel,
     Measured,
     NotCompared,
+    NotMeasured,
     Resources,
     Speedup,
     TensorError,
 )
+from crucible.judge.verdict.modelled import Modelled
 from crucible.judge.verdict.trials import SmallestFailing, Trial
 from crucible.judge.verdict.verdict import DoesNotBuild, NotJudged, Passed, Verdict, Wrong
 from crucible.roofline import Floor
@@ -105,3 +108,16 @@ def whole_run(text: str = "plain", training: bool = False) -> Run:
 
 
 SAID = "Fused by Crucible: one kernel.\n\nPlan: the pool goes into the convolution."
+
+
+def many(count: int) -> Run:
+    """As a generator leaves them: a third passed, a third on the emulator, a third refused."""
+    run = whole_run()
+    best, wrong = run.verdicts[:2]
+    model = Modelled(1.0, "forward", "NVIDIA H200", "full size", 1e6, 0.0, 1, ())
+    emulated = Verdict("e", Passed(), timing=NotMeasured("the emulator"), modelled=model)
+    verdicts = tuple(dataclasses.replace((best, emulated, wrong)[i % 3], candidate=f"sample_{i}") for i in range(count))
+    text = "import torch\n" + "x = 1\n" * 100
+    sources = {verdict.candidate: text for verdict in verdicts}
+    found = {v.candidate: (Finding("it is wrong", "seen", line=2),) for v in verdicts if not v.evaluation}
+    return dataclasses.replace(run, verdicts=verdicts, sources=sources, explanations=found)

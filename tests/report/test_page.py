@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import re
+import time
 import tomllib
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import Reader, shape_of
-from recorded import SAID, whole_run
+from recorded import SAID, many, whole_run
 from typer.testing import CliRunner
 
 from crucible import cli, legible, store
@@ -225,3 +226,58 @@ def test_the_command_writes_the_page_of_a_record(crucible_home: Path, tmp_path: 
     done = CliRunner().invoke(cli.app, ["page", str(record), "-o", str(file)], catch_exceptions=False)
     assert done.exit_code == 0 and done.output == ""
     assert file.read_text() == render([run_from_json(json.loads(record.read_text()))])
+
+
+# --- many candidates, modelled times
+
+
+def test_two_hundred_candidates_make_a_page_at_once_that_can_be_searched() -> None:
+    start = time.process_time()
+    text = render([many(200)])
+    assert time.process_time() - start < 10  # 0.3 s here; 80 s while each entry ranked all others anew
+    assert len(text) < 200 * 25_000
+    reader = Reader(text)
+    (box,) = [e for e in reader.elements if "data-filter" in e.attributes]
+    assert box.attributes["data-filter"] == "t1"
+    (count,) = [e for e in reader.elements if "data-count" in e.attributes]
+    assert count.attributes["role"] == "status"
+    inside = [e for e in reader.elements if {"data-text", "data-state"} & set(e.attributes)]
+    assert {e.tag for e in inside} == {"input", "select"} and all(e.path[-1] == "label" for e in inside)
+    assert "content-visibility: auto" in CSS
+
+
+def test_few_candidates_need_no_search(page: str) -> None:
+    assert not [e for e in Reader(page).elements if "data-filter" in e.attributes]
+
+
+def test_lines_that_findings_name_are_links_from_the_card_to_the_source() -> None:
+    reader = Reader(render([many(3)]))
+    links = [e.attributes["href"] for e in reader.all("a") if (e.attributes.get("href") or "").endswith("l2")]
+    assert links and all(reader.by_id(str(link)[1:]).text.startswith("x = 1") for link in links)
+
+
+def test_modelled_times_stand_apart_from_measured_ones() -> None:
+    text = Reader(render([many(3)])).by_id("t1").text
+    assert "m1" in text and "~1 ms" in text
+    assert "not measured: the least time on an NVIDIA H200 at full size" in text
+    assert text.index("2 ms ±0.02") < text.index("~1 ms")
+
+
+def test_light_and_dark_follow_the_system_and_motion_its_wish() -> None:
+    script = (Path(room.__file__).parent / "page.js").read_text()
+    assert '"(prefers-color-scheme: dark)"' in script and "color-scheme: light dark" in CSS
+    assert "@media (prefers-reduced-motion: reduce)" in CSS
+
+
+def test_what_a_screen_reader_is_told_of_the_table_survives_its_form_on_a_phone(page: str) -> None:
+    """`display: block` takes a table's roles away, so they are written out."""
+    roles = [
+        e.attributes.get("role") for e in Reader(page).elements if "ranking" in e.path or e.tag in ("th", "td", "tr")
+    ]
+    assert {"row", "columnheader", "cell"} <= set(roles)
+    images = [e for e in Reader(page).all("svg") if e.attributes.get("role") == "img"]
+    assert images and all({"aria-label", "aria-labelledby"} & set(e.attributes) for e in images)
+    bare = [
+        e for e in Reader(page).all("svg") if "role" not in e.attributes and e.attributes.get("aria-hidden") != "true"
+    ]
+    assert not bare

@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import typer
 
-from crucible.cli import doctor, exits, explain, export, fuse, judge, kernelbench, page, traces
+from crucible.cli import (
+    check,
+    compare,
+    doctor,
+    exits,
+    explain,
+    export,
+    fuse,
+    init,
+    judge,
+    kernelbench,
+    page,
+    serve,
+    traces,
+)
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-app.command()(judge.judge)
-app.command()(explain.explain)
-app.command()(page.page)
-app.command()(fuse.fuse)
-app.command()(kernelbench.kernelbench)
-app.command()(traces.traces)
-app.command()(export.export)
-app.command()(doctor.doctor)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+VERBS = {
+    "Judge and explain": (judge.judge, explain.explain, compare.compare, page.page),
+    "Write": (fuse.fuse, init.init),
+    "Kernels alone": (check.check,),
+    "For loops and other benchmarks": (serve.serve, kernelbench.kernelbench, traces.traces, export.export),
+    "This machine": (doctor.doctor,),
+}
+for group, verbs in VERBS.items():
+    for verb in verbs:
+        app.command(rich_help_panel=group)(verb)
 
 
 def main() -> None:

@@ -17,7 +17,10 @@ from crucible.roofline import from_datasheet, here
 def doctor(
     rates: Annotated[bool, typer.Option("--rates", help="Measure bandwidth and matrix rates.")] = False,
 ) -> None:
-    """Say what this machine offers, and try what the sandbox holds: 1 where something that matters is missing."""
+    """Say what this machine offers, and try the sandbox: exit code 1 where something that matters is missing.
+
+    Example: crucible doctor --rates
+    """
     out = Console()
     device = hardware.find_device()
     health = examined(device)

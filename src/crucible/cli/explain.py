@@ -22,10 +22,13 @@ def explain(
         bool, typer.Option("--markdown", help="Table, causes and the why of the best as Markdown, for a pull request.")
     ] = False,
 ) -> None:
-    """Say why candidates of a judged run are wrong or slow, from its record: nothing is run."""
+    """Say why candidates of a judged run are wrong or slow, from its record: nothing is run.
+
+    Example: crucible explain latest one_kernel
+    """
     if as_markdown and candidate is not None:
         raise MisuseError("--markdown tells of a whole run: leave out the candidate's name")
-    out = Console(width=None if sys.stdout.isatty() else table.PLAIN_WIDTH)
+    out = Console(width=None if sys.stdout.isatty() else table.plain_width())
     runs = [run_from_json(data) for data in store.read_run(run)]
     if as_markdown:
         print("\n".join(markdown(one) for one in runs), end="")

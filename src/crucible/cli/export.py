@@ -26,7 +26,10 @@ def export(
     install: Annotated[str, typer.Option(help="What pip installs the judge from.")] = "crucible-kernels",
     image: Annotated[str, typer.Option(help="The container image to begin with.")] = harbor_task.IMAGE,
 ) -> None:
-    """Write a task in another benchmark's form."""
+    """Write a task in another benchmark's form.
+
+    Example: crucible export tasks/conv3d_leakyrelu_sum_clamp_gelu harbor/conv3d --harbor
+    """
     if not harbor:
         raise MisuseError("say in which form: --harbor")
     try:

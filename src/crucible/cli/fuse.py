@@ -26,16 +26,17 @@ def fuse(
         str, typer.Option(help="tf32: convolutions and linear layers may round operands to TF32; fp32: they may not.")
     ] = "tf32",
     gpu: Annotated[
-        str, typer.Option(help="What kernels are laid out for: h200, h100, a100, l40s, b200; auto: this machine's.")
+        str, typer.Option(help="GPU to choose tiles for: h200, h100, a100, l40s, b200; auto: this machine's.")
     ] = "auto",
     tune: Annotated[
         bool,
-        typer.Option(
-            "--tune", help="Divide convolutions as measured on this GPU, every division verified; minutes once."
-        ),
+        typer.Option("--tune", help="Choose tile configs by measuring them on this GPU, each verified; minutes once."),
     ] = False,
 ) -> None:
-    """Write the fused module of a task: CUDA C++ with its backward, in one readable file; the plan goes to stdout."""
+    """Write the fused module of a task: CUDA C++ with its backward, in one readable file; the plan goes to stdout.
+
+    Example: crucible fuse tasks/conv3d_leakyrelu_sum_clamp_gelu -o fused.py
+    """
     from crucible import fusing  # it loads torch, seconds
 
     loaded = Task.load(task).at(scale=scale, training=False, mode=mode, small_by_default=False).shaped(shape or ())

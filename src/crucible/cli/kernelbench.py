@@ -54,7 +54,10 @@ def kernelbench(
     run_limit: Annotated[float, typer.Option(help="Seconds for one forward.")] = Limits.run_s,
     race_limit: Annotated[float, typer.Option(help="Seconds for one timed race; 0: as the device needs.")] = 0.0,
 ) -> None:
-    """Judge a KernelBench run: eval_results.json and baseline times, as benchmark_eval_analysis.py scores them."""
+    """Judge a KernelBench run: eval_results.json and baseline times, as benchmark_eval_analysis.py scores them.
+
+    Example: crucible kernelbench KernelBench/runs/mine --level 2
+    """
     unknown = [name for name in baselines.split(",") if name not in (*BASELINE_FILES, "none")]
     if unknown:
         raise MisuseError(f"KernelBench has no file for baseline {unknown[0]!r}: choose {', '.join(BASELINE_FILES)}")

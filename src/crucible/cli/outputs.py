@@ -43,9 +43,9 @@ def _files_of(given: Path) -> list[Path]:
 
 _OURS = {
     "--json": (b"{", b"["),
+    "--sarif": (b"{",),
     "--page": (b"<!doctype html", b"<html"),
     "--junit": (b"<?xml", b"<testsuite"),
-    "--sarif": (b"{",),
     "--reward": (b"{",),
     "--output": (b'"""', b"#", b"import", b"from"),
 }

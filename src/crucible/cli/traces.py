@@ -40,7 +40,10 @@ def traces(
     run_limit: Annotated[float, typer.Option(help="Seconds for one call.")] = Limits.run_s,
     race_limit: Annotated[float, typer.Option(help="Seconds for one timed race; 0: as the device needs.")] = 0.0,
 ) -> None:
-    """Judge solutions of FlashInfer-Bench or SOL-ExecBench on their workloads: a trace for each."""
+    """Judge solutions of FlashInfer-Bench or SOL-ExecBench on their workloads: a trace for each.
+
+    Example: crucible traces flashinfer-trace --definition rmsnorm_h128
+    """
     chosen = [one for one in problems(place, solutions or ()) if definition in (None, one.definition.name)]
     if not any(problem.solutions and problem.workloads for problem in chosen):
         raise MisuseError(

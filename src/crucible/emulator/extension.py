@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from crucible.emulator import toolchain
+from crucible.emulator import recording, toolchain
+from crucible.emulator.includes import inlined
 from crucible.emulator.kernel_texts import KernelText
 from crucible.emulator.refusals import in_pytorchs_words, refuse
 from crucible.emulator.rewrite import Rewritten, rewrite
@@ -62,14 +63,15 @@ def build_files(name: str, sources: Any, flags: Sequence[str] = ()) -> types.Mod
     units: dict[str, str] = {}
     kernels: tuple[KernelText, ...] = ()
     globals_: tuple[str, ...] = ()
-    texts = {}
+    texts: dict[str, list[str]] = {}
     for i, file in enumerate([sources] if isinstance(sources, str) else sources):
-        text = Path(file).read_text(encoding="utf-8", errors="replace")
+        own = Path(file).read_text(encoding="utf-8", errors="replace")
+        text = inlined(own, Path(file).parent, Path(file).name)
         anchor = f"crucible_anchor_{hashlib.sha256(name.encode()).hexdigest()[:8]}_{i}"
         rewritten = rewrite(text, anchor)
         kernels += rewritten.kernels
         globals_ += rewritten.globals
-        texts[Path(file).name] = text.split("\n")
+        texts |= _texts(text) | {Path(file).name: own.split("\n")}
         units[f"{i}.cpp"] = _unit(Path(file).name, rewritten.text, anchor)
     return _built(emulator, emulator.tools, name, units, flags, Rewritten("", kernels, globals_), texts)
 
@@ -127,6 +129,11 @@ def _lean(out: Path) -> Path:
 
 def _callable(emulator: Emulator, loaded: Loaded, name: str, which: int) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:
+        if recording.current:
+            return recording.current[-1](run, arguments, named)
+        return run(*arguments, **named)
+
+    def run(*arguments: Any, **named: Any) -> Any:
         loaded.called = True
         result, pending = emulator.native.call(which, (*arguments, *named.values()))
         if pending:

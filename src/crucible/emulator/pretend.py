@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from crucible.emulator import graphs, recording
 from crucible.gpus import MAX_THREADS_PER_BLOCK, SHARED_WITHOUT_OPT_IN_BYTES, WARP, Gpu
 
 
@@ -151,7 +152,7 @@ def install(gpu: Gpu) -> None:
     }
     for name, value in answers.items():
         setattr(torch.cuda, name, _always(value))
-    for name in ("synchronize", "empty_cache", "set_device", "init", "manual_seed", "manual_seed_all", "set_stream"):
+    for name in ("empty_cache", "set_device", "init", "manual_seed", "manual_seed_all", "set_stream"):
         setattr(torch.cuda, name, _always(None))
     torch.cuda.reset_peak_memory_stats = _always(None)
     cuda: Any = torch.cuda
@@ -159,7 +160,12 @@ def install(gpu: Gpu) -> None:
     module: Any = torch.nn.Module
     cuda.Stream, cuda.Event = Stream, Event
     cuda.stream = cuda.device = _nothing
-    for name in ("CUDAGraph", "graph", "make_graphed_callables", "graph_pool_handle"):
+    cuda.CUDAGraph = cuda.graphs.CUDAGraph = graphs.CUDAGraph
+    cuda.graph = cuda.graphs.graph = graphs.graph
+    cuda.graph_pool_handle = cuda.graphs.graph_pool_handle = _always((0, 0))
+    cuda.is_current_stream_capturing = lambda: bool(recording.current)
+    cuda.synchronize = graphs.synchronize
+    for name in ("cudart", "caching_allocator_alloc", "caching_allocator_delete"):
         setattr(cuda, name, _in_vain(f"torch.cuda.{name}"))
     tensor.is_cuda = property(lambda self: True)
     tensor.cuda = module.cuda = lambda self, *_, **__: self

@@ -20,12 +20,12 @@ _PLAIN = {
     **{name: f"crucible_{name}" for name in ("memcpy", "memmove", "memset")},
 }
 _NOT_COVERED = re.compile(
-    r"cudaLaunchKernelEx\w*|cudaGraph\w*|cudaTextureObject_t|tex[123]D\w*|surf[123]D\w*|curand\w*|cublas\w+|cudnn\w+|cufft\w+|"
+    r"cudaLaunchKernelEx\w*|cudaGraph\w*|cudaTextureObject_t|tex[123]D\w*|surf[123]D\w*|cublas[LX]t\w*|cudnn\w+|cufft\w+|"
     r"cusparse\w+|cutlass|cute|__nv_fp6\w*|__nv_fp4\w*|CUtensorMap|thrust|nvshmem\w*|cudaImport\w*|cudaIpc\w*|"
     r"cluster_group|this_cluster|pipeline_shared_state|nvcuda_tma|__cluster_dims__|cuLaunchKernel\w*|cuModule\w*|nvrtc\w*|cudaArray_t"
 )
 _HEADERS_NOT_COVERED = re.compile(
-    r"#\s*include\s*[<\"]((?:cublas|cudnn|cufft|cusparse|cusolver|curand|cutlass|cute|thrust|nccl|nvtx|cuda_fp6|cuda_fp4|"
+    r"#\s*include\s*[<\"]((?:cublas(?!_v2\.h|_api\.h)|cudnn|cufft|cusparse|cusolver|curand(?!_kernel\.h)|cutlass|cute|thrust|nccl|nvtx|cuda_fp6|cuda_fp4|"
     r"cudaTypedefs|cuda/(?!atomic|std/|barrier|pipeline|functional)|ATen/native|ATen/cudnn|cuda_texture)[^>\"]*)"
 )
 

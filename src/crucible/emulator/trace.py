@@ -11,6 +11,8 @@ from typing import Any
 OPERATIONS = ("load", "store", "atomic")
 SPACES = ("global", "shared")
 LONGEST_NAME = 500
+FOLLOWED_LAUNCHES = 4
+"""Of one kernel in one shape."""
 _MOST = 1 << 62
 """No count that was counted reaches it."""
 
@@ -32,6 +34,25 @@ class Launch:
     dropped: int
     """Accesses (of single threads) in followed blocks that were not counted: beyond the 4096th time between two
     barriers, or beyond what is held at a time."""
+    accesses: int = 0
+    """Of single threads in followed blocks, that were counted."""
+    sectors: int = 0
+    """Of 32 bytes of global memory that their requests asked for."""
+    l1_wavefronts: int = 0
+    """Passes of their requests through L1 and shared memory, of 128 bytes at most."""
+    touched_sectors: int = 0
+    """Different sectors of global memory that any block of a launch touched, of the first four launches."""
+    half_flops: int = 0
+    """Of matrix instructions on float16 and bfloat16 in the first four launches, a multiply-add as two."""
+    tf32_flops: int = 0
+    float64_flops: int = 0
+    byte_flops: int = 0
+    """On int8 and float8."""
+
+    @property
+    def of_launches(self) -> float:
+        """All launches by those that were followed."""
+        return self.count / min(self.count, FOLLOWED_LAUNCHES)
 
     @property
     def share(self) -> float:

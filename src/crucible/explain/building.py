@@ -100,6 +100,11 @@ _IMPORT = (
         "give ModelNew.__init__ the parameters of the reference's Model.__init__, in their order",
     ),
     _Cause(r"syntax error", "the file is no Python: a syntax error", "correct that line; nothing else was looked at"),
+    _Cause(
+        r"the answer |code blocks? (?:defines|does not define)",
+        "the answer holds no module that could be judged",
+        "end it with one code block that defines ModelNew, and close its fence",
+    ),
     _Cause(r"empty|holds no code", "the file holds no code", "write a class ModelNew: 0 were found"),
     _Cause(
         r"no (?:class )?ModelNew|defines no",

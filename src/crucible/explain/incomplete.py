@@ -9,6 +9,7 @@ from crucible.explain.values import place_words
 from crucible.explain.words import listed, share
 from crucible.judge.verdict.evidence import Compared, Finding, TensorError
 from crucible.judge.verdict.verdict import Incomplete, InferenceOnly, Passed, Verdict, Wrong
+from crucible.legible import counted
 from crucible.run import Run
 
 
@@ -64,11 +65,11 @@ def unwritten_outputs(verdict: Verdict, run: Run) -> Iterator[Finding]:
         )
     elif tensor is not None and part >= 1:
         who = f": `{kernel}` ends before it stores any" if kernel else ""
-        evidence = fault.words if fault else f"all {tensor.elements} elements still hold the judge's poison"
+        evidence = fault.words if fault else f"all of {counted(tensor.elements, 'element')} still the judge's poison"
         yield Finding(
             f"nothing of {tensor.name} is ever written{who}",
             evidence,
-            f"store the result: 0 of {tensor.elements} elements are written",
+            f"store the result: 0 of {counted(tensor.elements, 'element')} are written",
             line=line,
             kernel=kernel,
         )
@@ -76,9 +77,9 @@ def unwritten_outputs(verdict: Verdict, run: Run) -> Iterator[Finding]:
         where = place_words(tensor.map) if tensor.map else ""
         yield Finding(
             f"{share(part)} of {tensor.name} is never written" + (f": {where}" if where else ""),
-            f"{tensor.unwritten} of {tensor.elements} elements still hold the judge's poison"
+            f"{tensor.unwritten} of {counted(tensor.elements, 'element')} still the judge's poison"
             + (f"; {fault.words}" if fault else ""),
-            f"cover the missing {tensor.unwritten} elements: round the grid up, and look at loop bounds and guards",
+            f"cover {counted(tensor.unwritten, 'element')} more: round the grid up, and look at loop bounds and guards",
             line=line,
             kernel=kernel,
         )

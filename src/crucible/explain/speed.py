@@ -12,6 +12,7 @@ from crucible.explain.words import listed, size_of
 from crucible.gpus import find_gpu
 from crucible.judge.verdict.evidence import Costs, Finding, Kernel, Measured
 from crucible.judge.verdict.verdict import Verdict
+from crucible.legible import counted
 from crucible.roofline import Floor
 from crucible.run import Run, tied
 
@@ -97,7 +98,7 @@ def launch_gaps(verdict: Verdict, run: Run) -> Iterator[Finding]:
         )
         yield Finding(
             f"{saved / timing.median_ms:.0%} of its time goes into launches, not into kernels",
-            f"{costs.launches} launches in {timing.median_ms:.4g} ms; {how}",
+            f"{counted(costs.launches, 'launch')} in {timing.median_ms:.4g} ms; {how}",
             f"launch fewer kernels, or capture them in a CUDA graph: {saved:.3g} ms",
         )
 
@@ -172,8 +173,9 @@ def scattered_accesses(verdict: Verdict, run: Run) -> Iterator[Finding]:
             yield Finding(
                 f"`{line.kernel}` {line.operation}s {line.sectors / line.ideal_sectors:.3g} times the memory that it "
                 "needs: lanes of a warp are not side by side",
-                f"{_place(verdict, run, line)}: {line.sectors} sectors of 32 bytes where {line.ideal_sectors} would "
-                f"do, {line.requests} requests, {part:.0%} of all its accesses' cost",
+                f"{_place(verdict, run, line)}: {counted(line.sectors, 'sector')} of 32 bytes where "
+                f"{line.ideal_sectors} would do, {counted(line.requests, 'request')}, {part:.0%} of all its accesses' "
+                "cost",
                 "let consecutive threads take consecutive elements, or go through shared memory: "
                 f"{line.sectors} sectors to {line.ideal_sectors}",
                 "likely",
@@ -188,8 +190,8 @@ def bank_conflicts(verdict: Verdict, run: Run) -> Iterator[Finding]:
         if line.ideal_wavefronts and line.wavefronts >= WASTED * line.ideal_wavefronts:
             yield Finding(
                 f"`{line.kernel}` has {line.worst_ways}-way bank conflicts",
-                f"{_place(verdict, run, line)}: {line.wavefronts} wavefronts where {line.ideal_wavefronts} would do, "
-                f"{part:.0%} of all its accesses' cost",
+                f"{_place(verdict, run, line)}: {counted(line.wavefronts, 'wavefront')} where "
+                f"{line.ideal_wavefronts} would do, {part:.0%} of all its accesses' cost",
                 "pad the rows by one element, or swizzle the index: "
                 f"{line.wavefronts} wavefronts to {line.ideal_wavefronts}",
                 "likely",
@@ -226,7 +228,8 @@ def small_grids(verdict: Verdict, run: Run) -> Iterator[Finding]:
         if blocks < gpu.sms and asked / launch.count >= WORTH_SPLITTING:
             yield Finding(
                 f"`{launch.kernel}` is launched with fewer blocks than the GPU has multiprocessors",
-                f"{blocks} blocks of {prod(launch.block)} threads; {gpu.name} has {gpu.sms} multiprocessors",
+                f"{counted(blocks, 'block')} of {counted(prod(launch.block), 'thread')}; {gpu.name} has {gpu.sms} "
+                "multiprocessors",
                 f"split the work over more blocks: {blocks} of {gpu.sms} multiprocessors work",
                 "likely",
                 kernel=launch.kernel,
@@ -297,13 +300,16 @@ def _differences(mine: Costs, its: Costs) -> list[str]:
             copies[0] - copies[1] > LARGE_COPY * mine.busy_ms,
             f"{copies[0]:.3g} ms of layout copies instead of {copies[1]:.3g}",
         ),
-        (mine.launches != its.launches and bool(mine.kernels), f"{mine.launches} kernels instead of {its.launches}"),
+        (
+            mine.launches != its.launches and bool(mine.kernels),
+            f"{counted(mine.launches, 'kernel')} instead of {its.launches}",
+        ),
         (mine.busy_ms > 1.05 * its.busy_ms, f"{mine.busy_ms:.3g} ms of kernels instead of {its.busy_ms:.3g}"),
         (
             mine.peak_bytes > 1.1 * its.peak_bytes,
             f"{size_of(mine.peak_bytes)} at its peak instead of {size_of(its.peak_bytes)}",
         ),
-        (mine.allocations > its.allocations, f"{mine.allocations} allocations instead of {its.allocations}"),
+        (mine.allocations > its.allocations, f"{counted(mine.allocations, 'allocation')} instead of {its.allocations}"),
     ]
     return [words for differs, words in rows if differs]
 
@@ -323,6 +329,5 @@ def _place(verdict: Verdict, run: Run, line: Line) -> str:
 
 
 def _of_kernel(kernel: Kernel, costs: Costs) -> str:
-    return (
-        f"{kernel.name[:80]}: {kernel.time_ms:.3g} ms in {kernel.count} launches, {kernel.time_ms / costs.busy_ms:.0%}"
-    )
+    launches, share = counted(kernel.count, "launch"), kernel.time_ms / costs.busy_ms
+    return f"{kernel.name[:80]}: {kernel.time_ms:.3g} ms in {launches}, {share:.0%}"

@@ -8,6 +8,7 @@ from crucible.explain.words import dimension, indices, listed, share
 from crucible.judge.verdict.error_map import Along, ErrorMap, Fit
 from crucible.judge.verdict.evidence import Compared, Finding, TensorError
 from crucible.judge.verdict.verdict import Verdict, Wrong
+from crucible.legible import are, counted
 from crucible.run import Run
 
 NEARLY_ALL = 0.98
@@ -170,7 +171,7 @@ def _same_values_elsewhere(tensor: TensorError, found: ErrorMap) -> Finding | No
     return Finding(
         claim,
         f"against those values the relative L2 error is {match.residual:.2g}, as they stand {match.before:.2g} "
-        f"(allowed {tensor.relative_l2_allowed:.2g}; {found.sample} elements)",
+        f"(allowed {tensor.relative_l2_allowed:.2g}; {counted(found.sample, 'element')})",
         f"{remedy}; the error falls from {match.before:.2g} to {match.residual:.2g}",
         "certain" if match.residual <= tensor.relative_l2_allowed else "likely",
     )
@@ -216,7 +217,8 @@ def _fit_finding(tensor: TensorError, found: ErrorMap, fit: Fit, where: str) -> 
         remedy = "look for a constant that is added twice or left out"
     evidence = (
         f"with it the relative L2 error is {fit.residual:.2g}, without {fit.before:.2g} (allowed "
-        f"{tensor.relative_l2_allowed:.2g}); {found.count} of {found.looked_at} elements are wrong"
+        f"{tensor.relative_l2_allowed:.2g}); {found.count} of "
+        f"{counted(found.looked_at, 'element')} {are(found.count)} wrong"
     )
     confidence = "certain" if fit.residual <= max(tensor.relative_l2_allowed, 1e-4) else "likely"
     return Finding(
@@ -241,7 +243,8 @@ def _by_sign(tensor: TensorError, found: ErrorMap) -> Finding | None:
     return Finding(
         f"{tensor.name} is wrong {words}",
         f"wrong are {share(max(0.0, below))} of the negative and {share(max(0.0, above))} of the positive elements",
-        f"look at what treats the signs differently (a slope, a ReLU, a clamp); {found.count} elements are wrong",
+        "look at what treats the signs differently (a slope, a ReLU, a clamp); "
+        f"{counted(found.count, 'element')} {are(found.count)} wrong",
         "likely",
     )
 
@@ -283,7 +286,7 @@ def _nan(tensor: TensorError, found: ErrorMap) -> Finding | None:
     kind = "NaN" if found.what == "nan" else "infinite"
     return Finding(
         f"{share(found.count / found.looked_at)} of {tensor.name} is {kind}, {where}",
-        f"{found.count} of {found.looked_at} elements; the others range from {found.got.least:.4g} to "
+        f"{found.count} of {counted(found.looked_at, 'element')}; the others range from {found.got.least:.4g} to "
         f"{found.got.greatest:.4g}",
         "look for 0/0, inf - inf, the logarithm or root of a negative number, exp without its maximum subtracted",
     )
@@ -304,8 +307,8 @@ def _placed(tensor: TensorError, found: ErrorMap) -> Finding | None:
         remedy = f"look at what repeats every {periods[0]}: a tile's edge, a vector's lane"
     return Finding(
         claim,
-        f"{found.count} of {found.looked_at} elements; {_size(tensor)}",
-        f"{remedy}; {found.count} elements are wrong",
+        f"{found.count} of {counted(found.looked_at, 'element')}; {_size(tensor)}",
+        f"{remedy}; {counted(found.count, 'element')} {are(found.count)} wrong",
     )
 
 

@@ -24,14 +24,16 @@ from crucible.judge.diagnosis.specialised import hard_coded, held
 from crucible.judge.process.candidate_process import CandidateProcess, Ended
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
-from crucible.judge.process.replies import faults_of
+from crucible.judge.process.replies import MOST_TRACED, faults_of
 from crucible.judge.stressing import Stood, StressVerifier, stood
 from crucible.judge.timing.contents import Contents, TimedSlot
 from crucible.judge.timing.contestants import Contestants
 from crucible.judge.timing.measure import Readings, measure
+from crucible.judge.timing.modelling import Growth, model
 from crucible.judge.verdict.clipped import clipped
 from crucible.judge.verdict.compiler_messages import first_error, line_in
 from crucible.judge.verdict.evidence import Finding, NotMeasured, Resources
+from crucible.judge.verdict.modelled import NOT_MODELLED, Modelled, NotModelled
 from crucible.judge.verdict.sanitizer_reports import NOT_SANITIZED, NotSanitized, Sanitized
 from crucible.judge.verdict.stop import Stop, stop_if_raised
 from crucible.judge.verdict.verdict import (
@@ -248,7 +250,7 @@ class Examination:
             outcome = stop.outcome
         except Ended as ended:
             outcome = ended.outcome if isinstance(outcome, Passed) else outcome
-        outcome, accesses = self._traced(verifier, outcome)
+        outcome, accesses, modelled = self._traced(verifier, outcome)
         if isinstance(accesses, Trace) and not accesses.launches and "__global__" in self.candidate.source:
             claim = f"{_FALLBACK}none of its kernels ran in a forward"
             self.findings.append(Finding(claim, "0 launches were seen of what its source calls __global__"))
@@ -263,6 +265,7 @@ class Examination:
             found.forward_check,
             found.backward_check,
             accesses=accesses,
+            modelled=modelled,
             faults=tuple(verifier.faults.values()),
             variant=found.variant,
             smallest_failing=smallest,
@@ -312,14 +315,25 @@ class Examination:
         folder = self.folder / "sanitizer"
         return sanitized(settings, folder, self.case, self.candidate.source, self.setting.limits, TOOLS)
 
-    def _traced(self, verifier: Verifier, outcome: Outcome) -> tuple[Outcome, Trace | NotMeasured]:
-        """What the kernels of a pass on the emulator ask of memory; a forged answer is no pass."""
+    def _traced(
+        self, verifier: Verifier, outcome: Outcome
+    ) -> tuple[Outcome, Trace | NotMeasured, Modelled | NotModelled]:
+        """What the kernels of a pass on the emulator ask of memory, and the time that a GPU might take for it; a forged
+        answer is no pass."""
         if not (self.emulated and isinstance(outcome, Passed)):
-            return outcome, NotMeasured("only what passes on the emulator is traced")
+            return outcome, NotMeasured("only what passes on the emulator is traced"), NOT_MODELLED
         try:
-            return outcome, verifier.trace()
+            accesses, operators = verifier.trace()
         except Ended as ended:
-            return ended.outcome, NotMeasured("not reached")
+            return ended.outcome, NotMeasured("not reached"), NOT_MODELLED
+        if isinstance(accesses, NotMeasured):
+            return outcome, accesses, NotModelled(accesses.reason)
+        setting = self.setting
+        grown = verifier.oracle.growth(setting.limits.oracle_s)
+        growth = Growth(*grown) if grown else None
+        covers = "forward+backward" if setting.task.training else "forward"
+        found = model(accesses, operators, growth, setting.gpu, setting.contract, covers, MOST_TRACED)
+        return outcome, accesses, found
 
     def _unless_specialised(self, outcome: Outcome, verifier: Verifier) -> Outcome:
         """A failure at other sizes than the task's own, of a candidate written for those alone, is none."""
@@ -402,6 +416,13 @@ def known_without_running(candidate: Candidate, device: Device) -> Outcome | Non
         return DoesNotImport(fault)
     if not re.search(r"\bModelNew\b", candidate.source):
         return DoesNotImport("it defines no class ModelNew")
+    language = candidate.kernel_language
+    if language is not None and not hardware.has_distribution(language.distribution):
+        return NotJudged(f"needs {language.distribution} (pip install {language.distribution})")
+    if language is not None and device.kind == "cpu":
+        return NotJudged(
+            f"written in {language.words}; there is no GPU here to run it, and the emulator does not know it"
+        )
     if device.kind == "cpu" and candidate.language == "triton" and not hardware.has_triton():
         return NotJudged(f"Triton is not installed (pip install triton=={TRITON}), and there is no GPU here")
     if device.kind == "cpu" and candidate.language == "triton" and not hardware.cxx():

@@ -27,6 +27,7 @@ from crucible.judge.verdict.verdict import (
 )
 from crucible.judge.verdict.verification import wrong_tensor
 from crucible.judge.verify import Verifier
+from crucible.legible import counted
 
 AT_NEW_WEIGHTS = "gradients at new weights"
 _OF_COTANGENTS = ("scaled cotangent", "strided cotangent", "expanded cotangent", "a step of SGD")
@@ -207,7 +208,7 @@ class StressVerifier(Verifier):
 def _wrong(error: TensorError, part: str, case: str) -> Outcome:
     if error.nan and not error.unwritten:
         what = "are NaN where the reference's are not, or are not where they are"
-        return Wrong("nan", f"{error.nan} of {error.elements} elements of {error.name} {what}")
+        return Wrong("nan", f"{error.nan} of {counted(error.elements, 'element')} of {error.name} {what}")
     return wrong_tensor(error, part, case)
 
 

@@ -15,6 +15,7 @@ from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.process.replies import faults_of
 from crucible.judge.timing.contents import Placed
+from crucible.judge.timing.modelling import OperatorUse
 from crucible.judge.verdict.evidence import NotMeasured, TensorError, Variant
 from crucible.judge.verdict.stop import Stop, one_line, stop_if_raised
 from crucible.judge.verdict.structure import check_form
@@ -253,9 +254,10 @@ class Verifier:
             "way": self.way,
         }
 
-    def trace(self) -> Trace | NotMeasured:
-        """What the kernels ask of memory in one more run of the first case: facts beside the verdict, which whatever
-        goes wrong here does not change, short of a forged answer. Raises Ended."""
+    def trace(self) -> tuple[Trace | NotMeasured, tuple[OperatorUse, ...]]:
+        """What the kernels ask of memory in one more run of the first case, and what PyTorch's operators do beside it:
+        facts beside the verdict, which whatever goes wrong here does not change, short of a forged answer. Raises
+        Ended."""
         case = self.description["cases"][0]
         request = {**self.request(case, poison=False), "do": "trace", "inputs": self.description["inputs"]}
         request["backward"] = self.training and case["backward"]
@@ -264,8 +266,10 @@ class Verifier:
         except Ended as ended:
             if isinstance(ended.outcome, Cheated):
                 raise
-            return NotMeasured(ended.outcome.words)
-        return NotMeasured(one_line(reply["message"])) if "raised" in reply else Trace.from_json(reply["trace"])
+            return NotMeasured(ended.outcome.words), ()
+        if "raised" in reply:
+            return NotMeasured(one_line(reply["message"])), ()
+        return Trace.from_json(reply["trace"]), tuple(OperatorUse(*use) for use in reply["operators"])
 
     def _forward(self, case: dict[str, Any]) -> dict[str, Any]:
         """Compares the outputs that the worker holds. Raises Stop when they are not right."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from crucible.judge.timing.baselines import ANCHOR
 from crucible.judge.verdict.evidence import Compared, Measured, NotMeasured, Speedup, Timing
+from crucible.judge.verdict.modelled import Modelled
 from crucible.judge.verdict.verdict import Verdict
 from crucible.run import Run
 
@@ -47,6 +48,34 @@ def runtime(verdict: Verdict) -> str:
     return f"{verdict.timing.median_ms:.4g} ms ±{(high - low) / 2:.2g}"
 
 
+def ranked(run: Run) -> list[tuple[str, Verdict]]:
+    """Ranks as they are shown: `1`, `m1` among modelled times, `-` for what has none."""
+    modelled = run.modelled_ranks
+    return [
+        (f"m{modelled[v.candidate]}" if v.candidate in modelled else str(rank) if rank else "-", v)
+        for rank, v in run.ranked
+    ]
+
+
+def time(run: Run, verdict: Verdict) -> str:
+    """`runtime`, or `~0.9 ms` where that is modelled."""
+    modelled = verdict.modelled
+    if isinstance(modelled, Modelled) and verdict.candidate in run.modelled_ranks:
+        return f"~{modelled.time_ms:.3g} ms"
+    return runtime(verdict)
+
+
+def model_words(run: Run) -> str:
+    """What `~` and `m1` mean, where the run has them."""
+    models = [v.modelled for v in run.passed if isinstance(v.modelled, Modelled) and v.candidate in run.modelled_ranks]
+    if not models:
+        return ""
+    return (
+        f"~ modelled, not measured: the least time on an {models[0].gpu} at {models[0].at} for what the emulator "
+        "counted (bytes, loads and stores, matrix products, launches); m1, m2, ... rank these among themselves"
+    )
+
+
 def speedup(verdict: Verdict, rival: str) -> str:
     """`1.38 [1.37, 1.4]`: the ratio with its 95 % confidence interval; `-` where there is none."""
     if not verdict.evaluation or not isinstance(verdict.timing, Measured):
@@ -55,6 +84,15 @@ def speedup(verdict: Verdict, rival: str) -> str:
         return "1"
     found = verdict.timing.speedup_over(rival)
     return _interval(found) if found else "-"
+
+
+def short_speedup(verdict: Verdict, rival: str) -> str:
+    """`1.38 ±0.015`: the ratio with half of its 95 % confidence interval."""
+    found = verdict.timing.speedup_over(rival) if isinstance(verdict.timing, Measured) else None
+    if not verdict.evaluation or found is None:
+        return speedup(verdict, rival)
+    low, high = found.interval
+    return f"{found.ratio:.3g} ±{(high - low) / 2:.2g}"
 
 
 def _interval(found: Speedup) -> str:

@@ -49,7 +49,7 @@ def _heading(run: Run) -> list[str]:
 def _table(run: Run) -> list[str]:
     rivals = cells.rivals(run)
     names = ["", "Candidate", "Evaluation", "Runtime", *(f"over {rival}" for rival in rivals), "of floor", "Error"]
-    rows = [(str(rank) if rank else "", verdict) for rank, verdict in run.ranked]
+    rows = [("" if rank == "-" else rank, verdict) for rank, verdict in cells.ranked(run)]
     rows += [("baseline", verdict) for verdict in run.ground.baselines]
     aligned = ["---", "---", "---", *["---:"] * (len(names) - 3)]
     return [
@@ -67,7 +67,7 @@ def _row(run: Run, rank: str, verdict: Verdict, rivals: list[str]) -> list[str]:
         rank,
         verdict.candidate,
         str(verdict.evaluation),
-        cells.runtime(verdict),
+        cells.time(run, verdict),
         *speedups,
         floor,
         cells.error(verdict),
@@ -105,5 +105,6 @@ def _details(run: Run, verdict: Verdict, finding: Finding) -> list[str]:
 
 
 def _notes(run: Run) -> list[str]:
-    notes = [f"- check: {escaped(f'{finding.claim} ({finding.evidence})')}" for finding in run.findings]
+    notes = [f"- {escaped(model)}"] if (model := cells.model_words(run)) else []
+    notes += [f"- check: {escaped(f'{finding.claim} ({finding.evidence})')}" for finding in run.findings]
     return notes + ([f"- trouble: {escaped(run.trouble)}"] if run.trouble else [])

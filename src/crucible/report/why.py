@@ -9,6 +9,7 @@ from crucible.explain.findings import explain
 from crucible.explain.source import line_text
 from crucible.judge.verdict.evidence import Finding
 from crucible.judge.verdict.verdict import Verdict
+from crucible.legible import counted
 from crucible.report.words import words
 from crucible.run import Run
 
@@ -21,7 +22,8 @@ def show(run: Run, candidate: str | None, console: Console) -> None:
     the run does not have."""
     if candidate is None:
         console.print(
-            words(f"{run.task.name}: {len(run.verdicts)} candidates, best: {run.best or 'none'}"), soft_wrap=True
+            words(f"{run.task.name}: {counted(len(run.verdicts), 'candidate')}, best: {run.best or 'none'}"),
+            soft_wrap=True,
         )
         for _, verdict in run.ranked:
             _show_one(run, verdict, console, BRIEF)

@@ -350,6 +350,8 @@ uint64_t crucible_clock() {
 
 void* crucible_allocate(size_t bytes) { return crucible::memory.allocate(bytes); }
 void crucible_free(void* pointer) { crucible::memory.free(pointer); }
+void* crucible_stream() { return crucible::capturing ? &crucible::capturing : nullptr; }
+void crucible_goes_to(const void* stream) { crucible::uncaptured += crucible::capturing && stream != &crucible::capturing; }
 int crucible_is_allocation(const void* pointer) { return crucible::memory.owns(pointer); }
 int crucible_last_error(int clear) {
     const int error = crucible::last_error;
@@ -415,6 +417,11 @@ void crucible_returned(const void* from, size_t bytes) {
                            : crucible::format("byte %zu of `%s`", 4 * first, known->second.parameter.c_str());
     crucible::report(std::move(fault));
 }
+// While on, PyTorch's current stream is one that captures; answers how many launches since the last call went to others.
+int crucible_capture(int on) {
+    crucible::capturing = on;
+    return std::exchange(crucible::uncaptured, 0);
+}
 char* crucible_faults() { return strdup(crucible::faults_json().c_str()); }
 void crucible_forget_faults() {
     crucible::faults.clear();
@@ -441,6 +448,9 @@ void crucible_set_schedule(int which, unsigned seed) {
 void crucible_trace(int on) {
     crucible::tracing = on;
     if (on) crucible::traced::forget();
+}
+void crucible_multiplied(int kind, uint64_t flops) {
+    if (current && crucible::tracing) crucible::traced::multiplied(kind, flops);
 }
 char* crucible_traced() { return strdup(crucible::traced::json().c_str()); }
 void crucible_set_thread_limit(double seconds) { crucible::thread_limit_s = seconds; }

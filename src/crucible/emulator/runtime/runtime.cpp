@@ -5,6 +5,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <random>
 
@@ -58,6 +59,7 @@ static int last_error = 0;    // what cudaGetLastError answers
 static int sticky_error = 0;  // an illegal access: the context is lost
 static int unchecked_line = 0;
 static Fault unchecked;
+static int capturing = 0, uncaptured = 0;  // a torch.cuda.CUDAGraph; launches meanwhile on other streams
 static int schedule = 0;  // 0 forward, 1 reverse, 2 random
 static std::mt19937 chance(1);
 static double thread_limit_s = 10;
@@ -89,3 +91,5 @@ static uintptr_t accessed_at = 0;  // the last access to memory, until a tick of
 
 #include "hooks.h"
 #include "copies.h"
+#include "library.h"
+#include "xorwow.h"

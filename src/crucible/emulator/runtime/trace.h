@@ -11,6 +11,7 @@ constexpr uint64_t kLaunches = 4;           // followed of one kernel in one sha
 constexpr uint32_t kTimes = 4096;           // executions of one access between two barriers
 constexpr size_t kHeld = 1 << 17;           // requests whose lanes are not all there yet: 35 MB
 constexpr size_t kShapes = 256, kPlaces = 4096, kAddresses = 1 << 18;
+constexpr int kKinds = 4;                   // of matrix products: 16 bits, TF32, float64, 8 bits
 enum Operation : uint64_t { kLoad, kStore, kAtomicOperation };
 
 // One instruction of a warp: the k-th time that each of its lanes came by since the last barrier.
@@ -44,6 +45,8 @@ struct Shaped {  // all launches of one kernel in one shape
     std::string kernel;
     uint32_t grid[3], block[3];
     uint64_t shared, count = 0, followed_launches = 0, followed_blocks = 0, dropped = 0;
+    uint64_t accesses = 0, sectors = 0, l1_wavefronts = 0;  // of followed blocks
+    uint64_t touched_sectors = 0, products[kKinds] = {};    // of followed launches, all blocks
 };
 
 static std::vector<Shaped> shapes;
@@ -54,6 +57,8 @@ static std::set<uint64_t> wanted;
 static std::unordered_map<const Block*, Followed> blocks;
 static std::unordered_map<uint64_t, Counts> atomics;
 static size_t held = 0, addresses = 0;
+static uint64_t* seen_sectors = nullptr;  // of the arena, a bit each
+static std::set<uintptr_t> seen_elsewhere;
 
 static Totals* totals_of(uint64_t place) {
     const auto key = std::make_tuple(launch->module_file, std::string(launch->kernel->name), place);
@@ -100,10 +105,14 @@ static uint64_t most_at_one(const Request& request) {
 
 static void fold(const Request& request, uint64_t place, Totals& into) {
     const uint64_t lanes = uint64_t(__builtin_popcount(request.lanes));
+    const uint64_t sectors = into.sectors, wavefronts = into.wavefronts;
     ++into.requests;
     into.bytes += lanes * width_of(place);
     if (is_shared(place)) count_wavefronts(request, width_of(place), into);
     else count_sectors(request, width_of(place), into);
+    now->accesses += lanes;
+    now->sectors += into.sectors - sectors;
+    now->l1_wavefronts += into.wavefronts - wavefronts + (into.sectors - sectors + 3) / 4;
     if (!is_atomic(place)) return;
     into.atomics += lanes;
     into.worst_in_warp = std::max(into.worst_in_warp, most_at_one(request));
@@ -156,14 +165,48 @@ static bool in_global_memory(uintptr_t address) {
     return memory.owns(reinterpret_cast<void*>(address)) || memory.region_of(address);
 }
 
+// A bulk copy, as if warps made it, of 16 bytes a lane.
+static void bulk(uintptr_t address, size_t size, uint64_t place) {
+    Totals* into = totals_of(place);
+    for (size_t from = 0; into && from < size; from += 512) {
+        Request request;
+        for (size_t at = from; at < std::min(from + 512, size); at += 16) {
+            request.at[(at - from) / 16] = address + at;
+            request.lanes |= 1u << (at - from) / 16;
+        }
+        fold(request, place, *into);
+    }
+}
+
+// Whichever thread comes first: what is read again comes from a cache.
+static void touch_sectors(uintptr_t address, size_t size) {
+    if (!seen_sectors) seen_sectors = reinterpret_cast<uint64_t*>(reserve(kArenaBytes / 32 / 8));
+    const uintptr_t first = address / 32, last = (address + size - 1) / 32;
+    for (uintptr_t sector = first; sector <= last; ++sector) {
+        const uintptr_t at = sector - uintptr_t(memory.arena) / 32;
+        if (at >= kArenaBytes / 32 || !seen_sectors) {
+            now->touched_sectors += seen_elsewhere.size() < kAddresses && seen_elsewhere.insert(sector).second;
+        } else if (!(seen_sectors[at / 64] >> at % 64 & 1)) {
+            seen_sectors[at / 64] |= uint64_t(1) << at % 64;
+            ++now->touched_sectors;
+        }
+    }
+}
+
+static void forget_sectors() {
+    if (seen_sectors) madvise(seen_sectors, kArenaBytes / 32 / 8, MADV_DONTNEED);
+    seen_elsewhere.clear();
+}
+
 [[gnu::noinline]] static void note(const Fiber* fiber, uintptr_t address, size_t size, bool write, bool atomic,
                                    bool aligned, uintptr_t pc) {
     if (!now || address - uintptr_t(fiber->stack) < kStackBytes) return;
     auto found = blocks.find(fiber->block);
     Followed* block = found == blocks.end() ? nullptr : &found->second;
-    if (!block && !atomic) return;
     const bool shared = slots && address - uintptr_t(slots) < slots_bytes;
     if (!shared && !in_global_memory(address)) return;  // the launch's arguments, or a fault that is named elsewhere
+    if (!shared) touch_sectors(address, size);
+    if (!block && !atomic) return;
     const Operation operation = atomic ? kAtomicOperation : write ? kStore : kLoad;
     // A GPU has no instruction for other sizes, nor for a struct of which only its elements are aligned.
     const bool one = aligned && size <= 16 && !(size & (size - 1));
@@ -172,6 +215,7 @@ static bool in_global_memory(uintptr_t address) {
     if (atomic && !shared) count_at(atomics[place], address);
     if (!block) return;
     if (atomic && shared) count_at(block->atomics[place], address);
+    if (size >= 128) return bulk(address, size, place_of(pc, 16, shared, operation));
     for (uintptr_t at = address; at < address + size; at += width) lane_executes(*block, fiber, place, at);
 }
 
@@ -196,6 +240,7 @@ static void launch_begins() {
         return;
     }
     ++now->followed_launches;
+    forget_sectors();
     if (launch->blocks <= kBlocks) return;
     std::mt19937_64 draw(launch->blocks);  // the same ones each time, and none of the schedule's own chance
     wanted = {0, launch->blocks - 1};
@@ -230,6 +275,10 @@ static void thread_ended(const Block& block, size_t warp) {
     ++now->followed_blocks;
 }
 
+static void multiplied(int kind, uint64_t flops) {
+    if (now) now->products[kind] += flops;
+}
+
 static void forget() {
     shapes.clear();
     places.clear();
@@ -237,8 +286,12 @@ static void forget() {
 
 static std::string shape_json(const Shaped& one) {
     return "{\"kernel\":" + quoted(one.kernel) + ",\"grid\":" + place(one.grid) + ",\"block\":" + place(one.block) +
-           format(",\"shared_bytes\":%lu,\"count\":%lu,\"followed\":%lu,\"dropped\":%lu}", one.shared, one.count,
-                  one.followed_blocks, one.dropped);
+           format(",\"shared_bytes\":%lu,\"count\":%lu,\"followed\":%lu,\"dropped\":%lu", one.shared, one.count,
+                  one.followed_blocks, one.dropped) +
+           format(",\"accesses\":%lu,\"sectors\":%lu,\"l1_wavefronts\":%lu,\"touched_sectors\":%lu", one.accesses,
+                  one.sectors, one.l1_wavefronts, one.touched_sectors) +
+           format(",\"half_flops\":%lu,\"tf32_flops\":%lu,\"float64_flops\":%lu,\"byte_flops\":%lu}", one.products[0],
+                  one.products[1], one.products[2], one.products[3]);
 }
 
 static std::string place_json(const std::string& file, const std::string& kernel, uint64_t place, const Totals& all) {

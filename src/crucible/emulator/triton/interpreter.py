@@ -10,10 +10,12 @@ import signal
 import threading
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from crucible.emulator import recording
 from crucible.emulator.triton import arithmetic, device, libdevice
 from crucible.emulator.triton.memory import Memory
 from crucible.emulator.triton.watch import KernelEnded, Launch, Watch, linear
@@ -91,6 +93,12 @@ def _watch_launches(runtime: Any, watch: Watch) -> None:
     execute, set_index, set_grid = executor.__call__, builder.set_grid_idx, builder.set_grid_dim
 
     def launched(self: Any, *args: Any, **kwargs: Any) -> None:
+        if recording.current:
+            recording.current[-1](partial(ran, self), args, kwargs)
+        else:
+            ran(self, *args, **kwargs)
+
+    def ran(self: Any, *args: Any, **kwargs: Any) -> None:
         named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
         code = self.fn.__code__
         watch.launch = Launch(code.co_name, code.co_filename, _memories(named))

@@ -11,6 +11,7 @@ import numpy as np
 
 from crucible.emulator.faults import Fault
 from crucible.emulator.triton.memory import NOBODY_WROTE, Memory
+from crucible.legible import counted
 
 ILLEGAL_ACCESS = "an illegal memory access was encountered"
 MISALIGNED = "misaligned address"
@@ -224,7 +225,7 @@ class Watch:
         for address in addresses[outside]:
             if not (self.launch.casts and self.is_of_the_gpu(int(address))):
                 words = self._place(int(address))
-                self.fault("out-of-bounds-global", f"{verb} {size} bytes", words, ends=ILLEGAL_ACCESS)
+                self.fault("out-of-bounds-global", f"{verb} {counted(size, 'byte')}", words, ends=ILLEGAL_ACCESS)
         for i in np.unique(which[~outside]):
             memory, part = self.launch.memories[i], addresses[~outside & (which == i)]
             self._aligned(verb, memory, part, size)
@@ -234,7 +235,7 @@ class Watch:
         crooked = addresses & np.uint64(size - 1)
         if crooked.any():
             words = memory.words(int(addresses[crooked != 0][0]))
-            detail = f"{verb} {size} bytes at an address that is not a multiple of {size}"
+            detail = f"{verb} {counted(size, 'byte')} at an address that is not a multiple of {size}"
             self.fault("misaligned", detail, words, ends=MISALIGNED)
 
     def _place(self, address: int) -> str:

@@ -36,6 +36,7 @@ from crucible.judge.oracle.timed_cases import TimedCases, unchanged
 from crucible.judge.process.channel import ChannelTimeout
 from crucible.judge.verdict.evidence import Finding, NoVariant, Variant
 from crucible.judge.verdict.verdict import to_json
+from crucible.legible import counted
 from crucible.rates import measure
 from crucible.roofline import floor
 from crucible.seeds import construction, derived
@@ -73,6 +74,9 @@ class Oracle:
         self.survey = Survey(
             settings["source"], settings["path"], settings["sizes"], mode=settings["mode"], seed=self.seed
         )
+        own = settings["sizes"] if settings["asked"] else {}
+        self.full = Survey(settings["source"], settings["path"], own, mode=settings["mode"], seed=self.seed)
+        """At the file's own sizes, or those that the user asked for."""
         reference, cut, found = self._cut_down(settings)
         if self.contract.bfloat16_tensors:
             reference.cast(torch.bfloat16)
@@ -179,6 +183,17 @@ class Oracle:
             return [to_json(Finding("no floor is known: the reference cannot be traced on shapes alone", reason))]
         rates = measure(self.device, min(RATES_S, race_s or RATES_S))
         return [to_json(floor(work, rates, self.contract)) for work in works]
+
+    def growth(self) -> list[float]:
+        """How many times as many bytes and operations a forward is at the task's full size as in the first case: the
+        reference runs on tensors without values. Empty where it refuses."""
+        try:
+            full = self.full.work()
+            here = self.reference.work(self.cases[0].inputs, backward=False)[0]
+        except Exception:  # noqa: BLE001 - an aid only, and a reference may refuse such tensors in any way
+            return []
+        flops = [work.matrix_flops if here.matrix_flops else work.other_flops for work in (full, here)]
+        return [full.bytes_moved / max(1, here.bytes_moved), flops[0] / max(1, flops[1])]
 
     def compare(self, request: dict[str, Any], stream: int) -> dict[str, Any]:
         """Reads one part of a candidate's answer from `stream` and says how far it is."""
@@ -456,7 +471,7 @@ class Oracle:
         while passing := power.unrefused([case.outputs for case in self.cases], self.device):
             if not wider or self.contract.allclose:
                 claim = f"the check is weak here: {', '.join(passing)} would pass"
-                evidence = f"on {len(self.cases)} cases ({'; '.join(case.label for case in self.cases)})"
+                evidence = f"on {counted(len(self.cases), 'case')} ({'; '.join(case.label for case in self.cases)})"
                 self.answers.findings += [*self._vacuous(evidence), Finding(claim, evidence)]
                 return
             label, how = wider.pop(0)

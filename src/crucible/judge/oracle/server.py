@@ -82,6 +82,8 @@ def _answer(oracle: Oracle, request: dict[str, Any], stream: int) -> dict[str, A
     match request["do"]:
         case "floors":
             return {"floors": oracle.floors(request["race_s"])}
+        case "growth":
+            return {"growth": oracle.growth()}
         case "trial":
             return oracle.trial(request["like"], request["sizes"], request["number"], request["at_most"])
         case "older_weights":

@@ -73,6 +73,11 @@ class Survey:
             return Rated(sizes, math.inf)
         return Rated(sizes, _cost(work), self._collapsed(seen.seen))
 
+    def work(self) -> Work:
+        """Of a forward at its own sizes. Raises what a reference raises that wants values."""
+        model, inputs = self._without_values({})
+        return count(lambda: _outputs(model, inputs, _Shapes()), [*_leaves(inputs), *model.state_dict().values()])[0]
+
     def _collapsed(self, cut: Shapes) -> str:
         """What has one element there and several of its own. Only what has one is looked for."""
         if len(cut) > MOST_OPERATIONS or not any(1 in shape for _, made in cut for shape in made):

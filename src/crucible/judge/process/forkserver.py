@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from typing import Any
 
 import setuptools.command.build_ext  # noqa: F401 - most of the time that torch.utils.cpp_extension takes (0.2 s)
@@ -68,6 +69,7 @@ def _keep(channel: Channel, descriptors: list[int], server: int) -> None:
     os.chdir(settings["folder"])
     os.environ.clear()
     os.environ.update(settings["environment"])
+    tempfile.tempdir = None  # this server's, if it asked: TMPDIR is the process's own
     supervisor.watch({**settings, "judge": server, "status": status, "pass": _numbers(descriptors)})
 
 

@@ -111,6 +111,9 @@ def launcher(environment: dict[str, str]) -> Launcher:
         return _launchers[key]
 
 
+os.register_at_fork(after_in_child=_launchers.clear)  # a fork has servers of its own: two would mix up one's answers
+
+
 @atexit.register
 def _close_all() -> None:
     for each in _launchers.values():

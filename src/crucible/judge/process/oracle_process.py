@@ -84,6 +84,12 @@ class OracleProcess:
         self._send({"do": "floors", "race_s": race_s})
         return self._receive(limit_s, f"measuring the device's rates took over {limit_s:g} s")["floors"]
 
+    def growth(self, limit_s: float) -> list[float]:
+        """How many times as many bytes and operations a forward is at the task's full size as in the first case; empty
+        where that is not known."""
+        self._send({"do": "growth"})
+        return list(self._receive(limit_s, f"the reference's work took over {limit_s:g} s")["growth"])
+
     def influence(self, weight: str, limit_s: float) -> list[int]:
         """For each dimension of the first output the index that one element of a weight reaches, -1 for none."""
         self._send({"do": "influence", "weight": weight})

@@ -78,6 +78,7 @@ _FORMS: dict[str, dict[str, Any]] = {
         "operators_ms": float,
         "call_ms": float,
     },
+    "trace": {"operators": [(str, int, int, int)]},
     "influence": {"reached": [int], "read_by": [str]},
     "audit": {
         "replaced": [str],
@@ -122,7 +123,7 @@ def _answers(verb: str, reply: dict[str, Any]) -> bool:
     if not _conforms(reply, _FORMS.get(verb, {})):
         return False
     if verb == "trace":
-        return _is_trace(reply.get("trace"))
+        return _is_trace(reply.get("trace")) and all(min(one[1:]) >= 0 for one in reply["operators"])
     if verb == "profile":
         return len(reply["kernels"]) <= MOST_KERNELS
     if verb != "run":

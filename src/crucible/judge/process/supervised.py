@@ -9,11 +9,13 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from crucible import hardware
+from crucible.errors import JudgeError
 from crucible.judge.process.launcher import launcher, python
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.log import Log
@@ -26,6 +28,8 @@ _KEPT_ENVIRONMENT = {"PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CC", "C
     "TORCH_CUDA_ARCH_LIST",
 }
 """By their names: what begins with NVIDIA_ may be somebody's key."""
+
+_lock = threading.Lock()
 
 
 class SupervisedProcess:
@@ -43,7 +47,9 @@ class SupervisedProcess:
         behind: Sequence[str] = (),
     ) -> None:
         """Starts `crucible.judge.<module>.main()` with `argument`; `passed` are the descriptors it inherits, there with
-        the numbers from `FIRST` on; `behind` is a command that runs another, which is then Python's."""
+        the numbers from `FIRST` on; `behind` is a command that runs another, which is then Python's. Raises JudgeError
+        where it does not start, or its folder was called off (`end_below`)."""
+        self.folder = folder
         self._dead = threading.Event()
         self.memory_bytes = limits.memory
         """What it and its children may hold."""
@@ -66,6 +72,12 @@ class SupervisedProcess:
         finally:
             os.close(theirs)
             os.close(output)
+        with _lock:
+            _started.add(self)
+            called_off = any(folder.is_relative_to(one) for one in _ended)
+        if called_off:
+            self.kill()
+            raise JudgeError(f"nothing starts in {folder} any more: it was called off")
 
     def end(self, within_s: float = 10.0) -> dict[str, Any]:
         """How it ended, once it has hung up: `{"end": "exit", "code": ...}`, `memory`, `processes`; `lost` where the
@@ -111,6 +123,26 @@ class SupervisedProcess:
     def last_words(self) -> str:
         """The last line that it printed."""
         return self.log.last_words
+
+
+_started: weakref.WeakSet[SupervisedProcess] = weakref.WeakSet()
+_ended: set[Path] = set()
+
+
+def end_below(folder: Path) -> None:
+    """Ends what runs in that folder or below it, whoever started it, and lets nothing start there any more; from any
+    thread."""
+    with _lock:
+        _ended.add(folder)
+        found = [process for process in _started if process.folder.is_relative_to(folder)]
+    for process in found:
+        process.kill()
+
+
+def forget_ended(folder: Path) -> None:
+    """That something was ended in that folder or below it, once the folder is no more."""
+    with _lock:
+        _ended.difference_update([one for one in _ended if one.is_relative_to(folder)])
 
 
 def exit_in_words(code: int | None) -> str:

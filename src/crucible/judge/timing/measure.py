@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from crucible import legible
 from crucible.judge.process.candidate_process import CandidateProcess
 from crucible.judge.timing.contents import Contents, TimedSlot
 from crucible.judge.timing.contestant import ProcessContestant
@@ -85,7 +86,9 @@ def counted(record: Measured, costs: Costs | NotMeasured) -> tuple[Measured, lis
     if costs.busy_ms <= max(told * (1 + BUSY_SHARE), told + BUSY_MS):
         return record, []
     claim = "its kernels take longer than its runtime; theirs counts"
-    evidence = f"{costs.busy_ms:.3g} ms on {costs.streams} streams by the profiler, {told:.3g} ms by events"
+    evidence = (
+        f"{costs.busy_ms:.3g} ms on {legible.counted(costs.streams, 'stream')} by the profiler, {told:.3g} ms by events"
+    )
     return _lengthened(record, costs.busy_ms), [Finding(claim, evidence)]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from crucible.judge.verdict.error_map import ErrorMap
+from crucible.legible import counted
 
 
 @dataclass(frozen=True)
@@ -298,10 +299,14 @@ class Resources:
 
     @property
     def words(self) -> str:
-        spills = f"{self.spill_store_bytes + self.spill_load_bytes} bytes of spills" if self.spills else "no spills"
+        spills = (
+            f"{counted(self.spill_store_bytes + self.spill_load_bytes, 'byte')} of spills"
+            if self.spills
+            else "no spills"
+        )
         shared = self.static_shared_bytes + self.dynamic_shared_bytes
-        uses = f"{self.registers} registers, {spills}, {shared} bytes of shared memory"
-        fits = f"{self.blocks} blocks of {self.threads} threads a multiprocessor"
+        uses = f"{counted(self.registers, 'register')}, {spills}, {counted(shared, 'byte')} of shared memory"
+        fits = f"{counted(self.blocks, 'block')} of {counted(self.threads, 'thread')} a multiprocessor"
         return f"{self.kernel}: {uses}; {fits}, occupancy {self.occupancy:.0%}, limited by {self.limited_by}"
 
     @property

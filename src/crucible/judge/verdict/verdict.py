@@ -33,6 +33,9 @@ from crucible.judge.verdict.evidence import (
     Timing,
     Variant,
 )
+from crucible.judge.verdict.modelled import NOT_MODELLED, Modelled, NotModelled, Part
+from crucible.judge.verdict.parts import Parts, not_judged, not_right, right
+from crucible.judge.verdict.reward import Policy, reward_of
 from crucible.judge.verdict.sanitizer_reports import NOT_SANITIZED, NotSanitized, Report, Sanitized, ToolRun
 from crucible.judge.verdict.stressed import Stressed
 from crucible.judge.verdict.trials import NOT_SHRUNK, NotShrunk, SmallestFailing, Trial
@@ -278,6 +281,11 @@ Outcome = (
 OUTCOMES: dict[str, type[Outcome]] = {outcome.kind: outcome for outcome in get_args(Outcome)}
 
 
+NO_FLOOR = NotMeasured("no floor is known: nothing was timed, or the reference's work could not be counted")
+_BEFORE_IT_STANDS = {"start", "import or build", "audit", "construction"}
+"""Stages of a process until ModelNew is constructed."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What the judge says of one candidate."""
@@ -293,8 +301,12 @@ class Verdict:
     costs: Costs | NotMeasured = NOT_MEASURED
     whose: Whose | NotMeasured = NOT_TOLD
     """Whose kernels ran, and their share of the time."""
+    share_of_floor: float | NotMeasured = NO_FLOOR
+    """The task's least time on this device by the runtime, 1 at the hardware's limit."""
     accesses: Trace | NotMeasured = NOT_MEASURED
     """What its kernels ask of memory; only of those that passed on the emulator."""
+    modelled: Modelled | NotModelled = NOT_MODELLED
+    """How long a GPU might take for that; only of those, and never held against what was measured."""
     resources: tuple[Resources, ...] = ()
     """Of the kernels that ran on the emulator, where nvcc could be asked."""
     faults: tuple[Fault, ...] = ()
@@ -330,6 +342,40 @@ class Verdict:
         """Median runtime in milliseconds, -1.0 when not passed (the field's convention)."""
         return self.timing.median_ms if self.evaluation and isinstance(self.timing, Measured) else -1.0
 
+    @property
+    def parts(self) -> Parts:
+        """What a reward is made of; None for what is not known, with the reason."""
+        outcome = self.outcome
+        if isinstance(outcome, NotJudged):
+            return not_judged(outcome.kind, outcome.words)
+        if isinstance(outcome, Passed):
+            return right(outcome.kind, outcome.fallback, self.timing, self.share_of_floor, self.whose)
+        return not_right(outcome.kind, compiled=self._was_constructed)
+
+    def reward(self, policy: Policy, *, baseline: str | None = None, bound: str = "lower") -> float:
+        """A finite number for a training loop.
+
+        Args:
+            policy: `beats-baseline`, `cuda-agent`, `kernrl`, `roofline`, `weighted` (docs/loops.md), or a function of
+                `Parts`.
+            baseline: what speed-ups are over (`eager`, `compile`, `max-autotune`, ..., or `strongest`); None for the
+                policy's own.
+            bound: `lower`, the end of the 95 % confidence interval, so that noise earns nothing; or `median`.
+
+        Raises RewardError where the candidate was not judged, or is right and the policy needs a speed-up or a floor
+        that is not known.
+        """
+        return reward_of(self.parts, self.outcome.words, policy, baseline, bound)
+
+    @property
+    def _was_constructed(self) -> bool:
+        """Of what did not pass: whether it came as far as a ModelNew."""
+        if isinstance(self.outcome, DoesNotBuild | DoesNotImport):
+            return False
+        if isinstance(self.outcome, Crashed | TimedOut | OutOfMemory | Cheated | IllegalAccess | LaunchError):
+            return bool({name for name, _ in self.stages_s} - _BEFORE_IT_STANDS)
+        return True
+
 
 def to_json(value: Any) -> Any:
     """Plain JSON data of a record; unions are told apart by `kind` (outcomes) or by the class's name."""
@@ -351,6 +397,7 @@ _RECORDS: dict[str, type] = {
     **{t.__name__: t for t in (TensorError, Compared, NotCompared, Speedup, Measured, NotMeasured, Moments)},
     **{t.__name__: t for t in (Whose, Kernel, Costs, Clocks, Resources, Finding, Floor, Verdict)},
     **{t.__name__: t for t in (Trace, Launch, Line, Fault)},
+    **{t.__name__: t for t in (Modelled, NotModelled, Part)},
     **{t.__name__: t for t in (ErrorMap, Along, Values, Fit, Match, Picture)},
     **{t.__name__: t for t in (Variant, NoVariant, Stressed)},
     **{t.__name__: t for t in (SmallestFailing, Trial, NotShrunk)},

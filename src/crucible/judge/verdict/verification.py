@@ -16,6 +16,7 @@ from crucible.judge.verdict.evidence import (
     Variant,
 )
 from crucible.judge.verdict.verdict import Incomplete, Outcome, Wrong, from_json
+from crucible.legible import are, counted
 
 
 @dataclass
@@ -83,10 +84,12 @@ class Verification:
         beyond = sum(rule["beyond"] + rule["nan"] for rule in seen["rule"])
         total = sum(rule["elements"] for rule in seen["rule"])
         if passes and beyond:
-            evidence = f"{beyond} of {total} elements are beyond its tolerance of eager PyTorch's output"
+            evidence = (
+                f"{beyond} of {counted(total, 'element')} {are(beyond)} beyond its tolerance of eager PyTorch's output"
+            )
             self.note("the public benchmark's rule would refuse this candidate", evidence)
         if not passes and not beyond:
-            evidence = f"all {total} elements are within its tolerance of eager PyTorch's output"
+            evidence = f"all {counted(total, 'element')} {are(total)} within its tolerance of eager PyTorch's output"
             self.note("the public benchmark's rule would accept this candidate", evidence)
 
     def _note_stricter(self, errors: list[TensorError], passes: bool) -> None:
@@ -103,7 +106,9 @@ def wrong_tensor(error: TensorError, what: str, case: str, others: list[str] | N
         share = f"{error.unwritten / error.elements:.1%} of {error.name}"
         return Incomplete(f"{share} was never written, or computed from memory that nobody wrote")
     if error.nan:
-        return Wrong("nan", f"{error.nan} of {error.elements} elements of {error.name} are NaN ({case})")
+        return Wrong(
+            "nan", f"{error.nan} of {counted(error.elements, 'element')} of {error.name} {are(error.nan)} NaN ({case})"
+        )
     also = f"; also {', '.join(others)}" if others else ""
     return Wrong(what, f"{error.name} is off by {_size(error)} on {case}, worst at {list(error.worst_index)}{also}")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from crucible.judge.verdict.evidence import Costs, Finding, NotMeasured
+from crucible.legible import counted
 
 MOST_NAMES = 12
 LITTLE = 0.5
@@ -34,7 +35,7 @@ class Whose:
     def words(self) -> str:
         """One clause: `own kernels 97 % of the time`."""
         if isinstance(self.own_share, NotMeasured):
-            return f"{len(self.own)} own kernels, {len(self.others)} of PyTorch's operators"
+            return f"{counted(len(self.own), 'own kernel')}, {counted(len(self.others), 'operator')} of PyTorch's"
         return f"own {'kernels' if self.own else 'code'} {self.own_share:.0%} of the time"
 
 
@@ -66,8 +67,25 @@ def is_named_in(kernel: str, source: str) -> bool:
     if _LIBRARIES.search(kernel):
         return False
     name = re.split(r"[<(]", kernel.removeprefix("void "))[0].split("::")[-1].strip()
-    defined = rf"(__global__[^;{{}}]*?|\bdef\s+)\b{re.escape(name)}\s*\("
-    return bool(name) and re.search(defined, source) is not None
+    if bool(name) and _defines(source, name):
+        return True
+    return any(_defines(source, function) for function in _made_of(name, source))
+
+
+def _made_of(kernel: str, source: str) -> list[str]:
+    """The functions that a kernel may have been made of, by its name."""
+    if "helion" in source and kernel.startswith("_helion_"):
+        return [kernel.removeprefix("_helion_")]
+    if "tilelang" in source and (found := re.fullmatch(r"(\w+)_kernel(_\d+)?", kernel)):
+        return [found[1]]
+    if "cutlass" in source and kernel.startswith("kernel_cutlass_"):  # then types, with the same mark between them
+        parts = kernel.removeprefix("kernel_cutlass_").split("_")[:MOST_NAMES]
+        return ["_".join(parts[:n]) for n in range(1, len(parts) + 1)]
+    return []
+
+
+def _defines(source: str, name: str) -> bool:
+    return re.search(rf"(__global__[^;{{}}]*?|\bdef\s+)\b{re.escape(name)}\s*\(", source) is not None
 
 
 def little_of_its_own(whose: Whose | NotMeasured) -> list[Finding]:

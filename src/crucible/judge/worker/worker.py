@@ -101,6 +101,8 @@ class Worker:
         self.sampled: TimedStep | None = None
         """The one that the last sample was of."""
         self.first_call_s = 0.0
+        self.beside: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        """Around the candidate's own work, where that is traced."""
         self.made: dict[str, list[torch.Tensor]] = {}
         """What weights that the model computes (a parametrization) were computed to in the last forward."""
 
@@ -168,8 +170,9 @@ class Worker:
                 self.made = stack.enter_context(self.weights.noting())
             given_away = [t.clone() for t in tensors] if request["clone"] else tensors
             start = _now()
-            out = call(self.model, put_together(structure, given_away))  # type: ignore[arg-type]
-            finish(self.device)
+            with self.beside:
+                out = call(self.model, put_together(structure, given_away))  # type: ignore[arg-type]
+                finish(self.device)
             self.first_call_s = self.first_call_s or _now() - start
         subclass = subclass_in(out)
         if subclass:
@@ -206,7 +209,7 @@ class Worker:
         wanted = {name: t for name, t in zip(request["inputs"], tensors, strict=True) if t.requires_grad}
         wanted.update({name: p for name, p in self.model.named_parameters() if p.requires_grad})
         wanted.update(apart(self.made))
-        with precision(*self.allow_tf32):
+        with precision(*self.allow_tf32), self.beside:
             self.gradients = self._by_reference(added_up(pulled_back(self.outputs, wanted, cotangents)))
             finish(self.device)
         self.outputs, self.made = [], {}
@@ -248,16 +251,23 @@ class Worker:
         return [laid_out(c.to(self.device) * factor, layout) for c in kept]
 
     def trace(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Once more forward (and backward), on the emulator, with what it asks of memory counted."""
+        """Once more forward (and backward), on the emulator, with what it asks of memory counted, and what PyTorch's
+        operators do beside it."""
+        from crucible.judge.worker.operators import Operators  # brings Triton: 0.1 s that only this is worth
+
+        self.beside = operators = Operators()
 
         def once() -> None:
             self.run(request)
             if request["backward"]:
                 self.backward(request)
 
-        found = self.emulated.traced(once)
+        try:
+            found = self.emulated.traced(once)
+        finally:
+            self.beside = contextlib.nullcontext()
         self.outputs, self.gradients = [], {}
-        return {"trace": found}
+        return {"trace": found, "operators": operators.uses()}
 
     def send(self, request: dict[str, Any]) -> dict[str, Any]:
         """Writes the last outputs, or the named gradients, to the stream as raw bytes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from crucible.judge.verdict.evidence import Costs, Measured
+from crucible.judge.verdict.modelled import Modelled
 from crucible.report import cells
 from crucible.report.page.facts import Entry, Section
 
@@ -29,6 +30,8 @@ def _row(section: Section, entry: Entry) -> dict[str, Cell]:
         "Verdict": (entry.words, None),
         "Runtime": (entry.runtime, verdict.runtime_ms if verdict.runtime_ms > 0 else None),
     }
+    if isinstance(verdict.modelled, Modelled):
+        row["Modelled, not measured"] = (f"{verdict.modelled.time_ms:.3g} ms", verdict.modelled.time_ms or None)
     row |= {f"Speed-up over {rival}": (words, None) for rival, words in entry.speedups}
     row["Of floor"] = (entry.of_floor, None)
     row["Error, in noise"] = (entry.error, _number(entry.error))

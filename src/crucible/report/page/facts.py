@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from crucible import shapes
 from crucible.judge.verdict.evidence import Compared, Costs, Finding, Measured, TensorError
+from crucible.judge.verdict.modelled import Modelled
 from crucible.judge.verdict.trials import SmallestFailing
 from crucible.judge.verdict.verdict import NotJudged, Verdict
 from crucible.report import cells
@@ -16,6 +18,9 @@ from crucible.report.page.roofline import Plot, plot
 from crucible.report.page.source import Source, source_of
 from crucible.report.why import findings_of
 from crucible.run import Run
+
+FEW = 12
+"""Candidates that are seen at a glance."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Entry:
     """Of its card; never made from its name."""
     verdict: Verdict
     rank: str
-    """`1`, `-` for what has none, empty for a baseline."""
+    """`1`, `m1` by modelled time, `-` for what has none, empty for a baseline."""
     state: str
     """`right`, `wrong` or `unjudged`."""
     words: str
@@ -94,6 +99,11 @@ class Section:
         return (*self.candidates, *self.baselines)
 
     @property
+    def is_long(self) -> bool:
+        """Whether a reader wants to look for some of its candidates."""
+        return len(self.candidates) > FEW
+
+    @cached_property
     def best(self) -> Entry | None:
         return next((entry for entry in self.candidates if entry.name == self.run.best), None)
 
@@ -123,7 +133,7 @@ def page_of(runs: Sequence[Run]) -> Page:
 def section_of(run: Run, name: str) -> Section:
     """One run; its parts' ids begin with `name`."""
     slowest = max((v.runtime_ms for v in (*run.verdicts, *run.ground.baselines)), default=0.0)
-    ranked = [(str(rank) if rank else "-", verdict) for rank, verdict in run.ranked]
+    ranked = cells.ranked(run)
     rows = [*ranked, *(("", verdict) for verdict in run.ground.baselines)]
     entries = [_entry(run, f"{name}c{i}", rank, verdict, slowest) for i, (rank, verdict) in enumerate(rows, 1)]
     return Section(
@@ -148,7 +158,7 @@ def _entry(run: Run, name: str, rank: str, verdict: Verdict, slowest: float) -> 
         rank,
         ("right" if verdict.evaluation else "wrong") if judged else "unjudged",
         cells.verdict_words(verdict),
-        cells.runtime(verdict),
+        cells.time(run, verdict),
         _bar(verdict, share, slowest),
         tuple((rival, cells.speedup(verdict, rival)) for rival in cells.rivals(run)),
         f"{share:.1%}" if share else "-",
@@ -190,6 +200,8 @@ def _settings(run: Run) -> tuple[tuple[str, str], ...]:
         ("Runtime", cells.clock_words(run).removeprefix("runtime of ")),
         ("Versions", versions),
     ]
+    if model := cells.model_words(run):
+        rows.append(("Modelled", model.removeprefix("~ modelled, ")))
     if run.gpu:
         rows.insert(1, ("Emulated", f"CUDA C++ on the emulator, as {run.gpu}"))
     rows += [(f"Floor, {floor.covers}", floor.words) for floor in run.ground.floors]
@@ -214,6 +226,8 @@ def _numbers(run: Run, verdict: Verdict) -> tuple[tuple[str, str], ...]:
     for timing in verdict.further:
         if isinstance(timing, Measured):
             rows.append((f"{timing.covers.capitalize()}, {timing.how}", cells.medians([timing])))
+    if isinstance(verdict.modelled, Modelled):
+        rows += [("Modelled, not measured", f"{verdict.modelled.time_ms:.3g} ms at {verdict.modelled.at}")]
     rows += [("Build", f"{verdict.build_s:.1f} s"), ("Judged in", f"{verdict.total_s:.1f} s")]
     timing = verdict.timing
     if isinstance(timing, Measured) and (slowed := getattr(timing.clocks, "slowed_by", ())):

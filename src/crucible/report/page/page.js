@@ -143,6 +143,28 @@
     compare(box);
   });
 
+  // Of a long run only what is looked for: rows of the ranking and their cards.
+  document.querySelectorAll("[data-filter]").forEach((box) => {
+    const section = document.getElementById(box.dataset.filter);
+    const rows = [...section.querySelectorAll(".ranking tbody:not(.baselines) tr")].map((row) => {
+      const link = row.querySelector(".name a");
+      return { row, card: document.getElementById(link.hash.slice(1)), name: link.textContent.toLowerCase() };
+    });
+    const [text, state] = [box.querySelector("[data-text]"), box.querySelector("[data-state]")];
+    const filter = () => {
+      const wanted = text.value.trim().toLowerCase();
+      let shown = 0;
+      rows.forEach(({ row, card, name }) => {
+        const fits = name.includes(wanted) && (!state.value || row.classList.contains(state.value));
+        row.hidden = card.hidden = !fits;
+        shown += fits ? 1 : 0;
+      });
+      box.querySelector("[data-count]").textContent = `${shown} of ${rows.length} candidates`;
+    };
+    box.addEventListener("input", filter);
+    filter();
+  });
+
   // A link into folded text unfolds it.
   const unfold = () => {
     const target = location.hash && document.getElementById(location.hash.slice(1));

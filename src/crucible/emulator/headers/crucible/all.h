@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cfloat>  // by thrust/complex.h, which PyTorch's complex numbers are made of under nvcc
 #include <climits>
 #include <iostream>
 #include <map>

@@ -144,7 +144,8 @@ struct DynamicShared {
 // ---- launches
 struct Config {
     Shape shape{};
-    Config(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = nullptr, bool cooperative = false) {
+    Config(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr, bool cooperative = false) {
+        crucible_goes_to(stream);
         shape = Shape{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, cooperative};
     }
 };

@@ -30,6 +30,12 @@ struct U8 { static constexpr int per = 4; static CRUCIBLE_PLAIN int at(const uin
 struct E4m3 { static constexpr int per = 4; static CRUCIBLE_PLAIN float at(const uint32_t* r, int i) { return c10::detail::fp8e4m3fn_to_fp32_value(uint8_t(r[i / 4] >> 8 * (i % 4))); } };
 struct E5m2 { static constexpr int per = 4; static CRUCIBLE_PLAIN float at(const uint32_t* r, int i) { return c10::detail::fp8e5m2_to_fp32_value(uint8_t(r[i / 4] >> 8 * (i % 4))); } };
 
+template <class E> inline constexpr int kind_of = 3;
+template <> inline constexpr int kind_of<F16> = 0;
+template <> inline constexpr int kind_of<Bf16> = 0;
+template <> inline constexpr int kind_of<Tf32> = 1;
+template <> inline constexpr int kind_of<F64> = 2;
+
 // Accumulators: floats and integers one a register, halves two.
 template <class T, class R>
 inline CRUCIBLE_PLAIN T accumulated(const R* r, int i) { return r[i]; }
@@ -54,6 +60,7 @@ inline CRUCIBLE_PLAIN void mma(const RA (&a)[NA], const RB (&b)[NB], const RC (&
     crucible_gather(0xffffffffu, uint64_t(&b), bs);
     constexpr int across = 4 * A::per, rows = M / 8;
     const int lane = plain_lane();
+    if (!lane) crucible_multiplied(kind_of<A>, 2 * M * 8 * K);
     for (int e = 0; e < M / 4; ++e) {
         const int row = lane / 4 + e / 2 * 8, column = lane % 4 * 2 + e % 2;
         auto sum = widened(accumulated<C>(c, e));

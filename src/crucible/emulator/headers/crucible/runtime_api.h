@@ -212,7 +212,7 @@ void call_with(void (*function)(P...), void** arguments, std::index_sequence<I..
 }
 template <class... P>
 cudaError_t crucible_launch_kernel(const char* name, int line, bool cooperative, void (*function)(P...), dim3 grid, dim3 block,
-                                   void** arguments, size_t shared = 0, cudaStream_t = nullptr) {
-    crucible::call_with(function, arguments, std::index_sequence_for<P...>{}, crucible::Config(grid, block, shared, nullptr, cooperative), name, line);
+                                   void** arguments, size_t shared = 0, cudaStream_t stream = nullptr) {
+    crucible::call_with(function, arguments, std::index_sequence_for<P...>{}, crucible::Config(grid, block, shared, stream, cooperative), name, line);
     return cudaError_t(crucible_last_error(0));
 }

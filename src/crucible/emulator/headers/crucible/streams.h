@@ -16,7 +16,7 @@ struct CUDAStream {
     int64_t id() const { return 0; }
     bool operator==(const CUDAStream& other) const { return handle == other.handle; }
 };
-inline CUDAStream getCurrentCUDAStream(int = -1) { return {}; }
+inline CUDAStream getCurrentCUDAStream(int = -1) { return {static_cast<cudaStream_t>(crucible_stream())}; }
 inline CUDAStream getDefaultCUDAStream(int = -1) { return {}; }
 inline CUDAStream getStreamFromPool(bool = false, int = -1) { return {}; }
 inline CUDAStream getStreamFromExternal(cudaStream_t stream, int = 0) { return {stream}; }

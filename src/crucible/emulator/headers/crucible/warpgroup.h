@@ -30,6 +30,7 @@ inline CRUCIBLE_PLAIN void wgmma(float (&d)[N / 2], uint64_t a_bits, uint64_t b_
     static_assert(K == units * of_unit);
     const Described a = described(a_bits), b = described(b_bits);
     const int lane = plain_lane(), warp = plain_thread() / 32 % 4;
+    if (!lane) crucible_multiplied(kind_of<E>, 2 * 16 * N * K);
     crucible_product_reads(a.unit(warp * 16 + lane % 16, lane / 16), 16);
     for (int p = warp * 32 + lane; p < N * units; p += 128) crucible_product_reads(b.unit(p / units, p % units), 16);
     meet();
@@ -51,6 +52,7 @@ inline CRUCIBLE_PLAIN void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], uint
     static_assert(K == units * of_unit);
     const Described b = described(b_bits);
     const int lane = plain_lane(), warp = plain_thread() / 32 % 4;
+    if (!lane) crucible_multiplied(kind_of<E>, 2 * 16 * N * K);
     for (int p = warp * 32 + lane; p < N * units; p += 128) crucible_product_reads(b.unit(p / units, p % units), 16);
     uint64_t as[32];
     crucible_gather(0xffffffffu, uint64_t(&a), as);

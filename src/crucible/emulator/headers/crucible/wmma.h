@@ -61,6 +61,10 @@ CRUCIBLE_INLINE void store_matrix_sync(T* to, const fragment<accumulator, M, N, 
     crucible::warp(crucible::kSync, 0xffffffffu);
 }
 
+template <class T> inline constexpr int kind_of = sizeof(T) == 1 ? 3 : 0;
+template <> inline constexpr int kind_of<precision::tf32> = 1;
+template <> inline constexpr int kind_of<double> = 2;
+
 // An element in the type that products are summed in.
 template <class T> inline CRUCIBLE_PLAIN auto wide_value(const T& v) { return v; }
 template <> inline CRUCIBLE_PLAIN auto wide_value(const __half& v) { return crucible::HalfRule::to(v.__x); }
@@ -92,6 +96,7 @@ inline CRUCIBLE_PLAIN void mma_sync(fragment<accumulator, M, N, K, D>& d, const 
     crucible_gather(0xffffffffu, uint64_t(&a), as.at);
     crucible_gather(0xffffffffu, uint64_t(&b), bs.at);
     const int lane = crucible::plain_lane();
+    if (!lane) crucible_multiplied(kind_of<A>, 2 * M * N * K);
     D out[fragment<accumulator, M, N, K, D>::num_elements];
     for (int i = 0; i < fragment<accumulator, M, N, K, D>::num_elements; ++i) {
         const int e = i * 32 + lane, r = e / N, q = e % N;

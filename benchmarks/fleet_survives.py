@@ -1,6 +1,6 @@
 """A Ray fleet under fire: 300 candidates of 20 tiny tasks, two workers killed, the head killed once and started again.
 
-    python benchmarks/fleet.py --output benchmarks/results/fleet_ray_cpu.json
+    python benchmarks/fleet_survives.py --output benchmarks/results/fleet_ray_cpu.json
 
 Starts a Ray cluster of its own on this machine, judges with `crucible judge --on ray`, kills a worker's process, then
 an actor, then the driver, and gives the same command once more. Checks that every verdict is there and as known
@@ -223,7 +223,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     asked = parser.parse_args()
     found = {
-        "what": "benchmarks/fleet.py",
+        "what": "benchmarks/fleet_survives.py",
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "device": hardware.find_device("cpu").name,
         "cores": hardware.cores(),

@@ -1,0 +1,3 @@
+#pragma once
+#include "crucible/all.h"
+#include "crucible/random.h"
