@@ -37,6 +37,7 @@ from crucible.emission.host import Host
 from crucible.gpus import H200, closest_gpu
 from crucible.graph import ITEM_BYTES, TensorType
 from crucible.judge.worker.clock import sampler
+from crucible.kinds.program.lower import joined, lower
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
 from crucible.write.convolution.estimate import GHZ
 from crucible.write.convolution.fused import LEAF, Convolution
@@ -57,7 +58,6 @@ from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
 from crucible.write.convolution.weight_division import Division, best_divisions
 from crucible.write.convolution.weight_gradient import lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
-from crucible.write.families.lower import joined, lower
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, Program, Reduction, Result, contiguous
 

@@ -19,7 +19,11 @@ LAYERS = [
     {"rates", "products"},
     {"work"},
     {"capture"},
+    {"target"},
     {"write"},
+    {"kernel"},
+    {"print"},
+    {"kinds"},
     {"plan"},
     {"emission"},
     {"emulator"},
@@ -45,7 +49,7 @@ WITH_TORCH = {
 TORCH_ROOMS = ("crucible.capture", "crucible.judge.boundary", "crucible.judge.oracle", "crucible.judge.worker")
 MIXED = ("emulator", "judge", "rates", "work", "products", "fusing", "tuning")
 """Where some modules need torch."""
-WITH_NUMPY = {"evaluate"}
+WITH_NUMPY = {"evaluate", "meaning"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -7,6 +7,7 @@ CrucibleError
 │   ├── CandidateError the list of candidates (a bad candidate is a verdict, never an error)
 │   ├── DeviceError    the device asked for
 │   └── RecordError    the run that was asked for
+├── KernelError        a kernel was built wrong: a fault of ours    (exit code 3)
 ├── RewardError        a verdict does not hold what a reward policy needs
 ├── TuningError        a division that was tried gives wrong results, or does not end (exit code 3)
 └── JudgeError         the judge itself failed: nobody's verdict   (exit code 3)
@@ -43,6 +44,10 @@ class DeviceError(MisuseError):
 
 class RecordError(MisuseError):
     """There is no such record of a run, or it is of another version."""
+
+
+class KernelError(CrucibleError):
+    """The writer built a kernel that does what it must not (a store out of bounds, say); the message says what."""
 
 
 class RewardError(CrucibleError):

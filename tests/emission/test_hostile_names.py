@@ -16,7 +16,7 @@ import crucible
 from crucible.capture.names import Names
 
 pytestmark = pytest.mark.usefixtures("no_faults")
-WRITE = Path(crucible.__file__).parent / "write"
+ROOMS = [Path(crucible.__file__).parent / room for room in ("write", "target")]
 HOSTILE = (
     "arrive", "at", "base_bias_given", "ctx", "cudaStream_t", "device", "fmaf", "given", "grad_own", "grad_x", "halo",
     "kept", "kernels", "lane", "launch_mul", "library", "load", "memory", "multiply_tf32", "own_again", "own_row",
@@ -68,7 +68,7 @@ def test_they_are_written_all_the_same(end: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_functions_of_kernels_are_nobodys_names() -> None:
-    text = "\n".join(file.read_text() for file in WRITE.rglob("*.py"))
+    text = "\n".join(file.read_text() for room in ROOMS for file in room.rglob("*.py"))
     functions = set(re.findall(r"__device__ [^;{(]*[ *&](\w+)\(", text))
     assert len(functions) > 40
     assert not {each for each in functions if Names().give(each) == each}

@@ -23,7 +23,7 @@ from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.tile_choice import tile
 from crucible.write.convolution.tiling import STATIC_SHARED
 from crucible.write.convolution.weight_division import divide
-from crucible.write.families.passes import passes
+from crucible.write.passes import passes
 from crucible.write.program import Program, reads
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from crucible import emulator
+from crucible.target.cuda import CUDA_TYPES
 from crucible.write.evaluate import Array, evaluate_program
-from crucible.write.families.source import CUDA_TYPES
 from crucible.write.kernel import Kernel, Lowered
 from crucible.write.program import Program
 

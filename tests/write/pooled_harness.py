@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from conv_harness import DTYPES, ONE, TWO, Built, Case, Tensors, channel_strides
 
+from crucible.kinds.program.lower import lower
 from crucible.write.convolution.backward import kept, lower_convolution_backward
 from crucible.write.convolution.correlation import input_gradient
 from crucible.write.convolution.fused import LEAF, Convolution
@@ -26,7 +27,6 @@ from crucible.write.convolution.weight_division import best_divisions
 from crucible.write.convolution.weight_gradient import lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.expression import Expr, parameter, tensor
-from crucible.write.families.lower import lower
 from crucible.write.kernel import Buffer, Lowered
 from crucible.write.program import Operand, Program, Result, contiguous
 

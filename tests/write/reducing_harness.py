@@ -12,6 +12,7 @@ import torch
 from conv_harness import DTYPES, TWO, Case, Tensors, channel_strides, operands, rounded
 from launcher import Run, emulated, loaded
 
+from crucible.kinds.program.lower import joined, lower
 from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.reducing import (
     ReducingConvolution,
@@ -20,7 +21,6 @@ from crucible.write.convolution.reducing import (
     product,
 )
 from crucible.write.expression import Expr, parameter, tensor
-from crucible.write.families.lower import joined, lower
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, Program, Reduction, Result, contiguous, trimmed
 from crucible.write.steps import Steps

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from crucible.gpus import Gpu
-from crucible.write.families.source import indented
+from crucible.target.cuda import indented
 from crucible.write.kernel import Kernel, Lowered
 
 THREADS_A_SM = 1024

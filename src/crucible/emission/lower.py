@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from crucible.gpus import Gpu
 from crucible.graph import TensorType
+from crucible.kinds.program.lower import lower
 from crucible.plan.steps import Fused
 from crucible.write.adjoint import adjoint
 from crucible.write.convolution.backward import kept, lower_convolution_backward
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.reducing import ReducingConvolution, lower_reducing, lower_reducing_backward
-from crucible.write.families.lower import lower
 from crucible.write.kernel import Buffer, Lowered
 from crucible.write.pooling.backward import lower_pool_backward
 from crucible.write.pooling.forward import lower_pool

@@ -23,7 +23,7 @@ from crucible.write.convolution.pairs import schedule, tensors
 from crucible.write.convolution.reducing import ROWS, ReducingConvolution, product
 from crucible.write.convolution.tile_choice import tile
 from crucible.write.expression import substitute
-from crucible.write.families.passes import passes
+from crucible.write.passes import passes
 from crucible.write.program import Program, Result, reads, trimmed
 from crucible.write.tidy import without_idle_maxima
 

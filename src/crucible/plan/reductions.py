@@ -12,7 +12,7 @@ from crucible.write.expression import inputs, substitute, tensor
 from crucible.write.program import Operand, Reduction
 
 LONG_ROW, LONG_ACROSS = 1 << 15, 1 << 12
-"""Elements of a row beyond which they are read anew in each pass: 32 of each of 1024 threads (`families.geometry`)."""
+"""Elements of a row beyond which passes read them anew: 32 of each of 1024 threads (`kinds.program.geometry`)."""
 Names = Callable[[str], str]
 """Gives a name that no value has, from the one that is wanted."""
 

@@ -8,7 +8,7 @@ from crucible.plan.lazy import Lazy
 from crucible.plan.settle import programmed
 from crucible.write.adjoint import saving
 from crucible.write.expression import Expr, inputs, name_of, parameter, substitute
-from crucible.write.families.passes import hoisted
+from crucible.write.passes import hoisted
 from crucible.write.program import Operand, Program, Result, contiguous
 
 

@@ -87,6 +87,8 @@ class Emitted:
     """Includes and device functions that the file needs once."""
     statements: tuple[str, ...]
     """Lines of a function's body, without indentation; comments among them."""
+    names: tuple[str, ...] = ()
+    """The variables that they declare, results among them."""
 
 
 def emit(
@@ -121,7 +123,7 @@ def emit(
     lines = tuple(writer.statements)
     used = set(re.findall(r"\w+", "\n".join(lines)))
     preamble = _DOUBLE_PREAMBLE if precision == "float64" else _PREAMBLE
-    return Emitted(tuple(text for name, text in preamble.items() if name in used), lines)
+    return Emitted(tuple(text for name, text in preamble.items() if name in used), lines, tuple(writer.declared))
 
 
 def literal(value: float, precision: str = "float32") -> str:
@@ -146,6 +148,7 @@ class _Writer:
         self.may_approximate = not fast and precision == "float32"
         self.plain_divisors: set[Expr] = set()
         self.statements: list[str] = []
+        self.declared: list[str] = []
         self.formulas: dict[Expr, Formula] = {}
         self.squares: dict[str, str] = {}
         self.taken = set(self.calls.values()) if precision == "float64" else set[str]()  # `exp = exp(x)` reads itself
@@ -186,6 +189,7 @@ class _Writer:
     def _declare(self, name: str, node: Expr, formula: Formula) -> None:
         type_ = "bool" if node.kind in CONDITIONS else self.type
         self.statements.append(f"const {type_} {name} = {formula.words};")
+        self.declared.append(name)
         self.formulas[node] = Formula(name)
 
     def _name(self, wanted: str) -> str:
@@ -234,6 +238,7 @@ class _Writer:
             f"// {kind} on [{low:g}, {high:g}]: off by at most {error:.2g} (proven, rounding included)"
         )
         self.statements.append(f"{self.type} {name} = {self._number(coefficients[-1])};")
+        self.declared.append(name)
         for coefficient in reversed(coefficients[:-1]):
             self.statements.append(f"{name} = {fma}({name}, {variable}, {self._number(coefficient)});")
         if power:
@@ -256,6 +261,7 @@ class _Writer:
         if x not in self.squares:
             self.squares[x] = self._name(f"{x}_squared")
             self.statements.append(f"const {self.type} {self.squares[x]} = {x} * {x};")
+            self.declared.append(self.squares[x])
         return self.squares[x]
 
     def _number(self, value: float) -> str:

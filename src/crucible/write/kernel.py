@@ -1,4 +1,4 @@
-"""Kernels: CUDA C++ functions, and how they are launched. What families make of programs."""
+"""Kernels: CUDA C++ functions, and how they are launched. What kinds make of problems."""
 
 from __future__ import annotations
 

@@ -189,6 +189,11 @@ def _with_dims(program: Program, change: Callable[[tuple[int, ...]], tuple[int, 
     return replace(program, operands=operands, results=results)
 
 
+def elements(tensor: Operand | Result, shape: Sequence[int]) -> int:
+    """How many of its own a tensor has."""
+    return math.prod(size for size, stride in zip(shape, tensor.strides, strict=False) if stride)
+
+
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     """The strides of a tensor that PyTorch makes by itself."""
     strides, step = [], 1

@@ -284,6 +284,7 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_block(
     constexpr int groups = 8;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
     constexpr int packs = 2;  // of a thread
+    constexpr int pitch = 160;  // odd, so that groups meet different banks
     const unsigned chunk = blockIdx.x / row_blocks;
     const unsigned row = (blockIdx.x % row_blocks * lanes + threadIdx.x % lanes) * vector;
     const unsigned group = threadIdx.x / lanes;
@@ -336,7 +337,7 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_block(
             }
         }
     }
-    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
+    __shared__ float parts[groups][pitch];
     sum_over_groups<groups, lanes>(grad_weight_total, parts);
     __syncthreads();  // others may still be reading the parts
     sum_over_groups<groups, lanes>(grad_bias_total, parts);
@@ -382,6 +383,7 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_finish_block(
     constexpr int lanes = 4;  // threads side by side
     constexpr int groups = 32;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
+    constexpr int pitch = 20;  // odd, so that groups meet different banks
     const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
     const unsigned group = threadIdx.x / lanes;
     const float* grad_weight_total_parts_row = grad_weight_total_parts + row;
@@ -399,7 +401,7 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_finish_block(
         grad_weight_total[j] += grad_weight_total_parts_value;
         grad_bias_total[j] += grad_bias_total_parts_value;
     }
-    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
+    __shared__ float parts[groups][pitch];
     sum_over_groups<groups, lanes>(grad_weight_total, parts);
     __syncthreads();  // others may still be reading the parts
     sum_over_groups<groups, lanes>(grad_bias_total, parts);

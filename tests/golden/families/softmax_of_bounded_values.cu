@@ -100,11 +100,11 @@ __device__ __forceinline__ void softmax_block(
     // pass 2
     const float row_reciprocal = 1.0f / total;
     for (unsigned tile = 0; tile < columns; tile += step) {
-        Pack<float, vector> x_read_2[packs];
+        Pack<float, vector> x_read[packs];
 #pragma unroll
         for (int k = 0; k < packs; ++k) {
             const unsigned column = tile + (k * threads + threadIdx.x) * vector;
-            x_read_2[k] = load<aligned, vector>(x_row + column);
+            x_read[k] = load<aligned, vector>(x_row + column);
         }
 #pragma unroll
         for (int k = 0; k < packs; ++k) {
@@ -112,7 +112,7 @@ __device__ __forceinline__ void softmax_block(
             Pack<float, vector> out_pack;
 #pragma unroll
             for (int j = 0; j < vector; ++j) {
-                const float x_value = x_read_2[k].at[j];
+                const float x_value = x_read[k].at[j];
                 const float out_value = expf(tanhf(x_value) * 2.0f) * row_reciprocal * scale_value;
                 out_pack.at[j] = out_value;
             }

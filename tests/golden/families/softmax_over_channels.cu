@@ -92,6 +92,7 @@ __device__ __forceinline__ void channel_softmax_block(
     constexpr int groups = 8;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
     constexpr int packs = 3;  // of a thread
+    constexpr int pitch = 160;  // odd, so that groups meet different banks
     const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
     const unsigned group = threadIdx.x / lanes;
     const float* x_row = x + row / size_1 * x_stride_0 + row % size_1;
@@ -126,7 +127,7 @@ __device__ __forceinline__ void channel_softmax_block(
             }
         }
     }
-    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
+    __shared__ float parts[groups][pitch];
     max_over_groups<groups, lanes>(largest, parts);
 
     // pass 2

@@ -1165,6 +1165,7 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_grad_conv_transp
     constexpr int lanes = 4;  // threads side by side
     constexpr int groups = 2;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
+    constexpr int pitch = 20;  // odd, so that groups meet different banks
     const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
     const unsigned group = threadIdx.x / lanes;
     const float* partial_grad_conv_transpose_bias_row = partial_grad_conv_transpose_bias + row;
@@ -1184,7 +1185,7 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_grad_conv_transp
         grad_conv_transpose_bias_total[j] += partial_grad_conv_transpose_bias_value;
         grad_scale_total[j] += partial_grad_scale_value;
     }
-    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
+    __shared__ float parts[groups][pitch];
     sum_over_groups<groups, lanes>(grad_conv_transpose_bias_total, parts);
     __syncthreads();  // others may still be reading the parts
     sum_over_groups<groups, lanes>(grad_scale_total, parts);
@@ -1548,7 +1549,7 @@ torch::Tensor fused_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_p
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_a1ae9963ac88",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_060c2f31a257",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d",

@@ -802,6 +802,7 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_con
     constexpr int lanes = 4;  // threads side by side
     constexpr int groups = 16;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
+    constexpr int pitch = 20;  // odd, so that groups meet different banks
     const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
     const unsigned group = threadIdx.x / lanes;
     const float* grad_conv_bias_parts_row = grad_conv_bias_parts + row;
@@ -815,7 +816,7 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_con
         const float grad_conv_bias_parts_value = grad_conv_bias_parts_read.at[j];
         total[j] += grad_conv_bias_parts_value;
     }
-    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
+    __shared__ float parts[groups][pitch];
     sum_over_groups<groups, lanes>(total, parts);
 
     if (group == 0) {
@@ -850,6 +851,7 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum
     constexpr int lanes = 4;  // threads side by side
     constexpr int groups = 16;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
+    constexpr int pitch = 20;  // odd, so that groups meet different banks
     const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
     const unsigned group = threadIdx.x / lanes;
     const float* grad_sum_tensor_parts_row = grad_sum_tensor_parts + row;
@@ -863,7 +865,7 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum
         const float grad_sum_tensor_parts_value = grad_sum_tensor_parts_read.at[j];
         total[j] += grad_sum_tensor_parts_value;
     }
-    __shared__ float parts[groups][(vector | 1) * lanes];  // odd, so that groups meet different banks
+    __shared__ float parts[groups][pitch];
     sum_over_groups<groups, lanes>(total, parts);
 
     if (group == 0) {
@@ -1455,7 +1457,7 @@ torch::Tensor fused_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x,
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_d4bda34d55b5",
+    name="conv3d_leakyrelu_sum_clamp_gelu_435c67b04219",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward",

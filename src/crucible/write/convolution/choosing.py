@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from crucible.target.cuda import block, unrolled
 from crucible.write.convolution.fused import LEAF, PRODUCT, Convolution
 from crucible.write.convolution.halo import decoded, times
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.windows import CHOICE, Windows
 from crucible.write.cuda import emit, literal
 from crucible.write.expression import Expr, name_of, substitute, tensor
-from crucible.write.families.source import block, unrolled
 from crucible.write.pool import Pool, Window
 from crucible.write.pooling.sinking import LARGEST, SMALLEST, Sunk, sink
 from crucible.write.program import Operand, Result, contiguous, reads

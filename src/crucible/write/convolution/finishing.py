@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from crucible.target.cuda import CUDA_TYPES, INCLUDES, converted
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.halo import THREADS
 from crucible.write.convolution.packing import weight_place
-from crucible.write.families.source import CUDA_TYPES, INCLUDES, converted
 from crucible.write.kernel import Buffer, Kernel
 
 

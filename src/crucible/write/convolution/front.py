@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from crucible.target.cuda import CUDA_TYPES, converted, indented
 from crucible.write.convolution.fused import GIVEN
 from crucible.write.convolution.pieces import WORDS, Words
 from crucible.write.cuda import emit
 from crucible.write.expression import Expr, name_of
-from crucible.write.families.source import CUDA_TYPES, converted, indented
 from crucible.write.simplify import simplify
 from crucible.write.text import text
 

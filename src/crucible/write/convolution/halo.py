@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from crucible.target.cuda import block, unrolled
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.estimate import IN_FLIGHT, lines
-from crucible.write.families.source import block, unrolled
 from crucible.write.program import Operand, contiguous
 
 THREADS = 256

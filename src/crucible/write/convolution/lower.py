@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
+from crucible.target.cuda import block, unrolled
 from crucible.write.convolution import packing
 from crucible.write.convolution.correlation import Product
 from crucible.write.convolution.front import note
@@ -23,7 +24,6 @@ from crucible.write.convolution.tail import Tail
 from crucible.write.convolution.tile_choice import tile
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.kinds import KINDS, for_warpgroups
-from crucible.write.families.source import block, unrolled
 from crucible.write.kernel import Kernel, Lowered
 from crucible.write.simplify import simplify
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from crucible.target.cuda import CUDA_TYPES, converted
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.families.source import CUDA_TYPES, converted
 from crucible.write.kernel import Buffer, Kernel
 
 THREADS = 256

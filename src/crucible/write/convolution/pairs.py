@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from crucible.write.convolution.fused import PRODUCT, is_of_row
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.expression import Expr
-from crucible.write.families.passes import Pass, passes
+from crucible.write.passes import Pass, passes
 from crucible.write.program import Program, Reduction, reads
 
 LOWEST = -3.4028234663852886e38

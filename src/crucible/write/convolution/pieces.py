@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crucible.write.families.source import INCLUDES
+from crucible.target.cuda import INCLUDES
 
 _ROUNDED = """\
 __device__ __forceinline__ unsigned rounded(float value) {  // to TF32, to nearest: tensor cores would cut it off

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from crucible.target.cuda import block, unrolled
 from crucible.write.convolution.halo import decoded, times
 from crucible.write.convolution.scene import Scene
-from crucible.write.families.source import block, unrolled
 
 
 @dataclass(frozen=True)

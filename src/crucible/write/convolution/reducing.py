@@ -26,8 +26,8 @@ from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.phases import phase_division
 from crucible.write.expression import Expr, name_of, nodes, parameter, substitute
 from crucible.write.factors import factored
-from crucible.write.families.passes import Pass, fresh, hoisted
 from crucible.write.kernel import Buffer, Lowered
+from crucible.write.passes import Pass, fresh, hoisted
 from crucible.write.program import Operand, Program, Reduction, Result, contiguous, reads, trimmed
 from crucible.write.stages import partials, stages
 from crucible.write.steps import Steps

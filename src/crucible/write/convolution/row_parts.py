@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from crucible.target.cuda import START, STEPS, block, combining, converted, unrolled
 from crucible.write.convolution.fused import PRODUCT, Convolution, is_of_row
 from crucible.write.convolution.halo import THREADS, decoded, times
 from crucible.write.convolution.pairs import LOWEST
@@ -21,7 +22,6 @@ from crucible.write.convolution.tiling import WARPS
 from crucible.write.convolution.windows import CHOICE
 from crucible.write.cuda import emit, literal
 from crucible.write.expression import Expr, tensor
-from crucible.write.families.source import START, STEPS, block, combining, converted, unrolled
 from crucible.write.program import Reduction, Result, reads
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crucible.gpus import Gpu
+from crucible.target.cuda import CUDA_TYPES, INCLUDES, converted, indented
 from crucible.write.convolution.choosing import LOCALS as WINDOW_LOCALS
 from crucible.write.convolution.choosing import Choosing
 from crucible.write.convolution.front import words
@@ -16,7 +17,6 @@ from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import DIMS, times
 from crucible.write.convolution.pieces import Words
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.families.source import CUDA_TYPES, INCLUDES, converted, indented
 from crucible.write.kernel import Buffer, Kernel
 from crucible.write.program import Operand, Result, reads
 
@@ -40,7 +40,10 @@ LOCALS = WINDOW_LOCALS | frozenset(
         " falls turned toward decided straight best_value turning is_decided sign_0 sign_1"
         " move_on fetch_next next_item next_t next_s next_m top"
         " first_element window_row window_column"
-        " stage packed_units of_image from_units units m none number held higher lower lower_inputs settled fresh",
+        " stage packed_units of_image from_units units m none number held higher lower lower_inputs settled fresh"
+        " asked begins best_of brought channels chosen_of corner first_input first_step first_tap found from_0 from_1"
+        " grads h_0 h_1 w_0 w_1 input inside_0 inside_1 kept_of largest_of move next_plane of_row origin_of_choices"
+        " plane_move q rest row_move steps t total_of which",
     )
 )
 """Words of the kernel, which no tensor may be called there."""

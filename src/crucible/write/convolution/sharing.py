@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from crucible.graph import ITEM_BYTES
+from crucible.target.cuda import CUDA_TYPES, converted
 from crucible.write.convolution.fused import is_of_row
 from crucible.write.convolution.rows import Rows, plain
 from crucible.write.convolution.scene import Scene
-from crucible.write.families.source import CUDA_TYPES, converted
 from crucible.write.program import Operand
 
 MOST_WORDS = (24, 8)

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from crucible.target.cuda import CUDA_TYPES, block, converted, indented, unrolled
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.halo import DIMS, HELD, STEP_UNITS, THREADS, Boxes, decoded, times
 from crucible.write.convolution.pieces import Words
 from crucible.write.convolution.windows import Spread
-from crucible.write.families.source import CUDA_TYPES, block, converted, indented, unrolled
 from crucible.write.program import Operand, contiguous
 
 SPREAD = "It reads gradients of windows, and spreads them over the windows' elements in shared memory."

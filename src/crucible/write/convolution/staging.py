@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from crucible.target.cuda import block, indented
 from crucible.write.convolution.halo import THREADS, Halo, decoded
 from crucible.write.convolution.pieces import COPY_AHEAD
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.spreading import SpreadHalo
-from crucible.write.families.source import block, indented
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from crucible.write.convolution.fused import PRODUCT, is_of_row
-from crucible.write.convolution.halo import THREADS
-from crucible.write.convolution.placing import Placing
-from crucible.write.convolution.row_parts import RowParts, chains, row_values
-from crucible.write.convolution.rows import MOST, Rows, plain
-from crucible.write.convolution.scene import LOCALS, Scene
-from crucible.write.convolution.sharing import Sharing
-from crucible.write.convolution.windows import CHOICE
-from crucible.write.cuda import emit
-from crucible.write.families.source import (
+from crucible.target.cuda import (
     CUDA_TYPES,
     LOAD,
     PACK,
@@ -26,6 +17,15 @@ from crucible.write.families.source import (
     converted,
     unrolled,
 )
+from crucible.write.convolution.fused import PRODUCT, is_of_row
+from crucible.write.convolution.halo import THREADS
+from crucible.write.convolution.placing import Placing
+from crucible.write.convolution.row_parts import RowParts, chains, row_values
+from crucible.write.convolution.rows import MOST, Rows, plain
+from crucible.write.convolution.scene import LOCALS, Scene
+from crucible.write.convolution.sharing import Sharing
+from crucible.write.convolution.windows import CHOICE
+from crucible.write.cuda import emit
 from crucible.write.program import Operand, Result
 
 

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from crucible.target.cuda import CUDA_TYPES, block, converted, indented
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.halo import DIMS, HELD, THREADS, Boxes, decoded, times
 from crucible.write.convolution.pieces import Words
 from crucible.write.convolution.spreading import Side, Spreading
 from crucible.write.convolution.windows import Spread
-from crucible.write.families.source import CUDA_TYPES, block, converted, indented
 from crucible.write.program import Operand, contiguous
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crucible.gpus import H200, Gpu
+from crucible.target.cuda import CUDA_TYPES, block, indented, unrolled
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.finishing import finish
 from crucible.write.convolution.front import words
@@ -27,7 +28,6 @@ from crucible.write.convolution.tiling import WARPS
 from crucible.write.convolution.upstream import Upstream
 from crucible.write.convolution.weight_division import Division
 from crucible.write.convolution.windows import WHOLE, Spreads
-from crucible.write.families.source import CUDA_TYPES, block, indented, unrolled
 from crucible.write.kernel import Buffer, Kernel, Lowered
 from crucible.write.program import Operand
 

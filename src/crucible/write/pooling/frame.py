@@ -10,16 +10,16 @@ from functools import cached_property
 from typing import Any
 
 from crucible.graph import ITEM_BYTES
+from crucible.target.cuda import CUDA_TYPES, INCLUDES, converted
 from crucible.write.cuda import Emitted, emit
 from crucible.write.expression import Expr
-from crucible.write.families.source import CUDA_TYPES, INCLUDES, converted
 from crucible.write.kernel import Kernel
 from crucible.write.pool import Pool, Window
 from crucible.write.program import Operand, Result, reads
 
 THREADS = 256
 TYPES = {**CUDA_TYPES, "int32": "int"}
-"""Those of the families, and of the number of a chosen element."""
+"""Those of other kernels, and of the number of a chosen element."""
 ROW = """\
 template <typename T, int N>
 struct alignas(sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {

@@ -6,8 +6,8 @@ import textwrap
 from dataclasses import dataclass
 
 from crucible.gpus import Gpu
+from crucible.target.cuda import block, indented, unrolled
 from crucible.write.convolution.warpgroup import held, pieces
-from crucible.write.families.source import block, indented, unrolled
 from crucible.write.kernel import Buffer, Kernel, Lowered
 from crucible.write.product.division import PROMOTED, STAGES, STEP, TILE, ProductDivision, divided
 from crucible.write.product.matrix import Product

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crucible.graph import ITEM_BYTES
+from crucible.target.cuda import CUDA_TYPES, PACK, block, combining, converted, indented, unrolled
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.rows import Rows, plain
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.pieces import COPY_IN
 from crucible.write.convolution.warpgroup.tail import WarpgroupTail
 from crucible.write.convolution.warpgroup.walks import ROWS, WARPS, Chain, Walks
-from crucible.write.families.source import CUDA_TYPES, PACK, block, combining, converted, indented, unrolled
 from crucible.write.operations import BRANCHING, cost
 from crucible.write.program import Operand, Result, contiguous, reads
 

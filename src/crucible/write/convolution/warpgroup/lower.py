@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from crucible.errors import MisuseError
 from crucible.gpus import Gpu
+from crucible.target.cuda import block, unrolled
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.pieces import WORDS
@@ -18,7 +19,6 @@ from crucible.write.convolution.warpgroup.held import held_products, multiply_he
 from crucible.write.convolution.warpgroup.staging import Planes
 from crucible.write.convolution.warpgroup.tail import WarpgroupTail
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, THREADS, WARPS, Walks, walk
-from crucible.write.families.source import block, unrolled
 from crucible.write.kernel import Kernel, Lowered
 
 ARCHITECTURE = "sm_90a"

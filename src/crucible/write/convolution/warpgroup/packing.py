@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from crucible.target.cuda import CUDA_TYPES, converted
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.packing import THREADS
 from crucible.write.convolution.pieces import BITS, WORDS
 from crucible.write.convolution.warpgroup.pieces import HIGHER_AND_LOWER
 from crucible.write.convolution.warpgroup.walks import ROWS, Walks
-from crucible.write.families.source import CUDA_TYPES, converted
 from crucible.write.kernel import Buffer, Kernel
 
 

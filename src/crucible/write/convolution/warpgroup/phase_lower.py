@@ -7,6 +7,7 @@ import textwrap
 from dataclasses import dataclass, replace
 
 from crucible.gpus import Gpu
+from crucible.target.cuda import block, unrolled
 from crucible.write.convolution.correlation import Product
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS, Halo
@@ -18,7 +19,6 @@ from crucible.write.convolution.warpgroup.phase_tail import PhaseTail
 from crucible.write.convolution.warpgroup.phases import PhaseWalks, fetched_by, issued_by
 from crucible.write.convolution.warpgroup.staging import LANES, Planes
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS
-from crucible.write.families.source import block, unrolled
 from crucible.write.kernel import Lowered
 from crucible.write.program import Reduction
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crucible.graph import ITEM_BYTES
+from crucible.target.cuda import CUDA_TYPES, LOAD, PACK, START, STEPS, STORE, combining, converted, unrolled
 from crucible.write.convolution.fused import is_of_row
 from crucible.write.convolution.halo import decoded, times
 from crucible.write.convolution.rows import plain
 from crucible.write.convolution.warpgroup.phases import PhaseWalks
 from crucible.write.convolution.warpgroup.tail import WarpgroupTail
 from crucible.write.convolution.warpgroup.walks import ROWS
-from crucible.write.families.source import CUDA_TYPES, LOAD, PACK, START, STEPS, STORE, combining, converted, unrolled
 from crucible.write.program import Operand, Result
 
 WORD = 16

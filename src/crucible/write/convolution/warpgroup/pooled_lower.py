@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crucible.gpus import Gpu
+from crucible.target.cuda import block
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
@@ -16,7 +17,6 @@ from crucible.write.convolution.warpgroup.pooled_staging import SHARES, PooledPl
 from crucible.write.convolution.warpgroup.pooled_tail import PooledTail
 from crucible.write.convolution.warpgroup.pooled_weights import PooledWeights
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, THREADS, WARPS
-from crucible.write.families.source import block
 from crucible.write.kernel import Buffer, Lowered
 
 

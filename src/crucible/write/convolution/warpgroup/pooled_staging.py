@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from crucible.target.cuda import CUDA_TYPES, block, converted, unrolled
 from crucible.write.convolution.halo import STEP_UNITS, UNITS, Halo
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.pooled import PooledWalks
 from crucible.write.convolution.warpgroup.staging import Planes
 from crucible.write.convolution.warpgroup.walks import MOST_UNITS, WARPS
-from crucible.write.families.source import CUDA_TYPES, block, converted, unrolled
 
 SHARES = 2
 """Of the warps that stage, each with planes of its own."""

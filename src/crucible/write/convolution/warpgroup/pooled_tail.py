@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crucible.graph import ITEM_BYTES
+from crucible.target.cuda import CUDA_TYPES, LOAD, PACK, STORE, block, converted, unrolled
 from crucible.write.convolution.fused import is_of_row
 from crucible.write.convolution.halo import times
 from crucible.write.convolution.rows import plain
 from crucible.write.convolution.running import Running
 from crucible.write.convolution.warpgroup.pooled import PooledWalks
 from crucible.write.convolution.warpgroup.tail import WarpgroupTail
-from crucible.write.families.source import CUDA_TYPES, LOAD, PACK, STORE, block, converted, unrolled
 from crucible.write.program import Operand, Result
 
 TILES = 4

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+from crucible.target.cuda import CUDA_TYPES, block, converted, unrolled
 from crucible.write.convolution.direction import Direction
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.scene import Scene
@@ -17,7 +18,6 @@ from crucible.write.convolution.warpgroup.pooled import ENTRY, PooledWalks
 from crucible.write.convolution.warpgroup.pooled_staging import unit_of
 from crucible.write.convolution.warpgroup.pooled_tail import PooledTail
 from crucible.write.convolution.warpgroup.walks import ROWS, WARPS
-from crucible.write.families.source import CUDA_TYPES, block, converted, unrolled
 from crucible.write.program import Operand, reads
 
 MOST_TOGETHER = 64

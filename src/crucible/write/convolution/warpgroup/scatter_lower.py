@@ -9,6 +9,7 @@ from functools import cached_property
 
 from crucible.errors import MisuseError
 from crucible.gpus import Gpu
+from crucible.target.cuda import PACK, block, unrolled
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS, decoded, times
 from crucible.write.convolution.pieces import WORDS
@@ -28,7 +29,6 @@ from crucible.write.convolution.warpgroup.scatter import (
 from crucible.write.convolution.warpgroup.scatter_packing import pack
 from crucible.write.convolution.warpgroup.scatter_tail import Adding
 from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
-from crucible.write.families.source import PACK, block, unrolled
 from crucible.write.kernel import Buffer, Kernel, Lowered
 from crucible.write.program import contiguous
 

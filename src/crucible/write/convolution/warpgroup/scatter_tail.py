@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from crucible.target.cuda import block, converted
 from crucible.write.convolution.fused import PRODUCT
 from crucible.write.convolution.halo import times
 from crucible.write.convolution.row_parts import chains
@@ -19,7 +20,6 @@ from crucible.write.convolution.scene import LOCALS, Scene
 from crucible.write.convolution.warpgroup.scatter import CHANNELS, POSITIONS, TEAMS, Scatter
 from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
 from crucible.write.cuda import emit
-from crucible.write.families.source import block, converted
 from crucible.write.program import Operand, Result
 
 PLACES = """\

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from crucible.target.cuda import block, unrolled
 from crucible.write.convolution.halo import STEP_UNITS, Halo, decoded, times
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.walks import MOST_UNITS, WARPS, Walks
-from crucible.write.families.source import block, unrolled
 
 LANES = WARPS * 32
 

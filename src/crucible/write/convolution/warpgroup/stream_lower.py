@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from crucible.errors import MisuseError
 from crucible.gpus import Gpu
+from crucible.target.cuda import block, unrolled
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.pieces import WORDS
@@ -18,7 +19,6 @@ from crucible.write.convolution.warpgroup.stream_staging import Stages
 from crucible.write.convolution.warpgroup.stream_tail import StreamTail
 from crucible.write.convolution.warpgroup.streams import GROUPS, STAGERS, STAGING_REGISTERS, Part, Streams
 from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
-from crucible.write.families.source import block, unrolled
 from crucible.write.kernel import Kernel, Lowered
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from crucible.target.cuda import CUDA_TYPES, converted
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.packing import THREADS
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.warpgroup.packing import conversions
 from crucible.write.convolution.warpgroup.streams import Streams
-from crucible.write.families.source import CUDA_TYPES, converted
 from crucible.write.kernel import Buffer, Kernel
 
 

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from crucible.target.cuda import block, unrolled
 from crucible.write.convolution.halo import STEP_UNITS, Halo, decoded, times
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.streams import Streams
-from crucible.write.families.source import block, unrolled
 
 
 class Reading(Protocol):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from crucible.target.cuda import block, indented, unrolled
 from crucible.write.convolution.halo import STEP_UNITS, decoded, times
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.pieces import FETCH
@@ -19,7 +20,6 @@ from crucible.write.convolution.warpgroup.stream_reading import Positions, Readi
 from crucible.write.convolution.warpgroup.stream_windows import WindowReading
 from crucible.write.convolution.warpgroup.streams import STAGERS, Streams
 from crucible.write.convolution.warpgroup.walks import WARPS
-from crucible.write.families.source import block, indented, unrolled
 from crucible.write.program import contiguous
 
 THREADS = STAGERS * WARPS * 32

@@ -6,6 +6,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
+from crucible.target.cuda import CUDA_TYPES, PACK, block, converted, unrolled
 from crucible.write.convolution.fused import is_of_row
 from crucible.write.convolution.halo import times
 from crucible.write.convolution.row_parts import row_values
@@ -13,7 +14,6 @@ from crucible.write.convolution.rows import plain
 from crucible.write.convolution.tail import Tail
 from crucible.write.convolution.warpgroup.streams import GROUPS, Streams
 from crucible.write.convolution.warpgroup.walks import WARPS
-from crucible.write.families.source import CUDA_TYPES, PACK, block, converted, unrolled
 from crucible.write.program import Operand, Result
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from crucible.target.cuda import CUDA_TYPES, block, converted, unrolled
 from crucible.write.convolution.halo import STEP_UNITS, times
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.stream_reading import first_of
 from crucible.write.convolution.warpgroup.streams import Streams
 from crucible.write.convolution.windows import Spread
-from crucible.write.families.source import CUDA_TYPES, block, converted, unrolled
 
 
 @dataclass(frozen=True)

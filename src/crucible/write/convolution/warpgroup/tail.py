@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from crucible.target.cuda import block, unrolled
 from crucible.write.convolution.sharing import Sharing
 from crucible.write.convolution.tail import Tail
 from crucible.write.convolution.warpgroup.walks import ROWS, Walks
-from crucible.write.families.source import block, unrolled
 
 
 @dataclass

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
+from crucible.target.cuda import CUDA_TYPES, INCLUDES, PACK, block, indented, unrolled
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.finishing import finish
 from crucible.write.convolution.fused import arithmetic
@@ -22,7 +23,6 @@ from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, TEAMS
 from crucible.write.convolution.warpgroup.weight_staging import Copies, read
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
 from crucible.write.convolution.windows import Spread
-from crucible.write.families.source import CUDA_TYPES, INCLUDES, PACK, block, indented, unrolled
 from crucible.write.kernel import Buffer, Kernel, Lowered
 from crucible.write.program import Operand, contiguous
 

@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from crucible.target.cuda import CUDA_TYPES, block, indented, unrolled
 from crucible.write.convolution.halo import decoded, times
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.warpgroup.walks import WARPS
 from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, TEAMS, WeightShape
-from crucible.write.families.source import CUDA_TYPES, block, indented, unrolled
 from crucible.write.program import Operand
 
 

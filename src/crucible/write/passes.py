@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from crucible.write.cuda import NOUNS
 from crucible.write.expression import Expr, inputs, name_of, nodes, parameter, substitute
-from crucible.write.families.layout import elements
-from crucible.write.program import Program, Reduction, Result, phases, reads
+from crucible.write.program import Program, Reduction, Result, elements, phases, reads
 from crucible.write.tidy import is_of_rows
 
 FEW = 8

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from crucible.write.families.body import kernel
-from crucible.write.families.describe import about, formulas
-from crucible.write.families.geometry import Geometry, choose
-from crucible.write.families.layout import crossed, ordered
-from crucible.write.families.split import split
-from crucible.write.kernel import Lowered
+from crucible.kernel import nodes as ir
+from crucible.kinds.program.body import kernel
+from crucible.kinds.program.describe import about, formulas
+from crucible.kinds.program.geometry import Geometry, choose
+from crucible.kinds.program.layout import crossed, ordered
+from crucible.kinds.program.split import split
+from crucible.print.cuda import printed
+from crucible.write.kernel import Buffer, Lowered
 from crucible.write.program import Program, trimmed
 from crucible.write.tidy import per_row, tidied
 
 
+@dataclass(frozen=True)
+class Built:
+    """A computation as kernels of the IR, launched in this order."""
+
+    kernels: tuple[ir.Kernel, ...]
+    buffers: tuple[Buffer, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 def lower(program: Program, sms: int = 132) -> Lowered:
+    """What `build` builds, as text."""
+    built = build(program, sms)
+    return Lowered(tuple(map(printed, built.kernels)), built.buffers, built.notes)
+
+
+def build(program: Program, sms: int = 132) -> Built:
     """The kernels of a program none of whose results `sums`; `stages` makes such.
 
     Kernels read operands and write results by their names. They are right for any strides and sizes, and for pointers
@@ -23,11 +40,11 @@ def lower(program: Program, sms: int = 132) -> Lowered:
     multiprocessors to fill.
     """
     tidy = tidied(program)
-    found = _lowered(tidy.program, sms)
+    found = _built(tidy.program, sms)
     return replace(found, notes=(*found.notes, *tidy.notes))
 
 
-def _lowered(program: Program, sms: int) -> Lowered:
+def _built(program: Program, sms: int) -> Built:
     if program.reductions:
         return _reducing(ordered(program), sms)
     results = tuple(result for result in program.results if not program.is_per_row(result))
@@ -35,21 +52,21 @@ def _lowered(program: Program, sms: int) -> Lowered:
     of_rows = per_row(program)
     if of_rows:
         parts.append(replace(of_rows, name=f"{program.name}_rows" if parts else program.name))
-    return joined([_single(ordered(crossed(part)), sms) for part in parts])
+    return _joined([_single(ordered(crossed(part)), sms) for part in parts])
 
 
-def _reducing(program: Program, sms: int) -> Lowered:
+def _reducing(program: Program, sms: int) -> Built:
     if not program.row_count:
-        return Lowered(())
+        return Built(())
     geometry = choose(program, sms)
     if geometry.chunks == 1:
         return _kernel(program, geometry)
     steps, buffers = split(program, geometry)
     found = [_finish(step, sms) if place % 2 else _pass(step, geometry, sms) for place, step in enumerate(steps)]
-    return replace(joined(found), buffers=buffers)
+    return replace(_joined(found), buffers=buffers)
 
 
-def _pass(program: Program, geometry: Geometry, sms: int) -> Lowered:
+def _pass(program: Program, geometry: Geometry, sms: int) -> Built:
     """In the geometry of the others; one that reduces nothing goes through shared memory where that is better."""
     if not program.reductions and not per_row(program):
         alone = ordered(crossed(program))
@@ -59,19 +76,28 @@ def _pass(program: Program, geometry: Geometry, sms: int) -> Lowered:
     return _kernel(program, geometry)
 
 
-def _finish(program: Program, sms: int) -> Lowered:
+def _finish(program: Program, sms: int) -> Built:
     """The parts of rows put together: too few to be split again."""
     laid = ordered(program)
     return _kernel(laid, choose(laid, sms, may_split=False))
 
 
-def _single(program: Program, sms: int) -> Lowered:
-    return _kernel(program, choose(program, sms)) if program.column_count else Lowered(())
+def _single(program: Program, sms: int) -> Built:
+    return _kernel(program, choose(program, sms)) if program.column_count else Built(())
 
 
-def _kernel(program: Program, geometry: Geometry) -> Lowered:
+def _kernel(program: Program, geometry: Geometry) -> Built:
     words = about(program, geometry)
-    return Lowered((kernel(program, geometry, [words, *formulas(program)]),), (), (f"{program.name}: {words}",))
+    return Built((kernel(program, geometry, [words, *formulas(program)]),), (), (f"{program.name}: {words}",))
+
+
+def _joined(parts: Sequence[Built]) -> Built:
+    """One after the other."""
+    return Built(
+        tuple(kernel for part in parts for kernel in part.kernels),
+        tuple(buffer for part in parts for buffer in part.buffers),
+        tuple(note for part in parts for note in part.notes),
+    )
 
 
 def joined(parts: Sequence[Lowered]) -> Lowered:

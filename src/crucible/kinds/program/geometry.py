@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from crucible.graph import ITEM_BYTES
-from crucible.write.families.layout import (
+from crucible.kinds.program.layout import (
     access_of,
     crossed,
     index_type,
@@ -16,7 +16,7 @@ from crucible.write.families.layout import (
     vector_width,
     wide,
 )
-from crucible.write.families.passes import heavy, kept, loaded, passes
+from crucible.write.passes import heavy, kept, loaded, passes
 from crucible.write.program import Program
 
 WARP = 32

@@ -1,4 +1,4 @@
-"""Where elements lie: the order of dims, offsets as C++ text, and what can be read sixteen bytes at a time."""
+"""Where elements lie: the order of dims, and what can be read sixteen bytes at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from crucible.graph import ITEM_BYTES
-from crucible.write.program import Operand, Program, Result, collapsed
+from crucible.write.program import Operand, Program, Result, collapsed, elements
 
 Tensor: TypeAlias = Operand | Result
 Access: TypeAlias = Literal["pack", "same", "each"]
@@ -59,11 +59,6 @@ def permuted(program: Program, order: Sequence[int]) -> Program:
         operands=tuple(replace(each, strides=turn(each.strides)) for each in program.operands),
         results=tuple(replace(each, strides=turn(each.strides)) for each in program.results),
     )
-
-
-def elements(tensor: Tensor, shape: Sequence[int]) -> int:
-    """How many of its own a tensor has."""
-    return math.prod(size for size, stride in zip(shape, tensor.strides, strict=False) if stride)
 
 
 def wide(program: Program) -> list[Tensor]:
@@ -177,43 +172,3 @@ def vector_width(program: Program, along_rows: bool) -> int:
         if moved > most:
             best, most = vector, moved
     return best
-
-
-class Offsets:
-    """Offsets as C++ text, and the constants that they read."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.constants: dict[str, int] = {}
-
-    def of(self, name: str, tensor: Tensor, index: str, first: int, last: int) -> str:
-        """The offset that `index`, linear over the dims from `first` to before `last`, means for a tensor."""
-        dims = range(first, min(last, len(tensor.strides)))
-        sizes, strides = [self.program.shape[dim] for dim in dims], [tensor.strides[dim] for dim in dims]
-        found = runs(sizes, strides)
-        terms = []
-        for place, run in enumerate(found):
-            if run.stride:
-                below = [first + dim for other in found[place + 1 :] for dim in other.dims]
-                own = [first + dim for dim in run.dims] if place else []
-                terms.append(self._term(name, index, run, own, below, first))
-        return " + ".join(terms) or "0"
-
-    def _term(self, name: str, index: str, run: Run, own: list[int], below: list[int], first: int) -> str:
-        alone = not own and not below and run.stride == 1
-        words = index if alone or index.isidentifier() else f"({index})"
-        if below:
-            sizes = " * ".join(map(self._size, below))
-            words += f" / {sizes}" if len(below) == 1 else f" / ({sizes})"
-        if own:
-            sizes = " * ".join(map(self._size, own))
-            words += f" % {sizes}" if len(own) == 1 else f" % ({sizes})"
-        if run.stride == 1:
-            return words
-        stride = f"{name}_stride_{first + run.dims[-1]}"
-        self.constants[stride] = run.stride
-        return f"{words} * {stride}"
-
-    def _size(self, dim: int) -> str:
-        self.constants[f"size_{dim}"] = self.program.shape[dim]
-        return f"size_{dim}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from crucible.write.families.geometry import Geometry
-from crucible.write.families.passes import passes
+from crucible.kinds.program.geometry import Geometry
+from crucible.write.passes import passes
 from crucible.write.program import Program
 from crucible.write.text import text
 

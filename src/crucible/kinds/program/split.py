@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from crucible.kinds.program.geometry import Geometry
 from crucible.write.expression import Expr, substitute
-from crucible.write.families.geometry import Geometry
-from crucible.write.families.passes import Pass, passes
 from crucible.write.kernel import Buffer
+from crucible.write.passes import Pass, passes
 from crucible.write.program import Operand, Program, Reduction, Result, contiguous, phases, reads, trimmed
 
 

@@ -1,0 +1,77 @@
+"""The builder: statements in the order in which they are made, loops and conditions as `with` blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from crucible.kernel import nodes as ir
+from crucible.kernel.index import ONE, ZERO, Condition, Index, Variable, value_of
+
+
+class Builder:
+    """A body that grows."""
+
+    def __init__(self) -> None:
+        self._bodies: list[list[ir.Node]] = [[]]
+
+    @property
+    def body(self) -> ir.Body:
+        """What was made so far."""
+        return tuple(self._bodies[-1])
+
+    def add(self, *nodes: ir.Node) -> None:
+        self._bodies[-1].extend(nodes)
+
+    def let(self, name: str, index: Index, type: Literal["index", "unsigned", "int"] = "index") -> Variable:
+        variable = Variable(name, type)
+        self.add(ir.Let(variable, index))
+        return variable
+
+    @contextmanager
+    def placed(self, variable: Variable, index: Index) -> Iterator[None]:
+        """A body that may read the variable: it is set where it does."""
+        with self._inside() as body:
+            yield
+        self.add(*([ir.Let(variable, index)] if ir.mentions(tuple(body), variable) else []), *body)
+
+    @contextmanager
+    def unrolled(self, name: str, count: Index) -> Iterator[Index]:
+        """Rounds that all stand in the code; of a single one no loop."""
+        if value_of(count) == 1:
+            yield ZERO
+            return
+        variable = Variable(name, "int")
+        with self._inside() as body:
+            yield variable
+        self.add(ir.For(variable, ZERO, count, ONE, tuple(body), unrolled=True))
+
+    @contextmanager
+    def loop(self, name: str, start: Index, stop: Index, step: Index) -> Iterator[Variable]:
+        variable = Variable(name)
+        with self._inside() as body:
+            yield variable
+        self.add(ir.For(variable, start, stop, step, tuple(body), unrolled=False))
+
+    @contextmanager
+    def when(self, condition: Condition) -> Iterator[None]:
+        """A body under a condition; as it is where that always holds."""
+        if not condition:
+            yield
+            return
+        with self._inside() as body:
+            yield
+        self.add(ir.If(condition, tuple(body)))
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        with self._inside() as body:
+            yield
+        self.add(ir.Scope(tuple(body)))
+
+    @contextmanager
+    def _inside(self) -> Iterator[list[ir.Node]]:
+        self._bodies.append([])
+        yield self._bodies[-1]
+        self._bodies.pop()

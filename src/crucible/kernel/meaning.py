@@ -1,0 +1,217 @@
+"""What a kernel means: its nodes run on the CPU over all threads of all blocks at once, before any text is made.
+
+Values are arrays [blocks, threads], computed in float64; no node rounds to what it stores, so results are those of the
+mathematics but for the order of sums. Of where threads go every step is taken as it will be: indices, guards, packs,
+what lies in which fragment, which threads put what together. NumPy rather than torch: `write.evaluate`, the reference
+for expressions, is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import singledispatchmethod
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from crucible.kernel import nodes as ir
+from crucible.kernel.index import Binary, Condition, Index, Number, Place, Size, Smaller, Variable
+from crucible.write.evaluate import evaluate
+
+Array: TypeAlias = npt.NDArray[Any]
+SIGNS_OF: dict[str, Callable[[Array, Array], Array]] = {
+    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.floor_divide, "%": np.remainder,
+}  # fmt: skip
+_START = {"": np.nan, "sum": 0.0, "max": -np.inf}
+_STEP = {"sum": np.add, "max": np.maximum}
+
+
+class OutOfBounds(IndexError):
+    """A thread reads or writes what is not there."""
+
+
+def run(kernel: ir.Kernel, storages: Mapping[str, Array]) -> dict[str, Array]:
+    """The flat storages of what is written, from those of what is read; NaN where nothing is written.
+
+    Raises OutOfBounds for a load or store beside a tensor or an array in shared memory.
+    """
+    return _Run(kernel, storages).done()
+
+
+class _Run:
+    def __init__(self, kernel: ir.Kernel, storages: Mapping[str, Array]) -> None:
+        self.kernel = kernel
+        self.shape = (kernel.blocks, kernel.threads)
+        self.memory: dict[ir.Tensor, Array] = {}
+        for each in kernel.tensors:
+            given = storages[each.name] if each.access == "read" else np.full(each.elements, np.nan)
+            self.memory[each] = np.asarray(given, np.float64)
+        self.variables: dict[Index, Array] = {}
+        self.registers: dict[ir.Fragment, Array] = {}
+        self.shared: dict[ir.Shared, Array] = {}
+        self.active = np.ones(self.shape, bool)
+        """The threads that are where we are."""
+        self.stays = np.ones(self.shape, bool)
+        """The threads that are not done yet."""
+
+    def done(self) -> dict[str, Array]:
+        self.body(self.kernel.body)
+        return {each.name: self.memory[each] for each in self.kernel.writes}
+
+    def body(self, body: ir.Body) -> None:
+        for node in body:
+            self.node(node)
+
+    # indices
+
+    def index(self, index: Index) -> Array:
+        match index:
+            case Number(value=value) | Size(value=value):
+                return np.asarray(value)
+            case Variable():
+                return self.variables[index]
+            case Place(of="thread"):
+                return np.broadcast_to(np.arange(self.kernel.threads), self.shape)
+            case Place():
+                return np.broadcast_to(np.arange(self.kernel.blocks)[:, None], self.shape)
+            case Smaller(left=left, right=right):
+                return np.minimum(self.index(left), self.index(right))
+            case Binary(sign=sign, left=left, right=right):
+                return np.asarray(SIGNS_OF[sign](self.index(left), self.index(right)))
+        raise TypeError(f"{index} is no index")
+
+    def condition(self, condition: Condition) -> Array:
+        found = self.active
+        for each in condition:
+            left, right = self.index(each.left), self.index(each.right)
+            found = found & ((left < right) if each.sign == "<" else (left == right))
+        return found
+
+    # places
+
+    def element(self, element: ir.Element) -> tuple[Any, ...]:
+        """Of the fragment's array [dims..., blocks, threads], whose indices are the same for all threads."""
+        return tuple(int(self.index(each)) for each in element.at)
+
+    def _places(self, spot: ir.Spot, who: Array, more: int) -> tuple[Array, Any]:
+        """Memory, and where in it threads are, for the element that lies so much behind."""
+        if isinstance(spot, ir.Global):
+            offset = self.index(spot.of.offset) if isinstance(spot.of, ir.Pointer) else 0
+            memory = self.memory[spot.tensor]
+            at: tuple[Array, ...] = (np.broadcast_to(offset + self.index(spot.at) + more, self.shape),)
+            sizes, name = memory.shape, spot.tensor.name
+        else:
+            memory = self.shared[spot.of]
+            at = tuple(np.broadcast_to(self.index(each), self.shape) for each in spot.at)
+            sizes, name = memory.shape[1:], spot.of.name
+        for place, size in zip(at, sizes, strict=True):
+            outside = who & ((place < 0) | (place >= size))
+            if outside.any():
+                block, thread = (int(each[0]) for each in np.nonzero(outside))
+                raise OutOfBounds(f"{name}: block {block}, thread {thread} is at {place[block, thread]} of {size}")
+        at = tuple(each[who] for each in at)
+        return memory, at if isinstance(spot, ir.Global) else (np.nonzero(who)[0], *at)
+
+    # nodes
+
+    @singledispatchmethod
+    def node(self, node: object) -> None:
+        raise TypeError(f"{type(node).__name__} has no meaning")
+
+    @node.register
+    def _(self, node: ir.Note) -> None:
+        pass
+
+    @node.register
+    def _(self, node: ir.Sync) -> None:
+        pass
+
+    @node.register
+    def _(self, node: ir.Let) -> None:
+        self.variables[node.variable] = np.broadcast_to(self.index(node.index), self.shape)
+
+    @node.register
+    def _(self, node: ir.Declare) -> None:
+        if isinstance(node.what, ir.Shared):
+            self.shared[node.what] = np.full((self.kernel.blocks, *node.what.sizes), np.nan)
+        elif isinstance(node.what, tuple):
+            for each in node.what:
+                self.registers[each] = np.full((*each.sizes, *self.shape), _START[node.start])
+
+    @node.register
+    def _(self, node: ir.For) -> None:
+        before, at = self.active, np.broadcast_to(self.index(node.start), self.shape)
+        while True:
+            self.active = before & self.stays & (at < self.index(node.stop))
+            if not self.active.any():
+                break
+            self.variables[node.variable] = at if not node.unrolled else at.flat[0]
+            self.body(node.body)
+            at = at + self.index(node.step)
+        self.active = before & self.stays
+
+    @node.register
+    def _(self, node: ir.If) -> None:
+        before = self.active
+        self.active = self.condition(node.condition)
+        self.body(node.body)
+        self.active = before & self.stays
+
+    @node.register
+    def _(self, node: ir.Scope) -> None:
+        self.body(node.body)
+
+    @node.register
+    def _(self, node: ir.Exit) -> None:
+        self.stays = self.stays & ~(self.active & (self.index(node.variable) >= self.index(node.limit)))
+        self.active = self.active & self.stays
+
+    @node.register
+    def _(self, node: ir.Load) -> None:
+        who, found = self.condition(node.guard), np.zeros((node.into.vector, *self.shape))
+        for more in range(node.into.vector):
+            memory, at = self._places(node.source, who, more)
+            found[more][who] = memory[at]
+        self._set(node.into, found if node.into.is_pack else found[0], node.declares)
+
+    @node.register
+    def _(self, node: ir.Store) -> None:
+        value = self.registers[node.value.of][self.element(node.value)]
+        for more in range(node.value.vector):
+            memory, at = self._places(node.to, self.active, more)
+            memory[at] = (value[more] if node.value.is_pack else value)[self.active]
+
+    @node.register
+    def _(self, node: ir.Convert) -> None:
+        self._set(node.into, self.registers[node.value.of][self.element(node.value)], node.declares)
+
+    @node.register
+    def _(self, node: ir.Chain) -> None:
+        values = {name: self.registers[each.of][self.element(each)] for name, each in node.inputs}
+        for into, expr in node.results:
+            self._set(into, np.broadcast_to(evaluate(expr, values), self.shape), True)
+
+    @node.register
+    def _(self, node: ir.Accumulate) -> None:
+        before, value = (self.registers[each.of][self.element(each)] for each in (node.into, node.value))
+        self._set(node.into, _STEP[node.kind](before, value), False)
+
+    @node.register
+    def _(self, node: ir.Reduce) -> None:
+        value = self.registers[node.into]
+        step, many = _STEP[node.kind].reduce, node.sizes[0].value
+        if node.over == "groups":
+            start = np.where(self.stays, value, _START[node.kind])  # of lanes without a row, whose threads are done
+            apart = start.reshape(*value.shape[:-1], many, -1)
+            together = np.broadcast_to(step(apart, axis=-2, keepdims=True), apart.shape)
+        else:
+            apart = value.reshape(*value.shape[:-1], -1, many)
+            together = np.broadcast_to(step(apart, axis=-1, keepdims=True), apart.shape)
+        self.registers[node.into] = together.reshape(value.shape)
+
+    def _set(self, into: ir.Element, value: Array, declares: bool) -> None:
+        if declares:
+            self.registers[into.of] = np.full((*into.of.sizes, *self.shape), np.nan)
+        registers, at = self.registers[into.of], self.element(into)
+        registers[at] = np.where(self.active, value, registers[at])

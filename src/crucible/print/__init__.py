@@ -1,0 +1,1 @@
+"""Printers: the only place where kernels of the IR become text."""

@@ -1,0 +1,36 @@
+"""What stands before a kernel: the includes and device functions that its text calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from crucible.target.cuda import HELPERS, INCLUDES, STEPS, combining
+from crucible.write.cuda import emit
+from crucible.write.expression import tensor
+
+
+def preamble(text: str, dtypes: Sequence[str], precision: str, called: tuple[str, ...]) -> tuple[str, ...]:
+    """Includes, then device functions, each before those that call it; `called` are those of arithmetic."""
+    helpers = dict(HELPERS)
+    for kind in STEPS:
+        helpers |= combining(kind)
+    wanted = _words(text) & helpers.keys()
+    while (more := wanted | {word for name in wanted for word in _words(helpers[name]) & helpers.keys()}) != wanted:
+        wanted = more
+    functions = dict.fromkeys(called)
+    if any("max_nan" in _words(each) for each in (text, *(helpers[name] for name in wanted))):
+        functions |= dict.fromkeys(_largest(precision))
+    includes = [INCLUDES[dtype] for dtype in INCLUDES if dtype in dtypes]
+    includes += [each for each in functions if each.startswith("#include")]
+    own = [each for each in functions if not each.startswith("#include")]
+    return tuple(dict.fromkeys([*includes, *own, *(helpers[name] for name in helpers if name in wanted)]))
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
+
+
+def _largest(precision: str) -> tuple[str, ...]:
+    """The function that a maximum calls."""
+    return emit({"larger": tensor("a").maximum(tensor("b"))}, precision=precision).preamble

@@ -1,0 +1,1 @@
+"""Targets: device functions and types as CUDA C++, which printed kernels call."""

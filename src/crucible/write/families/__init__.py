@@ -1,1 +1,0 @@
-"""Families: how programs become kernels. `lower` is the way in."""

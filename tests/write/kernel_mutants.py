@@ -1,0 +1,30 @@
+"""Kernels of the IR with something changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from crucible.kernel import nodes as ir
+
+
+def changed(
+    kernel: ir.Kernel, kind: type | tuple[type, ...], change: Callable[[Any], ir.Node], which: int = 0
+) -> ir.Kernel:
+    """With the `which`-th node of a kind, outer ones first, replaced by what it becomes; -1 changes all."""
+    count = 0
+
+    def walk(body: ir.Body) -> ir.Body:
+        nonlocal count
+        found: list[ir.Node] = []
+        for node in body:
+            if isinstance(node, kind):
+                count += 1
+                node = change(node) if which in (count - 1, -1) else node
+            found.append(replace(node, body=walk(node.body)) if isinstance(node, ir.For | ir.If | ir.Scope) else node)
+        return tuple(found)
+
+    new = replace(kernel, body=walk(kernel.body))
+    assert count > which, f"{kernel.name} has {count} such nodes"
+    return new

@@ -1,0 +1,154 @@
+"""The verifier says what is wrong with a kernel, and nothing of one that is right. A mutant a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from kernel_mutants import changed
+from test_families import MULTIPROCESSORS, PROGRAMS
+
+from crucible.errors import KernelError
+from crucible.kernel import nodes as ir
+from crucible.kernel.index import ZERO, Compare, Number, Place, Size, Variable
+from crucible.kernel.verify import verify
+from crucible.kinds.program.lower import build
+from crucible.print.cuda import printed
+from crucible.write.stages import stages
+
+LANE = Place("thread", 128)
+
+
+@cache
+def kernel(name: str) -> ir.Kernel:
+    """The first of a program."""
+    return next(each for step in stages(PROGRAMS[name]) for each in build(step, MULTIPROCESSORS.get(name, 132)).kernels)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_is_wrong_with_what_is_built(name: str) -> None:
+    for step in stages(PROGRAMS[name]):
+        for each in build(step, MULTIPROCESSORS.get(name, 132)).kernels:
+            assert verify(each) == ()
+
+
+def left_out(node: ir.Node) -> ir.Node:
+    return ir.Note("left out")
+
+
+def let_further(node: ir.Let) -> ir.Node:
+    return replace(node, index=node.index + 1)
+
+
+def of_scratch(node: Any) -> ir.Node:
+    return replace(node, scratch=replace(node.scratch, shape=(Number(3),)))
+
+
+def under_a_condition(node: ir.Node) -> ir.Node:
+    return ir.If((Compare("<", LANE, Number(5)),), (node,))
+
+
+def in_uneven_rounds(node: ir.Node) -> ir.Node:
+    return ir.For(Variable("round"), ZERO, LANE, Number(1), (node,), unrolled=False)
+
+
+def at_a_thread(node: ir.Accumulate) -> ir.Node:
+    return replace(node, into=replace(node.into, at=tuple(Place("thread", 1) for _ in node.into.at)))
+
+
+def a_team_of_48(node: ir.Reduce) -> ir.Node:
+    return replace(node, over="team", sizes=(Size("team", 48),), scratch=None)
+
+
+def from_elsewhere(node: ir.Chain) -> ir.Node:
+    stranger = ir.Element(ir.Fragment("stranger", "float32"))
+    return replace(node, inputs=tuple((name, stranger) for name, _ in node.inputs))
+
+
+def written_to(node: ir.Store) -> ir.Node:
+    assert isinstance(node.to, ir.Global)
+    return replace(node, to=replace(node.to, of=replace(node.to.tensor, access="read")))
+
+
+def read_back(node: ir.Load) -> ir.Node:
+    assert isinstance(node.source, ir.Global)
+    return replace(node, source=replace(node.source, of=replace(node.source.tensor, access="write")))
+
+
+Change = tuple[str, Any, Callable[[Any], ir.Node], int, str]
+"""A program, the node that is changed, what it becomes, the how-manieth it is, and what is said."""
+WRONG: dict[str, Change] = {
+    "Let: a column further": ("planes", ir.Let, let_further, -1, "is read or written at"),
+    "Let: packs between packs": ("dense", ir.Let, let_further, 0, "are not aligned"),
+    "Declare: registers": ("rows of a warp", ir.Declare, left_out, -1, "is not declared where it is used"),
+    "Declare: shared memory": ("rows of a block", ir.Declare, left_out, -1, "parts is not declared"),
+    "For: a round more": (
+        "planes", ir.For, lambda node: replace(node, stop=node.stop + node.step), 0, "is read or written at",
+    ),
+    "For: no step": ("long rows", ir.For, lambda node: replace(node, step=ZERO), 0, "goes on by 0"),
+    "If: no guard": ("rows of a warp", ir.If, lambda node: ir.Scope(node.body), -1, "is read or written at"),
+    "Scope: closed too early": (
+        "rows of a block", ir.Scope, lambda node: ir.Scope((ir.Scope(node.body[:1]), *node.body[1:])), 0,
+        "is not declared where it is used",
+    ),
+    "Exit: nobody goes": ("along odd rows", ir.Exit, left_out, 0, "is read or written at"),
+    "Exit: within a condition": ("along odd rows", ir.Exit, under_a_condition, 0, "the end of some threads"),
+    "Load: before the tensor": (
+        "planes", ir.Load, lambda node: replace(node, source=replace(node.source, at=node.source.at - 4)), 0,
+        "at -4 to",
+    ),
+    "Load: nothing is there": ("turned to channels last", ir.Store, left_out, 0, "is read before"),
+    "Load: of what others write": ("long rows", ir.Load, read_back, -1, "is read, and other threads write it"),
+    "Store: beside the tensor": (
+        "planes", ir.Store, lambda node: replace(node, to=replace(node.to, at=node.to.at + 4)), 0, "elements",
+    ),
+    "Store: into what is read": ("many blocks", ir.Store, written_to, -1, "is written, and a parameter that is read"),
+    "Convert: left out": ("rows of a warp", ir.Convert, left_out, -1, "is not declared"),
+    "Chain: of nothing": ("planes", ir.Chain, from_elsewhere, 0, "stranger is read before anything is in it"),
+    "Accumulate: a thread's own register": ("along rows", ir.Accumulate, at_a_thread, 0, "registers have no address"),
+    "Reduce: not by all": ("rows of a block", ir.Reduce, under_a_condition, 0, "stands under a condition that differs"),
+    "Reduce: in uneven rounds": ("rows of a block", ir.Reduce, in_uneven_rounds, 0, "a different number of rounds"),
+    "Reduce: a team that is none": ("rows of a block", ir.Reduce, a_team_of_48, 0, "a team of 48 threads"),
+    "Reduce: too little memory": ("rows of a block", ir.Reduce, of_scratch, 0, "needs (32,)"),
+    "Sync: between two reductions": ("rows of a block", ir.Sync, left_out, 0, "others may still be reading it"),
+    "Sync: before what others wrote": (
+        "turned to channels last", ir.Sync, left_out, -1, "read while others may still be writing it",
+    ),
+    "Sync: not by all": ("rows of a block", ir.Sync, under_a_condition, 0, "a barrier stands under a condition"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", WRONG)
+def test_what_is_wrong_is_said(word: str) -> None:
+    name, kind, change, which, said = WRONG[word]
+    found = "; ".join(verify(changed(kernel(name), kind, change, which)))
+    assert said in found
+
+
+def test_every_node_has_a_mutant() -> None:
+    kinds = {each.__name__ for each in ir.Node.__args__} - {"Note"}  # type: ignore[attr-defined]
+    assert {word.partition(":")[0] for word in WRONG} == kinds
+
+
+def test_a_block_has_only_so_much() -> None:
+    one = kernel("rows of a block")
+    large = ir.Declare(ir.Shared("large", "float32", (Number(12 * 1024), Number(2))))
+    many = ir.Declare((ir.Fragment("many", "float64", (Number(128),)),))
+    assert any("shared memory: 98" in each for each in verify(replace(one, body=(large, *one.body))))
+    assert any("registers: " in each for each in verify(replace(one, body=(*one.body, many))))
+    assert any("2048 threads" in each for each in verify(replace(one, threads=2048)))
+
+
+def test_a_block_that_waits_for_threads_that_are_done_is_seen() -> None:
+    """Lanes that leave a warp, before it shuffles with all of them."""
+    one, row = kernel("rows of a warp"), Variable("beyond")
+    gone = (ir.Let(row, LANE % 32), ir.Exit(row, Number(30)))
+    assert any("waits for threads that are done" in each for each in verify(replace(one, body=(*gone, *one.body))))
+
+
+def test_what_is_wrong_is_never_printed() -> None:
+    with pytest.raises(KernelError, match=r"a fault of Crucible's: .*is read or written at"):
+        printed(changed(kernel("planes"), ir.Let, let_further, -1))
