@@ -153,6 +153,11 @@ def test_a_run_in_which_nothing_passed_says_so() -> None:
     assert "CPU time" in text
 
 
+def test_a_run_that_ended_before_its_first_verdict_is_told() -> None:
+    """`max()` of no rows raised, and hid why the judge had failed."""
+    assert shown(a_run()).splitlines()[2:] == ["no verdicts: the run ended before the first"]
+
+
 # --- a run with baselines, floors and costs
 
 FLOORS = (

@@ -78,6 +78,9 @@ def show(run: Run, console: Console, *, verbose: bool = False) -> None:
     for text in _header(run):
         _paragraph(console, text)
     entries = _entries(run)
+    if not entries:
+        _paragraph(console, "no verdicts: the run ended before the first")
+        return
     first, *others = _groups(run, entries, max(LEAST_WIDTH, console.width))
     for columns in (first, *others) if verbose else (first,):
         console.print()
