@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import typer
+
 import crucible
 from crucible import fusing
+from crucible.cli import app
 from crucible.task import Task
 
+VERBS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 RESULTS = ROOT / "benchmarks/results"
@@ -72,6 +78,38 @@ def test_the_recorded_findings_name_each_cause_first() -> None:
     assert all(claim.startswith(FIRST[name]) for name, claim in bad.items())
     slow = [f["claim"] for each in candidates if each["evaluation"] for f in each["explanations"]]
     assert not any(claim.startswith(cause) for claim in slow for cause in FIRST.values())
+
+
+COMMAND = re.compile(r"^ *(?:\$ |- run: |run: )?(?:\.venv/bin/)?(crucible [a-z].*?)(?: +#.*)?$", re.MULTILINE)
+"""A line of a code block that calls the command line; what follows two spaces and `#` is a comment."""
+
+
+def commands(text: str) -> list[str]:
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks = [block for language, block in fenced if language != "python"]
+    blocks += re.findall(r"(?:^ {4}.*\n)+", text, re.MULTILINE)
+    joined = "\n".join(blocks).replace("\\\n", " ")
+    return [found for found in COMMAND.findall(joined) if "|" not in found and "${{" not in found]
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.stem
+)
+def test_every_command_that_is_shown_is_one(page: Path) -> None:
+    """Verbs and options; what they do is tried by the tests of the verbs."""
+    found = commands(page.read_text())
+    assert found or page.name not in ("README.md", "fleet.md", "serve.md", "files.md", "loops.md", "fuse.md")
+    for command in found:
+        for one in command.split(" && "):
+            _, verb, *arguments = shlex.split(one.partition(" >")[0])
+            VERBS[verb].make_context(verb, arguments)  # raises for what it is not
+
+
+def test_a_command_that_is_none_would_be_seen() -> None:
+    (command,) = commands("    crucible judge task.py --no-such-option     # says nothing\n")
+    _, verb, *arguments = shlex.split(command)
+    with pytest.raises(Exception, match="No such option"):
+        VERBS[verb].make_context(verb, arguments)
 
 
 def test_the_python_example_uses_what_the_package_offers() -> None:
