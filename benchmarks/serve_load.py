@@ -33,7 +33,7 @@ from typing import Any
 import httpx
 
 from crucible import hardware
-from crucible.serve.reads import ServedLedger
+from crucible.fleet.ledger import Ledger
 
 REFERENCE = """
 import torch
@@ -210,7 +210,7 @@ def main() -> None:
     load, began = Load(f"http://127.0.0.1:{port}"), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="serve-load-", ignore_cleanup_errors=True) as folder:
         seen = asyncio.run(loaded(load, arguments, Path(folder), port))
-        status = ServedLedger(Path(folder) / "store/ledger.sqlite").status()
+        status = Ledger(Path(folder) / "store/ledger.sqlite").status()
     texts = [seen["before"], seen["after"]]
     record = {
         "device": hardware.find_device("cpu").name,

@@ -12,6 +12,7 @@ import httpx
 
 from crucible import hardware
 from crucible.contract import find_contract
+from crucible.fleet.ledger import Ledger
 from crucible.fleet.local import LocalFleet
 from crucible.hardware import Device
 from crucible.judge.verdict.verdict import Outcome, Passed, Verdict
@@ -19,7 +20,6 @@ from crucible.run import Run
 from crucible.serve.app import BODY_BYTES, make_app
 from crucible.serve.desk import Desk
 from crucible.serve.intake import Intake
-from crucible.serve.reads import ServedLedger
 from crucible.serve.task_ids import TaskIds
 from crucible.serve.tokens import Tokens
 from crucible.task import Task
@@ -34,7 +34,7 @@ class Service:
     """One in this process: what calls it, and the ledger behind it. No worker runs; tests say what is judged."""
 
     http: httpx.AsyncClient
-    ledger: ServedLedger
+    ledger: Ledger
     desk: Desk
 
     def judge(self, outcome: Outcome | None = None, **what: Any) -> None:
@@ -92,7 +92,7 @@ def served(
     admitted = Tokens.load(file) if tokens else Tokens()
 
     async def run() -> None:
-        ledger, task_ids = ServedLedger(folder / "ledger.sqlite"), TaskIds(folder / "task_ids.sqlite")
+        ledger, task_ids = Ledger(folder / "ledger.sqlite"), TaskIds(folder / "task_ids.sqlite")
         fleet = LocalFleet(ledger, 1, device="cpu")
         desk = Desk(Intake(ledger, task_ids, limit, fleet.devices), fleet)
         app = make_app(desk, admitted, hosts, body_bytes)

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from crucible.fleet.ledger import Ledger
 from crucible.judge.verdict.verdict import NotJudged, Passed, Wrong
-from crucible.serve.reads import ServedLedger
 from serving import CANDIDATE, Service, asked, record, served
 
 
@@ -202,7 +202,7 @@ def test_metrics_tell_states_verdicts_and_times(tmp_path: Path) -> None:
 
 def test_what_is_asked_many_times_a_second_opens_no_record(tmp_path: Path) -> None:
     """Counting 20,000 submissions took 130 ms where their texts were passed over, 1 ms by the index."""
-    ledger = ServedLedger(tmp_path / "ledger.sqlite")
+    ledger = Ledger(tmp_path / "ledger.sqlite")
     asked_of_sqlite: list[str] = []
     ledger._connection().set_trace_callback(asked_of_sqlite.append)
     assert (ledger.counts()["queued"], ledger.depth(), ledger.unsettled()) == (0, 0, [])

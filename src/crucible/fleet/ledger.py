@@ -44,6 +44,7 @@ CREATE TABLE IF NOT EXISTS submissions (
   added REAL NOT NULL, finished REAL NOT NULL DEFAULT 0);
 CREATE INDEX IF NOT EXISTS queue ON submissions (state, priority DESC, losses, number);
 CREATE INDEX IF NOT EXISTS batches ON submissions (batch, state);
+CREATE INDEX IF NOT EXISTS progress ON submissions (state, passed, id);
 """
 
 
@@ -276,6 +277,25 @@ class Ledger:
             (ids,),
         )
         return {kind for (kind,) in rows}
+
+    def states(self, ids: Iterable[str]) -> dict[str, str]:
+        """The state of each that is known."""
+        rows = self._read(
+            "SELECT id, state FROM submissions WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
+        )
+        return dict(rows)
+
+    def counts(self) -> dict[str, int]:
+        """How many are in each state."""
+        return dict.fromkeys(STATES, 0) | dict(self._read("SELECT state, count(*) FROM submissions GROUP BY state", ()))
+
+    def depth(self) -> int:
+        """How many are queued or running."""
+        return int(self._read("SELECT count(*) FROM submissions WHERE state IN ('queued', 'running')", ())[0][0])
+
+    def unsettled(self) -> list[str]:
+        """The ids of these."""
+        return [row[0] for row in self._read("SELECT id FROM submissions WHERE state IN ('queued', 'running')", ())]
 
     def results(self, ids: Iterable[str]) -> dict[str, Entry]:
         """What is known of these, by id; those that were never submitted are left out."""

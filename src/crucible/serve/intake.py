@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from crucible.errors import MisuseError
-from crucible.fleet.ledger import CANCELLED, FAILED, QUEUED
+from crucible.fleet.ledger import CANCELLED, FAILED, QUEUED, Ledger
 from crucible.fleet.submission import Submission
-from crucible.serve.reads import ServedLedger
 from crucible.serve.task_ids import Asked, TaskIds
 
 LONGEST_RETRY_S = 60
@@ -53,7 +52,7 @@ Outcome = Taken | Exception
 class Intake:
     """Puts requests into the ledger, each whole or not at all."""
 
-    ledger: ServedLedger
+    ledger: Ledger
     task_ids: TaskIds
     limit: int
     """Submissions that may be queued or running."""

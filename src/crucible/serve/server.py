@@ -10,11 +10,11 @@ from pathlib import Path
 import uvicorn
 
 from crucible.errors import MisuseError
+from crucible.fleet.ledger import Ledger
 from crucible.fleet.local import LocalFleet
 from crucible.serve.app import make_app
 from crucible.serve.desk import Desk
 from crucible.serve.intake import Intake
-from crucible.serve.reads import ServedLedger
 from crucible.serve.task_ids import TaskIds
 from crucible.serve.tokens import Tokens, check_exposure, is_loopback
 
@@ -45,7 +45,7 @@ def serve(service: Service, say: Callable[[str], None]) -> None:
     check_exposure(service.host, service.tokens)
     listening = _listen(service.host, service.port)
     service.store.mkdir(parents=True, exist_ok=True)
-    ledger = ServedLedger(service.store / "ledger.sqlite")
+    ledger = Ledger(service.store / "ledger.sqlite")
     task_ids = TaskIds(service.store / "task_ids.sqlite")
     fleet = LocalFleet(ledger, service.workers, most=AT_ONCE, say=say)
     desk = Desk(Intake(ledger, task_ids, service.queue_limit, fleet.devices), fleet)
