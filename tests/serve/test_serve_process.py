@@ -95,7 +95,8 @@ def test_killed_and_started_again_it_answers_all_and_judges_nothing_twice(
         assert http.post("/submissions", json=asked(0.7)).status_code == 202
         time.sleep(0.5)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 128 + signal.SIGTERM  # 1.5 s on a machine that has nothing else to do
+        # 1.5 s on a machine that has nothing else to do; where coverage is measured, its handler ends the process
+        assert process.wait(60) in (128 + signal.SIGTERM, -signal.SIGTERM)
     assert wait_until_gone(str(tmp_path), 30) == []
 
 

@@ -57,32 +57,44 @@ def _only_element(work: Rewriting, operation: Operation) -> str | None:
 
 def _number(work: Rewriting, operation: Operation) -> float | None:
     """The value that all elements have; None where they differ, or may."""
-    if operation.kind == "sub" and operation.args["self"] == operation.args["other"] and operation.args["alpha"] == 1:
-        return 0.0
-    found = _interval(work, operation)
+    found = _value(work, operation.outputs[0].name)
     point = found.low == found.high and not found.nan and math.isfinite(found.low)
     return found.low if point else None
 
 
+def _value(work: Rewriting, name: str) -> Interval:
+    """Where a value's elements lie. Of all values at once, each after what it reads: asked one by one, those behind a
+    fork were worked out twice for each fork before them, and a chain of forty operations took hours."""
+    if not work.intervals:
+        for each in work.graph.operations:
+            found = _interval(work, each)
+            work.intervals.update((output.name, found) for output in each.outputs)
+    found = work.intervals.get(name)
+    return _written_down(work, name) if found is None else found
+
+
 def _interval(work: Rewriting, operation: Operation) -> Interval:
-    """Where the output's elements lie."""
+    """Where the outputs' elements lie."""
     known: dict[str, Interval] = {}
 
     def given(argument: Argument) -> Any:
         if not isinstance(argument, Ref):
             return argument
-        producer = work.graph.producers.get(argument.name)
-        known[argument.name] = _written_down(work, argument.name) if producer is None else _value(work, producer)
+        found = work.intervals.get(argument.name)
+        known[argument.name] = _written_down(work, argument.name) if found is None else found
         return tensor(argument.name, "float32")
 
+    args = operation.args
+    if operation.kind == "sub" and args["self"] == args["other"] and args["alpha"] == 1:
+        return ZERO
     if operation.kind == "dropout":
-        given(operation.args["input"])
+        given(args["input"])
         return ZERO if [*known.values()] == [ZERO] else NUMBERS
     build: Callable[..., Expr] | None = POINTWISE.get(operation.kind)
     if build is None or operation.kind in CONDITIONS or not operation.outputs[0].tensor.is_floating:
         return NUMBERS
     try:
-        expr = build(**{name: given(argument) for name, argument in operation.args.items()})
+        expr = build(**{name: given(argument) for name, argument in args.items()})
     except NotCovered:
         return NUMBERS
     found = interval(expr, known)
@@ -96,11 +108,6 @@ def _written_down(work: Rewriting, name: str) -> Interval:
         return NUMBERS
     number = float(held.tensor.item())
     return Interval(number, number) if math.isfinite(number) else NUMBERS
-
-
-def _value(work: Rewriting, operation: Operation) -> Interval:
-    found = _number(work, operation)
-    return _interval(work, operation) if found is None else Interval(found, found)
 
 
 def _made(work: Rewriting, operation: Operation, number: float) -> str | None:

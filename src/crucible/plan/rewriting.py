@@ -10,6 +10,7 @@ from typing import Any
 
 from crucible.graph import Argument, Graph, Mutation, Operation, Ref, TensorType, Value
 from crucible.plan.layouts import renamed
+from crucible.write.interval import Interval
 from crucible.write.program import contiguous
 
 VIEWS = frozenset({"reshape", "permute", "slice", "expand", "unsqueeze"})
@@ -31,6 +32,8 @@ class Rewriting:
         """Operations that are to go although they change buffers: something else does that now."""
         self.apart: set[str] = set()
         """Operations whose values are to be computed once, into memory: several others read them."""
+        self.intervals: dict[str, Interval] = {}
+        """Where the graph's values lie, once anybody asked; forgotten when it changes."""
         self._made: list[Operation] = []
         self._where = ""
 
@@ -117,6 +120,7 @@ class Rewriting:
             self.graph, operations=tuple(reversed(kept)), mutations=tuple(self.mutations), constants=constants
         )
         self.values = {**self.values, **self.graph.values}
+        self.intervals = {}
 
 
 def _names(argument: Argument) -> Iterator[str]:
