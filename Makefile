@@ -12,7 +12,7 @@ test: $(VENV)/ready lint  ## everything that needs no GPU
 	$(BIN)/python -m pytest -n auto --ignore=tests/gpu --durations=30 --durations-min=5 --cov=crucible.judge --cov-report=term:skip-covered --cov-fail-under=90
 
 quick: $(VENV)/ready lint  ## what builds nothing and judges nobody
-	$(BIN)/python -m pytest -n auto tests/plan tests/explain tests/report QUICK
+	$(BIN)/python -m pytest -n auto -m "not slow" tests/plan tests/explain tests/report tests/cli tests/interchange tests/write/test_kernel_*.py tests/write/test_cuda.py tests/write/test_operations.py tests/write/test_interval.py tests/write/test_polynomials.py tests/write/test_rewrites.py tests/write/test_tidy.py tests/write/test_programs.py
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

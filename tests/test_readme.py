@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -12,10 +13,13 @@ from pathlib import Path
 
 import pytest
 import typer
+from rich.console import Console
 
 import crucible
 from crucible import fusing
 from crucible.cli import app
+from crucible.report import table
+from crucible.run import run_from_json
 from crucible.task import Task
 
 VERBS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -110,6 +114,16 @@ def test_a_command_that_is_none_would_be_seen() -> None:
     _, verb, *arguments = shlex.split(command)
     with pytest.raises(Exception, match="No such option"):
         VERBS[verb].make_context(verb, arguments)
+
+
+def test_the_sample_is_cut_from_the_record() -> None:
+    run = run_from_json(json.loads((RESULTS / "make_judge_cpu.json").read_text()))
+    text = io.StringIO()
+    table.show(run, Console(file=text, width=100, color_system=None))
+    shown = iter([line.rstrip() for line in text.getvalue().splitlines()])
+    sample = README.split("$ crucible judge tasks/conv3d_leakyrelu_sum_clamp_gelu\n")[1].split("```")[0].splitlines()
+    assert len(sample) >= 12
+    assert all(line in shown for line in sample)  # in their order
 
 
 def test_the_python_example_uses_what_the_package_offers() -> None:
