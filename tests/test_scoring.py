@@ -105,6 +105,7 @@ def test_many_at_once_share_a_run_and_leave_nothing_open(works_in: Path) -> None
 def test_a_task_that_is_cancelled_ends_its_judgement_alone(works_in: Path) -> None:
     async def scored() -> None:
         endless = asyncio.create_task(crucible.score(REFERENCE, ENDLESS, **QUICK))
+        await until(lambda: not is_idle())  # it stands before the other in the queue
         right = asyncio.create_task(crucible.score(REFERENCE, RIGHT, **QUICK))
         await until(lambda: list(works_in.glob("crucible-*/candidate0/going")))
         later = asyncio.create_task(crucible.score(REFERENCE, WRONG, **QUICK))
@@ -115,7 +116,7 @@ def test_a_task_that_is_cancelled_ends_its_judgement_alone(works_in: Path) -> No
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert time.monotonic() - start < 20  # of 600 s
-        await until(lambda: not running(works_in, "candidate0"), 2.0)
+        await until(lambda: not running(works_in, "candidate0"), 20.0)
         assert (await right).evaluation
         await until(is_idle)
 
@@ -127,11 +128,12 @@ def test_a_task_that_is_cancelled_ends_its_judgement_alone(works_in: Path) -> No
 def test_when_all_are_cancelled_the_run_ends_and_what_stands_is_kept(works_in: Path) -> None:
     async def scored() -> None:
         right = asyncio.create_task(crucible.score(REFERENCE, RIGHT, **QUICK))
+        await until(lambda: not is_idle())  # it stands before the other in the queue
         endless = asyncio.create_task(crucible.score(REFERENCE, ENDLESS, **QUICK))
         assert (await right).evaluation
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(endless, 1.0)
-        assert not processes_mentioning(str(works_in))
+        assert not wait_until_gone(str(works_in))
         assert (await crucible.score(REFERENCE, RIGHT, **QUICK)).cached
 
     asyncio.run(scored())
@@ -149,7 +151,7 @@ def test_a_reference_that_takes_long_is_ended_too(works_in: Path) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(task, 20)
-        assert not processes_mentioning(str(works_in))
+        assert not wait_until_gone(str(works_in))
         await until(is_idle, 10)
 
     asyncio.run(scored())
