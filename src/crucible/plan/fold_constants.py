@@ -67,10 +67,8 @@ def _value(work: Rewriting, name: str) -> Interval:
     fork were worked out twice for each fork before them, and a chain of forty operations took hours."""
     if not work.intervals:
         for each in work.graph.operations:
-            found = _interval(work, each)
-            work.intervals.update((output.name, found) for output in each.outputs)
-    found = work.intervals.get(name)
-    return _written_down(work, name) if found is None else found
+            work.intervals.update(dict.fromkeys((output.name for output in each.outputs), _interval(work, each)))
+    return work.intervals[name] if name in work.intervals else _written_down(work, name)
 
 
 def _interval(work: Rewriting, operation: Operation) -> Interval:
