@@ -11,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from crucible.errors import CandidateError, DeviceError, JudgeError, MisuseError
 from crucible.judge.process import supervised
 from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.verdict.verdict import NotJudged, Passed, Verdict, Wrong
+from crucible.run import Run
 from crucible.task import Task
+from report.recorded import whole_run
 from support import PLAIN, SMALL_TASK, processes_mentioning, wait_until_gone
 
 QUICK: dict[str, Any] = {
@@ -239,11 +242,15 @@ def test_only_what_is_judged_alike_goes_into_one_run() -> None:
     assert one.key == other.key and len({one.key, eager.key, training.key}) == 3
 
 
+def alone(verdict: Verdict) -> Run:
+    return replace(whole_run(), verdicts=(verdict,))
+
+
 def test_the_judges_failure_on_one_candidate_is_its_exception_alone() -> None:
     requests = [request(), request(RIGHT), request(WRONG)]
     batch = scoring._Batch(requests)
-    batch.reached(Verdict("a-0", NotJudged("the oracle was lost", failed=True)))
-    batch.reached(Verdict("a-1", NotJudged("needs tilelang")))
+    batch.reached(alone(Verdict("a-0", NotJudged("the oracle was lost", failed=True))))
+    batch.reached(alone(Verdict("a-1", NotJudged("needs tilelang"))))
     errors = [one.verdict.exception(0) for one in requests[:2]]
     assert all(isinstance(error, JudgeError) and "the oracle was lost" in str(error) for error in errors)
     assert errors[0] is not errors[1]
@@ -256,9 +263,9 @@ def test_what_fails_where_the_disk_is_full_is_nobodys_fault_but_who_filled_it(
     """/proc has no room, ever."""
     monkeypatch.setattr("tempfile.tempdir", "/proc")
     one, two, three = request(), request(), request()
-    scoring._Batch([one]).reached(Verdict("a-0", Passed()))
+    scoring._Batch([one]).reached(alone(Verdict("a-0", Passed())))
     assert one.verdict.result(0).evaluation
-    scoring._Batch([two]).reached(Verdict("a-0", Wrong("forward", "x")))
+    scoring._Batch([two]).reached(alone(Verdict("a-0", Wrong("forward", "x"))))
     with pytest.raises(StoreError, match="0 MiB left"):
         two.verdict.result(0)
     own = tmp_path / "own/deeper"
@@ -266,7 +273,7 @@ def test_what_fails_where_the_disk_is_full_is_nobodys_fault_but_who_filled_it(
     (own / "filled").write_bytes(b"\1" * (scoring.ROOM_BYTES + 1))
     batch = scoring._Batch([three])
     batch.began(tmp_path, {"a-0": tmp_path / "own"})
-    batch.reached(Verdict("a-0", Wrong("forward", "x")))
+    batch.reached(alone(Verdict("a-0", Wrong("forward", "x"))))
     assert three.verdict.result(0).outcome.kind == "wrong"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from crucible.judge.verdict.verdict import Verdict
+from crucible.run import Run
 
 
 class Listener:
@@ -15,8 +15,8 @@ class Listener:
     def began(self, work: Path, folders: Mapping[str, Path]) -> None:
         """Where all processes of the run have their folders, and where each candidate's have theirs."""
 
-    def reached(self, verdict: Verdict) -> None:
-        """A verdict stands: it is kept, or was kept by an earlier run."""
+    def reached(self, run: Run) -> None:
+        """A verdict stands, kept now or by an earlier run: a run that holds it alone."""
 
     def calls_off(self, name: str) -> bool:
         """Whether nobody wants this candidate's verdict any more; asked before it is built, before it is judged, and

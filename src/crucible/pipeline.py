@@ -42,7 +42,6 @@ from crucible.task import Task
 from crucible.underway import Step
 
 Say = Callable[[str], None]
-Tell = Callable[[Run], None]
 Prepared = tuple[OracleProcess, dict[str, Any]]
 
 
@@ -66,7 +65,6 @@ def judge(
     strict: bool = False,
     say: Say = lambda text: None,
     listener: Listener | None = None,
-    each: Tell = lambda run: None,
     root: Path | None = None,
 ) -> Run:
     """Judges candidates of one task.
@@ -95,7 +93,6 @@ def judge(
         strict: what passes must also be right beyond the task's own inputs (see docs/judging.md).
         say: called with a line of progress now and then.
         listener: hears of verdicts as they stand, and may call candidates off.
-        each: called with every verdict as soon as it stands, as a run that holds that one alone.
         root: the folder below which the run is kept; None for the store's home.
 
     Returns the Run. Raises MisuseError for a bad task or argument, JudgeError when the judge itself failed.
@@ -118,7 +115,7 @@ def judge(
     how = (kept, fresh, rivals, say, sanitize, strict)
     bench = _Bench(loaded, rule, place, pretended, drawn, seed is None, *how)
     bench.listener = listener or bench.listener
-    bench.fresh_baselines, bench.each, bench.root = fresh_baselines, each, root
+    bench.fresh_baselines, bench.root = fresh_baselines, root
     return bench.judge(chosen)
 
 
@@ -221,7 +218,6 @@ class _Bench:
     sanitize: bool = False
     strict: bool = False
     fresh_baselines: bool = False
-    each: Tell = lambda run: None
     root: Path | None = None
     _oracles: list[OracleProcess] = field(default_factory=list)
     """All that were started."""
@@ -239,21 +235,18 @@ class _Bench:
         request = None if self.folder else self._request(candidates).to_json()
         self.records = Records(folder, [c.name for c in candidates], key, self.say, request)
         by_name = {c.name: c for c in candidates}
-        self.records.told = lambda verdict: self.each(self._run([by_name[verdict.candidate]], (verdict,)))
+        self.records.told = lambda verdict: self.listener.reached(self._run([by_name[verdict.candidate]], (verdict,)))
         for verdict in done:
             self.records.take_over(verdict)
         keys = {c.name: store.key_of(key, c.digest, vars(self.limits), self.sanitize, self.strict) for c in candidates}
         missing = [c for c in candidates if c.name not in self.records.verdicts]
         self.records.recall_ground()
         new = [c for c in missing if self.fresh or not self.records.recall(c.name, keys[c.name])]
-        for verdict in self.records.in_order():
-            self.listener.reached(verdict)
         failure: JudgeError | None = None
         try:
             for verdict in self._examined(new) if new else ():
                 if not self.listener.calls_off(verdict.candidate):
                     self.records.keep(replace(verdict, seed=self.seed), keys[verdict.candidate])
-                    self.listener.reached(self.records.verdicts[verdict.candidate])
         except KeyboardInterrupt:
             self.records.cut("interrupted", "interrupted")
         except MisuseError:

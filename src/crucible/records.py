@@ -86,9 +86,9 @@ class Records:
             share = self.ground.share_of_floor(verdict.timing) or NO_FLOOR
             findings = (*verdict.findings, *self.ground.questions(verdict.timing))
             verdict = replace(verdict, share_of_floor=share, findings=findings)
-        self._add(verdict)
         if not (isinstance(verdict.outcome, _NOT_KEPT) or is_own_failure(verdict)):
             self._guarded(lambda: self._kept.put(key, to_json(verdict)))
+        self._add(verdict)
 
     def cut(self, how: str, words: str) -> None:
         """The run ends before its time."""

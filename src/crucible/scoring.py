@@ -45,7 +45,7 @@ POLL_S = 0.05
 OPTIONS = {
     name
     for name, parameter in inspect.signature(pipeline.judge).parameters.items()
-    if parameter.kind is parameter.KEYWORD_ONLY and name not in ("listener", "each", "root")
+    if parameter.kind is parameter.KEYWORD_ONLY and name not in ("listener", "root")
 }
 
 
@@ -272,7 +272,8 @@ class _Batch(Listener):
         if any(map(self.calls_off, self._by_name)):
             self.call_off()
 
-    def reached(self, verdict: Verdict) -> None:
+    def reached(self, run: Run) -> None:
+        (verdict,) = run.verdicts
         folder = self._folders.get(verdict.candidate)
         trouble = None if verdict.evaluation else _no_room(folder)
         if is_own_failure(verdict):

@@ -36,6 +36,14 @@ def test_its_id_is_of_its_content() -> None:
     assert len({one.id, *(other.id for other in others)}) == 6
 
 
+def test_an_answer_without_a_module_keeps_its_reason() -> None:
+    """It came to be an empty file, whose verdict said less."""
+    task, none = Task.load(SMALL_TASK), Candidate.from_answer("I cannot help with that.")
+    one = submission_from_json(json.loads(json.dumps(Submission.of(task, none).to_json())))
+    assert none.unusable and one.candidate.fault() == none.unusable
+    assert one.id != Submission.of(task, Candidate("answer", none.path, none.source)).id
+
+
 def test_json_and_back() -> None:
     one = made(contract="fp32", shapes=("n=2",), limits=Limits(run_s=2.0), seed=3)
     again = submission_from_json(json.loads(json.dumps(one.to_json())))
@@ -53,7 +61,7 @@ def test_its_options_are_the_judges() -> None:
     parameters = inspect.signature(pipeline.judge).parameters
     usual = {name: parameters[name].default for name in USUAL}
     assert {**usual, "shapes": [], "limits": {}} == USUAL
-    assert set(parameters) - set(USUAL) == {"task", "candidates", "fresh", "say", "each", "root", "listener"}
+    assert set(parameters) - set(USUAL) == {"task", "candidates", "fresh", "say", "root", "listener"}
 
 
 @pytest.mark.parametrize(

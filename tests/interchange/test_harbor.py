@@ -19,7 +19,7 @@ from crucible.errors import JudgeError, MisuseError
 from crucible.interchange import harbor
 from crucible.interchange.harbor_task import ANSWER, Exported, export, texts
 from crucible.judge.verdict.evidence import Compared, Finding, NotMeasured, TensorError
-from crucible.judge.verdict.verdict import Cheated, DoesNotBuild, NotJudged, Passed, Verdict, Wrong
+from crucible.judge.verdict.verdict import NO_FLOOR, Cheated, DoesNotBuild, NotJudged, Passed, Verdict, Wrong
 from crucible.run import WITHOUT_BASELINES, Run
 from crucible.task import Task
 from report.recorded import right, whole_run
@@ -29,6 +29,9 @@ QUICK = "--device cpu --baselines none --race-limit 0.3 --shrink-limit 0 --stres
 
 
 def run_of(verdict: Verdict, **changes: Any) -> Run:
+    """A run whose verdict knows its share of the floor, as those that are kept do."""
+    if verdict.evaluation:
+        verdict = replace(verdict, share_of_floor=whole_run().ground.share_of_floor(verdict.timing) or NO_FLOOR)
     return replace(whole_run(), **{"verdicts": (verdict,), "trouble": "", **changes})
 
 

@@ -50,6 +50,8 @@ class Submission:
     task_path: str = ""
     """Where the reference was read from, for messages; empty where it came as text."""
     candidate_path: str = ""
+    candidate_unusable: str = ""
+    """Why there is no module in the answer that it was to come from; empty where there is one."""
 
     def __post_init__(self) -> None:
         for what in ("task", "candidate"):
@@ -62,14 +64,13 @@ class Submission:
     def of(cls, task: Task, candidate: Candidate, priority: int = 0, **options: Any) -> Submission:
         """Of records that are loaded; `limits` may be a Limits. Raises MisuseError."""
         names = (task.name, task.source, candidate.name, candidate.source)
-        return cls(*names, options, priority, str(task.path), str(candidate.path))
+        return cls(*names, options, priority, str(task.path), str(candidate.path), candidate.unusable)
 
     @cached_property
     def id(self) -> str:
         """SHA-256 of all that is judged: the texts, the candidate's language and the options, without names."""
-        return store.key_of(
-            SCHEMA, self.task_source, self.candidate_source, self.candidate.language, dict(self.options)
-        )
+        candidate = self.candidate
+        return store.key_of(SCHEMA, self.task_source, candidate.digest, candidate.language, dict(self.options))
 
     @property
     def batch(self) -> str:
@@ -85,7 +86,7 @@ class Submission:
     @property
     def candidate(self) -> Candidate:
         path = self.candidate_path or f"{self.candidate_name}.py"
-        return Candidate(self.candidate_name, Path(path), self.candidate_source)
+        return Candidate(self.candidate_name, Path(path), self.candidate_source, self.candidate_unusable)
 
     @property
     def arguments(self) -> dict[str, Any]:

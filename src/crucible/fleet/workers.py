@@ -35,6 +35,7 @@ from crucible.judge.attempts import answers, is_own_failure
 from crucible.judge.process.folders import temporary
 from crucible.judge.process.limits import Limits
 from crucible.judge.verdict.verdict import NotJudged
+from crucible.listening import Listener
 from crucible.run import Run
 
 Tell = Callable[[dict[str, Any]], None]
@@ -60,24 +61,33 @@ def judge_batch(batch: Sequence[Submission], fresh: bool, tell: Tell) -> None:
 def _judge(batch: Sequence[Submission], fresh: bool, tell: Tell, folder: Path) -> str:
     """Why the run ended before its time, or nothing."""
     candidates = _of_different_names([one.candidate for one in batch])
-    numbers = {candidate.name: i for i, candidate in enumerate(candidates)}
-
-    def each(run: Run) -> None:
-        verdict = run.verdicts[0]
-        number = numbers[verdict.candidate]
-        if is_own_failure(verdict):
-            reason = verdict.outcome.reason if isinstance(verdict.outcome, NotJudged) else ""
-            tell({"event": "failed", "number": number, "reason": reason})
-        else:
-            tell({"event": "judged", "number": number, "run": _named(run, batch[number].candidate_name).to_json()})
 
     def say(text: str) -> None:
         tell({"event": "said", "text": legible.line(text)})
 
     task = batch[0].task(folder)
     options = {**batch[0].arguments, "fresh": fresh, "root": folder}  # the ledger keeps what is in the run's folder
-    run = pipeline.judge(task, candidates, **options, say=say, each=each)
+    run = pipeline.judge(task, candidates, **options, say=say, listener=_Telling(batch, candidates, tell))
     return run.trouble.partition(f"; {len(run.verdicts)} of ")[0] or "it was cut short" if run.cut_short else ""
+
+
+class _Telling(Listener):
+    """Tells of each verdict as it comes."""
+
+    def __init__(self, batch: Sequence[Submission], candidates: Sequence[Candidate], tell: Tell) -> None:
+        self._names = [one.candidate_name for one in batch]
+        self._numbers = {candidate.name: i for i, candidate in enumerate(candidates)}
+        self._tell = tell
+
+    def reached(self, run: Run) -> None:
+        (verdict,) = run.verdicts
+        number = self._numbers[verdict.candidate]
+        if is_own_failure(verdict):
+            reason = verdict.outcome.reason if isinstance(verdict.outcome, NotJudged) else ""
+            self._tell({"event": "failed", "number": number, "reason": reason})
+        else:
+            run = _named(run, self._names[number])
+            self._tell({"event": "judged", "number": number, "run": run.to_json()})
 
 
 def _of_different_names(candidates: Sequence[Candidate]) -> list[Candidate]:

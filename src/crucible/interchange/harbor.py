@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 
 from crucible.errors import JudgeError
-from crucible.judge.verdict.evidence import Compared, Measured, NotMeasured, Speedup
+from crucible.judge.verdict.evidence import Compared, Measured, NotMeasured
+from crucible.judge.verdict.parts import Parts
 from crucible.judge.verdict.verdict import Cheated, DoesNotBuild, DoesNotImport, NotJudged, Verdict
-from crucible.judge.verdict.whose import Whose
 from crucible.report.cells import best_baseline
 from crucible.run import WITHOUT_BASELINES, Run
 
@@ -19,7 +19,7 @@ def reward_text(runs: Sequence[Run]) -> str:
     broke must never read as a reward of 0."""
     run = _whole(runs)
     verdict = run.verdicts[0]
-    parts = {"reward": reward(run, verdict), **parts_of(run, verdict)}
+    parts = {"reward": reward(run, verdict), **parts_of(verdict)}
     return json.dumps({name: value for name, value in parts.items() if math.isfinite(value)}, indent=1) + "\n"
 
 
@@ -28,11 +28,11 @@ def reward(run: Run, verdict: Verdict) -> float:
     is worth nothing; 1 where no race was asked for, or nothing here can be raced (the emulator)."""
     if not verdict.evaluation:
         return 0.0
-    over = _over(verdict, best_baseline(run))
-    return over.interval[0] if over else 1.0
+    lower = verdict.parts.over(best_baseline(run)).speedup_lower
+    return 1.0 if lower is None else lower
 
 
-def parts_of(run: Run, verdict: Verdict) -> dict[str, float]:
+def parts_of(verdict: Verdict) -> dict[str, float]:
     """What a reward may be made of, as far as it is known: numbers alone, 1 for yes."""
     outcome = verdict.outcome
     parts = {
@@ -43,24 +43,18 @@ def parts_of(run: Run, verdict: Verdict) -> dict[str, float]:
     compared = [c for c in (verdict.forward, verdict.backward) if isinstance(c, Compared) and c.tensors]
     if compared:
         parts["error_in_noise"] = max(check.noise_multiple for check in compared)
-    return {**parts, **_speed(run, verdict)} if verdict.evaluation else parts
+    return {**parts, **_speed(verdict.parts)} if isinstance(verdict.timing, Measured) else parts
 
 
-def _speed(run: Run, verdict: Verdict) -> dict[str, float]:
-    if not isinstance(verdict.timing, Measured):
-        return {}
-    parts = {"runtime_ms": verdict.runtime_ms}
-    for over in verdict.timing.speedups:
+def _speed(parts: Parts) -> dict[str, float]:
+    """Of what is known of a pass."""
+    known = parts.metrics
+    named = ("runtime_ms", "share_of_floor", "own_share")
+    found: dict[str, float] = {name: known[name] for name in named if name in known}
+    for over in parts.speedups:
         name = f"speedup_vs_{over.baseline.replace('-', '_')}"
-        parts |= {name: over.ratio, f"{name}_low": over.interval[0]}
-    if share := run.ground.share_of_floor(verdict.timing):
-        parts["share_of_floor"] = share
-    own = verdict.whose.own_share if isinstance(verdict.whose, Whose) else verdict.whose
-    return parts if isinstance(own, NotMeasured) else {**parts, "own_share": own}
-
-
-def _over(verdict: Verdict, baseline: str) -> Speedup | None:
-    return verdict.timing.speedup_over(baseline) if isinstance(verdict.timing, Measured) and baseline else None
+        found |= {name: over.ratio, f"{name}_low": over.interval[0]}
+    return found
 
 
 def _whole(runs: Sequence[Run]) -> Run:
@@ -85,6 +79,6 @@ def _lost_race(run: Run, verdict: Verdict) -> str:
     if isinstance(verdict.timing, NotMeasured):
         return f"was not timed: {verdict.timing.reason}" if run.device.kind == "cuda" else ""
     rivals = run.ground.baselines
-    if rivals and not _over(verdict, best_baseline(run)):
+    if rivals and verdict.parts.over(best_baseline(run)).speedup is None:
         return f"was not raced with a baseline that is right ({', '.join(rival.candidate for rival in rivals)})"
     return ""
