@@ -6,6 +6,9 @@ beside eager PyTorch, torch.compile and max-autotune.
         [--build-only]
     python benchmarks/kernelbench.py CHECKOUT LEVEL FOLDER --report      record.json, table.md and plot.svg alone
 
+Of level 0 CHECKOUT is itself a folder of tasks, `NUMBER_name.py`: so `benchmarks/networks.py` has it. Tasks that
+declare SMALL can be taken at --scale small; --mode eval has them written and measured so.
+
 Columns of precision: `tf32`, which is allowed to all; `default`, PyTorch's flags as they come (convolutions may round
 to TF32, matrix products may not) against what is written for the contract `fp32`, whose own calls of PyTorch round
 nothing; `bf16`, modules and inputs of that type.
@@ -106,6 +109,8 @@ def main() -> None:
     parser.add_argument("--gpus", default="", help="numbers of those that tasks are shared out to")
     parser.add_argument("--baselines", default=",".join(BASELINES))
     parser.add_argument("--race-seconds", type=float, default=1.0)
+    parser.add_argument("--scale", choices=("full", "small"), default="full")
+    parser.add_argument("--mode", choices=("train", "eval"), default="train")
     parser.add_argument("--build-only", action="store_true")
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--one", choices=("build", "measure"), help=argparse.SUPPRESS)
@@ -122,6 +127,7 @@ def task_files(args: argparse.Namespace) -> list[Path]:
     """The level's tasks in the order of their numbers, or as they are asked for. Ends the process where there are
     none."""
     places = [args.checkout / "KernelBench" / f"level{args.level}", args.checkout / f"level{args.level}"]
+    places = places if args.level else [args.checkout]
     found = {number(file): file for place in places for file in place.glob("*.py") if number(file) is not None}
     asked = [int(each) for each in args.only.split(",") if each]
     chosen = [found[key] for key in asked or sorted(found) if key in found]
@@ -177,6 +183,8 @@ def check_header(file: Path, args: argparse.Namespace) -> None:
         "versions": hardware.versions(),
         "baselines": args.baselines.split(","),
         "race_seconds": args.race_seconds,
+        **({"scale": args.scale} if args.scale != "full" else {}),
+        **({"mode": args.mode} if args.mode != "train" else {}),
     }
     held = json.loads(file.read_text()) if file.exists() else header
     if held != header:
@@ -191,7 +199,7 @@ def begun(what: str, file: Path, args: argparse.Namespace, deadline: float, gpu:
     if left < LAST_S or (what == "build" and built(place, file)):
         return
     own = ["--column", args.column, "--only", str(number(file)), "--baselines", args.baselines]
-    own += ["--race-seconds", str(args.race_seconds), "--one", what]
+    own += ["--race-seconds", str(args.race_seconds), "--scale", args.scale, "--mode", args.mode, "--one", what]
     command = [sys.executable, __file__, str(args.checkout), str(args.level), str(args.folder), *own]
     start = time.monotonic()
     environment = {"TORCHINDUCTOR_COMPILE_THREADS": "1", **os.environ}  # else each has a pool of its own
@@ -300,10 +308,11 @@ def tensors(outputs: Any) -> list[torch.Tensor]:
     return [each for item in (outputs if isinstance(outputs, tuple | list) else ()) for each in tensors(item)]
 
 
-def loaded(file: Path, column: Column, device: str) -> tuple[Task, Reference, list[Any]]:
-    """A task's module and inputs, under one seed."""
-    task = Task.load(file)
-    reference = Reference(task.source, str(file), {}, mode="train", seed=0, device=torch.device("cpu"))
+def loaded(file: Path, args: argparse.Namespace) -> tuple[Task, Reference, list[Any]]:
+    """A task's module and inputs on the CPU, under one seed."""
+    column, device = COLUMNS[args.column], "cpu"
+    task = Task.load(file).at(scale=args.scale, training=True, mode=args.mode, small_by_default=False)
+    reference = Reference(task.source, str(file), task.sizes, mode=task.mode, seed=0, device=torch.device(device))
     inputs = [_cast(each, column.dtype, device) for each in reference.inputs(0)]
     reference.model.to(device, column.dtype)
     return task, reference, inputs
@@ -320,7 +329,7 @@ def build(file: Path, args: argparse.Namespace) -> None:
     """Writes a task's file, compiles its kernels, and fills torch.compile's caches; refusals are recorded."""
     place, column = args.folder / args.column, COLUMNS[args.column]
     kind = hardware.find_device().kind
-    task, reference, inputs = loaded(file, column, "cpu")
+    task, reference, inputs = loaded(file, args)
     try:
         text = written_text(task, reference.model, inputs, column)
     except MisuseError as error:
@@ -372,8 +381,8 @@ def measure(file: Path, args: argparse.Namespace) -> None:
     """Everybody held against float64 and strict float32, then timed."""
     place, column = args.folder / args.column, COLUMNS[args.column]
     text = place / "written" / file.name
-    _, reference, inputs = loaded(file, column, "cpu")
-    new = construct(imported(text).ModelNew, reference.init_inputs).to(column.dtype)
+    _, reference, inputs = loaded(file, args)
+    new = construct(imported(text).ModelNew, reference.init_inputs).to(column.dtype).train(args.mode == "train")
     new.load_state_dict(reference.model.state_dict())
     start = time.monotonic()
     with seat("measured", AHEAD):
