@@ -69,9 +69,16 @@ def test_a_terminal_of_ascii_alone_takes_every_message(tmp_path: Path) -> None:
     assert b"Traceback" not in done.stderr and rb"gr\xf6\xdfe\xb1" in done.stderr
 
 
+def test_standard_output_takes_what_its_encoding_lacks() -> None:
+    code = "from crucible import legible; legible.any_encoding(); print('1 ± 2')"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"1 \\xb1 2\n"), done.stderr
+
+
 def test_who_judges_at_the_small_size_is_not_told_to_do_so() -> None:
-    usual = {"training": False, "mode": "train", "small_by_default": False}
     task = Task.load(next(TESTS.parent.glob("tasks/conv3d*")))
-    assert task.at(scale="full", **usual).how_to_make_it_smaller == "judge at --scale small"
-    assert "--shape" in task.at(scale="small", **usual).how_to_make_it_smaller
+    full, small = (task.at(scale=s, training=False, mode="train", small_by_default=False) for s in ("full", "small"))
+    assert full.how_to_make_it_smaller == "judge at --scale small"
+    assert "--shape" in small.how_to_make_it_smaller
     assert "--shape batch_size=..." in Task.load(SMALL_TASK).how_to_make_it_smaller
