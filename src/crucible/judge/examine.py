@@ -146,7 +146,9 @@ class Examination:
             else:
                 verdict = replace(verdict, outcome=self.outcome)
         finally:
+            ended = time.monotonic()
             self.close()
+            ended_s = time.monotonic() - ended
         outcome = verdict.outcome
         if isinstance(outcome, DoesNotBuild):
             outcome = replace(outcome, line=line_in(self.candidate.source, outcome.message))
@@ -164,10 +166,13 @@ class Examination:
             build_s=self.build_s,
             total_s=self.busy_s + time.monotonic() - start,
             stages_s=tuple(self.process.stages_s.items()) if self.process else (),
-            waits_s=tuple(
-                (what, seconds - waited.get(what, 0.0))
-                for what, seconds in _waits_s(oracle, rivals).items()
-                if seconds > waited.get(what, 0.0)
+            waits_s=(
+                *(
+                    (what, seconds - waited.get(what, 0.0))
+                    for what, seconds in _waits_s(oracle, rivals).items()
+                    if seconds > waited.get(what, 0.0)
+                ),
+                ("the end of its process", ended_s),
             ),
             log=self.process.log if self.process else "",
         )
