@@ -23,7 +23,7 @@ import crucible.judge.oracle.server  # noqa: F401 - in memory before forks that 
 from crucible.judge.process import supervisor
 from crucible.judge.process.channel import Channel, ChannelClosed, ChannelTimeout
 from crucible.judge.process.supervisor import FIRST
-from crucible.judge.worker import worker  # noqa: F401 - in memory before forks that need it are made
+from crucible.judge.worker import serving  # noqa: F401 - in memory before forks that need it are made
 
 REAP_S = 1.0
 _ABOVE = 64
