@@ -53,8 +53,6 @@ def _import_ahead() -> None:
         return
     gc.disable()
     with contextlib.suppress(ImportError):  # it is then the oracle's to say what it lacks
-        import torch._dynamo
-
         import crucible.work  # noqa: F401
     gc.freeze()
     gc.enable()
