@@ -17,7 +17,8 @@ from crucible.explain.findings import findings
 from crucible.gpus import DEFAULT, Gpu, known_gpu
 from crucible.hardware import Device
 from crucible.judge.attempts import Attempts
-from crucible.judge.examine import Examination, Setting, is_timed_here
+from crucible.judge.beforehand import is_timed_here
+from crucible.judge.examine import Examination, Setting
 from crucible.judge.prepared import prepared_emulator, prepared_headers
 from crucible.judge.process import sandbox
 from crucible.judge.process.folders import temporary

@@ -16,8 +16,8 @@ from crucible.errors import DeviceError, JudgeError, MisuseError, RecordError, T
 from crucible.gpus import DEFAULT, Gpu, known_gpu
 from crucible.hardware import Device
 from crucible.judge.attempts import is_own_failure
+from crucible.judge.beforehand import runs_on_emulator
 from crucible.judge.diagnosis.sanitizer import demand
-from crucible.judge.examine import runs_on_emulator
 from crucible.judge.process.limits import Limits
 from crucible.judge.timing.baselines import choose_baselines
 from crucible.judge.verdict.verdict import Verdict
