@@ -108,7 +108,7 @@ def test_gradients(name: str) -> None:
 
 
 def test_two_channels_choices_are_written_as_two_bytes() -> None:
-    """Four were, once: the next windows' as well."""
+    """Packs are as large as what they hold: of four bytes, the next windows' choices would be among them."""
     of = case("pair", "max", (1, 2, 5, 5), (3, 3), (2, 2), (1, 1), before="square", output_last=True)
     (kernel,) = build_pool(of.pool, save=("pair_choice",)).kernels
     stores = [each for each in ir.every(kernel.body) if isinstance(each, ir.Store) and each.value.is_pack]
