@@ -1,4 +1,4 @@
-"""Tasks drawn at random for the benchmark: each runs, the same seed draws the same, and the plan computes what they do."""
+"""Tasks drawn at random for the benchmark: each runs, a seed draws the same, and the plan computes what they do."""
 
 from __future__ import annotations
 

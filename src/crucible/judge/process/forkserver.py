@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gc
+import importlib
 import json
 import os
 import signal
@@ -53,7 +54,8 @@ def _import_ahead() -> None:
         return
     gc.disable()
     with contextlib.suppress(ImportError):  # it is then the oracle's to say what it lacks
-        import crucible.work  # noqa: F401
+        for name in ("torch._dynamo", "crucible.work"):
+            importlib.import_module(name)
     gc.freeze()
     gc.enable()
 
