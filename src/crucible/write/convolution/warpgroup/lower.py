@@ -173,7 +173,7 @@ class Body:
 
     def _weights(self) -> list[str]:
         walks, scene = self.walks, self.scene
-        begin = f"reinterpret_cast<const uint4*>({scene.word[scene.packed.name]}) + part * {walks.packed_units}"
+        begin = f"reinterpret_cast<const uint4*>({scene.packed.name}) + part * {walks.packed_units}"
         return [f"for (int p = threadIdx.x; p < {walks.weight_units}; p += {walks.threads}) weights[p] = ({begin})[p];"]
 
     def _held(self) -> list[str]:
@@ -184,7 +184,7 @@ class Body:
             return []
         first = f"(part * {walks.packed_units} + {walks.weight_units} + warp % 4 * 16 + lane / 4) * 4 + lane % 4"
         return [
-            f"const auto* own = reinterpret_cast<const unsigned*>({scene.word[scene.packed.name]}) + {first};",
+            f"const auto* own = reinterpret_cast<const unsigned*>({scene.packed.name}) + {first};",
             f"unsigned held[{walks.lower_held}][4];  // of each tap: two channels, two units",
             *unrolled(
                 "tap",
