@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from crucible.write.expression import Expr, inputs, name_of, substitute, tensor
 from crucible.write.kernel import Lowered
 from crucible.write.pool import Pool, collapsed_pool
 from crucible.write.pooling.average import COUNT, TOTAL, average, count
-from crucible.write.pooling.frame import TYPES, Frame, framed, kernel, leading, slow_to_fast, used
+from crucible.write.pooling.frame import TYPES, Frame, framed, kernel, leading, noted, slow_to_fast, used
 from crucible.write.pooling.items import windows
 from crucible.write.pooling.lanes import chosen, computed, declared, of_element, of_lane, over_lanes, spread
 from crucible.write.pooling.loops import after_values, beginnings, in_window, over_window
@@ -95,7 +95,7 @@ def _lowered(pool: Pool, name: str, head: str, results: Sequence[Result], bounds
     text = kernel(name, frame, lines, body.preamble, {each.name: each.dtype for each in read},
                   {each.name: each.dtype for each in results}, windows(frame).blocks)  # fmt: skip
     notes = tuple(note for note in (way.note, mapping(frame)) if note)
-    return Lowered((replace(text, text=comment(head, *notes) + text.text),), notes=notes)
+    return Lowered((noted(text, comment(head, *notes)),), notes=notes)
 
 
 def comment(*sentences: str) -> str:

@@ -13,7 +13,7 @@ from crucible.graph import ITEM_BYTES
 from crucible.target.cuda import CUDA_TYPES, INCLUDES, converted
 from crucible.write.cuda import Emitted, emit
 from crucible.write.expression import Expr
-from crucible.write.kernel import Kernel
+from crucible.write.kernel import BLOCK, Entry, Kernel, entered
 from crucible.write.pool import Pool, Window
 from crucible.write.program import Operand, Result, reads
 
@@ -293,27 +293,34 @@ def _width(pack: int) -> int:
 def kernel(name: str, frame: Frame, body: Sequence[str], preamble: Iterable[str], reads_: Mapping[str, str],
            writes: Mapping[str, str], blocks: int, threads: int | None = None) -> Kernel:  # fmt: skip
     """The function around a body; `reads_` and `writes` give the dtypes of its tensors."""
-    arguments = [f"const {TYPES[dtype]}* __restrict__ {frame.parameters[each]}" for each, dtype in reads_.items()]
-    arguments += [f"{TYPES[dtype]}* __restrict__ {frame.parameters[each]}" for each, dtype in writes.items()]
-    signature = ",\n        ".join(["", *arguments])[1:]
-    threads = threads or THREADS
-    head, tail = f"__global__ void __launch_bounds__({threads}) {name}({signature}) {{", ["}"]
-    text, body = "", list(body)
+    arguments = [(f"const {TYPES[dtype]}* __restrict__", frame.parameters[each]) for each, dtype in reads_.items()]
+    arguments += [(f"{TYPES[dtype]}* __restrict__", frame.parameters[each]) for each, dtype in writes.items()]
+    signature = ",\n        ".join(["", *map(" ".join, arguments)])[1:]
+    first, body = list[str](), [line.replace("blockIdx.x", BLOCK) for line in body]
     rows = dict.fromkeys(re.findall(r"(?:read_row<\d+, aligned>|write_row<aligned>)\((\w+)", "\n".join(body)))
     if rows:
         inner = f"template <bool aligned>\n__device__ __forceinline__ void {name}_body({signature}) {{"
-        text = "\n".join([inner, *indented(body), *tail, ""])
+        first = [inner, *indented(body), "}"]
         given = ", ".join(frame.parameters[each] for each in (*reads_, *writes))
         body = [f"if (begin_at_16_bytes({', '.join(rows)}))", f"    {name}_body<true>({given});", "else"]
         body.append(f"    {name}_body<false>({given});")
-    text += "\n".join([head, *indented(body), *tail])
     dtypes = {*reads_.values(), *writes.values()}
     before = [INCLUDES[dtype] for dtype in INCLUDES if dtype in dtypes] + [ROW, ALIGNED] * bool(rows)
-    return Kernel(name, text, tuple(dict.fromkeys([*before, *preamble])), tuple(reads_), tuple(writes),
-                  (blocks, 1, 1), threads)  # fmt: skip
+    preamble = tuple(dict.fromkeys([*before, *preamble]))
+    has_shared = any("__shared__" in each for each in (*preamble, *first, *body))
+    entry = Entry(tuple(arguments), tuple(indented(body)), tuple(first), any(BLOCK in line for line in first),
+                  has_shared, "\n        ", ",\n        ")  # fmt: skip
+    return entered(name, entry, preamble, tuple(reads_), tuple(writes), blocks, threads or THREADS)
 
 
 def used(operands: Iterable[Operand], *exprs: Expr) -> list[Operand]:
     """The operands that are read."""
     names = frozenset[str]().union(*(reads(expr) for expr in exprs))
     return [operand for operand in operands if operand.name in names]
+
+
+def noted(kernel: Kernel, note: str) -> Kernel:
+    """With lines that say what it does."""
+    assert kernel.entry
+    entry = replace(kernel.entry, before=(*note.splitlines(), *kernel.entry.before))
+    return replace(kernel, text=note + kernel.text, entry=entry)

@@ -16,7 +16,7 @@ from crucible.write.kernel import Buffer, Lowered
 from crucible.write.pool import Pool, Window
 from crucible.write.pooling.average import COUNT, average, count
 from crucible.write.pooling.forward import comment, is_choice, lower_saved, saved
-from crucible.write.pooling.frame import Frame, block, kernel, used
+from crucible.write.pooling.frame import Frame, block, kernel, noted, used
 from crucible.write.pooling.items import BLOCK_SUM, Rows, elements, rows_of
 from crucible.write.pooling.lanes import computed
 from crucible.write.pooling.loops import UNROLLED, after_values, beginnings, element_of, in_window, outer_place, start
@@ -123,7 +123,7 @@ class _Gathering:
         grid = (self.rows.blocks, self.rows.threads) if self.rows else (elements(self.frame).blocks, None)
         text = kernel(f"{self.pool.name}_backward", self.frame, body, self.preamble, read, writes, *grid)
         note = "Windows overlap: a thread takes an element of the input and gathers from the windows that it is in."
-        return Lowered((replace(text, text=comment(note) + text.text),), notes=(note,))
+        return Lowered((noted(text, comment(note)),), notes=(note,))
 
     def _in_grid(self, head: list[str], item: list[str]) -> list[str]:
         if self.rows is None:

@@ -15,7 +15,7 @@ from crucible.write.kernel import Lowered
 from crucible.write.pool import Pool
 from crucible.write.pooling.average import COUNT, TOTAL, average, count
 from crucible.write.pooling.forward import comment
-from crucible.write.pooling.frame import Frame, framed, kernel, used
+from crucible.write.pooling.frame import Frame, framed, kernel, noted, used
 from crucible.write.pooling.items import BLOCK_SUM, Rows, rows_of, windows
 from crucible.write.pooling.lanes import chosen, computed, declared, of_element, of_lane, over_lanes, summed
 from crucible.write.pooling.loops import (
@@ -96,7 +96,7 @@ class _Pass:
         grid = (self.rows.blocks, self.rows.threads) if self.rows else (windows(self.frame).blocks, None)
         text = kernel(name, self.frame, body, self.preamble, read, writes, *grid)
         note = self._note()
-        return Lowered((replace(text, text=comment(note) + text.text),), notes=(note,))
+        return Lowered((noted(text, comment(note)),), notes=(note,))
 
     def _note(self) -> str:
         windows_ = "its window" if self.frame.lanes == 1 else f"its {self.frame.lanes} windows"
