@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -36,7 +38,7 @@ def get_inputs():
 def get_init_inputs():
     return [3]
 """
-REFUSED = TASK.replace("torch.relu(self.conv(x))", "nn.functional.dropout(self.conv(x), 0.2)")
+REFUSED = TASK.replace("torch.relu(self.conv(x))", "self.conv(x) + torch.rand(())")
 
 
 def test_a_run_records_each_task_and_goes_on_where_it_stopped(
@@ -45,7 +47,7 @@ def test_a_run_records_each_task_and_goes_on_where_it_stopped(
     level = tmp_path / "checkout/KernelBench/level2"
     level.mkdir(parents=True)
     (level / "1_conv.py").write_text(TASK)
-    (level / "2_dropout.py").write_text(REFUSED)
+    (level / "2_random.py").write_text(REFUSED)
     command = ["kernelbench.py", str(tmp_path / "checkout"), "2", str(tmp_path / "found"), "--baselines", "eager"]
 
     def called(*more: str) -> str:
@@ -60,12 +62,62 @@ def test_a_run_records_each_task_and_goes_on_where_it_stopped(
         0 < found["written"]["float64_outputs_error"] < 1e-3 and 0 < found["written"]["float64_gradients_error"] < 1e-3
     )
     assert set(found["forward+backward"]["median_ms"]) == {"written", "eager"}
-    assert "draws random numbers" in json.loads((tmp_path / "found/tf32/2_dropout.json").read_text())["refused"]
+    assert "draws random numbers" in json.loads((tmp_path / "found/tf32/2_random.json").read_text())["refused"]
     again = called()
     assert "left for the next call: none" in again and "conv build" not in again and "conv measure" not in again
     assert {file.name for file in (tmp_path / "found").glob("*.*")} == {"record.json", "table.md", "plot.svg"}
     with pytest.raises(SystemExit, match="name another folder"):
         called("--race-seconds", "3")
+
+
+def test_tasks_come_in_the_order_that_is_asked_for(tmp_path: Path) -> None:
+    """What is most uncertain is measured first."""
+    level = tmp_path / "level2"
+    level.mkdir()
+    for name in ("1_a", "2_b", "10_c"):
+        (level / f"{name}.py").write_text(TASK)
+
+    def chosen(only: str) -> list[str]:
+        args = argparse.Namespace(checkout=tmp_path, level=2, only=only)
+        return [file.stem for file in kernelbench.task_files(args)]
+
+    assert chosen("") == ["1_a", "2_b", "10_c"]
+    assert chosen("10,1") == ["10_c", "1_a"]
+    with pytest.raises(SystemExit, match="no such tasks"):
+        chosen("10,3")
+
+
+def test_who_measures_has_the_gpu_alone_and_is_not_kept_waiting_by_newcomers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernelbench, "CACHES", tmp_path)
+    order: list[str] = []
+    begun = {word: threading.Event() for word in ("first", "alone", "late")}
+    end = {word: threading.Event() for word in begun}
+
+    def use(word: str, alone: bool) -> None:
+        with kernelbench.gpu_lock(alone=alone):
+            order.append(word)
+            begun[word].set()
+            assert end[word].wait(30)
+        order.append(f"{word} left")
+
+    threads = {word: threading.Thread(target=use, args=(word, word == "alone")) for word in begun}
+    threads["first"].start()
+    assert begun["first"].wait(30)
+    with kernelbench.gpu_lock(alone=False):  # others share it
+        threads["alone"].start()
+        assert not begun["alone"].wait(0.2)
+        threads["late"].start()
+        assert not begun["late"].wait(0.2)
+    end["first"].set()
+    assert begun["alone"].wait(30)
+    assert not begun["late"].wait(0.2)
+    for word in ("alone", "late"):
+        end[word].set()
+    for thread in threads.values():
+        thread.join(30)
+    assert order.index("first") < order.index("first left") and order.index("alone") < order.index("late")
 
 
 def test_what_is_noise_is_held_to_the_benchmarks_rule_alone() -> None:
