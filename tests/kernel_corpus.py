@@ -53,7 +53,7 @@ def hashed(texts: Texts) -> dict[str, str]:
 
 
 def programs() -> Group:
-    of = _test("test_families")
+    of = imported("test_families")
     for name, step in of.STEPS.items():
         yield name, texts_of([step.lowered])
     for name, make in of.SHOWN.items():
@@ -61,7 +61,7 @@ def programs() -> Group:
 
 
 def pools() -> Group:
-    of, shown = _test("test_pools"), _test("test_pool_text")
+    of, shown = imported("test_pools"), imported("test_pool_text")
     for name, case in {**of.CASES, **{f"shown {name}": case for name, case in shown.TYPICAL.items()}}.items():
         kernels = shown.kernels(case)
         yield name, {kernel.name: text_of(kernel) for kernel in kernels}
@@ -69,7 +69,7 @@ def pools() -> Group:
 
 
 def products() -> Group:
-    of = _test("test_products")
+    of = imported("test_products")
     for name, product in of.CASES.items():
         made = [product, *(product.gradient(each.name, "upstream") for each in (product.left, product.right))]
         for gpu in (of.H200, replace(of.H200, sms=2)):
@@ -78,7 +78,7 @@ def products() -> Group:
 
 def convolutions() -> Group:
     for test in WITH_CASES:
-        for case in _test(test).CASES:
+        for case in imported(test).CASES:
             if hasattr(case, "lowered"):
                 lowered = case.lowered() if callable(case.lowered) else case.lowered
                 yield f"{test} {case.name}", texts_of([lowered])
@@ -122,7 +122,7 @@ def recorded() -> dict[str, dict[str, dict[str, str]]]:
     return found
 
 
-def _test(name: str) -> Any:
+def imported(name: str) -> Any:
     for folder in (TESTS, TESTS / "write"):
         if str(folder) not in sys.path:
             sys.path.append(str(folder))

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import kernel_corpus
 from crucible.emission.beside import side_by_side
 from crucible.gpus import H200
-from crucible.write.kernel import Buffer, Kernel, Lowered
+from crucible.write.kernel import BLOCK, Buffer, Entry, Kernel, Lowered, entered
 
 
 def kernel(name: str, reads: str, writes: str, blocks: int = 2, threads: int = 256, **rest: object) -> Kernel:
     """Of tensors named by a letter each."""
-    given = [f"const float* __restrict__ {each}" for each in reads] + [f"float* __restrict__ {each}" for each in writes]
-    text = f"""\
-__global__ void __launch_bounds__({threads}) {name}(
-        {", ".join(given)}) {{
-    {writes[0]}[blockIdx.x * {threads} + threadIdx.x] = 0;
-}}"""
-    return Kernel(name, text, (), tuple(reads), tuple(writes), (blocks, 1, 1), threads, **rest)  # type: ignore[arg-type]
+    given = [("const float* __restrict__", each) for each in reads] + [("float* __restrict__", each) for each in writes]
+    entry = Entry(tuple(given), (f"    {writes[0]}[{BLOCK} * {threads} + threadIdx.x] = 0;",))
+    found = entered(name, entry, (), tuple(reads), tuple(writes), blocks, threads)
+    return replace(found, **rest)  # type: ignore[arg-type]
+
+
+def of(kernel: Kernel, **changed: object) -> Kernel:
+    """Whose function has other parts."""
+    assert kernel.entry
+    return replace(kernel, entry=replace(kernel.entry, **changed))  # type: ignore[arg-type]
 
 
 def names(*kernels: Kernel, **variables: str) -> list[str]:
@@ -56,10 +60,7 @@ def test_beside_large_kernels_go_light_ones_alone() -> None:
 
 
 def test_static_shared_memory_is_not_added_up() -> None:
-    sums, finish = (
-        replace(each, text=each.text.replace(" {", " {\n    __shared__ float own[256];"))
-        for each in (kernel("k_sums", "a", "b"), kernel("k_finish", "c", "d"))
-    )
+    sums, finish = (of(each, has_shared=True) for each in (kernel("k_sums", "a", "b"), kernel("k_finish", "c", "d")))
     assert names(sums, finish) == ["k_sums", "k_finish"]
     assert names(sums, kernel("k_finish", "c", "d")) == ["k_sums_beside_finish"]
 
@@ -78,11 +79,9 @@ def test_the_first_blocks_are_one_kernels_and_the_others_are_told_theirs() -> No
 
 
 def test_one_whose_helpers_ask_for_the_block_is_the_first() -> None:
-    helped = kernel("k_helped", "w", "p")
-    text = "__device__ int number() { return blockIdx.x; }\n"
-    elsewhere, helped = replace(helped, preamble=(text,)), replace(helped, text=text + helped.text)
+    helped = of(kernel("k_helped", "w", "p"), asks_elsewhere=True)
     sums = kernel("k_sums", "a", "b")
-    assert names(sums, helped) == names(sums, elsewhere) == ["k_helped_beside_sums"]
+    assert names(sums, helped) == ["k_helped_beside_sums"]
     assert names(replace(helped, name="k_too", reads=("a",), writes=("b",)), helped) == ["k_too", "k_helped"]
 
 
@@ -92,3 +91,18 @@ def test_several_share_one() -> None:
     (all_,) = found.kernels
     assert all_.grid == (12, 1, 1) and "k_more_part(blockIdx.x - 10, tensor_4, tensor_5);" in all_.text
     assert "k_pack_part(blockIdx.x - 7, tensor_2, tensor_3);" in all_.preamble[-2]
+
+
+def test_a_kernel_whose_function_is_a_text_stands_alone() -> None:
+    alone = replace(kernel("k_pack", "w", "p"), entry=None)
+    assert names(kernel("k_sums", "a", "b"), alone) == ["k_sums", "k_pack"]
+
+
+def test_an_entry_is_its_kernel() -> None:
+    """What is printed says where it asks for its block, and what it has of shared memory."""
+    steps = kernel_corpus.imported("test_families").STEPS.values()
+    for each in (kernel for step in steps for kernel in step.lowered.kernels):
+        assert each.entry and each.entry.text(each.name, each.threads) == each.text
+        own = "\n".join([*each.preamble, *each.entry.before])
+        assert each.entry.asks_elsewhere == (BLOCK in own)
+        assert each.entry.has_shared == ("__shared__" in "".join([*each.preamble, each.text]))

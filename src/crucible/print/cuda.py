@@ -41,12 +41,13 @@ def printed(kernel: ir.Kernel) -> launch.Kernel:
     """Text and launch. Raises KernelError for a kernel that does what it must not."""
     check(kernel)
     marked = _Printer(kernel, Names())
-    printer = _Printer(kernel, Names(marked.names.words(marked.text())))
-    text = printer.text()
+    printer = _Printer(kernel, Names(marked.names.words(marked.entry().text("", 0)) | {"block_number"}))
+    entry = printer.entry()
+    text = entry.text(kernel.name, kernel.threads)
     dtypes = [each.dtype for each in kernel.tensors]
     before = preamble(text, dtypes, _precision(kernel), tuple(printer.called))
     reads, writes = (tuple(each.name for each in group) for group in (kernel.reads, kernel.writes))
-    return launch.Kernel(kernel.name, text, before, reads, writes, (kernel.blocks, 1, 1), kernel.threads)
+    return launch.entered(kernel.name, entry, before, reads, writes, kernel.blocks, kernel.threads)
 
 
 def _precision(kernel: ir.Kernel) -> str:
@@ -74,18 +75,21 @@ class _Printer:
 
     # the function
 
-    def text(self) -> str:
+    def entry(self) -> launch.Entry:
         """The whole function. Where packs are moved, two instances of one, since a pointer into the middle of a tensor
         may not be aligned to a pack."""
         kernel = self.kernel
         lines = self._body(kernel.body)
         lines = [*self._constants(), *lines]
         notes = [f"// {note}" for note in kernel.notes]
-        parameters = [f"{self._pointer(each)} __restrict__ {self.names.of(each)}" for each in kernel.tensors]
-        entry = _signature(f"__global__ void __launch_bounds__({kernel.threads}) {kernel.name}", parameters)
+        parameters = tuple((f"{self._pointer(each)} __restrict__", self.names.of(each)) for each in kernel.tensors)
+        declared = [" ".join(each) for each in parameters]
+        head = _signature(f"__global__ void __launch_bounds__({kernel.threads}) {kernel.name}", declared)
+        layout = ("", ", ") if len(head) == 1 else ("\n    ", ",\n    ")
+        has_shared = self._has_shared()
         packed = self._packed()
         if not packed:
-            return "\n".join([*notes, *entry, *indented(lines), "}"])
+            return launch.Entry(parameters, tuple(indented(lines)), tuple(notes), False, has_shared, *layout)
         inner = f"{kernel.name}_block"
         given = ", ".join(self.names.of(each) for each in kernel.tensors)
         bytes_ = max(vector * ITEM_BYTES[each.dtype] for each, vector in packed.items())
@@ -96,8 +100,19 @@ class _Printer:
             f"    {inner}<false>({given});",
             "}",
         ]
-        first = ["template <bool aligned>", *_signature(f"__device__ __forceinline__ void {inner}", parameters)]
-        return "\n".join([*notes, *first, *indented(lines), "}", "", *entry, *indented(choice), "}"])
+        first = ["template <bool aligned>", *_signature(f"__device__ __forceinline__ void {inner}", declared)]
+        asks = any(launch.BLOCK in line for line in lines)
+        own = (*notes, *first, *indented(lines), "}", "")
+        return launch.Entry(parameters, tuple(indented(choice)), own, asks, has_shared, *layout)
+
+    def _has_shared(self) -> bool:
+        """What reduces over more than a warp has some, declared here or by what it calls."""
+        for node in ir.every(self.kernel.body):
+            if isinstance(node, ir.Declare) and isinstance(node.what, ir.Shared):
+                return True
+            if isinstance(node, ir.Reduce) and node.over != "team":
+                return True
+        return False
 
     def _packed(self) -> dict[ir.Tensor, int]:
         """The tensors that are moved a pack at a time, in the order of parameters, and how much at once."""
@@ -138,7 +153,7 @@ class _Printer:
             case Place(of="thread"):
                 return "threadIdx.x"
             case Place():
-                return "static_cast<size_t>(blockIdx.x)" if self.kernel.index == "size_t" else "blockIdx.x"
+                return f"static_cast<size_t>({launch.BLOCK})" if self.kernel.index == "size_t" else launch.BLOCK
             case ir.Held(of=element):
                 return self.element(element)
             case Smaller(left=left, right=right) | Larger(left=left, right=right) if self.kernel.index == "int":

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable
 
-KEYWORDS = frozenset(
-    re.findall(
-        r"\w+",
-        "alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class"
-        " compl concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype"
-        " default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline"
-        " int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public"
-        " register reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch"
-        " template this thread_local throw true try typedef typeid typename typeof union unsigned using virtual void"
-        " volatile wchar_t while xor xor_eq linux unix errno stdin stdout stderr assert",
-    )
-)
-"""Of C++, by its standard; and the macros in lower case that compilers and the C library define."""
-_MARK = "ǁ"
-"""Of names that nobody has given yet: a letter, so that it goes wherever names go, in no name of anybody's."""
+from crucible.target import names as text_names
+from crucible.target.names import KEYWORDS, MARK
 
 
 class Names:
@@ -38,9 +24,8 @@ class Names:
 
     def give(self, thing: Hashable, wanted: str) -> str:
         """A name for it in this scope: as wanted, or with a number."""
-        if len(wanted) > 1 and wanted.upper() == wanted:  # EOF, INFINITY: headers define some, and we know not which
-            wanted = f"the_{wanted}"
-        count, name = 1, f"{_MARK}{len(self._given)}{_MARK}" if self._is_marking else wanted
+        wanted = text_names.wanted(wanted)
+        count, name = 1, f"{MARK}{len(self._given)}{MARK}" if self._is_marking else wanted
         while not self._is_marking and self._is_taken(name):
             count += 1
             name = f"{wanted}_{count}"
@@ -74,5 +59,4 @@ class Names:
 
     def words(self, text: str) -> set[str]:
         """Of a text with marks: what is in it beside names."""
-        code = re.sub(r"//.*", "", text)
-        return {word for word in re.findall(r"(?<![\w.])[^\W\d]\w*", code) if _MARK not in word} - self._emitted
+        return {word for word in text_names.words_of(text) if MARK not in word} - self._emitted

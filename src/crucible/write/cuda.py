@@ -96,6 +96,7 @@ def emit(
     names: Mapping[str, str] | None = None,
     *,
     reserved: Iterable[str] = (),
+    mark: str = "",
     fast: bool = False,
     precision: str = "float32",
 ) -> Emitted:
@@ -105,6 +106,8 @@ def emit(
     `names` gives the C++ expression, a float or double, that reads each tensor and parameter, by name; without one it
     is the name itself. It may be read several times: name what is costly to read.
     No variable is called as a word in it, nor as one in `reserved` (any text: statements that come before, say).
+    With a `mark` variables that are not results begin with it, to be called otherwise by whoever knows all names; it
+    does not count where names' lengths do.
     What several results share is computed once. The same text on every run.
 
     fast=True takes the GPU's approximate functions, for contracts that allow it. Their errors by the CUDA programming
@@ -117,7 +120,7 @@ def emit(
     """
     if fast and precision == "float64":
         raise ValueError("there are no fast functions in float64: leave out fast=True")
-    writer = _Writer(dict(names or {}), fast, precision)
+    writer = _Writer(dict(names or {}), fast, precision, mark)
     writer.taken |= set(re.findall(r"\w+", " ".join(reserved)))
     writer.write(dict(results))
     lines = tuple(writer.statements)
@@ -140,8 +143,8 @@ def literal(value: float, precision: str = "float32") -> str:
 class _Writer:
     """Statements written so far."""
 
-    def __init__(self, names: dict[str, str], fast: bool, precision: str) -> None:
-        self.names, self.precision = names, precision
+    def __init__(self, names: dict[str, str], fast: bool, precision: str, mark: str) -> None:
+        self.names, self.precision, self.mark = names, precision, mark
         self.type = "double" if precision == "float64" else "float"
         self.calls = _DOUBLE_CALLS if precision == "float64" else {**_CALLS, **(_FAST_CALLS if fast else {})}
         self.rounded = _DOUBLE_ROUNDED if precision == "float64" else _ROUNDED
@@ -183,8 +186,11 @@ class _Writer:
             return
         formula = self._formula(node, [self.formulas[arg] for arg in node.args])
         self.formulas[node] = formula
-        if node.args and (node in own or label or uses > 1 or len(formula.words) > _LONG):
+        if node.args and (node in own or label or uses > 1 or self._is_long(formula)):
             self._declare(own.get(node) or self._name(label or NOUNS.get(node.kind, node.kind)), node, formula)
+
+    def _is_long(self, formula: Formula) -> bool:
+        return len(formula.words.replace(self.mark, "")) > _LONG
 
     def _declare(self, name: str, node: Expr, formula: Formula) -> None:
         type_ = "bool" if node.kind in CONDITIONS else self.type
@@ -193,6 +199,7 @@ class _Writer:
         self.formulas[node] = Formula(name)
 
     def _name(self, wanted: str) -> str:
+        wanted = self.mark + wanted.removeprefix(self.mark)
         count, name = 1, wanted
         while name in self.taken:
             count += 1

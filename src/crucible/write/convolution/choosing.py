@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from crucible.target.cuda import block, unrolled
+from crucible.target.names import MARK
 from crucible.write.convolution.fused import LEAF, PRODUCT, Convolution
 from crucible.write.convolution.halo import decoded, times
 from crucible.write.convolution.tiling import Tiling
@@ -18,8 +19,6 @@ from crucible.write.program import Operand, Result, contiguous, reads
 from crucible.write.simplify import simplify
 from crucible.write.sinking import LARGEST, SMALLEST, Sunk, sink
 
-LOCALS = frozenset({"e", "largest", "smallest", "at_largest", "at_smallest", "best", "taken", "total", "value"})
-"""Words of a window's text."""
 END_WORDS = {LARGEST: ("largest", "max_nan"), SMALLEST: ("smallest", "min_nan")}
 """Their words, and how they are found."""
 
@@ -145,7 +144,7 @@ class Choosing:
 
     def _emitted(self, values: Mapping[str, Expr], names: Mapping[str, str]) -> list[str]:
         simple = simplify(*values.values()).exprs
-        found = emit(dict(zip(values, simple, strict=True)), names, reserved=[*LOCALS, *names.values()])
+        found = emit(dict(zip(values, simple, strict=True)), names, mark=MARK)
         self.preamble += found.preamble
         return [*found.statements]
 

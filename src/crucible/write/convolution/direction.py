@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from crucible.target.names import MARK
 from crucible.write.convolution.fused import LEAF, PRODUCT, is_of_row
 from crucible.write.cuda import emit, literal
 from crucible.write.expression import Expr, name_of, substitute, tensor
@@ -41,11 +42,11 @@ class Direction:
         """Whether there are channels where the chain falls."""
         return self.falls or bool(self.signs)
 
-    def lines(self, names: Mapping[str, str], reserved: Sequence[str] = ()) -> list[str]:
+    def lines(self, names: Mapping[str, str]) -> list[str]:
         """Declares `falls`, and the signs that `decided` reads; `names` are those of what operands hold."""
         words = SIGN_WORDS[: len(self.signs)]
         simple = simplify(*self.signs).exprs
-        found = emit(dict(zip(words, simple, strict=True)), names, reserved=[*reserved, *names.values()])
+        found = emit(dict(zip(words, simple, strict=True)), names, mark=MARK)
         negative = [f"({word} < 0.0f)" for word in words]
         return [
             *found.statements,

@@ -8,7 +8,7 @@ from crucible.target.cuda import CUDA_TYPES, INCLUDES, converted
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.halo import THREADS
 from crucible.write.convolution.packing import weight_place
-from crucible.write.kernel import Buffer, Kernel
+from crucible.write.kernel import BLOCK, Buffer, Entry, Kernel, entered
 
 
 def finish(
@@ -28,12 +28,9 @@ def finish(
     inside, into = weight_place(of, "channel", "input")
     words = partial.elements // blocks
     lines = [
-        f"// Adds up what {blocks} blocks made of each element of the weight's gradient.",
-        f"__global__ void __launch_bounds__({THREADS}) {name}(",
-        f"        const float* __restrict__ partial, {CUDA_TYPES[dtype]}* __restrict__ result) {{",
         "    __shared__ float totals[8][32];",
         f"    constexpr int taps[{len(taps)}] = {{{', '.join(map(str, taps))}}};",
-        "    const int lane = threadIdx.x % 32, slice = threadIdx.x / 32, word = blockIdx.x * 32 + lane;",
+        f"    const int lane = threadIdx.x % 32, slice = threadIdx.x / 32, word = {BLOCK} * 32 + lane;",
         "    float total = 0;",
         f"    for (int b = slice; b < {blocks}; b += 8) total += partial[b * {words}LL + word];",
         "    totals[slice][lane] = total;",
@@ -46,7 +43,9 @@ def finish(
         f"        const int tap = taps[{tap}];",
         f"        result[{into} + tap] = {converted('total', 'float32', dtype)};",
         "    }",
-        "}",
     ]
+    parameters = (("const float* __restrict__", "partial"), (f"{CUDA_TYPES[dtype]}* __restrict__", "result"))
+    note = f"// Adds up what {blocks} blocks made of each element of the weight's gradient."
+    entry = Entry(parameters, tuple(lines), (note,), has_shared=True)
     preamble = (INCLUDES[dtype],) if dtype in INCLUDES else ()
-    return Kernel(name, "\n".join(lines), preamble, (partial.name,), (result,), (words // 32, 1, 1), THREADS)
+    return entered(name, entry, preamble, (partial.name,), (result,), words // 32, THREADS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crucible.target.cuda import CUDA_TYPES, converted, indented
+from crucible.target.names import MARK, resolved
 from crucible.write.convolution.fused import GIVEN
 from crucible.write.convolution.pieces import WORDS, Words
 from crucible.write.cuda import emit
@@ -18,14 +19,14 @@ def words(math: str, dtype: str, front: Expr | None, name: str) -> Words:
     plain = WORDS[math]
     if front is None:
         return plain
-    found = emit({"value": simplify(front).exprs[0]}, {name_of(GIVEN): "given"}, reserved=("element",))
+    found = emit({"value": simplify(front).exprs[0]}, {name_of(GIVEN): "given"}, mark=MARK)
     lines = [
         f"const float given = {converted('element', dtype, 'float32')};",
         *found.statements,
         f"return {plain.convert}({converted('value', 'float32', dtype)});",
     ]
     head = f"__device__ __forceinline__ auto {name}({CUDA_TYPES[dtype]} element) {{  // {text(front)}"
-    function = "\n".join([head, *indented(lines), "}"])
+    function = resolved("\n".join([head, *indented(lines), "}"]))
     return replace(plain, convert=name, preamble=(*plain.preamble, *found.preamble, function))
 
 

@@ -14,6 +14,7 @@ from crucible.write.convolution.correlation import Product
 from crucible.write.convolution.front import note
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS, THREADS, UNITS, decoded, times
+from crucible.write.convolution.naming import with_names
 from crucible.write.convolution.pieces import ACCUMULATE, LOAD_MATRIX, READ
 from crucible.write.convolution.placing import Placing
 from crucible.write.convolution.questions import Multiplying, answered
@@ -39,6 +40,10 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
     rest = simple[len(results) :]
     reductions = tuple(replace(each, expr=expr) for each, expr in zip(conv.reductions, rest, strict=True))
     conv = replace(conv, results=results, reductions=reductions)
+    return with_names(conv, lambda conv: _lowered(conv, tiling, gpu))
+
+
+def _lowered(conv: Convolution, tiling: Tiling, gpu: Gpu) -> Lowered:
     for kind in KINDS:
         if isinstance(tiling, kind.divisions):
             if conv.front is not None:

@@ -6,7 +6,7 @@ from crucible.target.cuda import CUDA_TYPES, converted
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.kernel import Buffer, Kernel
+from crucible.write.kernel import BLOCK, Buffer, Entry, Kernel, entered
 
 THREADS = 256
 
@@ -29,11 +29,8 @@ def pack(name: str, tiling: Tiling, weight: str, dtype: str, math: str, buffer: 
     )
     inside, place = weight_place(of, "made", "read")
     lines = [
-        f"// The weight in the order in which tensor cores take it: {len(of.products)} taps, tiles of 16 channels.",
-        f"__global__ void __launch_bounds__({THREADS}) {name}(",
-        f"        const {CUDA_TYPES[dtype]}* __restrict__ weight, int* __restrict__ packed) {{",
         f"    constexpr int taps[{len(of.products)}] = {{{offsets}}};",
-        f"    const int word = blockIdx.x * {THREADS} + threadIdx.x;",
+        f"    const int word = {BLOCK} * {THREADS} + threadIdx.x;",
         f"    if (word >= {buffer.elements}) return;",
         "    const int corner = word % 4, lane = word / 4 % 32;",
         f"    const int tile = word / 128 % {tiling.channels // 16}, rest = word / {tiling.channels * 8};",
@@ -48,11 +45,17 @@ def pack(name: str, tiling: Tiling, weight: str, dtype: str, math: str, buffer: 
         f"        return inside ? weight[{place} + tap] : {converted('0.0f', 'float32', dtype)};",
         "    };",
         f"    packed[word] = static_cast<int>({word});",
-        "}",
     ]
-    blocks = -(-buffer.elements // THREADS)
-    return Kernel(name, "\n".join(lines), WORDS[math].preamble, (weight,), (buffer.name,), (blocks, 1, 1), THREADS,
-                  is_light=True)  # fmt: skip
+    note = f"The weight in the order in which tensor cores take it: {len(of.products)} taps, tiles of 16 channels."
+    return packer(name, dtype, note, lines, WORDS[math].preamble, weight, buffer)
+
+
+def packer(name: str, dtype: str, note: str, lines: list[str], preamble: tuple[str, ...], weight: str, buffer: Buffer,
+           *, is_light: bool = True) -> Kernel:  # fmt: skip
+    """A kernel whose threads put a word each of `weight` into `packed`."""
+    parameters = ((f"const {CUDA_TYPES[dtype]}* __restrict__", "weight"), ("int* __restrict__", "packed"))
+    entry, blocks = Entry(parameters, tuple(lines), (f"// {note}",)), -(-buffer.elements // THREADS)
+    return entered(name, entry, preamble, (weight,), (buffer.name,), blocks, THREADS, is_light=is_light)
 
 
 def weight_place(of: Correlation, made: str, read: str) -> tuple[str, str]:

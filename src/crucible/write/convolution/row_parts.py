@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crucible.target.cuda import START, STEPS, block, combining, converted, unrolled
+from crucible.target.names import MARK
 from crucible.write.convolution.fused import PRODUCT, Convolution, is_of_row
 from crucible.write.convolution.halo import THREADS, decoded, times
 from crucible.write.convolution.pairs import LOWEST
-from crucible.write.convolution.scene import LOCALS, Scene
+from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.tiling import WARPS
 from crucible.write.convolution.windows import CHOICE
 from crucible.write.cuda import emit, literal
@@ -31,7 +32,7 @@ def row_values(scene: Scene) -> list[str]:
     for operand in filter(is_of_row, scene.operands):
         image = f"n * {operand.strides[0]}LL" if operand.strides[0] else ""
         at = " + ".join(filter(None, (image, times("c", operand.strides[1])))) or "0"
-        read = converted(f"{scene.word[operand.name]}[{at}]", operand.dtype, "float32")
+        read = converted(f"{operand.name}[{at}]", operand.dtype, "float32")
         lines.append(f"const float {operand.name}_value = {read};")
     return lines
 
@@ -66,7 +67,7 @@ class RowParts:
         lines = self._over_lanes(32, self.scene.conv.reductions)
         place = f"item * {self._channels}LL + part * {self.scene.tiling.channels} + channel - first_channel"
         for each, buffer in zip(self.scene.conv.reductions, self.scene.row_parts, strict=True):
-            lines.append(f"if (lane == 0) {self.scene.word[buffer.name]}[{place}] = {each.name}_part;")
+            lines.append(f"if (lane == 0) {buffer.name}[{place}] = {each.name}_part;")
         return lines
 
     @property
@@ -145,9 +146,7 @@ class RowParts:
         tiling, names = self.scene.tiling, {PRODUCT: "product"}
         names |= {largest: f"{largest}_own" for largest in self._maxima.values()}
         names |= {each.name: f"{each.name}_value" for each in self.scene.operands}
-        parts = [f"{each.name}_part" for each in self.scene.conv.reductions]
-        reserved = [*LOCALS, *self.scene.word.values(), *names.values(), *parts]
-        found = emit({f"{each.name}_is": each.expr for each in reductions}, names, reserved=reserved)
+        found = emit({f"{each.name}_is": each.expr for each in reductions}, names, mark=MARK)
         self.preamble += found.preamble
         chain = ["const float product = sums[slot][i][j][upper * 2 + k];", *found.statements, *self.added(reductions)]
         lines, tests = self._inside()
@@ -196,7 +195,7 @@ class RowParts:
             step = STEPS[each.kind].format(f"{each.name}_part", self._of_warp(k, "w"))
             lines += ["#pragma unroll", f"for (int w = 1; w < {self._warps}; ++w) {step}"]
             place = f"item * {self._channels}LL + part * {tiling.channels} + p"
-            lines.append(f"{self.scene.word[buffer.name]}[{place}] = {each.name}_part;")
+            lines.append(f"{buffer.name}[{place}] = {each.name}_part;")
         return block(f"for (int p = threadIdx.x; p < {tiling.channels}; p += {THREADS})", lines)
 
     def _of_warp(self, k: int, warp: str) -> str:

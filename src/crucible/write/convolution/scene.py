@@ -1,8 +1,7 @@
-"""What a convolution kernel is made of: its tensors, what they are called in it, and how many blocks share the work."""
+"""What a convolution kernel is made of: its tensors, and how many blocks share the work."""
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from functools import cached_property
 
 from crucible.gpus import Gpu
 from crucible.target.cuda import CUDA_TYPES, INCLUDES, converted, indented
-from crucible.write.convolution.choosing import LOCALS as WINDOW_LOCALS
+from crucible.target.names import wished
 from crucible.write.convolution.choosing import Choosing
 from crucible.write.convolution.front import words
 from crucible.write.convolution.fused import Convolution
@@ -19,34 +18,6 @@ from crucible.write.convolution.pieces import Words
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.kernel import Buffer, Kernel
 from crucible.write.program import Operand, Result, reads
-
-LOCALS = WINDOW_LOCALS | frozenset(
-    re.findall(
-        r"\w+",
-        "memory packed weights halo tile lane warp row column team place part group first_channel item sums origin own"
-        " b slice r channel c n at box_d box_h box_w d h w p u s j word inside from position product into totals step"
-        " spot aligned left run v i k products coming coming_weights before weights_before next next_step"
-        " folded w_in dealt window rows choice choices half"
-        " chosen value there begin first_d first_h first_w to_d to_h to_w"
-        " slot upper phase phases own_parts of_channel"
-        " ring loaded done stager turns turn plane planes first_plane leave words first thread a to"
-        " row_in beyond all_totals fetched coming other"
-        " share blocks first_item column e taps first_taps own_units"
-        " slots finished count first_row last_row first_column last_plane both bytes size begin_plane mine own_column"
-        " own_place inputs next_inside to_row to_plane to_column z beyond was w_half ready pair_0 pair_1 p"
-        " row_0 row_1 row_2 row_3 row_4 row_5 row_6 row_7"
-        " number kept chosen of_tap read made tap last ordered passes own all g copy values"
-        " lap slot_1 slot_2 slot_3 slot_4 slot_5 slot_6"
-        " falls turned toward decided straight best_value turning is_decided sign_0 sign_1"
-        " move_on fetch_next next_item next_t next_s next_m top"
-        " first_element window_row window_column"
-        " stage packed_units of_image from_units units m none number held higher lower lower_inputs settled fresh"
-        " asked begins best_of brought channels chosen_of corner first_input first_step first_tap found from_0 from_1"
-        " grads h_0 h_1 w_0 w_1 input inside_0 inside_1 kept_of largest_of move next_plane of_row origin_of_choices"
-        " plane_move q rest row_move steps t total_of which",
-    )
-)
-"""Words of the kernel, which no tensor may be called there."""
 
 
 @dataclass(frozen=True)
@@ -123,19 +94,6 @@ class Scene:
         elements = self.tiling.of.batch * self.tiling.parts_of_image * self.parts * self.tiling.channels
         return [Buffer(f"{each.name}_parts", "float32", elements) for each in self.conv.reductions]
 
-    @cached_property
-    def word(self) -> dict[str, str]:
-        """What each tensor is called inside."""
-        names = [self.conv.source.name, self.packed.name, *self.choices, *(each.name for each in self.operands)]
-        names += [each.name for each in self.elementwise] + [each.name for each in (*self.partials, *self.row_parts)]
-        found: dict[str, str] = {}
-        for name in names:
-            word = name
-            while word in LOCALS or word in found.values():
-                word += "_"
-            found[name] = word
-        return found
-
     def kernel(
         self,
         notes: Sequence[str],
@@ -154,11 +112,11 @@ class Scene:
         written = {each.name: each.dtype for each in self.elementwise}
         written |= {each.name: each.dtype for each in (*self.partials, *self.row_parts)}
         types = {**CUDA_TYPES, "int32": "int"}
-        arguments = [f"const {types[dtype]}* __restrict__ {self.word[name]}" for name, dtype in read.items()]
-        arguments += [f"{types[dtype]}* __restrict__ {self.word[name]}" for name, dtype in written.items()]
+        arguments = [f"const {types[dtype]}* __restrict__ {name}" for name, dtype in read.items()]
+        arguments += [f"{types[dtype]}* __restrict__ {name}" for name, dtype in written.items()]
         signature, name, (together, threads) = ",\n        ".join(arguments), self.conv.name, resident
         head = f"__global__ void __launch_bounds__({threads}, {together}) {name}(\n        {signature}) {{"
-        comment = [f"// {line}" for sentence in notes for line in textwrap.wrap(sentence, 104)]
+        comment = [f"// {line}" for sentence in notes for line in textwrap.wrap(wished(sentence), 104)]
         text = "\n".join([*comment, head, *indented(lines), "}"])
         include = [INCLUDES[dtype] for dtype in INCLUDES if dtype in {*read.values(), *written.values()}]
         grid = (blocks or self.parts * self.blocks_a_part, 1, 1)
@@ -168,4 +126,4 @@ class Scene:
     def of_channel(self, operand: Operand, name: str) -> str:
         """Declares what an operand holds for all of channel `c`."""
         at = times("c", operand.strides[1]) or "0"
-        return f"const float {name} = {converted(f'{self.word[operand.name]}[{at}]', operand.dtype, 'float32')};"
+        return f"const float {name} = {converted(f'{operand.name}[{at}]', operand.dtype, 'float32')};"

@@ -47,7 +47,7 @@ class Sharing:
 
     def _load(self, operand: Operand) -> Load:
         strides, vector = plain(operand.strides, self.scene.conv.made_shape), self.laid.vector
-        word, offset = self.scene.word[operand.name], self.laid.offset(strides)
+        word, offset = operand.name, self.laid.offset(strides)
         if strides[-1] == 0:
             return Load("float", converted(f"{word}[{offset}]", operand.dtype, "float32"), 1)
         type_ = f"Pack<{CUDA_TYPES[operand.dtype]}, {vector}>"

@@ -117,7 +117,7 @@ class Staging:
     def _weights(self, step: str, ahead: str = "") -> list[str]:
         """Loaded, or by copies that go on beside what follows to the memory `ahead`."""
         tiling = self.scene.tiling
-        begin = f"{self.scene.word[self.scene.packed.name]} + part * {tiling.steps * tiling.step_weight_words}"
+        begin = f"{self.scene.packed.name} + part * {tiling.steps * tiling.step_weight_words}"
         if step != "0":
             begin += f" + {step} * {tiling.step_weight_words}"
         guard = ""
@@ -135,7 +135,7 @@ class Staging:
         scene, conv = self.scene, self.scene.conv
         if conv.spread is None:
             return None
-        choices = scene.word[conv.spread.choices] if conv.spread.choices else ""
+        choices = conv.spread.choices if conv.spread.choices else ""
         return SpreadHalo(scene.tiling.of, conv.source, scene.tiling, scene.words, conv.spread, choices)
 
     @property
@@ -149,4 +149,4 @@ class Staging:
 
     @property
     def _source(self) -> str:
-        return self.scene.word[self.scene.conv.source.name]
+        return self.scene.conv.source.name

@@ -17,12 +17,13 @@ from crucible.target.cuda import (
     converted,
     unrolled,
 )
+from crucible.target.names import MARK
 from crucible.write.convolution.fused import PRODUCT, is_of_row
 from crucible.write.convolution.halo import THREADS
 from crucible.write.convolution.placing import Placing
 from crucible.write.convolution.row_parts import RowParts, chains, row_values
 from crucible.write.convolution.rows import MOST, Rows, plain
-from crucible.write.convolution.scene import LOCALS, Scene
+from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.sharing import Sharing
 from crucible.write.convolution.windows import CHOICE
 from crucible.write.cuda import emit
@@ -159,7 +160,7 @@ class Tail:
         chain = [*self._chain(), *self._added()]
         body += [line.replace("[k]", "[0]") for line in chain] if vector == 1 else unrolled("k", str(vector), chain)
         for each in self.scene.elementwise:
-            into = f"{self.scene.word[each.name]} + {self._offset(each)}"
+            into = f"{each.name} + {self._offset(each)}"
             body += self._stored(each.name, into)
         return body
 
@@ -201,8 +202,7 @@ class Tail:
 
     def _chain(self) -> list[str]:
         names = {each.name: f"{each.name}_value" for each in self.scene.operands} | {PRODUCT: "product"}
-        found = emit(chains(self.scene.conv), names,
-                     reserved=[*LOCALS, *self.scene.word.values(), *names.values(), *(f"{each.name}_total" for each in self.scene.sums)])  # fmt: skip # noqa: E501
+        found = emit(chains(self.scene.conv), names, mark=MARK)
         self.preamble += found.preamble
         lines = ["const float product = products.at[k];", *self._values_of_packs(), *found.statements]
         for each in self.scene.elementwise:
@@ -242,7 +242,7 @@ class Tail:
         lines = ["__syncthreads();"]
         for each, buffer in zip(self.scene.sums, self.scene.partials, strict=True):
             place = f"blockIdx.x / {parts} * {parts * channels} + part * {channels} + p"
-            into = f"{self.scene.word[buffer.name]}[{place}]"
+            into = f"{buffer.name}[{place}]"
             loop = f"for (int p = threadIdx.x; p < {channels}; p += {THREADS})"
             lines.append(f"{loop} {into} = totals[{self._total_at(each)} + p];")
         return lines

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from crucible.gpus import Gpu
 from crucible.target.cuda import block, indented, unrolled
 from crucible.write.convolution.warpgroup import held, pieces
-from crucible.write.kernel import Buffer, Kernel, Lowered
+from crucible.write.kernel import BLOCK, Buffer, Entry, Kernel, Lowered, entered
 from crucible.write.product.division import PROMOTED, STAGES, STEP, TILE, ProductDivision, divided
 from crucible.write.product.matrix import Product
 from crucible.write.steps import Steps
@@ -329,17 +329,16 @@ def _finish(division: ProductDivision, parts: Buffer) -> Kernel:
         "total.x += more.x, total.y += more.y, total.z += more.z, total.w += more.w;",
     ]
     lines = [
-        f"// Adds up what was made of {division.parts} parts of the depth, in order.",
-        f"__global__ void __launch_bounds__({FINISH_THREADS}) {name}(",
-        "        const float* __restrict__ parts, float* __restrict__ result) {",
-        f"    const int i = blockIdx.x * {FINISH_THREADS} + threadIdx.x;  // of whole fours",
+        f"    const int i = {BLOCK} * {FINISH_THREADS} + threadIdx.x;  // of whole fours",
         f"    if (i >= {elements // 4}) return;",
         "    const float4* from = reinterpret_cast<const float4*>(parts) + i;",
         "    float4 total = from[0];",
         "#pragma unroll",
         *indented(block(f"for (int part = 1; part < {division.parts}; ++part)", adds)),
         f"    *reinterpret_cast<float4*>(result + {' + '.join(into)}) = total;",
-        "}",
     ]
-    grid = (-(-(elements // 4) // FINISH_THREADS), 1, 1)
-    return Kernel(name, "\n".join(lines), (), (parts.name,), (product.result,), grid, FINISH_THREADS)
+    parameters = (("const float* __restrict__", "parts"), ("float* __restrict__", "result"))
+    note = f"// Adds up what was made of {division.parts} parts of the depth, in order."
+    blocks = -(-(elements // 4) // FINISH_THREADS)
+    entry = Entry(parameters, tuple(lines), (note,))
+    return entered(name, entry, (), (parts.name,), (product.result,), blocks, FINISH_THREADS)

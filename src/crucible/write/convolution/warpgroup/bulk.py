@@ -99,7 +99,7 @@ class BulkTail(WarpgroupTail):
         for operand in scene.operands:
             if operand in self._brought:
                 continue
-            word, stride = scene.word[operand.name], operand.strides[1]
+            word, stride = operand.name, operand.strides[1]
             lines.append(f"float {operand.name}_values[2];")
             at = f"min(channel + i * 8, {of.out_channels - 1}) * {stride}" if stride else "0"
             read = converted(f"{word}[{at}]", operand.dtype, "float32")
@@ -130,7 +130,7 @@ class BulkTail(WarpgroupTail):
         first = f"ring + {walks.slots * walks.slot_units}"
         lines = [f"const float* own = reinterpret_cast<const float*>({first}) + p / 16 * {words} + p % 16;"]
         for number, buffer in enumerate(scene.partials):
-            into = f"{scene.word[buffer.name]}[(blockIdx.x / {scene.parts} * {scene.parts} + part) * {ROWS} + p]"
+            into = f"{buffer.name}[(blockIdx.x / {scene.parts} * {scene.parts} + part) * {ROWS} + p]"
             each = [f"own[{g * WARPS * words + number * 16}]" for g in range(walks.groups)]
             lines.append(f"{into} = {' + '.join(each)};")
         return ["__syncthreads();", *block(f"if (const int p = threadIdx.x; p < {ROWS})", lines)]
@@ -144,7 +144,7 @@ class BulkTail(WarpgroupTail):
         self.preamble.append(COPY_IN)
         each = []
         for number, operand in enumerate(self._brought):
-            from_ = f"{self.scene.word[operand.name]} + {self._begin}"
+            from_ = f"{operand.name} + {self._begin}"
             each.append(f"copy_in({self._row(operand, number, 'lane')}, {from_}, {self._bytes}, coming);")
         channels, whole = str(16 * len(self._brought)), self.scene.conv.correlation.out_channels
         if whole % 64:
@@ -193,7 +193,7 @@ class BulkTail(WarpgroupTail):
             "const int c = first_channel + warp % 4 * 16;",
             *([f"const int rows = {channels} - c;"] if channels % 64 else []),
             *runs.outer(),
-            f"auto* to = reinterpret_cast<uint4*>({self.scene.word[result.name]} + {self._begin});",
+            f"auto* to = reinterpret_cast<uint4*>({result.name} + {self._begin});",
             f"const auto* from = reinterpret_cast<const uint4*>({self._row(result, 0, '0')});",
             f"#pragma unroll {TOGETHER}",
             *block(f"for (int r = 0; r < 16; r += {rows})", each),

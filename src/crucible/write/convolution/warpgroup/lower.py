@@ -71,7 +71,7 @@ class Body:
             pieces.PUBLISH,
             pieces.DESCRIBE,
             pieces.BEGIN,
-            *([pieces.REGISTERS] if any("take_registers" in line for line in lines) else []),
+            pieces.REGISTERS,
             *pieces.products(self._math, walks.columns_of_b),
             *([held_products(self._math, walks.columns_of_b, 1)[0]] if walks.lower_held else []),
             *self.tail.preamble,
@@ -173,7 +173,7 @@ class Body:
 
     def _weights(self) -> list[str]:
         walks, scene = self.walks, self.scene
-        begin = f"reinterpret_cast<const uint4*>({scene.word[scene.packed.name]}) + part * {walks.packed_units}"
+        begin = f"reinterpret_cast<const uint4*>({scene.packed.name}) + part * {walks.packed_units}"
         return [f"for (int p = threadIdx.x; p < {walks.weight_units}; p += {walks.threads}) weights[p] = ({begin})[p];"]
 
     def _held(self) -> list[str]:
@@ -184,7 +184,7 @@ class Body:
             return []
         first = f"(part * {walks.packed_units} + {walks.weight_units} + warp % 4 * 16 + lane / 4) * 4 + lane % 4"
         return [
-            f"const auto* own = reinterpret_cast<const unsigned*>({scene.word[scene.packed.name]}) + {first};",
+            f"const auto* own = reinterpret_cast<const unsigned*>({scene.packed.name}) + {first};",
             f"unsigned held[{walks.lower_held}][4];  // of each tap: two channels, two units",
             *unrolled(
                 "tap",
@@ -270,21 +270,18 @@ class Body:
             plane, at = self.walks.place(product)
             by_plane.setdefault(plane, []).append((number, at))
         lines: list[str] = []
+        starts = not self.walks.exact or len(passes) > 1  # the first product adds to nothing
+        adds = "true" if not starts else "s > 0" if self.walks.steps > 1 else "false"
         for number, lower in enumerate(passes):
             for plane, taps in sorted(by_plane.items()):
                 lines += [] if number else [self._described(plane)]
-                lines += [self._product(tap, f"b_{plane}", at, lower) for tap, at in taps]
-        starts = not self.walks.exact or len(passes) > 1
-        return self._starting(lines) if starts else lines
+                for tap, at in taps:
+                    lines.append(self._product(tap, f"b_{plane}", at, lower, adds))
+                    adds = "true"
+        return lines
 
-    def _starting(self, lines: list[str]) -> list[str]:
-        """The first of them adds to nothing."""
-        first = next(number for number, line in enumerate(lines) if line.endswith(", true);"))
-        adds = "s > 0" if self.walks.steps > 1 else "false"
-        return [*lines[:first], lines[first].replace(", true);", f", {adds});"), *lines[first + 1 :]]
-
-    def _product(self, tap: int, described: str, place: int, lower: Pass) -> str:
-        """Of a tap's weights and a plane, of each the higher words or the lower ones."""
+    def _product(self, tap: int, described: str, place: int, lower: Pass, adds: str) -> str:
+        """Of a tap's weights and a plane, of each the higher words or the lower ones; `adds` is whether to the sums."""
         walks = self.walks
         of_weight, of_plane = lower
         at = tap * STEP_UNITS * ROWS + of_weight * walks.word_units
@@ -292,8 +289,8 @@ class Body:
         first_held = len(walks.of.products) - walks.lower_held
         if of_weight and tap >= first_held:
             words = ", ".join(f"held[{tap - first_held}][{i}]" for i in range(4))
-            return f"{multiply_held(self._math)}(sums, {words}, {b}, true);"
-        return f"{pieces.multiply(self._math)}(sums, a + {at}, {b}, true);"
+            return f"{multiply_held(self._math)}(sums, {words}, {b}, {adds});"
+        return f"{pieces.multiply(self._math)}(sums, a + {at}, {b}, {adds});"
 
     def _described(self, plane: int) -> str:
         walks = self.walks

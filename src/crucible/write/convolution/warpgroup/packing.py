@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from crucible.target.cuda import CUDA_TYPES, converted
+from crucible.target.cuda import converted
 from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.packing import THREADS
+from crucible.write.convolution.packing import THREADS, packer
 from crucible.write.convolution.pieces import BITS, WORDS
 from crucible.write.convolution.warpgroup.pieces import HIGHER_AND_LOWER
 from crucible.write.convolution.warpgroup.walks import ROWS, Walks
-from crucible.write.kernel import Buffer, Kernel
+from crucible.write.kernel import BLOCK, Buffer, Kernel
 
 
 def conversions(math: str) -> tuple[str, ...]:
@@ -39,11 +39,8 @@ def pack(name: str, walks: Walks, weight: str, dtype: str, math: str, buffer: Bu
     if walks.exact:
         word, divided = f"is_lower ? lower({word}) : higher({word})", [f"    const bool is_lower = rest / {tile} % 2;"]
     lines = [
-        f"// The weight in the order in which warpgroups take it: {taps} taps, tiles of {ROWS} channels.",
-        f"__global__ void __launch_bounds__({THREADS}) {name}(",
-        f"        const {CUDA_TYPES[dtype]}* __restrict__ weight, int* __restrict__ packed) {{",
         f"    constexpr int taps[{taps}] = {{{offsets}}};",
-        f"    const int word = blockIdx.x * {THREADS} + threadIdx.x;",
+        f"    const int word = {BLOCK} * {THREADS} + threadIdx.x;",
         f"    if (word >= {buffer.elements}) return;",
         f"    const int unit = word / {4 * ROWS} % {STEP_UNITS}, rest = word / {4 * ROWS * STEP_UNITS};",
         f"    const int tap = taps[rest % {taps}], step = rest / {taps} % {walks.steps};",
@@ -56,8 +53,6 @@ def pack(name: str, walks: Walks, weight: str, dtype: str, math: str, buffer: Bu
         f" : {converted('0.0f', 'float32', dtype)};",
         "    };",
         f"    packed[word] = static_cast<int>({word});",
-        "}",
     ]
-    blocks = -(-buffer.elements // THREADS)
-    return Kernel(name, "\n".join(lines), conversions(math), (weight,), (buffer.name,), (blocks, 1, 1), THREADS,
-                  is_light=True)  # fmt: skip
+    note = f"The weight in the order in which warpgroups take it: {taps} taps, tiles of {ROWS} channels."
+    return packer(name, dtype, note, lines, conversions(math), weight, buffer)

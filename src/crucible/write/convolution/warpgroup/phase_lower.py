@@ -61,7 +61,7 @@ class PhasePlanes(Planes):
         count = f"{self.planes} + {walks.span - 1}" if walks.span > 1 else self.planes
         each = [
             *self.item(),
-            f"const auto* origin = {scene.word[scene.conv.source.name]} + n * {scene.conv.source.strides[0]}LL;",
+            f"const auto* origin = {scene.conv.source.name} + n * {scene.conv.source.strides[0]}LL;",
             f"const int planes = {count};",
             f"float asked[{rounds}][{units}][4];  // of the next plane",
             *block("for (int t = -1; t < planes; ++t)", self._stored_and_asked(rounds, units)),
@@ -165,7 +165,7 @@ class PhaseBody(Body):
     def _weights(self) -> list[str]:
         walks, taps = self.walks, self.walks.taps_of_shares
         unit = STEP_UNITS * ROWS
-        packed = f"reinterpret_cast<const uint4*>({self.scene.word[self.scene.packed.name]})"
+        packed = f"reinterpret_cast<const uint4*>({self.scene.packed.name})"
         if walks.channel_tiles > 1:
             packed += f" + part / {walks.shares} * {walks.packed_units}"
         if walks.shares == 1:

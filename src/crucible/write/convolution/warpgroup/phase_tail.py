@@ -65,7 +65,7 @@ class PhaseTail(WarpgroupTail):
         if operand.strides[1]:
             last = self.scene.conv.correlation.out_channels - 1
             at.append(times(f"min(channel + i * 8, {last})", operand.strides[1]))
-        read = converted(f"{self.scene.word[operand.name]}[{' + '.join(at) or '0'}]", operand.dtype, "float32")
+        read = converted(f"{operand.name}[{' + '.join(at) or '0'}]", operand.dtype, "float32")
         return [
             f"float {operand.name}_values[2];",
             *unrolled("i", "2", [f"{operand.name}_values[i] = {read};"]),
@@ -82,7 +82,7 @@ class PhaseTail(WarpgroupTail):
             self.preamble.append(combining(each.kind)[f"{each.kind}_over_team"])
             lines += [
                 f"const float {each.name}_part = {each.kind}_over_team<4>({each.name}_sofar[i]);",
-                f"if (lane % 4 == 0) {scene.word[buffer.name]}[{place}] = {each.name}_part;",
+                f"if (lane % 4 == 0) {buffer.name}[{place}] = {each.name}_part;",
             ]
         return unrolled("i", "2", lines) if lines else []
 
@@ -179,7 +179,7 @@ class PhaseTail(WarpgroupTail):
         strides, type_ = self._strides(tensor), CUDA_TYPES[tensor.dtype]
         terms = [f"{name} * {n}LL" for name, n in zip(("n", "(channel + i * 8)"), strides, strict=False) if n]
         terms += [times(name, stride) for name, stride in zip(self.scene.dims, strides[2:], strict=True)]
-        place = " + ".join(filter(None, [self.scene.word[tensor.name], *terms]))
+        place = " + ".join(filter(None, [tensor.name, *terms]))
         return f"{type_}* {tensor.name}_row = {place};"
 
     def _of_rows_inside(self) -> list[str]:

@@ -98,7 +98,7 @@ class PooledTail(WarpgroupTail):
         if operand.strides[1]:
             last = self.scene.conv.correlation.out_channels - 1
             at.append(times(f"min({channel}, {last})", operand.strides[1]))
-        return converted(f"{self.scene.word[operand.name]}[{' + '.join(at) or '0'}]", operand.dtype, "float32")
+        return converted(f"{operand.name}[{' + '.join(at) or '0'}]", operand.dtype, "float32")
 
     # windows
 
@@ -229,7 +229,7 @@ class PooledTail(WarpgroupTail):
         strides, scene = self._strides(tensor), self.scene
         terms = [f"n * {strides[0]}LL" if strides[0] else "", times("(channel + i * 8)", strides[1])]
         terms += [times(f"box_{dim}", stride) for dim, stride in zip(scene.dims, strides[2:], strict=True)]
-        return [f"auto* {tensor.name}_row = {scene.word[tensor.name]} + {' + '.join(filter(None, terms)) or '0'};"]
+        return [f"auto* {tensor.name}_row = {tensor.name} + {' + '.join(filter(None, terms)) or '0'};"]
 
     def _place_of(self, tensor: Operand | Result, at: str) -> str:
         strides = self._strides(tensor)

@@ -138,7 +138,7 @@ class PooledWeights:
             walks.of.in_channels % (walks.unit * STEP_UNITS) != 0
         )
         at = f"(u * {walks.unit} + j) * {read} + ({channel}) * {made} + tap"
-        value = f"{self.scene.word[self.scene.packed.name]}[{at}]"
+        value = f"{self.scene.packed.name}[{at}]"
         if tests:
             value = f"{' && '.join(tests)} ? {value} : {converted('0.0f', 'float32', dtype)}"
         each = [*self._piece(begin), *unrolled("j", str(walks.unit), [f"values[k][j] = {value};"])]

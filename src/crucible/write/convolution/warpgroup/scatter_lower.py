@@ -119,7 +119,7 @@ class _Body:
         """Weights and barriers; what no copy ever fills of a slot is 0, as it is multiplied too."""
         division, scene = self.division, self.scene
         units, threads = division.weight_words // 4, division.threads
-        begin = f"(reinterpret_cast<const uint4*>({scene.word[scene.packed.name]}) + part * {units})[p]"
+        begin = f"(reinterpret_cast<const uint4*>({scene.packed.name}) + part * {units})[p]"
         prepare = [
             f"for (int s = 0; s < {division.slots}; ++s) prepare(loaded + s, {WARPS}),"
             f" prepare(done + s, {TEAMS * THREADS});",
@@ -180,7 +180,7 @@ class _Body:
     def _copies(self) -> list[str]:
         """Two rows at each place of the inner dim, whole sixteen bytes: what begins within some begins with them. All
         warps of a warpgroup share the channels, as a warp issues its lanes' copies one by one, by nine instructions."""
-        division, source = self.division, self.scene.word[self.scene.conv.source.name]
+        division, source = self.division, self.scene.conv.source.name
         of_row = "" if division.is_joined else f" + s * {division.team_words}"
         lines = [
             f"const int slot = count % {division.slots};",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.packing import THREADS
+from crucible.write.convolution.packing import THREADS, packer
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.warpgroup.packing import conversions
 from crucible.write.convolution.warpgroup.scatter import CHANNELS, UNIT, Scatter
-from crucible.write.kernel import Buffer, Kernel
+from crucible.write.kernel import BLOCK, Buffer, Kernel
 
 
 def pack(conv: Convolution, division: Scatter, buffer: Buffer) -> Kernel:
@@ -23,11 +23,8 @@ def pack(conv: Convolution, division: Scatter, buffer: Buffer) -> Kernel:
     _, made, read = of.weight_strides
     offsets = ", ".join(str(weight) for *_, weight in division.taps)
     lines = [
-        f"// The weight in the order in which warpgroups take it: {len(division.taps)} taps of {CHANNELS} channels.",
-        f"__global__ void __launch_bounds__({THREADS}) {name}(",
-        "        const float* __restrict__ weight, int* __restrict__ packed) {",
         f"    constexpr int taps[{len(division.taps)}] = {{{offsets}}};",
-        f"    const int word = blockIdx.x * {THREADS} + threadIdx.x;",
+        f"    const int word = {BLOCK} * {THREADS} + threadIdx.x;",
         f"    if (word >= {buffer.elements}) return;",
         f"    const int column = word / {UNIT} % {columns}, units = word / {UNIT * columns};",
         f"    const int input = units % {tile} * {UNIT} + word % {UNIT};",
@@ -37,8 +34,6 @@ def pack(conv: Convolution, division: Scatter, buffer: Buffer) -> Kernel:
         f"    const float value = inside ? weight[channel * {made}LL + input * {read}LL + taps[column / {CHANNELS}]]"
         " : 0.0f;",
         f"    packed[word] = static_cast<int>({value});",
-        "}",
     ]
-    blocks = -(-buffer.elements // THREADS)
-    preamble = conversions(conv.math)
-    return Kernel(name, "\n".join(lines), preamble, (conv.weight.name,), (buffer.name,), (blocks, 1, 1), THREADS)
+    note = f"The weight in the order in which warpgroups take it: {len(division.taps)} taps of {CHANNELS} channels."
+    return packer(name, "float32", note, lines, conversions(conv.math), conv.weight.name, buffer, is_light=False)

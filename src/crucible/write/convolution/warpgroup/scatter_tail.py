@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from crucible.target.cuda import block, converted
+from crucible.target.names import MARK
 from crucible.write.convolution.fused import PRODUCT
 from crucible.write.convolution.halo import times
 from crucible.write.convolution.row_parts import chains
 from crucible.write.convolution.rows import plain
-from crucible.write.convolution.scene import LOCALS, Scene
+from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.scatter import CHANNELS, POSITIONS, TEAMS, Scatter
 from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
 from crucible.write.cuda import emit
@@ -229,7 +230,7 @@ class Adding:
             f"const float {each.name}_value = {converted(self._element(each), each.dtype, 'float32')};"
             for each in scene.operands
         ]
-        found = emit(chains(scene.conv), names, reserved=[*LOCALS, *scene.word.values(), *names.values()])
+        found = emit(chains(scene.conv), names, mark=MARK)
         self.preamble += found.preamble
         lines += found.statements
         for each in scene.elementwise:
@@ -244,4 +245,4 @@ class Adding:
         if division.inner is not None:
             terms.append(times("to_plane", strides[2 + division.inner]))
         terms.append(times("to_column", strides[-1]))
-        return f"{self.scene.word[tensor.name]}[{' + '.join(filter(None, terms)) or '0'}]"
+        return f"{tensor.name}[{' + '.join(filter(None, terms)) or '0'}]"

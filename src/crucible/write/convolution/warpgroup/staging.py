@@ -71,7 +71,7 @@ class Planes:
         count = f"{self.planes} + {walks.span - 1}" if walks.span > 1 else self.planes
         each = [
             *self.item(),
-            f"const auto* origin = {scene.word[scene.conv.source.name]} + n * {scene.conv.source.strides[0]}LL;",
+            f"const auto* origin = {scene.conv.source.name} + n * {scene.conv.source.strides[0]}LL;",
             *block(f"for (int t = 0; t < {count}; ++t, ++plane)", planes),
         ]
         thread = f"threadIdx.x - {walks.groups * LANES}"

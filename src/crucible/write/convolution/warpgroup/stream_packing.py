@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crucible.target.cuda import CUDA_TYPES, converted
+from crucible.target.cuda import converted
 from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.packing import THREADS
+from crucible.write.convolution.packing import THREADS, packer
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.warpgroup.packing import conversions
 from crucible.write.convolution.warpgroup.streams import Streams
-from crucible.write.kernel import Buffer, Kernel
+from crucible.write.kernel import BLOCK, Buffer, Kernel
 
 
 def packed(name: str, streams: Streams) -> Buffer:
@@ -30,12 +30,8 @@ def pack(name: str, streams: Streams, weight: str, dtype: str, math: str, buffer
         else f"{WORDS[math].convert}(at(input))"
     )
     lines = [
-        f"// The weight in the order in which warpgroups take it: {len(of.products)} taps, tiles of {streams.channels}"
-        " channels.",
-        f"__global__ void __launch_bounds__({THREADS}) {name}(",
-        f"        const {CUDA_TYPES[dtype]}* __restrict__ weight, int* __restrict__ packed) {{",
         f"    constexpr int offsets[{len(offsets)}] = {{{', '.join(map(str, offsets))}}};  // part by part",
-        f"    const int word = blockIdx.x * {THREADS} + threadIdx.x;",
+        f"    const int word = {BLOCK} * {THREADS} + threadIdx.x;",
         f"    if (word >= {buffer.elements}) return;",
         f"    const int of_tile = word % {streams.packed_units * 4};",
         *_of_part("begin", [4 * begin for begin in streams.begins], streams),
@@ -56,11 +52,9 @@ def pack(name: str, streams: Streams, weight: str, dtype: str, math: str, buffer
         f" : {converted('0.0f', 'float32', dtype)};",
         "    };",
         f"    packed[word] = static_cast<int>({word});",
-        "}",
     ]
-    blocks = -(-buffer.elements // THREADS)
-    return Kernel(name, "\n".join(lines), conversions(math), (weight,), (buffer.name,), (blocks, 1, 1), THREADS,
-                  is_light=True)  # fmt: skip
+    note = f"The weight in the order in which warpgroups take it: {len(of.products)} taps, tiles of {streams.channels}"
+    return packer(name, dtype, f"{note} channels.", lines, conversions(math), weight, buffer)
 
 
 def _of_part(name: str, values: Sequence[int], streams: Streams) -> list[str]:

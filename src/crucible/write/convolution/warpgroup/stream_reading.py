@@ -61,7 +61,7 @@ class Positions:
     def begin(self, d: str) -> list[str]:
         source, streams = self.scene.conv.source, self._streams
         of_step = streams.unit * STEP_UNITS * source.strides[1]
-        origin = f"{self.scene.word[source.name]} + n * {source.strides[0]}LL + s * {of_step}LL"
+        origin = f"{source.name} + n * {source.strides[0]}LL + s * {of_step}LL"
         return [f"const auto* const origin = {origin};", *([f"const int d = {d};"] if d else [])]
 
     def held(self, together: int) -> list[str]:

@@ -101,7 +101,7 @@ class Stages:
 
     def lines(self) -> list[str]:
         scene, streams = self.scene, self._streams
-        packed = f"reinterpret_cast<const uint4*>({scene.word[scene.packed.name]})"
+        packed = f"reinterpret_cast<const uint4*>({scene.packed.name})"
         if streams.channel_tiles > 1:
             packed += f" + part * {streams.packed_units}"
         return [
@@ -215,7 +215,7 @@ class Stages:
             tests.append("rows > 0")
             at.append(times("row", whole))
             rows = "rows"
-        word = self.scene.word[source.name]
+        word = source.name
         fetched = f"fetch({word} + {' + '.join(at)}, {times(rows, whole * item)});"
         over = f"if (next_item >= {streams.items}) return;"
         fetch_next = _declared(self._item("next_item"), [*lines, f"if ({' && '.join(tests)}) {fetched}"])

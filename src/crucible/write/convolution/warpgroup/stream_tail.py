@@ -73,7 +73,7 @@ class StreamTail(Tail):
         streams, parts = self._streams, self.scene.parts
         lines = []
         for each, buffer in zip(self.scene.sums, self.scene.partials, strict=True):
-            into = f"{self.scene.word[buffer.name]}[(blockIdx.x / {parts} * {parts} + part) * {streams.channels} + p]"
+            into = f"{buffer.name}[(blockIdx.x / {parts} * {parts} + part) * {streams.channels} + p]"
             own = [f"all_totals[{w * streams.total_words + self._total_at(each)} + p]" for w in range(GROUPS * WARPS)]
             lines += textwrap.wrap(f"{into} = {' + '.join(own)};", 100)
         head = f"if (const int p = threadIdx.x; p < {streams.channels})"
@@ -137,4 +137,4 @@ class StreamTail(Tail):
         image, channel, *space = plain(tensor.strides, self.scene.conv.made_shape)
         terms = [f"n * {image}LL" if image else "", times("c", channel)]
         terms += [times(name, stride) for name, stride in zip(self.scene.dims, space, strict=True)]
-        return f"{self.scene.word[tensor.name]}[{' + '.join(filter(None, terms)) or '0'}]"
+        return f"{tensor.name}[{' + '.join(filter(None, terms)) or '0'}]"

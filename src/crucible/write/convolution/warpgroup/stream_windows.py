@@ -56,9 +56,9 @@ class WindowReading:
             at += f" + d / {size} * {source.strides[2]}"
             if self.spread.choices:
                 lines.append(f"const int first_element = d % {size} * {math.prod(self._sizes)};  // in this plane")
-        lines.append(f"const auto* const origin = {self.scene.word[source.name]} + {at};")
+        lines.append(f"const auto* const origin = {source.name} + {at};")
         if self.spread.choices:
-            lines.append(f"const auto* const chosen = {self.scene.word[self.spread.choices]} + {at};")
+            lines.append(f"const auto* const chosen = {self.spread.choices} + {at};")
         return lines
 
     def held(self, together: int) -> list[str]:

@@ -116,7 +116,7 @@ class WarpgroupTail(Tail):
         walks, parts = self._walks, self.scene.parts
         lines = ["__syncthreads();"] if walks.sums else []
         for each, buffer in zip(self.scene.sums, self.scene.partials, strict=True):
-            into = f"{self.scene.word[buffer.name]}[(blockIdx.x / {parts} * {parts} + part) * {ROWS} + p]"
+            into = f"{buffer.name}[(blockIdx.x / {parts} * {parts} + part) * {ROWS} + p]"
             own = [f"all_totals[{g * walks.total_words + self._total_at(each)} + p]" for g in range(walks.groups)]
             lines.append(f"if (const int p = threadIdx.x; p < {ROWS}) {into} = {' + '.join(own)};")
         return lines
