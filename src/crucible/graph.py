@@ -170,7 +170,15 @@ class Graph:
 
     def readers(self, name: str) -> tuple[Operation, ...]:
         """The operations that read a value."""
-        return tuple(operation for operation in self.operations if name in operation.inputs)
+        return tuple(self._read_by.get(name, ()))
+
+    @cached_property
+    def _read_by(self) -> dict[str, list[Operation]]:
+        found: dict[str, list[Operation]] = {}
+        for operation in self.operations:
+            for name in dict.fromkeys(operation.inputs):
+                found.setdefault(name, []).append(operation)
+        return found
 
     @property
     def flops(self) -> int:

@@ -16,12 +16,12 @@ _DTYPES = frozenset({"float16", "bfloat16", "float32", "float64", "int8", "int16
 _NAMED = _DTYPES | {"strided", "channels_last", "channels_last_3d", "contiguous_format", "preserve_format"}
 
 
-def body(plan: Plan) -> list[str]:
-    """The statements of `forward(self, ...)`, without indentation."""
+def body(plan: Plan, served: Mapping[str, Fused]) -> list[str]:
+    """The statements of `forward(self, ...)`, without indentation; `served` says whose operator a step calls."""
     graph = plan.graph
     words, lines = _words(graph), []
     for step in plan.steps:
-        lines += [_call(step, words, graph)] if isinstance(step, Call) else _fused(step, words)
+        lines += [_call(step, words, graph)] if isinstance(step, Call) else _fused(step, served[step.name].name, words)
     for mutation in graph.mutations:
         lines.append(f"{words[mutation.buffer]}.copy_({words.get(mutation.value, mutation.value)})")
     returned = _structure(graph.structure, [words.get(name, name) for name in graph.outputs])
@@ -60,11 +60,11 @@ def _device(graph: Graph) -> str:
     return f"{outside[0]}.device" if outside else "None"
 
 
-def _fused(step: Fused, words: Mapping[str, str]) -> list[str]:
+def _fused(step: Fused, operator: str, words: Mapping[str, str]) -> list[str]:
     """What it makes of detached tensors alone takes no gradient either."""
     detached = set() if step.wanted else {step.operands[each.name] for each in step.all_operands if each.constant}
     given = [f"{words.get(name, name)}{'.detach()' * (name in detached)}" for name in step.reads]
-    call = f"fused_{step.name}({', '.join(given)})"
+    call = f"fused_{operator}({', '.join(given)})"
     if not step.updates:
         return [f"{step.result} = {call}"]
     made = ", ".join([step.result, *(["*_"] if step.saved else []), *step.updates])

@@ -11,7 +11,7 @@ from itertools import count
 from crucible.errors import CaptureError
 from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType
-from crucible.plan import bases, convolutions, layouts, matrix, reducing, rules, taken
+from crucible.plan import bases, convolutions, forks, layouts, matrix, reducing, rules, taken
 from crucible.plan.backward import flat, with_backward
 from crucible.plan.fold import Folded, fold
 from crucible.plan.join import combined
@@ -121,7 +121,8 @@ class _Planner:
 
     def add(self, operation: Operation) -> None:
         """Takes an operation in: as a lazy value where a rule covers it, else as a call."""
-        self.update(each for each in self.graph.operations if {*each.mutates} & {*operation.mutates})
+        if operation.mutates:
+            self.update(each for each in self.graph.operations if {*each.mutates} & {*operation.mutates})
         if self._is_for_kernels(operation):
             self._put_apart(operation)
             for attempt in (operation.inputs, ()):
@@ -201,6 +202,9 @@ class _Planner:
         self.waiting[name] = replace(value, dtype=type_.dtype)
         before = (each for read in operation.inputs for each in self.covers.get(read, ()))
         self.covers[name] = (*dict.fromkeys(before), operation.name)
+        costly = type_.dtype in FLOATS and forks.is_costly(self.waiting[name])
+        if costly and forks.goes_apart(self.graph, name, self._joins_kernels):
+            self.in_memory(name)
 
     def _call(self, operation: Operation) -> None:
         if self._is_multiplied(operation):
