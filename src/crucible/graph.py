@@ -88,6 +88,8 @@ class Operation:
     mutates: tuple[str, ...] = ()
     """Buffers that it changes in passing: the running statistics of batch norm in training. Such operations keep their
     order; nobody else in the graph reads these buffers."""
+    draws: bool = False
+    """Whether it draws random numbers. Such operations keep their order: a seed gives what it gives in eager."""
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ class Operations:
             return
         given = schema.named(func, node.args, node.kwargs)
         _check_results(node, func, where)
-        if schema.is_random(func, given) and not (self._drops and name == "dropout"):
+        if schema.is_random(func, given) and not self._drops:
             raise refusal(
                 where, f"{func} draws random numbers", "Call eval() on the module, set p=0, or make it an input"
             )
@@ -109,6 +109,7 @@ class Operations:
                 flops=flops,
                 bytes_moved=bytes_moved,
                 mutates=self._passing(kind, args, where),
+                draws=schema.is_random(func, given),
             )
         )
         names = iter(output.name for output in outputs)

@@ -59,6 +59,8 @@ def why_called(operation: Operation, channels_last: bool = False) -> str:
         return "a matrix product, channels-last, since cuDNN's tensor-core kernels would convert to that and back"
     if operation.kind in BIASED or operation.kind in MATRIX_PRODUCTS:
         return "a matrix product"
+    if operation.draws:
+        return "it draws random numbers, the same as in eager PyTorch"
     return "a view" if operation.kind in VIEWS else "not covered"
 
 
