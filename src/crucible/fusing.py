@@ -54,8 +54,8 @@ def write(
     Kernels are laid out for `gpu`; on one of less shared memory some may not start. With `tune` the few divisions of
     each convolution that are estimated best are verified and timed here, and the fastest taken (see
     `crucible.tuning`); `say` hears how far it is. With `check` the file is run once over tensors without elements
-    (`crucible.trial`): KernelError where it raises. Runs the reference's text in this process to trace its module. Raises
-    CaptureError for what cannot be traced or written, TaskError for a reference that fails; tuning, DeviceError where
+    (`crucible.trial`): KernelError where it raises. Runs the reference's text in this process to trace its module. It
+    raises     CaptureError for what cannot be traced or written, TaskError for a reference that fails; tuning, DeviceError where
     this machine has no such GPU, and TuningError for a division that is wrong.
     """
     if tune:
@@ -102,9 +102,7 @@ def plan_of(text: str) -> str:
     return ast.get_docstring(ast.parse(text)) or ""
 
 
-def fuse(
-    module: nn.Module, *inputs: Any, emulate: bool = False, tune: bool = False, check: bool = True
-) -> nn.Module:
+def fuse(module: nn.Module, *inputs: Any, emulate: bool = False, tune: bool = False, check: bool = True) -> nn.Module:
     """A module that computes the same with fused kernels; a drop-in for `module`, with whose parameters it works.
 
     It is written for these inputs (their shapes, dtypes and layouts) and the module's mode at once; for other shapes,
@@ -113,8 +111,8 @@ def fuse(
     if `torch.backends.cudnn.allow_tf32` says so now, else they keep float32's precision. Linear layers do as
     `torch.backends.cuda.matmul.allow_tf32` says: those of few features are fused and others PyTorch's if so, else large
     ones are kernels of ours, in float32's precision by tensor cores. With `tune` convolutions are divided as
-    measured, which takes minutes the first time; progress goes to stderr. With `check` what is written is run once over
-    tensors without elements first: KernelError where that raises. Raises CaptureError for what cannot be traced
+    measured, which takes minutes the first time; progress goes to stderr. With `check` what is written is run once
+    over tensors without elements first: KernelError where that raises. Raises CaptureError for what cannot be traced
     or written, DeviceError where inputs are not on a GPU, TuningError for a division that is wrong.
     """
     if tune and emulate:

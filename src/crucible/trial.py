@@ -25,15 +25,15 @@ _NUMBERS = count()
 _FILE = "<trial>"
 
 
-def check_runs(text: str, module: nn.Module, inputs: Sequence[Any]) -> None:
-    """Raises KernelError where a written file raises, in forward or in backward, in the stead of `module`, called with
-    tensors like `inputs`. Neither of them is changed."""
+def check_runs(text: str, module: nn.Module, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """The outputs, without elements, of a written file in the stead of `module`, called with tensors like `inputs`;
+    neither of them is changed. Raises KernelError where it raises, in forward or in backward."""
     names = types.ModuleType(f"trial_{next(_NUMBERS)}")
     try:
         exec(compile(_unbuilt(text), _FILE, "exec"), names.__dict__)
         forward = names.ModelNew.forward if "ModelNew" in names.__dict__ else names.forward
         with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
-            _run(forward, module, inputs)
+            return _run(forward, module, inputs)
     except Exception as error:
         raise KernelError(_words(text, error)) from error
     finally:
@@ -57,14 +57,16 @@ def load_inline(**given: Any) -> Any:
     return types.SimpleNamespace(**{**dict.fromkeys(given["functions"], call), "are_plain": lambda tensors: False})
 
 
-def _run(forward: Any, module: nn.Module, inputs: Sequence[Any]) -> None:
+def _run(forward: Any, module: nn.Module, inputs: Sequence[Any]) -> list[torch.Tensor]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     ours = _without_elements(module, device)
     given = [_given(each, device) if isinstance(each, torch.Tensor) else each for each in inputs]
-    outputs = [each for each in _tensors(forward(ours, *given)) if each.requires_grad]
+    made = list(_tensors(forward(ours, *given)))
+    outputs = [each for each in made if each.requires_grad]
     wanted = [each for each in (*given, *ours.parameters()) if isinstance(each, torch.Tensor) and each.requires_grad]
     if outputs and wanted:
         torch.autograd.grad(outputs, wanted, [torch.empty_like(each) for each in outputs], allow_unused=True)
+    return made
 
 
 def _without_elements(module: nn.Module, device: str) -> nn.Module:

@@ -13,6 +13,11 @@ from crucible.plan.steps import Call, Fused, Plan
 _MOST_ELEMENTS = 64
 """Of a constant that is written out."""
 _DTYPES = frozenset({"float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"})
+_LISTS = frozenset({
+    "chunk", "unsafe_chunk", "split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes", "tensor_split",
+    "hsplit", "vsplit", "dsplit", "unbind",
+})  # fmt: skip
+"""Operations that give a list, if only of one tensor."""
 _NAMED = _DTYPES | {"strided", "channels_last", "channels_last_3d", "contiguous_format", "preserve_format"}
 
 
@@ -79,7 +84,8 @@ def _call(step: Call, words: Mapping[str, str], graph: Graph) -> str:
         for name, argument in operation.args.items()
         if name not in ("pin_memory", "layout")
     ]
-    return f"{', '.join(step.results)} = torch.ops.{operation.target}({', '.join(given)})"
+    alone = "," * (len(step.results) == 1 and operation.kind in _LISTS)
+    return f"{', '.join(step.results)}{alone} = torch.ops.{operation.target}({', '.join(given)})"
 
 
 def _argument(argument: Argument, words: Mapping[str, str]) -> str:

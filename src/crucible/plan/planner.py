@@ -270,9 +270,17 @@ class _Planner:
         return replace(operation, outputs=(output,), args={**operation.args, "bias": None}), bias.name
 
     def _is_followed(self, operation: Operation) -> bool:
-        name = operation.output.name
-        readers = self.graph.readers(name)
-        return bool(readers) and all(map(self._joins_kernels, readers)) and name not in self.graph.outputs
+        """Whether kernels alone read what it makes. Behind a linear layer views do not count: cuBLAS adds its bias at
+        no cost, where a kernel would write heads of attention once more for that."""
+        pending = [operation.output.name]
+        while pending:
+            name = pending.pop()
+            readers = self.graph.readers(name)
+            if not readers or not all(map(self._joins_kernels, readers)) or name in self.graph.outputs:
+                return False
+            if operation.kind == taken.LINEAR:
+                pending += [each.output.name for each in readers if rules.is_view(each.kind)]
+        return True
 
     def _joins_kernels(self, operation: Operation) -> bool:
         return rules.is_fusable(operation.kind) and self._is_for_kernels(operation)
@@ -292,7 +300,7 @@ class _Planner:
         if name in self.types or value is None:
             return
         producer = self.graph.producers[name]
-        if value.dtype not in FLOATS or (_is_view(value) and strides is None):
+        if value.dtype not in FLOATS or (_is_view(value) and strides is None) or self._is_seen_with_gaps(producer):
             self._recall(producer)
             return
         if strides is None and name in self.graph.outputs and self._is_relaid(name):
@@ -305,6 +313,12 @@ class _Planner:
                 return
             value = self._without_base(name, value)
         self._settle(name, value, strides)
+
+    def _is_seen_with_gaps(self, operation: Operation) -> bool:
+        """Whether an output is a view, whose elements share memory or lie apart there."""
+        made = operation.outputs[0]
+        seen = made.name in self.graph.outputs and rules.is_view(operation.kind)
+        return seen and layouts.dense(made.tensor) != made.tensor
 
     def in_layout(self, name: str, strides: tuple[int, ...]) -> str:
         """A tensor in memory that holds a value in this layout: the value's own, or else a copy."""
