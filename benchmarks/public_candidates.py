@@ -1,26 +1,35 @@
-"""Judges public candidates without a GPU, one after another, and writes each verdict beside the published one.
+"""Judges public candidates, without a GPU or on one, and writes each verdict beside the published one.
 
-    python benchmarks/public_candidates.py MANIFEST FOLDER [--file RESULTS] [--only WORD,...] [--sample N]
-        [--again KIND,...] [--limit 240] [--option=--shrink-limit=0 ...]
+    python benchmarks/public_candidates.py MANIFEST FOLDER [--device emulator] [--jobs N] [--gpus N] [--file RESULTS]
+        [--only WORD,...] [--sample N] [--again KIND,...] [--limit 240] [--seconds S] [--option=--shrink-limit=0 ...]
+    python benchmarks/public_candidates.py MANIFEST FOLDER --extract TEXTS
 
 MANIFEST (JSON) is a list of candidates: `id`, `task` and `candidate` (each `repository`, `commit`, `path`, and `part`
 where one file holds many: the keys down to a text, separated by `/`, of JSON or of the line of that number, where each
 holds an object), `model`, `published` (`passed`, `wrong`, `does-not-build`, `raises` or "" where nobody says) and,
-where somebody has looked at a disagreement, `why`. FOLDER holds a clone of each repository as OWNER/NAME; nothing is
-fetched, and nothing of a clone is run but in the judge's own sandbox.
+where somebody has looked at a disagreement, `why`. FOLDER holds a clone of each repository as OWNER/NAME, or what
+`--extract` made of such clones: the manifest's texts alone, to be carried to another machine. Nothing is fetched, and
+nothing of a clone is run but in the judge's own sandbox.
 
 RESULTS (JSON; without it the manifest's own name with `.results`) is written after each candidate, and what it holds
-already is not judged again; `--again` names kinds of verdicts that are (`all` for every one). The last lines are the
-shares of definite verdicts and of those that agree, the times, and the causes by number.
+already is not judged again; `--again` names kinds of verdicts that are (`all` for every one). `--jobs` are judged at
+once, each on processors of its own and, with `--gpus`, on one of so many GPUs; `--seconds` after its start none is
+begun. Beside its verdict each has `wall_s`, `processors` that it could have, and, looked at twice a second,
+`processor_s` and `peak_mib`, the most that its processes held together. The last lines are the shares of definite
+verdicts and of those that agree, the times, and the causes by number; with `--beside OTHER`, RESULTS of another device,
+those that differ.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
+import functools
 import hashlib
 import json
 import os
+import queue
 import re
 import signal
 import statistics
@@ -28,30 +37,55 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+sys.path.insert(0, str(SOURCE))
+
+from crucible.judge.process.supervisor import descendants  # noqa: E402
 
 NOT_DEFINITE = ("not-judged", "timed-out", "out-of-memory", "judge-failed")
 """Verdicts that say nothing of the candidate: `judge-failed` stands for no verdict at all."""
+LOOK_S = 0.5
+GRACE_S = 20.0
+"""For a judge that was told to end; then it is killed, and all that it started."""
 Entry = dict[str, Any]
+
+
+class Slot(NamedTuple):
+    """What one of several judges at once has for itself."""
+
+    cores: frozenset[int]
+    gpus: str
+    """By `CUDA_VISIBLE_DEVICES`."""
 
 
 def main() -> None:
     asked = _arguments()
     entries: list[Entry] = json.loads(asked.manifest.read_text())
+    if asked.extract:
+        print(f"{extract(entries, asked.folder, asked.extract)} texts in {asked.extract}")
+        return
     file = asked.file or asked.manifest.with_suffix(".results.json")
     results: dict[str, Entry] = json.loads(file.read_text()) if file.exists() else {}
     again = set(asked.again.split(",")) - {""}
-    for entry in _chosen(entries, asked.only, asked.sample):
-        known = results.get(entry["id"])
-        if known is not None and not ({known["verdict"], "all"} & again):
-            continue
-        results[entry["id"]] = judged(entry, asked.folder, asked.limit, asked.option)
-        _say(entry, results[entry["id"]])
+    wanted = [
+        entry
+        for entry in _chosen(entries, asked.only, asked.sample)
+        if entry["id"] not in results or {results[entry["id"]]["verdict"], "all"} & again
+    ]
+    for entry, result in _by_turns(wanted, asked):
+        results[entry["id"]] = result
+        _say(entry, result)
         written = file.with_name(file.name + ".part")
         written.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
         written.replace(file)
     print("\n".join(summary(entries, results)))
+    if asked.beside:
+        print("\n".join(compared(results, json.loads(asked.beside.read_text()))))
 
 
 def _arguments() -> argparse.Namespace:
@@ -59,12 +93,53 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("manifest", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--file", type=Path)
+    parser.add_argument("--extract", type=Path, help="judge none; write the manifest's texts into this folder")
+    parser.add_argument("--beside", type=Path, help="RESULTS of another device, to be compared with")
+    parser.add_argument("--device", default="emulator", choices=["emulator", "cuda"])
+    parser.add_argument("--jobs", type=int, default=1, help="candidates judged at once")
+    parser.add_argument("--gpus", type=int, default=1, help="with --device cuda: dealt out among the jobs")
     parser.add_argument("--only", default="", help="words, one of which an id holds")
     parser.add_argument("--sample", type=int, default=0, help="the first so many, in an order that ids alone decide")
     parser.add_argument("--again", default="", help="kinds of verdicts to judge again")
     parser.add_argument("--limit", type=float, default=240, help="seconds for one candidate, all together")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="after which none is begun")
     parser.add_argument("--option", action="append", default=[], help="handed to `crucible judge`")
     return parser.parse_args()
+
+
+def _by_turns(entries: list[Entry], asked: argparse.Namespace) -> Iterator[tuple[Entry, Entry]]:
+    """Each with its result, as they come: `--jobs` at once, and none begun when the time is up."""
+    ends, slots = time.monotonic() + asked.seconds, queue.SimpleQueue[Slot]()
+    for slot in _slots(asked.jobs, asked.device, asked.gpus):
+        slots.put(slot)
+
+    def one(entry: Entry) -> Entry | None:
+        if time.monotonic() > ends:
+            return None
+        slot = slots.get()
+        os.sched_setaffinity(0, slot.cores)  # of this thread, and so of what it starts
+        try:
+            return judged(entry, asked.folder, asked.device, slot, asked.limit, asked.option)
+        finally:
+            slots.put(slot)
+
+    if asked.device == "emulator":  # built once, not by all jobs at once, which would time out waiting for it
+        build = f"import sys; sys.path.insert(0, {str(SOURCE)!r}); from crucible.emulator import toolchain as t; "
+        subprocess.run([sys.executable, "-c", build + "t.prepare(whole=True)"], check=True)
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        begun = {pool.submit(one, entry): entry for entry in entries}
+        for done in as_completed(begun):
+            result = done.result()
+            if result is not None:
+                yield begun[done], result
+
+
+def _slots(jobs: int, device: str, gpus: int) -> list[Slot]:
+    """Processors dealt out among the jobs, in neighbouring groups; where jobs are more, some share one."""
+    cores = sorted(os.sched_getaffinity(0))
+    each = max(1, len(cores) // jobs)
+    seen = [str(i % gpus) if device == "cuda" else "" for i in range(jobs)]
+    return [Slot(frozenset(cores[(i * each + j) % len(cores)] for j in range(each)), seen[i]) for i in range(jobs)]
 
 
 def _chosen(entries: list[Entry], only: str, sample: int) -> list[Entry]:
@@ -77,8 +152,10 @@ def _chosen(entries: list[Entry], only: str, sample: int) -> list[Entry]:
 
 def text_of(where: Entry, folder: Path) -> str:
     """What a manifest's place holds. Raises CalledProcessError where the clone has no such file or commit."""
-    clone, at = folder / where["repository"], f"{where['commit']}:{where['path']}"
-    text = subprocess.run(["git", "-C", clone, "show", at], check=True, capture_output=True, text=True).stdout
+    extracted = folder / _name_of(where)
+    if extracted.exists():
+        return extracted.read_text()
+    text = _shown(folder / where["repository"], f"{where['commit']}:{where['path']}")
     if not where.get("part"):
         return text
     keys = where["part"].split("/")
@@ -91,34 +168,81 @@ def text_of(where: Entry, folder: Path) -> str:
     return str(held)
 
 
-def judged(entry: Entry, folder: Path, limit_s: float, options: list[str]) -> Entry:
+@functools.lru_cache(4)
+def _shown(clone: Path, at: str) -> str:
+    return subprocess.run(["git", "-C", clone, "show", at], check=True, capture_output=True, text=True).stdout
+
+
+def _name_of(where: Entry) -> str:
+    place = "\0".join([where["repository"], where["commit"], where["path"], where.get("part") or ""])
+    return hashlib.sha256(place.encode()).hexdigest()[:20] + ".py"
+
+
+def extract(entries: list[Entry], folder: Path, to: Path) -> int:
+    """Writes the texts of all places of a manifest where `text_of` finds them, each once; returns how many."""
+    to.mkdir(parents=True, exist_ok=True)
+    places = {_name_of(where): where for entry in entries for where in (entry["task"], entry["candidate"])}
+    for name, where in places.items():
+        (to / name).write_text(text_of(where, folder))
+    return len(places)
+
+
+def judged(entry: Entry, folder: Path, device: str, slot: Slot, limit_s: float, options: list[str]) -> Entry:
     """Its verdict by a process of its own, as `crucible judge` gives it to anybody."""
     with tempfile.TemporaryDirectory(prefix="public-") as made:
         task, candidate, record = (Path(made) / name for name in ("task.py", "candidate.py", "run.json"))
         task.write_text(text_of(entry["task"], folder))
         candidate.write_text(text_of(entry["candidate"], folder))
-        command = [sys.executable, "-m", "crucible", "judge", task, candidate, "--device", "emulator", "--fresh"]
+        command = [sys.executable, "-m", "crucible", "judge", task, candidate, "--device", device, "--fresh"]
         command += ["--contract", "kernelbench", "--baselines", "none", "--json", record, *options]
-        start, before = time.monotonic(), os.times()
-        words = _run([str(part) for part in command], Path(made), limit_s)
-        wall_s, after = time.monotonic() - start, os.times()
-        processor_s = after.children_user + after.children_system - before.children_user - before.children_system
-        found = {"wall_s": round(wall_s, 1), "processor_s": round(processor_s, 1)}
-        return found | (_read(json.loads(record.read_text())) if record.exists() else _no_verdict(words))
+        said, found = _run([str(part) for part in command], Path(made), limit_s, slot)
+        return found | (_read(json.loads(record.read_text())) if record.exists() else _no_verdict(said))
 
 
-def _run(command: list[str], folder: Path, limit_s: float) -> str:
-    """What the judge said on its way; it ends in order when its time is up."""
+def _run(command: list[str], folder: Path, limit_s: float, slot: Slot) -> tuple[str, Entry]:
+    """What the judge said on its way, and what it took; it ends in order when its time is up."""
+    threads = {"OMP_NUM_THREADS": str(len(slot.cores)), "MAX_JOBS": str(len(slot.cores))}
+    places = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | threads | {"CUDA_VISIBLE_DEVICES": slot.gpus, "PYTHONPATH": places}
+    start, peak_bytes, looks, late, used_s = time.monotonic(), 0, 0, False, dict[int, float]()
     with (folder / "said").open("w+") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, cwd=folder, start_new_session=True)
-        try:
-            process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM)
-            process.wait()
-            return f"took over {limit_s:g} s"
+        process = subprocess.Popen(
+            command, stdout=said, stderr=said, cwd=folder, start_new_session=True, env=environment
+        )
+        while process.poll() is None:
+            time.sleep(0.1)
+            waited = time.monotonic() - start
+            if waited > looks * LOOK_S:
+                held, used = _seen(process.pid)
+                looks, peak_bytes, used_s = looks + 1, max(peak_bytes, held), used_s | used
+            if waited > limit_s and not late:
+                late = True
+                process.send_signal(signal.SIGTERM)
+            if waited > limit_s + GRACE_S:
+                _kill(process.pid)
         said.seek(0)
-        return said.read()
+        words = f"took over {limit_s:g} s" if late else said.read()
+    took = {"wall_s": round(time.monotonic() - start, 1), "processor_s": round(sum(used_s.values()), 1)}
+    return words, took | {"processors": len(slot.cores), "peak_mib": peak_bytes >> 20}
+
+
+def _seen(root: int) -> tuple[int, dict[int, float]]:
+    """Bytes that a process and all below it hold, and each one's seconds of processor time. What they may share
+    (libraries) is counted once, by who has most of it."""
+    own, shared, used_s = 0, 0, {}
+    for pid in (root, *descendants(root)):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            pages = [int(word) for word in Path(f"/proc/{pid}/statm").read_text().split()[1:3]]
+            own, shared = own + pages[0] - pages[1], max(shared, pages[1])
+            ticks = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[11:13]
+            used_s[pid] = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+    return (own + shared) * os.sysconf("SC_PAGE_SIZE"), used_s
+
+
+def _kill(root: int) -> None:
+    for pid in (*descendants(root), root):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _no_verdict(words: str) -> Entry:
@@ -132,6 +256,7 @@ def _read(run: Entry) -> Entry:
     one = run["candidates"][0]
     found = {"verdict": one["verdict"]["kind"], "words": one["verdict"]["words"][:400], "stages_s": one["stages_s"]}
     found["notes"] = [finding["claim"] for finding in [*run["findings"], *one["findings"]]][:12]
+    found["device"] = run["device"]["name"]
     found["faults"] = sorted({fault["what"] for fault in one["faults"]})
     return found
 
@@ -168,6 +293,19 @@ def summary(entries: list[Entry], results: dict[str, Entry]) -> list[str]:
     apart = [pair for pair in told if not agrees(*pair)]
     lines += [f"     apart: {entry['id']}: published {entry['published']}, here {result['verdict']}: "
               f"{result['words'][:100]} {entry.get('why', '')}" for entry, result in apart]  # fmt: skip
+    return lines
+
+
+def compared(results: dict[str, Entry], others: dict[str, Entry]) -> list[str]:
+    """Of those that both have: how many are definite in both, and which of these pass in one alone."""
+    both = sorted(results.keys() & others.keys())
+    told = [name for name in both if not {results[name]["verdict"], others[name]["verdict"]} & set(NOT_DEFINITE)]
+    apart = [name for name in told if len({each[name]["verdict"] == "passed" for each in (results, others)}) == 2]
+    same = len(told) - len(apart)
+    lines = [f"of {len(both)} in both {len(told)} definite in both; {same} the same ({same / max(1, len(told)):.1%})"]
+    for name in apart:
+        here, there = (f"{each[name]['verdict']} ({each[name]['words'][:90]})" for each in (results, others))
+        lines.append(f"     apart: {name}: here {here}, there {there}")
     return lines
 
 

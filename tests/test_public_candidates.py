@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from public_candidates import _chosen, summary, text_of
+from public_candidates import Slot, _chosen, _run, _slots, compared, extract, summary, text_of
 
 
 @pytest.fixture
@@ -42,6 +44,9 @@ def test_a_place_is_read_at_its_commit(clone: Path, path: str, part: str, text: 
     )
     where = {"repository": "somebody/kernels", "commit": head.stdout.strip(), "path": path, "part": part}
     assert text_of(where, clone) == text
+    assert extract([{"task": where, "candidate": where}], clone, clone / "texts") == 1
+    shutil.rmtree(clone / "somebody")
+    assert text_of(where, clone / "texts") == text
 
 
 def test_what_came_is_summed_up() -> None:
@@ -61,6 +66,30 @@ def test_what_came_is_summed_up() -> None:
         "     apart: b: published passed, here wrong: wrong shape: output is [1], should be [] ",
     ]
     assert summary(entries, {}) == ["nothing was judged"]
+
+
+def test_what_two_devices_say_is_compared() -> None:
+    here = {"a": "passed", "b": "wrong", "c": "timed-out", "d": "passed", "e": "passed"}
+    there = {"a": "passed", "b": "raises", "c": "passed", "d": "wrong", "f": "passed"}
+    results = [{name: {"verdict": kind, "words": kind} for name, kind in each.items()} for each in (here, there)]
+    assert compared(*results) == [
+        "of 4 in both 3 definite in both; 2 the same (66.7%)",
+        "     apart: d: here passed (passed), there wrong (wrong)",
+    ]
+
+
+def test_each_judge_keeps_to_its_processors_and_time(tmp_path: Path) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    assert {core for slot in _slots(2, "emulator", 1) for core in slot.cores} <= set(cores)
+    assert [slot.gpus for slot in _slots(3, "cuda", 2)] == ["0", "1", "0"]
+    asks = "import os, time; held = bytearray(200 << 20); time.sleep(1); print(os.environ['OMP_NUM_THREADS'])"
+    words, took = _run([sys.executable, "-c", asks], tmp_path, 30, Slot(frozenset(cores[:1]), ""))
+    assert words == "1\n"
+    assert took["processors"] == 1
+    assert 200 <= took["peak_mib"] < 400
+    words, took = _run([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path, 0.5, Slot(frozenset(cores), ""))
+    assert words == "took over 0.5 s"
+    assert took["wall_s"] < 20
 
 
 def test_a_sample_is_the_same_each_time_and_of_all_authors() -> None:

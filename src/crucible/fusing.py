@@ -55,8 +55,8 @@ def write(
     each convolution that are estimated best are verified and timed here, and the fastest taken (see
     `crucible.tuning`); `say` hears how far it is. With `check` the file is run once over tensors without elements
     (`crucible.trial`): KernelError where it raises. Runs the reference's text in this process to trace its module. It
-    raises     CaptureError for what cannot be traced or written, TaskError for a reference that fails; tuning, DeviceError where
-    this machine has no such GPU, and TuningError for a division that is wrong.
+    raises CaptureError for what cannot be traced or written, TaskError for a reference that fails; tuning, DeviceError
+    where this machine has no such GPU, and TuningError for a division that is wrong.
     """
     if tune:
         check_gpu(gpu, _gpu_here())

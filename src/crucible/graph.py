@@ -199,3 +199,7 @@ def _names_in(argument: Argument) -> Iterator[str]:
     elif isinstance(argument, tuple):
         for item in argument:
             yield from _names_in(item)
+
+
+DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
+"""Kinds of operations that drop elements, or whole channels, at random."""

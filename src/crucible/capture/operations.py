@@ -125,6 +125,7 @@ class Operations:
         only_sees = torch.Tag.inplace_view in func.tags
         self._check_write(node, func, base, where, only_sees=only_sees)
         buffer = base if self.values.roles[base] == "buffer" else None
+        given = dict(zip((argument.name for argument in twin._schema.arguments), given.values(), strict=True))
         new = self._call(node, twin, given, where, name=self._buffer_name(base) if buffer else "")
         if not only_sees:
             new = self._as_before(node, base, new, where)

@@ -16,6 +16,7 @@ from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
 from crucible.gpus import DEFAULT, MAX_THREADS_PER_BLOCK, Gpu, known_gpu
 from crucible.hardware import Device
+from crucible.judge.decoys import answers_without_its_kernels
 from crucible.judge.diagnosis.asks_who_judges import signs
 from crucible.judge.diagnosis.own_sizes import still_fails
 from crucible.judge.diagnosis.sanitizer import TOOLS, sanitized
@@ -135,7 +136,7 @@ class Examination:
 
     def judge(self, oracle: OracleProcess, description: dict[str, Any], rivals: Contestants) -> Verdict:
         """Constructs, verifies, times; ends the process. Raises what goes wrong in the judge's own code."""
-        start = time.monotonic()
+        start, waited = time.monotonic(), _waits_s(oracle, rivals)
         verdict = Verdict(self.candidate.name, NotJudged("not reached"))
         if self.failure is not None:
             raise self.failure
@@ -163,6 +164,11 @@ class Examination:
             build_s=self.build_s,
             total_s=self.busy_s + time.monotonic() - start,
             stages_s=tuple(self.process.stages_s.items()) if self.process else (),
+            waits_s=tuple(
+                (what, seconds - waited.get(what, 0.0))
+                for what, seconds in _waits_s(oracle, rivals).items()
+                if seconds > waited.get(what, 0.0)
+            ),
             log=self.process.log if self.process else "",
         )
 
@@ -256,6 +262,8 @@ class Examination:
             self.findings.append(Finding(claim, "0 launches were seen of what its source calls __global__"))
         beyond = self._stood(verifier, outcome)
         smallest = smallest_failing(outcome, verifier, self.setting.task, self.candidate.source)
+        if isinstance(accesses, Trace) and accesses.launches and isinstance(beyond.outcome, Passed):
+            self._look_for_decoys(verifier)
         if verifier.case:
             self.case = {**verifier.request(verifier.case), "inputs": description["inputs"]}
         found = verifier.found
@@ -279,12 +287,19 @@ class Examination:
             doubts.append(Finding("its text asks who runs it: elsewhere it may do something else", "; ".join(asked)))
         return replace(verdict, whose=whose, findings=(*verdict.findings, *doubts))
 
+    def _look_for_decoys(self, verifier: Verifier) -> None:
+        """Last of all: the process need not outlive it."""
+        if answers_without_its_kernels(verifier):
+            claim = f"{_FALLBACK}its answer is right without its kernels"
+            evidence = f"{', '.join(self.launched)}: launched for show, since others compute the answer"
+            self.findings.append(Finding(claim, evidence))
+
     def _whose(self, verdict: Verdict, operations: tuple[str, ...]) -> Whose | NotMeasured:
         """Whose kernels ran, of what passed."""
         if not verdict.evaluation:
             return NOT_TOLD
         if self.emulated:
-            return told_by_emulator(self.launched, operations)
+            return told_by_emulator(self.launched, operations, verdict.modelled)
         return told_by_profiler(verdict.costs, self.candidate.source)
 
     def _stood(self, passed: Verifier, outcome: Outcome) -> Stood:
@@ -392,6 +407,11 @@ class Examination:
             claim = "a barrier was never reached on any of the judge's inputs"
             findings += [Finding(claim, fault.words) for fault in never_reached]
         self.findings += [finding for finding in findings if finding not in self.findings]
+
+
+def _waits_s(oracle: OracleProcess, rivals: Contestants) -> dict[str, float]:
+    """Seconds waited so far for anybody but the candidate."""
+    return {**{f"oracle: {asked}": seconds for asked, seconds in oracle.waits_s.items()}, **rivals.waits_s}
 
 
 def is_of_a_kernel(row: list[Any]) -> bool:

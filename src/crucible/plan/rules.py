@@ -60,7 +60,7 @@ def why_called(operation: Operation, channels_last: bool = False) -> str:
     if operation.kind in BIASED or operation.kind in MATRIX_PRODUCTS:
         return "a matrix product"
     if operation.draws:
-        return "it draws random numbers, the same as in eager PyTorch"
+        return "it draws random numbers, from the same seed those that the module would"
     return "a view" if operation.kind in VIEWS else "not covered"
 
 
