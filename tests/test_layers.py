@@ -33,6 +33,7 @@ LAYERS = [
     {"explain"},
     {"report"},
     {"records", "request", "listening"},
+    {"bench"},
     {"pipeline", "fusing", "trial", "doctor"},
     {"scoring", "fleet", "interchange"},
     {"serve"},
