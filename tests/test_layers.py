@@ -34,7 +34,7 @@ LAYERS = [
     {"report"},
     {"records", "request", "listening"},
     {"bench"},
-    {"pipeline", "fusing", "doctor"},
+    {"pipeline", "fusing", "trial", "doctor"},
     {"scoring", "fleet", "interchange"},
     {"serve"},
     {"cli"},
@@ -44,11 +44,11 @@ WITH_TORCH = {
     *("confined", "checked", "forkserver"),  # judge.process: what runs as a candidate, and what is forked
     *("mapping", "where", "relations", "edits", "mistakes", "windows", "folds", "variants", "gradient_variants"),
     *("extension", "pretend", "graphs", "interpreter", "watch", "memory", "arithmetic", "libdevice", "device"),
-    *("rates", "work", "products", "fusing", "float64", "expected", "bench", "search", "surface"),
+    *("rates", "work", "products", "fusing", "trial", "float64", "expected", "bench", "search", "surface"),
 }
 """Modules, by their names, in rooms where others need none."""
 TORCH_ROOMS = ("crucible.capture", "crucible.judge.boundary", "crucible.judge.oracle", "crucible.judge.worker")
-MIXED = ("emulator", "judge", "rates", "work", "products", "fusing", "tuning")
+MIXED = ("emulator", "judge", "rates", "work", "products", "fusing", "trial", "tuning")
 """Where some modules need torch."""
 WITH_NUMPY = {"evaluate", "meaning"}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -26,6 +26,7 @@ from crucible.judge.surface import Reference
 from crucible.plan.planner import fuse as plan
 from crucible.plan.steps import Plan
 from crucible.task import Task
+from crucible.trial import check_runs
 from crucible.tuning.bench import gpu_bench
 from crucible.tuning.cache import cache_of
 from crucible.tuning.search import Search, check_gpu
@@ -42,6 +43,7 @@ def write(
     tf32: bool = True,
     gpu: Gpu = H200,
     tune: bool = False,
+    check: bool = True,
     say: Callable[[str], None] = lambda text: None,
 ) -> str:
     """A Python file with `ModelNew` for a task, at its sizes and in its mode: CUDA C++ and operators of PyTorch.
@@ -51,9 +53,10 @@ def write(
     among them) are ours then where warpgroup instructions are estimated faster than cuBLAS without tensor cores.
     Kernels are laid out for `gpu`; on one of less shared memory some may not start. With `tune` the few divisions of
     each convolution that are estimated best are verified and timed here, and the fastest taken (see
-    `crucible.tuning`); `say` hears how far it is. Runs the reference's text in this process to trace its module. Raises
-    CaptureError for what cannot be traced or written, TaskError for a reference that fails; tuning, DeviceError where
-    this machine has no such GPU, and TuningError for a division that is wrong.
+    `crucible.tuning`); `say` hears how far it is. With `check` the file is run once over tensors without elements
+    (`crucible.trial`): KernelError where it raises. Runs the reference's text in this process to trace its module. It
+    raises CaptureError for what cannot be traced or written, TaskError for a reference that fails; tuning, DeviceError
+    where this machine has no such GPU, and TuningError for a division that is wrong.
     """
     if tune:
         check_gpu(gpu, _gpu_here())
@@ -63,12 +66,15 @@ def write(
     given = reference.inputs(seed)
     graph = trace(reference.model, given, drops=True)
     planned = plan(graph, tf32=tf32, gpu=gpu)
-    return emit(
+    text = emit(
         _tuned(planned, say) if tune else planned,
         task.name,
         task.source,
         in_both_modes=_is_same_in_other_mode(reference.model, given, graph),
     )
+    if check:
+        check_runs(text, reference.model, given)
+    return text
 
 
 def _gpu_here() -> str:
@@ -96,7 +102,7 @@ def plan_of(text: str) -> str:
     return ast.get_docstring(ast.parse(text)) or ""
 
 
-def fuse(module: nn.Module, *inputs: Any, emulate: bool = False, tune: bool = False) -> nn.Module:
+def fuse(module: nn.Module, *inputs: Any, emulate: bool = False, tune: bool = False, check: bool = True) -> nn.Module:
     """A module that computes the same with fused kernels; a drop-in for `module`, with whose parameters it works.
 
     It is written for these inputs (their shapes, dtypes and layouts) and the module's mode at once; for other shapes,
@@ -105,7 +111,8 @@ def fuse(module: nn.Module, *inputs: Any, emulate: bool = False, tune: bool = Fa
     if `torch.backends.cudnn.allow_tf32` says so now, else they keep float32's precision. Linear layers do as
     `torch.backends.cuda.matmul.allow_tf32` says: those of few features are fused and others PyTorch's if so, else large
     ones are kernels of ours, in float32's precision by tensor cores. With `tune` convolutions are divided as
-    measured, which takes minutes the first time; progress goes to stderr. Raises CaptureError for what cannot be traced
+    measured, which takes minutes the first time; progress goes to stderr. With `check` what is written is run once
+    over tensors without elements first: KernelError where that raises. Raises CaptureError for what cannot be traced
     or written, DeviceError where inputs are not on a GPU, TuningError for a division that is wrong.
     """
     if tune and emulate:
@@ -116,7 +123,7 @@ def fuse(module: nn.Module, *inputs: Any, emulate: bool = False, tune: bool = Fa
     fused = copy.copy(module)
     kind = type(f"Fused{type(module).__name__}", (_Fused, type(module)), {})
     rounding = {"tf32": torch.backends.cudnn.allow_tf32, "tf32_linear": torch.backends.cuda.matmul.allow_tf32}
-    own = {"_emulate": emulate, "_tune": tune, "_rounding": rounding, "_written": {}}
+    own = {"_emulate": emulate, "_tune": tune, "_check": check, "_rounding": rounding, "_written": {}}
     fused.__dict__ = {**module.__dict__, **own}
     fused.__class__ = kind
     fused._write(inputs)  # type: ignore[operator]
@@ -128,6 +135,7 @@ class _Fused(nn.Module):
 
     _emulate: bool
     _tune: bool
+    _check: bool
     _rounding: dict[str, bool]
     """Arguments of the planner."""
     _written: dict[_Key, Callable[..., Any]]
@@ -164,6 +172,8 @@ class _Fused(nn.Module):
         if self._tune:
             planned = _tuned(planned, lambda text: print(f"crucible: {text}", file=sys.stderr, flush=True))
         text = emit(planned, type(plain).__name__.lower(), loader=_LOADERS[self._emulate])
+        if self._check:
+            check_runs(text, plain, inputs)
         written: Callable[..., Any] = _imported(text).forward
         self._written[_key(self.training, inputs)] = written
         return written

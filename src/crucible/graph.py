@@ -88,6 +88,8 @@ class Operation:
     mutates: tuple[str, ...] = ()
     """Buffers that it changes in passing: the running statistics of batch norm in training. Such operations keep their
     order; nobody else in the graph reads these buffers."""
+    draws: bool = False
+    """Whether it draws random numbers. Such operations keep their order: a seed gives what it gives in eager."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -170,7 +172,15 @@ class Graph:
 
     def readers(self, name: str) -> tuple[Operation, ...]:
         """The operations that read a value."""
-        return tuple(operation for operation in self.operations if name in operation.inputs)
+        return tuple(self._read_by.get(name, ()))
+
+    @cached_property
+    def _read_by(self) -> dict[str, list[Operation]]:
+        found: dict[str, list[Operation]] = {}
+        for operation in self.operations:
+            for name in dict.fromkeys(operation.inputs):
+                found.setdefault(name, []).append(operation)
+        return found
 
     @property
     def flops(self) -> int:
@@ -193,8 +203,3 @@ def _names_in(argument: Argument) -> Iterator[str]:
 
 DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
 """Kinds of operations that drop elements, or whole channels, at random."""
-
-
-def draws(operation: Operation) -> bool:
-    """Whether it is a dropout that does; a graph holds no other draws."""
-    return operation.kind in DROPOUTS and bool(operation.args["train"]) and operation.args["p"] != 0

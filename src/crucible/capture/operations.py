@@ -16,7 +16,7 @@ from crucible.capture.exporting import NO_NUMBERS
 from crucible.capture.lines import line_in, refusal
 from crucible.capture.names import kind_of, layer_name
 from crucible.capture.values import Environment, Number, leaves, tensor_type
-from crucible.graph import DROPOUTS, Argument, Constant, Operation, Ref
+from crucible.graph import Argument, Constant, Operation, Ref
 from crucible.products import tensors_in
 from crucible.work import count
 
@@ -55,7 +55,7 @@ class Operations:
             return
         given = schema.named(func, node.args, node.kwargs)
         _check_results(node, func, where)
-        if schema.is_random(func, given) and not (self._drops and name.removesuffix("_") in DROPOUTS):
+        if schema.is_random(func, given) and not self._drops:
             raise refusal(
                 where, f"{func} draws random numbers", "Call eval() on the module, set p=0, or make it an input"
             )
@@ -109,6 +109,7 @@ class Operations:
                 flops=flops,
                 bytes_moved=bytes_moved,
                 mutates=self._passing(kind, args, where),
+                draws=schema.is_random(func, given),
             )
         )
         names = iter(output.name for output in outputs)

@@ -26,11 +26,12 @@ def trace(module: nn.Module, inputs: Sequence[Any], *, drops: bool = False) -> G
 
     `inputs` are tensors, of which only shape, strides, dtype and device matter (`meta` and fake ones will do), or
     numbers and None, on which the graph then depends. Nothing is computed, module and inputs stay as they are. With
-    `drops` dropout in training is in the graph, for who has PyTorch draw, or finds that nothing depends on it.
+    `drops` dropout in training, and whatever else draws random numbers, is in the graph: PyTorch draws the same for a
+    seed then as in eager.
 
     Raises CaptureError, which names the user's line, for whatever depends on values in tensors, writes to inputs,
-    parameters or shared views, draws random numbers, turns gradients off or replaces them (`torch.no_grad`,
-    `autograd.Function`), switches autocast on, takes or returns other things than tensors.
+    parameters or shared views, draws random numbers without `drops`, turns gradients off or replaces them
+    (`torch.no_grad`, `autograd.Function`), switches autocast on, takes or returns other things than tensors.
     """
     program = export(module, inputs)
     outside = _Outside(module, program)
@@ -139,10 +140,10 @@ def _plain(nested: Any) -> Any:
 
 
 def _live(operations: Iterable[Operation], wanted: set[str]) -> tuple[Operation, ...]:
-    """Without those on which nothing depends."""
+    """Without those on which nothing depends, random numbers that are drawn later among that."""
     kept: list[Operation] = []
     for operation in reversed(list(operations)):
-        if operation.mutates or any(output.name in wanted for output in operation.outputs):
+        if operation.mutates or operation.draws or any(output.name in wanted for output in operation.outputs):
             kept.append(operation)
             wanted = wanted.union(operation.inputs)
     return tuple(reversed(kept))

@@ -32,6 +32,9 @@ def fuse(
         bool,
         typer.Option("--tune", help="Choose tile configs by measuring them on this GPU, each verified; minutes once."),
     ] = False,
+    check: Annotated[
+        bool, typer.Option(help="Run the file once, over tensors without elements, before it is handed over.")
+    ] = True,
 ) -> None:
     """Write the fused module of a task: CUDA C++ with its backward, in one readable file; the plan goes to stdout.
 
@@ -48,7 +51,7 @@ def fuse(
         console.print(words(line), soft_wrap=True)
 
     outputs.check_outputs({"--output": output}, [task])
-    text = fusing.write(loaded, tf32=contract == "tf32", gpu=_laid_out_for(gpu), tune=tune, say=say)
+    text = fusing.write(loaded, tf32=contract == "tf32", gpu=_laid_out_for(gpu), tune=tune, check=check, say=say)
     store.write_text(output, text)
     print(fusing.plan_of(text))
     console.print(words(f"written to {output}"), soft_wrap=True)

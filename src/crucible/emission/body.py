@@ -13,16 +13,21 @@ from crucible.plan.steps import Call, Fused, Plan
 _MOST_ELEMENTS = 64
 """Of a constant that is written out."""
 _DTYPES = frozenset({"float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"})
+_LISTS = frozenset({
+    "chunk", "unsafe_chunk", "split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes", "tensor_split",
+    "hsplit", "vsplit", "dsplit", "unbind",
+})  # fmt: skip
+"""Operations that give a list, if only of one tensor."""
 _NAMED = _DTYPES | {"strided", "channels_last", "channels_last_3d", "contiguous_format", "preserve_format"}
 
 
-def body(plan: Plan) -> list[str]:
-    """The statements of `forward(self, ...)`, without indentation."""
+def body(plan: Plan, served: Mapping[str, Fused]) -> list[str]:
+    """The statements of `forward(self, ...)`, without indentation; `served` says whose operator a step calls."""
     graph = plan.graph
     words, lines, counted = _words(graph), [], _counted(plan)
     for step in plan.steps:
         if isinstance(step, Fused):
-            lines += _fused(step, words)
+            lines += _fused(step, served[step.name].name, words)
         elif step.results[0] not in counted:
             lines.append(_call(step, words, graph))
     for mutation in graph.mutations:
@@ -81,11 +86,11 @@ def _device(graph: Graph) -> str:
     return f"{outside[0]}.device" if outside else "None"
 
 
-def _fused(step: Fused, words: Mapping[str, str]) -> list[str]:
+def _fused(step: Fused, operator: str, words: Mapping[str, str]) -> list[str]:
     """What it makes of detached tensors alone takes no gradient either."""
     detached = set() if step.wanted else {step.operands[each.name] for each in step.all_operands if each.constant}
     given = [f"{words.get(name, name)}{'.detach()' * (name in detached)}" for name in step.reads]
-    call = f"fused_{step.name}({', '.join(given)})"
+    call = f"fused_{operator}({', '.join(given)})"
     if not step.updates:
         return [f"{step.result} = {call}"]
     made = ", ".join([step.result, *(["*_"] if step.saved else []), *step.updates])
@@ -103,7 +108,8 @@ def _call(step: Call, words: Mapping[str, str], graph: Graph) -> str:
         for name, argument in operation.args.items()
         if name not in ("pin_memory", "layout")
     ]
-    return f"{', '.join(step.results)} = torch.ops.{operation.target}({', '.join(given)})"
+    alone = "," * (len(step.results) == 1 and operation.kind in _LISTS)
+    return f"{', '.join(step.results)}{alone} = torch.ops.{operation.target}({', '.join(given)})"
 
 
 def _argument(argument: Argument, words: Mapping[str, str]) -> str:

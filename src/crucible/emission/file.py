@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 
+from crucible.emission.alike import alike
 from crucible.emission.autograd import cpp, exported
 from crucible.emission.body import body
 from crucible.emission.extension import HOST_FLAGS, digest, flags, kernels
@@ -48,14 +50,16 @@ def emit(
     `name` is for the header and the extension; `loader` is where `load_inline` comes from. `in_both_modes` says
     that the module computes the same after train() and eval(). Raises CaptureError for what cannot be written.
     """
-    operators = [operator(step, plan.types, plan.gpu) for step in plan.steps if isinstance(step, Fused)]
+    served = alike(plan)
+    first = {step.name: step for step in served.values()}
+    operators = [operator(step, plan.types, plan.gpu) for step in first.values()]
     parts = [
-        f'"""{header(plan, name, operators)}"""',
+        f'"""{header(plan, name, operators, served)}"""',
         _imports(source, loader if operators else ""),
         definitions_without_imports(source),
         *_kernels(operators, name),
         _CHECK,
-        _class(plan, in_both_modes=in_both_modes) if source else _function(plan),
+        _class(plan, served, in_both_modes=in_both_modes) if source else _function(plan, served),
     ]
     head, *code = (part.rstrip("\n") + "\n" for part in parts if part)
     return re.sub(r"\n{4,}", "\n\n\n", "\n\n".join([head, *map(folded, code)]))
@@ -103,20 +107,20 @@ def _kernels(operators: list[Operator], name: str) -> list[str]:
     ]
 
 
-def _class(plan: Plan, *, in_both_modes: bool) -> str:
+def _class(plan: Plan, served: Mapping[str, Fused], *, in_both_modes: bool) -> str:
     """For other inputs, or in another mode, the module does what it did before."""
     mode = [] if in_both_modes else ["self.training" if plan.graph.training else "not self.training"]
     checks = mode + _checks(plan)
     fits = [f"if not ({' and '.join(checks)}):", f"    return super().forward({', '.join(_arguments(plan))})"]
-    lines = [*(fits if checks else []), *body(plan)]
+    lines = [*(fits if checks else []), *body(plan, served)]
     start = ["class ModelNew(Model):", '    """The module, its parameters built as before."""', ""]
     return "\n".join([*start, f"    def forward({_parameters(plan)}):", *(f"        {line}" for line in lines)])
 
 
-def _function(plan: Plan) -> str:
+def _function(plan: Plan, served: Mapping[str, Fused]) -> str:
     refuse = '    raise ValueError("these kernels were written for inputs of other shapes or dtypes")'
     checks = _checks(plan)
-    lines = [*([f"if not ({' and '.join(checks)}):", refuse] if checks else []), *body(plan)]
+    lines = [*([f"if not ({' and '.join(checks)}):", refuse] if checks else []), *body(plan, served)]
     return "\n".join([f"def forward({_parameters(plan)}):", *(f"    {line}" for line in lines)])
 
 

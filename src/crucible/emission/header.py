@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from crucible.emission.operator import Operator
 from crucible.plan.rules import BIASED
@@ -16,8 +16,9 @@ from crucible.write.product.matrix import Product
 _WIDTH = 110
 
 
-def header(plan: Plan, name: str, operators: Sequence[Operator]) -> str:
-    """What shares a kernel, what it moves, what is kept for backward, and what stays with PyTorch."""
+def header(plan: Plan, name: str, operators: Sequence[Operator], served: Mapping[str, Fused]) -> str:
+    """What shares a kernel, what it moves, what is kept for backward, and what stays with PyTorch; `served` says whose
+    operator a step calls."""
     by_step = {op.step.name: op for op in operators}
     inputs = ", ".join(f"{v.name} {list(v.tensor.shape)} {v.tensor.dtype}" for v in plan.graph.inputs)
     title = f"{name}, fused by Crucible for {inputs} on {plan.gpu.name}. Other inputs go through PyTorch."
@@ -25,7 +26,12 @@ def header(plan: Plan, name: str, operators: Sequence[Operator]) -> str:
     for note in plan.rewrites:
         lines += _item(f"algebraic rewrite: {note}; the same in exact arithmetic, for finite inputs")
     for step in plan.steps:
-        lines += _of_call(step) if isinstance(step, Call) else _of_kernel(step, by_step[step.name], plan)
+        if isinstance(step, Call):
+            lines += _of_call(step)
+        elif served[step.name] is step:
+            lines += _of_kernel(step, by_step[step.name], plan)
+        else:
+            lines += _item(f"{step.result} = {served[step.name].name} again; {_size(step.bytes_moved)}")
     if isinstance(plan.gpu, Tuned) and plan.gpu.notes:
         lines += _item(f"divisions of these kernels were measured on {plan.gpu.name}, each verified in float64 first:")
         lines += [line for note in plan.gpu.notes for line in _item(note, indent="    ")]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from crucible.plan.lazy import CannotJoin, Dims, Lazy, Shape, is_over_space, scalar, split, whole
 from crucible.write.expression import Expr, constant, substitute, tensor
-from crucible.write.program import Operand
+from crucible.write.program import Operand, Reduction
 
 
 def expanded(value: Lazy, shape: Sequence[int]) -> Lazy:
@@ -44,9 +44,15 @@ def joined(values: Sequence[Lazy]) -> tuple[Lazy, ...]:
     places = [_places(value, dims, starts[-1]) for value in work]
     found = [_moved(value, space, dims, place) for value, place in zip(work, places, strict=True)]
     named = with_own_names(_in_one_context(found, work, places))
-    if any(_reads_base_again(value) for value in named):
+    if any(_reads_base_again(value) for value in named) or _reduces_again(named):
         raise CannotJoin
     return named
+
+
+def _reduces_again(values: Sequence[Lazy]) -> bool:
+    """Whether one reduction is read in two ways: the rows of a matrix and of its transpose have sums of their own."""
+    known: dict[str, Reduction] = {}
+    return any(known.setdefault(each.name, each) != each for value in values for each in value.reductions)
 
 
 def _reads_base_again(value: Lazy) -> bool:

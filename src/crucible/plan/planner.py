@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import count
 
 from crucible.gpus import H200, Gpu
-from crucible.graph import Graph, Operation, Ref, TensorType, draws
-from crucible.plan import bases, convolutions, layouts, matrix, reducing, rules, taken
+from crucible.graph import Graph, Operation, Ref, TensorType
+from crucible.plan import bases, convolutions, forks, layouts, matrix, reducing, rules, taken
 from crucible.plan.backward import flat, with_backward
 from crucible.plan.fold import Folded, fold
 from crucible.plan.join import combined
@@ -109,7 +109,8 @@ class _Planner:
 
     def add(self, operation: Operation) -> None:
         """Takes an operation in: as a lazy value where a rule covers it, else as a call."""
-        self.update(each for each in self.graph.operations if {*each.mutates} & {*operation.mutates})
+        if operation.mutates:
+            self.update(each for each in self.graph.operations if {*each.mutates} & {*operation.mutates})
         if self._is_for_kernels(operation):
             self._put_apart(operation)
             for attempt in (operation.inputs, ()):
@@ -176,8 +177,7 @@ class _Planner:
         dtypes = {v.dtype for v in (*values, operation.outputs[0].tensor)} - {"bool"}
         alike = dtypes <= set(FLOATS) and ("float64" not in dtypes or len(dtypes) == 1)  # one precision a kernel
         kept = operation.kind in taken.KINDS and not self._convolves(operation)
-        calm = not draws(operation)
-        return makes and alike and calm and not kept and all(v.elements for v in values)
+        return makes and alike and not kept and not operation.draws and all(v.elements for v in values)
 
     def _convolves(self, operation: Operation) -> bool:
         """Whether kernels of ours do."""
@@ -190,6 +190,9 @@ class _Planner:
         self.waiting[name] = replace(value, dtype=type_.dtype)
         before = (each for read in operation.inputs for each in self.covers.get(read, ()))
         self.covers[name] = (*dict.fromkeys(before), operation.name)
+        costly = type_.dtype in FLOATS and forks.is_costly(self.waiting[name])
+        if costly and forks.goes_apart(self.graph, name, self._joins_kernels):
+            self.in_memory(name)
 
     def _call(self, operation: Operation) -> None:
         if self._is_multiplied(operation):
@@ -267,9 +270,17 @@ class _Planner:
         return replace(operation, outputs=(output,), args={**operation.args, "bias": None}), bias.name
 
     def _is_followed(self, operation: Operation) -> bool:
-        name = operation.output.name
-        readers = self.graph.readers(name)
-        return bool(readers) and all(map(self._joins_kernels, readers)) and name not in self.graph.outputs
+        """Whether kernels alone read what it makes. Behind a linear layer views do not count: cuBLAS adds its bias at
+        no cost, where a kernel would write heads of attention once more for that."""
+        pending = [operation.output.name]
+        while pending:
+            name = pending.pop()
+            readers = self.graph.readers(name)
+            if not readers or not all(map(self._joins_kernels, readers)) or name in self.graph.outputs:
+                return False
+            if operation.kind == taken.LINEAR:
+                pending += [each.output.name for each in readers if rules.is_view(each.kind)]
+        return True
 
     def _joins_kernels(self, operation: Operation) -> bool:
         return rules.is_fusable(operation.kind) and self._is_for_kernels(operation)
@@ -289,7 +300,7 @@ class _Planner:
         if name in self.types or value is None:
             return
         producer = self.graph.producers[name]
-        if value.dtype not in FLOATS or (_is_view(value) and strides is None):
+        if value.dtype not in FLOATS or (_is_view(value) and strides is None) or self._is_seen_with_gaps(producer):
             self._recall(producer)
             return
         if strides is None and name in self.graph.outputs and self._is_relaid(name):
@@ -302,6 +313,12 @@ class _Planner:
                 return
             value = self._without_base(name, value)
         self._settle(name, value, strides)
+
+    def _is_seen_with_gaps(self, operation: Operation) -> bool:
+        """Whether an output is a view, whose elements share memory or lie apart there."""
+        made = operation.outputs[0]
+        seen = made.name in self.graph.outputs and rules.is_view(operation.kind)
+        return seen and layouts.dense(made.tensor) != made.tensor
 
     def in_layout(self, name: str, strides: tuple[int, ...]) -> str:
         """A tensor in memory that holds a value in this layout: the value's own, or else a copy."""

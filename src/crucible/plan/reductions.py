@@ -164,7 +164,8 @@ def _is_long(value: Lazy, dims: Sequence[int]) -> bool:
     largest = max(value.operands, key=lambda o: sum(stride > 0 for stride in o.strides), default=None)
     if largest is None:
         return False
-    near = min((d for d, s in enumerate(largest.strides) if s and value.space[d] > 1), key=largest.strides.__getitem__)
+    real = [d for d, s in enumerate(largest.strides) if s and value.space[d] > 1]
+    near = min(real, key=largest.strides.__getitem__, default=None)
     return count(value, dims) > (LONG_ROW if near in over else LONG_ACROSS)
 
 

@@ -111,7 +111,7 @@ class Rewriting:
         wanted = {*self.graph.outputs, *(mutation.value for mutation in self.mutations)}
         kept: list[Operation] = []
         for each in reversed(operations):
-            changes = each.mutates and each.name not in self.replaced
+            changes = (each.mutates and each.name not in self.replaced) or each.draws
             if changes or any(output.name in wanted for output in each.outputs):
                 kept.append(each)
                 wanted |= set(each.inputs)

@@ -1,0 +1,53 @@
+"""Values that several kernels read, and what it costs them to compute such a value each for itself.
+
+A residual stream is the case: each block adds to it, and each norm reads it. If nobody writes it down, the norm of the
+n-th block reads what n blocks added, and its gradient goes to all of these, where autograd adds up what came of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from crucible.graph import Graph, Operation
+from crucible.plan.lazy import Lazy
+
+MOST_READ = 1
+"""Tensors of a value's size that each of its readers may read in its stead. With two, writing the value costs forward
+one move in ten more, and saves one in four with gradients (blocks of attention, counted by tensors)."""
+
+
+def is_costly(value: Lazy) -> bool:
+    """Whether it takes more to compute the value again than to read it."""
+    if value.base is not None:
+        return False
+    elements = math.prod(value.shape)
+    if value.reductions:
+        return not value.per_row
+    full = [o for o in value.operands if 2 * _elements(value, o.strides) > elements]
+    return len({value.tensors[o.name] for o in full}) > MOST_READ
+
+
+def _elements(value: Lazy, strides: tuple[int, ...]) -> int:
+    return math.prod(size for size, stride in zip(value.space, strides, strict=True) if stride)
+
+
+def goes_apart(graph: Graph, name: str, joins_kernels: Callable[[Operation], bool]) -> bool:
+    """Whether what reads a value ends in more than one tensor in memory. Where all who read it meet again in one kernel
+    (`joins_kernels` says what goes into any), it is computed once anyway."""
+    if name in graph.outputs or len(graph.readers(name)) < 2:
+        return False
+    ends: set[str] = set()
+    seen, pending = {name}, [name]
+    while pending and len(ends) < 2:
+        at = pending.pop()
+        readers = graph.readers(at)
+        if at in graph.outputs or not all(map(joins_kernels, readers)):
+            ends.add(at)
+            if at == name:  # it is written for PyTorch, in the layout which that wants
+                return False
+            continue
+        made = [reader.outputs[0].name for reader in readers]
+        pending += [each for each in made if each not in seen]
+        seen.update(made)
+    return len(ends) > 1

@@ -1,0 +1,101 @@
+"""A written file is run once before it is handed over: over tensors that have a shape, strides and no elements.
+
+Each call of PyTorch checks there what it is given (a view whose strides do not allow it, two shapes that do not fit,
+a name that nothing bears), forward and backward, at full size and in a second, without a kernel being built. With a
+GPU the tensors are those of a GPU, whose convolutions and attention lay their results otherwise than a CPU's.
+"""
+
+from __future__ import annotations
+
+import copy
+import traceback
+import types
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from crucible.errors import KernelError
+
+_NUMBERS = count()
+"""Of trials: each registers operators under a name of its own."""
+_FILE = "<trial>"
+
+
+def check_runs(text: str, module: nn.Module, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """The outputs, without elements, of a written file in the stead of `module`, called with tensors like `inputs`;
+    neither of them is changed. Raises KernelError where it raises, in forward or in backward."""
+    names = types.ModuleType(f"trial_{next(_NUMBERS)}")
+    try:
+        exec(compile(_unbuilt(text), _FILE, "exec"), names.__dict__)
+        forward = names.ModelNew.forward if "ModelNew" in names.__dict__ else names.forward
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
+            return _run(forward, module, inputs)
+    except Exception as error:
+        raise KernelError(_words(text, error)) from error
+    finally:
+        if "library" in names.__dict__:
+            names.library._destroy()
+
+
+def _unbuilt(text: str) -> str:
+    """The file with a loader of extensions that builds none."""
+    imports = "from crucible.trial import load_inline"
+    return "\n".join(imports if line.endswith(" import load_inline") else line for line in text.split("\n"))
+
+
+def load_inline(**given: Any) -> Any:
+    """In the stead of PyTorch's: functions that nobody may call, and nobody does, as tensors without elements go
+    through operators."""
+
+    def call(*_: Any) -> NoReturn:
+        raise RuntimeError("a kernel was called on a tensor that has no elements")
+
+    return types.SimpleNamespace(**{**dict.fromkeys(given["functions"], call), "are_plain": lambda tensors: False})
+
+
+def _run(forward: Any, module: nn.Module, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    ours = _without_elements(module, device)
+    given = [_given(each, device) if isinstance(each, torch.Tensor) else each for each in inputs]
+    made = list(_tensors(forward(ours, *given)))
+    outputs = [each for each in made if each.requires_grad]
+    wanted = [each for each in (*given, *ours.parameters()) if isinstance(each, torch.Tensor) and each.requires_grad]
+    if outputs and wanted:
+        torch.autograd.grad(outputs, wanted, [torch.empty_like(each) for each in outputs], allow_unused=True)
+    return made
+
+
+def _without_elements(module: nn.Module, device: str) -> nn.Module:
+    """A copy of a module, whose parameters and buffers have no elements; one that is tied stays so."""
+    memo: dict[int, Any] = {}
+    for each in module.parameters():
+        memo[id(each)] = nn.Parameter(_given(each, device), each.requires_grad)
+    for buffer in module.buffers():
+        memo[id(buffer)] = _given(buffer, device).requires_grad_(False)
+    return copy.deepcopy(module, memo)
+
+
+def _given(tensor: torch.Tensor, device: str) -> torch.Tensor:
+    """One that lies the same; it takes a gradient where it can."""
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+    return made.requires_grad_(tensor.is_floating_point())
+
+
+def _tensors(outputs: Any) -> Iterator[torch.Tensor]:
+    if isinstance(outputs, torch.Tensor):
+        yield outputs
+    elif isinstance(outputs, tuple | list | dict):
+        for each in outputs.values() if isinstance(outputs, dict) else outputs:
+            yield from _tensors(each)
+
+
+def _words(text: str, error: Exception) -> str:
+    """What raised, and the line of the written file that did."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == _FILE]
+    at = text.split("\n")[lines[-1] - 1].strip() if lines and lines[-1] else "backward"
+    first = (str(error).strip() or "no words").splitlines()[0]
+    return f"what was written raises {type(error).__name__}: {first} ({at}). That is a fault of Crucible's"

@@ -1,0 +1,17 @@
+"""Random graphs of views, calls of PyTorch and kernels: values, gradients, strides of results, and that none raises.
+
+`random_layouts.py` draws as many as asked for by hand."""
+
+from __future__ import annotations
+
+import pytest
+from random_layouts import faults
+
+FOUND = (7010, 7017, 7024, 7027)
+"""What the first runs found: a norm of nothing but a number, a result that is an expanded view, a split into one part,
+the mean of a matrix beside that of its transpose."""
+
+
+@pytest.mark.parametrize("seed", [*FOUND, *range(20)])
+def test_a_graph_is_written_as_eager_computes_it(seed: int) -> None:
+    assert faults(seed) == ""
