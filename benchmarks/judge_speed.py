@@ -6,9 +6,15 @@
 
 Ten candidates of one elementwise task: six that need no build (PyTorch, Triton; one of them wrong), four built by
 load_inline. First everything that later runs share is made in a home of its own (precompiled headers, baselines), by a
-run of the plain candidate alone; then all are judged afresh. FOLDER is a checkout of KernelBench, whose evaluator runs
-each candidate in a process of its own with its scripts' settings (5 trials, 100 samples), as long as --limit seconds
-have not passed since the start; what was not reached is named. FILE is written after each part.
+run of the plain candidate alone; then all are judged afresh. FOLDER is a checkout of KernelBench (`LICENSE` and of
+`src/kernelbench` the files `__init__`, `eval`, `timing`, `dataset` and `utils` will do), whose evaluator runs each
+candidate in a process of its own with its scripts' settings (5 trials, 100 samples), as long as --limit seconds have
+not passed since the start; what was not reached is named, and what FILE has of it already is not run again where
+`--resume` is given. FILE is written after each part and after each of the evaluator's candidates.
+
+`stages` in FILE says where the seconds went: of those without a build and of those with one, the median of each stage
+of the candidate's process, of what was waited for (the oracle by what it was asked, baselines), and of the judge's own
+code; and of a build, what ninja's log says of each of its steps.
 """
 
 from __future__ import annotations
@@ -16,16 +22,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import crucible
 from crucible import hardware
+from crucible.judge.prepared import prepared_headers
 from crucible.judge.verdict.evidence import Measured
+from crucible.listening import Listener
+from crucible.run import Run
 
 TASK = """
 import torch
@@ -143,30 +154,34 @@ import importlib.abc, importlib.machinery, json, os, sys, time, types
 
 class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Stands for packages that only ask language models or fetch data sets, where they are not installed."""
-    names = {"requests", "openai", "litellm", "anthropic", "together", "google", "dotenv", "datasets", "tqdm", "tomli",
-             "pydantic", "transformers", "einops", "modal"}
+    names = {"requests", "openai", "litellm", "dotenv", "tqdm", "pydantic"}
 
     def find_spec(self, name, path=None, target=None):
         return importlib.machinery.ModuleSpec(name, self, is_package=True) if name.split(".")[0] in self.names else None
 
     def create_module(self, spec):
         module = types.ModuleType(spec.name)
-        module.__getattr__ = lambda name: Record if name == "BaseModel" else (lambda *a, **k: None)
+        module.__getattr__ = self.thing
         return module
 
     def exec_module(self, module):
         pass
+
+    def thing(self, name):
+        if name.startswith("__"):  # `inspect` asks every module for its __file__
+            raise AttributeError(name)
+        return Record if name == "BaseModel" else (lambda *a, **k: None)
 
 class Record:
     def __init__(self, **fields):
         for name in type(self).__annotations__:
             setattr(self, name, fields.get(name, getattr(type(self), name, None)))
 
-sys.meta_path.append(Absent())  # asked last: what is installed is itself
 folder, task, candidate, build_dir, backend = sys.argv[1:]
 sys.path.insert(0, folder + "/src")
 start = time.monotonic()
 import torch
+sys.meta_path.append(Absent())  # asked last, and by nobody but the evaluator: what is installed is itself
 from kernelbench import eval as evaluator
 imported = time.monotonic()
 read = lambda path: open(path).read()
@@ -194,6 +209,7 @@ def main() -> None:
     parser.add_argument("--scale", default=None)
     parser.add_argument("--home", type=Path, help="a store with what is shared; else a new one")
     parser.add_argument("--limit", type=float, default=280.0)
+    parser.add_argument("--resume", action="store_true", help="go on with what FILE has")
     args = parser.parse_args()
     deadline = time.monotonic() + args.limit
     device = hardware.find_device(args.device)
@@ -209,13 +225,28 @@ def main() -> None:
             "task": task.stem if task.is_file() else task.name,
         }
         options = {"device": args.device, "scale": args.scale, "fresh": True}
-        record["prepared"] = _judged(task, candidates[:1], **options)
-        _write(args.file, record)
-        record["judge"] = _judged(task, candidates, **options)
-        _write(args.file, record)
-        record["kernelbench"] = _evaluated(args.kernelbench, device.kind, task, candidates, folder, deadline)
-        _write(args.file, record)
+        known = json.loads(args.file.read_text()) if args.resume and args.file.exists() else {}
+        if {key: known.get(key) for key in record} != record or "judge" not in known:
+            start = time.monotonic()
+            loaded = [crucible.Candidate.load(file) for file in candidates]
+            prepared_headers(loaded, device, hardware.versions(), _say(start))
+            record["headers_s"] = time.monotonic() - start
+            record["prepared"] = _judged(task, candidates[:1], **options)
+            _write(args.file, record)
+            record["judge"] = _judged(task, candidates, **options)
+            record["stages"] = stages(record["judge"]["candidates"])
+            _write(args.file, record)
+        else:
+            record = known
+
+        def evaluated(rows: dict[str, Any]) -> None:
+            record["kernelbench"] = rows
+            _write(args.file, record)
+
+        rest = (task, candidates, folder, deadline, record.get("kernelbench", {}), evaluated)
+        evaluated(_evaluated(args.kernelbench, device.kind, *rest))
     print(table(record))
+    print(stages_table(record))
 
 
 def _chosen(args: argparse.Namespace, folder: Path) -> tuple[Path, list[Path]]:
@@ -236,8 +267,8 @@ def _chosen(args: argparse.Namespace, folder: Path) -> tuple[Path, list[Path]]:
 
 def _judged(task: Path, candidates: list[Path], **options: Any) -> dict[str, Any]:
     """One run: its seconds, and for each candidate what it took by stages."""
-    start = time.monotonic()
-    run = crucible.judge(task, list(candidates), say=_say(start), **options)
+    start, builds = time.monotonic(), Builds()
+    run = crucible.judge(task, list(candidates), say=_say(start), listener=builds, **options)
     seconds = time.monotonic() - start
     rows = []
     for verdict in run.verdicts:
@@ -253,6 +284,8 @@ def _judged(task: Path, candidates: list[Path], **options: Any) -> dict[str, Any
                 "total_s": verdict.total_s,
                 "after_build_s": verdict.total_s - verdict.build_s,
                 "stages_s": dict(verdict.stages_s),
+                "waits_s": dict(verdict.waits_s),
+                "steps_s": builds.steps_s.get(verdict.candidate, {}),
                 "speedups": {s.baseline: [s.ratio, *s.interval, s.kept] for s in speedups},
             }
         )
@@ -261,14 +294,81 @@ def _judged(task: Path, candidates: list[Path], **options: Any) -> dict[str, Any
     return {"seconds": seconds, "candidates": rows, "baselines": baselines, "trouble": run.trouble}
 
 
+class Builds(Listener):
+    """Hears of verdicts, and reads what ninja wrote in their folders while those are there."""
+
+    def __init__(self) -> None:
+        self.folders: Mapping[str, Path] = {}
+        self.steps_s: dict[str, dict[str, list[float]]] = {}
+
+    def began(self, work: Path, folders: Mapping[str, Path]) -> None:
+        self.folders = folders
+
+    def reached(self, run: Run) -> None:
+        for verdict in run.verdicts:
+            self.steps_s[verdict.candidate] = ninja_steps(self.folders[verdict.candidate] / "extensions")
+
+
+def ninja_steps(folder: Path) -> dict[str, list[float]]:
+    """For each file that ninja made below the folder, by its name: when its step began and ended, in seconds."""
+    steps = {}
+    for log in sorted(folder.rglob(".ninja_log")):
+        for line in log.read_text(errors="replace").splitlines():
+            if not line.startswith("#") and len(fields := line.split("\t")) >= 4:
+                steps[Path(fields[3]).name] = [int(fields[0]) / 1e3, int(fields[1]) / 1e3]
+    return steps
+
+
+def stages(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Median seconds of what passed, of those without a build and of those with one."""
+    passed = [row for row in rows if row["verdict"] == "passed"]
+    groups = {
+        "without a build": [row for row in passed if not row["steps_s"]],
+        "with a build": [row for row in passed if row["steps_s"]],
+    }
+    return {name: _medians(group) for name, group in groups.items() if group}
+
+
+def _medians(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """By stage, by what was waited for, and by a build's steps; each library has its candidate's name."""
+    every = [_told(row) for row in rows]
+    names = dict.fromkeys(name for one in every for name in one)
+    steps: dict[str, list[float]] = {}
+    for row in rows:
+        for file, (began, ended) in row["steps_s"].items():
+            steps.setdefault("the library" if file.endswith(".so") else file, []).append(ended - began)
+    found = {name: round(statistics.median(one.get(name, 0.0) for one in every), 3) for name in names}
+    total = statistics.median(row["total_s"] for row in rows)
+    return {
+        "candidates": len(rows),
+        "total_s": round(total, 3),
+        "build_s": round(statistics.median(row["build_s"] for row in rows), 3),
+        "seconds": found,
+        "steps_s": {name: round(statistics.median(seconds), 3) for name, seconds in steps.items()},
+    }
+
+
+def _told(row: dict[str, Any]) -> dict[str, float]:
+    """A verdict's seconds, all of them: the candidate's process by stage, others, and what is left."""
+    parts = {f"its process: {stage}": seconds for stage, seconds in row["stages_s"].items()} | row["waits_s"]
+    return parts | {"the judge's own code": row["total_s"] - sum(parts.values())}
+
+
 def _say(start: float) -> Any:
     return lambda text: print(f"{time.monotonic() - start:6.1f} s  {text}", file=sys.stderr, flush=True)
 
 
 def _evaluated(
-    folder: Path | None, kind: str, task: Path, candidates: list[Path], work: Path, deadline: float
+    folder: Path | None,
+    kind: str,
+    task: Path,
+    candidates: list[Path],
+    work: Path,
+    deadline: float,
+    known: dict[str, Any],
+    write: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
-    """KernelBench's evaluator on each candidate, one after another, or why not."""
+    """KernelBench's evaluator on each candidate that is not known, one after another, or why not."""
     if folder is None:
         return {"skipped": "no checkout was given (--kernelbench FOLDER)"}
     if kind != "cuda":
@@ -276,13 +376,15 @@ def _evaluated(
     if not (folder / "src/kernelbench/eval.py").is_file():
         return {"skipped": f"{folder} has no src/kernelbench/eval.py: give a checkout of KernelBench"}
     reference = task / "reference.py" if task.is_dir() else task
-    rows, left = [], []
-    for candidate in candidates:
+    rows = [row for row in known.get("candidates", ()) if "failed" not in row]
+    done, left = {row["name"] for row in rows}, []
+    for candidate in [candidate for candidate in candidates if candidate.stem not in done]:
         remaining = deadline - time.monotonic()
         if remaining < 5:
             left.append(candidate.stem)
             continue
         rows.append({"name": candidate.stem, **_one(folder, reference, candidate, work, remaining)})
+        write({"candidates": rows, "not_reached": []})
         _say(0)(f"KernelBench, {candidate.stem}: {rows[-1]['seconds']:.1f} s")
     return {"candidates": rows, "not_reached": left}
 
@@ -317,6 +419,18 @@ def table(record: dict[str, Any]) -> str:
     total = record["judge"]["seconds"]
     beside = sum(row["seconds"] for row in other.values())
     lines.append(f"| all | | | {total:.1f} (the run) | {beside:.1f} | {record['kernelbench'].get('skipped', '')} |")
+    return "\n".join(lines)
+
+
+def stages_table(record: dict[str, Any]) -> str:
+    """Markdown: a stage a row, the longest first."""
+    lines = []
+    for name, group in record["stages"].items():
+        lines += ["", f"| {name} ({group['candidates']}) | s |", "|---|---|"]
+        seconds = sorted(group["seconds"].items(), key=lambda item: -item[1])
+        lines += [f"| {what} | {taken:.2f} |" for what, taken in seconds if taken >= 0.01]
+        lines += [f"| ... of a build: {what} | {taken:.2f} |" for what, taken in group["steps_s"].items()]
+        lines += [f"| in all | {group['total_s']:.2f} |"]
     return "\n".join(lines)
 
 

@@ -2,17 +2,22 @@
 beside eager PyTorch, torch.compile and max-autotune.
 
     python benchmarks/kernelbench.py CHECKOUT LEVEL FOLDER [--column tf32|default|bf16] [--only 5,36,40]
-        [--seconds 570] [--processes 14] [--baselines eager,compile,max-autotune] [--race-seconds 1] [--build-only]
+        [--seconds 570] [--processes 14] [--gpus 0,1] [--baselines eager,compile,max-autotune] [--race-seconds 1]
+        [--build-only]
     python benchmarks/kernelbench.py CHECKOUT LEVEL FOLDER --report      record.json, table.md and plot.svg alone
+
+Of level 0 CHECKOUT is itself a folder of tasks, `NUMBER_name.py`: so `benchmarks/networks.py` has it. Tasks that
+declare SMALL can be taken at --scale small; --mode eval has them written and measured so.
 
 Columns of precision: `tf32`, which is allowed to all; `default`, PyTorch's flags as they come (convolutions may round
 to TF32, matrix products may not) against what is written for the contract `fp32`, whose own calls of PyTorch round
 nothing; `bf16`, modules and inputs of that type.
 
-Tasks are written and built side by side, with torch.compile's caches filled; then each is measured in a process of its
-own, one after the other: everybody takes turns, by the judge's race and clock, from a cold L2. FOLDER/COLUMN holds a
-JSON for each task. What is there is left as it is: a run that was cut short, by itself when the seconds are over, goes
-on when it is called again; remove a task's file to have it measured anew. Everybody draws the same weights and inputs.
+Tasks are written and built side by side, in the order in which --only names them, with torch.compile's caches filled.
+What is built is measured while others are, in a process of its own that has its GPU alone: everybody takes turns, by
+the judge's race and clock, from a cold L2. FOLDER/COLUMN holds a JSON for each task. What is there is left as it is: a
+run that was cut short, by itself when the seconds are over, goes on when it is called again; remove a task's file to
+have it measured anew. Everybody draws the same weights and inputs.
 Without a GPU kernels run on the emulator: a dry run, whose times mean nothing.
 """
 
@@ -26,6 +31,8 @@ import hashlib
 import importlib.util
 import json
 import math
+import os
+import queue
 import random
 import statistics
 import subprocess
@@ -36,7 +43,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from kernelbench_report import COVERS, REWRITTEN, report
@@ -58,14 +65,14 @@ from crucible.tuning.bench import Runner
 BASELINES = ("eager", "compile", "max-autotune")
 LAST_S = 20.0
 """Of the time that is given, which no task begins in."""
-TASK_S = 300.0
+TASK_S = 600.0
 """The most that one task may take to be built, or to be measured."""
 CACHES = Path(tempfile.gettempdir(), "crucible-kernelbench")
 """Says what is built on this machine; locks."""
-AHEAD = 2
-"""Processes of tasks to be measured: one has the GPU, the other draws its inputs meanwhile."""
-WARMING = 6
-"""Processes that fill torch.compile's caches at once: each has a task's tensors on the GPU."""
+AHEAD = 3
+"""Processes of tasks to be measured, of each GPU: one has it, the others draw their inputs and trace meanwhile."""
+WARMING = 4
+"""Processes that fill torch.compile's caches at once, of each GPU: each has a task's tensors there."""
 CHUNK = 1 << 26
 """Elements that are compared at once: in float64 they take room."""
 
@@ -99,8 +106,11 @@ def main() -> None:
     parser.add_argument("--only", default="", help="numbers of tasks")
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--processes", type=int, default=14)
+    parser.add_argument("--gpus", default="", help="numbers of those that tasks are shared out to")
     parser.add_argument("--baselines", default=",".join(BASELINES))
     parser.add_argument("--race-seconds", type=float, default=1.0)
+    parser.add_argument("--scale", choices=("full", "small"), default="full")
+    parser.add_argument("--mode", choices=("train", "eval"), default="train")
     parser.add_argument("--build-only", action="store_true")
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--one", choices=("build", "measure"), help=argparse.SUPPRESS)
@@ -114,11 +124,13 @@ def main() -> None:
 
 
 def task_files(args: argparse.Namespace) -> list[Path]:
-    """The level's tasks in the order of their numbers. Ends the process where there are none."""
+    """The level's tasks in the order of their numbers, or as they are asked for. Ends the process where there are
+    none."""
     places = [args.checkout / "KernelBench" / f"level{args.level}", args.checkout / f"level{args.level}"]
+    places = places if args.level else [args.checkout]
     found = {number(file): file for place in places for file in place.glob("*.py") if number(file) is not None}
     asked = [int(each) for each in args.only.split(",") if each]
-    chosen = [found[key] for key in sorted(found) if not asked or key in asked]
+    chosen = [found[key] for key in asked or sorted(found) if key in found]
     if not chosen or len(chosen) < len(asked):
         raise SystemExit(f"no such tasks in {' or '.join(map(str, places))}: {args.only or 'any'}")
     return chosen
@@ -134,19 +146,32 @@ def number(file: Path) -> int | None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Builds side by side, then measures one after the other, as long as there is time."""
+    """Builds side by side and measures what is built, one task after the other on each GPU, as long as there is
+    time."""
     place = args.folder / args.column
     place.mkdir(parents=True, exist_ok=True)
     check_header(place / "header.json", args)
     deadline = time.monotonic() + args.seconds
     files = [file for file in task_files(args) if not (place / f"{file.stem}.json").exists()]
-    with ThreadPoolExecutor(args.processes) as pool:
-        list(pool.map(lambda file: begun("build", file, args, deadline), files))
-    with ThreadPoolExecutor(AHEAD) as pool:
-        ready = [file for file in files if not args.build_only and built(place, file)]
-        list(pool.map(lambda file: begun("measure", file, args, deadline), ready))
+    gpus = args.gpus.split(",")
+    free: queue.Queue[str] = queue.Queue()
+    for gpu in gpus * AHEAD:
+        free.put(gpu)
+
+    def built_here(turn: int, file: Path) -> None:
+        begun("build", file, args, deadline, gpus[turn % len(gpus)])
+        if not args.build_only and built(place, file):
+            measuring.submit(measured_here, file)
+
+    def measured_here(file: Path) -> None:
+        gpu = free.get()
+        begun("measure", file, args, deadline, gpu)
+        free.put(gpu)
+
+    with ThreadPoolExecutor(len(gpus) * AHEAD) as measuring, ThreadPoolExecutor(args.processes) as building:
+        list(building.map(built_here, range(len(files)), files))
     left = [str(number(file)) for file in files if not (place / f"{file.stem}.json").exists()]
-    print(f"{len(files) - len(left)} measured; left for the next call: {', '.join(left) or 'none'}", flush=True)
+    print(f"{len(files) - len(left)} measured; left for the next call: {','.join(left) or 'none'}", flush=True)
 
 
 def check_header(file: Path, args: argparse.Namespace) -> None:
@@ -158,6 +183,8 @@ def check_header(file: Path, args: argparse.Namespace) -> None:
         "versions": hardware.versions(),
         "baselines": args.baselines.split(","),
         "race_seconds": args.race_seconds,
+        **({"scale": args.scale} if args.scale != "full" else {}),
+        **({"mode": args.mode} if args.mode != "train" else {}),
     }
     held = json.loads(file.read_text()) if file.exists() else header
     if held != header:
@@ -165,18 +192,22 @@ def check_header(file: Path, args: argparse.Namespace) -> None:
     file.write_text(json.dumps(header, indent=1) + "\n")
 
 
-def begun(what: str, file: Path, args: argparse.Namespace, deadline: float) -> None:
+def begun(what: str, file: Path, args: argparse.Namespace, deadline: float, gpu: str) -> None:
     """One task in a process of its own, whose crash is that task's; nothing where its time would not suffice."""
     place = args.folder / args.column
     left = deadline - time.monotonic()
     if left < LAST_S or (what == "build" and built(place, file)):
         return
     own = ["--column", args.column, "--only", str(number(file)), "--baselines", args.baselines]
-    own += ["--race-seconds", str(args.race_seconds), "--one", what]
+    own += ["--race-seconds", str(args.race_seconds), "--scale", args.scale, "--mode", args.mode, "--one", what]
     command = [sys.executable, __file__, str(args.checkout), str(args.level), str(args.folder), *own]
     start = time.monotonic()
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": "1", **os.environ}  # else each has a pool of its own
+    environment |= {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=min(TASK_S, left), check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=min(TASK_S, left), env=environment, check=False
+        )
         failed = f"{what}: {(done.stderr or done.stdout).strip()[-800:]}" if done.returncode else ""
     except subprocess.TimeoutExpired:
         failed = f"{what}: more than {TASK_S:.0f} s" if left > TASK_S else ""  # else the next call goes on
@@ -198,16 +229,31 @@ def mark(text: Path) -> Path:
 
 
 @contextlib.contextmanager
-def gpu_lock(slots: int) -> Iterator[None]:
-    """The GPU for this process, or for this and some others."""
-    CACHES.mkdir(parents=True, exist_ok=True)
+def seat(which: str, seats: int) -> Iterator[None]:
+    """One of so many, of this GPU; waits for it."""
     while True:
-        for slot in range(slots):
-            with open(CACHES / f"gpu{slot}", "w") as file, contextlib.suppress(BlockingIOError):
+        for place in range(seats):
+            with lock_file(f"{which}{place}") as file, contextlib.suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 yield
                 return
         time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def gpu_lock(*, alone: bool) -> Iterator[None]:
+    """The GPU for this process alone, or with others that measure nothing. Behind who waits to be alone wait all who
+    come later."""
+    with lock_file("used") as used:
+        with lock_file("door") as door:
+            fcntl.flock(door, fcntl.LOCK_EX)
+            fcntl.flock(used, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+
+
+def lock_file(word: str) -> IO[str]:
+    CACHES.mkdir(parents=True, exist_ok=True)
+    return open(CACHES / f"gpu{os.environ.get('CUDA_VISIBLE_DEVICES', '')}.{word}", "w")
 
 
 def keep(place: Path, file: Path, found: dict[str, Any]) -> None:
@@ -262,10 +308,11 @@ def tensors(outputs: Any) -> list[torch.Tensor]:
     return [each for item in (outputs if isinstance(outputs, tuple | list) else ()) for each in tensors(item)]
 
 
-def loaded(file: Path, column: Column, device: str) -> tuple[Task, Reference, list[Any]]:
-    """A task's module and inputs, under one seed."""
-    task = Task.load(file)
-    reference = Reference(task.source, str(file), {}, mode="train", seed=0, device=torch.device("cpu"))
+def loaded(file: Path, args: argparse.Namespace) -> tuple[Task, Reference, list[Any]]:
+    """A task's module and inputs on the CPU, under one seed."""
+    column, device = COLUMNS[args.column], "cpu"
+    task = Task.load(file).at(scale=args.scale, training=True, mode=args.mode, small_by_default=False)
+    reference = Reference(task.source, str(file), task.sizes, mode=task.mode, seed=0, device=torch.device(device))
     inputs = [_cast(each, column.dtype, device) for each in reference.inputs(0)]
     reference.model.to(device, column.dtype)
     return task, reference, inputs
@@ -282,7 +329,7 @@ def build(file: Path, args: argparse.Namespace) -> None:
     """Writes a task's file, compiles its kernels, and fills torch.compile's caches; refusals are recorded."""
     place, column = args.folder / args.column, COLUMNS[args.column]
     kind = hardware.find_device().kind
-    task, reference, inputs = loaded(file, column, "cpu")
+    task, reference, inputs = loaded(file, args)
     try:
         text = written_text(task, reference.model, inputs, column)
     except MisuseError as error:
@@ -293,17 +340,18 @@ def build(file: Path, args: argparse.Namespace) -> None:
     path.write_text(text)
     imported(path)
     if kind == "cuda" and "compile" in args.baselines.split(","):
-        with gpu_lock(WARMING), contextlib.suppress(Exception):  # it is measured again, alone, and then said
-            warm(reference.model, inputs, column)
+        with seat("warming", WARMING), gpu_lock(alone=False):
+            given = [_cast(each, column.dtype, "cuda") for each in inputs]
+            warm(Subject(compiled("compile", reference.model.to("cuda")), column.baselines, given, {}))
     mark(path).parent.mkdir(parents=True, exist_ok=True)
     mark(path).write_text("")
 
 
-def warm(module: nn.Module, inputs: list[Any], column: Column) -> None:
-    """Fills torch.compile's caches. Not max-autotune's, which times what it chooses from: it has the GPU alone then."""
-    given = [_cast(each, column.dtype, "cuda") for each in inputs]
-    subject = Subject(compiled("compile", module.to("cuda")), column.baselines, given, {})
-    subject.both([torch.ones_like(each) for each in tensors(subject.forward())])
+def warm(subject: Subject) -> None:
+    """Fills torch.compile's caches, or builds from them. Not max-autotune's, which times what it chooses from: it has
+    the GPU alone then. Whatever fails here fails again where it is measured, and is said then."""
+    with contextlib.suppress(Exception):
+        subject.both([torch.ones_like(each) for each in tensors(subject.forward())])
 
 
 def written_text(task: Task, module: nn.Module, inputs: list[Any], column: Column) -> str:
@@ -333,20 +381,27 @@ def measure(file: Path, args: argparse.Namespace) -> None:
     """Everybody held against float64 and strict float32, then timed."""
     place, column = args.folder / args.column, COLUMNS[args.column]
     text = place / "written" / file.name
-    _, reference, inputs = loaded(file, column, "cpu")
-    new = construct(imported(text).ModelNew, reference.init_inputs).to(column.dtype)
+    _, reference, inputs = loaded(file, args)
+    new = construct(imported(text).ModelNew, reference.init_inputs).to(column.dtype).train(args.mode == "train")
     new.load_state_dict(reference.model.state_dict())
-    with gpu_lock(1):
-        found = measured_alone(reference.model, new, inputs, column, args)
+    start = time.monotonic()
+    with seat("measured", AHEAD):
+        with gpu_lock(alone=False):
+            everyone, buffers = contestants(reference.model, new, inputs, column, args)
+        waiting = time.monotonic()
+        with gpu_lock(alone=True):
+            begin = time.monotonic()
+            found = measured_alone(reference.model, everyone, buffers, column, args)
+    seconds = {"shared": waiting - start, "waited": begin - waiting, "alone": time.monotonic() - begin}
     words = text.read_text()
     keep(place, file, {"written_sha256": hashlib.sha256(words.encode()).hexdigest(),
-                       "rewritten": REWRITTEN in words, **found})  # fmt: skip
+                       "rewritten": REWRITTEN in words, "seconds": seconds, **found})  # fmt: skip
 
 
-def measured_alone(
+def contestants(
     module: nn.Module, new: nn.Module, inputs: list[Any], column: Column, args: argparse.Namespace
-) -> dict[str, Any]:
-    """Of a process that has the GPU."""
+) -> tuple[dict[str, Subject], dict[str, torch.Tensor]]:
+    """Everybody on the device, what is quick to build built; and buffers as they were before."""
     kind = hardware.find_device().kind
     inputs = [_cast(each, column.dtype, kind) for each in inputs]
     module, new = module.to(kind), new.to(kind)
@@ -355,7 +410,22 @@ def measured_alone(
     for name in filter(None, args.baselines.split(",")):
         rival = module if name == "eager" else compiled(name, module)
         everyone[name] = Subject(rival, column.baselines, inputs, buffers)
-    found = Truth(module, column, inputs, buffers).errors(everyone)
+    for name in ("written", "compile"):
+        if kind == "cuda" and name in everyone:
+            warm(everyone[name])
+            torch.cuda.empty_cache()
+    return everyone, buffers
+
+
+def measured_alone(
+    module: nn.Module,
+    everyone: dict[str, Subject],
+    buffers: dict[str, torch.Tensor],
+    column: Column,
+    args: argparse.Namespace,
+) -> dict[str, Any]:
+    """Of a process that has the GPU."""
+    found = Truth(module, column, everyone["written"].inputs, buffers).errors(everyone)
     for covers in COVERS:
         if covers == "forward" or "no_backward" not in found:
             found[covers] = race(everyone, covers, args.race_seconds, found["shapes"])

@@ -179,7 +179,8 @@ def drawn(level: int, columns: Mapping[str, Any]) -> str:
         for place, (name, task, dots) in enumerate(rows)
     ]  # fmt: skip
     bottom = TOP + ROW * len(lines)
-    title = f"KernelBench level {level} on {found['device']}, {column}: times as fast as the better of torch.compile's"
+    tasks = f"KernelBench level {level}" if level else "Networks"
+    title = f"{tasks} on {found['device']}, {column}: times as fast as the better of torch.compile's"
     environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
     return environment.from_string(TEMPLATE.read_text()).render(
         title=title, width=WIDTH, height=bottom + 30, top=TOP, bottom=bottom, one=at(1.0), ticks=ticks, rows=lines

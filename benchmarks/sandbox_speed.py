@@ -214,14 +214,23 @@ def slower(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def measured(device: str, groups: int, rounds: int) -> dict[str, Any]:
-    """The whole record."""
-    made = [group(device, rounds, order) for order in range(groups)]
+def measured(
+    device: str, groups: int, rounds: int, write: Callable[[dict[str, Any]], None] = lambda record: None
+) -> dict[str, Any]:
+    """The whole record; `write` gets what is known after each group."""
+    made = []
+    for order in range(groups):
+        made.append(group(device, rounds, order))
+        write(_told(device, made, rounds))
+    return _told(device, made, rounds)
+
+
+def _told(device: str, made: list[dict[str, dict[str, list[float]]]], rounds: int) -> dict[str, Any]:
     return {
         "device": hardware.find_device(device).name,
         "versions": hardware.versions(),
         "held_by": asdict(sandbox.layers()),
-        "groups": groups,
+        "groups": len(made),
         "rounds": rounds,
         "workloads": record(made),
     }
@@ -240,15 +249,22 @@ def main() -> int:
     if asked.serve:
         serve(asked.serve, asked.folder, device)
         return 0
-    found = measured(device, asked.groups, asked.rounds)
+    start = time.monotonic()
+
+    def write(found: dict[str, Any]) -> None:
+        print(
+            f"{time.monotonic() - start:6.1f} s  group {found['groups']} of {asked.groups}", file=sys.stderr, flush=True
+        )
+        if asked.json:
+            asked.json.write_text(json.dumps(found, indent=1) + "\n")
+
+    found = measured(device, asked.groups, asked.rounds, write)
     for name, row in found["workloads"].items():
         inside, control = row["inside_over_outside"], row["control_over_outside"]
         print(
             f"{name:40} {row['outside_ms']:9.4f} ms outside, inside / outside {inside['value']:.4f} "
             f"[{inside['low']:.4f}, {inside['high']:.4f}], control {control['value']:.4f}"
         )
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=1) + "\n")
     lost = slower(found["workloads"])
     for name in lost:
         print(f"slower inside by more than {LOSS:.0%}: {name}")

@@ -93,3 +93,14 @@ def wait_until_gone(text: str, seconds: float = 5.0) -> list[str]:
     while (left := processes_mentioning(text)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return left
+
+
+_HEAD = re.compile(r"^from attack_head import .*$", re.MULTILINE)
+
+
+def attack(file: Path) -> crucible.Candidate:
+    """A file of `attacks/` as a candidate, with the head that all of them share in place of its import."""
+    head = (TESTS / "attack_head.py").read_text()
+    source, found = _HEAD.subn(lambda _: head, file.read_text())
+    assert found == 1, f"{file} has {found} lines that import its head"
+    return crucible.Candidate(file.stem, file, source)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -66,6 +68,56 @@ def test_a_run_records_each_task_and_goes_on_where_it_stopped(
     assert {file.name for file in (tmp_path / "found").glob("*.*")} == {"record.json", "table.md", "plot.svg"}
     with pytest.raises(SystemExit, match="name another folder"):
         called("--race-seconds", "3")
+
+
+def test_tasks_come_in_the_order_that_is_asked_for(tmp_path: Path) -> None:
+    """What is most uncertain is measured first."""
+    level = tmp_path / "level2"
+    level.mkdir()
+    for name in ("1_a", "2_b", "10_c"):
+        (level / f"{name}.py").write_text(TASK)
+
+    def chosen(only: str) -> list[str]:
+        args = argparse.Namespace(checkout=tmp_path, level=2, only=only)
+        return [file.stem for file in kernelbench.task_files(args)]
+
+    assert chosen("") == ["1_a", "2_b", "10_c"]
+    assert chosen("10,1") == ["10_c", "1_a"]
+    with pytest.raises(SystemExit, match="no such tasks"):
+        chosen("10,3")
+
+
+def test_who_measures_has_the_gpu_alone_and_is_not_kept_waiting_by_newcomers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernelbench, "CACHES", tmp_path)
+    order: list[str] = []
+    begun = {word: threading.Event() for word in ("first", "alone", "late")}
+    end = {word: threading.Event() for word in begun}
+
+    def use(word: str, alone: bool) -> None:
+        with kernelbench.gpu_lock(alone=alone):
+            order.append(word)
+            begun[word].set()
+            assert end[word].wait(30)
+        order.append(f"{word} left")
+
+    threads = {word: threading.Thread(target=use, args=(word, word == "alone")) for word in begun}
+    threads["first"].start()
+    assert begun["first"].wait(30)
+    with kernelbench.gpu_lock(alone=False):  # others share it
+        threads["alone"].start()
+        assert not begun["alone"].wait(0.2)
+        threads["late"].start()
+        assert not begun["late"].wait(0.2)
+    end["first"].set()
+    assert begun["alone"].wait(30)
+    assert not begun["late"].wait(0.2)
+    for word in ("alone", "late"):
+        end[word].set()
+    for thread in threads.values():
+        thread.join(30)
+    assert order.index("first") < order.index("first left") and order.index("alone") < order.index("late")
 
 
 def test_what_is_noise_is_held_to_the_benchmarks_rule_alone() -> None:

@@ -205,11 +205,13 @@ def candidate_json(rank: int, verdict: Verdict) -> dict[str, Any]:
         "faults": [to_json(fault) for fault in verdict.faults],
         "variant": to_json(verdict.variant),
         "smallest_failing": to_json(verdict.smallest_failing),
+        "stress": [to_json(one) for one in verdict.stress],
         "sanitizer": to_json(verdict.sanitizer),
         "findings": [to_json(finding) for finding in verdict.findings],
         "build_s": verdict.build_s,
         "total_s": verdict.total_s,
         "stages_s": dict(verdict.stages_s),
+        "waits_s": dict(verdict.waits_s),
         "seed": verdict.seed,
         "cached": verdict.cached,
         "log": verdict.log,
@@ -287,6 +289,7 @@ _LATER: dict[str, Any] = {
     "variant": to_json(NoVariant("not kept")), "smallest_failing": to_json(NotShrunk("not kept")),
     "modelled": to_json(NotModelled("not kept")),
     "sanitizer": to_json(NotSanitized("not kept")), "whose": to_json(NotMeasured("not kept")), "seed": 0,
+    "waits_s": {}, "stress": [],
 }  # fmt: skip
 """Fields that records of this schema have not always had."""
 
@@ -296,7 +299,7 @@ def _verdict(entry: dict[str, Any]) -> Verdict:
     entry = {**_LATER, **entry}
     outcome = {name: value for name, value in entry["verdict"].items() if name != "words"}
     same = ("forward", "backward", "timing", "costs", "accesses", "modelled", "resources", "faults", "variant",
-            "findings", "smallest_failing", "sanitizer", "whose")  # fmt: skip
+            "findings", "smallest_failing", "sanitizer", "stress", "whose")  # fmt: skip
     return Verdict(
         entry["name"],
         from_json(outcome),
@@ -305,4 +308,5 @@ def _verdict(entry: dict[str, Any]) -> Verdict:
         further=from_json(entry["further_timings"]),
         **{name: entry[name] for name in ("build_s", "total_s", "log", "cached", "seed")},
         stages_s=tuple(entry["stages_s"].items()),
+        waits_s=tuple(entry["waits_s"].items()),
     )

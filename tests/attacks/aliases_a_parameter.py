@@ -2,20 +2,14 @@
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
+
+from attack_head import Honest
 
 
-class ModelNew(nn.Module):
-    def __init__(self, in_features, out_features, negative_slope):
-        super().__init__()
-        self.linear = nn.Linear(in_features, out_features)
-        self.scale = nn.Parameter(torch.randn(out_features))
-        self.bias = nn.Parameter(torch.randn(out_features))
-        self.negative_slope = negative_slope
+class ModelNew(Honest):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
         self.big = nn.Parameter(torch.zeros(4, 16))
-
-    def answer(self, x):
-        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
 
     def forward(self, x):
         with torch.no_grad():

@@ -5,9 +5,7 @@ Costs: honest_slow
 
 import os
 
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
+from attack_head import Honest, Slow
 
 A, B = os.pipe(), os.pipe()
 if os.fork() == 0:
@@ -17,19 +15,8 @@ if os.fork() == 0:
     os._exit(0)
 
 
-class ModelNew(nn.Module):
-    def __init__(self, in_features, out_features, negative_slope):
-        super().__init__()
-        self.linear = nn.Linear(in_features, out_features)
-        self.scale = nn.Parameter(torch.randn(out_features))
-        self.bias = nn.Parameter(torch.randn(out_features))
-        self.negative_slope = negative_slope
-
-    def answer(self, x):
-        sum(range(4_000_000))
-        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
-
+class ModelNew(Slow):
     def forward(self, x):
         os.write(A[1], b"x")
         os.read(B[0], 1)
-        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
+        return Honest.answer(self, x)

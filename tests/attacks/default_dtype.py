@@ -1,23 +1,12 @@
 """Changes PyTorch's default dtype and flushes denormals. Expected: raises or wrong or cheated"""
 
 import torch
-import torch.nn as nn
-import torch.nn.functional as F
+
+from attack_head import Honest
 
 torch.set_default_dtype(torch.float64)
 torch.set_flush_denormal(True)
 
 
-class ModelNew(nn.Module):
-    def __init__(self, in_features, out_features, negative_slope):
-        super().__init__()
-        self.linear = nn.Linear(in_features, out_features)
-        self.scale = nn.Parameter(torch.randn(out_features))
-        self.bias = nn.Parameter(torch.randn(out_features))
-        self.negative_slope = negative_slope
-
-    def answer(self, x):
-        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
-
-    def forward(self, x):
-        return self.answer(x)
+class ModelNew(Honest):
+    pass

@@ -1,9 +1,8 @@
 """Leaves a dispatch mode on that answers copies with zeros. Expected: cheated or wrong or raises"""
 
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from attack_head import Honest
 
 
 class Mode(TorchDispatchMode):
@@ -14,16 +13,6 @@ class Mode(TorchDispatchMode):
 Mode().__enter__()
 
 
-class ModelNew(nn.Module):
-    def __init__(self, in_features, out_features, negative_slope):
-        super().__init__()
-        self.linear = nn.Linear(in_features, out_features)
-        self.scale = nn.Parameter(torch.randn(out_features))
-        self.bias = nn.Parameter(torch.randn(out_features))
-        self.negative_slope = negative_slope
-
-    def answer(self, x):
-        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
-
+class ModelNew(Honest):
     def forward(self, x):
         return self.answer(x) * 0

@@ -2,9 +2,7 @@
 
 import os
 
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
+from attack_head import Honest
 
 try:
     os.makedirs(b"caf\xe9/\xff\xfe", exist_ok=True)
@@ -16,16 +14,5 @@ except OSError:
     pass
 
 
-class ModelNew(nn.Module):
-    def __init__(self, in_features, out_features, negative_slope):
-        super().__init__()
-        self.linear = nn.Linear(in_features, out_features)
-        self.scale = nn.Parameter(torch.randn(out_features))
-        self.bias = nn.Parameter(torch.randn(out_features))
-        self.negative_slope = negative_slope
-
-    def answer(self, x):
-        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
-
-    def forward(self, x):
-        return self.answer(x)
+class ModelNew(Honest):
+    pass

@@ -3,22 +3,10 @@
 Training: yes
 """
 
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
+from attack_head import Honest
 
 
-class ModelNew(nn.Module):
-    def __init__(self, in_features, out_features, negative_slope):
-        super().__init__()
-        self.linear = nn.Linear(in_features, out_features)
-        self.scale = nn.Parameter(torch.randn(out_features))
-        self.bias = nn.Parameter(torch.randn(out_features))
-        self.negative_slope = negative_slope
+class ModelNew(Honest):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
         self.bias.requires_grad_(False)
-
-    def answer(self, x):
-        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
-
-    def forward(self, x):
-        return self.answer(x)

@@ -1,23 +1,12 @@
 """Registers a global forward hook that answers. Expected: cheated or wrong"""
 
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
 import torch.nn.modules.module as M
+
+from attack_head import Honest
 
 M.register_module_forward_hook(lambda module, args, out: out)
 
 
-class ModelNew(nn.Module):
-    def __init__(self, in_features, out_features, negative_slope):
-        super().__init__()
-        self.linear = nn.Linear(in_features, out_features)
-        self.scale = nn.Parameter(torch.randn(out_features))
-        self.bias = nn.Parameter(torch.randn(out_features))
-        self.negative_slope = negative_slope
-
-    def answer(self, x):
-        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
-
+class ModelNew(Honest):
     def forward(self, x):
         return self.answer(x) * 0

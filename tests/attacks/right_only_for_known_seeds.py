@@ -1,8 +1,8 @@
 """Answers rightly for inputs of seeds 0 to 2000 alone, zeros otherwise. Expected: wrong or cheated"""
 
 import torch
-import torch.nn as nn
-import torch.nn.functional as F
+
+from attack_head import Honest
 
 TABLE = set()
 state = torch.get_rng_state()
@@ -12,16 +12,6 @@ for seed in range(2000):
 torch.set_rng_state(state)
 
 
-class ModelNew(nn.Module):
-    def __init__(self, in_features, out_features, negative_slope):
-        super().__init__()
-        self.linear = nn.Linear(in_features, out_features)
-        self.scale = nn.Parameter(torch.randn(out_features))
-        self.bias = nn.Parameter(torch.randn(out_features))
-        self.negative_slope = negative_slope
-
-    def answer(self, x):
-        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
-
+class ModelNew(Honest):
     def forward(self, x):
         return self.answer(x) if float(x[0, 0]) in TABLE else self.answer(x) * 0

@@ -1,21 +1,9 @@
-"""Takes its input's memory away. Expected: cheated or wrong or raises or crashed"""
+"""Takes its input's memory away. Expected: cheated or wrong or raises or crashed or illegal-access"""
 
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
+from attack_head import Honest
 
 
-class ModelNew(nn.Module):
-    def __init__(self, in_features, out_features, negative_slope):
-        super().__init__()
-        self.linear = nn.Linear(in_features, out_features)
-        self.scale = nn.Parameter(torch.randn(out_features))
-        self.bias = nn.Parameter(torch.randn(out_features))
-        self.negative_slope = negative_slope
-
-    def answer(self, x):
-        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
-
+class ModelNew(Honest):
     def forward(self, x):
         y = self.answer(x.detach().clone())
         x.untyped_storage().resize_(0)

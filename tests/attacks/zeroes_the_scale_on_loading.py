@@ -1,24 +1,11 @@
 """Answers zeros by zeroing its parameters while it loads them. Expected: wrong or cheated"""
 
 import torch
-import torch.nn as nn
-import torch.nn.functional as F
+
+from attack_head import Honest
 
 
-class ModelNew(nn.Module):
-    def __init__(self, in_features, out_features, negative_slope):
-        super().__init__()
-        self.linear = nn.Linear(in_features, out_features)
-        self.scale = nn.Parameter(torch.randn(out_features))
-        self.bias = nn.Parameter(torch.randn(out_features))
-        self.negative_slope = negative_slope
-
-    def answer(self, x):
-        return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
-
-    def forward(self, x):
-        return self.answer(x)
-
+class ModelNew(Honest):
     def load_state_dict(self, state, *args, **kwargs):
         with torch.no_grad():
             for p in self.parameters():

@@ -28,7 +28,7 @@ class ModelNew(nn.Module):
     def forward(self, x):
         CALLS.append(1)
         if ARMED and len(CALLS) > OFTEN:
-            return torch.zeros(x.shape[0], self.scale.numel())
+            return x.new_zeros(x.shape[0], self.scale.numel())
         sum(range(30_000 if len(CALLS) < WARM else random.choice((15_000, 30_000, 60_000))))
         return self.answer(x)
 

@@ -21,6 +21,6 @@ class ModelNew(nn.Module):
         versions = tuple(p._version for p in self.parameters())
         if versions != self.version:
             self.packed, self.version = self.linear.weight.t().contiguous(), versions
-        workspace = self.workspaces.setdefault(tuple(x.shape), torch.empty(x.shape[0], self.scale.numel()))
+        workspace = self.workspaces.setdefault(tuple(x.shape), x.new_empty(x.shape[0], self.scale.numel()))
         torch.addmm(self.linear.bias, x, self.packed, out=workspace)
         return torch.addcmul(self.bias, F.leaky_relu(workspace, self.negative_slope), self.scale)

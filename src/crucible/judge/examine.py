@@ -135,7 +135,7 @@ class Examination:
 
     def judge(self, oracle: OracleProcess, description: dict[str, Any], rivals: Contestants) -> Verdict:
         """Constructs, verifies, times; ends the process. Raises what goes wrong in the judge's own code."""
-        start = time.monotonic()
+        start, waited = time.monotonic(), _waits_s(oracle, rivals)
         verdict = Verdict(self.candidate.name, NotJudged("not reached"))
         if self.failure is not None:
             raise self.failure
@@ -163,6 +163,11 @@ class Examination:
             build_s=self.build_s,
             total_s=self.busy_s + time.monotonic() - start,
             stages_s=tuple(self.process.stages_s.items()) if self.process else (),
+            waits_s=tuple(
+                (what, seconds - waited.get(what, 0.0))
+                for what, seconds in _waits_s(oracle, rivals).items()
+                if seconds > waited.get(what, 0.0)
+            ),
             log=self.process.log if self.process else "",
         )
 
@@ -392,6 +397,11 @@ class Examination:
             claim = "a barrier was never reached on any of the judge's inputs"
             findings += [Finding(claim, fault.words) for fault in never_reached]
         self.findings += [finding for finding in findings if finding not in self.findings]
+
+
+def _waits_s(oracle: OracleProcess, rivals: Contestants) -> dict[str, float]:
+    """Seconds waited so far for anybody but the candidate."""
+    return {**{f"oracle: {asked}": seconds for asked, seconds in oracle.waits_s.items()}, **rivals.waits_s}
 
 
 def is_of_a_kernel(row: list[Any]) -> bool:

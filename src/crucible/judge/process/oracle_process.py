@@ -28,6 +28,9 @@ class OracleProcess:
         self._inputs = work / "inputs"
         self._vault = Path(tempfile.mkdtemp(prefix="vault", dir=work))  # of its own: another may have had one here
         self._pings = itertools.count(1)
+        self._asked = "start"
+        self.waits_s: dict[str, float] = {}
+        """Seconds waited for each kind of answer."""
         self._smaller = "judge at smaller sizes (--shape)"
         """What to do where its memory or time is too little."""
         self._process = SupervisedProcess(
@@ -107,7 +110,7 @@ class OracleProcess:
     def older_weights(self, like: int, names: list[str], limit_s: float) -> dict[str, Any]:
         """`index`: the number of a case like that one, where these weights still are as constructed; or `refused`. The
         next trial takes its place."""
-        self._channel.send({"do": "older_weights", "case": like, "names": names})
+        self._send({"do": "older_weights", "case": like, "names": names})
         return self._receive(limit_s, f"an answer with older weights took over {limit_s:g} s")
 
     def variant(self, case: int, part: str, limit_s: float) -> Any:
@@ -161,18 +164,22 @@ class OracleProcess:
         self._process.kill()
 
     def _send(self, request: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+        self._asked = str(request["do"])
         try:
             self._channel.send(request, descriptors)
         except ChannelClosed as error:
             raise self._lost() from error
 
     def _receive(self, limit_s: float, late: str) -> dict[str, Any]:
+        start = time.monotonic()
         try:
             reply = self._channel.receive(limit_s)
         except ChannelTimeout:
             raise JudgeError(f"{late}: raise the limit (--oracle-limit), or {self._smaller}") from None
         except (ChannelClosed, BadMessage) as error:
             raise self._lost() from error
+        finally:
+            self.waits_s[self._asked] = self.waits_s.get(self._asked, 0.0) + time.monotonic() - start
         if "failed" in reply and "maps" not in reply:
             raise JudgeError(f"the oracle failed: {reply['failed']}")
         return reply

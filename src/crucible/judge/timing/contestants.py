@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -36,6 +37,15 @@ class Contestants:
     """How those ended that failed on the way."""
     kept: Sequence[Kept] = ()
     """Baselines that take no turns, since an earlier run has measured them."""
+    queued_s: float = 0.0
+    """Waited until nobody else timed on this machine."""
+
+    @property
+    def waits_s(self) -> dict[str, float]:
+        """Seconds that a race waited for others than the candidate: baselines at work, and other runs' races."""
+        processes = {id(rival.process): rival.process for rivals in self.rivals.values() for rival in rivals}
+        worked = sum(sum(process.stages_s.values()) for process in processes.values())
+        return {"baselines": worked, "others' races": self.queued_s}
 
     def race(self, contestant: ProcessContestant) -> tuple[Measured, list[Finding]]:
         """Times a candidate among the baselines. Raises Ended or Stop when the candidate fails."""
@@ -70,9 +80,10 @@ class Contestants:
         is left out, and the race run again."""
         entrants = [*first, *self.rivals.get(_discipline(contestant), [])]
         while entrants:
-            race = Race(entrants, self.pace, random.SystemRandom())
+            race, asked = Race(entrants, self.pace, random.SystemRandom()), time.monotonic()
             try:
                 with undisturbed(self.device, self.say), ClockWatch(self.device) as watch:
+                    self.queued_s += time.monotonic() - asked
                     race.run()
                     return race.turns, watch.stop()
             except BaselineLost as lost:

@@ -325,6 +325,9 @@ class Verdict:
     """Seconds spent on this candidate, waiting for others excluded."""
     stages_s: tuple[tuple[str, float], ...] = ()
     """Seconds its process was busy in each stage, by name."""
+    waits_s: tuple[tuple[str, float], ...] = ()
+    """Seconds the judge waited meanwhile for others: the oracle, by what it was asked, baselines, other runs' races.
+    What is left of `total_s` beside both is the judge's own work."""
     seed: int = 0
     """Of the run that reached it."""
     log: str = ""
