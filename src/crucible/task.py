@@ -108,10 +108,14 @@ class Task:
         free = shapes.free_sizes(self.source)
         stays = own or self.scale == "small"
         first = () if stays else shapes.cut_down(free)
-        smaller = () if stays else shapes.cut_weights(shapes.weight_sizes(self.source), free)
+        smaller = () if stays else self._smaller_weights(free)
         ragged = shapes.not_grown(shapes.ragged(free, self.sizes), self.sizes)
         scale = "cut-down" if first or smaller else self.scale
-        return replace(self, scale=scale, first=first, smaller_weights=smaller, tries=(ragged,) if ragged else ())
+        tries = ((ragged,) if ragged else ()) + tuple((sizes,) for sizes in (shapes.long(free) if first else ()))
+        return replace(self, scale=scale, first=first, smaller_weights=smaller, tries=tries)
+
+    def _smaller_weights(self, free: shapes.Sizes) -> tuple[shapes.Sizes, ...]:
+        return shapes.cut_weights(shapes.weight_sizes(self.source), free, shapes.groups(self.source))
 
     @property
     def sizes(self) -> dict[str, Any]:

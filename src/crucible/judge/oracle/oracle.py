@@ -351,14 +351,17 @@ class Oracle:
     def _add_shapes(self) -> None:
         """Of each further shape the first sizes that the reference answers. Raises TaskError when it refuses what the
         user asked for."""
+        taken: list[Finding] = []
+        refused: list[Sizes] = []
         for tries in self.further:
             ordered = tries if self.asked else (rated.sizes for rated in in_order(tries, self.make.rate))
             chosen = next((sizes for sizes in ordered if self._add_shape(sizes)), None)
-            claim, evidence = "judged at another shape too", words(chosen or {})
-            if chosen is None:
-                claim = "judged at one shape only: the reference takes no other of those that were tried"
-                evidence = "; ".join(words(sizes) for sizes in tries)
-            self.answers.findings.append(Finding(claim, evidence))
+            refused += [] if chosen else tries
+            taken += [Finding("judged at another shape too", words(chosen))] if chosen else []
+        if refused and not taken:
+            claim = "judged at one shape only: the reference takes no other of those that were tried"
+            taken = [Finding(claim, "; ".join(words(sizes) for sizes in refused))]
+        self.answers.findings += taken
 
     def _add_shape(self, sizes: Sizes) -> bool:
         """Adds a case at these sizes, unless the reference has no answer there and nobody asked for it."""
