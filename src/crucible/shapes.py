@@ -22,8 +22,8 @@ _ROUND = {1: (4096, 1024, 256, 64, 16, 4, 2), 2: (64, 32, 16, 128, 256), 3: (64,
 """What each free size is brought below, by how many sizes of space are free: several blocks and several iterations
 of a tile loop first, less where that is too much work; more at last, for networks that halve it five times."""
 _MOST_GROWN = 100
-_LONG, _SHORT = 1031, 3
-"""A prime above the 1024 threads that a block has at most, and what other sizes are then."""
+_MOST_THREADS, _BESIDE = 1024, 64
+"""Of a block, and what sizes are below beside one that is above."""
 _ROUND_CHANNELS, _RAGGED_CHANNELS = 16, 7
 """Channels that no weight has: few, and as they are where a module wants a number of its own."""
 _RAGGED: dict[int, tuple[tuple[int, ...], ...]] = {
@@ -119,12 +119,12 @@ def ragged(free: Sizes, other_than: Sizes) -> tuple[Sizes, ...]:
 
 
 def long(free: Sizes) -> tuple[Sizes, ...]:
-    """One shape for each size of several in space that is above a block's threads: it alone is above them too. A kernel
-    with a thread for each of its elements is right up to 1024, and wrong beyond."""
-    batch, _, space = _divided(free)
-    beyond = [name for name, value in space.items() if value > _LONG] if len(space) > 1 else []
-    few = {**dict.fromkeys(batch, 1), **_odd_below(dict.fromkeys(space, _SHORT), space)}
-    return tuple({**few, name: _LONG} for name in beyond)
+    """One shape for each size of several in space that is above a block's threads: halved, it stays above them. A
+    kernel with a thread for each of its elements is right where it is cut down to a block, and wrong at its own."""
+    batch, channels, space = _divided(free)
+    beyond = [name for name, value in space.items() if value > _MOST_THREADS] if len(space) > 1 else []
+    few = {**dict.fromkeys(batch, 1), **_all_halved(channels, _ROUND_CHANNELS), **_all_halved(space, _BESIDE)}
+    return tuple({**few, name: _halved(space[name], 2 * _MOST_THREADS)} for name in beyond)
 
 
 def not_grown(tries: tuple[Sizes, ...], cut: Sizes) -> tuple[Sizes, ...]:
