@@ -146,7 +146,7 @@ def planted_in(entry: Entry, folder: Path, most: int) -> dict[str, Any]:
 
 def _why_not(twin: Any, faults: list[Any]) -> str:
     if twin is None:
-        return "no part: it did not end, or is not covered"
+        return "no part: it did not end, is not covered, or launched nothing"
     if faults:
         return "at fault: " + "; ".join(sorted({f"{fault['kind']} in line {fault['python_line']}" for fault in faults}))
     return f"no part: {twin['raised'][:200]}" if twin["raised"] else "no part: no kernel ran"
