@@ -19,7 +19,7 @@ from support import SMALL_TASK, TESTS, Judge, write
 QUICK: dict[str, Any] = {
     "device": "cpu",
     "baselines": "none",
-    "limits": crucible.Limits(race_s=0.3, shrink_s=0, stress_s=0),
+    "limits": crucible.Limits(race_s=0.05, shrink_s=0, stress_s=0),
     "seed": 0,
 }
 """A race of the fewest rounds, nothing beyond a task's own inputs, no smaller shapes: most tests are about verdicts."""

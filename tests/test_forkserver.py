@@ -32,13 +32,17 @@ print(*(each._process.pid for each in launcher._launchers.values()))
 
 
 ASKS_NOBODY = """
+import sys
 import torch
 def asked(*_):
     raise SystemExit("CUDA was asked for a device")
 torch.cuda.is_available = torch.cuda.device_count = torch.cuda._lazy_init = asked
 torch.cuda._is_compiled = lambda: True
 torch.version.cuda = "13.0"
-import crucible.judge.process.forkserver
+torch._C._cuda_getCurrentRawStream = asked
+from crucible.judge.process import forkserver
+forkserver._import_ahead()
+assert "torch._dynamo" in sys.modules
 try:
     import torch.utils.cpp_extension
 except SystemExit:

@@ -22,6 +22,8 @@ SOURCE = Path(__file__).resolve().parents[3]
 """The folder that holds the package."""
 START_S = 120.0
 """For Python and torch to come up, also on a crowded machine; no candidate has a part in it."""
+ORACLE = "oracle.server"
+"""The module of an oracle's process."""
 _BOOT = (
     "import gc, sys, types; sys.path += {packages!r}; front = types.ModuleType('crucible'); "
     "front.__path__ = [{package!r}]; sys.modules['crucible'] = front; "
@@ -44,6 +46,8 @@ class Launcher:
         ours, theirs = pair()
         log, output = os.pipe()
         self._lock = threading.Lock()
+        self._has_judged = False
+        """Whether an oracle was started: a second one tells that there may be hundreds."""
         self._channel = Channel(ours)
         self._process = subprocess.Popen(
             [*python("process.forkserver"), str(theirs.fileno())],
@@ -65,11 +69,13 @@ class Launcher:
     def start(self, settings: dict[str, Any], descriptors: Sequence[int]) -> int:
         """The process id of a new supervisor. `settings` are those of `supervisor.watch`, with `folder` and
         `environment`; `descriptors` are its status, its output, and what it hands on. Raises JudgeError."""
+        again = settings["module"] == ORACLE and self._has_judged
+        self._has_judged |= settings["module"] == ORACLE
         written = os.memfd_create("settings")
         try:
             os.write(written, json.dumps(settings).encode())
             with self._lock:
-                self._channel.send({"do": "start"}, (written, *descriptors))
+                self._channel.send({"do": "start", "again": again}, (written, *descriptors))
                 reply = self._channel.receive(START_S)
         except (ChannelClosed, ChannelTimeout, BadMessage, OSError) as error:
             self._process.kill()  # what it may yet answer is nobody's

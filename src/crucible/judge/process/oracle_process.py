@@ -13,6 +13,7 @@ from typing import Any
 
 from crucible.errors import JudgeError, ProcessLostError, TaskError
 from crucible.judge.process.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, pair
+from crucible.judge.process.launcher import ORACLE
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.log import SILENT
 from crucible.judge.process.supervised import FIRST, SupervisedProcess, exit_in_words
@@ -34,7 +35,7 @@ class OracleProcess:
         self._smaller = "judge at smaller sizes (--shape)"
         """What to do where its memory or time is too little."""
         self._process = SupervisedProcess(
-            "oracle.server",
+            ORACLE,
             str(FIRST),
             folder=work,
             passed=[theirs.fileno()],
