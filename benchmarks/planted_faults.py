@@ -37,7 +37,7 @@ import planting  # noqa: E402
 from public_candidates import Entry, text_of  # noqa: E402
 
 NOT_NAMED = HERE / "planted_not_named.txt"
-CHECK_S, SIZES_S = 40, 60
+CHECK_S, SIZES_S = 60, 60
 TOLD = ("never-ran", "never-reached", "index-overflow", "unchecked-launch")
 """Of a twin: that it says so is no false alarm, and no fault was planted by it."""
 LAUNCH = """
