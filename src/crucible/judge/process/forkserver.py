@@ -24,7 +24,7 @@ import crucible.judge.oracle.server  # noqa: F401 - in memory before forks that 
 from crucible.judge.process import supervisor
 from crucible.judge.process.channel import Channel, ChannelClosed, ChannelTimeout
 from crucible.judge.process.supervisor import FIRST
-from crucible.judge.worker import worker  # noqa: F401 - in memory before forks that need it are made
+from crucible.judge.worker import serving  # noqa: F401 - in memory before forks that need it are made
 
 REAP_S = 1.0
 _ABOVE = 64
@@ -53,8 +53,6 @@ def _import_ahead() -> None:
         return
     gc.disable()
     with contextlib.suppress(ImportError):  # it is then the oracle's to say what it lacks
-        import torch._dynamo
-
         import crucible.work  # noqa: F401
     gc.freeze()
     gc.enable()
