@@ -855,6 +855,14 @@ def test_a_further_shape_is_one_more_case_with_shapes_of_its_own(tmp_path: Path)
     assert "judged at another shape too: batch = 3" in claims(oracle)
 
 
+def test_the_benchmarks_rule_too_is_held_against_a_size_above_a_blocks_threads(tmp_path: Path) -> None:
+    """Cut down to 64 columns, a kernel with a thread for each column passed that computes 1024 of 4095."""
+    oracle = prepared(
+        tmp_path, source(CONVOLUTION), contract="kernelbench", beyond=[{"batch": 3}], further=[[{"batch": 5}]]
+    )
+    assert [case["sizes"] for case in oracle.description()["cases"] if case["sizes"]] == [{"batch": 3}]
+
+
 PICKY = "    def forward(self, x):\n        assert x.shape[0] % 2 == 0\n        return x * 2\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -237,3 +238,24 @@ def test_a_size_of_the_tasks_own_is_found(line: str) -> None:
 )
 def test_what_is_no_size_of_the_tasks_own_is_not(text: str) -> None:
     assert hard_coded(text, SIZES) == ""
+
+
+def test_a_size_above_a_blocks_threads_stays_above_them_in_one_shape() -> None:
+    assert shapes.long({"batch_size": 128, "dim1": 4096, "dim2": 4095}) == (
+        {"batch_size": 1, "dim1": 2048, "dim2": 63},
+        {"batch_size": 1, "dim1": 64, "dim2": 2047},
+    )
+    assert shapes.long({"batch_size": 8, "height": 512, "width": 2048}) == (
+        {"batch_size": 1, "height": 64, "width": 2048},
+    )
+    assert shapes.long({"batch_size": 4096, "dim": 393216}) == ()
+
+
+def test_a_tasks_long_sizes_are_kept_beside_the_shape_that_is_cut(tmp_path: Path) -> None:
+    text = "import torch\nbatch, rows, columns = 8, 64, 4095\nclass Model: ...\n"
+    text += "def get_inputs():\n    return [torch.rand(batch, rows, columns)]\ndef get_init_inputs():\n    return []\n"
+    loaded = Task.load(write(tmp_path / "long.py", text))
+    cut = loaded.at(scale=None, training=False, mode="train", small_by_default=True).cut_down(own=False)
+    assert cut.beyond == ({"batch": 1, "rows": 64, "columns": 2047},)
+    assert cut.digest != replace(cut, beyond=()).digest
+    assert loaded.cut_down(own=True).beyond == ()

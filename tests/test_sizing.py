@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crucible.judge.oracle.sizing import ENOUGH, MORE, Rated, Survey, choices, collapsed, in_order
+from crucible.judge.oracle.sizing import ENOUGH, MORE, LongLook, Rated, Survey, choices, collapsed, in_order
 from crucible.shapes import Sizes
 from crucible.task import Task
 from support import write
@@ -133,6 +133,48 @@ def test_a_batch_with_large_weights_alone_is_ragged_at_its_smallest(tmp_path: Pa
     text = text.replace("return [in_features", "return [8192").replace("batch_size, in_features", "batch_size, 8192")
     of = task(tmp_path, text)
     assert next(in_order(list(of.tries[0]), survey(text).rate)).sizes == {"batch_size": 5}
+
+
+NORMED = PERCEPTRON.replace("hidden = [2048] * 2", "hidden = []\nnum_groups = 512").replace("4096", "8192")
+NORMED = NORMED.replace(", hidden)", ", hidden, num_groups)").replace(", hidden]", ", hidden, num_groups]")
+NORMED = NORMED.replace("*(nn.Linear", "nn.GroupNorm(num_groups, in_features), *(nn.Linear")
+
+
+def test_groups_are_cut_as_their_channels_are(tmp_path: Path) -> None:
+    """512 groups of 512 channels would have one each: what is normed is zero whatever a kernel does."""
+    of = task(tmp_path, NORMED)
+    chosen = next(choices(list(of.first), list(of.smaller_weights), survey(NORMED).rate)).sizes
+    assert chosen == {"batch_size": 64, "in_features": 512, "out_features": 512, "num_groups": 32}
+
+
+SEQUENCE = """
+import torch
+from torch import nn
+
+batch_size, sequence_length = 8, 4096
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(8, 8, batch_first=True)
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+def get_inputs():
+    return [torch.rand(batch_size, sequence_length, 8)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_long_sequence_is_not_looked_at_to_its_end() -> None:
+    """Each step is operations: to rate six layers at 512 steps took a minute of a processor."""
+    of = survey(SEQUENCE)
+    assert of.rate({}).cost == math.inf
+    assert of.rate({"sequence_length": 16}).cost < 1
+    with pytest.raises(LongLook, match="more than 3000 operations"):
+        of.work()
 
 
 COSTS = {1: Rated({"n": 1}, 0.5, "hidden"), 2: Rated({"n": 2}, 3.0), 3: Rated({"n": 3}, MORE + 1),

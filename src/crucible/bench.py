@@ -258,6 +258,7 @@ class Bench:
             "smaller": self.task.how_to_make_it_smaller,
             "smaller_weights": self.task.smaller_weights,
             "further": self.task.further,
+            "beyond": self.task.beyond,
             "asked": bool(self.task.asked),
             "mode": self.task.mode,
             "training": self.task.training,

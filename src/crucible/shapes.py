@@ -22,6 +22,8 @@ _ROUND = {1: (4096, 1024, 256, 64, 16, 4, 2), 2: (64, 32, 16, 128, 256), 3: (64,
 """What each free size is brought below, by how many sizes of space are free: several blocks and several iterations
 of a tile loop first, less where that is too much work; more at last, for networks that halve it five times."""
 _MOST_GROWN = 100
+_MOST_THREADS, _BESIDE = 1024, 64
+"""Of a block, and what sizes are below beside one that is above."""
 _ROUND_CHANNELS, _RAGGED_CHANNELS = 16, 7
 """Channels that no weight has: few, and as they are where a module wants a number of its own."""
 _RAGGED: dict[int, tuple[tuple[int, ...], ...]] = {
@@ -33,6 +35,7 @@ _RAGGED: dict[int, tuple[tuple[int, ...], ...]] = {
 _ROUND_WEIGHTS = (512, 256, 128)
 """What sizes of weights are brought below, where no batch is small enough: of 8192 x 8192 weights one row is 67 M
 multiply-adds."""
+_FEW_GROUPS = 32
 
 
 def free_sizes(source: str) -> Sizes:
@@ -50,6 +53,17 @@ def weight_sizes(source: str) -> Sizes:
     """Module-level integers above `_ROUND_WEIGHTS`, and lists of integers with one, that reach the constructor through
     `get_init_inputs`, by themselves or in what the module makes of them, and that nothing else of the reference reads
     but `get_inputs`."""
+    return {name: n for name, n in _of_weights(source).items() if _largest(n) > _ROUND_WEIGHTS[0]}
+
+
+def groups(source: str) -> Sizes:
+    """The integers above `_FEW_GROUPS` that reach the constructor as `weight_sizes` do, and are none of them: what
+    divides a size of weights may be among them, such as the groups of a norm."""
+    found = _of_weights(source)
+    return {n: v for n, v in found.items() if isinstance(v, int) and _FEW_GROUPS < v <= _ROUND_WEIGHTS[0]}
+
+
+def _of_weights(source: str) -> Sizes:
     tree = ast.parse(source)
     wanted: set[str] = set()
     inside: set[str] = set()
@@ -60,7 +74,7 @@ def weight_sizes(source: str) -> Sizes:
         if not _is_named(node) and _bound_by(node) & wanted:
             wanted |= _loaded_by(node)
     all_ = {**_numbers(tree), **_lists(tree)}
-    return {name: n for name, n in all_.items() if name in wanted - inside and _largest(n) > _ROUND_WEIGHTS[0]}
+    return {name: n for name, n in all_.items() if name in wanted - inside}
 
 
 def own_numbers(source: str) -> Sizes:
@@ -81,10 +95,12 @@ def cut_down(free: Sizes) -> tuple[Sizes, ...]:
     return _different([_no_larger(sizes, free) for sizes in tries], {}) if free else ()
 
 
-def cut_weights(weights: Sizes, free: Sizes) -> tuple[Sizes, ...]:
+def cut_weights(weights: Sizes, free: Sizes, groups: Sizes) -> tuple[Sizes, ...]:
     """Smaller sizes of weights to try where `cut_down(free)` is too much work whatever it is: each halved until it is
-    below a limit, with all that inputs are cut to; empty where no weight is large."""
+    below a limit, groups as many times as what is cut most (512 groups of 8192 channels are 32 of 512, and not of one
+    channel each), with all that inputs are cut to; empty where no weight is large."""
     less = [_all_halved(weights, limit) for limit in _ROUND_WEIGHTS]
+    less = [{**cut, **_fewer(groups, weights, cut)} for cut in less] + (less if groups else [])
     others = [dict(sizes) for sizes in cut_down({n: value for n, value in free.items() if n not in weights})] or [{}]
     return tuple({**sizes, **cut} for cut in less for sizes in others) if weights else ()
 
@@ -100,6 +116,15 @@ def ragged(free: Sizes, other_than: Sizes) -> tuple[Sizes, ...]:
         tries += [{**several, **few, **named}, {**several, **named}]
     tries += [{**_halves(space), **several}, several]
     return _different([_odd_below(sizes, free) for sizes in tries if sizes], other_than)
+
+
+def long(free: Sizes) -> tuple[Sizes, ...]:
+    """One shape for each size of several in space that is above a block's threads: halved, it stays above them. A
+    kernel with a thread for each of its elements is right where it is cut down to a block, and wrong at its own."""
+    batch, channels, space = _divided(free)
+    beyond = [name for name, value in space.items() if value > _MOST_THREADS] if len(space) > 1 else []
+    few = {**dict.fromkeys(batch, 1), **_all_halved(channels, _ROUND_CHANNELS), **_all_halved(space, _BESIDE)}
+    return tuple({**few, name: _halved(space[name], 2 * _MOST_THREADS)} for name in beyond)
 
 
 def not_grown(tries: tuple[Sizes, ...], cut: Sizes) -> tuple[Sizes, ...]:
@@ -267,6 +292,12 @@ def _all_halved(sizes: Sizes, limit: int) -> Sizes:
     for name, value in sizes.items():
         halved[name] = _halved(value, limit) if isinstance(value, int) else [_halved(each, limit) for each in value]
     return halved
+
+
+def _fewer(groups: Sizes, weights: Sizes, cut: Sizes) -> Sizes:
+    """Groups divided as the size is that is divided most."""
+    times = max((size // cut[name] for name, size in weights.items() if isinstance(size, int)), default=1)
+    return {name: size // times for name, size in groups.items() if size % times == 0 and size > times}
 
 
 def _largest(size: int | list[int]) -> int:

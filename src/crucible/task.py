@@ -47,6 +47,8 @@ class Task:
     """The same with smaller weights, where all of `first` is too much work."""
     tries: tuple[tuple[shapes.Sizes, ...], ...] = ()
     """Further shapes of the judge's choice, each as sizes to try in this order until the reference takes one."""
+    beyond: tuple[shapes.Sizes, ...] = ()
+    """Shapes that are cut down too, but for one size each, which stays above a block's threads."""
 
     tolerance: dict[str, float] = field(default_factory=dict)
     """`crucible.contract.Tolerance`'s fields, for contract `kernelbench`; empty: the benchmark's own."""
@@ -108,10 +110,14 @@ class Task:
         free = shapes.free_sizes(self.source)
         stays = own or self.scale == "small"
         first = () if stays else shapes.cut_down(free)
-        smaller = () if stays else shapes.cut_weights(shapes.weight_sizes(self.source), free)
+        smaller = () if stays else self._smaller_weights(free)
         ragged = shapes.not_grown(shapes.ragged(free, self.sizes), self.sizes)
         scale = "cut-down" if first or smaller else self.scale
-        return replace(self, scale=scale, first=first, smaller_weights=smaller, tries=(ragged,) if ragged else ())
+        tries, beyond = (ragged,) if ragged else (), shapes.long(free) if first else ()
+        return replace(self, scale=scale, first=first, smaller_weights=smaller, tries=tries, beyond=beyond)
+
+    def _smaller_weights(self, free: shapes.Sizes) -> tuple[shapes.Sizes, ...]:
+        return shapes.cut_weights(shapes.weight_sizes(self.source), free, shapes.groups(self.source))
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -135,7 +141,7 @@ class Task:
     @property
     def digest(self) -> str:
         """SHA-256 over the source and every setting."""
-        chosen = (self.first, self.smaller_weights, self.further)
+        chosen = (self.first, self.smaller_weights, self.further, self.beyond)
         allowed = sorted(self.tolerance.items())
         text = repr((self.source, sorted(self.sizes.items()), chosen, self.training, self.mode, *allowed))
         return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()

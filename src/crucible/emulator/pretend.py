@@ -170,6 +170,8 @@ def install(gpu: Gpu) -> None:
     tensor.is_cuda = property(lambda self: True)
     tensor.cuda = module.cuda = lambda self, *_, **__: self
     tensor.pin_memory = lambda self, *_: self
+    recurrent: Any = torch.nn.RNNBase
+    recurrent.flatten_parameters = _always(None)  # cuDNN's, where PyTorch was built with it
     torch.amp.autocast.__init__ = _autocast_on_cpu(torch.amp.autocast.__init__)  # type: ignore[method-assign]
     mode: Any = OnCpu()
     mode.__enter__()

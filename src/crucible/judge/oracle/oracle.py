@@ -87,6 +87,8 @@ class Oracle:
         self.cases: list[Case] = []
         self.further: list[list[Sizes]] = settings["further"]
         """Other shapes, each as what to try."""
+        self.beyond: list[Sizes] = settings.get("beyond", [])
+        """Where a size is above a block's threads, as it is of the task's own."""
         self.asked: bool = settings["asked"]
         """Whether the user chose these: then one that the reference refuses is an error."""
         self.make = CaseMaker(reference, self.contract, self.seed, self.survey)
@@ -130,8 +132,10 @@ class Oracle:
         if self.contract.allclose or not self._try(third):
             self.timed.weights = [0]
         self._ensure_power()
-        if self.asked or not self.contract.allclose:  # the benchmark knows one shape
-            self._add_shapes()
+        own = self.contract.allclose and not self.asked  # the benchmark knows one shape
+        self._add_shapes([] if own else self.further)
+        for sizes in self.beyond:
+            self._add_shapes([[sizes]], needed=False)
         self._add_timed()
 
     def description(self) -> dict[str, Any]:
@@ -348,17 +352,20 @@ class Oracle:
         found = [Finding(claim, "; ".join(words(sizes) for sizes in tries[:8]))] if tries else []
         return at({}), {}, found
 
-    def _add_shapes(self) -> None:
-        """Of each further shape the first sizes that the reference answers. Raises TaskError when it refuses what the
-        user asked for."""
-        for tries in self.further:
+    def _add_shapes(self, shapes: list[list[Sizes]], *, needed: bool = True) -> None:
+        """Of each of these shapes the first sizes that the reference answers; where it answers none, that is told if
+        they are `needed`. Raises TaskError when it refuses what the user asked for."""
+        taken: list[Finding] = []
+        refused: list[Sizes] = []
+        for tries in shapes:
             ordered = tries if self.asked else (rated.sizes for rated in in_order(tries, self.make.rate))
             chosen = next((sizes for sizes in ordered if self._add_shape(sizes)), None)
-            claim, evidence = "judged at another shape too", words(chosen or {})
-            if chosen is None:
-                claim = "judged at one shape only: the reference takes no other of those that were tried"
-                evidence = "; ".join(words(sizes) for sizes in tries)
-            self.answers.findings.append(Finding(claim, evidence))
+            refused += [] if chosen else tries
+            taken += [Finding("judged at another shape too", words(chosen))] if chosen else []
+        if needed and refused and not taken:
+            claim = "judged at one shape only: the reference takes no other of those that were tried"
+            taken = [Finding(claim, "; ".join(words(sizes) for sizes in refused))]
+        self.answers.findings += taken
 
     def _add_shape(self, sizes: Sizes) -> bool:
         """Adds a case at these sizes, unless the reference has no answer there and nobody asked for it."""

@@ -31,6 +31,8 @@ ENOUGH = 4.0
 """Times little work: beyond, weights are made smaller too."""
 MOST_OPERATIONS = 2000
 """Of a forward that is held against the task's own sizes: more are the steps of a sequence, 0.2 ms each."""
+LONGEST_LOOK = 3000
+"""Operations after which a look at a forward ends: an LSTM of six layers over 512 steps took 60 s of a processor."""
 Shapes = list[tuple[str, tuple[tuple[int, ...], ...]]]
 """What each operation of a forward returns."""
 
@@ -60,7 +62,7 @@ class Survey:
 
     def rate(self, sizes: Sizes) -> Rated:
         """At these sizes in place of its own."""
-        seen = _Shapes()
+        seen = _Shapes(LONGEST_LOOK)
         try:
             model, inputs = self._without_values(sizes)
         except Exception:  # noqa: BLE001 - a reference may want values, and refuse to be without in any way
@@ -74,9 +76,11 @@ class Survey:
         return Rated(sizes, _cost(work), self._collapsed(seen.seen))
 
     def work(self) -> Work:
-        """Of a forward at its own sizes. Raises what a reference raises that wants values."""
+        """Of a forward at its own sizes. Raises what a reference raises that wants values, and LongLook."""
         model, inputs = self._without_values({})
-        return count(lambda: _outputs(model, inputs, _Shapes()), [*_leaves(inputs), *model.state_dict().values()])[0]
+        return count(
+            lambda: _outputs(model, inputs, _Shapes(LONGEST_LOOK)), [*_leaves(inputs), *model.state_dict().values()]
+        )[0]
 
     def _collapsed(self, cut: Shapes) -> str:
         """What has one element there and several of its own. Only what has one is looked for."""
@@ -86,7 +90,7 @@ class Survey:
 
     @functools.cached_property
     def _own(self) -> Shapes:
-        seen = _Shapes()
+        seen = _Shapes(MOST_OPERATIONS)
         try:
             model, inputs = self._without_values({})
             _outputs(model, inputs, seen)
@@ -159,7 +163,7 @@ def choices(tries: list[Sizes], smaller_weights: list[Sizes], rate: Callable[[Si
         else:
             costly.append(rated)
     least = min((rated.cost for rated in costly), default=math.inf)
-    if smaller_weights and rate(smaller_weights[-1]).cost <= least / 2:
+    if any(rate(sizes).cost <= least / 2 for sizes in reversed(smaller_weights)):
         yield from in_order(smaller_weights, rate)
     yield from costly
 
@@ -184,18 +188,25 @@ def collapsed(own: Shapes, cut: Shapes) -> str:
     return ""
 
 
-class _Shapes(TorchDispatchMode):
-    """Hears of each operation."""
+class LongLook(Exception):
+    """A forward of more operations than one is ready to look at."""
 
-    def __init__(self) -> None:
+
+class _Shapes(TorchDispatchMode):
+    """Hears of each operation; of more than `most` it raises LongLook."""
+
+    def __init__(self, most: int) -> None:
         super().__init__()
         self.seen: Shapes = []
+        self._most = most
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # as in `work`: seconds on first use
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if len(self.seen) > self._most:
+            raise LongLook(f"more than {self._most} operations")
         out = func(*args, **(kwargs or {}))
         self.seen.append((str(func.overloadpacket.__name__), tuple(tuple(t.shape) for t in tensors_in(out))))
         return out
