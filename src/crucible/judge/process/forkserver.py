@@ -38,7 +38,7 @@ def serve(channel: Channel) -> None:
         with contextlib.suppress(ChannelTimeout):
             request = channel.receive(REAP_S)
             if request["do"] == "start":
-                if request["again"]:
+                if request.get("again"):
                     _import_ahead()
                 forked |= _start(channel)
             elif request["pid"] in forked:  # not reaped yet, so the number is still its own
@@ -53,7 +53,7 @@ def _import_ahead() -> None:
         return
     gc.disable()
     with contextlib.suppress(ImportError):  # it is then the oracle's to say what it lacks
-        import torch._dynamo
+        import torch._dynamo  # noqa: F401
 
         import crucible.work  # noqa: F401
     gc.freeze()
