@@ -63,13 +63,13 @@ def write_work(folder: Path, tasks: int, size: int) -> None:
         (folder / f"candidates/{task}_wrong.py").write_text(wrong)
 
 
-def judged(folder: Path, workers: int, device: str) -> dict[str, Any]:
+def judged(folder: Path, workers: int, device: str, baselines: str) -> dict[str, Any]:
     """Seconds, and each candidate's verdict and rank."""
     with tempfile.TemporaryDirectory(prefix="cf") as home:
         file = Path(home) / "runs.json"
         command = [sys.executable, "-m", "crucible", "judge", str(folder / "tasks"), str(folder / "candidates"),
-                   "--on=local", f"--workers={workers}", f"--device={device}", "--baselines=eager", "--shrink-limit=0",
-                   f"--json={file}"]  # fmt: skip
+                   "--on=local", f"--workers={workers}", f"--device={device}", f"--baselines={baselines}",
+                   "--shrink-limit=0", f"--json={file}"]  # fmt: skip
         began = time.monotonic()
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CRUCIBLE_HOME": home})
         took_s = time.monotonic() - began
@@ -87,11 +87,12 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=4096, help="rows and features of each input")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--baselines", default="eager")
     parser.add_argument("--output", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cf") as name:
         write_work(Path(name), asked.tasks, asked.size)
-        several, one = (judged(Path(name), workers, asked.device) for workers in (asked.workers, 1))
+        several, one = (judged(Path(name), workers, asked.device, asked.baselines) for workers in (asked.workers, 1))
     differing = {name: (one["ranks"][name], several["ranks"].get(name)) for name in one["ranks"]
                  if one["ranks"][name] != several["ranks"].get(name)}  # fmt: skip
     found = {
@@ -102,6 +103,7 @@ def main() -> None:
         "tasks": asked.tasks,
         "candidates": len(one["ranks"]),
         "workers": asked.workers,
+        "baselines": asked.baselines,
         "took_s": {"one worker": one["took_s"], f"{asked.workers} workers": several["took_s"]},
         "share_of_one_workers_time": round(several["took_s"] / one["took_s"], 3),
         "same_ranks": not differing,

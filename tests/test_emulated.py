@@ -116,6 +116,7 @@ SOURCES = {
     "graphed": changed(FORWARD, GRAPHED),
     "asking": changed(FORWARD, ASKING),
     "idle": changed(FORWARD, "        return x.clone()"),
+    "decoy": changed(FORWARD, "        extension.run(x)\n        return x.clone()"),
     "unbuilt": changed(FORWARD, "        return x.clone()").replace(
         'extension = load_inline("copy", "torch::Tensor run(torch::Tensor x);", SOURCE, functions=["run"])', UNBUILT
     ),
@@ -175,9 +176,10 @@ def test_what_the_emulator_does_not_pretend_is_not_judged(copies: crucible.Run) 
 
 
 def test_a_pass_by_a_fallback_says_so_in_the_verdict(copies: crucible.Run) -> None:
-    words = {name: copies.verdict(name).outcome.words for name in ("right", "idle", "unbuilt")}
+    words = {name: copies.verdict(name).outcome.words for name in ("right", "idle", "decoy", "unbuilt")}
     assert words == {
         "right": "passed",
+        "decoy": "passed, by a fallback: its answer is right without its kernels",
         "idle": "passed, by a fallback: none of its kernels ran in a forward",
         "unbuilt": "passed, by a fallback: an extension did not build, and it went on without",
     }

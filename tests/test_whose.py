@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from crucible.judge.verdict.evidence import Costs, Kernel, NotMeasured
+from crucible.judge.verdict.modelled import Modelled, NotModelled, Part
 from crucible.judge.verdict.whose import Whose, is_named_in, little_of_its_own, told_by_emulator, told_by_profiler
 from crucible.judge.worker.profile import profile_call
 
@@ -75,8 +76,22 @@ def test_on_a_cpu_pytorchs_operators_stand_beside_the_rest() -> None:
     assert 0 < whose.own_share < 1
 
 
+def modelled(*parts: tuple[str, float, bool]) -> Modelled:
+    made = tuple(Part(name, 1, ms, "memory", own) for name, ms, own in parts)
+    return Modelled(sum(part.time_ms for part in made), "forward", "NVIDIA H200", "full size", 1.0, 0.0, 1.0, made)
+
+
 def test_the_emulator_tells_what_ran_and_not_for_how_long() -> None:
-    whose = told_by_emulator(["fused"], ["addmm", "relu"])
+    whose = told_by_emulator(["fused"], ["addmm", "relu"], NotModelled("not counted"))
     assert isinstance(whose.own_share, NotMeasured)
     assert whose.words == "1 own kernel, 2 operators of PyTorch's"
     assert little_of_its_own(whose) == []
+
+
+def test_a_decoy_on_the_emulator_is_told_by_its_share_of_the_modelled_time() -> None:
+    whose = told_by_emulator(["fused"], ["addmm"], modelled(("addmm", 0.97, False), ("fused", 0.03, True)))
+    assert whose.words == "1 own kernel, 1 operator of PyTorch's, own 3% of the modelled time"
+    (finding,) = little_of_its_own(whose)
+    assert finding.claim == "most of its modelled time goes to kernels that are not its own"
+    honest = told_by_emulator(["fused"], ["addmm"], modelled(("addmm", 0.2, False), ("fused", 0.8, True)))
+    assert little_of_its_own(honest) == []

@@ -189,3 +189,12 @@ def _names_in(argument: Argument) -> Iterator[str]:
     elif isinstance(argument, tuple):
         for item in argument:
             yield from _names_in(item)
+
+
+DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
+"""Kinds of operations that drop elements, or whole channels, at random."""
+
+
+def draws(operation: Operation) -> bool:
+    """Whether it is a dropout that does; a graph holds no other draws."""
+    return operation.kind in DROPOUTS and bool(operation.args["train"]) and operation.args["p"] != 0

@@ -293,13 +293,10 @@ def test_small_kernels_must_be_worth_it(monkeypatch: pytest.MonkeyPatch) -> None
         assert bool(fold(trace(module, [drawn(2, 3, 8, 9)])).notes) == pays
 
 
-def test_dropout_of_one_number_draws_nothing_and_other_dropout_is_refused() -> None:
+def test_dropout_of_one_number_draws_nothing() -> None:
     module = Module(lambda m, x: F.dropout(m.fc(x).clamp(max=0.0).clamp(min=0.0), 0.2), fc=nn.Linear(8, 12))
     plan = fuse(trace(module, [drawn(5, 8)], drops=True))
     assert "dropout" not in [operation.kind for operation in plan.graph.operations]
-    other = Module(lambda m, x: F.dropout(m.fc(x), 0.2), fc=nn.Linear(8, 12))
-    with pytest.raises(CaptureError, match="draws random numbers"):
-        fuse(trace(other, [drawn(5, 8)], drops=True))
     with pytest.raises(CaptureError, match="draws random numbers"):
         trace(module, [drawn(5, 8)])
 

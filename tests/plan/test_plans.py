@@ -44,7 +44,7 @@ class Module(nn.Module):
 
 
 def planned(module: nn.Module, *inputs: torch.Tensor) -> Plan:
-    return fuse(trace(module, inputs))
+    return fuse(trace(module, inputs, drops=True))
 
 
 def check(module: nn.Module, *inputs: torch.Tensor, gradients: bool = True) -> Plan:
@@ -52,11 +52,13 @@ def check(module: nn.Module, *inputs: torch.Tensor, gradients: bool = True) -> P
     plan = planned(module.float(), *(t.float() for t in inputs))
     module, inputs = module.double(), tuple(t.double().requires_grad_(gradients) for t in inputs)
     state = {**dict(module.named_parameters()), **{name: each.clone() for name, each in module.named_buffers()}}
+    torch.manual_seed(3)
     expected = module(*inputs)
     outputs = expected if isinstance(expected, tuple) else (expected,)
     tensors = {value.name: t for value, t in zip(plan.graph.inputs, inputs, strict=True)}
     tensors |= {p.value.name: state[p.names[0]] for p in plan.graph.parameters}
     tensors |= {c.value.name: c.tensor.double() for c in plan.graph.constants}
+    torch.manual_seed(3)
     found = run(plan, tensors)
     for one, other in zip(found, outputs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
@@ -90,6 +92,33 @@ def test_a_chain_behind_a_convolution_is_one_kernel_and_takes_its_bias() -> None
     plan = check(module, torch.rand(2, 2, 5, 6))
     assert calls(plan) == ["conv2d"]
     assert kernels(plan) == ["bias_leaky_relu_add_clamp_gelu"]
+
+
+DROPPED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "elements": lambda x: F.dropout(x, 0.3),
+    "in place": lambda x: F.dropout(x * 1.5, 0.3, inplace=True),
+    "channels": lambda x: F.dropout2d(x.view(6, 4, 2, 3), 0.3).flatten(1),
+    "to another number": lambda x: F.alpha_dropout(x.clamp(max=0.0).clamp(min=0.0), 0.3, training=True),
+    "all": lambda x: F.dropout(x, 1.0) + x,
+    "twice": lambda x: F.dropout(F.dropout(x, 0.3).tanh(), 0.2) + F.dropout(x, 0.3),
+}
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_dropout_in_training_is_pytorchs_and_draws_what_the_module_draws(name: str) -> None:
+    """Between kernels: the layer in front keeps its bias, as no chain follows it."""
+    module = Module(lambda m, x: F.softmax(DROPPED[name](m.fc(x)) * 2, 1) * x.sum(), fc=nn.Linear(20, 24))
+    plan = check(module, torch.randn(6, 20))
+    drops = [each for each in plan.steps if isinstance(each, Call) and "dropout" in each.operation.kind]
+    assert drops and all("same seed" in each.why for each in drops)
+    if name == "elements":
+        assert calls(plan) == ["linear", "dropout"] and kernels(plan) == ["mul_softmax", "sum", "mul"]
+
+
+def test_dropout_that_drops_nothing_is_no_call() -> None:
+    module = Module(lambda m, x: F.dropout(F.dropout1d(m.fc(x).tanh()[None], 0.0), 0.5, training=False).exp(),
+                    fc=nn.Linear(20, 24))  # fmt: skip
+    assert calls(check(module, torch.randn(6, 20))) == ["linear"]
 
 
 def test_a_convolution_takes_the_chain_behind_it() -> None:

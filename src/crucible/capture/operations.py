@@ -16,7 +16,7 @@ from crucible.capture.exporting import NO_NUMBERS
 from crucible.capture.lines import line_in, refusal
 from crucible.capture.names import kind_of, layer_name
 from crucible.capture.values import Environment, Number, leaves, tensor_type
-from crucible.graph import Argument, Constant, Operation, Ref
+from crucible.graph import DROPOUTS, Argument, Constant, Operation, Ref
 from crucible.products import tensors_in
 from crucible.work import count
 
@@ -55,7 +55,7 @@ class Operations:
             return
         given = schema.named(func, node.args, node.kwargs)
         _check_results(node, func, where)
-        if schema.is_random(func, given) and not (self._drops and name == "dropout"):
+        if schema.is_random(func, given) and not (self._drops and name.removesuffix("_") in DROPOUTS):
             raise refusal(
                 where, f"{func} draws random numbers", "Call eval() on the module, set p=0, or make it an input"
             )
@@ -124,6 +124,7 @@ class Operations:
         only_sees = torch.Tag.inplace_view in func.tags
         self._check_write(node, func, base, where, only_sees=only_sees)
         buffer = base if self.values.roles[base] == "buffer" else None
+        given = dict(zip((argument.name for argument in twin._schema.arguments), given.values(), strict=True))
         new = self._call(node, twin, given, where, name=self._buffer_name(base) if buffer else "")
         if not only_sees:
             new = self._as_before(node, base, new, where)

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from crucible.graph import DROPOUTS
+
 _OFF = {"train": False, "training": False, "p": 0.0, "dropout_p": 0.0, "dropout": 0.0}
 """Arguments with which an operation that may draw random numbers draws none."""
 _PASSING = {"batch_norm": "training", "instance_norm": "use_input_stats"}
@@ -43,7 +45,8 @@ def functional(func: OpOverload) -> OpOverload | None:
     if packet is None or not name.endswith("_") or written(func) != [first]:
         return None
     overloads = (getattr(packet, overload) for overload in packet.overloads())
-    return next((other for other in overloads if _form(other) == _form(func) and not written(other)), None)
+    form = _types if name.removesuffix("_") in DROPOUTS else _form  # those call their input by another name
+    return next((other for other in overloads if form(other) == form(func) and not written(other)), None)
 
 
 def is_random(func: OpOverload, given: dict[str, Any]) -> bool:
@@ -68,6 +71,10 @@ def output_names(func: OpOverload, count: int, name: str) -> list[str]:
     if len(stated) == count and all(stated):
         return [f"{name}_{word}" for word in stated]
     return [f"{name}_{place}" for place in range(count)]
+
+
+def _types(func: OpOverload) -> list[str]:
+    return [str(argument.type) for argument in func._schema.arguments]
 
 
 def _form(func: OpOverload) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ def trace(module: nn.Module, inputs: Sequence[Any], *, drops: bool = False) -> G
 
     `inputs` are tensors, of which only shape, strides, dtype and device matter (`meta` and fake ones will do), or
     numbers and None, on which the graph then depends. Nothing is computed, module and inputs stay as they are. With
-    `drops` dropout in training is in the graph, for who finds that nothing depends on it.
+    `drops` dropout in training is in the graph, for who has PyTorch draw, or finds that nothing depends on it.
 
     Raises CaptureError, which names the user's line, for whatever depends on values in tensors, writes to inputs,
     parameters or shared views, draws random numbers, turns gradients off or replaces them (`torch.no_grad`,

@@ -109,7 +109,7 @@ def gpu(name: str) -> None:
 def schedule(order: str, seed: int = 1) -> Iterator[None]:
     """Runs blocks, threads and lanes in another order inside: `forward` (the usual one), `reverse` or `random`.
 
-    A race matters where an order changes the output.
+    A race matters where an order changes the output; kernels matter where leaving them out (`idle`) does.
     """
     from crucible.emulator import session
 

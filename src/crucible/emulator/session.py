@@ -26,7 +26,7 @@ from crucible.gpus import DEFAULT, Gpu, known_gpu
 if TYPE_CHECKING:
     from crucible.emulator.triton.watch import Watch  # brings NumPy
 
-SCHEDULES = {"forward": 0, "reverse": 1, "random": 2}
+SCHEDULES = {"forward": 0, "reverse": 1, "random": 2, "idle": 3}
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Emulator:
             self.triton.forget()
 
     def schedule(self, order: str, seed: int = 1) -> None:
-        """In which order blocks, threads and lanes run: `forward`, `reverse` or `random`."""
+        """In which order blocks, threads and lanes run: `forward`, `reverse` or `random`; `idle`: none does."""
         self.runtime.crucible_set_schedule(SCHEDULES[order], ctypes.c_uint(seed))
         if self.triton:
             self.triton.order = (order, seed)

@@ -56,7 +56,7 @@ class Attempts:
     def judge(self, examination: Examination) -> Verdict:
         """A candidate's verdict. Raises JudgeError where no oracle can be had any more, or the device is lost."""
         verdict = self._attempted(examination)
-        if self.device == "cuda" and (isinstance(verdict.outcome, _SUSPICIOUS) or is_own_failure(verdict)):
+        if self.device != "cpu" and (isinstance(verdict.outcome, _SUSPICIOUS) or is_own_failure(verdict)):
             self._await_device()
             self.restore()
         return verdict

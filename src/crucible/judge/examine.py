@@ -16,6 +16,7 @@ from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
 from crucible.gpus import DEFAULT, MAX_THREADS_PER_BLOCK, Gpu, known_gpu
 from crucible.hardware import Device
+from crucible.judge.decoys import answers_without_its_kernels
 from crucible.judge.diagnosis.asks_who_judges import signs
 from crucible.judge.diagnosis.own_sizes import still_fails
 from crucible.judge.diagnosis.sanitizer import TOOLS, sanitized
@@ -261,6 +262,8 @@ class Examination:
             self.findings.append(Finding(claim, "0 launches were seen of what its source calls __global__"))
         beyond = self._stood(verifier, outcome)
         smallest = smallest_failing(outcome, verifier, self.setting.task, self.candidate.source)
+        if isinstance(accesses, Trace) and accesses.launches and isinstance(beyond.outcome, Passed):
+            self._look_for_decoys(verifier)
         if verifier.case:
             self.case = {**verifier.request(verifier.case), "inputs": description["inputs"]}
         found = verifier.found
@@ -284,12 +287,19 @@ class Examination:
             doubts.append(Finding("its text asks who runs it: elsewhere it may do something else", "; ".join(asked)))
         return replace(verdict, whose=whose, findings=(*verdict.findings, *doubts))
 
+    def _look_for_decoys(self, verifier: Verifier) -> None:
+        """Last of all: the process need not outlive it."""
+        if answers_without_its_kernels(verifier):
+            claim = f"{_FALLBACK}its answer is right without its kernels"
+            evidence = f"{', '.join(self.launched)}: launched for show, since others compute the answer"
+            self.findings.append(Finding(claim, evidence))
+
     def _whose(self, verdict: Verdict, operations: tuple[str, ...]) -> Whose | NotMeasured:
         """Whose kernels ran, of what passed."""
         if not verdict.evaluation:
             return NOT_TOLD
         if self.emulated:
-            return told_by_emulator(self.launched, operations)
+            return told_by_emulator(self.launched, operations, verdict.modelled)
         return told_by_profiler(verdict.costs, self.candidate.source)
 
     def _stood(self, passed: Verifier, outcome: Outcome) -> Stood:

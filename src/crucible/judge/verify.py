@@ -254,6 +254,12 @@ class Verifier:
             "way": self.way,
         }
 
+    def is_right(self, case: dict[str, Any], reply: dict[str, Any]) -> bool:
+        """Whether what the process answered to a case is of its form and right. Raises Ended or Stop."""
+        check_form(self.description, case, reply)
+        seen = self._stream(case, "forward", [])
+        return all(from_json(tensor).ok for tensor in seen["tensors"])
+
     def trace(self) -> tuple[Trace | NotMeasured, tuple[OperatorUse, ...]]:
         """What the kernels ask of memory in one more run of the first case, and what PyTorch's operators do beside it:
         facts beside the verdict, which whatever goes wrong here does not change, short of a forged answer. Raises

@@ -85,7 +85,7 @@ def _interval(work: Rewriting, operation: Operation) -> Interval:
     args = operation.args
     if operation.kind == "sub" and args["self"] == args["other"] and args["alpha"] == 1:
         return ZERO
-    if operation.kind == "dropout":
+    if operation.kind in ("dropout", "feature_dropout"):
         given(args["input"])
         return ZERO if [*known.values()] == [ZERO] else NUMBERS
     build: Callable[..., Expr] | None = POINTWISE.get(operation.kind)

@@ -8,9 +8,8 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
-from crucible.errors import CaptureError
 from crucible.gpus import H200, Gpu
-from crucible.graph import Graph, Operation, Ref, TensorType
+from crucible.graph import Graph, Operation, Ref, TensorType, draws
 from crucible.plan import bases, convolutions, layouts, matrix, reducing, rules, taken
 from crucible.plan.backward import flat, with_backward
 from crucible.plan.fold import Folded, fold
@@ -39,10 +38,9 @@ def fuse(
     nothing here covers stays a call of PyTorch. Convolutions of float32 tensors whose operands may not be rounded to
     TF32 take three products of TF32 for each; products of matrices do as `tf32_linear` says (as `tf32` where None).
     Shared memory and multiprocessors are those of `gpu`. What several kernels would convolve again is computed once,
-    into memory. Raises CaptureError for random numbers."""
+    into memory. What draws random numbers stays PyTorch's: from the same seed they are those of the module."""
     rounding = taken.Rounding(tf32, tf32 if tf32_linear is None else tf32_linear)
     folded = fold(graph) if rewrite else Folded(graph, ())
-    _refuse_draws(folded.graph)
     apart = folded.apart
     while True:
         plan = _Planner(folded.graph, rounding, gpu, apart).plan()
@@ -50,16 +48,6 @@ def fuse(
         if not found:
             return replace(plan, rewrites=folded.notes, asked=graph)
         apart |= found
-
-
-def _refuse_draws(graph: Graph) -> None:
-    """Raises CaptureError for random numbers that are still drawn."""
-    for operation in graph.operations:
-        if operation.kind == "dropout" and operation.args["train"] and operation.args["p"]:
-            raise CaptureError(
-                f"{operation.where}: {operation.target} draws random numbers. Call eval() on the module, set p=0, "
-                "or make it an input"
-            )
 
 
 class _Planner:
@@ -188,7 +176,8 @@ class _Planner:
         dtypes = {v.dtype for v in (*values, operation.outputs[0].tensor)} - {"bool"}
         alike = dtypes <= set(FLOATS) and ("float64" not in dtypes or len(dtypes) == 1)  # one precision a kernel
         kept = operation.kind in taken.KINDS and not self._convolves(operation)
-        return makes and alike and not kept and all(v.elements for v in values)
+        calm = not draws(operation)
+        return makes and alike and calm and not kept and all(v.elements for v in values)
 
     def _convolves(self, operation: Operation) -> bool:
         """Whether kernels of ours do."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from crucible.graph import ITEM_BYTES, Argument, Operation, Ref
+from crucible.graph import ITEM_BYTES, Argument, Operation, Ref, draws
 from crucible.plan import convolutions, norms, pools, reductions
 from crucible.plan.join import combined, joined, merged
 from crucible.plan.lazy import CannotJoin, Lazy, NotCovered, reshaped
@@ -59,6 +59,8 @@ def why_called(operation: Operation, channels_last: bool = False) -> str:
         return "a matrix product, channels-last, since cuDNN's tensor-core kernels would convert to that and back"
     if operation.kind in BIASED or operation.kind in MATRIX_PRODUCTS:
         return "a matrix product"
+    if draws(operation):
+        return "it draws random numbers, from the same seed those that the module would"
     return "a view" if operation.kind in VIEWS else "not covered"
 
 

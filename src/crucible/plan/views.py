@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from crucible.graph import Operation
+from crucible.graph import DROPOUTS, Operation
 from crucible.plan.join import expanded
 from crucible.plan.lazy import Lazy, permuted, reshaped, squeezed, unsqueezed
 from crucible.plan.reductions import Names
@@ -17,6 +17,10 @@ def _reshape(operation: Operation, args: Mapping[str, Any], names: Names) -> Laz
 
 def _same(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
     return args["self"]  # type: ignore[no-any-return]
+
+
+def _not_dropped(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+    return args["input"]  # type: ignore[no-any-return]
 
 
 def _permute(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
@@ -65,7 +69,8 @@ def _expand(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy
 
 VIEWS: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
     **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "_unsafe_view", "view_as", "reshape_as"), _reshape),
-    **dict.fromkeys(("contiguous", "clone", "alias", "dropout"), _same),
+    **dict.fromkeys(("contiguous", "clone", "alias"), _same),
+    **dict.fromkeys(DROPOUTS, _not_dropped),
     "permute": _permute,
     **dict.fromkeys(("transpose", "t", "swapdims", "swapaxes"), _transpose),
     "numpy_T": _turned,

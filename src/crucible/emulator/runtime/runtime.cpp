@@ -60,7 +60,7 @@ static int sticky_error = 0;  // an illegal access: the context is lost
 static int unchecked_line = 0;
 static Fault unchecked;
 static int capturing = 0, uncaptured = 0;  // a torch.cuda.CUDAGraph; launches meanwhile on other streams
-static int schedule = 0;  // 0 forward, 1 reverse, 2 random
+static int schedule = 0;  // 0 forward, 1 reverse, 2 random, 3 idle: launches are checked, and nothing of them runs
 static std::mt19937 chance(1);
 static double thread_limit_s = 10;
 static std::unordered_map<const void*, size_t> allowed_shared;

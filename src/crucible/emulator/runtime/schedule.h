@@ -354,6 +354,7 @@ static void run_grid() {
     long idle = 0;
     uint64_t idle_since = 0;
     ++ended;
+    if (schedule == 3) return;
     auto add = [&] {
         const uint64_t linear = block_at(launch->next_block++);
         if (!spare.empty()) {

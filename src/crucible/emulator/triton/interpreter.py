@@ -104,7 +104,8 @@ def _watch_launches(runtime: Any, watch: Watch) -> None:
         watch.launch = Launch(code.co_name, code.co_filename, _memories(named))
         try:
             with np.errstate(all="ignore"), _time_limit(watch):
-                execute(self, *args, **kwargs)
+                if watch.order[0] != "idle":
+                    execute(self, *args, **kwargs)
         except KernelEnded as ended:
             raise RuntimeError(str(ended)) from None
         finally:

@@ -136,14 +136,17 @@ def keep(child: Child, settings: dict[str, Any]) -> dict[str, Any]:
     return {"end": "no memory"} if lost else {"end": "exit", "code": code}
 
 
+OOM_COUNTS = ["/sys/fs/cgroup/memory.events", "/proc/vmstat"]
+
+
 def oom_kills() -> int:
     """How many processes Linux has killed for their memory: in this container where that is known, else on the
     machine; 0 where neither is."""
-    for file, name in (("/sys/fs/cgroup/memory.events", "oom_kill"), ("/proc/vmstat", "oom_kill")):
+    for file in OOM_COUNTS:
         with contextlib.suppress(OSError, ValueError):
             counts = dict(line.split() for line in _read(file).splitlines())
-            if name in counts:
-                return int(counts[name])
+            if "oom_kill" in counts:
+                return int(counts["oom_kill"])
     return 0
 
 

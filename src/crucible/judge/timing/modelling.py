@@ -58,6 +58,8 @@ class _Load:
     tf32_flops: float = 0.0
     float64_flops: float = 0.0
     byte_flops: float = 0.0
+    own: bool = True
+    """Whether it is the candidate's."""
 
     @property
     def flops(self) -> float:
@@ -124,7 +126,8 @@ def _operator(use: OperatorUse, growth: Growth, contract: Contract) -> _Load:
     flops = use.matrix_flops * growth.flops
     halves, times = contract.operand_bits <= 7, 1 if contract.operand_bits <= 10 else 3
     moved = use.bytes_moved * growth.bytes_moved
-    return _Load(use.name, use.count, moved, 0.0, flops if halves else 0.0, 0.0 if halves else flops * times)
+    products = (flops, 0.0) if halves else (0.0, flops * times)
+    return _Load(use.name, use.count, moved, 0.0, *products, own=False)
 
 
 def _part(load: _Load, gpu: Gpu) -> Part:
@@ -141,17 +144,19 @@ def _part(load: _Load, gpu: Gpu) -> Part:
     }
     limit = max(needs, key=lambda name: needs[name])
     launching = load.launches * LAUNCH_MS
-    return Part(load.name, load.launches, needs[limit] + launching, limit if needs[limit] > launching else "launching")
+    limited_by = limit if needs[limit] > launching else "launching"
+    return Part(load.name, load.launches, needs[limit] + launching, limited_by, load.own)
 
 
 def _by_name(parts: Iterable[Part]) -> list[Part]:
-    """One part a name; what takes the longest says what limits it."""
-    found: dict[str, Part] = {}
+    """One part a name, the candidate's apart from PyTorch's; what takes the longest says what limits it."""
+    found: dict[tuple[str, bool], Part] = {}
     for part in parts:
-        known = found.get(part.name)
+        known = found.get((part.name, part.own))
         if known is None:
-            found[part.name] = part
+            found[part.name, part.own] = part
             continue
         limit = max(known, part, key=lambda one: one.time_ms).limited_by
-        found[part.name] = Part(part.name, known.launches + part.launches, known.time_ms + part.time_ms, limit)
+        both = (known.launches + part.launches, known.time_ms + part.time_ms, limit, part.own)
+        found[part.name, part.own] = Part(part.name, *both)
     return list(found.values())

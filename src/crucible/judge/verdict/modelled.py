@@ -18,6 +18,8 @@ class Part:
     """Of all of them."""
     limited_by: str
     """`memory`, `load and store instructions`, `matrix products` or `launching`."""
+    own: bool = True
+    """Whether it is the candidate's."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class Modelled:
     launches: float
     parts: tuple[Part, ...]
     """The longest first."""
+
+    @property
+    def own_share(self) -> float:
+        """Of the time of its parts, that of the candidate's kernels."""
+        return sum(part.time_ms for part in self.parts if part.own) / sum(part.time_ms for part in self.parts)
 
     @property
     def words(self) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from crucible.judge.verdict.evidence import Costs, Finding, NotMeasured
+from crucible.judge.verdict.modelled import Modelled, NotModelled
 from crucible.legible import counted
 
 MOST_NAMES = 12
+_NOT_MODELLED = NotMeasured("only what passes on the emulator is modelled")
 LITTLE = 0.5
 """Of a call's time: below it a candidate with kernels of its own owes its runtime to others'."""
 _LIBRARIES = re.compile(
@@ -30,12 +32,16 @@ class Whose:
     """Of the time that kernels ran; on a CPU of the call's, all that no operator of PyTorch's took."""
     by: str
     """`the profiler`, or `the emulator`, which knows what was launched and not for how long."""
+    modelled_share: float | NotMeasured = _NOT_MODELLED
+    """Of the time that the emulator's model gives a call, that of the candidate's kernels."""
 
     @property
     def words(self) -> str:
         """One clause: `own kernels 97 % of the time`."""
         if isinstance(self.own_share, NotMeasured):
-            return f"{counted(len(self.own), 'own kernel')}, {counted(len(self.others), 'operator')} of PyTorch's"
+            words = f"{counted(len(self.own), 'own kernel')}, {counted(len(self.others), 'operator')} of PyTorch's"
+            known = isinstance(self.modelled_share, float)
+            return words + (f", own {self.modelled_share:.0%} of the modelled time" if known else "")
         return f"own {'kernels' if self.own else 'code'} {self.own_share:.0%} of the time"
 
 
@@ -56,10 +62,11 @@ def told_by_profiler(costs: Costs | NotMeasured, source: str) -> Whose | NotMeas
     return Whose(_names(k.name for k in own), _names(k.name for k in others), share, "the profiler")
 
 
-def told_by_emulator(launched: Sequence[str], operations: Sequence[str]) -> Whose:
-    """Of kernels that the emulator launched, and operators that PyTorch ran beside them."""
+def told_by_emulator(launched: Sequence[str], operations: Sequence[str], modelled: Modelled | NotModelled) -> Whose:
+    """Of kernels that the emulator launched, operators that PyTorch ran beside them, and the model of both."""
     untimed = NotMeasured("the emulator shows what a kernel does, not how long a GPU takes")
-    return Whose(_names(launched), _names(operations), untimed, "the emulator")
+    share = modelled.own_share if isinstance(modelled, Modelled) else NotMeasured(modelled.reason)
+    return Whose(_names(launched), _names(operations), untimed, "the emulator", share)
 
 
 def is_named_in(kernel: str, source: str) -> bool:
@@ -90,10 +97,14 @@ def _defines(source: str, name: str) -> bool:
 
 def little_of_its_own(whose: Whose | NotMeasured) -> list[Finding]:
     """What to say of a candidate that has kernels and lets others do the work."""
-    if isinstance(whose, NotMeasured) or isinstance(whose.own_share, NotMeasured) or whose.own_share >= LITTLE:
+    if isinstance(whose, NotMeasured):
         return []
-    claim = "most of its time goes to kernels that are not its own"
-    evidence = f"{', '.join(whose.own) or 'none of its own'}: {whose.own_share:.0%} of the time; the rest: "
+    measured = not isinstance(whose.own_share, NotMeasured)
+    share, time = (whose.own_share, "time") if measured else (whose.modelled_share, "modelled time")
+    if isinstance(share, NotMeasured) or share >= LITTLE:
+        return []
+    claim = f"most of its {time} goes to kernels that are not its own"
+    evidence = f"{', '.join(whose.own) or 'none of its own'}: {share:.0%} of the {time}; the rest: "
     return [Finding(claim, evidence + ", ".join(whose.others[:3]))]
 
 
