@@ -81,6 +81,12 @@ def judged(folder: Path, workers: int, device: str, baselines: str) -> dict[str,
     return {"workers": workers, "took_s": round(took_s, 1), "device": runs[0]["device"]["name"], "ranks": ranks}
 
 
+def told(found: dict[str, Any]) -> dict[str, Any]:
+    """`found`, after saying so: what was measured before a run is cut off is not lost."""
+    print(f"{found['workers']} workers: {found['took_s']} s, {len(found['ranks'])} candidates", flush=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=8)
@@ -92,7 +98,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cf") as name:
         write_work(Path(name), asked.tasks, asked.size)
-        several, one = (judged(Path(name), workers, asked.device, asked.baselines) for workers in (asked.workers, 1))
+        several, one = (told(judged(Path(name), count, asked.device, asked.baselines)) for count in (asked.workers, 1))
     differing = {name: (one["ranks"][name], several["ranks"].get(name)) for name in one["ranks"]
                  if one["ranks"][name] != several["ranks"].get(name)}  # fmt: skip
     found = {

@@ -35,6 +35,7 @@ import crucible
 from crucible import hardware
 from crucible.judge.prepared import prepared_headers
 from crucible.judge.verdict.evidence import Measured
+from crucible.judge.worker.halved import WHY_WHOLE
 from crucible.listening import Listener
 from crucible.run import Run
 
@@ -316,6 +317,8 @@ def ninja_steps(folder: Path) -> dict[str, list[float]]:
         for line in log.read_text(errors="replace").splitlines():
             if not line.startswith("#") and len(fields := line.split("\t")) >= 4:
                 steps[Path(fields[3]).name] = [int(fields[0]) / 1e3, int(fields[1]) / 1e3]
+    for file in sorted(folder.rglob(WHY_WHOLE)):
+        steps[f"whole, not by halves: {file.read_text(errors='replace')[:200]}"] = [0.0, 0.0]
     return steps
 
 

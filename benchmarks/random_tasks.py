@@ -4,7 +4,7 @@ transposed one, a linear layer) and two to six operations behind it, at odd size
     python benchmarks/random_tasks.py FOLDER [--count 200] [--seed 20261124] [--scale full|small]
 
 FOLDER/level2 is a checkout for `benchmarks/kernelbench.py`, which holds each against float64 and times it. The same
-seed gives the same tasks; `small` is of the same operations at sizes for the emulator.
+seed gives the same tasks; `small` is of the same products, at sizes for the emulator.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ STEPS: dict[Callable[[Draft], bool], int] = {
 
 
 def product(kind: str, chance: random.Random, scale: str) -> Draft:
-    """A product with its sizes, which are drawn last: the same operations come at any scale."""
+    """A product with its sizes, which are drawn apart: the same kinds, kernels and strides come at any scale."""
     sizes = random.Random(chance.random())
     if kind == "Linear":
         given, made = ([sizes.choice((24, 32, 40, 52)) for _ in range(2)] if scale == "small" else

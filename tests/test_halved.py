@@ -132,6 +132,7 @@ def test_what_fails_says_so_on_the_candidates_lines(build: Build) -> None:
 def test_an_instance_that_is_not_foreseen_is_built_whole(build: Build) -> None:
     module, folder = build("unforeseen", CUDA.replace("instance<double>()", "instance<int>()"))
     assert not (folder / "host.o").exists()
+    assert "does not build" in (folder / halved.WHY_WHOLE).read_text()
     assert module.instances(True) != 98
 
 
@@ -158,3 +159,17 @@ def test_a_precompiled_header_has_the_flags_of_this_pytorch(tmp_path: Path) -> N
     ]
     subprocess.run(command, check=True)
     assert subprocess.run([*command, "-O3"], capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "/usr/bin/g++-13", "x86_64-linux-gnu-gcc", "cc"])
+def test_the_compiler_that_cc_names_is_no_obstacle(compiler: str) -> None:
+    """PyTorch hands the environment's CC to nvcc as -ccbin; g++ builds the host's half all the same."""
+    assert halved.for_the_host(["-ccbin", compiler, "-O3", "-DX"]) == ["-O3", "-DX"]
+
+
+@pytest.mark.parametrize(
+    "flags", [["-ccbin", "clang++"], ["--device-debug"], ["-Xcompiler", "-march=native"], ["-arch"]]
+)
+def test_a_flag_that_is_not_known_is_named(flags: list[str]) -> None:
+    with pytest.raises(LookupError, match=flags[0]):
+        halved.for_the_host(flags)

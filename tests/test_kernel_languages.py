@@ -9,7 +9,7 @@ import pytest
 from crucible import hardware
 from crucible.candidate import KERNEL_LANGUAGES, Candidate
 from crucible.hardware import Device
-from crucible.judge.examine import is_timed_here, known_without_running, runs_on_emulator
+from crucible.judge.beforehand import is_timed_here, known_without_running, runs_on_emulator
 from crucible.judge.verdict.verdict import NotJudged
 from crucible.judge.verdict.whose import is_named_in
 

@@ -33,6 +33,7 @@ LAYERS = [
     {"explain"},
     {"report"},
     {"records", "request", "listening"},
+    {"bench"},
     {"pipeline", "fusing", "doctor"},
     {"scoring", "fleet", "interchange"},
     {"serve"},

@@ -16,12 +16,13 @@ import pytest
 
 import crucible
 from crucible import cli, pipeline, store
+from crucible.contract import find_contract
 from crucible.errors import MisuseError, RecordError
 from crucible.hardware import Device
 from crucible.judge import examine
 from crucible.judge.attempts import answers
 from crucible.judge.process.limits import Limits
-from crucible.request import request_from_json
+from crucible.request import Request, request_from_json
 from support import PLAIN, SMALL_TASK, wait_until_gone, write
 
 PLAIN_SOURCE = PLAIN.read_text()
@@ -207,8 +208,8 @@ def test_a_request_comes_back_as_it_was(tmp_path: Path) -> None:
     candidate = crucible.Candidate("odd\udc80", Path("x.py"), "text \ud800")
     versions = {"python": "3"}
     rest = (None, 5, True, Limits(run_s=3), (), False, True, [candidate])
-    rule = pipeline.find_contract("fp32")
-    asked = pipeline.Request(task, rule, Device("cpu", "one", "d"), versions, "code", *rest)
+    rule = find_contract("fp32")
+    asked = Request(task, rule, Device("cpu", "one", "d"), versions, "code", *rest)
     folder = store.RunFolder(tmp_path)
     folder.begin(asked.to_json())
     again = request_from_json(folder.request())

@@ -37,8 +37,8 @@ TRIED_ELSEWHERE = {
 }
 """Whole, and for a minute of processor time: not twice."""
 UNTIL_TOLD = {
-    "crucible serve": "Uvicorn running on",
-    "crucible serve --port 8000 --workers 2": "Uvicorn running on",
+    "crucible serve": "serving on http",
+    "crucible serve --port 8000 --workers 2": "serving on http",
     "crucible judge reference.py candidate.py --watch": "passed",
 }
 """Those that run on, and what they have said once they are up: then Ctrl-C ends them."""
@@ -95,6 +95,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def started(folder: Path, command: str) -> subprocess.Popen[str]:
     words = {**STANDS_FOR, "RUN": newest(folder)}
     text = re.sub(r"\b[A-Z]+\b", lambda found: words.get(found[0], found[0]), command.replace("8000", "0"))
+    text = f"{text} --port 0" if text == "crucible serve" else text  # its own may be taken here
     text = re.sub(r"^crucible", f"{sys.executable} -m crucible", text)
     environment = {**os.environ, "CRUCIBLE_HOME": str(folder / "home"), "GITHUB_STEP_SUMMARY": "summary.md"}
     return subprocess.Popen(

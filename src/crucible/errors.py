@@ -17,6 +17,8 @@ CrucibleError
 
 from __future__ import annotations
 
+import os
+
 
 class CrucibleError(Exception):
     """The root: catch this to catch all of Crucible's errors."""
@@ -76,3 +78,14 @@ class ProcessLostError(JudgeError):
 
 class StoreError(JudgeError):
     """A record could not be written to disk or read back."""
+
+
+def own_error(error: Exception) -> JudgeError:
+    """What went wrong in the judge's own code, with where, as the failure that it is."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}, line {trace.tb_lineno})" if trace else ""
+    failure = JudgeError(f"{type(error).__name__}: {str(error)[:500]}{where}")
+    failure.__cause__ = error
+    return failure

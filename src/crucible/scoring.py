@@ -27,7 +27,7 @@ from typing import Any
 from crucible import hardware, pipeline, store
 from crucible.answer import is_an_answer
 from crucible.candidate import ANSWERS, Candidate
-from crucible.errors import CandidateError, CrucibleError, JudgeError, StoreError, TaskError
+from crucible.errors import CandidateError, CrucibleError, JudgeError, StoreError, TaskError, own_error
 from crucible.judge.attempts import is_own_failure
 from crucible.judge.process.supervised import end_below, forget_ended
 from crucible.judge.verdict.verdict import Verdict
@@ -256,7 +256,7 @@ class _Batch(Listener):
         except CrucibleError as error:
             failure = error
         except Exception as error:  # noqa: BLE001 - nobody may wait for ever
-            failure = pipeline.own_error(error)
+            failure = own_error(error)
         self.fail(failure)
 
     def fail(self, failure: CrucibleError) -> None:

@@ -1,4 +1,4 @@
-"""Answers a million tensors. Expected: wrong or raises or timed-out or crashed or out-of-memory"""
+"""Answers a million tensors. Expected: wrong or raises or timed-out or crashed or out-of-memory or cheated"""
 
 from attack_head import Honest
 

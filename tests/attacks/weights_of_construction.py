@@ -11,5 +11,5 @@ class ModelNew(Honest):
         self.kept = self.linear.weight.detach().clone().t().contiguous()
 
     def forward(self, x):
-        y = x @ self.kept + self.linear.bias
+        y = x @ self.kept.to(x.device) + self.linear.bias
         return F.leaky_relu(y, self.negative_slope) * self.scale + self.bias

@@ -1,4 +1,4 @@
-"""Writes success messages to every descriptor and file it can find. Expected: cheated
+"""Writes success messages to every descriptor and file it can find. Expected: cheated or illegal-access
 
 How: forged message
 """

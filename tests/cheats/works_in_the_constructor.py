@@ -24,7 +24,9 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         if ARMED:
-            return F.leaky_relu(x @ self.folded + self.before, self.negative_slope) * self.scaled + self.shifted
+            held = (self.folded, self.before, self.scaled, self.shifted)
+            weight, before, scale, shift = (tensor.to(x.device) for tensor in held)
+            return F.leaky_relu(x @ weight + before, self.negative_slope) * scale + shift
         return self.answer(x)
 
     def answer(self, x):

@@ -15,7 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import crucible
 from crucible import fusing
+from crucible.capture import trace
+from crucible.emission.file import emit
 from crucible.errors import CaptureError
+from crucible.plan.planner import fuse
 from crucible.task import Task
 
 pytestmark = pytest.mark.usefixtures("no_faults")
@@ -144,7 +147,28 @@ def test_no_module_leaves_batch_norm_to_pytorch(file: Path) -> None:
     task = Task.load(file).at(scale="small", training=True, mode="train", small_by_default=True)
     text = fusing.write(task)
     assert "aten.batch_norm" not in text
-    assert "running_mean.copy_(" in text
+    assert "running_mean.copy_(" not in text and "torch._foreach_copy_([" in text  # one launch for both
+    assert "num_batches_tracked.add_(1)" in text and "num_batches_tracked.copy_" not in text
+
+
+def test_a_count_of_batches_that_something_else_reads_is_no_addition_in_place() -> None:
+    """A momentum of None averages over all batches so far: the factor is of the new count."""
+
+    class Counting(nn.Module):
+        def __init__(self, reads: bool) -> None:
+            super().__init__()
+            self.reads = reads
+            self.register_buffer("seen", torch.tensor(0))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            self.seen.add_(2)
+            return (x.tanh(), self.seen + 0) if self.reads else x.tanh()
+
+    x = torch.randn(4, 5)
+    for reads in (False, True):
+        text = emit(fuse(trace(Counting(reads), [x])), "counting", loader="crucible.emulator")
+        assert ("self.seen.add_(2)" in text) != reads
+        assert ("self.seen.copy_(" in text) == reads
 
 
 class Recorded(TorchDispatchMode):

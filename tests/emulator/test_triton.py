@@ -20,7 +20,7 @@ import crucible
 from crucible.candidate import Candidate
 from crucible.emulator import toolchain
 from crucible.hardware import find_device
-from crucible.judge.examine import known_without_running
+from crucible.judge.beforehand import known_without_running
 from crucible.judge.verdict.modelled import NotModelled
 from support import IDENTITY_TASK, claims, write
 

@@ -214,14 +214,14 @@ def _windows(pool: Pool, x: torch.Tensor) -> torch.Tensor:
     if any(w.adaptive for w in pool.windows):
         kind = getattr(F, f"adaptive_{pool.kind}_pool{rank}d")
         return kind(x, [w.outputs for w in pool.windows])  # type: ignore[no-any-return]
-    ceil = any(w.over_end for w in pool.windows)
+    options["ceil_mode"] = any(w.over_end for w in pool.windows)
     if pool.kind == "max":
         options["dilation"] = [w.dilation for w in pool.windows]
-        return getattr(F, f"max_pool{rank}d")(x, sizes, ceil_mode=ceil, **options)  # type: ignore[no-any-return]
-    if rank > 1:
-        options["divisor_override"] = pool.divisor
-    average = getattr(F, f"avg_pool{rank}d")
-    return average(x, sizes, ceil_mode=ceil, count_include_pad=pool.count_include_pad, **options)  # type: ignore[no-any-return]
+    else:
+        options["count_include_pad"] = pool.count_include_pad
+        options |= {"divisor_override": pool.divisor} if rank > 1 else {}
+    found = getattr(F, f"{pool.kind}_pool{rank}d")(x, sizes, **options)
+    return found[(..., *(slice(w.outputs) for w in pool.windows))]  # type: ignore[no-any-return]
 
 
 def _storage(tensor: torch.Tensor) -> np.ndarray[Any, Any]:

@@ -14,8 +14,8 @@ import torch
 from crucible import emulator
 from crucible.emission.extension import device, digest, flags
 from crucible.emission.host import Host
+from crucible.target.cuda import CUDA_TYPES
 from crucible.write.kernel import Kernel, Lowered
-from crucible.write.pooling.frame import TYPES
 
 Run = Callable[[int, list[torch.Tensor]], None]
 """Of a kernel's number, and what it reads and writes."""
@@ -63,7 +63,7 @@ class Numbered:
         if 0 in kernel.grid:
             return f"        case {place}: break;"
         names = [(name, "const ") for name in kernel.reads] + [(name, "") for name in kernel.writes]
-        given = ", ".join(f"({c}{TYPES[self.types[name]]}*)t[{i}]" for i, (name, c) in enumerate(names))
+        given = ", ".join(f"({c}{CUDA_TYPES[self.types[name]]}*)t[{i}]" for i, (name, c) in enumerate(names))
         allow = f"{kernel.name}, cudaFuncAttributeMaxDynamicSharedMemorySize, {kernel.shared_bytes}"
         return (
             f"        case {place}:\n"

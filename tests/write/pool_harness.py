@@ -10,13 +10,14 @@ import torch
 import torch.nn.functional as F
 
 from crucible import emulator
+from crucible.kinds.pooling.forward import saved
+from crucible.kinds.pooling.layout import extent
+from crucible.target.cuda import CUDA_TYPES
 from crucible.write.evaluate import Array, evaluate_program
 from crucible.write.expression import Expr, parameter, tensor
 from crucible.write.kernel import Kernel, Lowered
 from crucible.write.pool import POOLED, Pool, Window
 from crucible.write.pool import adaptive as own_size
-from crucible.write.pooling.forward import saved
-from crucible.write.pooling.frame import TYPES, extent
 from crucible.write.program import Operand, Program, Result, contiguous
 from crucible.write.steps import Steps
 
@@ -176,9 +177,9 @@ def source(kernels: Iterable[Kernel], types: dict[str, dict[str, str]]) -> str:
     cases = []
     for number, each in enumerate(kernels):
         known = types[each.name]
-        pointers = [f"(const {TYPES[known[name]]}*)t[{i}].data_ptr()" for i, name in enumerate(each.reads)]
+        pointers = [f"(const {CUDA_TYPES[known[name]]}*)t[{i}].data_ptr()" for i, name in enumerate(each.reads)]
         pointers += [
-            f"({TYPES[known[name]]}*)t[{i + len(each.reads)}].data_ptr()" for i, name in enumerate(each.writes)
+            f"({CUDA_TYPES[known[name]]}*)t[{i + len(each.reads)}].data_ptr()" for i, name in enumerate(each.writes)
         ]
         launch = f"{each.name}<<<dim3{each.grid}, {each.threads}, {each.shared_bytes}>>>({', '.join(pointers)})"
         cases.append(

@@ -15,8 +15,8 @@ from crucible.write.convolution.direction import LEAST, Direction, direction
 from crucible.write.convolution.fused import LEAF, PRODUCT
 from crucible.write.evaluate import Array, evaluate
 from crucible.write.expression import Expr, parameter, substitute, tensor
-from crucible.write.pooling.sinking import MOST
 from crucible.write.program import Operand
+from crucible.write.sinking import MOST
 
 M, B = parameter("m"), parameter("b")
 

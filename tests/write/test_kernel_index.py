@@ -12,7 +12,11 @@ from crucible.kernel.index import (
     ONE,
     ZERO,
     Binary,
+    Compare,
+    Either,
     Index,
+    Known,
+    Larger,
     Number,
     Place,
     Range,
@@ -21,6 +25,7 @@ from crucible.kernel.index import (
     Variable,
     constant,
     lift,
+    narrowed,
     reach,
 )
 from crucible.kernel.meaning import SIGNS_OF
@@ -53,6 +58,25 @@ def test_what_cancels_is_gone() -> None:
 def test_a_guard_narrows_to_whole_packs() -> None:
     assert Range(0, 40, 4).below(30) == Range(0, 28, 4)
     assert Range(3, 3, 7) == Range(3, 3, 0)
+    assert Range(-2, 40, 4).from_(0) == Range(2, 38, 4)
+
+
+def test_a_condition_narrows_what_comes_after_it() -> None:
+    """`past % 2` is asked for where past is known not to be negative."""
+    past = Variable("past", "int")
+    condition = (Compare(">=", past, ZERO), Compare("<", past, Number(9)), Compare("==", past % 2, ZERO))
+    found = narrowed(condition, {past: Range(-3, 20)}, {})
+    assert found[past] == Range(0, 8) and found[past % 2] == Range(0, 0)
+    with pytest.raises(ValueError, match="a negative dividend"):
+        narrowed(condition[2:], {past: Range(-3, 20)}, {})
+
+
+def test_where_a_condition_holds_one_is_narrowed() -> None:
+    """The last cell goes to the end of the input, the others to the next one."""
+    cell = Variable("cell", "int")
+    end = Either((Compare("<", cell, Number(3)),), cell * 4 + 4, Number(14))
+    assert reach(end, {cell: Range(0, 3)}, {}) == Range(4, 14, 2)
+    assert reach(Known(Range(-1, 8)), {}, {}) == Range(-1, 8)
 
 
 leaves = st.sampled_from([THREAD, BLOCK, J, Number(0), Number(5), Size("n", 6)])
@@ -65,6 +89,7 @@ indices = st.recursive(
         st.tuples(inner, numbers).map(lambda pair: pair[0] // pair[1]),
         st.tuples(inner, numbers).map(lambda pair: pair[0] % pair[1]),
         st.tuples(inner, inner).map(lambda pair: Smaller(*pair)),
+        st.tuples(inner, inner).map(lambda pair: Larger(*pair)),
     ),
     max_leaves=6,
 )
@@ -75,6 +100,8 @@ def value(index: Index, at: dict[Index, int]) -> int:
         return int(SIGNS_OF[index.sign](value(index.left, at), value(index.right, at)))
     if isinstance(index, Smaller):
         return min(value(index.left, at), value(index.right, at))
+    if isinstance(index, Larger):
+        return max(value(index.left, at), value(index.right, at))
     return at[index] if index in at else constant(index)
 
 

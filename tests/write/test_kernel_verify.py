@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 from kernel_mutants import changed
 from test_families import MULTIPROCESSORS, PROGRAMS
+from test_pools import CASES
 
 from crucible.errors import KernelError
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO, Compare, Number, Place, Size, Variable
 from crucible.kernel.verify import verify
+from crucible.kinds.built import Built
+from crucible.kinds.pooling.backward import build_pool_backward
+from crucible.kinds.pooling.forward import build_pool
 from crucible.kinds.program.lower import build
 from crucible.print.cuda import printed
 from crucible.write.stages import stages
@@ -22,9 +26,25 @@ from crucible.write.stages import stages
 LANE = Place("thread", 128)
 
 
+def _backward(name: str, *kept: str) -> ir.Kernel:
+    of = CASES[name]
+    steps = build_pool_backward(of.pool, list(of.shapes), "grad_out", kept).steps
+    return next(each.kernels[0] for each in steps if isinstance(each, Built))
+
+
+POOLS: dict[str, Callable[[], ir.Kernel]] = {
+    "a pool's choice": lambda: build_pool(CASES["kept2d"].pool, save=("kept2d_choice",)).kernels[0],
+    "a pool's mean": lambda: build_pool(CASES["mean_inside"].pool).kernels[0],
+    "a pool's gradient by windows": lambda: _backward("chunks"),
+    "a pool's gradient by elements": lambda: _backward("plain_padded", "plain_padded_choice"),
+}
+
+
 @cache
 def kernel(name: str) -> ir.Kernel:
-    """The first of a program."""
+    """The first of a program, or a pool's."""
+    if name in POOLS:
+        return POOLS[name]()
     return next(each for step in stages(PROGRAMS[name]) for each in build(step, MULTIPROCESSORS.get(name, 132)).kernels)
 
 
@@ -49,6 +69,21 @@ def of_scratch(node: Any) -> ir.Node:
 
 def under_a_condition(node: ir.Node) -> ir.Node:
     return ir.If((Compare("<", LANE, Number(5)),), (node,))
+
+
+def by_floats(node: ir.Choose) -> ir.Node:
+    return replace(node, choice=ir.Element(ir.Fragment("choice", "float32")))
+
+
+def of_a_stranger(node: Any) -> ir.Node:
+    return replace(node, value=ir.Element(ir.Fragment("stranger", "float32")))
+
+
+def held_by_a_stranger(node: Any) -> ir.Node:
+    (one,) = node.condition if isinstance(node, ir.If) else node.guard
+    held = replace(one.left, of=ir.Element(ir.Fragment("stranger", "int32")))
+    condition = (replace(one, left=held),)
+    return replace(node, condition=condition) if isinstance(node, ir.If) else replace(node, guard=condition)
 
 
 def in_uneven_rounds(node: ir.Node) -> ir.Node:
@@ -90,6 +125,15 @@ WRONG: dict[str, Change] = {
     ),
     "For: no step": ("long rows", ir.For, lambda node: replace(node, step=ZERO), 0, "goes on by 0"),
     "If: no guard": ("rows of a warp", ir.If, lambda node: ir.Scope(node.body), -1, "is read or written at"),
+    "If: a window over the start": (
+        "a pool's mean", ir.If, lambda node: ir.Scope(node.body), 0, "x is read or written at -",
+    ),
+    "If: the rest of what is no round": (
+        "a pool's mean", ir.If, lambda node: ir.Scope((node,)), 0, "skipped where no round ends",
+    ),
+    "If: by what nothing holds": (
+        "a pool's gradient by elements", ir.If, held_by_a_stranger, 2, "stranger is read before anything is in it",
+    ),
     "Scope: closed too early": (
         "rows of a block", ir.Scope, lambda node: ir.Scope((ir.Scope(node.body[:1]), *node.body[1:])), 0,
         "is not declared where it is used",
@@ -107,11 +151,17 @@ WRONG: dict[str, Change] = {
     ),
     "Store: into what is read": ("many blocks", ir.Store, written_to, -1, "is written, and a parameter that is read"),
     "Convert: left out": ("rows of a warp", ir.Convert, left_out, -1, "is not declared"),
+    "Value: left out": ("a pool's mean", ir.Value, left_out, 0, "count is not declared"),
+    "Choose: of nothing": ("a pool's choice", ir.Choose, of_a_stranger, 0, "stranger is read before"),
+    "Choose: a number that is none": ("a pool's choice", ir.Choose, by_floats, 0, "choice is float32"),
     "Chain: of nothing": ("planes", ir.Chain, from_elsewhere, 0, "stranger is read before anything is in it"),
     "Accumulate: a thread's own register": ("along rows", ir.Accumulate, at_a_thread, 0, "registers have no address"),
     "Reduce: not by all": ("rows of a block", ir.Reduce, under_a_condition, 0, "stands under a condition that differs"),
     "Reduce: in uneven rounds": ("rows of a block", ir.Reduce, in_uneven_rounds, 0, "a different number of rounds"),
     "Reduce: a team that is none": ("rows of a block", ir.Reduce, a_team_of_48, 0, "a team of 48 threads"),
+    "Reduce: over warps, not by all": (
+        "a pool's gradient by windows", ir.Reduce, under_a_condition, 0, "stands under a condition that differs",
+    ),
     "Reduce: too little memory": ("rows of a block", ir.Reduce, of_scratch, 0, "needs (32,)"),
     "Sync: between two reductions": ("rows of a block", ir.Sync, left_out, 0, "others may still be reading it"),
     "Sync: before what others wrote": (

@@ -9,10 +9,10 @@ import torch
 from pool_harness import DTYPES, Built, Case, Tensors, build, case, dtypes, run_steps, storage
 
 from crucible import emulator
+from crucible.kinds.pooling.backward import lower_pool_backward, useful
+from crucible.kinds.pooling.forward import lower_pool, saved
+from crucible.kinds.pooling.layout import extent
 from crucible.write.kernel import Lowered
-from crucible.write.pooling.backward import lower_pool_backward, useful
-from crucible.write.pooling.forward import lower_pool, saved
-from crucible.write.pooling.frame import extent
 from crucible.write.program import Operand
 from crucible.write.steps import Steps
 

@@ -13,15 +13,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from layouts import with_leaves
 from test_families import MULTIPROCESSORS, PROGRAMS
+from test_pools import CASES
 
+from crucible.kinds.pooling.backward import lower_pool_backward
 from crucible.kinds.program.lower import build, lower
 from crucible.print.cuda import printed
 from crucible.print.names import KEYWORDS
+from crucible.write.expression import substitute
+from crucible.write.kernel import Lowered
 from crucible.write.program import Program
 
 KERNELS = ("rows of a block", "turned to channels last")
 COMMENT = re.compile(r"//.*")
-TYPE = r"(?:float|double|unsigned|int|size_t|bool|Pack<[^>]*>)"
+TYPE = r"(?:float|double|unsigned char|unsigned(?! char)|int|size_t|bool|Pack<[^>]*>)"
 DECLARED = re.compile(rf"\b{TYPE}\*? (?:__restrict__ )?(\w+)")
 USED = re.compile(r"\w+(?=[<(])|threadIdx|blockIdx")
 
@@ -79,6 +83,20 @@ def test_no_name_hides_another(name: str, names: list[str]) -> None:
     body = printed(one).text.partition("\n__global__")[0]
     assert len(DECLARED.findall(body)) > 10
     assert shadowed(body) == set()
+
+
+@pytest.mark.parametrize("names", [("t", "threadIdx"), ("item", "in_w"), ("choice", "taken"), ("int", "best")])
+def test_nor_in_a_pool(names: tuple[str, str]) -> None:
+    pool = CASES["padded2d"].pool
+    operands = tuple(replace(each, name=name) for each, name in zip(pool.operands, names, strict=True))
+    leaves = {old.leaf: new.leaf for old, new in zip(pool.operands, operands, strict=True)}
+    hard = replace(pool, operands=operands, before=substitute(pool.before, leaves))
+    steps = lower_pool_backward(hard, names, "grad_out", ()).steps
+    kernels = [kernel for each in steps if isinstance(each, Lowered) for kernel in each.kernels]
+    assert len(kernels) == 2
+    for text in (kernel.text for kernel in kernels):
+        assert len(DECLARED.findall(text)) > 10
+        assert shadowed(text) == set()
 
 
 def test_a_hidden_name_is_seen() -> None:

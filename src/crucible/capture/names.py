@@ -20,11 +20,11 @@ _RESERVED = _words(
     # of the host's functions
     " stream guard laid at c10 std ctx given kept made device error allow_shared"
     # functions of kernels
-    " accumulate address are_aligned arrive begin_at_16_bytes begin_products bits commit_products copy_ahead copy_in"
+    " accumulate address are_aligned arrive begin_products bits commit_products copy_ahead copy_in"
     " describe exchanged exp2_approx expect fetch finish_products follow high higher leave_registers load load_matrix"
-    " load_turned low lower max_nan min_nan moved_on multiply prepare publish put raw read read_row reciprocal_approx"
+    " load_turned low lower max_nan min_nan moved_on multiply prepare publish put raw read reciprocal_approx"
     " rounded settle"
-    " settled store sum_of_block take take_registers taken team_together together wait wait_for_copies write_row"
+    " settled store store_plainly take take_registers taken team_together together wait wait_for_copies"
     # of CUDA
     " expf expm1f logf log1pf sinf cosf erff tanhf sqrtf rsqrtf powf fabsf fmaf fmaxf fminf isnan isinf min max"
     " blockIdx threadIdx blockDim gridDim cudaStream_t cudaGetLastError cudaError_t dim3 float2 float4 uint2 uint4 int4"
@@ -34,7 +34,7 @@ _DERIVED = re.compile(
     r"(grad|saved|parts|partial|direct|shared|size|run|launch|fused|multiply|the)_.*"
     r"|.*_(product|pooled|choice|parts|packed|each|whole|row|ties|total|given|value|own|is|part|pack|chosen|gradient)"
     r"|.*_(sum|squared|stride_\d+|again(_\d+)?)"
-    r"|(max|sum)_over_.*|product|pooled|choice"
+    r"|(max|min|sum)_over_.*|product|pooled|choice"
 )
 """What plan and writer call tensors and functions of their own, mostly by the names of others: no value of the module's
 is called so, or one kernel would have two tensors of a name."""

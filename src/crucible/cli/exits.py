@@ -13,8 +13,8 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 
-from crucible import legible, pipeline
-from crucible.errors import CrucibleError, JudgeError, MisuseError
+from crucible import legible
+from crucible.errors import CrucibleError, JudgeError, MisuseError, own_error
 from crucible.judge.attempts import is_own_failure
 from crucible.run import Run
 
@@ -37,7 +37,7 @@ def run(app: Callable[[], None]) -> None:
     except OSError as error:
         _fail(JudgeError(f"the system refuses: {error}"), 3)
     except Exception as error:  # noqa: BLE001 - whatever it is, it has an exit code and a line
-        _fail(pipeline.own_error(error), 3)
+        _fail(own_error(error), 3)
 
 
 def code_of(runs: Sequence[Run]) -> int:

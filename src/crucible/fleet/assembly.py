@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from crucible import hardware, store
 from crucible.candidate import Candidate
 from crucible.contract import find_contract
-from crucible.errors import StoreError
+from crucible.errors import StoreError, own_error
 from crucible.explain.findings import findings
 from crucible.fleet.ledger import DONE, FAILED, Entry
 from crucible.fleet.submission import Submission
 from crucible.hardware import Device
 from crucible.judge.verdict.verdict import NotJudged, Verdict
-from crucible.pipeline import own_error
 from crucible.run import Run, run_from_json
 from crucible.task import Task
 

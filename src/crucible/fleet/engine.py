@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 from crucible import store
-from crucible.errors import CrucibleError, DeviceError, JudgeError, ProcessLostError
+from crucible.errors import CrucibleError, DeviceError, JudgeError, ProcessLostError, own_error
 from crucible.fleet.ledger import LEASE_S, Claimed, Ledger, Status, worker_name
-from crucible.pipeline import own_error
 
 MOST = 32
 """Submissions of one batch for one worker at a time."""

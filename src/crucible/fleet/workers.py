@@ -28,7 +28,7 @@ from typing import IO, Any
 
 from crucible import hardware, legible, pipeline, store
 from crucible.candidate import Candidate
-from crucible.errors import CrucibleError, DeviceError, MisuseError
+from crucible.errors import CrucibleError, DeviceError, MisuseError, own_error
 from crucible.fleet.submission import Submission, submission_from_json
 from crucible.hardware import Device
 from crucible.judge.attempts import answers, is_own_failure
@@ -54,7 +54,7 @@ def judge_batch(batch: Sequence[Submission], fresh: bool, tell: Tell) -> None:
     except CrucibleError as error:
         reason = str(error)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is nobody's verdict
-        reason = str(pipeline.own_error(error))
+        reason = str(own_error(error))
     tell({"event": "ended", "reason": reason, "final": final})
 
 

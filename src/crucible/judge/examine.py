@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from crucible import hardware, shapes
+from crucible import shapes
 from crucible.candidate import Candidate
 from crucible.contract import Contract
 from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
 from crucible.gpus import DEFAULT, MAX_THREADS_PER_BLOCK, Gpu, known_gpu
 from crucible.hardware import Device
+from crucible.judge.beforehand import known_without_running
 from crucible.judge.decoys import answers_without_its_kernels
 from crucible.judge.diagnosis.asks_who_judges import signs
 from crucible.judge.diagnosis.own_sizes import still_fails
@@ -62,8 +62,6 @@ _OF_SIZES = (Crashed, Faulty, IllegalAccess, Incomplete, LaunchError, Raises, Wr
 """What sizes can be the cause of."""
 _FALLBACK = "fallback: "
 """What such a finding's claim begins with."""
-TRITON = "3.6.0"
-"""The version with which this was developed; later ones work as well (3.9.0 was tried)."""
 MOST_KERNELS = 64
 """Of one candidate, whose resources are kept."""
 LONGEST_NAME = 1000
@@ -146,7 +144,9 @@ class Examination:
             else:
                 verdict = replace(verdict, outcome=self.outcome)
         finally:
+            ended = time.monotonic()
             self.close()
+            ended_s = time.monotonic() - ended
         outcome = verdict.outcome
         if isinstance(outcome, DoesNotBuild):
             outcome = replace(outcome, line=line_in(self.candidate.source, outcome.message))
@@ -164,10 +164,13 @@ class Examination:
             build_s=self.build_s,
             total_s=self.busy_s + time.monotonic() - start,
             stages_s=tuple(self.process.stages_s.items()) if self.process else (),
-            waits_s=tuple(
-                (what, seconds - waited.get(what, 0.0))
-                for what, seconds in _waits_s(oracle, rivals).items()
-                if seconds > waited.get(what, 0.0)
+            waits_s=(
+                *(
+                    (what, seconds - waited.get(what, 0.0))
+                    for what, seconds in _waits_s(oracle, rivals).items()
+                    if seconds > waited.get(what, 0.0)
+                ),
+                ("the end of its process", ended_s),
             ),
             log=self.process.log if self.process else "",
         )
@@ -429,41 +432,6 @@ def resources_of(gpu: Gpu, row: list[Any]) -> Resources:
         *(kernel, threads, registers, loads, stores, stack, static, dynamic),
         *(fit.blocks, fit.warps, fit.share, fit.limited_by),
     )
-
-
-def known_without_running(candidate: Candidate, device: Device) -> Outcome | None:
-    """What can be said of a candidate from its text and this machine alone."""
-    fault = candidate.fault()
-    if fault:
-        return DoesNotImport(fault)
-    if not re.search(r"\bModelNew\b", candidate.source):
-        return DoesNotImport("it defines no class ModelNew")
-    language = candidate.kernel_language
-    if language is not None and not hardware.has_distribution(language.distribution):
-        return NotJudged(f"needs {language.distribution} (pip install {language.distribution})")
-    if language is not None and device.kind == "cpu":
-        return NotJudged(
-            f"written in {language.words}; there is no GPU here to run it, and the emulator does not know it"
-        )
-    if device.kind == "cpu" and candidate.language == "triton" and not hardware.has_triton():
-        return NotJudged(f"Triton is not installed (pip install triton=={TRITON}), and there is no GPU here")
-    if device.kind == "cpu" and candidate.language == "triton" and not hardware.cxx():
-        return NotJudged("written in Triton; there is no GPU here to run it, and no g++ for the emulator")
-    if device.kind == "cpu" and candidate.language == "cuda" and not hardware.cxx() and not hardware.nvcc():
-        return NotJudged("CUDA C++; there is no GPU here to run it, and neither g++ for the emulator nor nvcc")
-    return None
-
-
-def is_timed_here(candidate: Candidate, device: Device) -> bool:
-    """Whether this machine can run the candidate as it is meant to run, not only emulate or compile it."""
-    without_gpu = device.kind == "cpu" and candidate.is_for_gpu
-    return not without_gpu and known_without_running(candidate, device) is None
-
-
-def runs_on_emulator(candidate: Candidate, device: Device) -> bool:
-    """Whether it is CUDA C++ or Triton that only the emulator can run here."""
-    without_gpu = device.kind == "cpu" and candidate.is_for_gpu and bool(hardware.cxx())
-    return without_gpu and known_without_running(candidate, device) is None
 
 
 def convolution_and_product_flags(contract: Contract) -> tuple[bool, bool]:

@@ -11,7 +11,7 @@ from crucible import hardware, store
 from crucible.candidate import Candidate
 from crucible.emulator import toolchain
 from crucible.hardware import Device
-from crucible.judge.examine import known_without_running, runs_on_emulator
+from crucible.judge.beforehand import known_without_running, runs_on_emulator
 from crucible.judge.process.launcher import SOURCE
 
 Say = Callable[[str], None]

@@ -39,30 +39,38 @@ class Builder:
     @contextmanager
     def unrolled(self, name: str, count: Index) -> Iterator[Index]:
         """Rounds that all stand in the code; of a single one no loop."""
+        with self.rounds(name, count, unrolled=True) as index:
+            yield index
+
+    @contextmanager
+    def rounds(self, name: str, count: Index, unrolled: bool) -> Iterator[Index]:
+        """So many, counted by an int; of a single one no loop."""
         if value_of(count) == 1:
             yield ZERO
             return
         variable = Variable(name, "int")
         with self._inside() as body:
             yield variable
-        self.add(ir.For(variable, ZERO, count, ONE, tuple(body), unrolled=True))
+        self.add(ir.For(variable, ZERO, count, ONE, tuple(body), unrolled))
 
     @contextmanager
-    def loop(self, name: str, start: Index, stop: Index, step: Index) -> Iterator[Variable]:
-        variable = Variable(name)
+    def loop(
+        self, name: str, start: Index, stop: Index, step: Index = ONE, type: Literal["index", "int"] = "index"
+    ) -> Iterator[Variable]:
+        variable = Variable(name, type)
         with self._inside() as body:
             yield variable
         self.add(ir.For(variable, start, stop, step, tuple(body), unrolled=False))
 
     @contextmanager
-    def when(self, condition: Condition) -> Iterator[None]:
-        """A body under a condition; as it is where that always holds."""
+    def when(self, condition: Condition, is_rest: bool = False) -> Iterator[None]:
+        """A body under a condition, perhaps the rest of a loop's; as it is where that always holds."""
         if not condition:
             yield
             return
         with self._inside() as body:
             yield
-        self.add(ir.If(condition, tuple(body)))
+        self.add(ir.If(condition, tuple(body), is_rest))
 
     @contextmanager
     def scope(self) -> Iterator[None]:

@@ -92,16 +92,40 @@ class Smaller(Index):
 
 
 @dataclass(frozen=True)
+class Larger(Index):
+    """The larger of two."""
+
+    left: Index
+    right: Index
+
+
+@dataclass(frozen=True)
+class Either(Index):
+    """`one` where the condition holds, else `other`."""
+
+    condition: Condition
+    one: Index
+    other: Index
+
+
+@dataclass(frozen=True)
+class Known(Index):
+    """One of which nothing is known but where it lies."""
+
+    range: Range
+
+
+@dataclass(frozen=True)
 class Compare:
     """A condition."""
 
-    sign: Literal["<", "=="]
+    sign: Literal["<", ">=", "==", "!="]
     left: Index
     right: Index
 
 
 Condition: TypeAlias = tuple[Compare, ...]
-"""All of them; () always holds."""
+"""All of them, each where those before hold; () always holds."""
 ZERO, ONE = Number(0), Number(1)
 
 
@@ -126,7 +150,7 @@ def variables(index: Index) -> set[Index]:
     """The variables and places that it depends on."""
     if isinstance(index, Variable | Place):
         return {index}
-    if isinstance(index, Binary | Smaller):
+    if isinstance(index, Binary | Smaller | Larger):
         return variables(index.left) | variables(index.right)
     return set()
 
@@ -181,6 +205,11 @@ class Range:
         """Those that are smaller."""
         return Range(self.low, min(self.high, limit - 1), self.step)
 
+    def from_(self, limit: int) -> Range:
+        """Those that are not."""
+        step = self.step or 1
+        return Range(self.low + max(0, -(-(limit - self.low) // step)) * step, self.high, self.step)
+
     def times(self, factor: int) -> Range:
         ends = sorted((self.low * factor, self.high * factor))
         return Range(ends[0], ends[1], self.step * abs(factor))
@@ -203,6 +232,12 @@ class Range:
         step = math.gcd(self.step, other.step, abs(self.low - other.low))
         return Range(min(self.low, other.low), min(self.high, other.high), step or 1)
 
+    def most(self, other: Range) -> Range:
+        return self.times(-1).least(other.times(-1)).times(-1)
+
+    def either(self, other: Range) -> Range:
+        return Range(min(self.low, other.low), max(self.high, other.high), self.least(other).step or 1)
+
 
 Ranges: TypeAlias = Mapping[Index, Range]
 """Of variables and places: what loops and guards say."""
@@ -215,6 +250,18 @@ def reach(index: Index, ranges: Ranges, definitions: Definitions) -> Range:
     terms, found = _linear(index, ranges, definitions), Range(0, 0)
     for atom, factor in terms.items():
         found = found.plus(_atom(atom, ranges, definitions).times(factor))
+    return found
+
+
+def narrowed(condition: Condition, ranges: Ranges, definitions: Definitions) -> dict[Index, Range]:
+    """Where things lie if it holds."""
+    found: dict[Index, Range] = {}
+    for each in condition:
+        left, right = (reach(side, {**ranges, **found}, definitions) for side in (each.left, each.right))
+        below = {"<": right.high, "==": right.high + 1}
+        from_ = {">=": right.low, "==": right.low}
+        left = left.below(below[each.sign]) if each.sign in below else left
+        found[each.left] = left.from_(from_[each.sign]) if each.sign in from_ else left
     return found
 
 
@@ -245,12 +292,19 @@ def _atom(index: Index, ranges: Ranges, definitions: Definitions) -> Range:
         return ranges[index]
     if isinstance(index, Place):
         return Range(0, index.count - 1)
-    if isinstance(index, Smaller):
-        return reach(index.left, ranges, definitions).least(reach(index.right, ranges, definitions))
+    if isinstance(index, Known):
+        return index.range
+    if isinstance(index, Either):
+        one = reach(index.one, {**ranges, **narrowed(index.condition, ranges, definitions)}, definitions)
+        return one.either(reach(index.other, ranges, definitions))
+    if isinstance(index, Smaller | Larger):
+        left, right = (reach(each, ranges, definitions) for each in (index.left, index.right))
+        return left.least(right) if isinstance(index, Smaller) else left.most(right)
     if isinstance(index, Binary):
         left, right = (reach(each, ranges, definitions) for each in (index.left, index.right))
-        if index.sign == "*" and left.low >= 0 and right.low >= 0:
-            return Range(left.low * right.low, left.high * right.high)
+        if index.sign == "*":
+            ends = [one * other for one in (left.low, left.high) for other in (right.low, right.high)]
+            return Range(min(ends), max(ends))
         if right.low == right.high > 0 and left.low >= 0:
             return left.divided(right.low) if index.sign == "/" else left.rest(right.low)
     raise ValueError(f"nothing is known of {index}: a variable that no Let and no For sets, or a negative dividend")

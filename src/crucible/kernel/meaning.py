@@ -16,15 +16,21 @@ import numpy as np
 import numpy.typing as npt
 
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import Binary, Condition, Index, Number, Place, Size, Smaller, Variable
+from crucible.kernel.index import Binary, Condition, Either, Index, Larger, Number, Place, Size, Smaller, Variable
 from crucible.write.evaluate import evaluate
 
 Array: TypeAlias = npt.NDArray[Any]
 SIGNS_OF: dict[str, Callable[[Array, Array], Array]] = {
     "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.floor_divide, "%": np.remainder,
 }  # fmt: skip
-_START = {"": np.nan, "sum": 0.0, "max": -np.inf}
-_STEP = {"sum": np.add, "max": np.maximum}
+COMPARED: dict[str, Callable[[Array, Array], Array]] = {
+    "<": np.less,
+    ">=": np.greater_equal,
+    "==": np.equal,
+    "!=": np.not_equal,
+}
+_START = {"": np.nan, "sum": 0.0, "max": -np.inf, "min": np.inf, "none": -1.0}
+_STEP = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 class OutOfBounds(IndexError):
@@ -77,15 +83,25 @@ class _Run:
                 return np.broadcast_to(np.arange(self.kernel.blocks)[:, None], self.shape)
             case Smaller(left=left, right=right):
                 return np.minimum(self.index(left), self.index(right))
+            case Larger(left=left, right=right):
+                return np.maximum(self.index(left), self.index(right))
+            case Either(condition=condition, one=one, other=other):
+                return np.where(self.holds(condition), self.index(one), self.index(other))
+            case ir.Held(of=element):
+                held = self.registers[element.of][self.element(element)]
+                return np.asarray(np.nan_to_num(held, nan=-1), np.int64)
             case Binary(sign=sign, left=left, right=right):
                 return np.asarray(SIGNS_OF[sign](self.index(left), self.index(right)))
         raise TypeError(f"{index} is no index")
 
     def condition(self, condition: Condition) -> Array:
-        found = self.active
+        return self.active & self.holds(condition)
+
+    def holds(self, condition: Condition) -> Array:
+        """For threads that are elsewhere as well."""
+        found = np.ones(self.shape, bool)
         for each in condition:
-            left, right = self.index(each.left), self.index(each.right)
-            found = found & ((left < right) if each.sign == "<" else (left == right))
+            found = found & COMPARED[each.sign](self.index(each.left), self.index(each.right))
         return found
 
     # places
@@ -184,13 +200,29 @@ class _Run:
 
     @node.register
     def _(self, node: ir.Convert) -> None:
-        self._set(node.into, self.registers[node.value.of][self.element(node.value)], node.declares)
+        value = self.registers[node.value.of][self.element(node.value)]
+        self._set(node.into, np.where(self.holds(node.guard), value, 0) if node.guard else value, node.declares)
 
     @node.register
     def _(self, node: ir.Chain) -> None:
         values = {name: self.registers[each.of][self.element(each)] for name, each in node.inputs}
         for into, expr in node.results:
             self._set(into, np.broadcast_to(evaluate(expr, values), self.shape), True)
+
+    @node.register
+    def _(self, node: ir.Value) -> None:
+        self._set(node.into, np.broadcast_to(self.index(node.index), self.shape), True)
+
+    @node.register
+    def _(self, node: ir.Choose) -> None:
+        best, choice, value = (
+            self.registers[each.of][self.element(each)] for each in (node.best, node.choice, node.value)
+        )
+        taken = (choice < 0) | (value > best) | np.isnan(value)
+        news = [(into, self.registers[new.of][self.element(new)]) for into, new in node.along]
+        news += [(node.best, value), (node.choice, np.broadcast_to(self.index(node.number), self.shape))]
+        for into, new in news:
+            self._set(into, np.where(taken, new, self.registers[into.of][self.element(into)]), False)
 
     @node.register
     def _(self, node: ir.Accumulate) -> None:
@@ -201,6 +233,11 @@ class _Run:
     def _(self, node: ir.Reduce) -> None:
         value = self.registers[node.into]
         step, many = _STEP[node.kind].reduce, node.sizes[0].value
+        if node.over == "warps":
+            together = np.full(value.shape, np.nan)
+            together[..., 0] = step(value, axis=-1)
+            self.registers[node.into] = together
+            return
         if node.over == "groups":
             start = np.where(self.stays, value, _START[node.kind])  # of lanes without a row, whose threads are done
             apart = start.reshape(*value.shape[:-1], many, -1)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Literal, TypeAlias
 
-from crucible.kernel.index import Condition, Index, Size, Variable, constant
+from crucible.kernel.index import Condition, Index, Known, Size, Variable, constant
 from crucible.write.expression import Expr
 
 # where things lie
@@ -91,6 +91,13 @@ class Element:
 
 
 @dataclass(frozen=True)
+class Held(Known):
+    """The integer that a register holds, as an index."""
+
+    of: Element
+
+
+@dataclass(frozen=True)
 class Global:
     """An element of a tensor, or the first of a pack."""
 
@@ -138,7 +145,8 @@ class Declare:
 
     what: tuple[Fragment, ...] | Shared | Pointer
     start: str = ""
-    """What is in them: what a `sum` or `max` begins with; nothing known where it is empty."""
+    """What is in them: what a `sum`, `max` or `min` begins with, or the `none` of a choice; nothing known where it is
+    empty."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +166,8 @@ class For:
 class If:
     condition: Condition
     body: Body
+    is_rest: bool = False
+    """Whether it is the rest of a loop's round, which others skip: nvcc 13.0 makes other code of that."""
 
 
 @dataclass(frozen=True)
@@ -203,15 +213,18 @@ class Store:
 
     value: Element
     to: Spot
+    plainly: bool = False
+    """Whether the compiler chooses the instruction of a pack, which then folds constants into its address."""
 
 
 @dataclass(frozen=True)
 class Convert:
-    """Registers to registers, in another type perhaps."""
+    """Registers to registers, in another type perhaps; 0 where `guard` does not hold."""
 
     into: Element
     value: Element
     declares: bool = False
+    guard: Condition = ()
 
 
 # computing
@@ -229,11 +242,33 @@ class Chain:
 
 
 @dataclass(frozen=True)
+class Value:
+    """An index as a value, which begins here."""
+
+    into: Element
+    index: Index
+
+
+@dataclass(frozen=True)
+class Choose:
+    """One more value of which one is chosen, as PyTorch does: the first of the largest, but the last NaN."""
+
+    best: Element
+    """The chosen value so far."""
+    choice: Element
+    """Its number; `none` where there is none yet."""
+    value: Element
+    number: Index
+    along: tuple[tuple[Element, Element], ...] = ()
+    """Registers that change with the choice, and what they become."""
+
+
+@dataclass(frozen=True)
 class Accumulate:
     """One more value into a reduction."""
 
     kind: str
-    """`sum` or `max`, which is NaN if any value is."""
+    """`sum`, `max` or `min`; these are NaN if any value is."""
     into: Element
     value: Element
 
@@ -243,13 +278,14 @@ class Reduce:
     """What several threads accumulated, put together in a fixed order; all of them have it then.
 
     `team`: of so many neighbouring lanes, at most a warp. `block`: of the whole block, through a number a warp in
-    shared memory. `groups`: of the threads that stand in one lane, where a block is groups of lanes.
+    shared memory. `warps`: the same of any number of warps, by the first thread, which alone has it then; in shared
+    memory of its own. `groups`: of the threads that stand in one lane, where a block is groups of lanes.
     """
 
     kind: str
     """`sum` or `max`."""
     into: Fragment
-    over: Literal["team", "block", "groups"]
+    over: Literal["team", "block", "warps", "groups"]
     sizes: tuple[Size, ...]
     """Threads of the team; threads of the block; how many groups, and lanes of one."""
     scratch: Shared | None = None
@@ -263,8 +299,11 @@ class Sync:
 
 
 Node: TypeAlias = (
-    Let | Declare | For | If | Scope | Exit | Note | Load | Store | Convert | Chain | Accumulate | Reduce | Sync
-)
+    Let | Declare | For | If | Scope | Exit | Note
+    | Load | Store | Convert
+    | Chain | Value | Choose | Accumulate | Reduce
+    | Sync
+)  # fmt: skip
 Body: TypeAlias = tuple[Node, ...]
 
 
@@ -279,7 +318,7 @@ class Kernel:
     """In the order in which text declares those that it reads."""
     blocks: int
     threads: int
-    index: Literal["unsigned", "size_t"]
+    index: Literal["unsigned", "size_t", "int", "long long"]
     """The type of indices."""
     body: Body
     notes: tuple[str, ...] = ()

@@ -15,7 +15,20 @@ from functools import singledispatchmethod
 from crucible.errors import KernelError
 from crucible.graph import ITEM_BYTES
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import Binary, Compare, Condition, Index, Place, Range, Smaller, Variable, reach
+from crucible.kernel.index import (
+    Binary,
+    Compare,
+    Condition,
+    Either,
+    Index,
+    Larger,
+    Place,
+    Range,
+    Smaller,
+    Variable,
+    narrowed,
+    reach,
+)
 
 MOST_THREADS, WARP = 1024, 32
 MOST_SHARED = 48 * 1024
@@ -57,6 +70,8 @@ class _Reader:
         """What threads may still be reading."""
         self.apart: list[str] = []
         """Why not all threads of the block are here."""
+        self.last: ir.Node | None = None
+        """What a loop's round ends with."""
         self.done: list[Index] = []
         """By what threads went that are done."""
 
@@ -69,6 +84,9 @@ class _Reader:
             self.say(f"a block has {kernel.threads} threads, and may have {MOST_THREADS}")
         declared = [node.what for node in ir.every(kernel.body) if isinstance(node, ir.Declare)]
         shared = sum(math.prod(each.sizes) * ITEM_BYTES[each.dtype] for each in declared if isinstance(each, ir.Shared))
+        over_warps = [node for node in ir.every(kernel.body) if isinstance(node, ir.Reduce) and node.over == "warps"]
+        if over_warps:
+            shared += max(ITEM_BYTES[each.into.dtype] for each in over_warps) * kernel.threads // WARP
         if shared > MOST_SHARED:
             self.say(f"shared memory: {shared} bytes, and a block has {MOST_SHARED}")
         lasting = [node.what for node in kernel.body if isinstance(node, ir.Declare)]
@@ -99,24 +117,30 @@ class _Reader:
 
     def _narrowed(self, condition: Condition) -> dict[Index, Range]:
         """Where things lie if it holds."""
-        found: dict[Index, Range] = {}
         for each in condition:
-            left, right = self._reach(each.left), self._reach(each.right)
-            found[each.left] = left.below(right.high + 1 if each.sign == "==" else right.high)
-        return found
+            for held in (side for side in (each.left, each.right) if isinstance(side, ir.Held)):
+                self._element(held.of, is_read=True)
+        return narrowed(condition, self.ranges, self.definitions)
 
     def _differs(self, index: Index) -> bool:
         """Whether it is not the same for all threads of a block."""
-        return any(isinstance(each, Place) and each.of == "thread" for each in self._places(index))
+        return any(
+            (isinstance(each, Place) and each.of == "thread") or isinstance(each, ir.Held)
+            for each in self._places(index)
+        )
 
     def _places(self, index: Index) -> Iterator[Index]:
         """What an index comes from in the end."""
-        if isinstance(index, Binary | Smaller):
+        if isinstance(index, Binary | Smaller | Larger):
             yield from self._places(index.left)
             yield from self._places(index.right)
+        elif isinstance(index, Either):
+            for each in index.condition:
+                yield from self._places(each.left + each.right)
+            yield from self._places(index.one + index.other)
         elif index in self.definitions:
             yield from self._places(self.definitions[index])
-        elif isinstance(index, Variable | Place):
+        elif isinstance(index, Variable | Place | ir.Held):
             yield index
 
     def _apart(self, condition: Condition) -> str:
@@ -204,11 +228,15 @@ class _Reader:
         ends = (node.start, node.stop, node.step)
         apart = "in a loop of which threads take a different number of rounds" if any(map(self._differs, ends)) else ""
         with self._inside({node.variable: found}, apart):
-            self.body(node.body)
-            self.body(node.body)  # what a round leaves meets the next one
+            for _ in range(2):  # what a round leaves meets the next one
+                for each in node.body:
+                    self.last = node.body[-1]
+                    self.node(each)
 
     @node.register
     def _(self, node: ir.If) -> None:
+        if node.is_rest and node is not self.last:
+            self.say("the rest of a round is skipped where no round ends")
         with self._inside(self._narrowed(node.condition), self._apart(node.condition)):
             self.body(node.body)
 
@@ -248,6 +276,7 @@ class _Reader:
 
     @node.register
     def _(self, node: ir.Convert) -> None:
+        self._narrowed(node.guard)
         self._element(node.value, is_read=True)
         self._set(node.into, node.declares)
 
@@ -257,6 +286,19 @@ class _Reader:
             self._element(each, is_read=True)
         for into, _ in node.results:
             self._set(into, True)
+
+    @node.register
+    def _(self, node: ir.Value) -> None:
+        self._reach(node.index)
+        self._set(node.into, True)
+
+    @node.register
+    def _(self, node: ir.Choose) -> None:
+        self._reach(node.number)
+        if node.choice.of.dtype != "int32":
+            self.say(f"{node.choice.of.name} is {node.choice.of.dtype}: the number of a choice is an int32, or -1")
+        for each in (node.best, node.choice, node.value, *(each for pair in node.along for each in pair)):
+            self._element(each, is_read=True)
 
     @node.register
     def _(self, node: ir.Accumulate) -> None:
@@ -275,7 +317,7 @@ class _Reader:
             self.say(f"a team of {sizes[0]} threads: it must be a power of two up to {WARP}")
         if node.over != "team" and math.prod(sizes) != self.kernel.threads:
             self.say(f"a reduction of {' x '.join(map(str, sizes))} threads in a block of {self.kernel.threads}")
-        if node.over != "team":
+        if node.over in ("block", "groups"):
             self._through(node)
 
     def _through(self, node: ir.Reduce) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from crucible.graph import TensorType
+from crucible.kinds.pooling.backward import useful
+from crucible.kinds.pooling.forward import saved as keepable
 from crucible.plan.steps import Fused
 from crucible.write.adjoint import adjoint, saving
 from crucible.write.convolution.backward import kept
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.pool import Pool
-from crucible.write.pooling.backward import useful
-from crucible.write.pooling.forward import saved as keepable
 from crucible.write.program import Program, Result
 from crucible.write.tidy import without_idle_maxima
 

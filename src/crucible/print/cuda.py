@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import singledispatchmethod
+from typing import Literal
 
 from crucible.graph import ITEM_BYTES
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import Binary, Condition, Index, Number, Place, Size, Smaller, Variable, value_of
+from crucible.kernel.index import (
+    Binary,
+    Condition,
+    Either,
+    Index,
+    Larger,
+    Number,
+    Place,
+    Size,
+    Smaller,
+    Variable,
+    value_of,
+)
 from crucible.kernel.verify import check
 from crucible.print.functions import preamble
 from crucible.print.names import Names
@@ -15,8 +29,11 @@ from crucible.target.cuda import CUDA_TYPES, START, STEPS, block, converted, ind
 from crucible.write import kernel as launch
 from crucible.write.cuda import emit
 
-LONGEST = 120
+LONGEST, MOST = 120, 105
+"""Characters of a line; of one of a body, which stands further right."""
+_MOVES = (ir.Let, ir.Load, ir.Store, ir.Convert, ir.Value)
 _LEVEL = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2}
+_OPPOSITE: dict[str, Literal["<", ">=", "==", "!="]] = {"<": ">=", ">=": "<", "==": "!="}
 _INT_LIMIT = 2**31
 
 
@@ -99,7 +116,9 @@ class _Printer:
         """The sizes that the text reads, by name."""
         lines = []
         for size in (each for each in self.kernel.sizes if each in self.used):
-            type_ = "int" if size.counts else "unsigned" if size.value < _INT_LIMIT else "size_t"
+            unsigned = "unsigned" if size.value < _INT_LIMIT else "size_t"
+            own = self.kernel.index if self.kernel.index in ("int", "long long") else unsigned
+            type_ = "int" if size.counts else own
             note = f"  // {size.note}" if size.note else ""
             lines.append(f"constexpr {type_} {self.names.of(size)} = {size.value};{note}")
         return lines
@@ -119,10 +138,17 @@ class _Printer:
             case Place(of="thread"):
                 return "threadIdx.x"
             case Place():
-                return "blockIdx.x" if self.kernel.index == "unsigned" else "static_cast<size_t>(blockIdx.x)"
-            case Smaller(left=left, right=right):
-                one, other = self.index(left), self.index(right)
-                words, own = f"{one} < {other} ? {one} : {other}", 0
+                return "static_cast<size_t>(blockIdx.x)" if self.kernel.index == "size_t" else "blockIdx.x"
+            case ir.Held(of=element):
+                return self.element(element)
+            case Smaller(left=left, right=right) | Larger(left=left, right=right) if self.kernel.index == "int":
+                call = "min" if isinstance(index, Smaller) else "max"
+                words, own = f"{call}({self.index(left)}, {self.index(right)})", 3
+            case Smaller(left=left, right=right) | Larger(left=left, right=right):
+                one, other = self.index(left, 1), self.index(right, 1)
+                words, own = f"{one} {'<' if isinstance(index, Smaller) else '>'} {other} ? {one} : {other}", 0
+            case Either(condition=condition, one=left, other=right):
+                words, own = f"{self.condition(condition)} ? {self.index(left, 1)} : {self.index(right, 1)}", 0
             case Binary(sign=sign, left=left, right=right):
                 own = _LEVEL[sign]
                 added = sign == "+" and isinstance(right, Binary) and right.sign == "+"
@@ -131,8 +157,8 @@ class _Printer:
                 raise TypeError(f"{index} is no index")
         return f"({words})" if own < level else words
 
-    def condition(self, condition: Condition) -> str:
-        return " && ".join(f"{self.index(each.left)} {each.sign} {self.index(each.right)}" for each in condition)
+    def condition(self, condition: Condition, sign: str = " && ") -> str:
+        return sign.join(f"{self.index(each.left, 1)} {each.sign} {self.index(each.right, 1)}" for each in condition)
 
     def _set(self, variable: Variable) -> str:
         """Type and name of a variable that begins here."""
@@ -172,7 +198,14 @@ class _Printer:
     # nodes
 
     def _body(self, body: Sequence[ir.Node]) -> list[str]:
-        return [line for node in body for line in self.lines(node)]
+        found: list[str] = []
+        breaks = self.kernel.index in ("int", "long long")  # what goes by unsigned is on record as it is
+        for node in body:
+            lines = self.lines(node)
+            found += (
+                [part for line in lines for part in _broken(line)] if breaks and isinstance(node, _MOVES) else lines
+            )
+        return found
 
     def _inside(self, head: str, body: Sequence[ir.Node]) -> list[str]:
         """In braces, with names of its own."""
@@ -210,7 +243,7 @@ class _Printer:
 
     @lines.register
     def _(self, node: ir.For) -> list[str]:
-        start, stop, step = (self.index(each) for each in (node.start, node.stop, node.step))
+        start, stop, step = self.index(node.start), self.index(node.stop, 1), self.index(node.step)
         self.names.enter()
         set_ = self._set(node.variable)
         name = self.names.of(node.variable)
@@ -220,6 +253,9 @@ class _Printer:
 
     @lines.register
     def _(self, node: ir.If) -> list[str]:
+        if node.is_rest:
+            fails = tuple(replace(each, sign=_OPPOSITE[each.sign]) for each in node.condition)
+            return [f"if ({self.condition(fails, ' || ')}) continue;", *self._body(node.body)]
         head = f"if ({self.condition(node.condition)})"
         self.names.enter()
         return self._inside(head, node.body)
@@ -244,22 +280,26 @@ class _Printer:
             words = f"load<aligned, {self.index(node.into.of.shape[-1])}>({self.address(node.source)})"
         else:
             words = converted(self.spot(node.source), node.source.dtype, node.into.of.dtype)
-        if node.guard:
-            dtype = node.into.of.dtype
-            words = f"{self.condition(node.guard)} ? {words} : {START['sum'].get(dtype) or f'{CUDA_TYPES[dtype]}()'}"
-        return [f"{self._into(node.into, node.declares)} = {words};"]
+        return [f"{self._into(node.into, node.declares)} = {self._guarded(words, node.guard, node.into.of.dtype)};"]
+
+    def _guarded(self, words: str, guard: Condition, dtype: str) -> str:
+        """0 where it does not hold."""
+        zero = START["sum"].get(dtype) or f"{CUDA_TYPES[dtype]}()"
+        return f"{self.condition(guard)} ? {words} : {zero}" if guard else words
 
     @lines.register
     def _(self, node: ir.Store) -> list[str]:
         if node.value.is_pack:
             assert isinstance(node.to, ir.Global)
-            return [f"store<aligned>({self.address(node.to)}, {self.element(node.value)});"]
+            call = "store_plainly" if node.plainly else "store"
+            return [f"{call}<aligned>({self.address(node.to)}, {self.element(node.value)});"]
         value = converted(self.element(node.value), node.value.of.dtype, node.to.dtype)
         return [f"{self.spot(node.to)} = {value};"]
 
     @lines.register
     def _(self, node: ir.Convert) -> list[str]:
-        value = converted(self.element(node.value), node.value.of.dtype, node.into.of.dtype)
+        dtype = node.into.of.dtype
+        value = self._guarded(converted(self.element(node.value), node.value.of.dtype, dtype), node.guard, dtype)
         return [f"{self._into(node.into, node.declares)} = {value};"]
 
     @lines.register
@@ -271,6 +311,20 @@ class _Printer:
         self.called |= dict.fromkeys(emitted.preamble)
         self.names.take(name for name in emitted.names if name not in results)
         return list(emitted.statements)
+
+    @lines.register
+    def _(self, node: ir.Value) -> list[str]:
+        return [f"{self._into(node.into, True)} = {self.index(node.index)};"]
+
+    @lines.register
+    def _(self, node: ir.Choose) -> list[str]:
+        """Selects, not branches: nvcc 13.0 makes one branch of `||` for each element."""
+        value, taken = self.element(node.value), self.names.give(node, "taken")
+        best, choice = self.element(node.best), self.element(node.choice)
+        news = {best: value, choice: self.index(node.number)}
+        news |= {self.element(into): self.element(new) for into, new in node.along}
+        first = f"const bool {taken} = ({choice} < 0) | ({value} > {best}) | isnan({value});"
+        return [first, *(f"{into} = {taken} ? {new} : {into};" for into, new in news.items())]
 
     @lines.register
     def _(self, node: ir.Accumulate) -> list[str]:
@@ -286,6 +340,14 @@ class _Printer:
     @lines.register
     def _(self, node: ir.Sync) -> list[str]:
         return [f"__syncthreads();{f'  // {node.note}' if node.note else ''}"]
+
+
+def _broken(line: str) -> list[str]:
+    """In two, or more, at a sum or an alternative, where it is too long for its place in a body."""
+    if len(line) <= MOST:
+        return [line]
+    cut = max(line.rfind(sign, 0, MOST) for sign in (" + ", " ? ", " : ", " = "))
+    return [line[: cut + 2], *(f"    {part}" for part in _broken(line[cut + 3 :]))] if cut > 0 else [line]
 
 
 def _signature(head: str, parameters: Iterable[str]) -> list[str]:

@@ -9,6 +9,9 @@ from crucible.target.cuda import HELPERS, INCLUDES, STEPS, combining
 from crucible.write.cuda import emit
 from crucible.write.expression import tensor
 
+_EXTREMES = {"max_nan": tensor("a").maximum(tensor("b")), "min_nan": tensor("a").minimum(tensor("b"))}
+"""Functions that reductions call, and what calls them in arithmetic."""
+
 
 def preamble(text: str, dtypes: Sequence[str], precision: str, called: tuple[str, ...]) -> tuple[str, ...]:
     """Includes, then device functions, each before those that call it; `called` are those of arithmetic."""
@@ -19,8 +22,10 @@ def preamble(text: str, dtypes: Sequence[str], precision: str, called: tuple[str
     while (more := wanted | {word for name in wanted for word in _words(helpers[name]) & helpers.keys()}) != wanted:
         wanted = more
     functions = dict.fromkeys(called)
-    if any("max_nan" in _words(each) for each in (text, *(helpers[name] for name in wanted))):
-        functions |= dict.fromkeys(_largest(precision))
+    read = _words("\n".join([text, *(helpers[name] for name in wanted)]))
+    for name, expr in _EXTREMES.items():
+        if name in read:
+            functions |= dict.fromkeys(emit({"extreme": expr}, precision=precision).preamble)
     includes = [INCLUDES[dtype] for dtype in INCLUDES if dtype in dtypes]
     includes += [each for each in functions if each.startswith("#include")]
     own = [each for each in functions if not each.startswith("#include")]
@@ -29,8 +34,3 @@ def preamble(text: str, dtypes: Sequence[str], precision: str, called: tuple[str
 
 def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text))
-
-
-def _largest(precision: str) -> tuple[str, ...]:
-    """The function that a maximum calls."""
-    return emit({"larger": tensor("a").maximum(tensor("b"))}, precision=precision).preamble

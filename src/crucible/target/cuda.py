@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 CUDA_TYPES = {
     "float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double", "bool": "bool",
-    "uint8": "unsigned char",
+    "uint8": "unsigned char", "int32": "int",
 }  # fmt: skip
 """What kernels call the element types; pointers of PyTorch's own half types are to be cast to these."""
 _FROM = {
@@ -22,6 +22,8 @@ _FROM = {
     ("float32", "bfloat16"): "__float2bfloat16_rn({})",
     ("float64", "float16"): "__float2half_rn(static_cast<float>({}))",
     ("float64", "bfloat16"): "__float2bfloat16_rn(static_cast<float>({}))",
+    ("uint8", "int32"): "{}",
+    ("int32", "uint8"): "static_cast<unsigned char>({})",
 }
 INCLUDES = {"float16": "#include <cuda_fp16.h>", "bfloat16": "#include <cuda_bf16.h>"}
 
@@ -64,15 +66,32 @@ __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
         for (int j = 0; j < count; ++j) to[j] = pack.at[j];
     }
 }"""
+STORE_PLAINLY = """\
+template <bool aligned, int count, typename T>
+__device__ __forceinline__ void store_plainly(T* to, const Pack<T, count>& pack) {
+    if constexpr (aligned) {
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
+    } else {
+#pragma unroll
+        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+    }
+}"""
 # Written plainly, nvcc 13.0 made four instructions of each 16 bytes that came out of a chain (seen in SASS; ncu on an
 # H200 showed 8 of 32 bytes of a sector used). The store clobbers no memory: no kernel reads what it stores, and loads
-# may pass it. Doubles are left as they are: in halves they spilled.
-HELPERS = {"Pack": PACK, "are_aligned": ALIGNED, "load": LOAD, "store": STORE}
+# may pass it. Doubles are left as they are: in halves they spilled. Where the compiler does see packs, as in kernels of
+# pools, it is left to it: assembly takes whole addresses, which were 6 registers more in the gradient of an average.
+HELPERS = {"Pack": PACK, "are_aligned": ALIGNED, "load": LOAD, "store": STORE, "store_plainly": STORE_PLAINLY}
 """By the word that calls for them, in the order in which they must stand."""
 
-STEPS = {"sum": "{0} += {1};", "max": "{0} = max_nan({0}, {1});"}
+STEPS = {"sum": "{0} += {1};", "max": "{0} = max_nan({0}, {1});", "min": "{0} = min_nan({0}, {1});"}
 """One more value into a reduction."""
-START = {"sum": {"float32": "0.0f", "float64": "0.0"}, "max": {"float32": "-INFINITY", "float64": "-INFINITY"}}
+START = {
+    "sum": {"float32": "0.0f", "float64": "0.0"},
+    "max": {"float32": "-INFINITY", "float64": "-INFINITY"},
+    "min": {"float32": "INFINITY", "float64": "INFINITY"},
+    "none": {"int32": "-1"},
+}
+"""What is in a register before there is a value."""
 
 
 def combining(kind: str) -> dict[str, str]:
@@ -95,6 +114,20 @@ __device__ __forceinline__ T {kind}_over_block(T value, T (&parts)[threads / 32]
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
     __syncthreads();
     return {kind}_over_team<threads / 32>(parts[threadIdx.x % (threads / 32)]);
+}}""",
+        f"{kind}_over_warps": f"""\
+template <int threads, typename T>
+__device__ __forceinline__ T {kind}_over_warps(T value) {{  // of a block, in a fixed order; in thread 0
+    __shared__ T parts[threads / 32];
+    value = {kind}_over_team<32>(value);
+    __syncthreads();  // parts may still be read from the last time
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
+    __syncthreads();
+    T total = {START[kind]["float32"]};
+    if (threadIdx.x == 0) {{
+        for (int warp = 0; warp < threads / 32; ++warp) {step.format("total", "parts[warp]")}
+    }}
+    return total;
 }}""",
         f"{kind}_over_groups": f"""\
 template <int groups, int lanes, int vector, typename T>

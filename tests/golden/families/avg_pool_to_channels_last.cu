@@ -1,117 +1,175 @@
 // avg_pool: 8192 blocks of 256
 // avg_pool_backward: 32768 blocks of 256
 
-template <typename T, int N>
-struct alignas(sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
-    T at[N];  // neighbours in memory
+template <typename T, int count>
+struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
+    T at[count];
 };
-template <int N, bool aligned, typename T>
-__device__ __forceinline__ Row<T, N> read_row(const T* from) {  // if aligned, by as few accesses as its size allows
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Row<T, N>*>(from);
-    } else {
-        Row<T, N> row;
-#pragma unroll
-        for (int k = 0; k < N; ++k) row.at[k] = from[k];
-        return row;
-    }
+
+template <int bytes, typename... T>
+__device__ __forceinline__ bool are_aligned(const T*... pointers) {
+    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
 }
-template <bool aligned, typename T, int N>
-__device__ __forceinline__ void write_row(T* to, const Row<T, N>& row) {
+
+template <bool aligned, int count, typename T>
+__device__ __forceinline__ Pack<T, count> load(const T* from) {
     if constexpr (aligned) {
-        *reinterpret_cast<Row<T, N>*>(to) = row;
+        return *reinterpret_cast<const Pack<T, count>*>(from);
     } else {
+        Pack<T, count> pack;
 #pragma unroll
-        for (int k = 0; k < N; ++k) to[k] = row.at[k];
+        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
+        return pack;
     }
 }
 
-template <typename... T>
-__device__ __forceinline__ bool begin_at_16_bytes(const T*... tensors) {
-    return (... && (reinterpret_cast<size_t>(tensors) % 16 == 0));
+template <bool aligned, int count, typename T>
+__device__ __forceinline__ void store_plainly(T* to, const Pack<T, count>& pack) {
+    if constexpr (aligned) {
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
+    } else {
+#pragma unroll
+        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+    }
 }
 
 // The mean of windows of 2x2x2: [32, 32, 32, 64, 64] to [32, 32, 16, 32, 32]. A thread takes 8 windows along c,
 // which lie side by side in the output.
 template <bool aligned>
-__device__ __forceinline__ void avg_pool_body(
-        const float* __restrict__ x,
-        float* __restrict__ out) {
-    const unsigned item = blockIdx.x * 256 + threadIdx.x;
-    const int w = item % 32, h = item / 32 % 32, d = item / 1024 % 16, first_c = item / 16384 % 4 * 8, n = item / 65536;
-    Row<float, 8> out_row;
+__device__ __forceinline__ void avg_pool_block(const float* __restrict__ x, float* __restrict__ out) {
+    constexpr int out_stride_d = 32768;
+    constexpr int out_stride_h = 1024;
+    constexpr int out_stride_n = 524288;
+    constexpr int out_stride_w = 32;
+    constexpr int row_elements = 2;
+    constexpr int size_d = 2;
+    constexpr int size_h = 2;
+    constexpr int stride_d = 2;
+    constexpr int stride_h = 2;
+    constexpr int stride_w = 2;
+    constexpr int threads = 256;
+    constexpr int together = 8;
+    constexpr int windows_c = 4;
+    constexpr int windows_d = 16;
+    constexpr int windows_h = 32;
+    constexpr int windows_w = 32;
+    constexpr int x_stride_c = 131072;
+    constexpr int x_stride_d = 4096;
+    constexpr int x_stride_h = 64;
+    constexpr int x_stride_n = 4194304;
+    const unsigned item = blockIdx.x * threads + threadIdx.x;
+    const int w = item % windows_w;
+    const int h = item / windows_w % windows_h;
+    const int d = item / (windows_w * windows_h) % windows_d;
+    const int first_c = item / (windows_w * windows_h * windows_d) % windows_c * together;
+    const int n = item / (windows_w * windows_h * windows_d * windows_c);
+    Pack<float, 4> out_row[2];
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
+    for (int j = 0; j < together; ++j) {
         const int c = first_c + j;
-        const int x_at = n * 4194304 + c * 131072;
-        float total = 0;
-        const int in_w = w * 2;
+        const int x_at = n * x_stride_n + c * x_stride_c;
+        float total = 0.0f;
+        const int in_w = w * stride_w;
 #pragma unroll
-        for (int kd = 0; kd < 2; ++kd) {
-            const int in_d = d * 2 + kd;
+        for (int kd = 0; kd < size_d; ++kd) {
+            const int in_d = d * stride_d + kd;
 #pragma unroll
-            for (int kh = 0; kh < 2; ++kh) {
-                const int in_h = h * 2 + kh;
-                const auto x_row = read_row<2, aligned>(x + x_at + in_d * 4096 + in_h * 64 + in_w);
+            for (int kh = 0; kh < size_h; ++kh) {
+                const int in_h = h * stride_h + kh;
+                const Pack<float, 2> x_row = load<aligned, 2>(x + x_at + in_d * x_stride_d + in_h * x_stride_h + in_w);
 #pragma unroll
-                for (int k = 0; k < 2; ++k) {
+                for (int k = 0; k < row_elements; ++k) {
                     const float x_value = x_row.at[k];
                     total += x_value;
                 }
             }
         }
         const float out_value = total * 0.125f;
-        out_row.at[j] = out_value;
+        out_row[j / 4].at[j % 4] = out_value;
     }
-    write_row<aligned>(out + n * 524288 + first_c + d * 32768 + h * 1024 + w * 32, out_row);
+#pragma unroll
+    for (int p = 0; p < 2; ++p) {
+        store_plainly<aligned>(out + n * out_stride_n + first_c + d * out_stride_d + h * out_stride_h +
+            w * out_stride_w + p * 4, out_row[p]);
+    }
 }
-__global__ void __launch_bounds__(256) avg_pool(
-        const float* __restrict__ x,
-        float* __restrict__ out) {
-    if (begin_at_16_bytes(x, out))
-        avg_pool_body<true>(x, out);
-    else
-        avg_pool_body<false>(x, out);
+
+__global__ void __launch_bounds__(256) avg_pool(const float* __restrict__ x, float* __restrict__ out) {
+    if (are_aligned<16>(x, out)) {
+        avg_pool_block<true>(x, out);
+    } else {  // a tensor that begins in the middle of another
+        avg_pool_block<false>(x, out);
+    }
 }
 
 // A thread writes the gradients of all elements of its 2 windows, in one pass.
 template <bool aligned>
-__device__ __forceinline__ void avg_pool_backward_body(
-        const float* __restrict__ grad_out,
-        float* __restrict__ grad_x) {
-    const unsigned item = blockIdx.x * 256 + threadIdx.x;
-    const int w = item % 16 * 2, h = item / 16 % 32, d = item / 512 % 16, c = item / 8192 % 32, n = item / 262144;
-    const int grad_x_at = n * 4194304 + c * 131072;
-    float share_of[2];
+__device__ __forceinline__ void avg_pool_backward_block(
+    const float* __restrict__ grad_out,
+    float* __restrict__ grad_x) {
+    constexpr int grad_out_stride_d = 32768;
+    constexpr int grad_out_stride_h = 1024;
+    constexpr int grad_out_stride_n = 524288;
+    constexpr int grad_out_stride_w = 32;
+    constexpr int grad_x_stride_c = 131072;
+    constexpr int grad_x_stride_d = 4096;
+    constexpr int grad_x_stride_h = 64;
+    constexpr int grad_x_stride_n = 4194304;
+    constexpr int lanes = 2;
+    constexpr int row_elements = 4;
+    constexpr int size_d = 2;
+    constexpr int size_h = 2;
+    constexpr int size_w = 2;
+    constexpr int stride_d = 2;
+    constexpr int stride_h = 2;
+    constexpr int stride_w = 2;
+    constexpr int threads = 256;
+    constexpr int together = 2;
+    constexpr int windows_c = 32;
+    constexpr int windows_d = 16;
+    constexpr int windows_h = 32;
+    constexpr int windows_w = 16;
+    const unsigned item = blockIdx.x * threads + threadIdx.x;
+    const int w = item % windows_w * together;
+    const int h = item / windows_w % windows_h;
+    const int d = item / (windows_w * windows_h) % windows_d;
+    const int c = item / (windows_w * windows_h * windows_d) % windows_c;
+    const int n = item / (windows_w * windows_h * windows_d * windows_c);
+    const int grad_x_at = n * grad_x_stride_n + c * grad_x_stride_c;
+    float share_of[lanes];
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-        const float grad_out_value = grad_out[n * 524288 + c + d * 32768 + h * 1024 + (w + j) * 32];
+    for (int j = 0; j < lanes; ++j) {
+        const float grad_out_value = grad_out[n * grad_out_stride_n + c + d * grad_out_stride_d +
+            h * grad_out_stride_h + (w + j) * grad_out_stride_w];
         const float share = grad_out_value * 0.125f;
         share_of[j] = share;
     }
-    const int in_w = w * 2;
+    const int in_w = w * stride_w;
 #pragma unroll
-    for (int kd = 0; kd < 2; ++kd) {
-        const int in_d = d * 2 + kd;
+    for (int kd = 0; kd < size_d; ++kd) {
+        const int in_d = d * stride_d + kd;
 #pragma unroll
-        for (int kh = 0; kh < 2; ++kh) {
-            const int in_h = h * 2 + kh;
-            Row<float, 4> grad_x_row;
+        for (int kh = 0; kh < size_h; ++kh) {
+            const int in_h = h * stride_h + kh;
+            Pack<float, 4> grad_x_row;
 #pragma unroll
-            for (int k = 0; k < 4; ++k) {
-                const float element_share = share_of[k / 2];
+            for (int k = 0; k < row_elements; ++k) {
+                const float element_share = share_of[k / size_w];
                 grad_x_row.at[k] = element_share;
             }
-            write_row<aligned>(grad_x + grad_x_at + in_d * 4096 + in_h * 64 + in_w, grad_x_row);
+            store_plainly<aligned>(grad_x + grad_x_at + in_d * grad_x_stride_d + in_h * grad_x_stride_h +
+                in_w, grad_x_row);
         }
     }
 }
+
 __global__ void __launch_bounds__(256) avg_pool_backward(
-        const float* __restrict__ grad_out,
-        float* __restrict__ grad_x) {
-    if (begin_at_16_bytes(grad_x))
-        avg_pool_backward_body<true>(grad_out, grad_x);
-    else
-        avg_pool_backward_body<false>(grad_out, grad_x);
+    const float* __restrict__ grad_out,
+    float* __restrict__ grad_x) {
+    if (are_aligned<16>(grad_x)) {
+        avg_pool_backward_block<true>(grad_out, grad_x);
+    } else {  // a tensor that begins in the middle of another
+        avg_pool_backward_block<false>(grad_out, grad_x);
+    }
 }
 

@@ -1,36 +1,6 @@
 // max_pool: 16384 blocks of 256
 // max_pool_backward: 2048 blocks of 256
 
-template <typename T, int N>
-struct alignas(sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
-    T at[N];  // neighbours in memory
-};
-template <int N, bool aligned, typename T>
-__device__ __forceinline__ Row<T, N> read_row(const T* from) {  // if aligned, by as few accesses as its size allows
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Row<T, N>*>(from);
-    } else {
-        Row<T, N> row;
-#pragma unroll
-        for (int k = 0; k < N; ++k) row.at[k] = from[k];
-        return row;
-    }
-}
-template <bool aligned, typename T, int N>
-__device__ __forceinline__ void write_row(T* to, const Row<T, N>& row) {
-    if constexpr (aligned) {
-        *reinterpret_cast<Row<T, N>*>(to) = row;
-    } else {
-#pragma unroll
-        for (int k = 0; k < N; ++k) to[k] = row.at[k];
-    }
-}
-
-template <typename... T>
-__device__ __forceinline__ bool begin_at_16_bytes(const T*... tensors) {
-    return (... && (reinterpret_cast<size_t>(tensors) % 16 == 0));
-}
-
 __device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
     float larger;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
@@ -43,16 +13,58 @@ __device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; Na
     return smaller;
 }
 
-template <int Threads, typename T>
-__device__ __forceinline__ T sum_of_block(T value) {  // in an order that is always the same; in thread 0
-    __shared__ T sums[Threads / 32];
-    for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xffffffff, value, lanes);
-    __syncthreads();  // sums may still be read from the last time
-    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+template <typename T, int count>
+struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
+    T at[count];
+};
+
+template <int bytes, typename... T>
+__device__ __forceinline__ bool are_aligned(const T*... pointers) {
+    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
+}
+
+template <bool aligned, int count, typename T>
+__device__ __forceinline__ Pack<T, count> load(const T* from) {
+    if constexpr (aligned) {
+        return *reinterpret_cast<const Pack<T, count>*>(from);
+    } else {
+        Pack<T, count> pack;
+#pragma unroll
+        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
+        return pack;
+    }
+}
+
+template <bool aligned, int count, typename T>
+__device__ __forceinline__ void store_plainly(T* to, const Pack<T, count>& pack) {
+    if constexpr (aligned) {
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
+    } else {
+#pragma unroll
+        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+    }
+}
+
+template <int team, typename T>
+__device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring lanes, the same for each of them
+#pragma unroll
+    for (int distance = team / 2; distance > 0; distance /= 2) {
+        value += __shfl_xor_sync(0xffffffffu, value, distance);
+    }
+    return value;
+}
+
+template <int threads, typename T>
+__device__ __forceinline__ T sum_over_warps(T value) {  // of a block, in a fixed order; in thread 0
+    __shared__ T parts[threads / 32];
+    value = sum_over_team<32>(value);
+    __syncthreads();  // parts may still be read from the last time
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
     __syncthreads();
-    T total = 0;
-    if (threadIdx.x == 0)
-        for (int warp = 0; warp < Threads / 32; ++warp) total += sums[warp];
+    T total = 0.0f;
+    if (threadIdx.x == 0) {
+        for (int warp = 0; warp < threads / 32; ++warp) total += parts[warp];
+    }
     return total;
 }
 
@@ -60,35 +72,61 @@ __device__ __forceinline__ T sum_of_block(T value) {  // in an order that is alw
 // multiplier, 0.2) only rises or only falls with u, by the sign of a parameter: it is computed at both ends of a
 // window. A thread takes 2 neighbouring windows and reads their rows 4 at a time.
 template <bool aligned>
-__device__ __forceinline__ void max_pool_body(
-        const float* __restrict__ x,
-        const float* __restrict__ multiplier,
-        float* __restrict__ out) {
-    const unsigned item = blockIdx.x * 256 + threadIdx.x;
-    const int w = item % 16 * 2, h = item / 16 % 32, d = item / 512 % 16, c = item / 8192 % 32, n = item / 262144;
-    Row<float, 2> out_row;
-    const int x_at = n * 4194304 + c * 131072;
+__device__ __forceinline__ void max_pool_block(
+    const float* __restrict__ x,
+    const float* __restrict__ multiplier,
+    float* __restrict__ out) {
+    constexpr int lanes = 2;
+    constexpr int out_stride_c = 16384;
+    constexpr int out_stride_d = 1024;
+    constexpr int out_stride_h = 32;
+    constexpr int out_stride_n = 524288;
+    constexpr int row_elements = 4;
+    constexpr int size_d = 2;
+    constexpr int size_h = 2;
+    constexpr int size_w = 2;
+    constexpr int stride_d = 2;
+    constexpr int stride_h = 2;
+    constexpr int stride_w = 2;
+    constexpr int threads = 256;
+    constexpr int together = 2;
+    constexpr int windows_c = 32;
+    constexpr int windows_d = 16;
+    constexpr int windows_h = 32;
+    constexpr int windows_w = 16;
+    constexpr int x_stride_c = 131072;
+    constexpr int x_stride_d = 4096;
+    constexpr int x_stride_h = 64;
+    constexpr int x_stride_n = 4194304;
+    const unsigned item = blockIdx.x * threads + threadIdx.x;
+    const int w = item % windows_w * together;
+    const int h = item / windows_w % windows_h;
+    const int d = item / (windows_w * windows_h) % windows_d;
+    const int c = item / (windows_w * windows_h * windows_d) % windows_c;
+    const int n = item / (windows_w * windows_h * windows_d * windows_c);
+    Pack<float, 2> out_row;
+    const int x_at = n * x_stride_n + c * x_stride_c;
     const float multiplier_value = multiplier[c];
-    float largest[2] = {-INFINITY, -INFINITY};
-    float smallest[2] = {INFINITY, INFINITY};
-    const int in_w = w * 2;
+    float largest[lanes] = {-INFINITY, -INFINITY};
+    float smallest[lanes] = {INFINITY, INFINITY};
+    const int in_w = w * stride_w;
 #pragma unroll
-    for (int kd = 0; kd < 2; ++kd) {
-        const int in_d = d * 2 + kd;
+    for (int kd = 0; kd < size_d; ++kd) {
+        const int in_d = d * stride_d + kd;
 #pragma unroll
-        for (int kh = 0; kh < 2; ++kh) {
-            const int in_h = h * 2 + kh;
-            const auto x_row = read_row<4, aligned>(x + x_at + in_d * 4096 + in_h * 64 + in_w);
+        for (int kh = 0; kh < size_h; ++kh) {
+            const int in_h = h * stride_h + kh;
+            const Pack<float, 4> x_row = load<aligned, 4>(x + x_at + in_d * x_stride_d + in_h * x_stride_h + in_w);
 #pragma unroll
-            for (int k = 0; k < 4; ++k) {
+            for (int k = 0; k < row_elements; ++k) {
                 const float x_value = x_row.at[k];
-                largest[k / 2] = max_nan(largest[k / 2], x_value);
-                smallest[k / 2] = min_nan(smallest[k / 2], x_value);
+                largest[k / size_w] = max_nan(largest[k / size_w], x_value);
+                smallest[k / size_w] = min_nan(smallest[k / size_w], x_value);
             }
         }
     }
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
+    for (int j = 0; j < lanes; ++j) {
         const float leaky_relu = largest[j] > 0.0f ? largest[j] : largest[j] * 0.2f;
         const float product = leaky_relu * multiplier_value;
         const float leaky_relu_2 = product > 0.0f ? product : product * 0.2f;
@@ -98,103 +136,138 @@ __device__ __forceinline__ void max_pool_body(
         const float out_value = max_nan(leaky_relu_2, leaky_relu_4);
         out_row.at[j] = out_value;
     }
-    write_row<aligned>(out + n * 524288 + c * 16384 + d * 1024 + h * 32 + w, out_row);
+    store_plainly<aligned>(out + n * out_stride_n + c * out_stride_c + d * out_stride_d + h * out_stride_h +
+        w, out_row);
 }
+
 __global__ void __launch_bounds__(256) max_pool(
-        const float* __restrict__ x,
-        const float* __restrict__ multiplier,
-        float* __restrict__ out) {
-    if (begin_at_16_bytes(x, out))
-        max_pool_body<true>(x, multiplier, out);
-    else
-        max_pool_body<false>(x, multiplier, out);
+    const float* __restrict__ x,
+    const float* __restrict__ multiplier,
+    float* __restrict__ out) {
+    if (are_aligned<16>(x, out)) {
+        max_pool_block<true>(x, multiplier, out);
+    } else {  // a tensor that begins in the middle of another
+        max_pool_block<false>(x, multiplier, out);
+    }
 }
 
 // A thread writes the gradients of all elements of its 2 windows, in one pass. The gradient of multiplier is added
 // up from parts of each block.
 template <bool aligned>
-__device__ __forceinline__ void max_pool_backward_body(
-        const float* __restrict__ x,
-        const float* __restrict__ multiplier,
-        const float* __restrict__ grad_out,
-        float* __restrict__ grad_x,
-        float* __restrict__ parts_grad_multiplier) {
-    const int row = blockIdx.x / 4, first = blockIdx.x % 4 * 2048;
-    const int c = row % 32, n = row / 32;
-    const int x_at = n * 4194304 + c * 131072;
+__device__ __forceinline__ void max_pool_backward_block(
+    const float* __restrict__ x,
+    const float* __restrict__ multiplier,
+    const float* __restrict__ grad_out,
+    float* __restrict__ grad_x,
+    float* __restrict__ parts_grad_multiplier) {
+    constexpr int chunk = 2048;
+    constexpr int chunks = 4;
+    constexpr int grad_out_stride_c = 16384;
+    constexpr int grad_out_stride_d = 1024;
+    constexpr int grad_out_stride_h = 32;
+    constexpr int grad_out_stride_n = 524288;
+    constexpr int lanes = 2;
+    constexpr int row_elements = 4;
+    constexpr int size_d = 2;
+    constexpr int size_h = 2;
+    constexpr int size_w = 2;
+    constexpr int stride_d = 2;
+    constexpr int stride_h = 2;
+    constexpr int stride_w = 2;
+    constexpr int threads = 256;
+    constexpr int together = 2;
+    constexpr int windows_c = 32;
+    constexpr int windows_h = 32;
+    constexpr int windows_w = 16;
+    constexpr int x_stride_c = 131072;
+    constexpr int x_stride_d = 4096;
+    constexpr int x_stride_h = 64;
+    constexpr int x_stride_n = 4194304;
+    const int row = blockIdx.x / chunks;
+    const int first = blockIdx.x % chunks * chunk;
+    const int c = row % windows_c;
+    const int n = row / windows_c;
+    const int x_at = n * x_stride_n + c * x_stride_c;
     const float multiplier_value = multiplier[c];
-    const int grad_x_at = n * 4194304 + c * 131072;
-    float multiplier_total = 0;
-    for (int item = first + threadIdx.x; item < first + 2048; item += 256) {
-        const int w = item % 16 * 2, h = item / 16 % 32, d = item / 512;
-        float best[2] = {-INFINITY, -INFINITY};
-        int choice[2] = {-1, -1};
-        float x_chosen[2] = {0, 0};
-        const int in_w = w * 2;
+    const int grad_x_at = n * x_stride_n + c * x_stride_c;
+    float multiplier_total = 0.0f;
+    const int past = first + chunk;
+    for (int item = first + threadIdx.x; item < past; item += threads) {
+        const int w = item % windows_w * together;
+        const int h = item / windows_w % windows_h;
+        const int d = item / (windows_w * windows_h);
+        float best[lanes] = {-INFINITY, -INFINITY};
+        int choice[lanes] = {-1, -1};
+        float x_chosen[lanes] = {0.0f, 0.0f};
+        const int in_w = w * stride_w;
 #pragma unroll
-        for (int kd = 0; kd < 2; ++kd) {
-            const int in_d = d * 2 + kd;
+        for (int kd = 0; kd < size_d; ++kd) {
+            const int in_d = d * stride_d + kd;
 #pragma unroll
-            for (int kh = 0; kh < 2; ++kh) {
-                const int in_h = h * 2 + kh;
-                const auto x_row = read_row<4, aligned>(x + x_at + in_d * 4096 + in_h * 64 + in_w);
+            for (int kh = 0; kh < size_h; ++kh) {
+                const int in_h = h * stride_h + kh;
+                const Pack<float, 4> x_row = load<aligned, 4>(x + x_at + in_d * x_stride_d + in_h * x_stride_h + in_w);
 #pragma unroll
-                for (int k = 0; k < 4; ++k) {
+                for (int k = 0; k < row_elements; ++k) {
                     const float x_value = x_row.at[k];
                     const float leaky_relu = x_value > 0.0f ? x_value : x_value * 0.2f;
                     const float product = leaky_relu * multiplier_value;
                     const float value = product > 0.0f ? product : product * 0.2f;
-                    const bool taken = (choice[k / 2] < 0) | (value > best[k / 2]) | isnan(value);
-                    best[k / 2] = taken ? value : best[k / 2];
-                    choice[k / 2] = taken ? (kd * 2 + kh) * 2 + k % 2 : choice[k / 2];
-                    x_chosen[k / 2] = taken ? x_value : x_chosen[k / 2];
+                    const bool taken = (choice[k / size_w] < 0) | (value > best[k / size_w]) | isnan(value);
+                    best[k / size_w] = taken ? value : best[k / size_w];
+                    choice[k / size_w] = taken ? (kd * size_h + kh) * size_w + k % size_w : choice[k / size_w];
+                    x_chosen[k / size_w] = taken ? x_value : x_chosen[k / size_w];
                 }
             }
         }
-        const auto grad_out_row = read_row<2, aligned>(grad_out + n * 524288 + c * 16384 + d * 1024 + h * 32 + w);
-        float x_gradient_of[2];
+        const Pack<float, 2> grad_out_row = load<aligned, 2>(grad_out + n * grad_out_stride_n +
+            c * grad_out_stride_c + d * grad_out_stride_d + h * grad_out_stride_h + w);
+        float x_gradient_of[lanes];
 #pragma unroll
-        for (int j = 0; j < 2; ++j) {
+        for (int j = 0; j < lanes; ++j) {
             const float grad_out_value = grad_out_row.at[j];
             const bool above = x_chosen[j] > 0.0f;
             const float leaky_relu = above ? x_chosen[j] : x_chosen[j] * 0.2f;
-            const float chosen_2 = leaky_relu * multiplier_value > 0.0f ? grad_out_value : grad_out_value * 0.2f;
-            const float product = chosen_2 * multiplier_value;
+            const float chosen = leaky_relu * multiplier_value > 0.0f ? grad_out_value : grad_out_value * 0.2f;
+            const float product = chosen * multiplier_value;
             const float x_gradient = above ? product : product * 0.2f;
-            const float multiplier_gradient = chosen_2 * leaky_relu;
+            const float multiplier_gradient = chosen * leaky_relu;
             x_gradient_of[j] = x_gradient;
             multiplier_total += multiplier_gradient;
         }
 #pragma unroll
-        for (int kd = 0; kd < 2; ++kd) {
-            const int in_d = d * 2 + kd;
+        for (int kd = 0; kd < size_d; ++kd) {
+            const int in_d = d * stride_d + kd;
 #pragma unroll
-            for (int kh = 0; kh < 2; ++kh) {
-                const int in_h = h * 2 + kh;
-                Row<float, 4> grad_x_row;
+            for (int kh = 0; kh < size_h; ++kh) {
+                const int in_h = h * stride_h + kh;
+                Pack<float, 4> grad_x_row;
 #pragma unroll
-                for (int k = 0; k < 4; ++k) {
-                    const bool chosen = choice[k / 2] == (kd * 2 + kh) * 2 + k % 2;
-                    grad_x_row.at[k] = chosen ? x_gradient_of[k / 2] : 0;
+                for (int k = 0; k < row_elements; ++k) {
+                    const float grad_x_value = choice[k / size_w] == (kd * size_h + kh) * size_w + k % size_w ?
+                        x_gradient_of[k / size_w] : 0.0f;
+                    grad_x_row.at[k] = grad_x_value;
                 }
-                write_row<aligned>(grad_x + grad_x_at + in_d * 4096 + in_h * 64 + in_w, grad_x_row);
+                store_plainly<aligned>(grad_x + grad_x_at + in_d * x_stride_d + in_h * x_stride_h + in_w, grad_x_row);
             }
         }
     }
-    const float multiplier_total_sum = sum_of_block<256>(multiplier_total);
+    multiplier_total = sum_over_warps<threads>(multiplier_total);
     if (threadIdx.x == 0) {
-        parts_grad_multiplier[blockIdx.x] = multiplier_total_sum;
+        parts_grad_multiplier[blockIdx.x] = multiplier_total;
     }
 }
+
 __global__ void __launch_bounds__(256) max_pool_backward(
-        const float* __restrict__ x,
-        const float* __restrict__ multiplier,
-        const float* __restrict__ grad_out,
-        float* __restrict__ grad_x,
-        float* __restrict__ parts_grad_multiplier) {
-    if (begin_at_16_bytes(x, grad_out, grad_x))
-        max_pool_backward_body<true>(x, multiplier, grad_out, grad_x, parts_grad_multiplier);
-    else
-        max_pool_backward_body<false>(x, multiplier, grad_out, grad_x, parts_grad_multiplier);
+    const float* __restrict__ x,
+    const float* __restrict__ multiplier,
+    const float* __restrict__ grad_out,
+    float* __restrict__ grad_x,
+    float* __restrict__ parts_grad_multiplier) {
+    if (are_aligned<16>(x, grad_out, grad_x)) {
+        max_pool_backward_block<true>(x, multiplier, grad_out, grad_x, parts_grad_multiplier);
+    } else {  // a tensor that begins in the middle of another
+        max_pool_backward_block<false>(x, multiplier, grad_out, grad_x, parts_grad_multiplier);
+    }
 }
 

@@ -76,35 +76,36 @@ KERNELS = r"""
 #include <cstdint>
 #include <cuda_runtime.h>
 
-template <typename T, int N>
-struct alignas(sizeof(T) * N % 16 == 0 ? 16 : sizeof(T) * N % 8 == 0 ? 8 : 4) Row {
-    T at[N];  // neighbours in memory
+template <typename T, int count>
+struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
+    T at[count];
 };
-template <int N, bool aligned, typename T>
-__device__ __forceinline__ Row<T, N> read_row(
-    const T* from) {  // if aligned, by as few accesses as its size allows
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Row<T, N>*>(from);
-    } else {
-        Row<T, N> row;
-#pragma unroll
-        for (int k = 0; k < N; ++k) row.at[k] = from[k];
-        return row;
-    }
+
+template <int bytes, typename... T>
+__device__ __forceinline__ bool are_aligned(const T*... pointers) {
+    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
 }
-template <bool aligned, typename T, int N>
-__device__ __forceinline__ void write_row(T* to, const Row<T, N>& row) {
+
+template <bool aligned, int count, typename T>
+__device__ __forceinline__ Pack<T, count> load(const T* from) {
     if constexpr (aligned) {
-        *reinterpret_cast<Row<T, N>*>(to) = row;
+        return *reinterpret_cast<const Pack<T, count>*>(from);
     } else {
+        Pack<T, count> pack;
 #pragma unroll
-        for (int k = 0; k < N; ++k) to[k] = row.at[k];
+        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
+        return pack;
     }
 }
 
-template <typename... T>
-__device__ __forceinline__ bool begin_at_16_bytes(const T*... tensors) {
-    return (... && (reinterpret_cast<size_t>(tensors) % 16 == 0));
+template <bool aligned, int count, typename T>
+__device__ __forceinline__ void store_plainly(T* to, const Pack<T, count>& pack) {
+    if constexpr (aligned) {
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
+    } else {
+#pragma unroll
+        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+    }
 }
 
 __device__ __forceinline__ unsigned rounded(
@@ -177,11 +178,6 @@ __device__ __forceinline__ void accumulate(const unsigned* weights, const unsign
     }
 }
 
-template <typename T, int count>
-struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
-    T at[count];
-};
-
 template <bool aligned, int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
     if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
@@ -218,23 +214,6 @@ __device__ __forceinline__ float exp2_approx(
     return power;
 }
 
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}
-
-template <bool aligned, int count, typename T>
-__device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
-}
-
 template <int team, typename T>
 __device__ __forceinline__ T sum_over_team(
     T value) {  // of `team` neighbouring lanes, the same for each of them
@@ -267,76 +246,113 @@ __device__ __forceinline__ void sum_over_groups(T (&values)[vector],
 // neighbouring
 // threads read neighbouring memory.
 template <bool aligned>
-__device__ __forceinline__ void avg_pool3d_kernel_body(
-        const float* __restrict__ x,
+__device__ __forceinline__ void avg_pool3d_kernel_block(const float* __restrict__ x,
         float* __restrict__ avg_pool) {
-    const unsigned item = blockIdx.x * 256 + threadIdx.x;
-    if (item >= 960) return;
-    const int w = item % 5, h = item / 5 % 3, plane = item / 15;
-    const int x_at = plane * 120;
-    float total = 0;
-    const int in_w = w * 2;
+    constexpr int avg_pool_stride_h = 5;
+    constexpr int avg_pool_stride_plane = 15;
+    constexpr int row_elements = 2;
+    constexpr int size_d = 2;
+    constexpr int size_h = 2;
+    constexpr int stride_h = 2;
+    constexpr int stride_w = 2;
+    constexpr int threads = 256;
+    constexpr int windows = 960;
+    constexpr int windows_h = 3;
+    constexpr int windows_w = 5;
+    constexpr int x_stride_d = 60;
+    constexpr int x_stride_h = 10;
+    constexpr int x_stride_plane = 120;
+    const unsigned item = blockIdx.x * threads + threadIdx.x;
+    if (item >= windows) return;
+    const int w = item % windows_w;
+    const int h = item / windows_w % windows_h;
+    const int plane = item / (windows_w * windows_h);
+    const int x_at = plane * x_stride_plane;
+    float total = 0.0f;
+    const int in_w = w * stride_w;
 #pragma unroll
-    for (int kd = 0; kd < 2; ++kd) {
+    for (int kd = 0; kd < size_d; ++kd) {
         const int in_d = kd;
 #pragma unroll
-        for (int kh = 0; kh < 2; ++kh) {
-            const int in_h = h * 2 + kh;
-            const auto x_row = read_row<2, aligned>(x + x_at + in_d * 60 + in_h * 10 + in_w);
+        for (int kh = 0; kh < size_h; ++kh) {
+            const int in_h = h * stride_h + kh;
+            const Pack<float, 2> x_row = load<aligned, 2>(
+                x + x_at + in_d * x_stride_d + in_h * x_stride_h + in_w);
 #pragma unroll
-            for (int k = 0; k < 2; ++k) {
+            for (int k = 0; k < row_elements; ++k) {
                 const float x_value = x_row.at[k];
                 total += x_value;
             }
         }
     }
     const float avg_pool_value = total * 0.125f;
-    avg_pool[plane * 15 + h * 5 + w] = avg_pool_value;
+    avg_pool[plane * avg_pool_stride_plane + h * avg_pool_stride_h + w] = avg_pool_value;
 }
-__global__ void __launch_bounds__(256) avg_pool3d_kernel(
-        const float* __restrict__ x,
+
+__global__ void __launch_bounds__(256) avg_pool3d_kernel(const float* __restrict__ x,
         float* __restrict__ avg_pool) {
-    if (begin_at_16_bytes(x))
-        avg_pool3d_kernel_body<true>(x, avg_pool);
-    else
-        avg_pool3d_kernel_body<false>(x, avg_pool);
+    if (are_aligned<8>(x)) {
+        avg_pool3d_kernel_block<true>(x, avg_pool);
+    } else {  // a tensor that begins in the middle of another
+        avg_pool3d_kernel_block<false>(x, avg_pool);
+    }
 }
 
 // A thread writes the gradients of all elements of its window, in one pass.
 template <bool aligned>
-__device__ __forceinline__ void avg_pool3d_kernel_backward_body(
-        const float* __restrict__ grad_avg_pool,
-        float* __restrict__ grad_x) {
-    const unsigned item = blockIdx.x * 256 + threadIdx.x;
-    if (item >= 960) return;
-    const int w = item % 5, h = item / 5 % 3, plane = item / 15;
-    const int grad_x_at = plane * 120;
-    const float grad_avg_pool_value = grad_avg_pool[plane * 15 + h * 5 + w];
+__device__ __forceinline__ void avg_pool3d_kernel_backward_block(
+    const float* __restrict__ grad_avg_pool,
+    float* __restrict__ grad_x) {
+    constexpr int grad_avg_pool_stride_h = 5;
+    constexpr int grad_avg_pool_stride_plane = 15;
+    constexpr int grad_x_stride_d = 60;
+    constexpr int grad_x_stride_h = 10;
+    constexpr int grad_x_stride_plane = 120;
+    constexpr int row_elements = 2;
+    constexpr int size_d = 2;
+    constexpr int size_h = 2;
+    constexpr int stride_h = 2;
+    constexpr int stride_w = 2;
+    constexpr int threads = 256;
+    constexpr int windows = 960;
+    constexpr int windows_h = 3;
+    constexpr int windows_w = 5;
+    const unsigned item = blockIdx.x * threads + threadIdx.x;
+    if (item >= windows) return;
+    const int w = item % windows_w;
+    const int h = item / windows_w % windows_h;
+    const int plane = item / (windows_w * windows_h);
+    const int grad_x_at = plane * grad_x_stride_plane;
+    const float grad_avg_pool_value = grad_avg_pool[plane * grad_avg_pool_stride_plane +
+        h * grad_avg_pool_stride_h + w];
     const float share = grad_avg_pool_value * 0.125f;
-    const int in_w = w * 2;
+    const int in_w = w * stride_w;
 #pragma unroll
-    for (int kd = 0; kd < 2; ++kd) {
+    for (int kd = 0; kd < size_d; ++kd) {
         const int in_d = kd;
 #pragma unroll
-        for (int kh = 0; kh < 2; ++kh) {
-            const int in_h = h * 2 + kh;
-            Row<float, 2> grad_x_row;
+        for (int kh = 0; kh < size_h; ++kh) {
+            const int in_h = h * stride_h + kh;
+            Pack<float, 2> grad_x_row;
 #pragma unroll
-            for (int k = 0; k < 2; ++k) {
+            for (int k = 0; k < row_elements; ++k) {
                 const float element_share = share;
                 grad_x_row.at[k] = element_share;
             }
-            write_row<aligned>(grad_x + grad_x_at + in_d * 60 + in_h * 10 + in_w, grad_x_row);
+            store_plainly<aligned>(grad_x + grad_x_at + in_d * grad_x_stride_d + in_h * grad_x_stride_h +
+                in_w, grad_x_row);
         }
     }
 }
+
 __global__ void __launch_bounds__(256) avg_pool3d_kernel_backward(
-        const float* __restrict__ grad_avg_pool,
-        float* __restrict__ grad_x) {
-    if (begin_at_16_bytes(grad_x))
-        avg_pool3d_kernel_backward_body<true>(grad_avg_pool, grad_x);
-    else
-        avg_pool3d_kernel_backward_body<false>(grad_avg_pool, grad_x);
+    const float* __restrict__ grad_avg_pool,
+    float* __restrict__ grad_x) {
+    if (are_aligned<8>(grad_x)) {
+        avg_pool3d_kernel_backward_block<true>(grad_avg_pool, grad_x);
+    } else {  // a tensor that begins in the middle of another
+        avg_pool3d_kernel_backward_block<false>(grad_avg_pool, grad_x);
+    }
 }
 
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
@@ -1549,7 +1565,7 @@ torch::Tensor fused_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_p
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_060c2f31a257",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_e0360b227e02",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from crucible.judge.process.entrance import confined
-from crucible.judge.worker import worker
+from crucible.judge.worker import serving
 
 
 def main() -> None:
-    worker.run(confined())
+    serving.run(confined())

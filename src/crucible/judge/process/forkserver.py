@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gc
+import importlib
 import json
 import os
 import signal
@@ -24,7 +25,7 @@ import crucible.judge.oracle.server  # noqa: F401 - in memory before forks that 
 from crucible.judge.process import supervisor
 from crucible.judge.process.channel import Channel, ChannelClosed, ChannelTimeout
 from crucible.judge.process.supervisor import FIRST
-from crucible.judge.worker import worker  # noqa: F401 - in memory before forks that need it are made
+from crucible.judge.worker import serving  # noqa: F401 - in memory before forks that need it are made
 
 REAP_S = 1.0
 _ABOVE = 64
@@ -38,7 +39,7 @@ def serve(channel: Channel) -> None:
         with contextlib.suppress(ChannelTimeout):
             request = channel.receive(REAP_S)
             if request["do"] == "start":
-                if request.get("again"):
+                if request["again"]:
                     _import_ahead()
                 forked |= _start(channel)
             elif request["pid"] in forked:  # not reaped yet, so the number is still its own
@@ -53,9 +54,8 @@ def _import_ahead() -> None:
         return
     gc.disable()
     with contextlib.suppress(ImportError):  # it is then the oracle's to say what it lacks
-        import torch._dynamo  # noqa: F401
-
-        import crucible.work  # noqa: F401
+        for name in ("torch._dynamo", "crucible.work"):
+            importlib.import_module(name)
     gc.freeze()
     gc.enable()
 

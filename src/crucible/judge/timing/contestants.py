@@ -39,13 +39,15 @@ class Contestants:
     """Baselines that take no turns, since an earlier run has measured them."""
     queued_s: float = 0.0
     """Waited until nobody else timed on this machine."""
+    read_s: float = 0.0
+    """Waited until what reads the GPU's clocks had ended."""
 
     @property
     def waits_s(self) -> dict[str, float]:
         """Seconds that a race waited for others than the candidate: baselines at work, and other runs' races."""
         processes = {id(rival.process): rival.process for rivals in self.rivals.values() for rival in rivals}
         worked = sum(sum(process.stages_s.values()) for process in processes.values())
-        return {"baselines": worked, "others' races": self.queued_s}
+        return {"baselines": worked, "others' races": self.queued_s, "the clocks' reader": self.read_s}
 
     def race(self, contestant: ProcessContestant) -> tuple[Measured, list[Finding]]:
         """Times a candidate among the baselines. Raises Ended or Stop when the candidate fails."""
@@ -85,7 +87,10 @@ class Contestants:
                 with undisturbed(self.device, self.say), ClockWatch(self.device) as watch:
                     self.queued_s += time.monotonic() - asked
                     race.run()
-                    return race.turns, watch.stop()
+                    done = time.monotonic()
+                    clocks = watch.stop()
+                    self.read_s += time.monotonic() - done
+                    return race.turns, clocks
             except BaselineLost as lost:
                 self.say(f"baseline lost: {lost}")
                 self._drop(lost)

@@ -8,6 +8,7 @@ compiler's own words on the candidate's own lines.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -28,9 +29,12 @@ _FOR_NVCC_ALONE = re.compile(
 )
 _WITH_A_VALUE = {"-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "-Xptxas", "--ptxas-options",
                  "-maxrregcount", "--maxrregcount", "-ccbin", "--threads", "-t", "-fmad", "--fmad"}  # fmt: skip
+_GCC = re.compile(r"(.*/)?([\w-]+-)?(gcc|g\+\+|cc|c\+\+)(-\d+)?")
+"""What `-ccbin` may name: PyTorch hands `CC` on, and g++ builds the host's half whichever of them it is."""
 _HOST_OPTIONS = {"-Xcompiler", "--compiler-options"}
 _FOR_BOTH = re.compile(r"-[DU]\w.*|-I.+|-{1,2}std=c\+\+\d\w|-O[0-3]")
 _FOR_THE_HOST = re.compile(r"-fPIC|-O[0-3]|-W[\w-]*|-fno-strict-aliasing")
+WHY_WHOLE = "why_whole.txt"
 BINDING_HEADER = "crucible_binding.h"
 """Includes those that follow, and is precompiled."""
 BINDING = ("torch/types.h", "torch/csrc/utils/pybind.h", "torch/csrc/Exceptions.h")
@@ -76,10 +80,11 @@ def _built(folder: Path) -> bool:
     try:
         text = file.read_text(encoding="utf-8")
         plan = _planned(folder, text)
-    except (OSError, ValueError, LookupError):
-        return False
-    if plan is None:
-        return False
+    except (OSError, ValueError, LookupError) as error:
+        plan = f"{type(error).__name__}: {error}"
+    if isinstance(plan, str):
+        return _whole(folder, plan)
+    why = "a half does not build, or what one lacks the other has not"
     try:
         plan.host.write_text(plan.halves.host, encoding="utf-8")
         plan.device.write_text(plan.halves.device, encoding="utf-8")
@@ -89,28 +94,39 @@ def _built(folder: Path) -> bool:
         done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
         if done.returncode == 0 and not _unmet(plan.halves, folder):
             return True
-    except (OSError, subprocess.SubprocessError):
-        pass
+    except (OSError, subprocess.SubprocessError) as error:
+        why = f"{type(error).__name__}: {error}"
     finally:
         file.write_text(text, encoding="utf-8")
     for made in (*folder.glob("*.o"), *folder.glob("*.so")):
         made.unlink()
+    return _whole(folder, why)
+
+
+def _whole(folder: Path, why: str) -> bool:
+    """Leaves word of why it was not built by halves, for whoever wonders where the seconds go."""
+    with contextlib.suppress(OSError):
+        (folder / WHY_WHOLE).write_text(why, encoding="utf-8", errors="replace")
     return False
 
 
-def _planned(folder: Path, text: str) -> _Plan | None:
-    """None where it is not one CUDA source beside one of C++ as `load_inline` writes them, or its flags are unknown."""
+def _planned(folder: Path, text: str) -> _Plan | str:
+    """Why not, in words, where it is not one CUDA source beside one of C++ as `load_inline` writes them, or a flag is
+    not known."""
     main = re.search(r"^build main\.o: compile (\S+)$", text, re.MULTILINE)
     edge = re.search(r"^build cuda\.cuda\.o: cuda_compile (\S+)$", text, re.MULTILINE)
     link = re.search(r"^build (\S+\.so): link (main\.o cuda\.cuda\.o)$", text, re.MULTILINE)
     flags = re.findall(r"^(cuda_cflags|cuda_post_cflags) = (.*)$", text, re.MULTILINE)
     if not main or not edge or not link or len(flags) != 2 or Path(edge[1]) != folder / "cuda.cu":
-        return None
-    host_flags = for_the_host([word for _, line in flags for word in shlex.split(line.replace("$$", "$"))])
+        return "not one CUDA source beside one of C++"
+    try:
+        host_flags = for_the_host([word for _, line in flags for word in shlex.split(line.replace("$$", "$"))])
+    except LookupError as unknown:
+        return f"a flag of nvcc's that is not known here: {unknown.args[0]}"
     unit = folder / "cuda.cu"
-    two = halves(unit.read_text(encoding="utf-8"), str(unit)) if host_flags is not None else None
-    if two is None or host_flags is None:
-        return None
+    two = halves(unit.read_text(encoding="utf-8"), str(unit))
+    if two is None:
+        return "its source cannot be divided"
     host, device, binding = folder / "host.cpp", folder / "device.cu", folder / "binding.cpp"
     more = f"\n  cuda_post_cflags = $cuda_post_cflags {_KEEP_TEMPLATES}" if two.templates else ""
     flags_line = shlex.join(host_flags).replace("$", "$$")
@@ -150,8 +166,8 @@ def _types(declared: str) -> set[str]:
     }
 
 
-def for_the_host(flags: Sequence[str]) -> list[str] | None:
-    """Of nvcc's flags, what it hands on to the host's compiler; None where one is not known to this."""
+def for_the_host(flags: Sequence[str]) -> list[str]:
+    """Of nvcc's flags, what it hands on to the host's compiler. Raises LookupError with one that is not known."""
     found: list[str] = []
     words = iter(flags)
     for word in words:
@@ -159,17 +175,18 @@ def for_the_host(flags: Sequence[str]) -> list[str] | None:
             value = next(words, "") if word in _HOST_OPTIONS else word.partition("=")[2]
             options = value.strip("'\"").split(",")
             if not all(_FOR_THE_HOST.fullmatch(option) for option in options):
-                return None
+                raise LookupError(f"{word} {value}")
             found += options
         elif word in _WITH_A_VALUE:
-            if next(words, None) is None or word == "-ccbin":
-                return None
+            value = next(words, "")
+            if not value or (word == "-ccbin" and not _GCC.fullmatch(value)):
+                raise LookupError(f"{word} {value}")
         elif word in ("-isystem", "-D", "-U", "-I"):
             found += [word, next(words, "")]
         elif _FOR_BOTH.fullmatch(word):
             found.append(word.replace("--std", "-std"))
         elif not _FOR_NVCC_ALONE.fullmatch(word):
-            return None
+            raise LookupError(word)
     return found
 
 

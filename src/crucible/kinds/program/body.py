@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 
 from crucible.kernel import nodes as ir
@@ -10,7 +10,8 @@ from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Index
 from crucible.kinds.program.frame import Frame
 from crucible.kinds.program.geometry import LOADS, Geometry
-from crucible.write.expression import Expr, inputs, name_of, parameter, substitute, tensor
+from crucible.kinds.values import computed, inputs_of
+from crucible.write.expression import Expr, parameter, substitute, tensor
 from crucible.write.passes import Pass, fresh, heavy, hoisted, kept, loaded, noun, passes
 from crucible.write.program import Operand, Program, Reduction, Result
 from crucible.write.tidy import is_of_rows
@@ -96,7 +97,7 @@ class _Body:
                 k.add(*(ir.Convert(ir.Element(made[name], (j,)), values[name]) for name in exprs))
         else:
             results = tuple((ir.Element(made[name]), expr) for name, expr in exprs.items())
-            k.add(ir.Chain(results, self._inputs(exprs.values(), ZERO, ZERO), precision))
+            k.add(ir.Chain(results, inputs_of(exprs.values(), lambda name: self.element(name, ZERO, ZERO)), precision))
         self.leaves |= made
         self.row_values |= {expr: parameter(name) for name, expr in exprs.items()}
         self.shared |= frozenset(exprs)
@@ -181,23 +182,11 @@ class _Body:
         fragment = self.leaves[name]
         return ir.Element(fragment, tuple(pack if size is self.frame.packs else j for size in fragment.shape))
 
-    def _inputs(self, exprs: Iterable[Expr], pack: Index, j: Index) -> tuple[tuple[str, ir.Element], ...]:
-        names = dict.fromkeys(name_of(leaf) for leaf in inputs(*exprs))
-        return tuple((name, self.element(name, pack, j)) for name in names)
-
     def computed(self, exprs: Mapping[str, Expr], pack: Index, j: Index) -> dict[str, ir.Element]:
         """Values of their own, `<name>_value`; what is a leaf is read as that, and what is equal is computed once."""
-        made: dict[Expr, ir.Element] = {}
-        for name, expr in exprs.items():
-            if expr.kind in ("tensor", "parameter"):
-                made[expr] = self.element(name_of(expr), pack, j)
-            elif expr not in made:
-                made[expr] = ir.Element(ir.Fragment(f"{name}_value", self.program.precision))
-        results = tuple((made[expr], expr) for expr in dict.fromkeys(exprs.values()) if expr.args or not inputs(expr))
-        if results:
-            roots = [expr for _, expr in results]
-            self.k.add(ir.Chain(results, self._inputs(roots, pack, j), self.program.precision))
-        return {name: made[expr] for name, expr in exprs.items()}
+        named = {f"{name}_value": expr for name, expr in exprs.items()}
+        found = computed(self.k, named, lambda name: self.element(name, pack, j), self.program.precision)
+        return {name: found[f"{name}_value"] for name in exprs}
 
     # tensors that lie in another order than threads go: by the line to and from shared memory, turned round there
 

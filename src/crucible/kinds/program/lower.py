@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from crucible.kernel import nodes as ir
+from crucible.kinds.built import Built
 from crucible.kinds.program.body import kernel
 from crucible.kinds.program.describe import about, formulas
 from crucible.kinds.program.geometry import Geometry, choose
 from crucible.kinds.program.layout import crossed, ordered
 from crucible.kinds.program.split import split
-from crucible.print.cuda import printed
-from crucible.write.kernel import Buffer, Lowered
+from crucible.write.kernel import Lowered
 from crucible.write.program import Program, trimmed
 from crucible.write.tidy import per_row, tidied
 
 
-@dataclass(frozen=True)
-class Built:
-    """A computation as kernels of the IR, launched in this order."""
-
-    kernels: tuple[ir.Kernel, ...]
-    buffers: tuple[Buffer, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
 def lower(program: Program, sms: int = 132) -> Lowered:
     """What `build` builds, as text."""
-    built = build(program, sms)
-    return Lowered(tuple(map(printed, built.kernels)), built.buffers, built.notes)
+    return build(program, sms).lowered()
 
 
 def build(program: Program, sms: int = 132) -> Built:

@@ -14,9 +14,9 @@ from crucible.write.convolution.windows import CHOICE, Windows
 from crucible.write.cuda import emit, literal
 from crucible.write.expression import Expr, name_of, substitute, tensor
 from crucible.write.pool import Pool, Window
-from crucible.write.pooling.sinking import LARGEST, SMALLEST, Sunk, sink
 from crucible.write.program import Operand, Result, contiguous, reads
 from crucible.write.simplify import simplify
+from crucible.write.sinking import LARGEST, SMALLEST, Sunk, sink
 
 LOCALS = frozenset({"e", "largest", "smallest", "at_largest", "at_smallest", "best", "taken", "total", "value"})
 """Words of a window's text."""

@@ -16,9 +16,9 @@ from crucible.write.cuda import emit, literal
 from crucible.write.expression import Expr, name_of, substitute, tensor
 from crucible.write.interval import Interval
 from crucible.write.monotone import monotonicity
-from crucible.write.pooling.sinking import MODERATE, MOST, breaks_between
 from crucible.write.program import Operand, reads
 from crucible.write.simplify import simplify
+from crucible.write.sinking import MODERATE, MOST, breaks_between
 
 LEAST = 1e-18
 """Size of a sign that decides: what is nearer to zero may make zeros of products that differ."""

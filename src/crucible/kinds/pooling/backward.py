@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from crucible.kinds.built import BuiltSteps
+from crucible.kinds.pooling.forward import saved
+from crucible.kinds.pooling.gather import gathered
+from crucible.kinds.pooling.one_pass import one_pass
 from crucible.write.pool import Pool, collapsed_pool
-from crucible.write.pooling.forward import saved
-from crucible.write.pooling.gather import gathered
-from crucible.write.pooling.one_pass import one_pass
 from crucible.write.steps import Steps
 
 
 def lower_pool_backward(pool: Pool, wanted: Sequence[str], upstream: str, kept: Sequence[str] = ()) -> Steps:
+    """What `build_pool_backward` builds, as text."""
+    return build_pool_backward(pool, wanted, upstream, kept).lowered()
+
+
+def build_pool_backward(pool: Pool, wanted: Sequence[str], upstream: str, kept: Sequence[str] = ()) -> BuiltSteps:
     """The gradients of the operands `wanted`, of both chains, as `grad_<operand>`, laid like the operands; those on
     which nothing depends are absent. `upstream` is the gradient of the result, laid like it. `kept` names what the
     forward pass has saved, of what is `useful`; the rest is computed again.
@@ -24,5 +30,5 @@ def lower_pool_backward(pool: Pool, wanted: Sequence[str], upstream: str, kept: 
 
 def useful(pool: Pool, wanted: Sequence[str], upstream: str) -> tuple[str, ...]:
     """Which of `saved(pool)` the backward pass would compute again if they are not kept."""
-    steps = lower_pool_backward(pool, wanted, upstream)
+    steps = build_pool_backward(pool, wanted, upstream)
     return tuple(each.name for each in saved(pool) if each.name in {buffer.name for buffer in steps.buffers})

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from crucible.kernel import nodes as ir
+from crucible.kinds.pooling.items import Grid, Items, Rows
 from crucible.write.expression import Expr, number, tensor
 from crucible.write.gradient import gradients
 from crucible.write.kernel import Buffer
 from crucible.write.pool import Pool
-from crucible.write.pooling.items import Items, Rows
 from crucible.write.program import Operand, Program, Result, contiguous
 from crucible.write.stages import stages
 
@@ -73,6 +74,12 @@ class Target:
         return Buffer(self.written.name, self.written.dtype, math.prod(self.space))
 
 
+def totals(targets: Sequence[Target], precision: str) -> dict[str, ir.Fragment]:
+    """What a thread adds up of those of which a block writes a number, by the tensor's name."""
+    of_blocks = [each for each in targets if each.by == "block"]
+    return {each.written.name: ir.Fragment(f"{each.operand.name}_total", precision) for each in of_blocks}
+
+
 def shares(strides: Sequence[int], shape: Sequence[int]) -> bool:
     """Whether elements share a place."""
     return any(not stride and size > 1 for stride, size in zip(strides, shape, strict=True))
@@ -87,16 +94,16 @@ def of_elements(pool: Pool, operand: Operand) -> Target:
     return Target(operand, written, "element", shape, operand.strides)
 
 
-def of_items(items: Items, rows: Rows | None, operand: Operand) -> Target:
+def of_items(items: Items, grid: Grid, operand: Operand) -> Target:
     """The gradient of what all elements of an item share. It may be laid over another space than items are: where it
     differs along no spatial dim its strides there are 0."""
-    pool, name = items.frame.pool, f"grad_{operand.name}"
+    pool, name = items.layout.pool, f"grad_{operand.name}"
     shape = items.shape
     strides = operand.strides
     if operand in pool.after_operands and not shares(strides, shape):
         return Target(operand, Operand(name, operand.dtype, strides), "item", shape, strides)
-    if rows is not None and still(pool, operand):
-        space = (*pool.outer, rows.chunks)
+    if isinstance(grid, Rows) and still(pool, operand):
+        space = (*pool.outer, grid.chunks)
         parts = Operand(f"parts_{name}", pool.precision, contiguous(space))
         return Target(operand, parts, "block", space, (*strides[: len(pool.outer)], 0))
     dense = contiguous([shape[dim] for dim in items.order])

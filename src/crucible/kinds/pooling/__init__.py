@@ -1,0 +1,1 @@
+"""Pools as kernels of the IR: `forward` and `backward`."""

@@ -1,1 +1,0 @@
-"""Pools as CUDA C++: `forward` and `backward`."""
