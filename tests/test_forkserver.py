@@ -19,6 +19,7 @@ from crucible.judge.process import forkserver
 from crucible.judge.process.channel import Channel, ChannelClosed, pair
 from crucible.judge.process.launcher import Launcher, launcher
 from crucible.judge.process.limits import Limits
+from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.process.supervised import SupervisedProcess, private_environment
 from test_supervisor import alive, gone
 
@@ -51,6 +52,13 @@ except SystemExit:
 """PyTorch as it is built for CUDA, as far as an import is concerned."""
 
 
+MUCH = 20 << 20
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def pid_of(server: Launcher) -> int:
     return server._process.pid
 
@@ -75,6 +83,19 @@ def test_no_import_of_the_server_asks_cuda_for_a_device() -> None:
     done = subprocess.run([sys.executable, "-c", ASKS_NOBODY], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "it would be noticed\n"
+
+
+def test_what_oracles_import_is_there_from_the_second_one_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamo takes 60 MB of the server's memory. The first oracle is often the only one, and does not wait for it."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")  # a server of this test's own
+    grown = []
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            process = OracleProcess(tmp_path, Limits())
+            stack.callback(process.kill)
+            grown.append(resident_bytes(pid_of(launcher(dict(os.environ)))))
+    assert grown[0] + MUCH < grown[1]
+    assert abs(grown[2] - grown[1]) < MUCH
 
 
 def test_the_next_process_has_a_new_server_where_one_is_gone() -> None:

@@ -28,7 +28,7 @@ from support import PLAIN, SMALL_TASK, TESTS
 pytest_plugins = ["pytester"]
 
 DOCS = (TESTS.parent / "docs/loops.md").read_text()
-OPTIONS = {"device": "cpu", "baselines": "eager", "limits": crucible.Limits(race_s=0.3, shrink_s=0, stress_s=0)}
+OPTIONS = {"device": "cpu", "baselines": "eager", "limits": crucible.Limits(race_s=0.05, shrink_s=0, stress_s=0)}
 REFERENCE = (SMALL_TASK / "reference.py").read_text()
 RIGHT = f"<think>a linear layer</think>\nHere it is:\n\n```python\n{PLAIN.read_text()}```\n"
 WRONG = RIGHT.replace("* self.scale", "* self.scale * 2")

@@ -188,7 +188,7 @@ def test_what_the_judges_own_code_raises_over_one_candidate_is_that_candidates_a
         real(self, after_running=after_running)
 
     monkeypatch.setattr(examine.Examination, "_audit", planted)
-    options = {"device": "cpu", "baselines": "none", "limits": Limits(race_s=0.3, shrink_s=0)}
+    options = {"device": "cpu", "baselines": "none", "limits": Limits(race_s=0.05, shrink_s=0)}
     run = crucible.judge(SMALL_TASK, [tmp_path], **options)
     outcome = run.verdict("aa_unlucky").outcome
     assert outcome.kind == "not-judged" and "the judge failed: ZeroDivisionError" in outcome.words

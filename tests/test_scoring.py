@@ -32,7 +32,7 @@ from support import PLAIN, SMALL_TASK, processes_mentioning, wait_until_gone
 QUICK: dict[str, Any] = {
     "device": "cpu",
     "baselines": "none",
-    "limits": crucible.Limits(race_s=0.3, shrink_s=0, stress_s=0),
+    "limits": crucible.Limits(race_s=0.05, shrink_s=0, stress_s=0),
 }
 REFERENCE = (SMALL_TASK / "reference.py").read_text()
 RIGHT = PLAIN.read_text()

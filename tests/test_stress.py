@@ -30,7 +30,7 @@ OF_GRADIENTS = (
     "reads_cotangents_memory",
     "writes_grad_in_forward",
 )
-LIMITS = crucible.Limits(race_s=0.3, shrink_s=0, stress_s=120)
+LIMITS = crucible.Limits(race_s=0.05, shrink_s=0, stress_s=120)
 shapes = st.lists(st.integers(1, 5), min_size=0, max_size=4)
 by_rule = {contents.rule: contents for contents in CONTENTS}
 

@@ -19,7 +19,7 @@ from crucible.explain.findings import findings
 from crucible.run import run_from_json
 from support import TASKS, claims, stated_kind, write_zeros
 
-QUICK = {"baselines": "none", "limits": crucible.Limits(race_s=0.3, shrink_s=0, stress_s=0)}
+QUICK = {"baselines": "none", "limits": crucible.Limits(race_s=0.05, shrink_s=0, stress_s=0)}
 CONTRACTS = ("fp32", "tf32", "bf16", "kernelbench")
 
 

@@ -43,7 +43,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_the_judge_passes_what_is_written_with_gradients(task: Path, written: dict[str, Path]) -> None:
-    options = {"shapes": [SHAPES[task.name]], "baselines": "none", "limits": Limits(race_s=0.3)}
+    options = {
+        "shapes": [SHAPES[task.name]],
+        "baselines": "none",
+        "limits": Limits(race_s=0.05, shrink_s=0, stress_s=0),
+    }
     run = crucible.judge(task, [written[task.name]], device="emulator", training=True, **options)
     assert run.verdict("written").evaluation, run.verdict("written").outcome.words
 
@@ -55,7 +59,12 @@ def test_the_judge_passes_what_keeps_the_precision_of_float32(tmp_path: Path) ->
     done = CliRunner().invoke(app, ["fuse", str(task), "-o", str(file), "--shape", shape, "--contract", "fp32"])
     assert done.exit_code == 0, done.output
     assert "Tf32::multiply(part, a_high, b_low)" in file.read_text()
-    options = {"shapes": [shape], "baselines": "none", "limits": Limits(race_s=0.3), "contract": "fp32"}
+    options = {
+        "shapes": [shape],
+        "baselines": "none",
+        "limits": Limits(race_s=0.05, shrink_s=0, stress_s=0),
+        "contract": "fp32",
+    }
     run = crucible.judge(task, [file], device="emulator", training=True, **options)
     assert run.verdict("exact").evaluation, run.verdict("exact").outcome.words
 

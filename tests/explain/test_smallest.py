@@ -199,7 +199,7 @@ def run(judge_batch: Callable[..., crucible.Run], tmp_path_factory: pytest.TempP
         for name, (body, blocks) in KERNELS.items()
     ]
     task = write(folder / "reference.py", TASK)
-    return judge_batch(task, files, device="emulator", limits=crucible.Limits(race_s=0.3))
+    return judge_batch(task, files, device="emulator", limits=crucible.Limits(race_s=0.05))
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_a_task_that_no_worker_can_judge_is_misuse(tmp_path: Path, monkeypatch: 
     from crucible.fleet import local
     from fleet.fleeting import InProcess
 
-    options = {"device": "cpu", "baselines": "none", "limits": Limits(race_s=0.3, shrink_s=0, stress_s=0)}
+    options = {"device": "cpu", "baselines": "none", "limits": Limits(race_s=0.05, shrink_s=0, stress_s=0)}
     monkeypatch.setattr(local, "LocalWorker", lambda slot: InProcess(lambda one: "misuse"))
     with pytest.raises(MisuseError, match="misuse of the batch"):
         judge_on("local", SMALL_TASK, [files(tmp_path / "a", 2)], workers=1, **options)

@@ -39,7 +39,7 @@ def serve(channel: Channel) -> None:
         with contextlib.suppress(ChannelTimeout):
             request = channel.receive(REAP_S)
             if request["do"] == "start":
-                if request["again"]:
+                if request.get("again"):
                     _import_ahead()
                 forked |= _start(channel)
             elif request["pid"] in forked:  # not reaped yet, so the number is still its own

@@ -69,8 +69,9 @@ class Launcher:
     def start(self, settings: dict[str, Any], descriptors: Sequence[int]) -> int:
         """The process id of a new supervisor. `settings` are those of `supervisor.watch`, with `folder` and
         `environment`; `descriptors` are its status, its output, and what it hands on. Raises JudgeError."""
-        again = settings["module"] == ORACLE and self._has_judged
-        self._has_judged |= settings["module"] == ORACLE
+        is_oracle = settings.get("module") == ORACLE
+        again = is_oracle and self._has_judged
+        self._has_judged |= is_oracle
         written = os.memfd_create("settings")
         try:
             os.write(written, json.dumps(settings).encode())
