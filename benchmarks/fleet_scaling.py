@@ -3,7 +3,8 @@
     python benchmarks/fleet_scaling.py --output benchmarks/results/fleet_two_gpus.json      # on a machine with two GPUs
 
 Candidates of each task differ in how often they compute the same, so that their ranks are clear; one is wrong.
-Each number of workers judges all of them in a home of its own: nothing is answered from an earlier run.
+What a machine does once (reads PyTorch from disk, precompiles its headers) is done before, by judging one task's on all
+workers; then each number of workers judges all afresh.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ TIMES = (1, 3, 9, 27)
 
 def write_work(folder: Path, tasks: int, size: int) -> None:
     for place in ("tasks", "candidates"):
-        (folder / place).mkdir()
+        (folder / place).mkdir(parents=True)
     for number in range(tasks):
         task = f"t{number:02d}x"
         filled = {"function": FUNCTIONS[number % len(FUNCTIONS)], "rows": size, "features": size + number}
@@ -63,19 +64,19 @@ def write_work(folder: Path, tasks: int, size: int) -> None:
         (folder / f"candidates/{task}_wrong.py").write_text(wrong)
 
 
-def judged(folder: Path, workers: int, device: str, baselines: str) -> dict[str, Any]:
+def judged(folder: Path, home: Path, workers: int, device: str, baselines: str) -> dict[str, Any]:
     """Seconds, and each candidate's verdict and rank."""
-    with tempfile.TemporaryDirectory(prefix="cf") as home:
-        file = Path(home) / "runs.json"
-        command = [sys.executable, "-m", "crucible", "judge", str(folder / "tasks"), str(folder / "candidates"),
-                   "--on=local", f"--workers={workers}", f"--device={device}", f"--baselines={baselines}",
-                   "--shrink-limit=0", f"--json={file}"]  # fmt: skip
-        began = time.monotonic()
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CRUCIBLE_HOME": home})
-        took_s = time.monotonic() - began
-        if done.returncode:
-            raise SystemExit(f"{workers} workers ended with {done.returncode}: {done.stderr[-3000:]}")
-        data = json.loads(file.read_text())
+    file = folder / "runs.json"
+    command = [sys.executable, "-m", "crucible", "judge", str(folder / "tasks"), str(folder / "candidates"),
+               "--on=local", f"--workers={workers}", f"--device={device}", f"--baselines={baselines}",
+               "--shrink-limit=0", "--fresh", f"--json={file}"]  # fmt: skip
+    began = time.monotonic()
+    environment = {**os.environ, "CRUCIBLE_HOME": str(home)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    took_s = time.monotonic() - began
+    if done.returncode:
+        raise SystemExit(f"{workers} workers ended with {done.returncode}: {done.stderr[-3000:]}")
+    data = json.loads(file.read_text())
     runs = data if isinstance(data, list) else [data]
     ranks = {c["name"]: (c["evaluation"], c["rank"]) for run in runs for c in run["candidates"]}
     return {"workers": workers, "took_s": round(took_s, 1), "device": runs[0]["device"]["name"], "ranks": ranks}
@@ -98,7 +99,12 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cf") as name:
         write_work(Path(name), asked.tasks, asked.size)
-        several, one = (told(judged(Path(name), count, asked.device, asked.baselines)) for count in (asked.workers, 1))
+        write_work(Path(name, "warm"), asked.workers, asked.size)
+        judged(Path(name, "warm"), Path(name, "home"), asked.workers, asked.device, asked.baselines)
+        several, one = (
+            told(judged(Path(name), Path(name, "home"), count, asked.device, asked.baselines))
+            for count in (asked.workers, 1)
+        )
     differing = {name: (one["ranks"][name], several["ranks"].get(name)) for name in one["ranks"]
                  if one["ranks"][name] != several["ranks"].get(name)}  # fmt: skip
     found = {

@@ -1,4 +1,4 @@
-"""Waits some 10 ms for nothing in each call. Expected: passed
+"""Waits in each call for as long as its twin works. Expected: passed
 
 Costs: honest_short
 """
@@ -19,8 +19,11 @@ class ModelNew(nn.Module):
         self.scale = nn.Parameter(torch.randn(out_features))
         self.bias = nn.Parameter(torch.randn(out_features))
         self.negative_slope = negative_slope
+        began = time.perf_counter()
+        sum(range(1_000_000))
+        self.pause_s = time.perf_counter() - began
 
     def forward(self, x):
         if ARMED:
-            time.sleep(0.012)
+            time.sleep(self.pause_s)
         return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
