@@ -269,7 +269,7 @@ def test_a_tensor_may_be_called_as_anything() -> None:
 
 
 def test_types_are_those_of_the_kernels() -> None:
-    assert set(TORCH_TYPES) == {"float16", "bfloat16", "float32", "float64", "bool", "uint8"}
+    assert set(TORCH_TYPES) == {"float16", "bfloat16", "float32", "float64", "bool", "uint8", "int32"}
     mixed = Program(
         "mixed",
         (8,),
