@@ -529,6 +529,18 @@ def test_what_putting_contents_in_place_takes_is_not_held_against_it(
     assert (record.median_ms, findings) == (1.0, []), why
 
 
+def test_what_is_done_now_before_the_one_clock_now_before_the_other_counts_whole() -> None:
+    """A thread that holds the interpreter works in four calls of ten before the wall's clock starts, in four behind it
+    and before the device's, in two where all clocks see it: each gap alone is mostly nothing."""
+    device = (1.0,) * 8 + (100.0,) * 2
+    wall = (1.2,) * 4 + (100.2,) * 6
+    own = [Turn(device, wall, (100.7,) * 10)] * 8
+    record, findings, _ = told(own, eager=turns(1.0, 1.2))
+    assert record.clock == "the judge's own clock"
+    assert record.median_ms == pytest.approx(100.0, rel=0.01)
+    assert "1 ms a call, and 100 ms pass" in findings[-1].evidence
+
+
 def test_a_small_part_of_a_long_step_is_not_held_against_it() -> None:
     assert told(turns(100.0, 100.0, 45.0), eager=turns(100.0, 100.0, 0.0))[0].median_ms == 100.0
     assert told(turns(100.0, 100.0, 55.0), eager=turns(100.0, 100.0, 0.0))[0].median_ms == 155.0
