@@ -7,16 +7,17 @@
 MANIFEST (JSON) is a list of candidates: `id`, `task` and `candidate` (each `repository`, `commit`, `path`, and `part`
 where one file holds many: the keys down to a text, separated by `/`, of JSON or of the line of that number, where each
 holds an object), `model`, `published` (`passed`, `wrong`, `does-not-build`, `raises` or "" where nobody says) and,
-where somebody has looked at a disagreement, `why`. FOLDER holds a clone of each repository as OWNER/NAME, or what
-`--extract` made of such clones: the manifest's texts alone, to be carried to another machine. Nothing is fetched, and
-nothing of a clone is run but in the judge's own sandbox.
+where somebody has looked at a disagreement, `why` and who is `right`: `ours`, `theirs` or `open`. FOLDER holds a clone
+of each repository as OWNER/NAME, or what `--extract` made of such clones: the manifest's texts alone, to be carried to
+another machine. Nothing is fetched, and nothing of a clone is run but in the judge's own sandbox.
 
 RESULTS (JSON; without it the manifest's own name with `.results`) is written after each candidate, and what it holds
 already is not judged again; `--again` names kinds of verdicts that are (`all` for every one). `--jobs` are judged at
 once, each on processors of its own and, with `--gpus`, on one of so many GPUs; `--seconds` after its start none is
 begun. Beside its verdict each has `wall_s`, `processors` that it could have, and, looked at twice a second,
 `processor_s` and `peak_mib`, the most that its processes held together. The last lines are the shares of definite
-verdicts and of those that agree, the times, and the causes by number; with `--beside OTHER`, RESULTS of another device,
+verdicts, of those that agree, and of those that are right (that agree, or where `right` is `ours`, of all but the
+`open` ones), the times, and the causes by number; with `--beside OTHER`, RESULTS of another device,
 those that differ.
 """
 
@@ -266,6 +267,14 @@ def agrees(entry: Entry, result: Entry) -> bool:
     return (entry["published"] == "passed") == (result["verdict"] == "passed")
 
 
+def rightness(pairs: list[tuple[Entry, Entry]]) -> str:
+    """Of definite verdicts beside published ones: how many are right, by agreement or by who was looked at and found
+    right, and how many nobody could tell. What nobody has looked at is open."""
+    found = collections.Counter("ours" if agrees(*pair) else pair[0].get("right", "open") for pair in pairs)
+    decided = found["ours"] + found["theirs"]
+    return f"right {found['ours']} of {decided} ({found['ours'] / max(1, decided):.1%}), open {found['open']}"
+
+
 def cause(result: Entry) -> str:
     """What is the same of two refusals: the words without numbers, names and places."""
     words = re.sub(r"`[^`]*`|'[^']*'|\"[^\"]*\"", "_", result["words"])
@@ -283,7 +292,8 @@ def summary(entries: list[Entry], results: dict[str, Entry]) -> list[str]:
         return ["nothing was judged"]
     lines = [
         f"{len(pairs)} of {len(entries)} judged; definite {len(definite)} ({len(definite) / len(pairs):.1%}); "
-        f"of {len(told)} with a published verdict {len(right)} agree ({len(right) / max(1, len(told)):.1%})",
+        f"of {len(told)} with a published verdict {len(right)} agree ({len(right) / max(1, len(told)):.1%}); "
+        f"{rightness(told)}",
         f"seconds: median {statistics.median(seconds):.1f}, 90 % within {seconds[int(0.9 * (len(seconds) - 1))]:.1f}, "
         f"most {seconds[-1]:.1f}",
     ]
@@ -292,7 +302,8 @@ def summary(entries: list[Entry], results: dict[str, Entry]) -> list[str]:
     lines += [f"{count:4} {words}" for words, count in causes.most_common()]
     apart = [pair for pair in told if not agrees(*pair)]
     lines += [f"     apart: {entry['id']}: published {entry['published']}, here {result['verdict']}: "
-              f"{result['words'][:100]} {entry.get('why', '')}" for entry, result in apart]  # fmt: skip
+              f"{result['words'][:100]} [{entry.get('right', 'open')}] {entry.get('why', '')}"
+              for entry, result in apart]  # fmt: skip
     return lines
 
 

@@ -60,12 +60,23 @@ def test_what_came_is_summed_up() -> None:
         "e": {"verdict": "passed", "words": "passed", "wall_s": 50.0},
     }
     assert summary(entries, results) == [
-        "5 of 6 judged; definite 3 (60.0%); of 2 with a published verdict 1 agree (50.0%)",
+        "5 of 6 judged; definite 3 (60.0%); of 2 with a published verdict 1 agree (50.0%); "
+        "right 1 of 1 (100.0%), open 1",
         "seconds: median 3.0, 90 % within 4.0, most 50.0",
         "   2 not-judged: not judged here: cudaGraph_t, line N",
-        "     apart: b: published passed, here wrong: wrong shape: output is [1], should be [] ",
+        "     apart: b: published passed, here wrong: wrong shape: output is [1], should be [] [open] ",
     ]
     assert summary(entries, {}) == ["nothing was judged"]
+
+
+def test_a_verdict_is_right_that_agrees_or_that_was_found_right() -> None:
+    looked_at = {"a": "", "b": "ours", "c": "theirs", "d": "open", "e": "", "f": "theirs"}
+    verdicts = {"a": "passed", "b": "wrong", "c": "wrong", "d": "wrong", "e": "wrong", "f": "passed"}
+    entries = [{"id": name, "published": "passed", "right": right} if right else {"id": name, "published": "passed"}
+               for name, right in looked_at.items()]  # fmt: skip
+    results = {name: {"verdict": kind, "words": "", "wall_s": 1.0} for name, kind in verdicts.items()}
+    # f agrees, whatever was said of an older verdict; nobody has looked at e.
+    assert summary(entries, results)[0].endswith("; right 3 of 4 (75.0%), open 2")
 
 
 def test_what_two_devices_say_is_compared() -> None:

@@ -219,6 +219,11 @@ SIZES = {"height": 200, "width": 256, "depth": 16, "length": 4097}
         "SOURCE = 'constexpr int WIDTH = 256;'",
         "SOURCE = '#define DEPTH 16'",
         "    y = f(depth=16)",
+        "SOURCE = 'const int ID = 16;'",
+        "SOURCE = '#define W_IN 256'",
+        "SOURCE = 'constexpr int in_w = 256, d = 8;'",
+        "    kernel(input_depth=16)",
+        "    kernel(D=16)",
     ],
 )
 def test_a_size_of_the_tasks_own_is_found(line: str) -> None:
@@ -233,11 +238,17 @@ def test_a_size_of_the_tasks_own_is_found(line: str) -> None:
         "def get_inputs():\n    return [torch.rand(200, 4097)]\n",
         "SOURCE = 'k<<<n / 256, 256>>>(n, 16);'",
         "SOURCE = 'float x200 = 1.200f + 200.5f;'",
+        "SOURCE = 'const int IW = 16, OD = 16, index = 256, IC = 16, INW2 = 256;'",
         "def broken(:",
     ],
 )
 def test_what_is_no_size_of_the_tasks_own_is_not(text: str) -> None:
     assert hard_coded(text, SIZES) == ""
+
+
+def test_a_kernels_letters_are_the_tasks_own_letters() -> None:
+    assert hard_coded("SOURCE = 'const int IH = 16;'", {"D": 8, "H": 16, "W": 8}) == "line 1 holds 16, the task's own H"
+    assert hard_coded("SOURCE = 'const int IC = 16;'", {"c": 16, "H": 8}) == ""
 
 
 def test_a_size_above_a_blocks_threads_stays_above_them_in_one_shape() -> None:

@@ -90,3 +90,28 @@ def test_what_pybind11_refuses_is_refused_and_what_it_takes_is_taken() -> None:
             getattr(extension, function)(value)
     assert (extension.size(torch.ones(2)), extension.sizes([torch.ones(1)]), extension.perhaps(None)) == (2, 1, -1)
     assert (extension.truth(1), extension.truth(None), extension.truth(True), extension.whole(True)) == (1, 0, 1, 1)
+
+
+FIXED = """
+#include <torch/extension.h>
+torch::Tensor strided(
+    torch::Tensor x, std::tuple<int, int> stride, const std::pair<int64_t, double>& scaled, std::array<int64_t, 2> sizes
+) {
+    const auto [rows, columns] = stride;
+    return x.slice(0, 0, sizes[0], rows).slice(1, 0, sizes[1], columns) * scaled.first + scaled.second;
+}
+std::array<int64_t, 2> sizes(std::tuple<torch::Tensor, std::optional<torch::Tensor>> x) {
+    return {std::get<0>(x).numel(), std::get<1>(x) ? 1 : 0};
+}
+"""
+
+
+def test_tuples_pairs_and_arrays_come_from_sequences_of_their_length() -> None:
+    extension = emulator.load_inline("fixed", FIXED, functions=["strided", "sizes"])
+    x = torch.arange(24.0).view(4, 6)
+    for stride, scaled, sizes in (((2, 3), (2, 0.5), (3, 5)), ([2, 3], [2, 0.5], [3, 5])):
+        assert torch.equal(extension.strided(x, stride, scaled, sizes), x[:3:2, :5:3] * 2 + 0.5)
+    assert extension.sizes((x, None)) == [24, 0]
+    for wrong in ((2,), (2, 3, 4), 2, None, (2, "3")):
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            extension.strided(x, wrong, (1, 0.0), (4, 6))

@@ -64,6 +64,11 @@ const std::vector<Value>& as_list(const Value& v) {
     if (v.kind != Value::kList && v.kind != Value::kTuple) throw WrongArgument{"list"};
     return v.items;
 }
+const std::vector<Value>& as_items(const Value& v, size_t count) {
+    const std::vector<Value>& items = as_list(v);
+    if (items.size() != count) throw WrongArgument{"tuple of " + std::to_string(count)};
+    return items;
+}
 template <>
 std::vector<at::Tensor> Convert<std::vector<at::Tensor>>::get(const Value& v) {
     const std::vector<Value>& items = as_list(v);

@@ -12,6 +12,8 @@ COMMON = {1 << power for power in range(11)}
 LEAST = 48
 _NUMBER = re.compile(r"(?<![\w.])(\d+)[uUlL]*(?![\w.])")
 _NAMED = re.compile(r"\b(\w+)\s*(?:=|\()?\s*(\d+)\b")
+_OF_INPUT = re.compile(r"^(?:input|in|i)_?(?=[a-z])|_in(?:put)?$")
+_LETTERS = {"depth": "d", "height": "h", "width": "w"}
 
 
 def hard_coded(source: str, sizes: Mapping[str, Any]) -> str:
@@ -28,8 +30,19 @@ def held(source: str, sizes: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
 
 def _holds(text: str, name: str, size: int) -> bool:
     if size < LEAST or size in COMMON:
-        return any(found.lower() == name.lower() and int(n) == size for found, n in _NAMED.findall(text))
+        return any(int(n) == size and _same_size(found, name) for found, n in _NAMED.findall(text))
     return any(int(number) == size for number in _NUMBER.findall(text))
+
+
+def _same_size(found: str, name: str) -> bool:
+    """Kernels call a task's `height` H, IH, H_IN or in_height as well."""
+    found, name = found.lower(), name.lower()
+    return found == name or _letter(found) == _letter(name) in _LETTERS.values()
+
+
+def _letter(name: str) -> str:
+    bare = _OF_INPUT.sub("", name)
+    return _LETTERS.get(bare, bare)
 
 
 def _own_lines(source: str) -> Iterator[tuple[int, str]]:

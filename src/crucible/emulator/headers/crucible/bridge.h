@@ -2,6 +2,8 @@
 #pragma once
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -39,6 +41,7 @@ double as_real(const Value&);
 bool as_bool(const Value&);
 const std::string& as_text(const Value&);
 const std::vector<Value>& as_list(const Value&);
+const std::vector<Value>& as_items(const Value&, size_t count);
 Value from_tensor(at::Tensor);
 Value from_integer(int64_t);
 Value from_real(double);
@@ -91,6 +94,16 @@ struct Convert<std::vector<T>> {
         return out;
     }
 };
+template <class T, size_t N>
+struct Convert<std::array<T, N>> {
+    static std::array<T, N> get(const Value& v) {
+        const std::vector<Value>& items = as_items(v, N);
+        std::array<T, N> out;
+        std::transform(items.begin(), items.end(), out.begin(), Convert<T>::get);
+        return out;
+    }
+    static Value put(const std::array<T, N>& v) { return Convert<std::vector<T>>::put({v.begin(), v.end()}); }
+};
 template <class T>
 struct Convert<std::optional<T>> {
     static std::optional<T> get(const Value& v) {
@@ -101,6 +114,13 @@ struct Convert<std::optional<T>> {
 };
 template <class... T>
 struct Convert<std::tuple<T...>> {
+    static std::tuple<T...> get(const Value& v) {
+        return of(as_items(v, sizeof...(T)), std::index_sequence_for<T...>{});
+    }
+    template <size_t... I>
+    static std::tuple<T...> of(const std::vector<Value>& items, std::index_sequence<I...>) {
+        return {Convert<T>::get(items[I])...};
+    }
     static Value put(const std::tuple<T...>& v) {
         Value out;
         out.kind = Value::kTuple;
@@ -110,6 +130,10 @@ struct Convert<std::tuple<T...>> {
 };
 template <class A, class B>
 struct Convert<std::pair<A, B>> {
+    static std::pair<A, B> get(const Value& v) {
+        const std::vector<Value>& items = as_items(v, 2);
+        return {Convert<A>::get(items[0]), Convert<B>::get(items[1])};
+    }
     static Value put(const std::pair<A, B>& v) { return Convert<std::tuple<A, B>>::put(std::tuple<A, B>(v)); }
 };
 template <>
