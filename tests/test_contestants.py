@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -9,12 +10,14 @@ from typing import Any, cast
 import pytest
 
 from crucible.judge.process.candidate_process import Ended
+from crucible.judge.timing import contestant
 from crucible.judge.timing.contestant import BaselineLost, ProcessContestant
 from crucible.judge.timing.contestants import SLOWED, Contestants
 from crucible.judge.timing.race import Pace, Turn
 from crucible.judge.verdict.evidence import Measured, NotMeasured
 from crucible.judge.verdict.stop import Stop
 from crucible.judge.verdict.verdict import Crashed, Raises
+from support import CHEATS, Judge
 
 PACE = Pace(limit_s=1e6, warm_limit_s=1e6, rounds=(8, 8))
 
@@ -237,3 +240,13 @@ def test_the_next_candidate_is_not_held_to_what_disturbed_the_last() -> None:
 def test_on_a_cpu_no_clocks_are_read() -> None:
     record, _ = a_field("cpu").race(lane("own", 2.0))
     assert isinstance(record.clocks, NotMeasured)
+
+
+def test_who_works_while_the_judge_waits_for_a_processor_forges_nothing(
+    judge_source: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the judge's thread is kept waiting for as long as a call takes: none of it is left to its own
+    clock then, and all of it is the candidate's processor time."""
+    waited_ms = itertools.count(0, 100_000)
+    monkeypatch.setattr(contestant, "kept_waiting_ms", lambda: float(next(waited_ms)))
+    assert judge_source((CHEATS / "honest_slow.py").read_text()).evaluation
