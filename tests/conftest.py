@@ -37,6 +37,8 @@ LONGEST = (
     "test_odd_builds",
     "test_random_graphs",
     "test_own_failures",
+    "test_shown_commands",
+    "test_networks",
     "test_corpus",
     "test_bad_input",
     "test_warpgroup_phases",
