@@ -20,7 +20,8 @@ from crucible.roofline import Rates
 _COPY_BYTES = {"cuda": 1 << 30, "cpu": 256 << 20}
 """Many times the last cache: 60 MiB of L2 on an H200, copied at 4.25 TB/s."""
 _LEAST_BYTES = 64 << 20
-"""Copied where there is less than a second; still more than most CPUs' caches. 256 MiB take 0.2 s of any limit."""
+"""Copied on a CPU where there is less than a second: 256 MiB take 0.2 s of any limit. A GPU takes no time for all, and
+would hold much of so little in its L2."""
 _PATTERN_BYTES = 1 << 20
 """Random bytes that are repeated: 256 MiB of new ones take 0.2 s, and no memory looks that far for a repetition."""
 _MATRIX_SIZES = {"cuda": (8192,), "cpu": (256, 512, 1024)}
@@ -57,8 +58,9 @@ def main() -> None:
 def _measure(device: torch.device, limit_s: float) -> tuple[float, float, float, float]:
     """Bytes a second, and operations a second in fp32, TF32 and bfloat16."""
     share_s = limit_s / 4
-    most = _COPY_BYTES[device.type]
-    copied = min(most, max(_LEAST_BYTES, int(most * limit_s)))
+    copied = _COPY_BYTES[device.type]
+    if device.type == "cpu":
+        copied = min(copied, max(_LEAST_BYTES, int(copied * limit_s)))
     bandwidth = _fitting(copied, lambda size: _copy_rate(device, size, share_s))
     fp32 = _matrix_rate(device, torch.float32, share_s)
     with _tf32():

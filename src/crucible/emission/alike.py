@@ -1,7 +1,7 @@
 """Steps that compute the same from other tensors: one operator serves them all.
 
 A network repeats its blocks, and a loop over time its cell. 64 steps of an LSTM were 384 kernels in 2.7 MB of text, and
-are 12.
+are 10 in 0.15.
 """
 
 from __future__ import annotations

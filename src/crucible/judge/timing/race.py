@@ -185,10 +185,10 @@ def measured(
     samples, clock, findings = _believed(own, rivals.values(), device)
     if device == "cpu" and not trusted:
         samples, clock, findings = _with_untold(own, rivals.values(), samples, clock, findings)
-    inner = "device_ms" if clock == "CUDA events" else "wall_ms"
+    wall, inner = _median(own, "wall_ms"), "device_ms" if clock == "CUDA events" else "wall_ms"
     reported = _median(own, inner)
     hidden = _gap(own, rivals.values(), "outside_ms", inner) if rivals else 0.0
-    if hidden > max(_median(own, "wall_ms") * HIDDEN_SHARE, HIDDEN_MS[device]) and clock not in UNTOLD_CLOCKS:
+    if hidden > max(wall * HIDDEN_SHARE, HIDDEN_MS[device]) and clock not in UNTOLD_CLOCKS:
         claim = "more time passes in its turns than it reports; the judge's own clock counts"
         findings.append(Finding(claim, f"it reports {reported:.3g} ms a call, and {reported + hidden:.3g} ms pass"))
         samples, clock = [reported + hidden for _ in samples], "the judge's own clock"
@@ -200,7 +200,7 @@ def measured(
         clock=clock,
         covers=covers,
         how=how,
-        wall_ms=_median(own, "wall_ms"),
+        wall_ms=wall,
         speedups=tuple(
             _speedup(rival, _rounds(other, rivals[rival]), _rounds(samples, own)) for rival, other in others.items()
         ),
