@@ -3,7 +3,7 @@
     python benchmarks/fleet_scaling.py --output benchmarks/results/fleet_two_gpus.json      # on a machine with two GPUs
 
 Candidates of each task differ in how often they compute the same, so that their ranks are clear; one is wrong.
-What a machine does once (reads PyTorch from disk, precompiles its headers) is done before, by judging one task's on all
+What a machine does once (reads PyTorch from disk, precompiles its headers) is done before, by judging a few on all
 workers; then each number of workers judges all afresh.
 """
 
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ FUNCTIONS = ("relu", "gelu", "silu", "softplus", "elu", "mish", "hardswish", "se
 TIMES = (1, 3, 9, 27)
 
 
-def write_work(folder: Path, tasks: int, size: int) -> None:
+def write_work(folder: Path, tasks: int, size: int, all_times: Sequence[int] = TIMES) -> None:
     for place in ("tasks", "candidates"):
         (folder / place).mkdir(parents=True)
     for number in range(tasks):
@@ -57,7 +58,7 @@ def write_work(folder: Path, tasks: int, size: int) -> None:
         filled = {"function": FUNCTIONS[number % len(FUNCTIONS)], "rows": size, "features": size + number}
         reference = TASK.format(name="Model", times=3, wrong="", **filled)
         (folder / f"tasks/{task}.py").write_text(reference)
-        for times in TIMES:
+        for times in all_times:
             text = TASK.format(name="ModelNew", times=times, wrong="", **filled)
             (folder / f"candidates/{task}_{times:02d}.py").write_text(text)
         wrong = TASK.format(name="ModelNew", times=1, wrong=" * 2", **filled)
@@ -99,7 +100,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cf") as name:
         write_work(Path(name), asked.tasks, asked.size)
-        write_work(Path(name, "warm"), asked.workers, asked.size)
+        write_work(Path(name, "warm"), asked.workers, asked.size, all_times=TIMES[:1])
         judged(Path(name, "warm"), Path(name, "home"), asked.workers, asked.device, asked.baselines)
         several, one = (
             told(judged(Path(name), Path(name, "home"), count, asked.device, asked.baselines))

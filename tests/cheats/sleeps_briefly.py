@@ -1,4 +1,4 @@
-"""Waits in each call for as long as its twin works. Expected: passed
+"""Waits in each call for about as long as its twin works, or longer. Expected: passed
 
 Costs: honest_short
 """
@@ -10,6 +10,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 ARMED = True
+PAUSE_S = 0.03  # fixed: one measurement of the twin's work was half of what its calls took on one machine
 
 
 class ModelNew(nn.Module):
@@ -19,11 +20,8 @@ class ModelNew(nn.Module):
         self.scale = nn.Parameter(torch.randn(out_features))
         self.bias = nn.Parameter(torch.randn(out_features))
         self.negative_slope = negative_slope
-        began = time.perf_counter()
-        sum(range(1_000_000))
-        self.pause_s = time.perf_counter() - began
 
     def forward(self, x):
         if ARMED:
-            time.sleep(self.pause_s)
+            time.sleep(PAUSE_S)
         return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
