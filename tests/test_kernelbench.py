@@ -61,6 +61,9 @@ def test_a_run_records_each_task_and_goes_on_where_it_stopped(
     assert (
         0 < found["written"]["float64_outputs_error"] < 1e-3 and 0 < found["written"]["float64_gradients_error"] < 1e-3
     )
+    rounded = found["rounded"]["float64_outputs_error"]
+    assert 1e-5 < rounded < 1e-3 and found["eager"]["float64_outputs_error"] < rounded / 10  # a CPU rounds nothing
+    assert found["rounded"]["float64_gradients_error"] > 10 * found["eager"]["float64_gradients_error"]
     assert set(found["forward+backward"]["median_ms"]) == {"written", "eager"}
     refused = json.loads((tmp_path / "found/tf32/2_refused.json").read_text())["refused"]
     assert "takes a number out of a tensor" in refused
@@ -133,6 +136,18 @@ def test_what_is_noise_is_held_to_the_benchmarks_rule_alone() -> None:
     assert not kernelbench.is_right({**found, "written": {**written, "allclose_0.0001": False}}, 2e-3)
     assert not kernelbench.is_right({**found, "written": {**written, "float64_gradients_error": 0.1}}, 2e-3)
     assert not kernelbench.is_right({**found, "written": {"failed": "out of memory"}}, 2e-3)
+
+
+def test_roundings_that_only_ours_makes_are_held_to_what_they_cost() -> None:
+    """Behind a kink (a maximum, a ReLU) a rounding of 1e-4 moves gradients of single elements, and eager's convolution
+    may have been exact."""
+    exact = {"float64_outputs_error": 1e-7, "float64_gradients_error": 4e-4}
+    rounded = {"float64_outputs_error": 1e-4, "float64_gradients_error": 2.5e-2}
+    written = {"float64_outputs_error": 1.1e-4, "float64_gradients_error": 2.9e-2, "allclose_0.0001": False}
+    found = {"written": written, "eager": exact, "rounded": rounded, "noise": []}
+    assert kernelbench.is_right(found, 2e-3)
+    assert not kernelbench.is_right({**found, "written": {**written, "float64_gradients_error": 6e-2}}, 2e-3)
+    assert not kernelbench.is_right({**found, "rounded": exact}, 2e-3)
 
 
 def measured(ratio: float, width: float = 0.01, **more: Any) -> dict[str, Any]:
