@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
-from crucible.kernel.index import ZERO, Compare, Index
+from crucible.kernel.index import ZERO, Compare, Condition, Index
 from crucible.kinds.program.frame import Frame
 from crucible.kinds.program.geometry import LOADS, Geometry
 from crucible.kinds.values import computed, inputs_of
@@ -54,10 +54,10 @@ class _Body:
         """Whether arithmetic stands in a loop over the elements of a pack."""
         self.scratch: ir.Shared | None = None
         turned = [each for each in frame.all if frame.is_turned(each)]
-        tile = (frame.block_rows, frame.step + 1)
-        self.tiles = {
-            each.name: ir.Shared(f"{each.name}_tile", each.dtype, tile, "odd, against conflicts") for each in turned
-        }
+        shape, note = ((frame.block_rows, frame.step + 1), "odd, against conflicts")
+        if not frame.along_rows:
+            shape, note = (frame.step, frame.line), ""
+        self.tiles = {each.name: ir.Shared(f"{each.name}_tile", each.dtype, shape, note) for each in turned}
 
     def write(self) -> None:
         self.frame.head(self.k)
@@ -193,6 +193,9 @@ class _Body:
     def turned(self, each: Operand | Result, pack: Index, j: Index) -> ir.InShared:
         """The thread's j-th of its pack."""
         frame = self.frame
+        if not frame.along_rows:
+            column = (pack * frame.team + frame.thread) * frame.vector + j
+            return ir.InShared(self.tiles[each.name], (column, frame.lane // frame.team))
         row, column = frame.lane % frame.lanes * frame.vector + j, pack * frame.groups + frame.thread
         return ir.InShared(self.tiles[each.name], (row, column))
 
@@ -201,18 +204,17 @@ class _Body:
         if not self.tiles:
             return
         k.add(*(ir.Declare(tile) for tile in self.tiles.values()))
-        self.first_row = k.let("first_row", frame.row - frame.lane % frame.lanes * frame.vector)
+        own = frame.lane % frame.lanes * frame.vector if frame.along_rows else frame.lane // frame.team
+        self.first_row = k.let("first_row", frame.row - own)
         operands = [each for each in self.program.operands if each.name in self.tiles]
-        rounds = frame.block_rows * frame.step // frame.threads
         for each in operands:
             with k.scope():
-                brought = ir.Fragment("brought", each.dtype, (rounds,))
+                brought = ir.Fragment("brought", each.dtype, (self._rounds,))
                 k.add(ir.Declare((brought,)))
-                with k.unrolled("t", rounds) as t:
+                with k.unrolled("t", self._rounds) as t:
                     row, column = self._line(t)
-                    guard = (Compare("<", column, frame.columns),) if self._is_ragged else ()
-                    k.add(ir.Load(ir.Element(brought, (t,)), frame.at(each, row, column), guard))
-                with k.unrolled("t", rounds) as t:
+                    k.add(ir.Load(ir.Element(brought, (t,)), frame.at(each, row, column), self._is_there(row, column)))
+                with k.unrolled("t", self._rounds) as t:
                     k.add(ir.Store(ir.Element(brought, (t,)), self._on_the_line(each, t)))
         if operands:
             k.add(ir.Sync())
@@ -223,27 +225,42 @@ class _Body:
         if results:
             k.add(ir.Sync())
         for each in results:
-            with k.unrolled("t", frame.block_rows * frame.step // frame.threads) as t:
+            with k.unrolled("t", self._rounds) as t:
                 row, column = self._line(t)
-                with k.when((Compare("<", column, frame.columns),) if self._is_ragged else ()):
+                with k.when(self._is_there(row, column)):
                     value = ir.Element(ir.Fragment(f"{each.name}_turned", each.dtype))
                     k.add(ir.Load(value, self._on_the_line(each, t), declares=True))
                     k.add(ir.Store(value, frame.at(each, row, column)))
 
+    @property
+    def _rounds(self) -> Index:
+        """In each of which a thread brings or takes away an element of a tile."""
+        frame = self.frame
+        return frame.block_rows * frame.step // frame.threads
+
     def _line(self, t: Index) -> tuple[Index, Index]:
-        """The row and column that a thread brings or takes away; neighbouring threads have neighbouring columns."""
+        """The row and column that a thread brings or takes away; neighbouring threads have neighbours in memory."""
         frame, k = self.frame, self.k
-        row = k.let("row", self.first_row + (t * (frame.threads // frame.step) + frame.lane // frame.step))
-        return row, k.let("column", frame.chunk * frame.step + frame.lane % frame.step)
+        row, column = self._in_tile(t)
+        begin = frame.chunk * frame.step if frame.along_rows else ZERO
+        return k.let("row", self.first_row + row), k.let("column", begin + column)
 
     def _on_the_line(self, each: Operand | Result, t: Index) -> ir.InShared:
-        frame = self.frame
-        row = t * (frame.threads // frame.step) + frame.lane // frame.step
-        return ir.InShared(self.tiles[each.name], (row, frame.lane % frame.step))
+        row, column = self._in_tile(t)
+        return ir.InShared(self.tiles[each.name], (row, column) if self.frame.along_rows else (column, row))
 
-    @property
-    def _is_ragged(self) -> bool:
-        return self.program.column_count % self.frame.geometry.tile != 0
+    def _in_tile(self, t: Index) -> tuple[Index, Index]:
+        frame = self.frame
+        if frame.along_rows:
+            return t * (frame.threads // frame.step) + frame.lane // frame.step, frame.lane % frame.step
+        return frame.lane % frame.block_rows, t * (frame.threads // frame.block_rows) + frame.lane // frame.block_rows
+
+    def _is_there(self, row: Index, column: Index) -> Condition:
+        frame = self.frame
+        if not frame.along_rows:
+            return (Compare("<", row, frame.rows),) if frame.rows_missing else ()
+        ragged = self.program.column_count % frame.geometry.tile != 0
+        return (Compare("<", column, frame.columns),) if ragged else ()
 
 
 class _Tile:

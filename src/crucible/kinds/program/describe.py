@@ -28,7 +28,8 @@ def about(program: Program, geometry: Geometry) -> str:
         return words + (f", {geometry.vector} at once" if geometry.vector > 1 else "")
     rows, columns = program.row_count, program.column_count
     space = f"{rows} row{'s' * (rows != 1)} of {columns}"
-    return f"{space}: {_who(geometry)}{_how_often(program, geometry)}"
+    turned = "; tensors that lie along rows are turned round in shared memory" if geometry.turned else ""
+    return f"{space}: {_who(geometry)}{_how_often(program, geometry)}{turned}"
 
 
 def _who(geometry: Geometry) -> str:

@@ -11,7 +11,7 @@ from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Place, Size, Smaller, Variable
 from crucible.kinds.program.geometry import Geometry
-from crucible.kinds.program.layout import Access, Tensor, access, reach, runs, wide
+from crucible.kinds.program.layout import Access, Tensor, access, is_across, reach, runs, wide
 from crucible.write.program import Operand, Program, Result
 from crucible.write.tidy import is_of_rows
 
@@ -25,6 +25,7 @@ _SAID = {
     "row_blocks": "blocks that share a part of the columns",
     "chunks": "blocks that share a row",
     "chunk_columns": "of a block",
+    "line": "a column's rows; so many that columns meet different banks",
     "pitch": "odd, so that groups meet different banks",
 }
 
@@ -68,11 +69,13 @@ class Frame:
         self.groups, self.team = _count("groups", geometry.team), _count("team", geometry.team)
         self.vector, self.packs = _count("vector", geometry.vector), _count("packs", geometry.packs)
         self.pitch = _count("pitch", (geometry.vector | 1) * geometry.lanes)
+        self.line = _size("line", geometry.line)
 
     @property
     def sizes(self) -> tuple[Size, ...]:
         """In the order in which text declares them."""
         own = (self.rows, self.columns, self.block_rows, self.row_blocks, self.chunks, self.chunk_columns, self.step)
+        own = (*own, self.line)
         offsets = tuple(self._offset_sizes[name] for name in sorted(self._offset_sizes))
         counts = (self.threads, self.lanes, self.groups, self.team, self.vector, self.packs, self.pitch)
         return (*own, *offsets, *counts)
@@ -182,7 +185,9 @@ class Frame:
 
     def is_turned(self, tensor: Tensor) -> bool:
         """Whether it passes through shared memory."""
-        return self.geometry.turned and tensor in wide(self.program) and self.access(tensor) == "each"
+        if not self.geometry.turned or tensor not in wide(self.program):
+            return False
+        return self.access(tensor) == "each" if self.along_rows else is_across(tensor, self.program)
 
     def element(self, tensor: Tensor, j: Index) -> ir.Global:
         """The j-th of a pack."""
@@ -198,7 +203,7 @@ class Frame:
 
     def _place(self, tensor: Tensor, j: Index | None, row: Index, column: Index) -> Index:
         rows, dims = self.program.rows, len(self.program.shape)
-        if self.along_rows:
+        if self.along_rows or self.is_turned(tensor):
             own = ZERO if j is None else self._offset(tensor, row + j, 0, rows)
             return own + self._offset(tensor, column, rows, dims)
         return self._offset(tensor, column + (ZERO if j is None else j), rows, dims)
@@ -217,7 +222,8 @@ class Frame:
         """A pointer to the row, for each tensor that is read or written for each element."""
         for each in filter(self.is_wide, self.all):
             offset = self._offset(each, self.row, 0, self.program.rows)
-            if offset != ZERO and not (self.along_rows and self.access(each) == "each"):
+            wanders = self.access(each) == "each" if self.along_rows else self.is_turned(each)
+            if offset != ZERO and not wanders:
                 pointer = ir.Pointer(f"{each.name}_row", self.tensors[each.name], offset)
                 self.base[each.name] = pointer
                 k.add(ir.Declare(pointer))

@@ -11,6 +11,7 @@ from crucible.kinds.program.layout import (
     access_of,
     crossed,
     index_type,
+    is_across,
     is_crossed,
     runs_along_rows,
     vector_width,
@@ -29,6 +30,8 @@ LOADS = 4
 BLOCK = 256
 SHARED_BYTES = 16 * 1024
 """For what groups of threads exchange; twice that, since there are two instances of a kernel."""
+WORD_BYTES = 4
+"""Of a bank of shared memory."""
 SECTOR_BYTES = 32
 """What memory gives at least. Where tensors lie in different orders a warp takes so much of a row of the one, and as
 many rows as there are threads left, which are neighbours in the other: 64 bytes of float32, 32 of halves."""
@@ -43,6 +46,10 @@ THREADS = 1024
 """Of a multiprocessor, below which too little is under way."""
 LEAST_CHUNK = 8192
 """Elements below which it does not pay to give another block a part of a row."""
+
+
+MOST_TURNED = 512
+"""Threads of a block whose rows are turned round."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,9 @@ class Geometry:
     index: str
     """The type of indices."""
     turned: bool = False
-    """Whether tensors whose neighbours lie along columns pass through shared memory, where threads go along rows."""
+    """Whether tensors whose neighbours lie the other way than threads go pass through shared memory."""
+    line: int = 0
+    """Elements there from a column to the next, where rows are turned round."""
 
     @property
     def lanes(self) -> int:
@@ -189,7 +198,8 @@ def _along_columns(program: Program, sms: int, may_split: bool) -> Geometry:
         team = max(team, min(LEAST_RUN_BYTES // (vector * item), power_of_two(columns / vector)))
     packs = math.ceil(columns / (vector * team))
     if packs * vector * needs.held <= WORDS or packs == 1:
-        return Geometry("columns", vector, team if team > WARP else 128, team, packs, False, 1, columns, index)
+        held = Geometry("columns", vector, team if team > WARP else 128, team, packs, False, 1, columns, index)
+        return _turned_rows(program, held, sms) or held
     packs = max(1, LOADS // needs.loads)
     chunks, team = 1, BLOCK
     if may_split and rows < 4 * sms:
@@ -200,6 +210,23 @@ def _along_columns(program: Program, sms: int, may_split: bool) -> Geometry:
     tile = team * vector * packs
     chunk = math.ceil(columns / chunks / tile) * tile
     return Geometry("columns", vector, team, team, packs, True, math.ceil(columns / chunk), chunk, index)
+
+
+def _turned_rows(program: Program, held: Geometry, sms: int) -> Geometry | None:
+    """The geometry of rows in registers with as many rows a block as are a line of the tensors whose neighbours are
+    rows, which pass through shared memory; None where there are none, and where they do not fit."""
+    across = [each for each in wide(program) if is_across(each, program)]
+    if not across or held.team >= WARP or held.vector == 1:
+        return None
+    item = max(ITEM_BYTES[each.dtype] for each in across)
+    threads = max(held.threads, held.team * LINE_BYTES // item)
+    apart = max(1, WARP // held.team // held.vector) * max(1, WORD_BYTES // item)
+    line = threads // held.team + apart  # the rows of a warp and the columns of its packs meet all banks
+    geometry = replace(held, threads=threads, turned=True, line=line)
+    bytes_ = sum(ITEM_BYTES[each.dtype] for each in across) * program.column_count * line
+    fits = geometry.threads <= MOST_TURNED and bytes_ <= SHARED_BYTES * 3 // 2
+    whole = program.column_count == geometry.tile
+    return geometry if fits and whole and geometry.blocks(program.row_count) >= sms else None
 
 
 def _ends_turned(program: Program, sms: int) -> bool:

@@ -96,6 +96,12 @@ def is_crossed(program: Program) -> bool:
     return len({dim < program.rows for dim in neighbours(program)}) > 1
 
 
+def is_across(tensor: Tensor, program: Program) -> bool:
+    """Whether a tensor has its neighbours, one beside the other, along rows."""
+    dim = nearest(tensor, program)
+    return dim is not None and dim < program.rows and tensor.strides[dim] == 1
+
+
 def crossed(program: Program) -> Program:
     """A program without reductions whose tensors lie in different orders, with the shortest dim of neighbours as its
     rows; any other as it is, of one row."""
