@@ -86,13 +86,18 @@ class Fleets(RuleBasedStateMachine):
     def held_ids(self) -> set[str]:
         return set().union(*self.held.values())
 
-    @rule(worker=st.sampled_from(WORKERS), kinds=st.sets(st.sampled_from(KINDS), min_size=1), most=st.integers(1, 5))
-    def claim(self, worker: str, kinds: set[str], most: int) -> None:
+    @rule(
+        worker=st.sampled_from(WORKERS),
+        kinds=st.sets(st.sampled_from(KINDS), min_size=1),
+        most=st.integers(1, 5),
+        fewest=st.integers(1, 3),
+    )
+    def claim(self, worker: str, kinds: set[str], most: int, fewest: int) -> None:
         waiting = [e for e in self.ledger.results(self.known).values() if e.state == "queued"]
         fitting = [e for e in waiting if e.submission.kind in kinds]
-        got = [one.submission for one in self.ledger.claim(worker, kinds, most)]
+        got = [one.submission for one in self.ledger.claim(worker, kinds, most, fewest=fewest)]
         assert bool(got) == bool(fitting)
-        assert len(got) <= most
+        assert len(got) < most + fewest
         assert len({one.batch for one in got}) <= 1
         assert all(one.kind in kinds for one in got)
         if got:
@@ -180,6 +185,14 @@ def test_a_batch_is_of_one_task_and_goes_together(ledger: Ledger) -> None:
         "candidate2",
         "candidate4",
     ]
+
+
+def test_fewer_than_are_worth_a_run_are_not_left_behind(ledger: Ledger) -> None:
+    ledger.add([submission(number) for number in range(9)])
+    sizes = [len(ledger.claim("a", ["auto"], most=4, fewest=2)) for _ in range(3)]
+    assert sizes == [4, 5, 0]
+    ledger.add([submission(number, task=1) for number in range(6)])
+    assert [len(ledger.claim("a", ["auto"], most=4, fewest=2)) for _ in range(2)] == [4, 2]
 
 
 def test_the_same_content_is_one_submission_under_any_name(ledger: Ledger) -> None:

@@ -154,6 +154,7 @@ class Ledger:
         device: str = "",
         others: Iterable[str] = (),
         only: Iterable[str] | None = None,
+        fewest: int = 1,
         lease_s: float = LEASE_S,
     ) -> list[Claimed]:
         """Takes the next submission whose device is one of `kinds`, and up to `most` of the same batch with it: the
@@ -161,6 +162,7 @@ class Ledger:
 
         `device` is the worker's by its name, and `others` are those of the rest of its fleet: a batch that one of them
         has begun is left to that one, since times on two do not compare. `only` keeps to submissions of these ids.
+        Fewer than `fewest` of a batch are not left behind: they are taken too.
         """
         with self._transaction() as connection:
             ids = None if only is None else json.dumps(list(only))
@@ -175,11 +177,14 @@ class Ledger:
             if first is None:
                 return []
             batch, losses, priority, fresh = first
+            most = min(most, _TOGETHER[min(losses, len(_TOGETHER) - 1)])
+            enough = most if losses else most + fewest
             rows = connection.execute(
                 "SELECT id, record, fresh FROM submissions WHERE state = 'queued' AND batch = ?1 AND losses = ?2 "
                 f"AND priority = ?4 AND fresh = ?5 {among} ORDER BY number LIMIT ?6",
-                (batch, losses, ids, priority, fresh, min(most, _TOGETHER[min(losses, len(_TOGETHER) - 1)])),
+                (batch, losses, ids, priority, fresh, enough),
             ).fetchall()
+            rows = rows[:most] if len(rows) == enough else rows
             connection.executemany(
                 "UPDATE submissions SET state = 'running', worker = ?, lease = ?, device = ? WHERE id = ?",
                 [(worker, self._clock() + lease_s, device, key) for key, _, _ in rows],
