@@ -32,6 +32,7 @@ def test_a_kernel_without_landlock_is_a_complaint_and_exit_code_1(monkeypatch: p
     done = CliRunner().invoke(app, ["doctor"])
     assert done.exit_code == 1
     assert "missing: this kernel has no Landlock (Linux 5.13 and later): candidates can read and write" in done.output
+    assert "or give a container a filter of system calls that lets landlock_* through" in " ".join(done.output.split())
 
 
 @pytest.mark.skipif(sandbox.landlock_abi() == 0, reason="this kernel has no Landlock")

@@ -52,7 +52,8 @@ def examined(device: Device) -> Health:
 
 _WITHOUT = {
     True: "candidates can connect, and change modes of files; judge in a container without a network",
-    False: "candidates can read and write what this user can; take a later kernel, or boot it with lsm=landlock,...",
+    False: "candidates can read and write what this user can; take a later kernel, boot it with "
+    "lsm=landlock,..., or give a container a filter of system calls that lets landlock_* through (docs/fleet.md)",
 }
 """By whether there is Landlock: what is open, and what to do."""
 

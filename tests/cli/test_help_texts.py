@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import crucible
 from crucible.cli import app
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -48,6 +50,26 @@ def test_the_list_of_verbs_says_what_each_does_in_two_lines() -> None:
     for verb in COMMANDS:
         assert f" {verb} " in text
     assert len(text.splitlines()) <= SCREEN
+
+
+def test_options_without_a_value_show_none() -> None:
+    lines = shown("judge", "--help-all").splitlines()
+    (watch,) = [line for line in lines if "--watch" in line]
+    (contract,) = [line for line in lines if "--contract " in line]
+    assert re.search(r"--watch +Judge again", watch)
+    assert not re.search(r"--contract +Precision", contract)
+    assert "<bool>" not in "".join(lines) + shown("--help")
+
+
+def test_the_programs_own_help_says_what_it_is_and_how_to_begin() -> None:
+    text = " ".join(shown("--help").split())
+    assert "Fuse PyTorch modules into GPU kernels, and judge any kernel against the module that it replaces" in text
+    begin = text.partition("Begin with: ")[2]
+    for command in begin.split(" && "):
+        program, named, *arguments = shlex.split(command)
+        assert program == "crucible"
+        COMMANDS[named].make_context(named, arguments)
+    assert shown("--version") == f"crucible {crucible.__version__}\n"
 
 
 def test_a_shell_completes_verbs_and_options() -> None:

@@ -28,8 +28,9 @@ def check(
     limit: Annotated[float, typer.Option(help="Seconds for all that the file does.")] = 300.0,
     memory_limit: Annotated[float, typer.Option(help="GiB for the file's processes; 0: 3/4 of what is free.")] = 0.0,
 ) -> None:
-    """Run a file's kernels without a GPU and name what they do wrong: accesses out of bounds or misaligned, races,
-    uninitialised reads, barriers that diverge. 0 clean, 1 not, 2 misuse, 3 the emulator failed or lacks something.
+    """Run a file's kernels without a GPU and name races, bad accesses, uninitialised reads, diverging barriers.
+
+    Exit code 0 clean, 1 not, 2 misuse, 3 the emulator failed or lacks something.
 
     Example: crucible check kernels.cu --sarif kernels.sarif
     """

@@ -22,7 +22,7 @@ def explain(
         bool, typer.Option("--markdown", help="Table, causes and the why of the best as Markdown, for a pull request.")
     ] = False,
 ) -> None:
-    """Say why candidates of a judged run are wrong or slow, from its record: nothing is run.
+    """Say why candidates of a judged run are wrong or slow; nothing is run.
 
     Example: crucible explain latest one_kernel
     """

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 WHAT = "What is judged"
 HOW = "How it goes"
 OUT = "What is written"
 LIMITS = "Limits"
+
+
+class _Flags:
+    """Help that shows no type at options which take no value: `--watch <bool>` reads as if it took one."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
+
+
+class Verb(_Flags, TyperCommand):
+    """One."""
+
+
+class Verbs(_Flags, TyperGroup):
+    """All of them."""
 
 
 def _help_all(context: typer.Context, asked: bool) -> None:
