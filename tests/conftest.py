@@ -14,7 +14,7 @@ import torch
 
 import crucible
 from crucible import emulator
-from support import SMALL_TASK, TESTS, Judge, write
+from support import NIGHTLY, SMALL_TASK, TESTS, Judge, write
 
 QUICK: dict[str, Any] = {
     "device": "cpu",
@@ -26,7 +26,8 @@ QUICK: dict[str, Any] = {
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """For all that judge and candidates start: threads of two processes on two cores wait for each other (a plain pass
 takes 4.3 s of processor time with one, 5.3 with two)."""
-hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one takes 200 ms for nothing
+# A busy machine takes 200 ms for nothing. Each run draws other examples.
+hypothesis.settings.register_profile("any machine", deadline=None, max_examples=100 if NIGHTLY else 50)
 hypothesis.settings.load_profile("any machine")
 LONGEST = (
     "test_cheats",
@@ -99,6 +100,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if getattr(config.option, "dist", "no") == "load":
         config.option.dist = "loadfile"
         config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One more than there are cores: a judge that waits (for a sleeper, a limit, a process to end) leaves its core to
+    another worker. Only races want a core for themselves, and they hold a lock on one."""
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

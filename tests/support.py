@@ -6,8 +6,9 @@ import os
 import re
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import crucible
 
@@ -20,6 +21,8 @@ CHEATS = TESTS / "cheats"
 PLAIN = SMALL_TASK / "candidates/plain.py"
 
 Judge = Callable[..., crucible.Verdict]
+NIGHTLY = os.environ.get("CRUCIBLE_NIGHTLY") == "1"
+"""Whether sweeps are run to their wide end, as `make nightly` does."""
 
 ZEROS = """
 import torch
@@ -39,6 +42,11 @@ SHAPES = {
 }
 """Each task's output shape."""
 TASKS = sorted(p.parent for p in (TESTS.parent / "tasks").glob("*/reference.py"))
+
+
+def some(sweep: Sequence[Any], every: int, always: Callable[[Any], bool] = lambda _: False) -> list[Any]:
+    """One of so many of a sweep, its first among them, and those that are always wanted; at night all of it."""
+    return [each for place, each in enumerate(sweep) if NIGHTLY or place % every == 0 or always(each)]
 
 
 def write_zeros(folder: Path, task: Path, scale: str) -> Path:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from crucible.judge.boundary.bundles import read_bundle
 from crucible.judge.boundary.modules import gradients_of
 from crucible.judge.oracle.kinks import MOST, REACH, is_bent, positions
+from crucible.judge.oracle.oracle import Oracle
 from test_oracle import compared, errors, prepared, source
 
 UNIT = 2.0**-24
@@ -73,15 +74,25 @@ def near_ties(x: torch.Tensor, state: dict[str, torch.Tensor], within: float) ->
     return (top[..., 0] - top[..., 1]) < within
 
 
-def test_nothing_is_pulled_back_through_a_near_tie(tmp_path: Path) -> None:
-    oracle = prepared(tmp_path, source(POOL, INPUTS), contract="fp32", training=True)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pooled")
+
+
+@pytest.fixture(scope="module")
+def pooled(folder: Path) -> Oracle:
+    """The oracle of a pool in float32, which takes seconds of processor time."""
+    return prepared(folder, source(POOL, INPUTS), contract="fp32", training=True)
+
+
+def test_nothing_is_pulled_back_through_a_near_tie(pooled: Oracle, folder: Path) -> None:
     for index in (0, 2):
-        (x,), state = (read_bundle(tmp_path / f"inputs/case{index}.{what}") for what in ("inputs", "state"))
-        (cotangent,) = read_bundle(tmp_path / f"inputs/case{index}.cotangents")
+        (x,), state = (read_bundle(folder / f"inputs/case{index}.{what}") for what in ("inputs", "state"))
+        (cotangent,) = read_bundle(folder / f"inputs/case{index}.cotangents")
         near = near_ties(x, state, 4e-6)
         assert near.any() and not cotangent[near].any()
         assert 0 < (cotangent == 0).double().mean() < 4e-3
-        assert oracle.answers.cotangents(oracle.cases[index])[0].equal(cotangent)
+        assert pooled.answers.cotangents(pooled.cases[index])[0].equal(cotangent)
 
 
 def test_where_operands_are_rounded_everything_is_pulled_back(tmp_path: Path) -> None:
@@ -93,22 +104,21 @@ def test_where_operands_are_rounded_everything_is_pulled_back(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("error", "ok"), [(2e-7, True), (1e-4, False)])
 def test_another_choice_in_a_near_tie_is_right_and_rounded_operands_are_not(
-    tmp_path: Path, error: float, ok: bool
+    pooled: Oracle, folder: Path, error: float, ok: bool
 ) -> None:
     """A candidate whose convolution is that far off, and whose gradient is that of its own choices: also of contents
     that it is timed with."""
-    oracle = prepared(tmp_path, source(POOL, INPUTS), contract="fp32", training=True)
-    cotangents = read_bundle(tmp_path / "inputs/case0.cotangents")
-    timed = oracle.description()["timed"][1]
-    drawn = [(0, read_bundle(tmp_path / "inputs/case0.inputs"), 0)]
-    drawn += [(weights, oracle.timed.inputs(seed), number) for seed, weights, number in timed]
+    cotangents = read_bundle(folder / "inputs/case0.cotangents")
+    timed = pooled.description()["timed"][1]
+    drawn = [(0, read_bundle(folder / "inputs/case0.inputs"), 0)]
+    drawn += [(weights, pooled.timed.inputs(seed), number) for seed, weights, number in timed]
     for weights, (x,), number in drawn:
-        state = read_bundle(tmp_path / f"inputs/case{weights}.state")
+        state = read_bundle(folder / f"inputs/case{weights}.state")
         weight = state["conv.weight"].double() * (1 + error * torch.randn_like(state["conv.weight"]).double())
         leaf, weight = x.double().requires_grad_(), weight.requires_grad_()
         v = F.conv_transpose2d(leaf, weight, state["conv.bias"].double(), stride=2, padding=1, output_padding=1)
         out = F.max_pool2d(F.leaky_relu(v, 0.2), 2)
         found = gradients_of([out], {"input[0]": leaf, "conv.weight": weight}, cotangents)
         tensors = [found[name].float() for name in ("input[0]", "conv.weight")]
-        said = errors(compared(oracle, number, "gradient", tensors, ("input[0]", "conv.weight")))
+        said = errors(compared(pooled, number, "gradient", tensors, ("input[0]", "conv.weight")))
         assert [each.ok for each in said] == [ok, ok], said

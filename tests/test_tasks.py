@@ -17,7 +17,7 @@ from crucible import hardware
 from crucible.candidate import Candidate
 from crucible.explain.findings import findings
 from crucible.run import run_from_json
-from support import TASKS, claims, stated_kind, write_zeros
+from support import TASKS, claims, some, stated_kind, write_zeros
 
 QUICK = {"baselines": "none", "limits": crucible.Limits(race_s=0.05, shrink_s=0, stress_s=0)}
 CONTRACTS = ("fp32", "tf32", "bf16", "kernelbench")
@@ -93,8 +93,15 @@ def test_cuda_candidates_never_pass_where_they_cannot_run(task: Path, monkeypatc
     assert run.best is None
 
 
-@pytest.mark.parametrize("contract", CONTRACTS)
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+EACH = [(task, contract) for contract in CONTRACTS for task in TASKS]
+"""The smallest task under every contract is tried always, and the one that PyTorch cannot compute under one."""
+
+
+@pytest.mark.parametrize(
+    ("task", "contract"),
+    some(EACH, len(EACH), lambda each: each[0].name.startswith("conv3d") or each == (TASKS[0], "bf16")),
+    ids=lambda each: getattr(each, "name", each),
+)
 def test_good_and_bad_differ_and_zeros_are_refused_under_each_contract(
     task: Path, contract: str, tmp_path: Path, crucible_home: Path
 ) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 
 import crucible
 from crucible.judge.boundary.modules import precision
+from support import NIGHTLY
 
 pytestmark = pytest.mark.usefixtures("no_faults")
 NOISE = 30
@@ -44,6 +45,8 @@ BATCHES = {
     "further tf32": Batch(FURTHER[8:], tf32=True, near=2e-2),
     "bf16": Batch(FLAT[:8], torch.bfloat16, near=0.2, cancels=4e-2),
 }
+AT_NIGHT = {"more fp32", "further tf32"}
+"""Of each kind of graph one batch, and of each precision one, are run always."""
 
 
 def results(module: nn.Module, net: Net, of: torch.dtype, computed: torch.dtype) -> list[list[torch.Tensor | None]]:
@@ -70,7 +73,7 @@ def off(found: torch.Tensor | None, right: torch.Tensor | None) -> tuple[float, 
     return float((found.double() - right).detach().abs().max()), float(right.detach().abs().max())
 
 
-@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("name", [name for name in BATCHES if NIGHTLY or name not in AT_NIGHT])
 def test_written_modules_compute_what_the_module_does(name: str) -> None:
     batch = BATCHES[name]
     dtype = batch.dtype

@@ -161,7 +161,7 @@ def _left(pool: Windows, product: Array, values: dict[str, Array]) -> Array:
 
 
 def correlated(of: Correlation, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """A correlation, position by position."""
+    """A correlation, tap by tap: each at all the positions where it lies inside."""
     of = of.apart
     out = torch.zeros(of.out_shape, dtype=x.dtype)
     group, made, read = of.weight_strides
@@ -170,14 +170,16 @@ def correlated(of: Correlation, x: torch.Tensor, weight: torch.Tensor) -> torch.
             (of.out_channels, of.in_channels), (made, read), g * group + product.weight
         )
         phase = np.unravel_index(product.phase, of.phases)
-        for q in itertools.product(*(range(axis.steps) for axis in of.axes)):
-            to = [n * s + int(p) for n, s, p in zip(q, of.phases, phase, strict=True)]
-            at = [n * axis.in_stride + s for n, axis, s in zip(q, of.axes, product.shift, strict=True)]
-            inside = all(0 <= n < axis.extent for n, axis in zip(at, of.axes, strict=True))
-            if inside and all(n < axis.outputs for n, axis in zip(to, of.axes, strict=True)):
-                given = x[(slice(None), slice(g * of.in_channels, (g + 1) * of.in_channels), *at)]
-                channels = slice(g * of.out_channels, (g + 1) * of.out_channels)
-                out[(slice(None), channels, *to)] += given @ taps.T
+        at, to = [], []
+        for axis, s, p, phases in zip(of.axes, product.shift, map(int, phase), of.phases, strict=True):
+            steps = [q for q in range(axis.steps) if 0 <= q * axis.in_stride + s < axis.extent]
+            steps = [q for q in steps if q * phases + p < axis.outputs]
+            at.append([q * axis.in_stride + s for q in steps])
+            to.append([q * phases + p for q in steps])
+        given = x[:, g * of.in_channels : (g + 1) * of.in_channels]
+        made_here = out[:, g * of.out_channels : (g + 1) * of.out_channels]
+        found = torch.einsum("bi...,oi->bo...", given[(..., *np.ix_(*at))], taps)
+        made_here[(..., *np.ix_(*to))] += found
     return out
 
 
