@@ -38,8 +38,9 @@ from crucible.gpus import H200, closest_gpu
 from crucible.graph import ITEM_BYTES, TensorType
 from crucible.judge.worker.clock import sampler
 from crucible.kinds.program.lower import joined, lower
+from crucible.schedule import cost
+from crucible.schedule.machine import machine_of
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
-from crucible.write.convolution.estimate import GHZ
 from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import lower_convolution
@@ -457,7 +458,7 @@ def measure(work: Work, number: int, module: Any, ways: int, save: Callable[[str
                 "way": words,
                 "relative_l2": error,
                 "right": error <= ALLOWED[work.layer.dtype],
-                "estimate_ms": clocks / GPU.sms / (GHZ * 1e6),
+                "estimate_ms": cost.milliseconds(machine_of(GPU), clocks, GPU.sms),
                 "ms": median(lambda call=call: call(*given), device),
             }
         )

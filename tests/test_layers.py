@@ -20,6 +20,7 @@ LAYERS = [
     {"work"},
     {"capture"},
     {"target"},
+    {"schedule"},
     {"write"},
     {"kernel"},
     {"print"},

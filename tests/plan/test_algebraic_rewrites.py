@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,12 +17,14 @@ from torch import nn
 from crucible.capture import trace
 from crucible.errors import CaptureError
 from crucible.graph import Argument, Graph, Ref
-from crucible.plan import fold_space
 from crucible.plan.fold import Folded, fold
 from crucible.plan.planner import fuse
 from crucible.plan.steps import Call, Fused
+from crucible.schedule.machine import H200, MACHINES
 
 Forward = Callable[["Module", torch.Tensor], torch.Tensor]
+FREE = replace(H200, choices=replace(H200.choices, launch_bytes=0))
+"""A GPU on which a small kernel takes no time."""
 
 
 class Module(nn.Module):
@@ -40,7 +43,7 @@ class Module(nn.Module):
 @pytest.fixture(autouse=True)
 def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes of tests are rewritten like those that it pays for."""
-    monkeypatch.setattr(fold_space, "KERNEL_BYTES", 0)
+    monkeypatch.setitem(MACHINES, "h200", FREE)
 
 
 def computed(graph: Graph, known: dict[str, torch.Tensor]) -> list[torch.Tensor]:
@@ -65,7 +68,7 @@ def computed(graph: Graph, known: dict[str, torch.Tensor]) -> list[torch.Tensor]
 
 def rewritten(module: nn.Module, x: torch.Tensor) -> Folded:
     """What becomes of the graph, after it was found to compute the same, its gradients and buffers too."""
-    folded = fold(trace(module.float(), [x.float()], drops=True))
+    folded = fold(trace(module.float(), [x.float()], drops=True), FREE)
     module, x = module.double(), x.double().requires_grad_()
     parameters = dict(module.named_parameters())
     known: dict[str, Any] = {folded.graph.inputs[0].name: x}
@@ -275,22 +278,21 @@ LEFT: dict[str, Callable[[], tuple[Module, torch.Tensor]]] = {
 def test_what_is_not_the_same_or_no_gain_stays(name: str) -> None:
     module, x = LEFT[name]()
     graph = trace(module, [x])
-    folded = fold(graph)
+    folded = fold(graph, FREE)
     assert not folded.notes and folded.graph == graph
 
 
 def test_float16_stays_since_sums_of_weights_may_leave_its_range() -> None:
     module = Module(lambda m, x: m.fc(x).mean(1), fc=nn.Linear(8, 12))
-    assert fold(trace(module, [drawn(5, 8)])).notes
-    assert not fold(trace(module.half(), [drawn(5, 8).half()])).notes
+    assert fold(trace(module, [drawn(5, 8)]), FREE).notes
+    assert not fold(trace(module.half(), [drawn(5, 8).half()]), FREE).notes
 
 
-def test_small_kernels_must_be_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_kernels_must_be_worth_it() -> None:
     """Borders take a slice, a sum and a difference each; a mean of all reads takes none of them."""
-    monkeypatch.setattr(fold_space, "KERNEL_BYTES", 1 << 24)
     for conv, pays in ((nn.ConvTranspose2d(3, 4, 3), True), (nn.ConvTranspose2d(3, 4, 3, padding=1), False)):
         module = Module(lambda m, x: m.conv(x).mean((2, 3)), conv=conv)
-        assert bool(fold(trace(module, [drawn(2, 3, 8, 9)])).notes) == pays
+        assert bool(fold(trace(module, [drawn(2, 3, 8, 9)]), H200).notes) == pays
 
 
 def test_dropout_of_one_number_draws_nothing() -> None:
@@ -429,5 +431,5 @@ def test_a_long_chain_with_forks_is_looked_at_once() -> None:
 
     graph = trace(Module(function), [torch.randn(2, 3)])
     start = time.process_time()
-    assert fold(graph).graph == graph
+    assert fold(graph, FREE).graph == graph
     assert time.process_time() - start < 5

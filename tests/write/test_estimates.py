@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from crucible.gpus import H200
+from crucible.schedule import cost
+from crucible.schedule.machine import machine_of
 from crucible.write.convolution.correlation import input_gradient
-from crucible.write.convolution.estimate import GHZ, read_sectors, written_sectors
+from crucible.write.convolution.estimate import read_sectors, written_sectors
 from crucible.write.convolution.tile_choice import _tilings
 from crucible.write.convolution.weight_division import _divisions
 
@@ -47,7 +49,7 @@ def estimates(name: str) -> dict[str, float]:
     """Of all ways of a layer and direction, the least of those that are called alike."""
     found: dict[str, float] = {}
     for words, clocks in clocks_of(name):
-        ms = clocks / H200.sms / (GHZ * 1e6)
+        ms = cost.milliseconds(machine_of(H200), clocks, H200.sms)
         found[words] = min(ms, found.get(words, math.inf))
     return found
 
@@ -94,7 +96,8 @@ def test_the_way_of_least_estimate_is_near_the_fastest(name: str) -> None:
 
 def test_sectors_by_where_runs_begin() -> None:
     """Of rows of 62 floats, half of those written begin in the middle of a sector."""
-    assert written_sectors((1, 8), (4, 64), 4) == 1
-    assert written_sectors((2, 64), (4, 64), 4) == 16
-    assert written_sectors((1, 32), (4, 62), 4) > 1.5 * written_sectors((1, 32), (4, 64), 4)
+    partly = machine_of(H200).sm.partly
+    assert written_sectors((1, 8), (4, 64), 4, partly) == 1
+    assert written_sectors((2, 64), (4, 64), 4, partly) == 16
+    assert written_sectors((1, 32), (4, 62), 4, partly) > 1.5 * written_sectors((1, 32), (4, 64), 4, partly)
     assert read_sectors((1, 32), (4, 62), 4) == 4.875

@@ -27,7 +27,9 @@ from crucible.plan.reductions import Names
 from crucible.plan.settle import Settled, is_shared, read
 from crucible.plan.settle import laid as laid_over
 from crucible.plan.steps import Fused, Plan
-from crucible.plan.taken import CONVOLUTIONS, LINEAR, is_ours, taken
+from crucible.plan.taken import CONVOLUTIONS, LINEAR, ROUNDING, is_ours, taken
+from crucible.schedule import pays
+from crucible.schedule.machine import machine_of
 from crucible.write.convolution.correlation import Correlation, input_gradient
 from crucible.write.convolution.fused import GIVEN, LEAF, Convolution
 from crucible.write.convolution.lower import chosen
@@ -47,9 +49,6 @@ from crucible.write.program import Operand, Result, contiguous
 from crucible.write.ranges import interval
 from crucible.write.simplify import simplify
 
-MOST_IN_FRONT = 8
-"""Instructions of a chain in front, which runs for each element that is staged, several times where boxes overlap."""
-
 
 def convolved_again(plan: Plan) -> frozenset[str]:
     """Of each convolution that several steps compute the last operation that all of them have behind it."""
@@ -57,7 +56,7 @@ def convolved_again(plan: Plan) -> frozenset[str]:
     found = set()
     for operation in plan.graph.operations:
         covers = [step.covers for step in steps if operation.name in step.covers]
-        if len(covers) > 1 and is_ours(operation, plan.graph):
+        if len(covers) > 1 and is_ours(operation, plan.graph, ROUNDING, machine_of(plan.gpu)):
             shared = frozenset(covers[0]).intersection(*covers[1:])
             found.add([each.name for each in plan.graph.operations if each.name in shared][-1])
     return frozenset(found)
@@ -84,8 +83,8 @@ def _linear(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy
 
 def _fronted(value: Lazy) -> tuple[Lazy, Expr | None]:
     """A tensor in memory, and the chain of it that is convolved. Raises CannotJoin for what must be computed first: a
-    chain of several tensors, one that is dear or that makes something of the zeros around the tensor; and sums, which
-    a compiler may contract with a product before them: what is multiplied is to be known bit by bit (`tuning`)."""
+    chain of several tensors, one that makes something of the zeros around the tensor; and sums, which a compiler may
+    contract with a product before them: what is multiplied is to be known bit by bit (`tuning`)."""
     if value.expr.kind == "tensor":
         return _in_memory(value), None
     alone = len(value.operands) == 1 and not value.reductions and value.base is None and not value.updates
@@ -95,16 +94,18 @@ def _fronted(value: Lazy) -> tuple[Lazy, Expr | None]:
     front = simplify(substitute(value.expr, {operand.leaf: GIVEN})).exprs[0]
     of_zero = interval(front, {name_of(GIVEN): Interval(0.0, 0.0)})
     sums = any(node.kind in ("add", "sub", "fma") for node in nodes(lowered(front)))
-    if cost(front) > MOST_IN_FRONT or of_zero != Interval(0.0, 0.0) or sums:
+    if of_zero != Interval(0.0, 0.0) or sums:
         raise CannotJoin
     return _in_memory(replace(value, expr=operand.leaf)), front
 
 
 def front_pays(value: Lazy, gpu: Gpu, *, exact: bool) -> bool:
-    """Whether warps would multiply anyway, forward and for both gradients: warpgroups stage planes of tensors alone,
-    and are worth more than a pass over the source."""
+    """Whether the chain in front is cheap, and warps would multiply anyway, forward and for both gradients: warpgroups
+    stage planes of tensors alone, and are worth more than a pass over the source."""
     convolving = value.base
-    assert isinstance(convolving, Convolving)
+    assert isinstance(convolving, Convolving) and convolving.front is not None
+    if not pays.front_pays(machine_of(gpu), cost(convolving.front)):
+        return False
     of, source = convolving.correlation, convolving.source
     made = Result("made", source.dtype, contiguous(of.out_shape), LEAF)
     plain = replace(bare(convolving, "plain"), results=(made,), front=None, exact=exact)

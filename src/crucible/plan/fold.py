@@ -25,11 +25,11 @@ from crucible.plan.fold_pools import into_kernel
 from crucible.plan.fold_space import into_input
 from crucible.plan.reduced import Nowhere, Reduced, reduction_of
 from crucible.plan.rewriting import Maker, Rewriting
+from crucible.schedule import pays
+from crucible.schedule.machine import H200, Machine
 
 DTYPES = frozenset({"float32", "float64", "bfloat16"})
 """Not float16: what is added up of a weight may leave its range."""
-SMALL = 8
-"""How many times fewer elements a term must have that is averaged for itself."""
 Rule = Callable[[Maker, Reduced, Operation], str | None]
 """From a reduction and the operation that makes what it reduces: what stands for the reduction's output, dims kept."""
 
@@ -44,9 +44,9 @@ class Folded:
     """Operations whose values several others read, which are to be computed once."""
 
 
-def fold(graph: Graph) -> Folded:
+def fold(graph: Graph, machine: Machine = H200) -> Folded:
     """The graph, rewritten until nothing is left to rewrite."""
-    work = Rewriting(graph)
+    work = Rewriting(graph, machine)
     while any(_rewritten(work, operation) for operation in work.graph.operations):
         pass
     return Folded(work.graph, tuple(work.notes), frozenset(work.apart & work.graph.producers.keys()))
@@ -145,7 +145,8 @@ def _term(make: Maker, reduced: Reduced, term: str) -> str | None:
     rank, own = len(make.shape(reduced.source)), make.shape(term)
     if _same_all_over(make, reduced, term):
         return term if reduced.share == 1 else make.binary("mul", term, float(reduced.share))
-    if reduced.windows or math.prod(own) * SMALL > math.prod(make.shape(reduced.source)):
+    whole = math.prod(make.shape(reduced.source))
+    if reduced.windows or not pays.averaging_pays(make.machine, math.prod(own), whole):
         return None
     over = [d - (rank - len(own)) for d in reduced.dims if d >= rank - len(own) and own[d - (rank - len(own))] > 1]
     found = make.apart(make.mean(term, over))

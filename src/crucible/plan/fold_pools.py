@@ -15,9 +15,7 @@ from crucible.graph import Operation, Ref
 from crucible.plan.fold_space import Axis, axes_of
 from crucible.plan.reduced import Averaged, Reduced
 from crucible.plan.rewriting import Maker
-
-MOST_SHARE = 0.8
-"""Of the multiply-adds that the convolution has, up to which one without the pool is better."""
+from crucible.schedule import pays
 
 
 class Pooled(NamedTuple):
@@ -41,7 +39,9 @@ def into_kernel(make: Maker, reduced: Reduced, source: Operation) -> str | None:
     pairs = list(zip(axes, reduced.windows, strict=True))
     found = [_turned(axis, pool) if turned else _plain(axis, pool) for axis, pool in pairs]
     each = [one for one in found if one is not None]
-    if len(each) < len(found) or _share(pairs, each, turned=turned) > MOST_SHARE:
+    if len(each) < len(found):
+        return None
+    if not pays.pooled_kernel_pays(make.machine, _share(pairs, each, turned=turned)):
         return None
     given, weight, bias = (source.args[name] for name in ("input", "weight", "bias"))
     assert isinstance(given, Ref) and isinstance(weight, Ref)

@@ -15,14 +15,7 @@ from typing import Any, NamedTuple
 from crucible.graph import Operation, Ref
 from crucible.plan.reduced import Reduced
 from crucible.plan.rewriting import Maker
-
-MOST_PRODUCTS = 1 << 26
-"""Up to which a small matrix product is written as products and their sum: in float32 whatever may be rounded, since
-means of a whole space differ little."""
-
-
-KERNEL_BYTES = 1 << 24
-"""What each further small kernel must save of the output: 4 us of memory traffic."""
+from crucible.schedule import pays
 
 
 class Axis(NamedTuple):
@@ -71,7 +64,8 @@ def into_input(make: Maker, reduced: Reduced, source: Operation) -> str | None:
     runs = {d: _runs(axes[d - 2], turned=turned) for d in reduced.dims}
     if not all(runs.values()) or all(axes[d - 2].outputs <= axes[d - 2].kernel for d in reduced.dims):
         return None
-    if _kernels([run for run in runs.values() if run]) * KERNEL_BYTES > source.outputs[0].tensor.bytes:
+    kernels = _kernels([run for run in runs.values() if run])
+    if not pays.launches_pay(make.machine, kernels, source.outputs[0].tensor.bytes):
         return None
     given, weight, bias = (source.args[name] for name in ("input", "weight", "bias"))
     assert isinstance(given, Ref) and isinstance(weight, Ref)
@@ -165,7 +159,7 @@ def _convolved(make: Maker, given: str, weight: str, space: list[Axis], *, turne
 def _multiplied(make: Maker, rows: str, weight: str) -> str:
     """A small product of (batch, features) with (outputs, features)."""
     (batch, features), outputs = make.shape(rows), make.shape(weight)[0]
-    if batch * outputs * features > MOST_PRODUCTS:
+    if not pays.small_product_pays(make.machine, batch * outputs * features):
         return make.linear(rows, weight, None)
     products = make.binary("mul", make.reshape(rows, (batch, 1, features)), weight)
     return make.reshape(make.total(products, [2]), (batch, outputs))

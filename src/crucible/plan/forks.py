@@ -11,13 +11,11 @@ from collections.abc import Callable
 
 from crucible.graph import Graph, Operation
 from crucible.plan.lazy import Lazy
-
-MOST_READ = 1
-"""Tensors of a value's size that each of its readers may read in its stead. With two, writing the value costs forward
-one move in ten more, and saves one in four with gradients (blocks of attention, counted by tensors)."""
+from crucible.schedule import pays
+from crucible.schedule.machine import Machine
 
 
-def is_costly(value: Lazy) -> bool:
+def is_costly(value: Lazy, machine: Machine) -> bool:
     """Whether it takes more to compute the value again than to read it."""
     if value.base is not None:
         return False
@@ -25,7 +23,7 @@ def is_costly(value: Lazy) -> bool:
     if value.reductions:
         return not value.per_row
     full = [o for o in value.operands if 2 * _elements(value, o.strides) > elements]
-    return len({value.tensors[o.name] for o in full}) > MOST_READ
+    return not pays.reading_pays(machine, len({value.tensors[o.name] for o in full}))
 
 
 def _elements(value: Lazy, strides: tuple[int, ...]) -> int:

@@ -17,6 +17,8 @@ from crucible.plan.join import combined
 from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, leaf, reshaped
 from crucible.plan.settle import Settled, layout_like, settled
 from crucible.plan.steps import Call, Fused, Plan, Step
+from crucible.schedule import pays
+from crucible.schedule.machine import machine_of
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.interval import Interval
@@ -25,8 +27,6 @@ from crucible.write.ranges import interval
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 """What kernels read and write."""
-MOST_REPEATED = 2
-"""How often a row may be reduced anew rather than written and read."""
 LONGEST_NAME = 60
 """Of an operator, in characters."""
 
@@ -40,7 +40,7 @@ def fuse(
     Shared memory and multiprocessors are those of `gpu`. What several kernels would convolve again is computed once,
     into memory. What draws random numbers stays PyTorch's: from the same seed they are those of the module."""
     rounding = taken.Rounding(tf32, tf32 if tf32_linear is None else tf32_linear)
-    folded = fold(graph) if rewrite else Folded(graph, ())
+    folded = fold(graph, machine_of(gpu)) if rewrite else Folded(graph, ())
     apart = folded.apart
     while True:
         plan = _Planner(folded.graph, rounding, gpu, apart).plan()
@@ -58,7 +58,7 @@ class _Planner:
         self.apart = apart
         """Operations whose values do not wait."""
         self.rounding = rounding
-        self.gpu = gpu
+        self.gpu, self.machine = gpu, machine_of(gpu)
         self.steps: list[Step] = []
         outside = [*graph.inputs, *(p.value for p in graph.parameters), *(c.value for c in graph.constants)]
         self.types: dict[str, TensorType] = {value.name: layouts.dense(value.tensor) for value in outside}
@@ -166,7 +166,7 @@ class _Planner:
             return
         rows = math.prod(n for d, n in enumerate(found.space) if d not in found.columns)
         for value in (self.lazy(name) for name in operation.inputs):
-            if value.per_row and math.prod(value.shape) * MOST_REPEATED < rows:
+            if value.per_row and not pays.repeating_pays(self.machine, math.prod(value.shape), rows):
                 raise CannotJoin
 
     def _is_for_kernels(self, operation: Operation) -> bool:
@@ -181,7 +181,7 @@ class _Planner:
 
     def _convolves(self, operation: Operation) -> bool:
         """Whether kernels of ours do."""
-        return taken.is_ours(operation, self.graph, self.rounding)
+        return taken.is_ours(operation, self.graph, self.rounding, self.machine)
 
     def _wait(self, operation: Operation, value: Lazy) -> None:
         name, type_ = operation.outputs[0].name, operation.outputs[0].tensor
@@ -190,7 +190,7 @@ class _Planner:
         self.waiting[name] = replace(value, dtype=type_.dtype)
         before = (each for read in operation.inputs for each in self.covers.get(read, ()))
         self.covers[name] = (*dict.fromkeys(before), operation.name)
-        costly = type_.dtype in FLOATS and forks.is_costly(self.waiting[name])
+        costly = type_.dtype in FLOATS and forks.is_costly(self.waiting[name], self.machine)
         if costly and forks.goes_apart(self.graph, name, self._joins_kernels):
             self.in_memory(name)
 

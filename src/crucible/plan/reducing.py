@@ -16,7 +16,8 @@ from crucible.plan.convolutions import bare
 from crucible.plan.join import with_own_names
 from crucible.plan.lazy import Convolving, Lazy, is_over_space, output_dims
 from crucible.plan.settle import Settled, is_shared, laid, layout_like
-from crucible.write.convolution.estimate import BYTES_A_CLOCK
+from crucible.schedule import cost
+from crucible.schedule.machine import machine_of
 from crucible.write.convolution.fused import PRODUCT
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.pairs import schedule, tensors
@@ -80,5 +81,5 @@ def time_of_passes(value: Lazy, gpu: Gpu) -> float:
     assert summing is not None
     multiplying = [s for s in schedule(program, summing) if any(PRODUCT in reads(root) for root in s.roots)]
     again = sum(clocks(tensors(step, program)) for step in multiplying)
-    memory = (len(passes(program)) + (not value.per_row)) * math.prod(of.out_shape) * ITEM_BYTES[dtype] / BYTES_A_CLOCK
-    return again / (clocks(1) + memory)
+    moved = (len(passes(program)) + (not value.per_row)) * math.prod(of.out_shape) * ITEM_BYTES[dtype]
+    return again / (clocks(1) + cost.byte_traffic(machine_of(gpu), moved))

@@ -10,6 +10,7 @@ from typing import Any
 
 from crucible.graph import Argument, Graph, Mutation, Operation, Ref, TensorType, Value
 from crucible.plan.layouts import renamed
+from crucible.schedule.machine import Machine
 from crucible.write.interval import Interval
 from crucible.write.program import contiguous
 
@@ -22,8 +23,8 @@ OVERLOADS = {"conv_transpose2d": "input", "conv_transpose3d": "input"}
 class Rewriting:
     """Operations in the order of execution, and those that are made now, which go in front of one of them."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, machine: Machine) -> None:
+        self.graph, self.machine = graph, machine
         self.values = dict(graph.values)
         self.mutations = list(graph.mutations)
         self.notes: list[str] = []
@@ -136,6 +137,11 @@ class Maker:
 
     def __init__(self, work: Rewriting, dtype: str) -> None:
         self.work, self.dtype = work, dtype
+
+    @property
+    def machine(self) -> Machine:
+        """By whose costs it is decided what pays."""
+        return self.work.machine
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.work.shape(name)

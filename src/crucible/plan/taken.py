@@ -10,6 +10,8 @@ from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES, Graph, Operation, Ref
 from crucible.plan.lazy import Convolving, Lazy, NotCovered
 from crucible.plan.vocabulary import POINTWISE
+from crucible.schedule import pays
+from crucible.schedule.machine import H200, Machine
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
 from crucible.write.convolution.fused import DTYPES
 from crucible.write.convolution.halo import UNITS
@@ -18,17 +20,7 @@ from crucible.write.convolution.weight_division import divide
 from crucible.write.convolution.windows import Spread
 from crucible.write.program import contiguous
 
-MOST = 64
-"""Channels up to which our kernels are known to be faster."""
-LEAST_OF_GROUP = 8
-"""Channels of a group, of several, from which on they are."""
-MOST_FEATURES = 16
-"""Of a linear layer."""
-MOST_EXACT_TAPS = 64
-"""Of a depthwise convolution that keeps float32."""
 LINEAR = "linear"
-MOST_SHARED = 227 * 1024
-"""Bytes of a multiprocessor's shared memory (H200) for one block."""
 MOST_DIMS = 3
 """Of space."""
 LARGEST = 2**31 - 2**16
@@ -90,50 +82,31 @@ def _of_features(shape: Sequence[int], weight: Sequence[int]) -> Correlation:
     return convolution((batch, features, *space), (*weight, *ones), ones, [0] * len(space), ones, 1)
 
 
-def pays(of: Correlation) -> bool:
-    """Whether kernels of ours beat PyTorch's convolution with what follows it, by what was measured on the H200
-    (`benchmarks/results/sweep_h200.json`, `written_tasks_h200.json`): with at most 64 channels, of a group where there
-    are several, if those have 8 at least, small ones taken together (`correlation.together`). Depthwise convolutions
-    are so 1.1 to 2.4 times as fast as eager and with gradients 1.2 to 3.0; each group by itself they were 0.3 to 0.7.
-    One tap in two dims is a matrix product, in which PyTorch is as fast, but not with what follows: of seven such
-    shapes in the sweep all are 2.5 to 7.4 times as fast as torch.compile and with gradients 1.6 to 2.5 times as eager;
-    forward of three with strides eager is faster (0.67 to 0.92). In bfloat16 seven depthwise ones and small
-    groups are 1.5 to 3.8 times as fast as eager and with gradients 1.2 to 3.3. Not measured, and taken by likeness:
-    half types in one dim, transposed convolutions in one dim and in groups."""
-    apart = of.groups == 1 or min(of.in_channels, of.out_channels) >= LEAST_OF_GROUP
-    return apart and max(of.in_channels, of.out_channels) <= MOST
+def _are_faster(of: Correlation, kind: str, machine: Machine) -> bool:
+    """Whether kernels of ours beat PyTorch's, with what follows."""
+    channels = of.in_channels, of.out_channels
+    if kind == LINEAR:
+        return pays.linear_pays(machine, max(channels))
+    return pays.convolution_pays(machine, max(channels), min(channels) if of.groups > 1 else None)
 
 
-def pays_exactly(of: Correlation) -> bool:
-    """Whether they do where float32 is kept, by three products for one: not a depthwise convolution of many taps, of
-    which PyTorch's own kernel makes one product where tensor cores make 48. With 125 taps ours take 1.64 times as long
-    forward and 1.1 with gradients; with 25 to 49 they were 0.79 to 0.92 and 0.94 to 1.49 times as fast, with 27 0.90
-    and 1.22, with 5 and 9 1.08 to 1.75 and 1.13 to 1.37; in groups of two to eight channels 2.0 to 8.1 and 1.3 to 9.9
-    times (H200, beside PyTorch's convolution with the chain behind it: `depthwise_exact_h200.json`)."""
-    group = of.apart
-    is_depthwise = of.merged > 1 and group.in_channels == 1
-    return not is_depthwise or math.prod(axis.kernel for axis in of.axes) <= MOST_EXACT_TAPS
-
-
-def pays_for_linear(of: Correlation) -> bool:
-    """The same of a linear layer: 1.5 and 2.5 times eager's speed with 16 and 8 features, 0.4 with 32 and 64, whose
-    outputs leave word by word (with gradients 1.7 to 2.2 times; same record)."""
-    return max(of.in_channels, of.out_channels) <= MOST_FEATURES
+def _are_faster_exactly(of: Correlation, machine: Machine) -> bool:
+    """Whether they do where float32 is kept."""
+    is_depthwise = of.merged > 1 and of.apart.in_channels == 1
+    return not is_depthwise or pays.depthwise_pays_exactly(machine, math.prod(axis.kernel for axis in of.axes))
 
 
 def taken(kind: str, args: Mapping[str, Any]) -> Correlation:
-    """What kernels of ours are to compute, by shapes and dtype. Raises NotCovered for what stays with PyTorch."""
+    """What kernels of ours compute of it, by shapes and dtype. Raises NotCovered for what they cannot."""
     if args["input"].dtype not in DTYPES:
         raise NotCovered(args["input"].dtype)
     of = _correlation(kind, args)
     if max(map(_item, (of.in_shape, of.out_shape))) > LARGEST:
         raise NotCovered("a tensor too large")
-    if not (pays_for_linear if kind == LINEAR else pays)(of):
-        raise NotCovered("PyTorch's is faster")
     return of
 
 
-def is_ours(operation: Operation, graph: Graph, rounding: Rounding = ROUNDING) -> bool:
+def is_ours(operation: Operation, graph: Graph, rounding: Rounding = ROUNDING, machine: Machine = H200) -> bool:
     """Whether an operation is a convolution or linear layer that kernels of ours are to compute, where their tiles fit.
     Of float32 linear layers only rounded ones: others were not measured. Of one tap in two dims only with a chain
     behind it: by itself PyTorch's takes 0.8 of the time for 64 channels (`convolutions_2d_h200.json`). A linear layer
@@ -148,12 +121,14 @@ def is_ours(operation: Operation, graph: Graph, rounding: Rounding = ROUNDING) -
         of = taken(operation.kind, args)
     except NotCovered:
         return False
+    if not _are_faster(of, operation.kind, machine):
+        return False
     readers = graph.readers(operation.output.name)
     rounds = rounding.linear if operation.kind == LINEAR else rounding.convolutions
     exact = operation.output.tensor.dtype == "float32" and not rounds
-    if exact and (operation.kind == LINEAR or not pays_exactly(of)):
+    if exact and (operation.kind == LINEAR or not _are_faster_exactly(of, machine)):
         return False
-    if not exact and _weighs_too_much(of, operation.output.tensor.dtype):
+    if not exact and _weighs_too_much(of, operation.output.tensor.dtype, machine):
         return False
     if operation.kind == LINEAR and not _is_chain(operation, graph):
         return False
@@ -161,11 +136,11 @@ def is_ours(operation: Operation, graph: Graph, rounding: Rounding = ROUNDING) -
     return not is_product or any(each.kind in POINTWISE for each in readers)
 
 
-def _weighs_too_much(of: Correlation, dtype: str) -> bool:
-    """Whether the weight of a transposed convolution with strides, in two dims, is more than shared memory: 64 channels
-    of 4x4 with stride 2 took 5.36 ms where torch.compile's took 2.69, of 3x3 1.28 for 2.50 (H200)."""
+def _weighs_too_much(of: Correlation, dtype: str, machine: Machine) -> bool:
+    """Whether the weight of a transposed convolution with strides, in two dims, is more than shared memory holds."""
     weight = math.prod(axis.kernel for axis in of.axes) * of.in_channels * of.out_channels * ITEM_BYTES[dtype]
-    return len(of.axes) == 2 and math.prod(of.phases) > 1 and weight > MOST_SHARED
+    is_strided = len(of.axes) == 2 and math.prod(of.phases) > 1
+    return is_strided and not pays.strided_weight_pays(machine, weight)
 
 
 def _is_chain(operation: Operation, graph: Graph) -> bool:

@@ -9,10 +9,11 @@ from crucible.emission.operator import operator
 from crucible.errors import DeviceError
 from crucible.gpus import Gpu, closest_gpu
 from crucible.plan.steps import Fused, Plan
+from crucible.schedule import cost
+from crucible.schedule.machine import machine_of
 from crucible.tuning.bench import Bench
 from crucible.tuning.cache import Cache, Measured, Tried
 from crucible.write.convolution import ways
-from crucible.write.convolution.estimate import GHZ
 from crucible.write.convolution.questions import Question, Way, tuned
 
 COUNT = 4
@@ -92,7 +93,8 @@ def check_gpu(gpu: Gpu, here: str) -> None:
 
 
 def _tried(question: Question, way: Way, ms: float, gpu: Gpu) -> Tried:
-    return Tried(ways.described(way), ways.clocks(question, way) / gpu.sms / (GHZ * 1e6), ms)
+    estimated = cost.milliseconds(machine_of(gpu), ways.clocks(question, way), gpu.sms)
+    return Tried(ways.described(way), estimated, ms)
 
 
 def _named(found: Sequence[Way], name: str) -> Way:

@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from crucible.schedule import cost
+from crucible.schedule.machine import H200, Machine
 from crucible.target.cuda import block, unrolled
 from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.estimate import IN_FLIGHT, lines
+from crucible.write.convolution.estimate import lines
 from crucible.write.program import Operand, contiguous
 
 THREADS = 256
 DIMS = ("d", "h", "w")
 UNITS = {"float32": 4, "float16": 8, "bfloat16": 8}
 """Channels of a unit."""
+IN_FLIGHT = 16
+"""Loads of a thread that are on their way at once where it has as many to do."""
 HELD = 16
 """Elements that a thread reads before it stores any, where it reads them to spread them."""
 STEP_UNITS = 2
@@ -40,6 +44,8 @@ class Boxes:
     """Tensor-core steps whose input channels are in shared memory at once."""
     box: tuple[int, ...]
     """Positions q of a block along each dim."""
+    machine: Machine = field(default=H200, kw_only=True, compare=False, repr=False)
+    """By whose costs it is estimated."""
 
     @cached_property
     def halo(self) -> tuple[int, ...]:
@@ -132,9 +138,9 @@ class Boxes:
 
     def spread_clocks(self, sizes: Sequence[int], steps: int) -> float:
         """Estimate, without waiting for memory, of a multiprocessor's clocks for so many steps of channels that are
-        spread over windows: four times what 14 instructions an element and 25 a window take to be issued, as each
-        element is a test by itself whose lanes part."""
-        return steps * STEP_UNITS * math.prod(self.windows(sizes)) * (25 + 14 * math.prod(sizes)) / 32
+        spread over windows."""
+        windows = steps * STEP_UNITS * math.prod(self.windows(sizes))
+        return cost.spread_windows(self.machine, windows, math.prod(sizes))
 
     def spread_rounds(self, sizes: Sequence[int]) -> int:
         """In which threads read what is staged at once and spread over windows; none where they hold it beside the

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from crucible.gpus import H200, Gpu
+from crucible.schedule.machine import machine_of
 from crucible.write.convolution.correlation import Correlation, folded
 from crucible.write.convolution.estimate import least
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
@@ -74,14 +75,15 @@ def _plain_tilings(
     """With all steps staged, whether that fits or not."""
     if not 0 < len(of.products) <= MOST_PRODUCTS:
         return
-    steps = -(-of.in_channels // (unit * STEP_UNITS))
+    steps, machine = -(-of.in_channels // (unit * STEP_UNITS)), machine_of(gpu)
     for channels, positions, teams in itertools.product((16, 32, MOST_CHANNELS), POSITIONS, _all_teams(of)):
         if channels > 16 and channels >= 2 * of.out_channels:
             continue
         for box in dict.fromkeys(_of_windows(of, box, pool) for box in _boxes(of, positions)):
             for rows in (1, 2, 4):
                 if rows * len(teams) <= WARPS and channels % (16 * rows) == 0:
-                    yield Tiling(of, unit, steps, box, channels, teams, rows, pool=pool, spread=spread, sms=gpu.sms)
+                    yield Tiling(of, unit, steps, box, channels, teams, rows, pool=pool, spread=spread, sms=gpu.sms,
+                                 machine=machine)  # fmt: skip
 
 
 def _fitting(wanted: Tiling, gpu: Gpu) -> Iterator[Tiling]:

@@ -11,19 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crucible.gpus import SHARED_RESERVED_BYTES, Gpu
+from crucible.schedule import cost
 from crucible.write.convolution.correlation import Correlation, Product
-from crucible.write.convolution.estimate import (
-    IN_FLIGHT,
-    PRODUCT_CLOCKS,
-    ROUND_CLOCKS,
-    SLICE_CLOCKS,
-    Work,
-    cut,
-    read_sectors,
-    traffic,
-    written_sectors,
-)
-from crucible.write.convolution.halo import STEP_UNITS, Boxes
+from crucible.write.convolution.estimate import cut, read_sectors, written_sectors
+from crucible.write.convolution.halo import IN_FLIGHT, STEP_UNITS, Boxes
 
 WARPS = 8
 STATIC_SHARED = 2048
@@ -33,10 +24,6 @@ MOST_SUMS = 128
 SUMS_FOR_TWO = 64
 MOST_PRODUCTS = 128
 """Taps, over all phases, that are written out one by one."""
-SLOTS_A_CLOCK, LOADED = 3, 8
-"""Instructions of chains that a multiprocessor issues, of warps of which two or four share a scheduler; clocks of a
-warp's 32 outputs for a tensor that their chain reads (H200, chains of one and two sigmoids; 20 to 60 us of 18 million
-outputs)."""
 
 
 @dataclass(frozen=True)
@@ -201,20 +188,20 @@ class Tiling(Boxes):
         return self.clocks_with(1)
 
     def clocks_with(self, tensors: int, apart: int = 1, products: int = 1, chain_slots: int = 0) -> float:
-        """Estimate of a multiprocessor's clocks for one item of one channel tile (see `estimate.py`).
+        """Estimate of a multiprocessor's clocks for one item of one channel tile (see `schedule.cost`).
 
         So many `tensors` of the output's size are written or read; without any, products do not leave registers. Words
         that lanes store side by side lie `apart`. So many `products` take the place of one. Functions in
         chains have so many instructions for an output."""
-        return self._work(tensors, apart, products, chain_slots).clocks(self.blocks)
+        return self._work(tensors, apart, products, chain_slots).clocks(self.machine, self.blocks)
 
-    def _work(self, tensors: int, apart: int, products: int, chain_slots: int) -> Work:
+    def _work(self, tensors: int, apart: int, products: int, chain_slots: int) -> cost.Work:
         """Of an item."""
         passed, issued, waited = map(sum, zip(self._staged(), self._finished(tensors, apart), strict=True))
         made = self.channels * math.prod(self.made_box) / 32
-        issued += made * (chain_slots / SLOTS_A_CLOCK + LOADED * max(0, tensors - 1))
+        issued += cost.warp_chain(self.machine, made, chain_slots, tensors)
         cores = products * self._tensor_cores
-        return Work(cores, self._fragments, passed, issued, waited, self._traffic(tensors))
+        return cost.Work(cores, self._fragments, passed, issued, waited, self._traffic(tensors))
 
     @property
     def _tensor_cores(self) -> float:
@@ -222,7 +209,7 @@ class Tiling(Boxes):
         warps = self.rows * self.columns
         products = [len(self.products_of(warp // warps)) for warp in range(WARPS)]
         busiest = max(sum(products[core::4]) for core in range(4))
-        return self.steps * 4 * PRODUCT_CLOCKS * busiest * self.m_tiles * self.n_tiles
+        return cost.warp_products(self.machine, self.steps * 4) * busiest * self.m_tiles * self.n_tiles
 
     @property
     def _fragments(self) -> float:
@@ -238,54 +225,55 @@ class Tiling(Boxes):
         """Wavefronts, instructions' clocks and waiting until all inputs and weights have come."""
         positions, units = math.prod(self.halo), self.steps * STEP_UNITS
         stagings = -(-self.steps // self.staged)
-        passed, issued, waited = self.loaded(units, self.ahead), units * positions * 14 / 128, 0.0
+        passed, waited = self.loaded(units, self.ahead), 0.0
+        issued = cost.staged_units(self.machine, units * positions, ahead=self.ahead)
         if self.spread:
             passed, issued = self.spread_passes(self.spread, units), self.spread_clocks(self.spread, self.steps)
             rounds = max(self.spread_rounds(self.spread), 0 if self.is_resident else 1)  # weights wait as well
-            waited = stagings * rounds * ROUND_CLOCKS
-        elif self.ahead:
-            issued = units * positions * 20 / 128
-        else:
-            waited = stagings * self.load_rounds * ROUND_CLOCKS
+            waited = cost.load_rounds(self.machine, stagings * rounds)
+        elif not self.ahead:
+            waited = cost.load_rounds(self.machine, stagings * self.load_rounds)
         if not self.is_resident:
             passed += self.steps * self.step_weight_words / 32
         return passed, issued, waited
 
     def _finished(self, tensors: int, apart: int) -> tuple[float, float, float]:
         """The same from the last product until all is written."""
-        elements = math.prod(self.of.phases) * self.channels * math.prod(self.box) / 32
+        m, elements = self.machine, math.prod(self.of.phases) * self.channels * math.prod(self.box) / 32
         made = self.channels * math.prod(self.made_box) / 32
         if not tensors:
-            return 0, elements * 18 / 4, SLICE_CLOCKS
-        waited, stores = self.m_tiles * SLICE_CLOCKS, tensors * apart * cut(self.made_box, self.made_shape[2:])
+            return 0, cost.reduced_products(m, elements), cost.tile_slices(m, 1)
+        waited = cost.tile_slices(m, self.m_tiles)
+        stores = tensors * apart * cut(self.made_box, self.made_shape[2:])
         if self.pools_registers:
-            return made * (2 + stores), elements * 14 / 4 + made * 6, waited
+            return made * (2 + stores), cost.pooled_products(m, elements, made), waited
         if self.of.folds:
             made = math.prod(self.output_box) * self.made.out_channels / 32
-            return elements + made * (1.2 * len(self.of.folds) + 1.3), elements / 4 + made * 45 / 4, SLICE_CLOCKS
+            passed = elements + cost.folded_wavefronts(m, made, len(self.of.folds))
+            return passed, cost.folded_products(m, elements, made), cost.tile_slices(m, 1)
         placed = elements * (4 if math.prod(self.of.phases) > 1 and not self.is_paired else 1)
-        return placed + elements + made * stores, elements * 12 / 4, waited
+        return placed + elements + made * stores, cost.placed_products(m, elements), waited
 
     def _traffic(self, tensors: int) -> float:
         """Clocks for what an item reads (from memory or the L2 cache) and writes."""
         item = 16 // self.unit
-        written = written_sectors(self.made_box, self.made_shape[2:], item)
+        written = written_sectors(self.made_box, self.made_shape[2:], item, self.machine.sm.partly)
         written *= min(self.channels, self.made.out_channels) * tensors
         read = read_sectors(self.halo, [axis.extent for axis in self.of.axes], item)
         if self.spread:  # and their choices
             whole = [axis.extent // size for axis, size in zip(self.of.axes, self.spread, strict=True)]
             read = sum(read_sectors(self.windows(self.spread), whole, bytes_) for bytes_ in (item, 1))
         weights = 0 if self.is_resident else self.steps * self.step_weight_words / 8
-        return traffic(written + read * self.of.in_channels + weights)
+        return cost.sector_traffic(self.machine, written + read * self.of.in_channels + weights)
 
     @property
     def total_clocks(self) -> float:
-        """Of all multiprocessors, until all is done: see `Work.total`."""
+        """Of all multiprocessors, until all is done: see `cost.Work.total`."""
         return self.total_clocks_with(1)
 
     def total_clocks_with(self, tensors: int, apart: int = 1, products: int = 1, chain_slots: int = 0) -> float:
         items = self.items * self.channel_tiles * self.of.groups
-        return self._work(tensors, apart, products, chain_slots).total(items, self.blocks, self.sms)
+        return self._work(tensors, apart, products, chain_slots).total(self.machine, items, self.blocks, self.sms)
 
 
 def blocks_that_fit(shared_bytes: int, sums: int, gpu: Gpu) -> int:

@@ -25,6 +25,7 @@ _NOT_TOLD = {
     "made_from",
     "chain",
     "sms",
+    "machine",
     "tensors",
     "loads",
     "chain_slots",

@@ -10,22 +10,13 @@ from functools import lru_cache
 
 from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
+from crucible.schedule import cost
+from crucible.schedule.machine import machine_of
 from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.estimate import (
-    IN_FLIGHT,
-    PRODUCT_CLOCKS,
-    ROUND_CLOCKS,
-    Work,
-    least,
-    read_sectors,
-    traffic,
-)
-from crucible.write.convolution.halo import STEP_UNITS, THREADS, UNITS, Boxes
+from crucible.write.convolution.estimate import least, read_sectors
+from crucible.write.convolution.halo import IN_FLIGHT, STEP_UNITS, THREADS, UNITS, Boxes
 from crucible.write.convolution.tiling import WARPS, blocks_that_fit
 from crucible.write.convolution.windows import WHOLE, Spreads
-
-DEPTH_CLOCKS = 100
-"""Of a step along positions beyond its products: fragments come before the first, eight warps cannot hide it all."""
 
 
 @dataclass(frozen=True)
@@ -115,13 +106,13 @@ class Division(Boxes):
 
     @property
     def total_clocks(self) -> float:
-        """Estimate for all multiprocessors together: see `estimate.py`."""
-        depths = math.prod(self.box) / self.depth
-        tensor_cores = PRODUCT_CLOCKS * WARPS * self.tiles_a_warp * self.m_tiles * depths
+        """Estimate for all multiprocessors together: see `schedule.cost`."""
+        m, depths = self.machine, math.prod(self.box) / self.depth
+        tensor_cores = cost.warp_products(m, WARPS) * self.tiles_a_warp * self.m_tiles * depths
         fragments = WARPS * (4 * self.m_tiles + 2 * self.tiles_a_warp) * depths
         passed, issued, waited = map(sum, zip(self._staged(), self._upstream(), strict=True))
-        work = Work(tensor_cores, fragments, passed, issued, waited + DEPTH_CLOCKS * depths, self._traffic())
-        return work.total(self.items * self.parts, self.blocks, self.sms)
+        work = cost.Work(tensor_cores, fragments, passed, issued, waited + cost.depth_steps(m, depths), self._traffic())
+        return work.total(m, self.items * self.parts, self.blocks, self.sms)
 
     def _staged(self) -> tuple[float, float, float]:
         """Wavefronts, instructions' clocks and waiting until a box of the input has come."""
@@ -129,16 +120,18 @@ class Division(Boxes):
         if self.spread:
             rounds = max(self.spread_rounds(self.spread), 1)
             passed, issued = self.spread_passes(self.spread, units), self.spread_clocks(self.spread, self.staged)
-            return passed, issued, rounds * ROUND_CLOCKS
+            return passed, issued, cost.load_rounds(self.machine, rounds)
         positions = math.prod(self.halo)
-        issued = units * positions * (20 if self.ahead else 14) / 128
-        return self.loaded(units, self.ahead), issued, 0 if self.ahead else self.load_rounds * ROUND_CLOCKS
+        issued = cost.staged_units(self.machine, units * positions, ahead=self.ahead)
+        waited = 0 if self.ahead else cost.load_rounds(self.machine, self.load_rounds)
+        return self.loaded(units, self.ahead), issued, waited
 
     def _upstream(self) -> tuple[float, float, float]:
         """The same of the gradient."""
         each = self.channels * math.prod(self.box) * 4 / self.unit / 32
         rounds = -(-self.channels * math.prod(self.box) // (THREADS * IN_FLIGHT))
-        return 3 * each, 8 * each / 4, 0 if self.ahead else rounds * ROUND_CLOCKS
+        waited = 0 if self.ahead else cost.load_rounds(self.machine, rounds)
+        return 3 * each, cost.upstream_words(self.machine, each), waited
 
     def _traffic(self) -> float:
         """Clocks for what is read of both."""
@@ -149,7 +142,8 @@ class Division(Boxes):
             whole = [n // size for n, size in zip(shape, self.spread, strict=True)]
             read = sum(read_sectors(self.windows(self.spread), whole, bytes_) for bytes_ in (item, 1))
         grads = read_sectors(self.box, [axis.outputs for axis in self.of.axes], item)
-        return traffic(read * min(self.staged * self.unit * STEP_UNITS, self.of.in_channels) + grads * self.channels)
+        channels = min(self.staged * self.unit * STEP_UNITS, self.of.in_channels)
+        return cost.sector_traffic(self.machine, read * channels + grads * self.channels)
 
 
 @lru_cache(maxsize=256)
@@ -173,7 +167,7 @@ def best_divisions(of: Correlation, unit: int, count: int, gpu: Gpu = H200, spre
 
 def _divisions(of: Correlation, unit: int, gpu: Gpu, spreads: Spreads) -> Iterator[Division]:
     steps = -(-of.in_channels // (unit * STEP_UNITS))
-    depth = unit * 2
+    depth, machine = unit * 2, machine_of(gpu)
     widths = sorted({min(-(-of.axes[-1].steps // depth) * depth, width) for width in (16, 32, 64, 128, 256)})
     outer = [sorted({min(axis.steps, n) for n in (1, 2, 4, 8)}) for axis in of.axes[:-1]]
     for channels, staged, *rest, width in itertools.product((16, 32, 64), (1, 2, 4, 8), *outer, widths):
@@ -181,7 +175,7 @@ def _divisions(of: Correlation, unit: int, gpu: Gpu, spreads: Spreads) -> Iterat
             for ahead in (False, True) if unit == UNITS["float32"] and spreads == WHOLE else (False,):
                 spread = spreads[0].sizes if spreads[0] else ()
                 box = (*rest, width)
-                found = Division(of, unit, staged, box, channels, ahead, spread=spread, sms=gpu.sms)
+                found = Division(of, unit, staged, box, channels, ahead, spread=spread, sms=gpu.sms, machine=machine)
                 blocks = blocks_that_fit(found.shared_bytes, found.sums, gpu)
                 if blocks and math.prod(found.box) <= 512:
                     yield replace(found, blocks=blocks)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crucible.gpus import Gpu
+from crucible.schedule.machine import machine_of
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.tiling import Tiling
@@ -63,13 +64,19 @@ def _walks(conv: Convolution, count: int, gpu: Gpu) -> list[Walks]:
 def _phase_walks(conv: Convolution, count: int, gpu: Gpu) -> list[PhaseWalks]:
     written = sum(not each.sums for each in conv.results)
     return best_phase_walks(
-        conv.correlation, UNITS[conv.source.dtype], count, gpu, written, fetched_by(conv), issued_by(conv)
+        conv.correlation,
+        UNITS[conv.source.dtype],
+        count,
+        gpu,
+        written,
+        fetched_by(conv),
+        issued_by(conv, machine_of(gpu)),
     )
 
 
 def _pooled_walks(conv: Convolution, count: int, gpu: Gpu) -> list[PooledWalks]:
     assert conv.pool is not None
-    kept, tensors = work_of(conv, conv.pool)
+    kept, tensors = work_of(conv, conv.pool, machine_of(gpu))
     return best_pooled_walks(conv.correlation, UNITS[conv.source.dtype], conv.pool.sizes, count, gpu, kept, tensors)
 
 

@@ -25,7 +25,7 @@ from crucible.write.program import Reduction
 
 def lower_phases(conv: Convolution, walks: PhaseWalks, gpu: Gpu) -> Lowered:
     """The kernels; chains are taken as they are."""
-    conv, walks = _of_rows(conv), replace(walks, fetched=fetched_by(conv), issued=issued_by(conv))
+    conv, walks = _of_rows(conv), replace(walks, fetched=fetched_by(conv), issued=issued_by(conv, walks.machine))
     buffer = packing.packed(f"{conv.name}_packed", walks)
     order = packing.pack(f"{conv.name}_pack", walks, conv.weight.name, conv.source.dtype, conv.math, buffer)
     scene = Scene(conv, walks, buffer, gpu)

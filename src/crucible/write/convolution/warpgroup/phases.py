@@ -16,14 +16,14 @@ from functools import cached_property, lru_cache
 
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
+from crucible.schedule import cost
+from crucible.schedule.machine import Machine, machine_of
 from crucible.write.convolution.correlation import Correlation, Product
-from crucible.write.convolution.estimate import LOAD_CLOCKS, least
+from crucible.write.convolution.estimate import least
 from crucible.write.convolution.fused import PRODUCT, Convolution
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.tiling import MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.walks import (
-    BYTES_A_CLOCK,
-    FIRST_PLANES,
     MOST_INSTRUCTIONS,
     ROWS,
     TEAMS,
@@ -43,17 +43,6 @@ ROW_STEPS = (8, 4)
 float32 a tile still begins with a sector of the output."""
 ISSUED = 8
 """Instructions of a chain's element, where it is not known."""
-ISSUE_CLOCKS, CHAIN_BYTES, TURN_CLOCKS = 2.0, 22.0, 400.0
-"""Of a chain's instruction; bytes a clock that a multiprocessor's chains read and write; clocks around a phase's
-products and chain. Samples of P38's passes on the H200 gave 1.8 to 2.0, 20 to 24, and 850 where slots were found by
-divisions and others' phases passed: of 110 instructions then 50 are left."""
-STORE_CLOCKS, STAGED = 800, 40
-"""Of the warpgroup that stages: between its stores and its next loads; for each value, which takes eight instructions
-to round. P38's planes took 3070 and 3180 in all, with the 1000 in which loads come, and 4000 beside three warpgroups:
-all of them issue in turn."""
-LARGE, BY_FUNCTION = 15, 3
-"""Instructions of a large function, each of which takes so many times as long (erf, log1p: 131 and 230 us on the H200,
-for which 67 and 111 were estimated without)."""
 MOST_AHEAD = 8
 """Units of 16 bytes of a plane that a thread asks for ahead: twice as many registers, the ones that come and the ones
 that are stored, in the 88 it has."""
@@ -159,14 +148,14 @@ class PhaseWalks(Walks):
     # time
 
     def clocks_of(self, share: int) -> float:
-        """Estimate for a plane of a share, without what memory takes: of the warpgroup that stages; of those that
-        multiply, each of which runs a chain behind its products, while tensor cores take what all of them have."""
+        """Estimate for a plane of a share, without what memory takes."""
         own = self.numbered[share * self.together : (share + 1) * self.together]
-        products = self.steps * sum(map(len, own)) * self.columns_of_b / 2
+        products = cost.phase_products(self.machine, self.steps * sum(map(len, own)), self.columns_of_b)
         sector_bytes = self.outputs_a_plane * self.last_phases * ROWS * self.bytes_an_output
-        chain = self.elements * self.issued * ISSUE_CLOCKS + sector_bytes / CHAIN_BYTES
-        alone = len(own) * (TURN_CLOCKS + chain) / self.groups
-        return max(_beside(alone, products / self.groups, self.groups), self.stage_clocks)
+        return cost.phase_plane(
+            self.machine, phases=len(own), products=products, issued=self.elements * self.issued, moved=sector_bytes,
+            groups=self.groups, staged=self.stage_clocks,
+        )  # fmt: skip
 
     @property
     def asks_ahead(self) -> bool:
@@ -182,8 +171,7 @@ class PhaseWalks(Walks):
     def stage_clocks(self) -> float:
         """Of a plane of outputs."""
         values = self.rounds * self.steps * STEP_UNITS * self.unit
-        plane: float = STORE_CLOCKS + values * STAGED + (0 if self.asks_ahead else LOAD_CLOCKS)
-        plane *= (1 + self.groups) / (1 + 2)
+        plane = cost.phase_stage(self.machine, values, self.groups, ahead=self.asks_ahead)
         return plane * (self.walk + self.span - 1) / self.walk
 
     @property
@@ -211,7 +199,7 @@ class PhaseWalks(Walks):
         read = planes * math.prod(self.staged_plane) * self.steps * STEP_UNITS * 16
         read *= self.shares * self.channel_tiles
         outputs = self.items * self.walk * self.outputs_a_plane * math.prod(of.phases) * self.channel_tiles * ROWS
-        return (outputs * self.bytes_an_output + read) / BYTES_A_CLOCK
+        return cost.walked_bytes(self.machine, outputs * self.bytes_an_output + read)
 
     @cached_property
     def dealt(self) -> tuple[int, ...]:
@@ -228,8 +216,8 @@ class PhaseWalks(Walks):
     def time_of(self, part: int, blocks: int) -> float:
         """Clocks of the blocks of a part, where there are so many."""
         used = self.span + -(-self.groups // self.together)  # warpgroups are at phases of as many planes less one
-        first = FIRST_PLANES if self.slots <= used else FIRST_PLANES / 4
-        return -(-self.items // blocks) * (self.walk * self.clocks_of(part % self.shares) + first)
+        planes = self.walk * self.clocks_of(part % self.shares)
+        return cost.walked_items(self.machine, -(-self.items // blocks), planes, waits=self.slots <= used)
 
     @property
     def total_clocks(self) -> float:
@@ -246,7 +234,8 @@ def phase_division(conv: Convolution, gpu: Gpu) -> PhaseWalks | None:
     if any(each.kind == "max" for each in conv.reductions):
         return None
     written = sum(not each.sums for each in conv.results)
-    return walk_phases(conv.correlation, UNITS[conv.source.dtype], gpu, written, fetched_by(conv), issued_by(conv))
+    return walk_phases(conv.correlation, UNITS[conv.source.dtype], gpu, written, fetched_by(conv),
+                       issued_by(conv, machine_of(gpu)))  # fmt: skip
 
 
 def fetched_by(conv: Convolution) -> int:
@@ -254,11 +243,11 @@ def fetched_by(conv: Convolution) -> int:
     return sum(ITEM_BYTES[each.dtype] for each in conv.loaded)
 
 
-def issued_by(conv: Convolution) -> int:
+def issued_by(conv: Convolution, machine: Machine) -> int:
     """Instructions of its chains for each output, those of large functions several times: all outputs of a thread stand
     in the code, which then is more than caches of instructions hold."""
     chains = (node for node in nodes(*map(lowered, conv.exprs)) if PRODUCT in reads(node))
-    times = {kind: slots * BY_FUNCTION if slots >= LARGE else slots for kind, slots in ISSUE_SLOTS.items()}
+    times = {kind: cost.function_instructions(machine, slots) for kind, slots in ISSUE_SLOTS.items()}
     return len(conv.reductions) + sum(times.get(node.kind, 0) for node in chains)
 
 
@@ -303,16 +292,10 @@ def _phase_walks(of: Correlation, unit: int, gpu: Gpu, tensors: int, fetched: in
     shared = [math.prod(of.phases[dim:-1]) for dim in range(len(of.axes))]
     ways = itertools.product(planes(of), TEAMS, lengths(of), sorted(set(shared)))
     for box, (groups, _, most_units), length, together in ways:
-        wanted = PhaseWalks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, sms=gpu.sms,
-                            together=together, tensors=tensors, fetched=fetched, issued=issued)  # fmt: skip
+        wanted = PhaseWalks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups,
+                            sms=gpu.sms, machine=machine_of(gpu), together=together, tensors=tensors,
+                            fetched=fetched, issued=issued)  # fmt: skip
         narrow = wanted.row_pitch < 8 and wanted.outputs_a_plane > box[-1]  # eight positions lie in two rows at most
         fits = wanted.columns_of_b <= 256 and wanted.held <= wanted.registers
         if fits and not narrow and steps * STEP_UNITS <= most_units:
             yield from with_slots(wanted, gpu)
-
-
-def _beside(alone: float, products: float, groups: int) -> float:
-    """How long so many warpgroups take, each for what it does alone and then its products, which take longer while
-    others have theirs: what another one has under way at a random time is added."""
-    difference = alone - groups * products
-    return (alone + groups * products + math.sqrt(difference * difference + 4 * alone * products)) / 2

@@ -15,17 +15,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from crucible.gpus import Gpu
+from crucible.schedule import cost
+from crucible.schedule.machine import H200, Machine, machine_of
 from crucible.write.convolution.correlation import Correlation, Product
-from crucible.write.convolution.estimate import LOAD_CLOCKS, least, sectors
+from crucible.write.convolution.estimate import least, sectors
 from crucible.write.convolution.fused import PRODUCT, Convolution
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.running import Running
 from crucible.write.convolution.tiling import MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.walks import (
-    BYTES_A_CLOCK,
-    CHAIN_CLOCKS,
-    FIRST_PLANES,
-    HAND_OVER,
     MOST_INSTRUCTIONS,
     ROWS,
     WARPS,
@@ -40,10 +38,6 @@ from crucible.write.operations import ISSUE_SLOTS, lowered
 from crucible.write.program import reads
 from crucible.write.simplify import simplify
 
-START_CLOCKS = 8000
-"""Until weights are in order and the first products begin. They were 14,700 of P74's forward while loads of weights
-came after zeros, in two batches; with those, estimates of three ways are 0.91 to 0.96 of what the H200 took: 43.4 us (2
-warpgroups, N 128), 41.8 us (3) and 46.9 us (2, N 192). That it is less now is assumed."""
 TEAMS = ((2, 160, 16), (3, 96, 8))
 """Warpgroups that multiply beside one that stages; of a thread's registers those for sums and windows, units of
 channels on their way."""
@@ -51,12 +45,8 @@ ENTRY = STEP_UNITS * ROWS + 1
 """Units from one matrix of weights to the next: odd, so that the taps of a channel are written to different banks."""
 MOST_LAST_TAPS = 16
 """Of the last dim: where each goes is written in four bits of a number."""
-STAGED, LEFT, STORED = 7, 20, 5
-"""Instructions, counted by eye: of a staged element; of a window when all its elements are there, and of each tensor
-that it is stored to."""
-EXTREME, FOLLOWED, COMPARED = 2, 4, 6
-"""Clocks of a warp's issue for a product: of a maximum, which takes two, of a comparison of products with its
-selections, and of one of values."""
+LEAST_KEPT = (1, H200.pools.extreme_clocks)
+"""Of a window whose one extreme is followed: its `states`, what its `element` takes."""
 
 
 @dataclass(frozen=True)
@@ -196,36 +186,28 @@ class PooledWalks(Walks):
 
     @cached_property
     def clocks(self) -> float:
-        """Estimate for a plane: of tensor cores, of what a warpgroup does with its products, of the one that stages, of
-        memory."""
-        n = self.columns_of_b
-        multiplied = self._multiplying(sum(map(len, self.multiplied))) + self.passes * HAND_OVER
-        a_pass = n * ROWS * self.element / 128
-        left = n * self.channels * (LEFT + STORED * self.tensors) / 128
-        finished = self.passes * a_pass + left
-        # when all others have made the first pass of their planes, it is the turn of the one that is at the end of its
-        first = (self.groups - 1) * self._multiplying(len(self.multiplied[0]))
-        multiplied += max(0.0, a_pass + left - first) / self.groups
+        """Estimate for a plane."""
         channels, again = self.steps * STEP_UNITS * self.unit, (self.walk + self.span - 1) / self.walk
         rounds = -(-math.prod(self.staged_plane) // (32 * WARPS))
-        staged = again * (LOAD_CLOCKS + rounds * channels * STAGED)
+        staged = again * cost.pooled_stage(self.machine, rounds * channels)
         item = 16 // self.unit
         windows = [axis.outputs // axis.out_stride for axis in self.of.axes]
         moved: float = sectors(self.box, windows, item) * self.channels * 32 * self.tensors
         moved += again * math.prod(self.staged_plane) * channels * item
-        both = multiplied + finished + CHAIN_CLOCKS
-        return max(multiplied, finished, both / self.groups, staged, moved / BYTES_A_CLOCK)
-
-    def _multiplying(self, taps: int) -> float:
-        """Clocks of an instruction for each tap and step: half its N, as measured of each N."""
-        return taps * self.steps * self.columns_of_b / 2
+        return cost.pooled_plane(
+            self.machine, instructions=sum(map(len, self.multiplied)) * self.steps,
+            first=len(self.multiplied[0]) * self.steps, passes=self.passes, columns=self.columns_of_b, rows=ROWS,
+            channels=self.channels, element=self.element, tensors=self.tensors, groups=self.groups, staged=staged,
+            moved=moved,
+        )  # fmt: skip
 
     @property
     def total_clocks(self) -> float:
         """Of all multiprocessors, by the one with most items."""
         rounds = -(-self.items // max(1, self.sms // self.channel_tiles))
-        first = FIRST_PLANES if self.slots <= self.span * self.groups else FIRST_PLANES / 4
-        return (START_CLOCKS + rounds * (self.walk * self.clocks + first)) * self.sms
+        waits = self.slots <= self.span * self.groups
+        items = cost.walked_items(self.machine, rounds, self.walk * self.clocks, waits=waits)
+        return (cost.pooled_start(self.machine) + items) * self.sms
 
 
 def pool_division(conv: Convolution, gpu: Gpu) -> PooledWalks | None:
@@ -235,32 +217,31 @@ def pool_division(conv: Convolution, gpu: Gpu) -> PooledWalks | None:
         return None
     if any(each.sums for each in conv.results):
         return None
-    kept, tensors = work_of(conv, conv.pool)
+    kept, tensors = work_of(conv, conv.pool, machine_of(gpu))
     return walk_pool(conv.correlation, UNITS[conv.source.dtype], conv.pool.sizes, gpu, kept, tensors)
 
 
-def work_of(conv: Convolution, pool: Windows) -> tuple[tuple[int, int], int]:
+def work_of(conv: Convolution, pool: Windows, machine: Machine) -> tuple[tuple[int, int], int]:
     """What `walk_pool` takes for `kept` and `tensors`."""
     running = Running(conv, pool)
     tensors = len(conv.results) + sum(any(each.strides[2:]) for each in conv.operands)
-    return (len(running.states), element_clocks(running)), tensors
+    return (len(running.states), element_clocks(running, machine)), tensors
 
 
-def element_clocks(running: Running) -> int:
+def element_clocks(running: Running, machine: Machine) -> int:
     """See `PooledWalks.element`."""
-    if running.pool.kind == "avg":
-        return 1
-    if running.direction:
-        return FOLLOWED if running.keeps else EXTREME
-    if running.ends:
-        return EXTREME * len(running.ends.ends)
-    chain = nodes(lowered(simplify(running.pool.before).exprs[0]))
-    return COMPARED + sum(ISSUE_SLOTS.get(node.kind, 0) for node in chain if PRODUCT in reads(node))
+    compared = running.pool.kind != "avg" and not (running.direction or running.ends)
+    chain = nodes(lowered(simplify(running.pool.before).exprs[0])) if compared else ()
+    functions = sum(ISSUE_SLOTS.get(node.kind, 0) for node in chain if PRODUCT in reads(node))
+    return cost.pooled_element(
+        machine, kind=running.pool.kind, followed=bool(running.direction), keeps=running.keeps,
+        ends=len(running.ends.ends) if running.ends else 0, functions=functions,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=256)
 def walk_pool(
-    of: Correlation, unit: int, pool: tuple[int, ...], gpu: Gpu, kept: tuple[int, int] = (1, EXTREME), tensors: int = 1
+    of: Correlation, unit: int, pool: tuple[int, ...], gpu: Gpu, kept: tuple[int, int] = LEAST_KEPT, tensors: int = 1
 ) -> PooledWalks | None:
     """The division of least estimated time; None where there is none. `kept` are the `states` of a window and what one
     `element` takes."""
@@ -274,7 +255,7 @@ def best_pooled_walks(
     pool: tuple[int, ...],
     count: int,
     gpu: Gpu,
-    kept: tuple[int, int] = (1, EXTREME),
+    kept: tuple[int, int] = LEAST_KEPT,
     tensors: int = 1,
 ) -> list[PooledWalks]:
     """So many of least estimated time, each with other planes, warpgroups or rows; see `walk_pool`."""
@@ -308,8 +289,9 @@ def _pooled_walks(
     rows = (ROWS, ROWS // 2) if of.phases[-1] == 2 else (ROWS,)
     ways = itertools.product(planes(of), TEAMS, lengths(of), rows)
     for box, (groups, most, most_units), length, channels in ways:
-        wanted = PooledWalks(of, unit, steps, box, channels, ((0,),), 1, walk=length, groups=groups, sms=gpu.sms,
-                             states=kept[0], element=kept[1], tensors=tensors, pool=pool)  # fmt: skip
+        wanted = PooledWalks(of, unit, steps, box, channels, ((0,),), 1, walk=length, groups=groups,
+                             sms=gpu.sms, machine=machine_of(gpu), states=kept[0], element=kept[1],
+                             tensors=tensors, pool=pool)  # fmt: skip
         fits = wanted.held <= most and wanted.columns_of_b <= 256 and steps * STEP_UNITS <= most_units
         if fits and steps * sum(map(len, wanted.multiplied)) <= MOST_INSTRUCTIONS:
             yield from _with_slots(wanted, gpu)

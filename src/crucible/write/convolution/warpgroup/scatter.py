@@ -17,13 +17,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from crucible.gpus import Gpu
+from crucible.schedule import cost
+from crucible.schedule.machine import machine_of
 from crucible.write.convolution.correlation import Axis, Correlation, Tap
 from crucible.write.convolution.estimate import least, sectors
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.rows import plain
 from crucible.write.convolution.tiling import MOST_PRODUCTS, Tiling
-from crucible.write.convolution.warpgroup.walks import BYTES_A_CLOCK, WARPS
+from crucible.write.convolution.warpgroup.walks import WARPS
 from crucible.write.program import contiguous
 
 POSITIONS = 64
@@ -44,12 +46,6 @@ KEPT_REGISTERS = 232, 40
 """The same where float32 is kept, as products are added up apart from what they are added to."""
 MOST_SLOTS = 4
 PARTS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
-BEYOND = 1.36
-"""What P90's forward took of its bare arithmetic on the H200."""
-COPY_CLOCKS, LATENCY, BARRIER, ITEM_CLOCKS = 16, 500, 60, 4000
-"""Assumed clocks: of a bulk copy; of a tile from the first load of its registers to the first product, and of the last
-product to the first sum in registers; of sums that one warpgroup adds up before another may; of an item's begin and
-end."""
 
 
 @dataclass(frozen=True)
@@ -236,24 +232,23 @@ class Scatter(Tiling):
     @property
     def clocks(self) -> float:
         """Estimate for a tile: 64 inputs of a row."""
-        products = 3 if self.exact else 1
-        tensor = products * self.steps * self.every_column / 2
-        weights = products * self.steps * self.every_column / 4
-        inputs = self.steps * CHANNELS * (POSITIONS * 4 / 128 + POSITIONS * 5 / 128)
-        shared = weights + inputs + self.accesses * 2 * WARPS + 100
-        copies = self.steps * CHANNELS * COPY_CLOCKS / (TEAMS if self.is_joined else 1)
-        alone = tensor + self.chunks * LATENCY + LATENCY + BARRIER * self.rounds
-        return max(BEYOND * max(tensor, shared), alone / TEAMS, copies, self._moved)
+        rows = self.steps * CHANNELS
+        return cost.scattered_tile(
+            self.machine, products=(3 if self.exact else 1) * self.steps, columns=self.every_column,
+            inputs=rows * (POSITIONS * 4 / 128 + POSITIONS * 5 / 128), accesses=self.accesses * 2 * WARPS,
+            copies=rows / (TEAMS if self.is_joined else 1), chunks=self.chunks, rounds=self.rounds, teams=TEAMS,
+            moved=self._moved,
+        )  # fmt: skip
 
     @property
     def _moved(self) -> float:
         """Until memory has served a tile's inputs, and its part of the outputs."""
         width = self.axis(self.last).extent if self.is_joined else min(POSITIONS, self.axis(self.last).extent)
         rows = TEAMS if self.is_joined else 1
-        read = self.of.in_channels * (width * rows / 8 + 0.75) / rows
+        read = self.of.in_channels * ((width * rows + 8 - 2) / 8) / rows  # sectors, from any two words on
         made = [axis.outputs for axis in self.of.axes]
         written = self.of.out_channels * sectors(self.box, made, 4) / self.tiles
-        return (read + written) * 32 / BYTES_A_CLOCK
+        return cost.walked_sectors(self.machine, read + written)
 
     @property
     def tiles(self) -> int:
@@ -264,7 +259,7 @@ class Scatter(Tiling):
     def total_clocks(self) -> float:
         """Of all multiprocessors, by the one with most items."""
         most = -(-self.items // max(1, self.sms // self.channel_tiles))
-        return most * (self.tiles * self.clocks + ITEM_CLOCKS) * self.sms
+        return cost.scattered_items(self.machine, most, self.tiles * self.clocks) * self.sms
 
 
 NONE = Axis(1, 1, 1, 1, ((Tap(0, 0),),), 1)
@@ -326,7 +321,7 @@ def _divisions(of: Correlation, gpu: Gpu, exact: bool) -> Iterator[Scatter]:
             if inner is not None:
                 box[inner] = -(-of.axes[inner].outputs // parts[1])
             wanted = Scatter(of, UNIT, steps, tuple(box), CHANNELS, ((0,),), 1, inner=inner, outer=outer, exact=exact,
-                             sms=gpu.sms)  # fmt: skip
+                             sms=gpu.sms, machine=machine_of(gpu))  # fmt: skip
             yield from _held(wanted, gpu)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from crucible.gpus import Gpu
+from crucible.schedule.machine import machine_of
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.estimate import least
 from crucible.write.convolution.fused import Convolution
@@ -86,7 +87,7 @@ def _streams(of: Correlation, unit: int, gpu: Gpu, tensors: int, sums: int,
         for box, tile_rows in _boxes(of):
             wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, spread=spread, tile_rows=tile_rows, walk=length,
                              once=once, tensors=tensors, sums=sums, loads=loads, chain_slots=chain_slots,
-                             sms=gpu.sms)  # fmt: skip
+                             sms=gpu.sms, machine=machine_of(gpu))  # fmt: skip
             if spread and not wanted.begins_at_windows:
                 continue
             columns = wanted.live * channels

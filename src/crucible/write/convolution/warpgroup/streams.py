@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from crucible.schedule import cost
 from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.estimate import SHARPNESS, written_sectors
+from crucible.write.convolution.estimate import written_sectors
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.walks import REGISTERS, WARPS, trimmed
@@ -31,27 +32,8 @@ TILE = 64
 GROUPS, STAGERS = 2, 2
 """Warpgroups that multiply, and that stage: those have twice the loads on their way."""
 STAGING_REGISTERS = 88
-FIRST_STAGE, STAGE_CLOCKS = 2000, 150
-"""Assumed clocks: until an item's first stage has come, and its last outputs have left; from one stage's products to
-the next's."""
-ELEMENT, STAGED = 16, 11
-"""Instructions: of a chain's element, by eye; of a staged one, with its place, by the machine code."""
-LOADED, LOADED_APART, SLOT_CLOCKS = 30, 300, 4
-"""Clocks for 128 outputs and each tensor that their chain reads, word by word: where rows are whole sectors of 32 bytes
-and where not (H200, two chains and seven); and instructions in an instruction's place, of functions."""
-PIECE = 64
-"""Bytes that memory gives at once."""
 ROUNDS = 5
 """Positions that a thread loads before it stores any."""
-ROUND, UNCACHED, CACHED = 200, 1200, 500
-"""Clocks to load and to store one, and until all have come: by samples of P38's input gradient; from the L2 cache that
-is assumed."""
-WINDOW, ELEMENT_OF_WINDOW = 145, 50
-"""The same of a window of a unit of channels, by its instructions; for each of its elements in a plane."""
-BYTES_A_CLOCK = 16
-"""With all these within 17 % of what nine ways of three input gradients took on an H200, and 28 % of a tenth."""
-FROM_L2 = 2
-"""How many times faster weights come, which all blocks read."""
 
 
 @dataclass(frozen=True)
@@ -296,9 +278,9 @@ class Streams(Tiling):
 
     @property
     def staged_bytes(self) -> float:
-        """Of memory, for a stage: what is not one run comes in pieces of 64 bytes, beginning anywhere."""
+        """Of memory, for a stage: what is not one run comes in pieces, beginning anywhere."""
         item, (rows, columns) = 16 // self.unit, self.windows_of_plane if self.spread else self.staged_plane
-        row = float(columns * item + (PIECE - item if self.boxes[-1] > 1 else 0))
+        row = float(columns * item + (self.machine.sm.piece_bytes - item if self.boxes[-1] > 1 else 0))
         if self.spread:  # and choices; of several planes of the same windows all but the first come from the L2 cache
             row = (row + row / item) / (self.spread[0] if self.is_walked else 1)
         return self.unit * STEP_UNITS * rows * row
@@ -308,35 +290,31 @@ class Streams(Tiling):
         """In which those that stage load and store a plane: a thread takes so many positions, and waits for them."""
         if self.spread:
             rounds = -(-math.prod(self.windows_of_plane) * STEP_UNITS // (STAGERS * WARPS * 32))
-            return -(-rounds // ROUNDS) * UNCACHED + rounds * (WINDOW + ELEMENT_OF_WINDOW * math.prod(self.window))
+            return cost.streamed_windows(self.machine, rounds, -(-rounds // ROUNDS), math.prod(self.window))
         rounds = -(-math.prod(self.staged_plane) // (STAGERS * WARPS * 32))
-        turns = -(-rounds // ROUNDS)
-        return turns * (CACHED if self.fetches else UNCACHED) + rounds * ROUND
+        return cost.streamed_rounds(self.machine, rounds, -(-rounds // ROUNDS), cached=self.fetches)
 
     @cached_property
     def clocks(self) -> float:
-        """Estimate for a plane of outputs. A product of N columns takes tensor cores N / 2 clocks, and shared memory 16
-        for its positions and N / 4 for its weights; what is staged passes it twice, coming from L1 and going in. Chains
-        hold tensor cores up, where the other warpgroup is at its own."""
-        tiles, made = self.tiles * GROUPS, self.tiles * GROUPS * TILE * self.channels
-        cores = issued = made * (ELEMENT * self.tensors + SLOT_CLOCKS * self.chain_slots) / 128
-        passed = moved = waited = 0.0
-        staged, bytes_ = self.steps * math.prod(self.staged_plane), self.steps * self.staged_bytes
-        for part in self.parts:
-            products, columns = self.steps * tiles * len(part.taps), part.blocks * self.channels
-            weights = self.steps * 16 * self.weight_units(part)
-            cores += products * columns / 2 + self.steps * STAGE_CLOCKS
-            passed += products * (16 + columns / 4) + staged / 2 + weights / 128
-            issued += staged * STEP_UNITS * self.unit * STAGED / 128
-            waited += self.steps * self.stage_clocks
-            moved += bytes_ + weights / FROM_L2
+        """Estimate for a plane of outputs."""
         item, outer = 16 // self.unit, [axis.outputs for axis in self.of.axes]
         box = [min(n, whole) for n, whole in zip(self.box, outer, strict=True)]
-        moved += 32 * self.tensors * written_sectors(box, outer, item) * min(self.channels, self.of.out_channels)
-        apart = self.of.axes[-1].outputs * item % 32 > 0
-        loaded = made * self.loads * (LOADED_APART if apart else LOADED) / 128
-        parts = (cores, passed, issued, waited, loaded, moved / BYTES_A_CLOCK)
-        return math.pow(sum(math.pow(part, SHARPNESS) for part in parts), 1 / SHARPNESS)
+        channels, partly = min(self.channels, self.of.out_channels), self.machine.sm.partly
+        return cost.streamed_plane(
+            self.machine, map(self._stage, self.parts), rows=TILE, made=self.tiles * GROUPS * TILE * self.channels,
+            tensors=self.tensors, loads=self.loads, slots=self.chain_slots,
+            apart=self.of.axes[-1].outputs * item % 32 > 0,
+            written=written_sectors(box, outer, item, partly) * channels,
+        )  # fmt: skip
+
+    def _stage(self, part: Part) -> cost.Stage:
+        """All stages of a plane of input; what is staged goes in and out of shared memory, 32 bytes a position."""
+        staged = self.steps * math.prod(self.staged_plane)
+        return cost.Stage(
+            self.steps, self.steps * self.tiles * GROUPS * len(part.taps), part.blocks * self.channels,
+            staged * STEP_UNITS * self.unit, staged / 2, self.steps * 16 * self.weight_units(part),
+            self.steps * self.staged_bytes, self.stage_clocks,
+        )  # fmt: skip
 
     @property
     def total_clocks(self) -> float:
@@ -344,4 +322,4 @@ class Streams(Tiling):
         are of outputs before it too."""
         rounds = -(-self.items // max(1, self.sms // self.channel_tiles))
         planes = self.walk + (self.live - 1) / len(self.parts)
-        return rounds * (planes * self.clocks + FIRST_STAGE) * self.sms
+        return cost.streamed_items(self.machine, rounds, planes * self.clocks) * self.sms

@@ -19,6 +19,8 @@ from functools import cached_property, lru_cache
 from typing import TypeVar
 
 from crucible.gpus import Gpu
+from crucible.schedule import cost
+from crucible.schedule.machine import machine_of
 from crucible.write.convolution.correlation import Correlation, Product
 from crucible.write.convolution.estimate import least, sectors
 from crucible.write.convolution.halo import STEP_UNITS
@@ -39,21 +41,6 @@ MOST_UNITS = 16
 """Of 16 bytes that a thread which stages has on their way at once."""
 REGISTERS, STAGING_REGISTERS = 65536, 88
 """Of a multiprocessor; those of a thread that stages."""
-BYTES_A_CLOCK = 14.1
-"""Of a multiprocessor, in whole sectors: P90's forward moved 14.6, 13.9 and 14.0 on the H200, with N of 256, 192 (by
-rows) and 128."""
-HAND_OVER, CHAIN_CLOCKS, FIRST_PLANES, RUN_CLOCKS = 250, 1000, 1200, 2
-"""Assumed clocks: from the last product of one warpgroup to the first of the next; of a plane's chain beside its
-instructions; until the first planes of an item have come, where there are slots for the planes in use alone; of a
-bulk copy."""
-STAGE_CLOCKS, UNIT_CLOCKS = 2500, 125
-"""Of a warpgroup that stages: from one round of loads to the next, and for each 16 bytes that a thread has in it (one
-tap, 64 and 32 channels of 94 positions a plane: 4600 and 3800 on the H200)."""
-OVER_ROWS, LOADED = 140, 60
-"""Instructions of a chain's element over rows of the tile, as if 128 a clock were issued, and for a tensor that it
-loads: one warp of a scheduler waits for its own. (H200, 2 x 32 to 5 x 32 positions: 115 to 163, 200 with a load.)"""
-SLOT_CLOCKS = 4
-"""Of an instruction of a function that branches, of one element after the other (CELU: 7 on the H200)."""
 
 
 AnyWalks = TypeVar("AnyWalks", bound="Walks")
@@ -252,16 +239,12 @@ class Walks(Tiling):
 
     @cached_property
     def clocks(self) -> float:
-        """Estimate for a plane of one item: tensor cores take N / 2 for each instruction (and shared memory a clock for
-        each 128 bytes), a chain's element 16 instructions of 128 a clock (27 with sums or tensors that come), and more
-        over rows of the tile."""
-        multiplied = self.instructions * max(self.columns_of_b / 2, (self.columns_of_b + ROWS) / 4) + HAND_OVER
-        each = 27 if self.chain.sums or self.loads else 16
-        if not self.in_bulk:
-            each = OVER_ROWS + self.chain.loads * LOADED
-        each += self.chain.slots * SLOT_CLOCKS
-        finished = self.columns_of_b * ROWS * each / 128 + CHAIN_CLOCKS
-        return max(multiplied, (multiplied + finished) / self.groups, self._stage_clocks / self.stagers, self._moved)
+        """Estimate for a plane of one item."""
+        return cost.walked_plane(
+            self.machine, instructions=self.instructions, columns=self.columns_of_b, rows=ROWS, groups=self.groups,
+            in_bulk=self.in_bulk, sums=self.chain.sums, loads=self.chain.loads, slots=self.chain.slots,
+            staged=self._stage_clocks / self.stagers, moved=self._moved,
+        )  # fmt: skip
 
     @property
     def _stage_clocks(self) -> float:
@@ -269,7 +252,7 @@ class Walks(Tiling):
         units = self.steps * STEP_UNITS
         pieces = -(-math.prod(self.staged_plane) // THREADS) * units
         rounds = -(-pieces // max(units, MOST_UNITS // units * units))
-        return (rounds * STAGE_CLOCKS + pieces * UNIT_CLOCKS) * (self.walk + self.span - 1) / self.walk
+        return cost.walked_rounds(self.machine, rounds, pieces) * (self.walk + self.span - 1) / self.walk
 
     @property
     def in_bulk(self) -> bool:
@@ -283,20 +266,20 @@ class Walks(Tiling):
 
     @property
     def _moved(self) -> float:
-        """Bytes to and from memory, planes once an item; each run is a copy of its own."""
+        """To and from memory, planes once an item; each run is a copy of its own."""
         item = 16 // self.unit
         written = sectors(self.box, [axis.outputs for axis in self.of.axes], item) * min(ROWS, self.of.out_channels)
         plane = sectors(self.plane, [1, *(axis.extent for axis in self.of.axes)][-2:], item) * self.of.in_channels
         read = plane * (self.walk + self.span - 1) / self.walk
         tensors = 1 + self.chain.loads
-        return (written * tensors + read) * 32 / BYTES_A_CLOCK + RUN_CLOCKS * ROWS * tensors
+        return cost.walked_sectors(self.machine, written * tensors + read, ROWS * tensors)
 
     @property
     def total_clocks(self) -> float:
         """Of all multiprocessors, by the one with most items."""
         rounds = -(-self.items // max(1, self.sms // self.channel_tiles))
-        first = FIRST_PLANES if self.slots <= self.span + self.groups else FIRST_PLANES / 4
-        return rounds * (self.walk * self.clocks + first) * self.sms
+        waits = self.slots <= self.span + self.groups
+        return cost.walked_items(self.machine, rounds, self.walk * self.clocks, waits=waits) * self.sms
 
 
 def trimmed(tiling: Tiling, plane: tuple[int, int]) -> tuple[int, tuple[int, int]]:
@@ -346,7 +329,7 @@ def _walks(of: Correlation, unit: int, gpu: Gpu, chain: Chain, exact: bool) -> I
     teams.insert(1, (TEAMS[0][0], 2, TWO_STAGE, TEAMS[0][2]))
     for box, (groups, stagers, most, most_units), length in itertools.product(planes(of), teams, lengths(of)):
         wanted = Walks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, stagers=stagers, exact=exact,
-                       chain=chain, sms=gpu.sms)  # fmt: skip
+                       chain=chain, sms=gpu.sms, machine=machine_of(gpu))  # fmt: skip
         narrow = wanted.plane[1] < 8 and wanted.outputs_a_plane > box[-1]  # eight positions lie in two rows at most
         if not narrow and wanted.columns_of_b <= most and steps * STEP_UNITS <= most_units:
             room = (most - wanted.columns_of_b) // 2  # registers that sums leave; P90 spilled with 8 more

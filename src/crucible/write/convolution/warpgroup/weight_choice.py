@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from crucible.gpus import Gpu
+from crucible.schedule.machine import machine_of
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.estimate import least
 from crucible.write.convolution.warpgroup.walks import lengths
@@ -82,7 +83,7 @@ def _walks_of(
     tiles = [n for n in (1, 2, 3, 4, 6, 8) if n <= -(-of.in_channels // COLUMNS)]
     for vector, length, together, channels in itertools.product(vectors, lengths(of), (True, False), tiles):
         first = WeightWalks(of, item, 1, 0, length, vector, loads, together, channels, 1, moves=moves, windows=windows,
-                            sms=gpu.sms)  # fmt: skip
+                            sms=gpu.sms, machine=machine_of(gpu))  # fmt: skip
         is_whole = first.taps[1].spacing == 1 and len(first.taps[1].numbers) > 1
         if (together and not is_whole) or first.columns > MOST_COLUMNS or first.piece_registers > STAGERS[1][1]:
             continue

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from crucible.schedule.machine import H200, Machine
 from crucible.write.convolution.correlation import Axis, Correlation
 from crucible.write.convolution.warpgroup.walks import REGISTERS, ROWS, STAGING_REGISTERS, WARPS
 from crucible.write.convolution.warpgroup.weight_moves import Moves
@@ -93,6 +94,8 @@ class WeightShape:
     windows: Windowed | None = None
     """The input, where it has a value for each."""
     sms: int = 132
+    machine: Machine = field(default=H200, compare=False, repr=False)
+    """By whose costs it is estimated."""
 
     @property
     def threads(self) -> int:

@@ -5,24 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from crucible.schedule import cost
 from crucible.write.convolution.estimate import read_sectors
-from crucible.write.convolution.warpgroup.walks import BYTES_A_CLOCK, ROWS
+from crucible.write.convolution.warpgroup.walks import ROWS
 from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, TEAMS, WeightShape
-
-LEAST_CLOCKS, STEP_CLOCKS, LOAD_CLOCKS = 16, 500, 900
-"""Assumed: of an instruction, however few its columns; of a step beside its products (its words are rounded, the last
-instructions come to their end); until what is staged has come from memory."""
-PLANE_CLOCKS, ROUND_CLOCKS, READ_CLOCKS, UNIT_CLOCKS, PACKED_CLOCKS = 430, 200, 45, 22, 60
-"""Of what a warp stages, by where Nsight Compute found P38's to be on the H200 (3,180 clocks a plane of input of 3,320,
-P74's 3,250 of 3,430, in two rounds each that are loaded and stored one after the other): of a plane beside its rounds
-(barriers, what is written is published), of a round beside its pieces (addresses, guards, until the first words are
-there), of a load of a piece, of 16 bytes stored (12 words are rounded for four of these), of half types (assumed)."""
-BRING_CLOCKS, COPY_CLOCKS = 490, 65
-"""Likewise: of a plane that bulk copies bring, and of each of them, one lane after the other."""
-BY_THREADS = 1.05
-"""Times what planes by bulk copies take to come: P90's by threads took 0.760 ms where 0.726 was estimated."""
-BEYOND = 1.36
-"""Times what its products take by themselves, P90's forward took on the H200."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +17,10 @@ class WeightWalks(WeightShape):
 
     @cached_property
     def clocks(self) -> float:
-        """Estimate for a plane of positions: tensor cores take N / 2 for each instruction, the two warpgroups overlap,
-        and both memory and the warps that stage go on beside."""
-        step = self.depths * self.chunks * max(self.columns / 2, LEAST_CLOCKS)
-        multiplied = self.steps * max(step, (step + STEP_CLOCKS) / TEAMS) * BEYOND
+        """Estimate for a plane of positions: tensor cores, memory and the warps that stage go on beside each other."""
+        multiplied = cost.weight_products(
+            self.machine, instructions=self.depths * self.chunks, columns=self.columns, steps=self.steps, teams=TEAMS
+        )
         beside = max(self._staged, self._brought) if self.has_bringer else self._staged + self._brought
         return max(multiplied, self.strides[0] * beside, self._moved, self._passed)
 
@@ -45,18 +31,17 @@ class WeightWalks(WeightShape):
 
     @property
     def _staged(self) -> float:
-        """Of a plane of input, by the warp with most pieces: it is by itself on its scheduler, so that it waits for
-        each of its instructions."""
+        """Of a plane of input, by the warp with most pieces."""
         rounds = -(-self.pieces // (self.staging_warps * 32 * self.pieces_together))
-        stored = self._units * (UNIT_CLOCKS if self.item == 4 else PACKED_CLOCKS)
-        loads = self.piece_loads * (2 if self.windows else 1)
-        each = ROUND_CLOCKS + self.pieces_together * (loads * READ_CLOCKS + stored)
-        return PLANE_CLOCKS + rounds * (each if self.raw else each + LOAD_CLOCKS)
+        return cost.weight_plane(
+            self.machine, rounds, self.pieces_together, loads=self.piece_loads * (2 if self.windows else 1),
+            units=self._units, packed=self.item < 4, raw=self.raw > 0,
+        )  # fmt: skip
 
     @property
     def _brought(self) -> float:
         """Likewise, by the warp that brings it."""
-        return BRING_CLOCKS + self.channel_tiles * COLUMNS * COPY_CLOCKS if self.raw else 0
+        return cost.weight_copies(self.machine, self.channel_tiles * COLUMNS) if self.raw else 0
 
     @property
     def _passed(self) -> float:
@@ -70,12 +55,12 @@ class WeightWalks(WeightShape):
         staged = pieces * (self.piece_loads * (4 if self.raw else lines) + self._units * 4)
         brought = self.strides[0] * self.raw_units / 8 if self.raw else 0
         columns = self.steps * self.depths * self.chunks * self.columns / 4
-        return 1.05 * (grads + staged + brought + columns)
+        return cost.weight_wavefronts(self.machine, grads + staged + brought + columns)
 
     @property
     def _moved(self) -> float:
-        """Bytes; what several parts read comes from the L2 cache half of the time."""
-        rank, shared = len(self.of.axes), 0.5 if self.parts > 1 else 1.0
+        """To and from memory."""
+        rank = len(self.of.axes)
         width = (self.width - 1) * self.strides[2] + self.taps[2].reach + 1
         grads = _sectors((self.rows, self.width)[-rank:], self.outputs[-2:][-rank:], self.item)
         grads *= min(ROWS, self.whole.out_channels)
@@ -84,8 +69,9 @@ class WeightWalks(WeightShape):
         channels = min(self.channel_tiles * COLUMNS, self.of.in_channels)
         if self.windows:
             read *= 1 + 1 / self.item
-        moved = (grads * shared + read * planes * channels) * 32 / BYTES_A_CLOCK
-        return moved if self.raw else moved * BY_THREADS
+        return cost.weight_sectors(
+            self.machine, grads, read * planes * channels, shared=self.parts > 1, raw=self.raw > 0
+        )
 
     @property
     def total_clocks(self) -> float:
@@ -93,12 +79,7 @@ class WeightWalks(WeightShape):
         rounds = -(-self.items // self.blocks_a_part)
         late = max(0, 2 * self.span - self.slots)  # planes that are staged when the item before is done with
         first = late * self._staged
-        return (rounds * (self.walk * self.clocks + first + STEP_CLOCKS) + self._finished) * self.sms
-
-    @property
-    def _finished(self) -> float:
-        """Sums to memory, and read by another kernel."""
-        return 2 * self.part_words * 4 / BYTES_A_CLOCK + 8000
+        return cost.weight_items(self.machine, rounds, self.walk * self.clocks, first, self.part_words) * self.sms
 
 
 def _sectors(box: tuple[int, ...], shape: tuple[int, ...], item: int) -> float:

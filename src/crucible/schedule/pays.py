@@ -1,0 +1,77 @@
+"""Whether it pays: choices of a plan by a GPU's record. What takes clocks is asked of `cost`; here stand those that
+nothing but a size up to which one way was the faster tells.
+"""
+
+from __future__ import annotations
+
+from crucible.schedule.machine import Machine
+
+
+def convolution_pays(m: Machine, channels: int, group: int | None) -> bool:
+    """Whether kernels of ours beat PyTorch's convolution with what follows it, by what was measured on the H200
+    (`benchmarks/results/sweep_h200.json`, `written_tasks_h200.json`): with at most 64 channels, of a group where there
+    are several (`group`: the fewest of one), if those have 8 at least, small ones taken together
+    (`correlation.together`). Depthwise convolutions are so 1.1 to 2.4 times as fast as eager and with gradients 1.2 to
+    3.0; each group by itself they were 0.3 to 0.7. One tap in two dims is a matrix product, in which PyTorch is as
+    fast, but not with what follows: of seven such shapes in the sweep all are 2.5 to 7.4 times as fast as torch.compile
+    and with gradients 1.6 to 2.5 times as eager; forward of three with strides eager is faster (0.67 to 0.92). In
+    bfloat16 seven depthwise ones and small groups are 1.5 to 3.8 times as fast as eager and with gradients 1.2 to 3.3.
+    Not measured, and taken by likeness: half types in one dim, transposed convolutions in one dim and in groups."""
+    return (group is None or group >= m.choices.least_of_group) and channels <= m.choices.most_channels
+
+
+def depthwise_pays_exactly(m: Machine, taps: int) -> bool:
+    """Whether they do where float32 is kept, by three products for one: not a depthwise convolution of many taps, of
+    which PyTorch's own kernel makes one product where tensor cores make 48. With 125 taps ours take 1.64 times as long
+    forward and 1.1 with gradients; with 25 to 49 they were 0.79 to 0.92 and 0.94 to 1.49 times as fast, with 27 0.90
+    and 1.22, with 5 and 9 1.08 to 1.75 and 1.13 to 1.37; in groups of two to eight channels 2.0 to 8.1 and 1.3 to 9.9
+    times (H200, beside PyTorch's convolution with the chain behind it: `depthwise_exact_h200.json`)."""
+    return taps <= m.choices.most_exact_taps
+
+
+def linear_pays(m: Machine, features: int) -> bool:
+    """The same of a linear layer as a convolution: 1.5 and 2.5 times eager's speed with 16 and 8 features, 0.4 with 32
+    and 64, whose outputs leave word by word (with gradients 1.7 to 2.2 times; `sweep_h200.json`)."""
+    return features <= m.choices.most_features
+
+
+def strided_weight_pays(m: Machine, weight_bytes: int) -> bool:
+    """The same of a transposed convolution with strides, in two dims: 64 channels of 4x4 with stride 2 took 5.36 ms
+    where torch.compile's took 2.69, of 3x3 1.28 for 2.50 (H200)."""
+    return weight_bytes <= m.choices.most_strided_bytes
+
+
+def front_pays(m: Machine, instructions: int) -> bool:
+    """Whether a chain may run for each element that is staged, several times where boxes overlap."""
+    return instructions <= m.choices.most_in_front
+
+
+def repeating_pays(m: Machine, reduced: int, rows: int) -> bool:
+    """Whether rows may be reduced anew for further ones along which they are repeated."""
+    return reduced * m.choices.most_repeated >= rows
+
+
+def reading_pays(m: Machine, tensors: int) -> bool:
+    """Whether a value that reads so many tensors of its size is computed again by each of its readers."""
+    return tensors <= m.choices.most_read
+
+
+def launches_pay(m: Machine, kernels: int, saved_bytes: int) -> bool:
+    """Whether so many further small kernels take less time than memory traffic that they save."""
+    return kernels * m.choices.launch_bytes <= saved_bytes
+
+
+def small_product_pays(m: Machine, products: int) -> bool:
+    """Whether a small matrix product is written as products and their sum: in float32 whatever may be rounded, since
+    means of a whole space differ little."""
+    return products <= m.choices.most_small_products
+
+
+def pooled_kernel_pays(m: Machine, share: float) -> bool:
+    """Whether a convolution that has such a share of the multiply-adds is better than one with a pool behind it."""
+    return share <= m.choices.most_pooled_share
+
+
+def averaging_pays(m: Machine, elements: int, whole: int) -> bool:
+    """Whether a term of so many elements is averaged for itself, not added to the whole before."""
+    return elements * m.choices.least_smaller <= whole
