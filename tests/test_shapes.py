@@ -240,6 +240,8 @@ def test_a_size_of_the_tasks_own_is_found(line: str) -> None:
         "SOURCE = 'float x200 = 1.200f + 200.5f;'",
         "SOURCE = 'const int IW = 16, OD = 16, index = 256, IC = 16, INW2 = 256;'",
         "def broken(:",
+        'SOURCE = """\n// 200 rows\nfloat a; // and 4097\nfloat b /* 200 */;\n/* of\n * 200 */\n"""',
+        'def forward(x):\n    """200 rows\n    of 4097."""\n    return x  # 200',
     ],
 )
 def test_what_is_no_size_of_the_tasks_own_is_not(text: str) -> None:
