@@ -1,6 +1,6 @@
 """Faults planted in public kernels, one at a time, and whether the emulator names each at its line.
 
-    python benchmarks/planted_faults.py MANIFEST FOLDER [--jobs N] [--seconds S] [--file RESULTS] [--each 6]
+    python benchmarks/planted_faults.py MANIFEST FOLDER [--jobs N] [--seconds S] [--file RESULTS] [--each 6] [--more]
     python benchmarks/planted_faults.py --table RESULTS
 
 MANIFEST and FOLDER are those of `public_candidates.py`. A candidate takes part when its kernels, in one text of the
@@ -37,7 +37,6 @@ import planting  # noqa: E402
 from public_candidates import Entry, text_of  # noqa: E402
 
 NOT_NAMED = HERE / "planted_not_named.txt"
-CHECK_S, SIZES_S = 60, 60
 TOLD = ("never-ran", "never-reached", "index-overflow", "unchecked-launch")
 """Of a twin: that it says so is no false alarm, and no fault was planted by it."""
 LAUNCH = """
@@ -73,7 +72,11 @@ def main() -> None:
     entries: list[Entry] = json.loads(asked.manifest.read_text())
     file = asked.file or HERE / "results/planted_faults.json"
     results: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    for name, found in _by_turns([entry for entry in _mixed(entries) if entry["id"] not in results], asked):
+    wanted = [entry for entry in _mixed(entries) if _is_wanted(entry, results, asked)]
+    wanted.sort(key=lambda entry: entry["id"] not in results)
+    for name, found in _by_turns(wanted, asked, results):
+        if name in results and found["twin"] != "clean":  # it was, and is kept
+            continue
         results[name] = found
         partial = file.with_name(file.name + ".part")
         partial.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
@@ -91,6 +94,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="after which no candidate is begun")
     parser.add_argument("--each", type=int, default=6, help="faults planted in one candidate at most")
+    parser.add_argument("--limit", type=float, default=60, help="seconds for one run")
+    parser.add_argument("--more", action="store_true", help="those that are clean take faults again, up to --each")
     parser.add_argument("--sample", type=int, default=0, help="candidates at most")
     parser.add_argument("--only", default="", help="a word that the id holds")
     parser.add_argument("--table", type=Path, help="runs nothing: a record summed up")
@@ -104,13 +109,23 @@ def _mixed(entries: list[Entry]) -> list[Entry]:
     return sorted(passed, key=lambda entry: hashlib.sha256(entry["id"].encode()).hexdigest())
 
 
-def _by_turns(entries: list[Entry], asked: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+def _is_wanted(entry: Entry, results: dict[str, Any], asked: argparse.Namespace) -> bool:
+    """Whether it is new, or may take more faults than it has."""
+    found = results.get(entry["id"])
+    more = found is not None and found["twin"] == "clean" and len(found["planted"]) < asked.each
+    return found is None or (asked.more and more)
+
+
+def _by_turns(entries: list[Entry], asked: argparse.Namespace, results: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     ends = time.monotonic() + asked.seconds
     wanted = [entry for entry in entries if asked.only in entry["id"]]
     wanted = wanted[: asked.sample] if asked.sample else wanted
 
     def one(entry: Entry) -> Any:
-        return planted_in(entry, asked.folder, asked.each) if time.monotonic() < ends else None
+        known = results.get(entry["id"], {"planted": []})["planted"]
+        if time.monotonic() > ends:
+            return None
+        return planted_in(entry, asked.folder, asked.each, known, asked.limit)
 
     code = f"import sys; sys.path.insert(0, {str(SOURCE)!r}); from crucible.emulator import toolchain as t; "
     subprocess.run([sys.executable, "-c", code + "t.prepare(whole=True)"], check=True)
@@ -121,8 +136,8 @@ def _by_turns(entries: list[Entry], asked: argparse.Namespace) -> Iterator[tuple
                 yield begun[done]["id"], found
 
 
-def planted_in(entry: Entry, folder: Path, most: int) -> dict[str, Any]:
-    """One candidate: its twin, and what came of each fault that was planted in it."""
+def planted_in(entry: Entry, folder: Path, most: int, known: list[dict[str, Any]], limit_s: float) -> dict[str, Any]:
+    """One candidate: its twin, and what came of each fault that was planted in it, the known ones before."""
     task, text = text_of(entry["task"], folder), text_of(entry["candidate"], folder)
     held = planting.held(text)
     if held is None:
@@ -130,18 +145,19 @@ def planted_in(entry: Entry, folder: Path, most: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="planted-") as made:
         place = Path(made)
         (place / "task.py").write_text(task)
-        sizes = _asked([__file__, "--sizes", str(place / "task.py")], SIZES_S)
+        sizes = _asked([__file__, "--sizes", str(place / "task.py")], limit_s)
         if sizes is None:
             return {"twin": "no part: the task takes no smaller sizes", "planted": []}
         behind = LAUNCH % {"task": task, "sizes": json.loads(sizes)}
-        twin = _checked(place, text + behind)
+        twin = _checked(place, text + behind, limit_s)
         faults = _faults(twin)
         if twin is None or twin["raised"] or faults or not twin["launched"]:
             return {"twin": _why_not(twin, faults), "planted": []}
         traced = next((line[7:] for line in twin["log"].splitlines() if line.startswith("TRACED ")), "[]")
         touched = {tuple(row) for run in json.loads(traced) for row in run}
-        sites = planting.sites(held, touched, most)
-        return {"twin": "clean", "planted": [_outcome(site, _checked(place, site.text + behind)) for site in sites]}
+        sites = planting.sites(held, touched, most - len(known), {(each["kind"], each["line"]) for each in known})
+        came = [_outcome(site, _checked(place, site.text + behind, limit_s)) for site in sites]
+        return {"twin": "clean", "planted": known + came}
 
 
 def _why_not(twin: Any, faults: list[Any]) -> str:
@@ -172,12 +188,12 @@ def _faults(run: Any) -> list[Any]:
     return [fault for fault in (run or {"faults": []})["faults"] if fault["kind"] not in TOLD]
 
 
-def _checked(place: Path, text: str) -> Any:
+def _checked(place: Path, text: str, limit_s: float) -> Any:
     """What `crucible check` says of a file; None where it did not come to an end, or uses what is not covered."""
     file, record = place / "kernels.py", place / "check.json"
     file.write_text(text)
     record.unlink(missing_ok=True)
-    _asked(["-m", "crucible", "check", str(file), "--json", str(record), "--limit", str(CHECK_S)], CHECK_S + 30)
+    _asked(["-m", "crucible", "check", str(file), "--json", str(record), "--limit", str(limit_s)], limit_s + 30)
     found = json.loads(record.read_text()) if record.exists() else None
     return None if found is None or found.get("not_covered") else found
 

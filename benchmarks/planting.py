@@ -1,8 +1,10 @@
 """Where a fault can be planted in a kernel's text, and where it must then be named.
 
-Each is one edit that moves no line, at a place that the twin's trace shows to run: an index moved by one, a barrier or
-an only store removed, a barrier that half of the threads skip, a mask of half a warp, an atomic addition made plain, an
-address moved off its alignment, a loop over all elements that goes one too far.
+Each is one edit that moves no line, at a place that the twin's trace shows to run: an index moved by one, or halved, so
+that two threads write to one place, a read a byte off its alignment, a barrier or an only store removed, a barrier that
+half of the threads skip, a mask of half a warp, an atomic addition made plain, an address moved off its alignment, a
+loop over all elements that goes one too far, a guard taken out, a store to shared memory moved by one, a sum begun from
+unwritten memory.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import ast
 import collections
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from crucible.emulator.tokens import Token, closing, following, lines, preceding, tokenize, words
@@ -88,18 +90,21 @@ def held(file: str) -> Held | None:
     return Held(file, first, first + len(found[0].value), file.count("\n", 0, first) + 1)
 
 
-def sites(where: Held, touched: Touched, most: int) -> list[Site]:
-    """At most so many, of as many kinds as there are, spread over the text."""
+def sites(where: Held, touched: Touched, most: int, known: Collection[tuple[str, int]] = ()) -> list[Site]:
+    """At most so many, of as many kinds as there are, spread over the text; `known` ones (kind and line) left out."""
     tokens = tokenize(where.text)
     by_kind: dict[str, list[_Edit]] = collections.defaultdict(list)
     for kernel in _kernels(tokens):
         for edit in _edits(tokens, kernel, touched):
             by_kind[edit.kind].append(edit)
+    for edit in _unwritten_sum(tokens, touched):
+        by_kind[edit.kind].append(edit)
     chosen: list[_Edit] = []
     while len(chosen) < most and any(by_kind.values()):
         for kind in sorted(by_kind):
             if by_kind[kind] and len(chosen) < most:
-                chosen.append(by_kind[kind].pop(len(by_kind[kind]) // 2))
+                edit = by_kind[kind].pop(len(by_kind[kind]) // 2)
+                chosen += [] if (kind, tokens[edit.first].line + where.line - 1) in known else [edit]
     return [_site(where, tokens, edit) for edit in chosen]
 
 
@@ -140,12 +145,15 @@ def _edits(tokens: list[Token], kernel: _Kernel, touched: Touched) -> Iterator[_
         yield from _half_mask(tokens, at)
         yield from _off_alignment(tokens, at, kernel)
         yield from _one_too_far(tokens, at, kernel, touched)
+        yield from _no_guard(tokens, at, kernel, touched)
+        yield from _moved_shared(tokens, at, kernel, touched)
     yield from _barriers(tokens, kernel, barriers, touched)
     yield from _no_store(tokens, kernel, touched)
 
 
 def _moved_index(tokens: list[Token], at: int, kernel: _Kernel, touched: Touched) -> Iterator[_Edit]:
-    """`x[i]` that is read becomes `x[(i) - 1]`, which somebody asks of 0; `out[i]` that is written `out[(i) + 1]`."""
+    """`x[i]` that is read becomes `x[(i) - 1]`, which somebody asks of 0, and goes off its alignment; `out[i]` that is
+    written is moved by one either way, and becomes `out[(i) / 2]`, where two threads meet."""
     token, opens = tokens[at], following(tokens, at)
     if token.text not in kernel.reads | kernel.writes or tokens[opens].text != "[":
         return
@@ -160,10 +168,19 @@ def _moved_index(tokens: list[Token], at: int, kernel: _Kernel, touched: Touched
     index = "".join(t.text for t in tokens[opens + 1 : close])
     if "\n" in index or "//" in index:
         return
-    sign = "+" if stored else "-"
-    kind = "write past the end" if stored else "read before the start"
-    said = f"{token.text}[{index}] {sign} 1"
-    yield _Edit(kind, opens + 1, close, f"({index}) {sign} 1", said, _OUTSIDE, frozenset({line}))
+    moves = (
+        [("+", "write past the end"), ("-", "write before the start")] if stored else [("-", "read before the start")]
+    )
+    for sign, kind in moves:  # the last element need not be read
+        said = f"{token.text}[{index}] {sign} 1"
+        yield _Edit(kind, opens + 1, close, f"({index}) {sign} 1", said, _OUTSIDE, frozenset({line}))
+    if stored:
+        yield _Edit("two threads, one place", opens + 1, close, f"({index}) / 2", f"{token.text}[({index}) / 2]",
+                    ("race-global",), frozenset({line}))  # fmt: skip
+    else:
+        place = f"*(decltype(&{token.text}[0]))((const char*)&{token.text}[{index}] + 1)"
+        yield _Edit("off alignment", at, close + 1, place, f"{token.text}[{index}] one byte on", ("misaligned",),
+                    frozenset({line}))  # fmt: skip
 
 
 def _plain_sum(tokens: list[Token], at: int, kernel: _Kernel, touched: Touched) -> Iterator[_Edit]:
@@ -243,6 +260,58 @@ def _one_too_far(tokens: list[Token], at: int, kernel: _Kernel, touched: Touched
         less = next(i for i in range(opens, close) if tokens[i].text == "<")
         yield _Edit("one too far", less, less + 1, "<=", f"{found[1]} <= {found[4]}", _OUTSIDE,
                     frozenset(range(tokens[body].line, tokens[end].line + 1)))  # fmt: skip
+
+
+def _no_guard(tokens: list[Token], at: int, kernel: _Kernel, touched: Touched) -> Iterator[_Edit]:
+    """`if (i >= n) return;` or `if (i < n)`, where `i` counts threads of all blocks, lets everybody by."""
+    opens = following(tokens, at)
+    if tokens[at].text != "if" or tokens[opens].text != "(":
+        return
+    close = closing(tokens, opens)
+    behind = following(tokens, close)
+    found = re.fullmatch(r"\s*(\w+)\s*(<|>=)\s*[\w *.:]+", "".join(t.text for t in tokens[opens + 1 : close]))
+    declared = "".join(t.text for t in tokens[kernel.first : at])
+    returns = tokens[behind].text == "return" or (
+        tokens[behind].text == "{" and tokens[following(tokens, behind)].text == "return"
+    )
+    if found is None or returns != (found[2] == ">="):
+        return
+    if not re.search(rf"\b{found[1]}\s*=[^;]*blockIdx[^;]*threadIdx", declared):
+        return
+    after = {token.line for token in tokens[close : kernel.end]}
+    used = {line for line, _, space in touched if space == "global" and line in after}
+    if used:
+        text = "(false)" if returns else "(true)"
+        said = f"if {words(tokens[opens : close + 1])} made {text}"
+        yield _Edit("no guard", opens, close + 1, text, said, _OUTSIDE, frozenset(used))
+
+
+def _moved_shared(tokens: list[Token], at: int, kernel: _Kernel, touched: Touched) -> Iterator[_Edit]:
+    """`s[i] = v` becomes `s[(i) + 1] = v`, the only store to an array that is read: its first element is nobody's."""
+    name, opens = tokens[at].text, following(tokens, at)
+    if name not in kernel.shared or tokens[opens].text != "[" or (tokens[at].line, "store", "shared") not in touched:
+        return
+    close = closing(tokens, opens)
+    after = following(tokens, close)
+    if tokens[after].text != "=" or tokens[after + 1].text == "=":
+        return
+    stores = re.findall(
+        rf"\b{name}\s*(?:\[[^\]]*\]\s*)+[-+*/]?=[^=]", "".join(t.text for t in tokens[kernel.first : kernel.end])
+    )
+    index = "".join(t.text for t in tokens[opens + 1 : close])
+    if len(stores) == 1 and "\n" not in index and "//" not in index:
+        expected = ("out-of-bounds-shared", "uninitialised-shared", "race-shared")
+        yield _Edit("shared store moved", opens + 1, close, f"({index}) + 1", f"{name}[{index}] + 1", expected,
+                    frozenset(_around(tokens, kernel, at, touched)))  # fmt: skip
+
+
+def _unwritten_sum(tokens: list[Token], touched: Touched) -> Iterator[_Edit]:
+    """`torch::zeros`, to which kernels add atomically, becomes `torch::empty`."""
+    added = frozenset(line for line, operation, space in touched if (operation, space) == ("atomic", "global"))
+    for at, token in enumerate(tokens):
+        if added and token.text == "zeros" and "".join(t.text for t in tokens[at - 2 : at]) == "torch::":
+            yield _Edit("no zeros", at, at + 1, "empty", "torch::zeros made torch::empty", ("uninitialised-global",),
+                        added)  # fmt: skip
 
 
 def _barriers(tokens: list[Token], kernel: _Kernel, barriers: list[int], touched: Touched) -> Iterator[_Edit]:

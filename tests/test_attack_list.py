@@ -23,7 +23,7 @@ from support import SMALL_TASK, TESTS, write
 
 def lost(folder: Path) -> Attempts:
     """Attempts on a device that computes nothing: of tensors on `meta` no value can be had."""
-    nobody: list[object] = [None] * 4
+    nobody: list[object] = [None] * 5
     return Attempts("meta", folder, Limits(), *nobody, {})  # type: ignore[arg-type]
 
 

@@ -106,6 +106,10 @@ def changed(what: str, by: str) -> str:
     return text.replace(what, by)
 
 
+def claims_of_run(run: crucible.Run) -> str:
+    return "\n".join(f"{finding.claim}: {finding.evidence}" for finding in run.ground.findings)
+
+
 FORGED = "f.f_locals['channel'].send({'done': 'trace', 'trace': {'launches': [], 'lines': [{}]}})"
 SOURCES = {
     **{name: CANDIDATE.format(body=body) for name, (body, *_) in FAULTY.items()},
@@ -314,7 +318,7 @@ def shaped(judge_batch: Batch, tmp_path_factory: pytest.TempPathFactory) -> cruc
 
 
 def test_a_task_without_a_small_size_is_cut_down_and_judged_at_a_ragged_shape_too(shaped: crucible.Run) -> None:
-    found = "\n".join(f"{finding.claim}: {finding.evidence}" for finding in shaped.ground.findings)
+    found = claims_of_run(shaped)
     assert "judged at sizes cut down for the emulator: batch_size = 2, length = 2500" in found
     assert "judged at another shape too: batch_size = 3, length = 2053" in found
     assert shaped.verdict("right").evaluation
@@ -332,11 +336,73 @@ def test_a_number_that_is_a_size_by_chance_excuses_nothing(shaped: crucible.Run)
     assert re.search(r"line \d+ holds 5000, the task's own length; it fails at length = 5000 too", claims(verdict))
 
 
-def test_a_kernel_for_the_tasks_own_size_is_size_specialised_and_not_wrong(shaped: crucible.Run) -> None:
-    outcome = shaped.verdict("for_one_size").outcome
-    assert outcome.kind == "not-judged"
-    assert re.match(r"not judged here: size-specialised: line \d+ holds 5000, the task's own length", outcome.words)
-    assert "at other sizes (batch_size = 2, length = 2500): illegal access" in outcome.words
+def test_a_kernel_for_the_tasks_own_size_is_judged_at_that_size_alone(shaped: crucible.Run) -> None:
+    verdict = shaped.verdict("for_one_size")
+    assert verdict.outcome.words == "passed"
+    assert re.search(
+        r"judged at the sizes that it is written for: length = 5000: not judged here: size-specialised: line \d+ holds "
+        r"5000, the task's own length; at other sizes \(batch_size = 2, length = 2500\): illegal access",
+        claims(verdict),
+    )
+
+
+SLOW = "float sum = 0; for (int k = 0; k < 100 * n; ++k) sum += x[k % n]; if (i < n) out[i] = x[i] + 0 * sum;"
+"""Work by the square: 2.5 G reads at the sizes of `TASK` that are little work for its reference, 10 M at a 16th."""
+
+
+def test_kernels_too_slow_for_the_emulator_are_judged_at_smaller_sizes(judge_batch: Batch, tmp_path: Path) -> None:
+    right = write(tmp_path / "right.py", CANDIDATE.format(body=SLOW))
+    wrong = write(tmp_path / "wrong.py", CANDIDATE.format(body=SLOW.replace("0 * sum", "1")))
+    hangs = write(tmp_path / "hangs.py", changed(FORWARD, "        __import__('time').sleep(1000)"))
+    limits = crucible.Limits(run_s=9, shrink_s=0, stress_s=0)
+    run = judge_batch(write(tmp_path / "task.py", TASK), [right, wrong, hangs], limits=limits)
+    assert run.verdict("right").evaluation, run.verdict("right").outcome.words
+    assert "judged at smaller sizes than the emulator is usually given: batch_size = 2, length = 156" in claims(
+        run.verdict("right")
+    )
+    assert "judged at another shape too: batch_size = 3, length = 67" in claims(run.verdict("right"))
+    assert run.verdict("wrong").outcome.kind == "wrong"
+    assert run.verdict("hangs").outcome.words == "not judged here: forward took over 9 s on the emulator"
+
+
+def test_what_its_text_alone_tells_of_a_candidate_waits_for_no_reference(judge_batch: Batch, tmp_path: Path) -> None:
+    task = write(tmp_path / "task.py", TASK.replace("torch.randn(", "never.randn("))
+    run = judge_batch(task, [write(tmp_path / "broken.py", "class ModelNew(:\n    pass\n")])
+    assert run.verdict("broken").outcome.kind == "does-not-import"
+
+
+def test_rounding_at_sizes_cut_down_is_not_wrong_by_the_benchmarks_rule(judge_batch: Batch, tmp_path: Path) -> None:
+    """Of 10000.3 float32 keeps 0.2998: five times the benchmark's 1e-4 from a kernel that keeps all of it."""
+    task = write(tmp_path / "task.py", TASK.replace("x.clone()", "(x + 10000) - 10000"))
+    right = write(tmp_path / "right.py", CANDIDATE.format(body=RIGHT))
+    wrong = write(tmp_path / "wrong.py", CANDIDATE.format(body=RIGHT.replace("= x[i]", "= x[i] + 0.05f")))
+    run = judge_batch(task, [right, wrong], contract="kernelbench")
+    assert run.verdict("right").evaluation, run.verdict("right").outcome.words
+    assert "output of the reference itself is off by" in claims_of_run(run)
+    assert run.verdict("wrong").outcome.kind == "wrong"
+
+
+CAPTURES = """
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        assert x.is_cuda and torch.cuda.is_available()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = x * 1.0
+        graph.replay()
+        return out
+"""
+
+
+def test_graphs_of_pytorchs_own_operations_are_captured_on_the_emulator(judge_batch: Batch, tmp_path: Path) -> None:
+    """At sizes cut down for it: without a GPU they would be left out, and the task's own size take its time."""
+    run = judge_batch(write(tmp_path / "task.py", TASK), [write(tmp_path / "captures.py", CAPTURES)])
+    assert run.verdict("captures").outcome.words == "passed"
+    assert run.task.scale == "cut-down" and not isinstance(run.verdict("captures").timing, Measured)
 
 
 def test_the_shapes_that_the_user_asks_for_replace_the_judges_own(judge_batch: Batch, tmp_path: Path) -> None:

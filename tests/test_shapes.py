@@ -240,6 +240,8 @@ def test_a_size_of_the_tasks_own_is_found(line: str) -> None:
         "SOURCE = 'float x200 = 1.200f + 200.5f;'",
         "SOURCE = 'const int IW = 16, OD = 16, index = 256, IC = 16, INW2 = 256;'",
         "def broken(:",
+        'SOURCE = """\n// 200 rows\nfloat a; // and 4097\nfloat b /* 200 */;\n/* of\n * 200 */\n"""',
+        'def forward(x):\n    """200 rows\n    of 4097."""\n    return x  # 200',
     ],
 )
 def test_what_is_no_size_of_the_tasks_own_is_not(text: str) -> None:
@@ -270,3 +272,11 @@ def test_a_tasks_long_sizes_are_kept_beside_the_shape_that_is_cut(tmp_path: Path
     assert cut.beyond == ({"batch": 1, "rows": 64, "columns": 2047},)
     assert cut.digest != replace(cut, beyond=()).digest
     assert loaded.cut_down(own=True).beyond == ()
+
+
+def test_a_size_that_inputs_have_in_two_places_is_cut_in_both() -> None:
+    inputs = "def get_inputs():\n    return [zeros(n, *shape), zeros(n)]\n"
+    source = f"n = 4096\nshape = (4096,)\nother = (4096, 2)\n{inputs}"
+    tries = shapes.cut_together(source, shapes.free_sizes(source))
+    assert tries == tuple({"n": size, "shape": (size,)} for size in (1024, 519, 67, 16))
+    assert not shapes.cut_together(source + "def get_init_inputs():\n    return [shape]\n", {"n": 4096})

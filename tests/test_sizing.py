@@ -135,6 +135,14 @@ def test_a_batch_with_large_weights_alone_is_ragged_at_its_smallest(tmp_path: Pa
     assert next(in_order(list(of.tries[0]), survey(text).rate)).sizes == {"batch_size": 5}
 
 
+def test_much_work_at_sizes_cut_down_is_done_for_two_inputs_and_not_for_five(tmp_path: Path) -> None:
+    text = PERCEPTRON.replace("8192, 4096", "2048, 1024").replace("[2048] * 2", "[]")
+    few, many = [{"batch_size": 16}], [{"batch_size": 640}]
+    for first, cases in ((few, 5), (many, 2)):
+        oracle = prepared(tmp_path, text, first=first, contract="kernelbench")
+        assert len(oracle.description()["cases"]) == cases
+
+
 NORMED = PERCEPTRON.replace("hidden = [2048] * 2", "hidden = []\nnum_groups = 512").replace("4096", "8192")
 NORMED = NORMED.replace(", hidden)", ", hidden, num_groups)").replace(", hidden]", ", hidden, num_groups]")
 NORMED = NORMED.replace("*(nn.Linear", "nn.GroupNorm(num_groups, in_features), *(nn.Linear")

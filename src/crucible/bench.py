@@ -17,7 +17,7 @@ from crucible.explain.findings import findings
 from crucible.gpus import DEFAULT, Gpu, known_gpu
 from crucible.hardware import Device
 from crucible.judge.attempts import Attempts
-from crucible.judge.beforehand import is_timed_here
+from crucible.judge.beforehand import is_timed_here, known_without_running
 from crucible.judge.examine import Examination, Setting
 from crucible.judge.prepared import prepared_emulator, prepared_headers
 from crucible.judge.process import sandbox
@@ -30,6 +30,7 @@ from crucible.judge.timing.contents import secret_contents
 from crucible.judge.timing.contestants import Contestants
 from crucible.judge.timing.kept import KeptBaselines, told
 from crucible.judge.timing.race import CPU_PACE, GPU_PACE
+from crucible.judge.verdict.clipped import clipped
 from crucible.judge.verdict.evidence import Finding, Measured
 from crucible.judge.verdict.verdict import Verdict, from_json
 from crucible.listening import Listener
@@ -129,6 +130,15 @@ class Bench:
         return self.gpu.name if self.gpu else ""
 
     def _examined(self, candidates: list[Candidate]) -> Iterator[Verdict]:
+        """What is known of a candidate before it runs waits for no reference's answers, and needs none."""
+        known = {candidate.name: known_without_running(candidate, self.device) for candidate in candidates}
+        for name, outcome in known.items():
+            if outcome is not None:
+                yield Verdict(name, clipped(outcome))
+        rest = [candidate for candidate in candidates if known[candidate.name] is None]
+        yield from self._ran(rest) if rest else ()
+
+    def _ran(self, candidates: list[Candidate]) -> Iterator[Verdict]:
         """Builds a wave side by side while oracle and baselines prepare, then judges one at a time, undisturbed."""
         with temporary("crucible-") as work:
             setting = self._setting(work, candidates)
@@ -231,9 +241,11 @@ class Bench:
             warm.append(pool.submit(warm_up))
 
         def renew(said: Say = lambda text: None, once: Callable[[], None] = lambda: None) -> Prepared:
-            oracle = OracleProcess(work, self.limits)
-            self._oracles.append(oracle)
-            return oracle, oracle.prepare(self._asked(), said, once, self.limits.oracle_s)
+            return self._oracle(work, self._asked(), said, once)
+
+        def elsewhere(folder: Path, **other: Any) -> Prepared:
+            (folder / "inputs").mkdir(parents=True)
+            return self._oracle(folder, {**self._asked(), **other})
 
         try:
             oracle, description = renew(self._go_on, written)
@@ -246,7 +258,19 @@ class Bench:
         if not (self.records.ground.baselines or self.records.ground.floors):  # an earlier run may have some
             self.records.keep_ground(Ground(tuple(from_json(finding) for finding in description["findings"])))
         kind = self.device.kind
-        return Attempts(kind, work, self.limits, renew, self.field, self._go_on, oracle, description)
+        return Attempts(kind, work, self.limits, renew, elsewhere, self.field, self._go_on, oracle, description)
+
+    def _oracle(
+        self,
+        folder: Path,
+        asked: dict[str, Any],
+        said: Say = lambda text: None,
+        once: Callable[[], None] = lambda: None,
+    ) -> Prepared:
+        """A fresh one that has its answers."""
+        oracle = OracleProcess(folder, self.limits)
+        self._oracles.append(oracle)
+        return oracle, oracle.prepare(asked, said, once, self.limits.oracle_s)
 
     def _asked(self) -> dict[str, Any]:
         """What the oracle is told of the task."""

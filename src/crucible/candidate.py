@@ -54,6 +54,7 @@ KERNEL_LANGUAGES = (
 )
 """Those beside Triton; looked for before it, since some of them are used together with it."""
 _IMPORTS_TRITON = _importing("triton")
+_CAPTURES = re.compile(r"\bCUDAGraph\b|\bcuda\.graphs?\b|\bmake_graphed_callables\b")
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,12 @@ class Candidate:
     def is_for_gpu(self) -> bool:
         """Whether it holds kernels of its own, which only a GPU or the emulator runs."""
         return self.language not in ("cpp", "pytorch")
+
+    @property
+    def acts_on_gpu(self) -> bool:
+        """Whether what it is about happens on a GPU or the emulator alone: kernels of its own, or CUDA graphs of
+        PyTorch's, which it leaves out where there is no GPU."""
+        return self.is_for_gpu or bool(_CAPTURES.search(self.source))
 
     def fault(self) -> str | None:
         """Why this file cannot be imported as it stands, in words, or None when nothing is known against it."""

@@ -36,17 +36,15 @@ _ROUND_WEIGHTS = (512, 256, 128)
 """What sizes of weights are brought below, where no batch is small enough: of 8192 x 8192 weights one row is 67 M
 multiply-adds."""
 _FEW_GROUPS = 32
+_TOGETHER = (1024, 519, 67, 16)
+"""What two sizes are that have to be the same: several blocks, and odd."""
 
 
 def free_sizes(source: str) -> Sizes:
     """Module-level integers that `get_inputs` reads and nothing else does: batch and space, in a task of the usual
     form. Another value changes inputs only, never weights."""
-    tree = ast.parse(source)
-    readers: dict[str, set[str]] = {}
-    for owner, names in _readers(source, tree):
-        for name in names:
-            readers.setdefault(name, set()).add(owner)
-    return {name: value for name, value in _numbers(tree).items() if readers.get(name) == {"get_inputs"}}
+    readers = _all_readers(source)
+    return {n: value for n, value in _numbers(ast.parse(source)).items() if readers.get(n) == {"get_inputs"}}
 
 
 def weight_sizes(source: str) -> Sizes:
@@ -93,6 +91,20 @@ def cut_down(free: Sizes) -> tuple[Sizes, ...]:
         for others in (few, channels)
     ]
     return _different([_no_larger(sizes, free) for sizes in tries], {}) if free else ()
+
+
+def cut_together(source: str, free: Sizes) -> tuple[Sizes, ...]:
+    """Smaller sizes to try where inputs have one size in two places, a number and the one element of a tuple
+    (`batch_size = 32768; input_shape = (32768,)`), which may have to be the same."""
+    tree = ast.parse(source)
+    only, numbers = {name for name, who in _all_readers(source).items() if who == {"get_inputs"}}, _numbers(tree)
+    tries: list[Sizes] = []
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=other)], value=ast.Tuple(elts=[one])) if other in only:
+                same = [name for name, size in free.items() if size == _number(one, numbers)]
+                tries += [{name: n, other: (n,)} for name in same for n in _TOGETHER if n < free[name]]
+    return tuple(tries)
 
 
 def cut_weights(weights: Sizes, free: Sizes, groups: Sizes) -> tuple[Sizes, ...]:
@@ -252,6 +264,15 @@ def _readers(source: str, tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
             yield "", _loaded_by(node)
     for table in symtable.symtable(source, "reference", "exec").get_children():
         yield table.get_name(), set(_globals_of(table))
+
+
+def _all_readers(source: str) -> dict[str, set[str]]:
+    """Of each name of the module's: who reads it."""
+    readers: dict[str, set[str]] = {}
+    for owner, names in _readers(source, ast.parse(source)):
+        for name in names:
+            readers.setdefault(name, set()).add(owner)
+    return readers
 
 
 def _globals_of(table: symtable.SymbolTable) -> Iterator[str]:

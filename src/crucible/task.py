@@ -109,7 +109,7 @@ class Task:
             return self
         free = shapes.free_sizes(self.source)
         stays = own or self.scale == "small"
-        first = () if stays else shapes.cut_down(free)
+        first = () if stays else (*shapes.cut_down(free), *shapes.cut_together(self.source, free))
         smaller = () if stays else self._smaller_weights(free)
         ragged = shapes.not_grown(shapes.ragged(free, self.sizes), self.sizes)
         scale = "cut-down" if first or smaller else self.scale

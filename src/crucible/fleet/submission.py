@@ -76,7 +76,7 @@ class Submission:
     def batch(self) -> str:
         """Of what one oracle answers: the same task under the same options. Kernels that may run on the emulator are
         apart, since they are judged at sizes cut down for it, and so would be all that is judged with them."""
-        return store.key_of(SCHEMA, self.task_source, self.candidate.is_for_gpu, dict(self.options))
+        return store.key_of(SCHEMA, self.task_source, self.candidate.acts_on_gpu, dict(self.options))
 
     @property
     def kind(self) -> str:

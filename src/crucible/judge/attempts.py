@@ -7,19 +7,21 @@ oracle that answers and a device that computes, or the run ends with all that is
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crucible.errors import JudgeError, ProcessLostError
+from crucible.errors import JudgeError, ProcessLostError, TaskError
 from crucible.judge.examine import Examination
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.process.supervised import SupervisedProcess, private_environment
 from crucible.judge.timing.contestants import Contestants
+from crucible.judge.verdict.evidence import Finding
 from crucible.judge.verdict.verdict import (
     Crashed,
     IllegalAccess,
@@ -28,11 +30,18 @@ from crucible.judge.verdict.verdict import (
     OutOfMemory,
     TimedOut,
     Verdict,
+    from_json,
     to_json,
 )
+from crucible.shapes import Sizes, words
 
 _SUSPICIOUS = (Crashed, IllegalAccess, LaunchError, OutOfMemory, TimedOut)
 """Outcomes after which a GPU may compute no more."""
+SMALLER = (1 / 16, 1 / 256)
+"""Shares of the reference's work, at which kernels are judged that the emulator took too long for: their own may be far
+beyond it."""
+HASTE = 1 / 3
+"""The share of a run's limit after which the emulator goes on to smaller sizes."""
 PROBE_S = 60.0
 PAUSES_S = (0.0, 5.0, 20.0)
 """Before each look at the device; a driver that resets a GPU takes seconds."""
@@ -48,6 +57,8 @@ class Attempts:
     limits: Limits
     renew: Callable[[], tuple[OracleProcess, dict[str, Any]]]
     """A prepared oracle and its description."""
+    elsewhere: Callable[..., tuple[OracleProcess, dict[str, Any]]]
+    """The same in a folder of its own, and told something else of the task."""
     rivals: Contestants
     say: Callable[[str], None]
     oracle: OracleProcess
@@ -55,11 +66,76 @@ class Attempts:
 
     def judge(self, examination: Examination) -> Verdict:
         """A candidate's verdict. Raises JudgeError where no oracle can be had any more, or the device is lost."""
+        if examination.emulated:
+            examination.patience = HASTE
         verdict = self._attempted(examination)
+        if examination.emulated and is_too_slow(verdict):
+            verdict = self._at_smaller_sizes(examination, verdict)
+        if examination.emulated and examination.right_at and not examination.setting.task.asked:
+            verdict = self._where_it_is_right(examination, verdict)
         if self.device != "cpu" and (isinstance(verdict.outcome, _SUSPICIOUS) or is_own_failure(verdict)):
             self._await_device()
             self.restore()
         return verdict
+
+    def _at_smaller_sizes(self, examination: Examination, slow: Verdict) -> Verdict:
+        """On what the emulator took too long for: the verdict at smaller sizes; where there are none, its own with all
+        the time that a run may take."""
+        tried = [self.description["sizes"]]
+        for share in SMALLER:
+            found = self._elsewhere(examination, {"share": share}, tried)
+            if found is None:
+                continue
+            if not is_too_slow(found):
+                claim = f"judged at smaller sizes than the emulator is usually given: {words(tried[-1])}"
+                return replace(found, findings=(Finding(claim, slow.outcome.words), *found.findings))
+            slow = found
+        if len(tried) == 1:
+            self.say(f"{examination.candidate.name}: once more, with all the time that a run may take")
+            slow = self._again(examination, self.oracle, self.description, examination.setting.inputs)
+        return _not_judged(slow)
+
+    def _where_it_is_right(self, examination: Examination, verdict: Verdict) -> Verdict:
+        """What is written for the task's own sizes is judged at these alone, all else cut down."""
+        sizes = {**self.description["sizes"], **examination.right_at}
+        only = {"first": [sizes], "smaller_weights": [], "further": [], "beyond": []}
+        found = self._elsewhere(examination, only, [])
+        if found is None or isinstance(found.outcome, NotJudged):
+            return verdict
+        claim = f"judged at the sizes that it is written for: {words(examination.right_at)}"
+        return replace(found, findings=(Finding(claim, verdict.outcome.words), *found.findings))
+
+    def _elsewhere(self, examination: Examination, other: dict[str, Any], tried: list[Sizes]) -> Verdict | None:
+        """Of a fresh process at other sizes, by an oracle of their own, with what that has to say; None where there are
+        none, or they are among those tried. Raises nothing: it is this candidate's alone."""
+        folder = Path(tempfile.mkdtemp(prefix=f"{examination.folder.name}-elsewhere", dir=self.folder))
+        try:
+            oracle, description = self.elsewhere(folder, **other)
+        except (JudgeError, TaskError):
+            return None
+        try:
+            if description["sizes"] in tried:
+                return None
+            tried.append(description["sizes"])
+            self.say(f"{examination.candidate.name}: once more at {words(tried[-1])}")
+            verdict = self._again(examination, oracle, description, folder / "inputs")
+        finally:
+            oracle.kill()
+        told = tuple(from_json(finding) for finding in description["findings"])
+        return replace(verdict, findings=(*told, *verdict.findings))
+
+    def _again(
+        self, examination: Examination, oracle: OracleProcess, description: dict[str, Any], inputs: Path
+    ) -> Verdict:
+        """Of a fresh process, on what lies in that folder."""
+        again = examination.afresh(inputs)
+        try:
+            again.build()
+            return _sound(again.judge(oracle, description, self.rivals))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this candidate's alone
+            return failed(again, error)
+        finally:
+            again.close()
 
     def restore(self) -> None:
         """An oracle that answers, in place of one that does not. Raises JudgeError."""
@@ -118,17 +194,33 @@ def _sound(verdict: Verdict) -> Verdict:
 def failed(examination: Examination, error: Exception) -> Verdict:
     """The verdict where the judge failed on one candidate; where in its own code goes to the candidate's log."""
     own = isinstance(error, JudgeError)
-    words = str(error) if own else f"{type(error).__name__}: {error}"[:500]
+    reason = str(error) if own else f"{type(error).__name__}: {error}"[:500]
     log = examination.process.log if examination.process else ""
     trace = "" if own else "".join(traceback.format_exception(error))[-4000:]
     return Verdict(
         examination.candidate.name,
-        NotJudged(words or type(error).__name__, failed=True),
+        NotJudged(reason or type(error).__name__, failed=True),
         findings=tuple(examination.findings),
         build_s=examination.build_s,
         total_s=examination.busy_s,
         log=f"{log}\n{trace}".strip(),
     )
+
+
+def is_too_slow(verdict: Verdict) -> bool:
+    """Whether it was ended, by the judge or by the emulator, for nothing but the time that it took."""
+    outcome = verdict.outcome
+    if isinstance(outcome, LaunchError):
+        return any(fault.kind == "runaway-loop" for fault in verdict.faults)
+    return isinstance(outcome, TimedOut) and outcome.stage in ("forward", "backward")
+
+
+def _not_judged(slow: Verdict) -> Verdict:
+    """The emulator's slowness is nobody's fault."""
+    outcome = slow.outcome
+    if not isinstance(outcome, TimedOut):
+        return slow
+    return replace(slow, outcome=NotJudged(f"{outcome.stage} took over {outcome.limit_s:g} s on the emulator"))
 
 
 def is_own_failure(verdict: Verdict) -> bool:

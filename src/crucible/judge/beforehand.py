@@ -38,11 +38,11 @@ def known_without_running(candidate: Candidate, device: Device) -> Outcome | Non
 
 def is_timed_here(candidate: Candidate, device: Device) -> bool:
     """Whether this machine can run the candidate as it is meant to run, not only emulate or compile it."""
-    without_gpu = device.kind == "cpu" and candidate.is_for_gpu
+    without_gpu = (device.kind == "cpu" and candidate.is_for_gpu) or runs_on_emulator(candidate, device)
     return not without_gpu and known_without_running(candidate, device) is None
 
 
 def runs_on_emulator(candidate: Candidate, device: Device) -> bool:
-    """Whether it is CUDA C++ or Triton that only the emulator can run here."""
-    without_gpu = device.kind == "cpu" and candidate.is_for_gpu and bool(hardware.cxx())
+    """Whether it is CUDA C++ or Triton, or captures CUDA graphs, which only the emulator can run here."""
+    without_gpu = device.kind == "cpu" and candidate.acts_on_gpu and bool(hardware.cxx())
     return without_gpu and known_without_running(candidate, device) is None

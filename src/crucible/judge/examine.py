@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,10 +16,9 @@ from crucible.emulator.faults import Fault
 from crucible.emulator.trace import Trace
 from crucible.gpus import DEFAULT, MAX_THREADS_PER_BLOCK, Gpu, known_gpu
 from crucible.hardware import Device
-from crucible.judge.beforehand import known_without_running
 from crucible.judge.decoys import answers_without_its_kernels
 from crucible.judge.diagnosis.asks_who_judges import signs
-from crucible.judge.diagnosis.own_sizes import still_fails
+from crucible.judge.diagnosis.own_sizes import at_own_sizes
 from crucible.judge.diagnosis.sanitizer import TOOLS, sanitized
 from crucible.judge.diagnosis.shrinking import smallest_failing
 from crucible.judge.diagnosis.specialised import hard_coded, held
@@ -117,14 +117,16 @@ class Examination:
     busy_s: float = 0.0
     failure: Exception | None = None
     """The judge's own, while it was built; `judge` raises it."""
+    patience: float = 1.0
+    """The share of a run's limit that it may take."""
+    right_at: shapes.Sizes = field(default_factory=dict)
+    """The task's own sizes for which it is written, and at which it was right once, where it fails at others."""
 
     def build(self) -> None:
         """Reads, imports and builds; may run beside other candidates' builds."""
         start = time.monotonic()
         try:
-            self.outcome = known_without_running(self.candidate, self.setting.device)
-            if self.outcome is None:
-                self._import()
+            self._import()
         except (Ended, Stop) as end:
             self.outcome = _as_import(end.outcome)
         except Exception as error:  # noqa: BLE001 - the others' builds go on
@@ -190,11 +192,14 @@ class Examination:
     @property
     def emulated(self) -> bool:
         """Whether its kernels run on the emulator: judged like any other, never timed."""
-        return self.setting.emulator is not None and self.candidate.is_for_gpu
+        return self.setting.emulator is not None and self.candidate.acts_on_gpu
 
-    def afresh(self) -> Examination:
-        """The same candidate as if it had never been tried, in a folder of its own."""
-        return Examination(self.candidate, self.setting, self.folder.with_name(f"{self.folder.name}-again"))
+    def afresh(self, inputs: Path | None = None) -> Examination:
+        """The same candidate as if it had never been tried, in a folder of its own; on what lies in `inputs`, if that
+        is not where it was."""
+        setting = replace(self.setting, inputs=inputs) if inputs else self.setting
+        folder = Path(tempfile.mkdtemp(prefix=f"{self.folder.name}-again", dir=self.folder.parent)) / "candidate"
+        return Examination(self.candidate, setting, folder)
 
     def close(self) -> None:
         if self.process is not None:
@@ -241,7 +246,8 @@ class Examination:
             process = self.construct()
         except Stop as stop:
             return Verdict(name, stop.outcome)
-        verifier = Verifier(process, oracle, description, training=training, emulated=self.emulated)
+        limits = replace(self.setting.limits, run_s=self.patience * self.setting.limits.run_s)
+        verifier = Verifier(process, oracle, description, training=training, emulated=self.emulated, limits=limits)
         outcome = self._unless_specialised(verifier.verify(), verifier)
         readings = Readings(NotMeasured(f"only what passes is timed; it {outcome.kind}"))
         if self.emulated and isinstance(outcome, Passed):
@@ -369,7 +375,9 @@ class Examination:
         names = {name for _, name in held(self.candidate.source, differing)}
         free = shapes.free_sizes(task.source)
         of_inputs = {name: size for name, size in differing.items() if name in free}
-        failed_at = still_fails(verifier, of_inputs, names & set(free)) if names <= set(free) else ""
+        failed_at = ""
+        if names <= set(free):
+            failed_at, self.right_at = at_own_sizes(verifier, of_inputs, names & set(free))
         if failed_at:
             claim = "a number in it that is a size of the task is no reason: it fails at that size as well"
             self.findings.append(Finding(claim, f"{words}; it fails at {failed_at} too"))

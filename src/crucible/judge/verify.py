@@ -30,7 +30,6 @@ from crucible.judge.verdict.verdict import (
     NotJudged,
     Outcome,
     Passed,
-    TimedOut,
     Wrong,
     from_json,
 )
@@ -143,9 +142,7 @@ class Verifier:
         return dict(self.case.get("sizes", {}))
 
     def _explained(self, outcome: Outcome) -> Outcome:
-        """A wrong answer by the fault that stands behind it; the emulator's slowness is nobody's fault."""
-        if isinstance(outcome, TimedOut) and self.emulated:
-            return NotJudged(f"{outcome.stage} took over {outcome.limit_s:g} s on the emulator")
+        """A wrong answer by the fault that stands behind it."""
         if isinstance(outcome, IllegalAccess | LaunchError):
             wanted = _REFUSED_KINDS if isinstance(outcome, LaunchError) else ()
             words = next((w for w, fault in self.faults.items() if not wanted or fault.kind in wanted), "")

@@ -19,18 +19,18 @@ AT_MOST = 24.0
 """Times little work: what kernels do within a run's limit on the emulator."""
 
 
-def still_fails(verifier: Verifier, own: Sizes, held: Set[str]) -> str:
+def at_own_sizes(verifier: Verifier, own: Sizes, held: Set[str]) -> tuple[str, Sizes]:
     """The task's own sizes at which a candidate was tried and fails as well, in words, so that its numbers are no
-    reason; empty where it is right at some, or where those are too much work. `own` are sizes of inputs that differ
+    reason; or those at which it is right. Neither where those are too much work. `own` are sizes of inputs that differ
     from those of the case that failed, `held` the names of those that its text holds. Its process may be over
     afterwards."""
     failed = ""
     for sizes in _tries(own, held):
         outcome = _tried(verifier, sizes)
         if isinstance(outcome, Passed):
-            return ""
+            return "", sizes
         failed = shapes.words(sizes) if outcome is not None else ""
-    return failed
+    return failed, {}
 
 
 def _tries(own: Sizes, held: Set[str]) -> Iterator[Sizes]:

@@ -13,6 +13,9 @@ LEAST = 48
 _NUMBER = re.compile(r"(?<![\w.])(\d+)[uUlL]*(?![\w.])")
 _NAMED = re.compile(r"\b(\w+)\s*(?:=|\()?\s*(\d+)\b")
 _OF_INPUT = re.compile(r"^(?:input|in|i)_?(?=[a-z])|_in(?:put)?$")
+_SAID = re.compile(r"//.*|/\*.*?\*/|/\*.*|^\s*\*\s.*")
+"""Comments of a kernel, as far as a line shows them."""
+_NOTED = re.compile(r"(^|\s)#.*")
 _LETTERS = {"depth": "d", "height": "h", "width": "w"}
 
 
@@ -46,12 +49,17 @@ def _letter(name: str) -> str:
 
 
 def _own_lines(source: str) -> Iterator[tuple[int, str]]:
-    """Lines of strings (CUDA sources) and of classes and functions, those of the task's form left out."""
+    """Lines of strings (CUDA sources) and of classes and functions, those of the task's form and comments left out."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    lines = source.splitlines()
+    lines, inside, told = source.splitlines(), set[int](), set[int]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.end_lineno != node.lineno:
+            inside |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            told |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
             continue
@@ -59,4 +67,5 @@ def _own_lines(source: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Assign) and not any(strings):
             continue
         for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
-            yield number, lines[number - 1]
+            if number not in told:
+                yield number, (_SAID if number in inside else _NOTED).sub("", lines[number - 1])

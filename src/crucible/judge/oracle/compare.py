@@ -308,6 +308,16 @@ def benchmark_rule(expected: Expected, values: torch.Tensor, stated: Tolerance |
     )
 
 
+def rounding(rule: Expected, exact: torch.Tensor) -> float:
+    """How far a rule's values are from the exact ones, in units of what it allows."""
+    most = 0.0
+    for got, want in zip(rule.values.split(PIECE_ELEMENTS), exact.split(PIECE_ELEMENTS), strict=True):
+        allowed = (rule.absolute or 0.0) + rule.relative * want.double().abs()
+        off = ((got.double() - want.double()).abs() / allowed).nan_to_num(0.0, 0.0)
+        most = max(most, float(off.max()) if off.numel() else 0.0)
+    return most
+
+
 def unravel(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The coordinates of a flat index."""
     coordinates = []

@@ -30,7 +30,7 @@ from crucible.judge.oracle.expected import Answers, Case
 from crucible.judge.oracle.gaps import asks_for_cuda
 from crucible.judge.oracle.reference import Reference
 from crucible.judge.oracle.sealed import SealedStore
-from crucible.judge.oracle.sizing import Survey, choices, in_order
+from crucible.judge.oracle.sizing import MORE, Survey, choices, in_order
 from crucible.judge.oracle.stress_cases import Stress, StressMaker
 from crucible.judge.oracle.timed_cases import TimedCases, unchanged
 from crucible.judge.process.channel import ChannelTimeout
@@ -47,6 +47,9 @@ _TOLD = ("rule", "how", "layout", "cotangent", "factor", "forward", "needed")
 """Of a stress case, to the judge, beside its forms."""
 FIRST_STRESS = 10_000
 """The number of the first stress case: they are made late, and others come after them."""
+FEW_TRIALS = 2
+"""Inputs, in place of the benchmark's five, where the emulator has much to do for each: for VGG19, at two images of
+224 x 224, the oracle took 100 s of a processor."""
 RATES_S = 1.0
 """Seconds for measuring what the device can do."""
 
@@ -77,6 +80,8 @@ class Oracle:
         own = settings["sizes"] if settings["asked"] else {}
         self.full = Survey(settings["source"], settings["path"], own, mode=settings["mode"], seed=self.seed)
         """At the file's own sizes, or those that the user asked for."""
+        self.is_much_work = False
+        """Whether a forward is, even at sizes cut down."""
         reference, cut, found = self._cut_down(settings)
         if self.contract.bfloat16_tensors:
             reference.cast(torch.bfloat16)
@@ -84,6 +89,7 @@ class Oracle:
         self.answers = Answers(reference, self.contract, SealedStore(Path(settings["vault"])),
                                derived(self.seed, "answers"), settings.get("memory_bytes", 0))  # fmt: skip
         self.answers.findings += found
+        self.answers.cut_down = bool(cut)
         self.cases: list[Case] = []
         self.further: list[list[Sizes]] = settings["further"]
         """Other shapes, each as what to try."""
@@ -127,7 +133,7 @@ class Oracle:
         self.say_written()
         self._add(first)
         self._add(second)
-        for number in range(2, self.contract.trials):
+        for number in range(2, FEW_TRIALS if self.is_much_work else self.contract.trials):
             self._add(self.make.case(f"its own inputs, seed {number + 1}", number))
         if self.contract.allclose or not self._try(third):
             self.timed.weights = [0]
@@ -340,11 +346,15 @@ class Oracle:
                              seed=construction(self.seed, self.contract.seed), device=self.device)  # fmt: skip
 
         tries: list[Sizes] = settings["first"]
+        if settings.get("share"):  # of what it would be otherwise
+            usual = next(choices(tries, settings["smaller_weights"], self.survey.rate), None)
+            self.survey.little = settings["share"] * (min(1.0, usual.cost) if usual else 1.0)
         for rated in choices(tries, settings["smaller_weights"], self.survey.rate):
             with contextlib.suppress(TaskError):
                 reference = at(rated.sizes)
                 if reference.takes(self.seed):
                     found = [Finding("judged at sizes cut down for the emulator", words(rated.sizes))]
+                    self.is_much_work = rated.cost > MORE
                     if rated.collapsed:
                         found.append(Finding("the check is weak at sizes cut down so far", rated.collapsed))
                     return reference, rated.sizes, found

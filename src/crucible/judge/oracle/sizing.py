@@ -59,6 +59,8 @@ class Survey:
         """`sizes` are those that count as its own."""
         self._source, self._path, self._sizes = source, path, dict(sizes)
         self._mode, self._seed = mode, seed
+        self.little = 1.0
+        """The share of what is usually little work that is little here."""
 
     def rate(self, sizes: Sizes) -> Rated:
         """At these sizes in place of its own."""
@@ -73,7 +75,7 @@ class Survey:
             (work,) = count(lambda: _outputs(model, inputs, seen), [*_leaves(inputs), *model.state_dict().values()])
         except Exception:  # noqa: BLE001 - it may refuse sizes in any way too
             return Rated(sizes, math.inf)
-        return Rated(sizes, _cost(work), self._collapsed(seen.seen))
+        return Rated(sizes, _cost(work) / self.little, self._collapsed(seen.seen))
 
     def work(self) -> Work:
         """Of a forward at its own sizes. Raises what a reference raises that wants values, and LongLook."""
