@@ -17,16 +17,18 @@ TIE = "best"
 """The faster of torch.compile and max-autotune, by medians."""
 RULE = "allclose_0.0001"
 TEMPLATE = Path(__file__).with_name("kernelbench.svg.jinja")
+CURVE = Path(__file__).with_name("kernelbench_curve.svg.jinja")
 WIDTH, LEFT, RIGHT, TOP, ROW = 980, 330, 956, 70, 15
 
 
 def report(folder: Path, level: int) -> str:
-    """Writes record.json, table.md and plot.svg into the folder. Returns the summary."""
+    """Writes record.json, table.md, plot.svg and curve.svg into the folder. Returns the summary."""
     columns = {place.name: held(place) for place in sorted(folder.iterdir()) if (place / "header.json").exists()}
     found = {name: {**header, "summary": summary(tasks), "tasks": tasks} for name, (header, tasks) in columns.items()}
     (folder / "record.json").write_text(json.dumps({"level": level, "columns": found}, indent=1) + "\n")
     (folder / "table.md").write_text("\n\n".join(table(name, each["tasks"]) for name, each in found.items()) + "\n")
     (folder / "plot.svg").write_text(drawn(level, found))
+    (folder / "curve.svg").write_text(curve(level, found))
     return "\n\n".join(told(name, each) for name, each in found.items())
 
 
@@ -150,6 +152,11 @@ def _cells(found: Mapping[str, Any], covers: str) -> list[str]:
     return [*words, f"{speedup['ratio']:.3g} [{speedup['interval'][0]:.3g}, {speedup['interval'][1]:.3g}]"]
 
 
+def short(device: str) -> str:
+    """H100, of NVIDIA H100 80GB HBM3."""
+    return device.removeprefix("NVIDIA ").split()[0]
+
+
 def drawn(level: int, columns: Mapping[str, Any]) -> str:
     """The first column's speed-ups on a logarithmic axis, a row for each task, the largest forward first."""
     column, found = next(iter(columns.items()), ("", {"tasks": {}, "device": ""}))
@@ -159,13 +166,12 @@ def drawn(level: int, columns: Mapping[str, Any]) -> str:
         if dots:
             rows.append((name, task, dots))
     rows.sort(key=lambda row: -next(iter(row[2].values()))["ratio"])
-    ratios = [s["ratio"] for _, _, dots in rows for s in dots.values()] or [1.0]
-    low, high = math.log2(min(0.7, *ratios)) - 0.2, math.log2(max(2.0, *ratios)) + 0.2
+    low, high = _ends([s["ratio"] for _, _, dots in rows for s in dots.values()])
 
     def at(ratio: float) -> float:
         return round(LEFT + (math.log2(ratio) - low) / (high - low) * (RIGHT - LEFT), 1)
 
-    ticks = [{"x": at(2.0**k), "words": f"{2.0**k:g}"} for k in range(math.ceil(low), math.floor(high) + 1)]
+    ticks = [{"x": at(tick), "words": f"{tick:g}"} for tick in _ticks(low, high)]
     lines = [
         {
             "y": TOP + ROW * place + ROW // 2,
@@ -179,9 +185,58 @@ def drawn(level: int, columns: Mapping[str, Any]) -> str:
         for place, (name, task, dots) in enumerate(rows)
     ]  # fmt: skip
     bottom = TOP + ROW * len(lines)
+    return _rendered(
+        TEMPLATE, title=_title(level, column, found), width=WIDTH, height=bottom + 30, top=TOP, bottom=bottom,
+        one=at(1.0), ticks=ticks, rows=lines,
+    )  # fmt: skip
+
+
+def curve(level: int, columns: Mapping[str, Any]) -> str:
+    """The first column's speed-ups, forward's and both's each in order: how many tasks are how fast."""
+    column, found = next(iter(columns.items()), ("", {"tasks": {}, "device": ""}))
+    sorted_ = {}
+    for covers in COVERS:
+        each = [(s["ratio"], name) for name, task in found["tasks"].items() if (s := over(task, covers, TIE))]
+        sorted_[covers] = sorted(each)
+    low, high = _ends([ratio for each in sorted_.values() for ratio, _ in each])
+    left, right, top, bottom = 52, WIDTH - 16, 64, 320
+
+    def at(ratio: float) -> float:
+        return round(bottom - (math.log2(ratio) - low) / (high - low) * (bottom - top), 1)
+
+    series = [
+        {
+            "name": "both" if "+" in covers else "forward",
+            "dots": [
+                {"x": round(left + (place + 0.5) / len(each) * (right - left), 1), "y": at(ratio),
+                 "words": f"{name}, {covers}: {ratio:.3g}"}
+                for place, (ratio, name) in enumerate(each)
+            ],
+        }
+        for covers, each in sorted_.items()
+    ]  # fmt: skip
+    ticks = [{"y": at(tick), "words": f"{tick:g}"} for tick in _ticks(low, high)]
+    return _rendered(
+        CURVE, title=_title(level, column, found), width=WIDTH, height=bottom + 28, left=left, right=right,
+        bottom=bottom, one=at(1.0), ticks=ticks, series=series, count=max(map(len, sorted_.values())),
+    )  # fmt: skip
+
+
+def _ends(ratios: Sequence[float]) -> tuple[float, float]:
+    """Of a logarithmic axis."""
+    return math.log2(min(0.7, *ratios)) - 0.2, math.log2(max(2.0, *ratios)) + 0.2
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    return [2.0**k for k in range(math.ceil(low), math.floor(high) + 1)]
+
+
+def _title(level: int, column: str, found: Mapping[str, Any]) -> str:
     tasks = f"KernelBench level {level}" if level else "Networks"
-    title = f"{tasks} on {found['device']}, {column}: times as fast as the better of torch.compile's"
+    better = "the better of torch.compile's" if "max-autotune" in found.get("baselines", ()) else "torch.compile"
+    return f"{tasks} on {found['device']}, {column}: times as fast as {better}"
+
+
+def _rendered(template: Path, **what: Any) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
-    return environment.from_string(TEMPLATE.read_text()).render(
-        title=title, width=WIDTH, height=bottom + 30, top=TOP, bottom=bottom, one=at(1.0), ticks=ticks, rows=lines
-    )
+    return environment.from_string(template.read_text()).render(**what)
