@@ -20,7 +20,7 @@ from crucible.judge.process.channel import Channel, ChannelClosed, pair
 from crucible.judge.process.launcher import Launcher, launcher
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.oracle_process import OracleProcess
-from crucible.judge.process.supervised import SupervisedProcess, private_environment
+from crucible.judge.process.supervised import WAITING, SupervisedProcess, private_environment
 from test_supervisor import alive, gone
 
 RUN = """
@@ -77,6 +77,18 @@ def test_processes_that_start_alike_share_a_server() -> None:
     assert launcher(one) is not launcher({**one, "OMP_NUM_THREADS": "2"})
 
 
+def test_the_first_oracle_shares_the_candidates_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one would import PyTorch once more. Its threads wait as theirs do: asleep."""
+    for name in [name for name in os.environ if name.startswith(("LC_", "NVIDIA_", "PYTORCH_", "TORCH_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    oracle = OracleProcess(tmp_path, Limits())
+    try:
+        assert oracle._process._launcher is launcher(private_environment(tmp_path, ""))
+    finally:
+        oracle.kill()
+
+
 def test_no_import_of_the_server_asks_cuda_for_a_device() -> None:
     """Else its forks fail on a GPU: "Cannot re-initialize CUDA in forked subprocess" (H200, torch 2.11)."""
     environment = {**os.environ, "CUDA_HOME": "/"}
@@ -86,14 +98,19 @@ def test_no_import_of_the_server_asks_cuda_for_a_device() -> None:
 
 
 def test_what_oracles_import_is_there_from_the_second_one_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dynamo takes 60 MB of the server's memory. The first oracle is often the only one, and does not wait for it."""
+    """Dynamo takes 60 MB of the server's memory. The first oracle is often the only one, and does not wait for it; nor
+    do candidates find it, or Triton, there."""
     monkeypatch.setenv("OMP_NUM_THREADS", "4")  # a server of this test's own
-    grown = []
+    grown, servers = [], []
     with contextlib.ExitStack() as stack:
         for _ in range(3):
             process = OracleProcess(tmp_path, Limits())
             stack.callback(process.kill)
-            grown.append(resident_bytes(pid_of(launcher(dict(os.environ)))))
+            servers.append(process._process._launcher)
+            grown.append(resident_bytes(pid_of(servers[-1])))
+        alike = launcher({**dict(os.environ), **WAITING})
+    assert servers[0] is alike and servers[1] is servers[2] is not alike
+    assert resident_bytes(pid_of(alike)) < grown[1] - MUCH
     assert grown[0] + MUCH < grown[1]
     assert abs(grown[2] - grown[1]) < MUCH
 

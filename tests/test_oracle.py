@@ -550,6 +550,12 @@ def test_bf16_means_tensors_of_bfloat16(tmp_path: Path) -> None:
     assert oracle.cases[0].outputs[0].values.dtype == torch.float64
 
 
+def test_bf16_at_sizes_cut_down_is_bfloat16_too(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION), contract="bf16", first=[{"batch": 2}])
+    assert oracle.make.sizes == {"batch": 2}
+    assert oracle.answers.dtypes == [torch.bfloat16]
+
+
 # --- parts of the batch
 
 
@@ -558,7 +564,9 @@ def test_parts_say_what_the_whole_says(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(batches, "PART_BYTES", 3 * 5 * 16 * 4)
     parts = prepared(tmp_path / "parts", source(CONVOLUTION), training=True)
     assert (whole.answers.part_items, parts.answers.part_items) == (0, 3)
-    assert whole.description() == parts.description()
+    told = [oracle.description() for oracle in (whole, parts)]
+    assert [case.pop("watched") for one in told for case in one["cases"]] == [False, False, True, *[False] * 3]
+    assert told[0] == told[1]
     for one, other in zip(whole.cases, parts.cases, strict=True):
         assert set(one.gradients) == set(other.gradients)
         pairs = [(one.outputs[0], other.outputs[0]), *((one.gradients[n], other.gradients[n]) for n in one.gradients)]

@@ -326,7 +326,7 @@ class Examination:
         )
         verifier.specialised = hard_coded(self.candidate.source, shapes.own_numbers(setting.task.source))
         verifier.no_gradients = passed.found.without_gradients
-        verifier.way = passed.way
+        verifier.way, verifier.left_before = passed.way, passed.left_before
         return stood(verifier, outcome, strict=setting.strict)
 
     def _sanitized(self, outcome: Outcome) -> Sanitized | NotSanitized:

@@ -27,6 +27,7 @@ from crucible.judge.verdict.verdict import (
 )
 from crucible.judge.verdict.verification import wrong_tensor
 from crucible.judge.verify import Verifier
+from crucible.judge.watched import in_words, left_as_before
 from crucible.legible import counted
 
 AT_NEW_WEIGHTS = "gradients at new weights"
@@ -64,6 +65,8 @@ class StressVerifier(Verifier):
 
     specialised = ""
     """The words for a candidate's being written for the task's own sizes."""
+    left_before: tuple[str, ...] = ()
+    """Buffers that it did not update in the judge's own cases, though the reference does."""
     no_gradients = ""
     """Why its gradients are not looked at: they are known to be wrong, or not to be there."""
 
@@ -146,26 +149,18 @@ class StressVerifier(Verifier):
 
     def _look_at_buffers(self, asked: dict[str, Any], reply: dict[str, Any]) -> None:
         """Parameters and buffers after a forward: what the reference leaves alone stays, what it changes follows."""
-        theirs = {name: spec for name, spec in asked["buffers"].items() if name in reply["watched"]}
-        spoilt = [name for name in reply["changed"] if name not in theirs]
-        still = [name for name in theirs if name not in reply["changed"]]
-        how = "parameters and buffers after a forward"
-        if spoilt:
-            detail = f"forward changes {', '.join(spoilt[:_SHOWN])}, which the reference leaves alone"
-            self._fails("buffers", how, Wrong("buffers", detail))
+        case, how = asked["case"], "parameters and buffers after a forward"
+        try:
+            left = left_as_before(
+                case, reply, lambda names: self._errors(case, "buffers", names), training=self.training
+            )
+        except Stop as stop:
+            self._fails("buffers", how, stop.outcome)
             return
-        names = [name for name in theirs if name in reply["changed"]]
-        errors = self._errors(asked["case"], "buffers", names) if names else []
-        wrong = next((error for error in errors if not error.ok), None)
-        if wrong is not None:
-            self._fails("buffers", how, _wrong(wrong, "buffers", "new weights"))
-        elif still:
-            detail = f"forward leaves {', '.join(still[:_SHOWN])} as before, which the reference updates"
-            if self.training:
-                self._fails("buffers", how, Wrong("buffers", detail))
-            else:
-                self._note("buffers", how, WRONG, detail)
-        elif theirs:
+        if left or self.left_before:
+            at = "" if left else " at the task's own size"
+            self._note("buffers", how, WRONG, in_words(left or self.left_before) + at)
+        elif case["buffers"]:
             self._note("buffers", how, RIGHT)
 
     def _pull(self, asked: dict[str, Any], case: dict[str, Any]) -> None:

@@ -34,6 +34,7 @@ from crucible.judge.verdict.verdict import (
     from_json,
 )
 from crucible.judge.verdict.verification import Verification, wrong_tensor
+from crucible.judge.watched import left_as_before
 from crucible.shapes import Sizes
 
 _REFUSED_KINDS = ("launch-limits", "runaway-loop", "deadlock", "divergent-barrier")
@@ -81,6 +82,8 @@ class Verifier:
         """Of pairing its weights with the reference's, where nothing but their order tells some of them apart."""
         self.gradients = tuple(description["cases"][0]["gradients"])
         """Those that can be compared, as the first case showed."""
+        self.left_before: tuple[str, ...] = ()
+        """Buffers that its forward does not update though the reference's does."""
         self.found = self._nothing_found()
 
     def verify(self) -> Outcome:
@@ -203,11 +206,21 @@ class Verifier:
         except Stop as stop:
             self._excuse(case, reply["weights"], stop)
             return
+        if case["watched"]:
+            self._look_at_state(case, reply)
         if case["backward"]:
             self._backward(case)
         if case["index"] == 0:
             self._repeat(case, seen)
         self.judged.append(case["index"])
+
+    def _look_at_state(self, case: dict[str, Any], reply: dict[str, Any]) -> None:
+        """Parameters and buffers after the forward that was compared. Raises Stop."""
+
+        def compare(names: list[str]) -> list[TensorError]:
+            return [from_json(tensor) for tensor in self._stream(case, "buffers", names)["tensors"]]
+
+        self.left_before = tuple(left_as_before(case, reply, compare, training=self.training))
 
     def _excuse(self, case: dict[str, Any], weights: dict[str, Any], stop: Stop) -> None:
         """A wrong forward that weights explain which the candidate was never given is none. Raises Stop otherwise, with
@@ -248,6 +261,7 @@ class Verifier:
             "backward": case["backward"],
             "outputs": case["outputs"],
             "clone": bool(self.description["mutated"]),
+            "watched": case["watched"],
             "way": self.way,
         }
 

@@ -30,6 +30,9 @@ ROUNDINGS = 4.0
 EXACT_BYTES = 256 << 20
 """Expected tensors above this are kept as float32: rounding adds 3e-8, below any contract's noise."""
 
+WATCHED_BYTES = 256 << 20
+"""Of parameters and buffers, of which each evaluation that watches them keeps two copies."""
+
 
 @dataclass
 class Case:
@@ -146,6 +149,11 @@ class Answers:
             self.findings.append(Finding("gradients are not compared: the reference has no backward", why))
         if not case.outputs:
             self.answer(case)
+
+    def can_watch(self, case: Case) -> bool:
+        """Whether what forward does to parameters and buffers can be told of a whole case: parts of a batch would each
+        leave their own, and a copy of large weights would take the room of the answer."""
+        return not self.part_items and sum(value.nbytes for value in case.state.values()) <= WATCHED_BYTES
 
     def look_at_shapes(self, case: Case) -> None:
         """The outputs' shapes of a case whose inputs have other sizes. Raises TaskError."""

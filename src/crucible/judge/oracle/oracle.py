@@ -124,6 +124,7 @@ class Oracle:
         self.answers.look_at_outputs(first)
         second = self.make.case("its own inputs, another seed", 1)
         third = self.make.case("its own inputs, new weights", 2, weights=True, backward=first.backward)
+        third.watched = self.answers.can_watch(third)
         self.timed.weights = [0] if self.contract.allclose else [0, 2]
         self.timed.open(first.inputs)
         if self.timed.recipe:
@@ -181,6 +182,8 @@ class Oracle:
             "sizes": case.sizes,
             "outputs": [_describe(e, d) for e, d in zip(case.outputs, self.answers.dtypes, strict=True)],
             "gradients": {name: _describe(e, e.dtype) for name, e in case.gradients.items()},
+            "watched": case.watched,
+            "buffers": sorted(case.buffers),
         }
 
     def floors(self, race_s: float = 0.0) -> list[dict[str, Any]]:
@@ -304,7 +307,6 @@ class Oracle:
             "case": self._described(self._numbered(stress.case), stress.case),
             "before": self._described(self._numbered(stress.before), stress.before) if stress.before else None,
             "watched": stress.case.watched and stress.forward,
-            "buffers": {name: _describe(e, e.dtype) for name, e in stress.case.buffers.items()},
         }
 
     def _numbered(self, case: Case) -> int:

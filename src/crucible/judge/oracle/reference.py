@@ -90,6 +90,7 @@ class Reference:
     def cast(self, dtype: torch.dtype) -> None:
         """Makes `dtype` the module's own floating dtype."""
         self.model.to(dtype)
+        self._models.clear()  # copies that ran before, to see whether it takes these sizes, have the old one
 
     def inputs(self, seed: int, sizes: Mapping[str, Any] = MappingProxyType({})) -> Any:
         """`get_inputs()` under a seed, perhaps with other sizes; on the CPU, as KernelBench does it."""

@@ -35,19 +35,22 @@ _READ_AT_START = ("LANG=", "LC_", "LD_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENB
                   "PYTORCH_", "TORCH_")  # fmt: skip
 _READ_LATER = ("TORCH_EXTENSIONS_DIR",)
 
-_launchers: dict[tuple[tuple[str, str], ...], Launcher] = {}
+_Alike = tuple[tuple[str, str], ...]
+_launchers: dict[tuple[_Alike, bool], Launcher] = {}
+_judged: set[_Alike] = set()
+"""Environments in which an oracle was started."""
 _lock = threading.Lock()
 
 
 class Launcher:
     """A fork server, started on first use; it lives as long as this process."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], ahead: bool = False) -> None:
+        """`ahead`: what oracles import later is in memory before it forks."""
+        self.ahead = ahead
         ours, theirs = pair()
         log, output = os.pipe()
         self._lock = threading.Lock()
-        self._has_judged = False
-        """Whether an oracle was started: a second one tells that there may be hundreds."""
         self._channel = Channel(ours)
         self._process = subprocess.Popen(
             [*python("process.forkserver"), str(theirs.fileno())],
@@ -69,14 +72,11 @@ class Launcher:
     def start(self, settings: dict[str, Any], descriptors: Sequence[int]) -> int:
         """The process id of a new supervisor. `settings` are those of `supervisor.watch`, with `folder` and
         `environment`; `descriptors` are its status, its output, and what it hands on. Raises JudgeError."""
-        is_oracle = settings.get("module") == ORACLE
-        again = is_oracle and self._has_judged
-        self._has_judged |= is_oracle
         written = os.memfd_create("settings")
         try:
             os.write(written, json.dumps(settings).encode())
             with self._lock:
-                self._channel.send({"do": "start", "again": again}, (written, *descriptors))
+                self._channel.send({"do": "start", "again": self.ahead}, (written, *descriptors))
                 reply = self._channel.receive(START_S)
         except (ChannelClosed, ChannelTimeout, BadMessage, OSError) as error:
             self._process.kill()  # what it may yet answer is nobody's
@@ -104,20 +104,26 @@ class Launcher:
             self._process.wait(timeout=5)
 
 
-def launcher(environment: dict[str, str]) -> Launcher:
-    """The launcher of processes with this environment: all of those for which Python and libraries start alike."""
+def launcher(environment: dict[str, str], module: str = "") -> Launcher:
+    """The launcher of processes with this environment: all of those for which Python and libraries start alike. The
+    first oracle's is the candidates' (1.5 s of a processor for another one); a second oracle tells that there may be
+    hundreds, which have one of their own: what it imports ahead, Triton among it, no candidate may find there."""
     start = {
         name: value
         for name, value in environment.items()
         if f"{name}=".startswith(_READ_AT_START) and name not in _READ_LATER
     }
-    key = tuple(sorted(start.items()))
+    alike = tuple(sorted(start.items()))
     with _lock:
-        if key not in _launchers or not _launchers[key].is_up:
-            _launchers[key] = Launcher(start)
-        return _launchers[key]
+        ahead = module == ORACLE and alike in _judged
+        if module == ORACLE:
+            _judged.add(alike)
+        if (alike, ahead) not in _launchers or not _launchers[alike, ahead].is_up:
+            _launchers[alike, ahead] = Launcher(start, ahead)
+        return _launchers[alike, ahead]
 
 
+os.register_at_fork(after_in_child=_judged.clear)
 os.register_at_fork(after_in_child=_launchers.clear)  # a fork has servers of its own: two would mix up one's answers
 
 

@@ -16,7 +16,7 @@ from crucible.judge.process.channel import BadMessage, Channel, ChannelClosed, C
 from crucible.judge.process.launcher import ORACLE
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.log import SILENT
-from crucible.judge.process.supervised import FIRST, SupervisedProcess, exit_in_words
+from crucible.judge.process.supervised import FIRST, WAITING, SupervisedProcess, exit_in_words
 
 
 class OracleProcess:
@@ -39,7 +39,7 @@ class OracleProcess:
             str(FIRST),
             folder=work,
             passed=[theirs.fileno()],
-            environment=dict(os.environ),
+            environment={**WAITING, **os.environ},
             limits=limits,
         )
         theirs.close()
