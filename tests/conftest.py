@@ -26,6 +26,7 @@ QUICK: dict[str, Any] = {
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """For all that judge and candidates start: threads of two processes on two cores wait for each other (a plain pass
 takes 4.3 s of processor time with one, 5.3 with two)."""
+torch.set_num_threads(1)  # here, too: beside another worker test_kinks.py takes 13 s of processor time, 41 with two
 # A busy machine takes 200 ms for nothing. Each run draws other examples.
 hypothesis.settings.register_profile("any machine", deadline=None, max_examples=100 if NIGHTLY else 50)
 hypothesis.settings.load_profile("any machine")
