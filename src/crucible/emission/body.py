@@ -6,6 +6,7 @@ import keyword
 from collections.abc import Mapping
 from typing import Any
 
+from crucible.emission.calls import expression
 from crucible.errors import CaptureError
 from crucible.graph import Argument, Graph, Ref
 from crucible.plan.steps import Call, Fused, Plan
@@ -102,14 +103,9 @@ def _fused(step: Fused, operator: str, words: Mapping[str, str]) -> list[str]:
 
 def _call(step: Call, words: Mapping[str, str], graph: Graph) -> str:
     operation = step.operation
-    device = _device(graph)
-    given = [
-        f"{name}={device if name == 'device' else _argument(argument, words)}"
-        for name, argument in operation.args.items()
-        if name not in ("pin_memory", "layout")
-    ]
+    called = expression(operation, graph, lambda argument: _argument(argument, words), _device(graph))
     alone = "," * (len(step.results) == 1 and operation.kind in _LISTS)
-    return f"{', '.join(step.results)}{alone} = torch.ops.{operation.target}({', '.join(given)})"
+    return f"{', '.join(step.results)}{alone} = {called}"
 
 
 def _argument(argument: Argument, words: Mapping[str, str]) -> str:
