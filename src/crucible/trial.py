@@ -2,7 +2,12 @@
 
 Each call of PyTorch checks there what it is given (a view whose strides do not allow it, two shapes that do not fit,
 a name that nothing bears), forward and backward, at full size and in a second, without a kernel being built. With a
-GPU the tensors are those of a GPU, whose convolutions and attention lay their results otherwise than a CPU's.
+GPU the tensors are those of a GPU.
+
+Then forward is run once more, and whatever PyTorch makes lies otherwise, its last dim outermost: kernels of another
+device, or another release, lay their results as they like (attention in batch, heads, places or in batch, places,
+heads), and no view behind them may raise for that. Tensors of a GPU would show one such layout, and not without one:
+autograd asks for the device and ends the process.
 """
 
 from __future__ import annotations
@@ -17,12 +22,15 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 
 from crucible.errors import KernelError
 
 _NUMBERS = count()
 """Of trials: each registers operators under a name of its own."""
 _FILE = "<trial>"
+_AS_ASKED = frozenset({"contiguous", "reshape", "clone", "copy_", "empty_strided", "new_empty_strided"})
+"""Functions that say how their results lie."""
 
 
 def check_runs(text: str, module: nn.Module, inputs: Sequence[Any]) -> list[torch.Tensor]:
@@ -33,7 +41,10 @@ def check_runs(text: str, module: nn.Module, inputs: Sequence[Any]) -> list[torc
         exec(compile(_unbuilt(text), _FILE, "exec"), names.__dict__)
         forward = names.ModelNew.forward if "ModelNew" in names.__dict__ else names.forward
         with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
-            return _run(forward, module, inputs)
+            found = _run(forward, module, inputs)
+            with _Otherwise():
+                forward(*_given_all(module, inputs))
+            return found
     except Exception as error:
         raise KernelError(_words(text, error)) from error
     finally:
@@ -58,15 +69,41 @@ def load_inline(**given: Any) -> Any:
 
 
 def _run(forward: Any, module: nn.Module, inputs: Sequence[Any]) -> list[torch.Tensor]:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    ours = _without_elements(module, device)
-    given = [_given(each, device) if isinstance(each, torch.Tensor) else each for each in inputs]
+    ours, *given = _given_all(module, inputs)
     made = list(_tensors(forward(ours, *given)))
     outputs = [each for each in made if each.requires_grad]
     wanted = [each for each in (*given, *ours.parameters()) if isinstance(each, torch.Tensor) and each.requires_grad]
     if outputs and wanted:
         torch.autograd.grad(outputs, wanted, [torch.empty_like(each) for each in outputs], allow_unused=True)
     return made
+
+
+class _Otherwise(TorchFunctionMode):
+    """Lays whatever PyTorch computes with its last dim outermost; views of it are views of that."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made, named = func(*args, **(kwargs or {})), kwargs or {}
+        is_ours = str(getattr(func, "__module__", "")).startswith("torch._ops.crucible")
+        if is_ours or getattr(func, "__name__", "") in _AS_ASKED:
+            return made
+        before = {each.untyped_storage()._cdata for each in _tensors((*args, *named.values()))}
+        relaid = [self._relaid(each, before) for each in (made if isinstance(made, tuple | list) else [made])]
+        return type(made)(relaid) if isinstance(made, tuple | list) else relaid[0]
+
+    def _relaid(self, made: Any, before: set[int]) -> Any:
+        if not isinstance(made, torch.Tensor) or not before or made.untyped_storage()._cdata in before:
+            return made
+        order = list(range(made.dim()))[::-1]
+        return made.permute(order).contiguous().permute(order)
+
+
+def _given_all(module: nn.Module, inputs: Sequence[Any]) -> list[Any]:
+    """The arguments of a written forward."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return [
+        _without_elements(module, device),
+        *(_given(each, device) if isinstance(each, torch.Tensor) else each for each in inputs),
+    ]
 
 
 def _without_elements(module: nn.Module, device: str) -> nn.Module:

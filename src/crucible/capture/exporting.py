@@ -85,10 +85,12 @@ def _refused(error: Exception) -> CaptureError:
 
 class _Watch(TorchFunctionMode):
     """Notes each operation's line, and refuses what is computed where autograd does not look: a graph would give it
-    gradients."""
+    gradients. `contiguous` is called as an operator: of what is contiguous here Python's method would tell nobody, and
+    it may lie otherwise on another device."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         hidden = (not torch.is_grad_enabled() or torch.is_inference_mode_enabled()) and not is_standing_in()
+        func = torch.ops.aten.contiguous.default if func is torch.Tensor.contiguous else func
         with annotate({LINE: calling_line()}):
             result = func(*args, **(kwargs or {}))
         if hidden and next(tensors_in(result), None) is not None:

@@ -24,6 +24,10 @@ _CHECKS = frozenset({"_assert_tensor_metadata", "_assert_scalar", "_assert_async
 _RESIZES = frozenset({"resize_", "resize_as_", "set_", "as_strided_"})
 _LIFTS = frozenset({"lift", "lift_fresh", "lift_fresh_copy", "detach", "detach_"})
 """Operations on a tensor that forward wrote down which leave it what it is."""
+_LOOSE = frozenset({"scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"})
+"""Operations whose results lie as the device's kernel has them: in batch, heads, places or in batch, places, heads."""
+_PRODUCTS = frozenset({"linear", "matmul", "mm", "bmm", "addmm", "baddbmm"})
+"""Operations that lay their results in one way, whatever the layout of what they are given."""
 _OUT_OF_PLACE = "Use the operation that returns a new tensor"
 _OUTSIDE = {"input": "the input", "parameter": "the parameter", "attribute": "the attribute", "buffer": "the buffer"}
 
@@ -41,6 +45,9 @@ class Operations:
         """The newest value of each buffer that forward wrote to."""
         self._place = {node: place for place, node in enumerate(program.graph.nodes)}
         self._mode = _fake_mode(program)
+        self._loose: set[str] = set()
+        """Values that may lie otherwise on another device: what attention or a recurrent layer makes, and what follows
+        its layout. Where one of these is made contiguous, that is no mere alias, whatever it is on this device."""
 
     def take(self, node: fx.Node) -> None:
         """One call. Raises CaptureError."""
@@ -89,7 +96,8 @@ class Operations:
         args, result, flops, bytes_moved = self._run(node, func, given)
         kind = kind_of(func._schema.name.partition("::")[2], func._overloadname)
         read = [arg.name for arg in leaves(tuple(args.values())) if isinstance(arg, Ref)]
-        same = self.values.same(result, read) if isinstance(result, torch.Tensor) and kind != "detach" else None
+        lies_as_it_comes = kind == "detach" or (kind == "contiguous" and not self._loose.isdisjoint(read))
+        same = self.values.same(result, read) if isinstance(result, torch.Tensor) and not lies_as_it_comes else None
         if same is not None:
             return same
         wanted = name or layer_name(node.meta.get("nn_module_stack")) or kind
@@ -98,6 +106,8 @@ class Operations:
         outputs = tuple(
             self.values.add(word, fake, "intermediate") for word, fake in zip(wanted_names, tensors, strict=True)
         )
+        if kind in _LOOSE or not (self._loose.isdisjoint(read) or kind in _PRODUCTS or kind == "contiguous"):
+            self._loose |= {output.name for output in outputs}
         self.done.append(
             Operation(
                 name=outputs[0].name,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import keyword
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+from crucible.emission.calls import expression
+from crucible.emission.owners import Owners, own
 from crucible.errors import CaptureError
 from crucible.graph import Argument, Graph, Ref
-from crucible.plan.steps import Call, Fused, Plan
+from crucible.plan.steps import Call, Fused, Plan, Step
 
 _MOST_ELEMENTS = 64
 """Of a constant that is written out."""
@@ -23,26 +24,58 @@ _NAMED = _DTYPES | {"strided", "channels_last", "channels_last_3d", "contiguous_
 
 def body(plan: Plan, served: Mapping[str, Fused]) -> list[str]:
     """The statements of `forward(self, ...)`, without indentation; `served` says whose operator a step calls."""
-    graph = plan.graph
-    words, lines, counted = _words(graph), [], _counted(plan)
+    graph, counted, waiting = plan.graph, _counted(plan), _waiting(plan)
+    owners = _owners(plan)
+    words = _words(graph, owners)
+    lines = owners.lines
     for step in plan.steps:
         if isinstance(step, Fused):
-            lines += _fused(step, served[step.name].name, words)
+            lines += _fused(step, served[step.name].name, words, waiting)
         elif step.results[0] not in counted:
             lines.append(_call(step, words, graph))
+    lines += _copied([(words[buffer], name) for name, buffer in waiting.items()])
+    more: dict[int, list[str]] = {}
     for mutation in graph.mutations:
         buffer, value = words[mutation.buffer], mutation.value
-        more = counted.get(value)
-        lines.append(f"{buffer}.copy_({words.get(value, value)})" if more is None else f"{buffer}.add_({more})")
+        if value in counted:
+            more.setdefault(counted[value], []).append(buffer)
+        else:
+            lines.append(f"{buffer}.copy_({words.get(value, value)})")
+    lines += [_added(buffers, number) for number, buffers in more.items()]
     returned = _structure(graph.structure, [words.get(name, name) for name in graph.outputs])
     return [*lines, f"return {returned}"]
+
+
+def _read(step: Step) -> tuple[str, ...]:
+    return step.operation.inputs if isinstance(step, Call) else step.reads
+
+
+def _waiting(plan: Plan) -> dict[str, str]:
+    """New values of buffers that nothing reads any more, with these: all are copied at the end, in one kernel in the
+    stead of one for each layer."""
+    last = {name: place for place, step in enumerate(plan.steps) for name in _read(step)}
+    steps = [(place, step) for place, step in enumerate(plan.steps) if isinstance(step, Fused)]
+    return {n: buffer for place, step in steps for n, buffer in step.updates.items() if last.get(buffer, 0) <= place}
+
+
+def _copied(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """New values into buffers."""
+    if len(pairs) < 2:
+        return [f"{buffer}.copy_({name})" for buffer, name in pairs]
+    return [f"torch._foreach_copy_([{', '.join(b for b, _ in pairs)}], [{', '.join(n for _, n in pairs)}])"]
+
+
+def _added(buffers: Sequence[str], number: int) -> str:
+    return (
+        f"{buffers[0]}.add_({number})" if len(buffers) < 2 else f"torch._foreach_add_([{', '.join(buffers)}], {number})"
+    )
 
 
 def _counted(plan: Plan) -> dict[str, int]:
     """Values that are a buffer and a number more, and nothing but that buffer's new value, as batch norm's count of
     batches: added in place they take one kernel in the stead of two."""
     new = {mutation.value: mutation.buffer for mutation in plan.graph.mutations}
-    read = {name for step in plan.steps for name in (step.operation.inputs if isinstance(step, Call) else step.reads)}
+    read = {name for step in plan.steps for name in _read(step)}
     found = {}
     for step in plan.steps:
         if not isinstance(step, Call) or step.operation.target != "aten.add.Tensor":
@@ -54,24 +87,24 @@ def _counted(plan: Plan) -> dict[str, int]:
     return found
 
 
-def _words(graph: Graph) -> dict[str, str]:
+def _owners(plan: Plan) -> Owners:
+    """Of what the steps read and change."""
+    graph = plan.graph
+    used = {name for step in plan.steps for name in _read(step)} | {each.buffer for each in graph.mutations}
+    own = {p.value.name: p.names[0] for p in graph.parameters}
+    made = {name for step in plan.steps for name in (step.results if isinstance(step, Call) else [step.result])}
+    return Owners([path for name, path in own.items() if name in used], {*graph.values, *made})
+
+
+def _words(graph: Graph, owners: Owners) -> dict[str, str]:
     """What comes from outside, as forward calls it."""
-    state = {parameter.value.name: _own(parameter.names[0]) for parameter in graph.parameters}
+    state = {parameter.value.name: owners.word(parameter.names[0]) for parameter in graph.parameters}
     return {**state, **{constant.value.name: _constant(constant, graph) for constant in graph.constants}}
-
-
-def _own(path: str) -> str:
-    """An attribute of the module; `nn.Sequential` and `nn.ModuleList` have submodules called `0`."""
-    found = "self"
-    for name in path.split("."):
-        plain = name.isidentifier() and not keyword.iskeyword(name)
-        found = f"{found}.{name}" if plain else f"getattr({found}, {name!r})"
-    return found
 
 
 def _constant(constant: Any, graph: Graph) -> str:
     if constant.attribute:
-        return f"{_own(constant.attribute)}.to({_device(graph)})"
+        return f"{own(constant.attribute)}.to({_device(graph)})"
     if constant.value.tensor.elements > _MOST_ELEMENTS:
         raise CaptureError(
             f"forward makes a tensor of {constant.value.tensor.shape} by itself: make it in __init__, as a buffer"
@@ -82,11 +115,11 @@ def _constant(constant: Any, graph: Graph) -> str:
 
 def _device(graph: Graph) -> str:
     """Where forward makes tensors of its own: beside its first input, or its first parameter."""
-    outside = [value.name for value in graph.inputs] + [_own(p.names[0]) for p in graph.parameters]
+    outside = [value.name for value in graph.inputs] + [own(p.names[0]) for p in graph.parameters]
     return f"{outside[0]}.device" if outside else "None"
 
 
-def _fused(step: Fused, operator: str, words: Mapping[str, str]) -> list[str]:
+def _fused(step: Fused, operator: str, words: Mapping[str, str], waiting: Container[str]) -> list[str]:
     """What it makes of detached tensors alone takes no gradient either."""
     detached = set() if step.wanted else {step.operands[each.name] for each in step.all_operands if each.constant}
     given = [f"{words.get(name, name)}{'.detach()' * (name in detached)}" for name in step.reads]
@@ -94,22 +127,15 @@ def _fused(step: Fused, operator: str, words: Mapping[str, str]) -> list[str]:
     if not step.updates:
         return [f"{step.result} = {call}"]
     made = ", ".join([step.result, *(["*_"] if step.saved else []), *step.updates])
-    buffers = [words[buffer] for buffer in step.updates.values()]
-    if len(buffers) == 1:
-        return [f"{made} = {call}", f"{buffers[0]}.copy_({next(iter(step.updates))})"]
-    return [f"{made} = {call}", f"torch._foreach_copy_([{', '.join(buffers)}], [{', '.join(step.updates)}])"]
+    now = [(words[buffer], name) for name, buffer in step.updates.items() if name not in waiting]
+    return [f"{made} = {call}", *_copied(now)]
 
 
 def _call(step: Call, words: Mapping[str, str], graph: Graph) -> str:
     operation = step.operation
-    device = _device(graph)
-    given = [
-        f"{name}={device if name == 'device' else _argument(argument, words)}"
-        for name, argument in operation.args.items()
-        if name not in ("pin_memory", "layout")
-    ]
+    called = expression(operation, graph, lambda argument: _argument(argument, words), _device(graph))
     alone = "," * (len(step.results) == 1 and operation.kind in _LISTS)
-    return f"{', '.join(step.results)}{alone} = torch.ops.{operation.target}({', '.join(given)})"
+    return f"{', '.join(step.results)}{alone} = {called}"
 
 
 def _argument(argument: Argument, words: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from crucible.emission.alike import alike
 from crucible.emission.autograd import cpp, exported
 from crucible.emission.body import body
+from crucible.emission.calls import LYING, needs_strides
 from crucible.emission.extension import HOST_FLAGS, digest, flags, kernels
 from crucible.emission.fold import folded
 from crucible.emission.header import header
@@ -59,6 +60,7 @@ def emit(
         definitions_without_imports(source),
         *_kernels(operators, name),
         _CHECK,
+        LYING if needs_strides(plan.graph) else "",
         _class(plan, served, in_both_modes=in_both_modes) if source else _function(plan, served),
     ]
     head, *code = (part.rstrip("\n") + "\n" for part in parts if part)
