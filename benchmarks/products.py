@@ -24,9 +24,9 @@ import torch
 
 from crucible.emission.extension import device
 from crucible.gpus import H200
+from crucible.kinds.product.lower import lower_product
 from crucible.write.kernel import Kernel
 from crucible.write.product.division import divided, is_faster
-from crucible.write.product.lower import lower_product
 from crucible.write.product.matrix import Product
 from crucible.write.program import Operand
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from crucible.kernel import nodes as ir
 
+WITH_A_BODY = ir.For | ir.If | ir.Scope | ir.Fill | ir.Drain
+
 
 def changed(
     kernel: ir.Kernel, kind: type | tuple[type, ...], change: Callable[[Any], ir.Node], which: int = 0
@@ -22,7 +24,9 @@ def changed(
             if isinstance(node, kind):
                 count += 1
                 node = change(node) if which in (count - 1, -1) else node
-            found.append(replace(node, body=walk(node.body)) if isinstance(node, ir.For | ir.If | ir.Scope) else node)
+            if isinstance(node, ir.Roles):
+                node = replace(node, roles=tuple(replace(role, body=walk(role.body)) for role in node.roles))
+            found.append(replace(node, body=walk(node.body)) if isinstance(node, WITH_A_BODY) else node)
         return tuple(found)
 
     new = replace(kernel, body=walk(kernel.body))

@@ -11,14 +11,17 @@ import pytest
 from kernel_mutants import changed
 from test_families import MULTIPROCESSORS, PROGRAMS
 from test_pools import CASES
+from test_products import CASES as PRODUCT_CASES
 
 from crucible.errors import KernelError
+from crucible.gpus import H200
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO, Compare, Number, Place, Size, Variable
 from crucible.kernel.verify import verify
 from crucible.kinds.built import Built
 from crucible.kinds.pooling.backward import build_pool_backward
 from crucible.kinds.pooling.forward import build_pool
+from crucible.kinds.product.lower import build_product
 from crucible.kinds.program.lower import build
 from crucible.print.cuda import printed
 from crucible.write.stages import stages
@@ -40,11 +43,17 @@ POOLS: dict[str, Callable[[], ir.Kernel]] = {
 }
 
 
+PRODUCTS: dict[str, Callable[[], ir.Kernel]] = {
+    "a product": lambda: build_product(PRODUCT_CASES["rows_are_neighbours"], H200).kernels[0],
+    "a product of turned columns": lambda: build_product(PRODUCT_CASES["several_in_parts"], H200).kernels[0],
+}
+
+
 @cache
 def kernel(name: str) -> ir.Kernel:
-    """The first of a program, or a pool's."""
-    if name in POOLS:
-        return POOLS[name]()
+    """The first of a program, a pool's, or a product's."""
+    if name in POOLS or name in PRODUCTS:
+        return (POOLS | PRODUCTS)[name]()
     return next(each for step in stages(PROGRAMS[name]) for each in build(step, MULTIPROCESSORS.get(name, 132)).kernels)
 
 
@@ -53,6 +62,14 @@ def test_nothing_is_wrong_with_what_is_built(name: str) -> None:
     for step in stages(PROGRAMS[name]):
         for each in build(step, MULTIPROCESSORS.get(name, 132)).kernels:
             assert verify(each) == ()
+
+
+@pytest.mark.parametrize("name", PRODUCT_CASES)
+def test_nothing_is_wrong_with_products(name: str) -> None:
+    of = PRODUCT_CASES[name]
+    for each in (of, *(of.gradient(operand.name, "upstream") for operand in (of.left, of.right))):
+        for made in build_product(each, H200).kernels:
+            assert verify(made) == ()
 
 
 def left_out(node: ir.Node) -> ir.Node:
@@ -65,6 +82,60 @@ def let_further(node: ir.Let) -> ir.Node:
 
 def of_scratch(node: Any) -> ir.Node:
     return replace(node, scratch=replace(node.scratch, shape=(Number(3),)))
+
+
+def a_role_less(node: ir.Roles) -> ir.Node:
+    return replace(node, roles=node.roles[:1])
+
+
+def greedy(node: ir.Roles) -> ir.Node:
+    return replace(node, roles=tuple(replace(each, registers=each.registers + 8) for each in node.roles))
+
+
+def poor(node: ir.Roles) -> ir.Node:
+    return replace(node, roles=(replace(node.roles[0], registers=152), *node.roles[1:]))
+
+
+def by_another_number(node: ir.Roles) -> ir.Node:
+    return replace(node, warp=Variable("lane", "int"))
+
+
+def outside(node: Any) -> ir.Node:
+    return ir.Scope(node.body)
+
+
+def by_tiles_that_nobody_rounded(node: ir.Mma) -> ir.Node:
+    (rows, tile), *rest = node.terms
+    return replace(node, terms=((replace(rows, dtype="word"), tile), *rest))
+
+
+def of_wide_tiles(node: ir.Mma) -> ir.Node:
+    return replace(node, into=replace(node.into, shape=(Number(72),)))
+
+
+def never_anew(node: ir.Mma) -> ir.Node:
+    return replace(node, adds=())
+
+
+def before_stores(node: ir.Fill) -> ir.Node:
+    return replace(node, body=(node.body[-1], *node.body[:-1]))
+
+
+def half_filled(node: ir.Fill) -> ir.Node:
+    return replace(node, body=node.body[1:])
+
+
+def with_stages(stages: int) -> Callable[[Any], ir.Node]:
+    return lambda node: replace(node, what=replace(node.what, stages=stages))
+
+
+def with_producers(node: ir.Fill) -> ir.Node:
+    return replace(node, pipeline=replace(node.pipeline, producers=128))
+
+
+def by_a_thread(node: Any) -> ir.Node:
+    """Of a role, only some come."""
+    return ir.If((Compare("<", Place("thread", 512), Number(300)),), (node,))
 
 
 def under_a_condition(node: ir.Node) -> ir.Node:
@@ -163,6 +234,31 @@ WRONG: dict[str, Change] = {
         "a pool's gradient by windows", ir.Reduce, under_a_condition, 0, "stands under a condition that differs",
     ),
     "Reduce: too little memory": ("rows of a block", ir.Reduce, of_scratch, 0, "needs (32,)"),
+    "Declare: a ring of one stage": ("a product", ir.Declare, with_stages(1), 0, "has 1 stages"),
+    "Declare: a ring that is too large": ("a product", ir.Declare, with_stages(5), 0, "and a block may ask for 232448"),
+    "Roles: threads without one": ("a product", ir.Roles, a_role_less, 0, "no whole warpgroups of 512"),
+    "Roles: more registers than there are": ("a product", ir.Roles, greedy, 0, "a multiprocessor has 65536"),
+    "Roles: fewer registers than are held": ("a product", ir.Roles, poor, 0, "consumers hold 164 words, and have 152"),
+    "Roles: by what is no warp": ("a product", ir.Roles, by_another_number, 0, "is no number of a warp"),
+    "Fill: not waited for": ("a product", ir.Fill, outside, 0, "to whom its stage does not belong"),
+    "Fill: half": ("a product", ir.Fill, half_filled, 0, "a is not stored in a stage of ring"),
+    "Fill: by some": ("a product", ir.Fill, by_a_thread, 0, "a barrier of ring stands under a condition that differs"),
+    "Drain: not waited for": ("a product", ir.Drain, outside, 0, "to whom its stage does not belong"),
+    "Drain: in uneven rounds": ("a product", ir.Drain, in_uneven_rounds, 0, "a different number of rounds"),
+    "Fence: left out": ("a product", ir.Fence, left_out, 0, "b_high is handed to tensor cores"),
+    "Fence: too early": ("a product of turned columns", ir.Fill, before_stores, -1, "b_low is handed to tensor cores"),
+    "Split: left out": ("a product", ir.Split, left_out, -1, "is read before anything is in it"),
+    "Split: of what is no word": (
+        "a product", ir.Split, lambda node: replace(node, value=replace(node.into)), 0, "not tf32 of tf32",
+    ),
+    "Mma: by some": ("a product", ir.Mma, by_a_thread, 0, "a product stands under a condition that differs"),
+    "Mma: of what nobody rounded": ("a product", ir.Mma, by_tiles_that_nobody_rounded, 0, "is not rounded to tf32"),
+    "Mma: more columns than there are": ("a product", ir.Mma, of_wide_tiles, 0, "makes no 144 columns"),
+    "Promote: of sums that go on": ("a product", ir.Mma, never_anew, 0, "is added to when it was moved on"),
+    "Promote: of other sums": (
+        "a product", ir.Promote, lambda node: replace(node, into=ir.Fragment("short", "float32", (Number(3),))), 0,
+        "moves to short (3,)",
+    ),
     "Sync: between two reductions": ("rows of a block", ir.Sync, left_out, 0, "others may still be reading it"),
     "Sync: before what others wrote": (
         "turned to channels last", ir.Sync, left_out, -1, "read while others may still be writing it",
@@ -181,6 +277,11 @@ def test_what_is_wrong_is_said(word: str) -> None:
 def test_every_node_has_a_mutant() -> None:
     kinds = {each.__name__ for each in ir.Node.__args__} - {"Note"}  # type: ignore[attr-defined]
     assert {word.partition(":")[0] for word in WRONG} == kinds
+
+
+def test_a_ring_waits_for_those_who_fill_it() -> None:
+    found = verify(changed(kernel("a product"), ir.Fill, with_producers, 0))
+    assert any("256 threads fill ring, and its barrier waits for 128" in each for each in found)
 
 
 def test_a_block_has_only_so_much() -> None:

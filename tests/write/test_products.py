@@ -13,9 +13,9 @@ from launcher import loaded
 
 from crucible import emulator
 from crucible.gpus import H200, known_gpu
+from crucible.kinds.product.lower import lower_product
 from crucible.write.kernel import Lowered
-from crucible.write.product.division import STEP, TILE, divided, is_faster, serves
-from crucible.write.product.lower import STAGES, lower_product
+from crucible.write.product.division import STAGES, STEP, TILE, divided, is_faster, serves
 from crucible.write.product.matrix import Product
 from crucible.write.program import Operand
 

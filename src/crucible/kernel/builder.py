@@ -79,6 +79,26 @@ class Builder:
         self.add(ir.Scope(tuple(body)))
 
     @contextmanager
+    def fill(self, pipeline: ir.Pipeline) -> Iterator[None]:
+        """A stage, which tensor cores may read."""
+        with self._inside() as body:
+            yield
+        self.add(ir.Fill(pipeline, (*body, ir.Fence())))
+
+    @contextmanager
+    def drain(self, pipeline: ir.Pipeline) -> Iterator[None]:
+        with self._inside() as body:
+            yield
+        self.add(ir.Drain(pipeline, tuple(body)))
+
+    @contextmanager
+    def role(self, name: str, threads: int, registers: int, roles: list[ir.Role]) -> Iterator[None]:
+        """One more of `roles`."""
+        with self._inside() as body:
+            yield
+        roles.append(ir.Role(name, threads, registers, tuple(body)))
+
+    @contextmanager
     def _inside(self) -> Iterator[list[ir.Node]]:
         self._bodies.append([])
         yield self._bodies[-1]

@@ -138,6 +138,27 @@ def value_of(index: Index) -> int | None:
     return index.value if isinstance(index, Number | Size) else None
 
 
+def terms(index: Index, times: int = 1) -> list[Index]:
+    """What adds up to so many times the index."""
+    if isinstance(index, Number):
+        return [Number(index.value * times)] if index.value * times else []
+    if isinstance(index, Binary) and index.sign == "+":
+        return [*terms(index.left, times), *terms(index.right, times)]
+    if isinstance(index, Binary) and index.sign == "*" and isinstance(index.right, Number):
+        return terms(index.left, index.right.value * times)
+    return [index * times]
+
+
+def quotient(index: Index, by: int) -> Index:
+    """What whole multiples are multiples of: each term of a sum by itself."""
+    if isinstance(index, Binary) and index.sign == "+":
+        return quotient(index.left, by) + quotient(index.right, by)
+    factor = value_of(index.right) if isinstance(index, Binary) and index.sign == "*" else None
+    if isinstance(index, Binary) and factor is not None and factor % by == 0:
+        return index.left * (factor // by)
+    return index // by
+
+
 def constant(index: Index) -> int:
     """Of sizes and numbers. Raises ValueError for what differs between threads or rounds."""
     found = reach(index, {}, {})

@@ -8,7 +8,8 @@ for expressions, is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from functools import singledispatchmethod
 from typing import Any, TypeAlias
 
@@ -16,7 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import Binary, Condition, Either, Index, Larger, Number, Place, Size, Smaller, Variable
+from crucible.kernel.index import (
+    Binary,
+    Compare,
+    Condition,
+    Either,
+    Index,
+    Larger,
+    Number,
+    Place,
+    Size,
+    Smaller,
+    Variable,
+)
+from crucible.kernel.tensor_cores import Ring, multiplied, nearest
 from crucible.write.evaluate import evaluate
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -29,6 +43,7 @@ COMPARED: dict[str, Callable[[Array, Array], Array]] = {
     "==": np.equal,
     "!=": np.not_equal,
 }
+Waits: TypeAlias = Iterator[None]
 _START = {"": np.nan, "sum": 0.0, "max": -np.inf, "min": np.inf, "none": -1.0}
 _STEP = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
@@ -40,19 +55,32 @@ class OutOfBounds(IndexError):
 def run(kernel: ir.Kernel, storages: Mapping[str, Array]) -> dict[str, Array]:
     """The flat storages of what is written, from those of what is read; NaN where nothing is written.
 
-    Raises OutOfBounds for a load or store beside a tensor or an array in shared memory.
+    Raises OutOfBounds for a load or store beside a tensor or an array in shared memory, Stuck where threads wait for
+    what nobody does.
     """
-    return _Run(kernel, storages).done()
+    memory = _memory(kernel, storages)
+    parts = any(isinstance(node, ir.Roles) for node in kernel.body)
+    for blocks in [[b] for b in range(kernel.blocks)] if parts else [list(range(kernel.blocks))]:
+        _Run(kernel, memory, np.asarray(blocks)).done()
+    return {each.name: memory[each] for each in kernel.writes}
+
+
+def _memory(kernel: ir.Kernel, storages: Mapping[str, Array]) -> dict[ir.Tensor, Array]:
+    filled = {each: storages[each.name] if each.access == "read" else np.full(each.elements, np.nan)
+              for each in kernel.tensors}  # fmt: skip
+    return {each: np.asarray(given, np.float64) for each, given in filled.items()}
+
+
+class Stuck(RuntimeError):
+    """Threads wait for others that never come."""
 
 
 class _Run:
-    def __init__(self, kernel: ir.Kernel, storages: Mapping[str, Array]) -> None:
-        self.kernel = kernel
-        self.shape = (kernel.blocks, kernel.threads)
-        self.memory: dict[ir.Tensor, Array] = {}
-        for each in kernel.tensors:
-            given = storages[each.name] if each.access == "read" else np.full(each.elements, np.nan)
-            self.memory[each] = np.asarray(given, np.float64)
+    """Some blocks of a kernel at once; where roles wait for each other, one."""
+
+    def __init__(self, kernel: ir.Kernel, memory: dict[ir.Tensor, Array], blocks: Array) -> None:
+        self.kernel, self.memory, self.blocks = kernel, memory, blocks
+        self.shape = (len(blocks), kernel.threads)
         self.variables: dict[Index, Array] = {}
         self.registers: dict[ir.Fragment, Array] = {}
         self.shared: dict[ir.Shared, Array] = {}
@@ -61,13 +89,15 @@ class _Run:
         self.stays = np.ones(self.shape, bool)
         """The threads that are not done yet."""
 
-    def done(self) -> dict[str, Array]:
-        self.body(self.kernel.body)
-        return {each.name: self.memory[each] for each in self.kernel.writes}
+        self.rings: dict[ir.Pipeline, Ring] = {}
 
-    def body(self, body: ir.Body) -> None:
+    def done(self) -> None:
+        for _ in self.body(self.kernel.body):
+            raise Stuck("threads wait where nobody else works")
+
+    def body(self, body: ir.Body) -> Waits:
         for node in body:
-            self.node(node)
+            yield from self.node(node) or ()
 
     # indices
 
@@ -80,7 +110,7 @@ class _Run:
             case Place(of="thread"):
                 return np.broadcast_to(np.arange(self.kernel.threads), self.shape)
             case Place():
-                return np.broadcast_to(np.arange(self.kernel.blocks)[:, None], self.shape)
+                return np.broadcast_to(self.blocks[:, None], self.shape)
             case Smaller(left=left, right=right):
                 return np.minimum(self.index(left), self.index(right))
             case Larger(left=left, right=right):
@@ -121,6 +151,7 @@ class _Run:
             memory = self.shared[spot.of]
             at = tuple(np.broadcast_to(self.index(each), self.shape) for each in spot.at)
             sizes, name = memory.shape[1:], spot.of.name
+            at = (*at[:-1], at[-1] + more)
         for place, size in zip(at, sizes, strict=True):
             outside = who & ((place < 0) | (place >= size))
             if outside.any():
@@ -132,7 +163,8 @@ class _Run:
     # nodes
 
     @singledispatchmethod
-    def node(self, node: object) -> None:
+    def node(self, node: object) -> Waits | None:
+        """What it does; where threads may have to wait within it, steps up to each such place."""
         raise TypeError(f"{type(node).__name__} has no meaning")
 
     @node.register
@@ -150,33 +182,86 @@ class _Run:
     @node.register
     def _(self, node: ir.Declare) -> None:
         if isinstance(node.what, ir.Shared):
-            self.shared[node.what] = np.full((self.kernel.blocks, *node.what.sizes), np.nan)
+            self.shared[node.what] = np.full((len(self.blocks), *node.what.sizes), np.nan)
+        elif isinstance(node.what, ir.Pipeline):
+            self.rings[node.what] = Ring(node.what)
         elif isinstance(node.what, tuple):
             for each in node.what:
                 self.registers[each] = np.full((*each.sizes, *self.shape), _START[node.start])
 
     @node.register
-    def _(self, node: ir.For) -> None:
+    def _(self, node: ir.For) -> Waits:
         before, at = self.active, np.broadcast_to(self.index(node.start), self.shape)
         while True:
             self.active = before & self.stays & (at < self.index(node.stop))
             if not self.active.any():
                 break
             self.variables[node.variable] = at if not node.unrolled else at.flat[0]
-            self.body(node.body)
+            yield from self.body(node.body)
             at = at + self.index(node.step)
         self.active = before & self.stays
 
     @node.register
-    def _(self, node: ir.If) -> None:
+    def _(self, node: ir.If) -> Waits:
         before = self.active
         self.active = self.condition(node.condition)
-        self.body(node.body)
+        yield from self.body(node.body)
         self.active = before & self.stays
 
     @node.register
-    def _(self, node: ir.Scope) -> None:
-        self.body(node.body)
+    def _(self, node: ir.Scope) -> Waits:
+        yield from self.body(node.body)
+
+    @node.register
+    def _(self, node: ir.Roles) -> None:
+        """In turns, each up to where it has to wait."""
+        ends = np.cumsum([0, *(each.threads for each in node.roles)])
+        threads = np.arange(self.kernel.threads)[None, :]
+        of = [self.active & (threads >= low) & (threads < high) for low, high in itertools.pairwise(ends)]
+        under_way = {each.name: (self.body(each.body), own) for each, own in zip(node.roles, of, strict=True)}
+        while under_way:
+            before = [(ring.filled, ring.drained) for ring in self.rings.values()]
+            for name, (role, own) in list(under_way.items()):
+                self.active = own
+                if next(role, role) is role:
+                    del under_way[name]
+                else:
+                    under_way[name] = role, self.active
+            if len(under_way) > 0 and before == [(ring.filled, ring.drained) for ring in self.rings.values()]:
+                raise Stuck(f"{self.kernel.name}: {', '.join(under_way)} wait forever")
+
+    @node.register
+    def _(self, node: ir.Fill) -> Waits:
+        ring = self.rings[node.pipeline]
+        if self._comes(node.pipeline.producers):
+            while not ring.may_be_filled:
+                yield
+            self.shared |= ring.stage(ring.filled)
+            yield from self.body(node.body)
+            ring.filled += 1
+
+    @node.register
+    def _(self, node: ir.Drain) -> Waits:
+        ring = self.rings[node.pipeline]
+        if self._comes(node.pipeline.consumers):
+            while not ring.may_be_drained:
+                yield
+            self.shared |= ring.stage(ring.drained)
+            yield from self.body(node.body)
+            for each in ring.stage(ring.drained).values():
+                each[:] = np.nan
+            ring.drained += 1
+
+    def _comes(self, threads: int) -> bool:
+        """Whether anybody comes to a barrier; fewer than it waits for never leave it."""
+        here = int(self.active.sum())
+        if here not in (0, threads):
+            raise Stuck(f"{self.kernel.name}: {here} threads come to a barrier of {threads}")
+        return here > 0
+
+    @node.register
+    def _(self, node: ir.Fence) -> None:
+        pass
 
     @node.register
     def _(self, node: ir.Exit) -> None:
@@ -211,7 +296,7 @@ class _Run:
 
     @node.register
     def _(self, node: ir.Value) -> None:
-        self._set(node.into, np.broadcast_to(self.index(node.index), self.shape), True)
+        self._set(node.into, np.broadcast_to(self.index(node.index), self.shape), node.declares)
 
     @node.register
     def _(self, node: ir.Choose) -> None:
@@ -246,6 +331,26 @@ class _Run:
             apart = value.reshape(*value.shape[:-1], -1, many)
             together = np.broadcast_to(step(apart, axis=-1, keepdims=True), apart.shape)
         self.registers[node.into] = together.reshape(value.shape)
+
+    @node.register
+    def _(self, node: ir.Split) -> None:
+        value = self.registers[node.value.of][self.element(node.value)]
+        high = nearest(value)
+        self._set(node.into, high if node.part == "high" else value - high, node.declares)
+
+    @node.register
+    def _(self, node: ir.Mma) -> None:
+        sums = self.registers[node.into]
+        made = [multiplied(self.registers[rows], self.shared[tile], 2 * len(sums)) for rows, tile in node.terms]
+        total = np.where(self.holds(node.adds), sums, 0) + sum(made)
+        self.registers[node.into] = np.where(self.active, total, sums)
+
+    @node.register
+    def _(self, node: ir.Promote) -> None:
+        ends = self.holds((Compare("==", node.round % node.every, Number(node.every - 1)),))
+        into = self.registers[node.into]
+        takes = self.active & (ends | self.holds(node.is_last))
+        self.registers[node.into] = np.where(takes, into + self.registers[node.value], into)
 
     def _set(self, into: ir.Element, value: Array, declares: bool) -> None:
         if declares:

@@ -6,127 +6,30 @@ Each node is frozen, prints in `print.cuda`, has a meaning on the CPU (`meaning`
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Literal, TypeAlias
 
-from crucible.kernel.index import Condition, Index, Known, Size, Variable, constant
+from crucible.kernel.index import ONE, Compare, Condition, Index, Size, Variable
+from crucible.kernel.places import (
+    ITEM_BYTES,
+    Element,
+    Fragment,
+    Global,
+    Held,
+    InShared,
+    Pipeline,
+    Pointer,
+    Shared,
+    Spot,
+    Tensor,
+)
 from crucible.write.expression import Expr
 
-# where things lie
-
-
-@dataclass(frozen=True, eq=False)
-class Tensor:
-    """In global memory; a parameter of the kernel."""
-
-    name: str
-    dtype: str
-    access: Literal["read", "write"]
-    elements: int
-    """From the first to the last that belongs to it: what lies beyond is somebody else's."""
-
-
-@dataclass(frozen=True, eq=False)
-class Pointer:
-    """To the middle of a tensor, from where elements are counted."""
-
-    name: str
-    of: Tensor
-    offset: Index
-
-    @property
-    def dtype(self) -> str:
-        return self.of.dtype
-
-
-@dataclass(frozen=True, eq=False)
-class Shared:
-    """An array in shared memory, of every block its own."""
-
-    name: str
-    dtype: str
-    shape: tuple[Index, ...]
-    note: str = ""
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(map(constant, self.shape))
-
-
-@dataclass(frozen=True, eq=False)
-class Fragment:
-    """In registers, of every thread its own."""
-
-    name: str
-    dtype: str
-    shape: tuple[Index, ...] = ()
-    packed: bool = False
-    """Whether the last dim is moved by one instruction."""
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(map(constant, self.shape))
-
-    @property
-    def elements(self) -> int:
-        return math.prod(self.sizes)
-
-
-@dataclass(frozen=True)
-class Element:
-    """One value of a fragment, or with one index less than it has dims a pack of it."""
-
-    of: Fragment
-    at: tuple[Index, ...] = ()
-
-    @property
-    def is_pack(self) -> bool:
-        return len(self.at) < len(self.of.shape)
-
-    @property
-    def vector(self) -> int:
-        """How many values."""
-        return self.of.sizes[-1] if self.is_pack else 1
-
-
-@dataclass(frozen=True)
-class Held(Known):
-    """The integer that a register holds, as an index."""
-
-    of: Element
-
-
-@dataclass(frozen=True)
-class Global:
-    """An element of a tensor, or the first of a pack."""
-
-    of: Tensor | Pointer
-    at: Index
-
-    @property
-    def dtype(self) -> str:
-        return self.of.dtype
-
-    @property
-    def tensor(self) -> Tensor:
-        return self.of.of if isinstance(self.of, Pointer) else self.of
-
-
-@dataclass(frozen=True)
-class InShared:
-    """An element of an array in shared memory."""
-
-    of: Shared
-    at: tuple[Index, ...]
-
-    @property
-    def dtype(self) -> str:
-        return self.of.dtype
-
-
-Spot: TypeAlias = Global | InShared
-
+__all__ = [
+    "ITEM_BYTES", "Element", "Fragment", "Global", "Held", "InShared", "Pipeline", "Pointer", "Shared", "Spot",
+    "Tensor",
+]  # fmt: skip
+"""What is defined elsewhere, for those who import nodes alone."""
 
 # structure
 
@@ -141,9 +44,10 @@ class Let:
 
 @dataclass(frozen=True)
 class Declare:
-    """Registers, all of one type and shape; or arrays in shared memory, or a pointer."""
+    """Registers, all of one type and shape; or arrays in shared memory, or a pointer; or a pipeline, whose barriers
+    all threads of the block wait for here."""
 
-    what: tuple[Fragment, ...] | Shared | Pointer
+    what: tuple[Fragment, ...] | Shared | Pointer | Pipeline
     start: str = ""
     """What is in them: what a `sum`, `max` or `min` begins with, or the `none` of a choice; nothing known where it is
     empty."""
@@ -178,6 +82,26 @@ class Scope:
 
 
 @dataclass(frozen=True)
+class Role:
+    """What some warpgroups of a block do."""
+
+    name: str
+    threads: int
+    registers: int
+    """Of each thread."""
+    body: Body
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Threads part, to the end of the kernel: the first ones have the first role."""
+
+    roles: tuple[Role, ...]
+    warp: Variable
+    """The number of a thread's warp, by which they do."""
+
+
+@dataclass(frozen=True)
 class Exit:
     """Threads for which `variable` is not below the limit are done."""
 
@@ -190,6 +114,30 @@ class Note:
     """A line for readers; an empty one where there is nothing to say."""
 
     text: str = ""
+
+
+# pipelines
+
+
+@dataclass(frozen=True)
+class Fill:
+    """The next stage of a pipeline, when those who read it are done with it; after the body it is theirs."""
+
+    pipeline: Pipeline
+    body: Body
+
+
+@dataclass(frozen=True)
+class Drain:
+    """The next stage of a pipeline, when it is filled; after the body it may be filled again."""
+
+    pipeline: Pipeline
+    body: Body
+
+
+@dataclass(frozen=True)
+class Fence:
+    """What this thread stored in shared memory is there for tensor cores."""
 
 
 # moving
@@ -243,10 +191,11 @@ class Chain:
 
 @dataclass(frozen=True)
 class Value:
-    """An index as a value, which begins here."""
+    """An index as a value, which begins here where it is declared."""
 
     into: Element
     index: Index
+    declares: bool = True
 
 
 @dataclass(frozen=True)
@@ -292,6 +241,50 @@ class Reduce:
 
 
 @dataclass(frozen=True)
+class Split:
+    """Of a word, or a pack of them, one of the two TF32 that it is: the nearest to it, or what is left to 2^-23."""
+
+    into: Element
+    value: Element
+    part: Literal["high", "low"]
+    declares: bool = False
+    settles: bool = False
+    """For what products read from registers: it is there from here on. Where nvcc 13.0 may compute it between products
+    it does, and runs one product after the other (C7520)."""
+
+
+@dataclass(frozen=True)
+class Mma:
+    """Each warpgroup multiplies its 64 rows by the columns of a tile, all terms into the same sums, and waits for them.
+
+    A thread holds what `mma.sync` has of rows: [k / 8][4], rows r and r + 8 of its warp, k and k + 4. Of columns there
+    are [k / 4][column][k % 4], of sums [column / 8][2 rows][2 columns]."""
+
+    into: Fragment
+    terms: tuple[tuple[Fragment, Shared], ...]
+    """Rows and columns; those that are added first come first."""
+    adds: Condition
+    """Where the sums that were there are added to; elsewhere they begin anew."""
+
+
+@dataclass(frozen=True)
+class Promote:
+    """Sums of tensor cores, which cut bits off as they add, into sums in float32: after `every` rounds, and the last
+    one."""
+
+    into: Fragment
+    value: Fragment
+    round: Index
+    every: int
+    is_last: Condition
+
+    @property
+    def adds(self) -> Condition:
+        """When a product adds to sums that nobody took yet."""
+        return (Compare(">=", self.round % self.every, ONE),)
+
+
+@dataclass(frozen=True)
 class Sync:
     """All threads of the block come here before one goes on."""
 
@@ -299,9 +292,9 @@ class Sync:
 
 
 Node: TypeAlias = (
-    Let | Declare | For | If | Scope | Exit | Note
-    | Load | Store | Convert
-    | Chain | Value | Choose | Accumulate | Reduce
+    Let | Declare | For | If | Scope | Roles | Exit | Note
+    | Fill | Drain | Fence | Load | Store | Convert
+    | Chain | Value | Choose | Accumulate | Reduce | Split | Mma | Promote
     | Sync
 )  # fmt: skip
 Body: TypeAlias = tuple[Node, ...]
@@ -323,6 +316,8 @@ class Kernel:
     body: Body
     notes: tuple[str, ...] = ()
     """What is computed, and how the work is spread: its head."""
+    aligned: bool = False
+    """Whether it is given tensors that begin at whole packs; otherwise it looks, and moves single values if not."""
 
     @property
     def reads(self) -> tuple[Tensor, ...]:
@@ -335,7 +330,9 @@ class Kernel:
 
 def inside(node: Node) -> Body:
     """The nodes within a node."""
-    return node.body if isinstance(node, For | If | Scope) else ()
+    if isinstance(node, Roles):
+        return tuple(each for role in node.roles for each in role.body)
+    return node.body if isinstance(node, For | If | Scope | Fill | Drain) else ()
 
 
 def every(body: Body) -> list[Node]:
@@ -343,8 +340,8 @@ def every(body: Body) -> list[Node]:
     return [each for node in body for each in (node, *every(inside(node)))]
 
 
-def mentions(given: object, variable: Index) -> bool:
-    """Whether a node, an index or a body of nodes reads a variable anywhere."""
+def mentions(given: object, variable: object) -> bool:
+    """Whether a node, an index or a body of nodes reads a variable, or what has a name, anywhere."""
     if given is variable:
         return True
     if isinstance(given, tuple):

@@ -86,7 +86,7 @@ HELPERS = {"Pack": PACK, "are_aligned": ALIGNED, "load": LOAD, "store": STORE, "
 STEPS = {"sum": "{0} += {1};", "max": "{0} = max_nan({0}, {1});", "min": "{0} = min_nan({0}, {1});"}
 """One more value into a reduction."""
 START = {
-    "sum": {"float32": "0.0f", "float64": "0.0"},
+    "sum": {"float32": "0.0f", "float64": "0.0", "bool": "false"},
     "max": {"float32": "-INFINITY", "float64": "-INFINITY"},
     "min": {"float32": "INFINITY", "float64": "INFINITY"},
     "none": {"int32": "-1"},

@@ -36,6 +36,8 @@ class Entry:
     """Before the first parameter."""
     between: str = ", "
     """Two parameters."""
+    bounds: str = ""
+    """Of its launch, beside threads."""
 
     @property
     def asks(self) -> bool:
@@ -44,7 +46,7 @@ class Entry:
 
     def text(self, name: str, threads: int) -> str:
         """The whole function."""
-        head = f"__global__ void __launch_bounds__({threads}) {name}({self.opening}{self._given}) {{"
+        head = f"__global__ void __launch_bounds__({threads}{self.bounds}) {name}({self.opening}{self._given}) {{"
         return self._whole(head, "blockIdx.x")
 
     def part(self, name: str, *, is_told: bool) -> str:

@@ -1,0 +1,151 @@
+"""Where the values of a kernel lie: in global memory, in shared memory, in registers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from crucible import graph
+from crucible.kernel.index import Index, Known, constant
+
+ITEM_BYTES = {**graph.ITEM_BYTES, "tf32": 4, "word": 4}
+"""`tf32` is a float32 of which tensor cores lose nothing: ten bits behind the point; a `word` any float32, by its bits,
+which nvcc 13.0 moves otherwise than floats."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """In global memory; a parameter of the kernel."""
+
+    name: str
+    dtype: str
+    access: Literal["read", "write"]
+    elements: int
+    """From the first to the last that belongs to it: what lies beyond is somebody else's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pointer:
+    """To the middle of a tensor, from where elements are counted."""
+
+    name: str
+    of: Tensor
+    offset: Index
+
+    @property
+    def dtype(self) -> str:
+        return self.of.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """An array in shared memory, of every block its own."""
+
+    name: str
+    dtype: str
+    shape: tuple[Index, ...]
+    note: str = ""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(map(constant, self.shape))
+
+
+@dataclass(frozen=True, eq=False)
+class Fragment:
+    """In registers, of every thread its own."""
+
+    name: str
+    dtype: str
+    shape: tuple[Index, ...] = ()
+    packed: bool = False
+    """Whether the last dim is moved by one instruction."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(map(constant, self.shape))
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.sizes)
+
+
+@dataclass(frozen=True)
+class Element:
+    """One value of a fragment, or with one index less than it has dims a pack of it."""
+
+    of: Fragment
+    at: tuple[Index, ...] = ()
+
+    @property
+    def is_pack(self) -> bool:
+        return len(self.at) < len(self.of.shape)
+
+    @property
+    def vector(self) -> int:
+        """How many values."""
+        return self.of.sizes[-1] if self.is_pack else 1
+
+
+@dataclass(frozen=True)
+class Held(Known):
+    """The integer that a register holds, as an index."""
+
+    of: Element
+
+
+@dataclass(frozen=True)
+class Global:
+    """An element of a tensor, or the first of a pack."""
+
+    of: Tensor | Pointer
+    at: Index
+
+    @property
+    def dtype(self) -> str:
+        return self.of.dtype
+
+    @property
+    def tensor(self) -> Tensor:
+        return self.of.of if isinstance(self.of, Pointer) else self.of
+
+
+@dataclass(frozen=True)
+class InShared:
+    """An element of an array in shared memory."""
+
+    of: Shared
+    at: tuple[Index, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.of.dtype
+
+
+Spot: TypeAlias = Global | InShared
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """A ring of stages in shared memory: threads fill one while others read those before it."""
+
+    name: str
+    tiles: tuple[Shared, ...]
+    """What lies in a stage, one behind the other, each of whole sixteens of bytes."""
+    stages: int
+    producers: int
+    """Threads that fill a stage."""
+    consumers: int
+    """Threads that read it."""
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Bytes from a stage's begin to each tile, and to the next stage."""
+        sizes = [math.prod(each.sizes) * ITEM_BYTES[each.dtype] for each in self.tiles]
+        return tuple(itertools.accumulate(sizes, initial=0))
+
+    @property
+    def bytes(self) -> int:
+        return self.stages * self.offsets[-1]

@@ -1,0 +1,211 @@
+"""What is known at some place of a kernel, as the verifier reads it: where indices lie, what is there, who comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from crucible.kernel import nodes as ir
+from crucible.kernel.index import (
+    ZERO,
+    Binary,
+    Condition,
+    Either,
+    Index,
+    Larger,
+    Place,
+    Range,
+    Smaller,
+    Variable,
+    narrowed,
+    reach,
+)
+
+
+@dataclass
+class Stage:
+    """What happened to a stage since its threads may touch it."""
+
+    node: ir.Fill | ir.Drain
+    stored: set[ir.Shared] = field(default_factory=set)
+    unfenced: set[ir.Shared] = field(default_factory=set)
+    """Stored since the last fence."""
+
+
+class Reader:
+    """What is known at some place of a kernel."""
+
+    def __init__(self, kernel: ir.Kernel) -> None:
+        self.kernel = kernel
+        self.wrong: list[str] = []
+        self.ranges: dict[Index, Range] = {}
+        self.definitions: dict[Index, Index] = {}
+        self.there: list[set[object]] = [set(kernel.tensors)]
+        """What was declared, by scopes."""
+        self.filled: set[ir.Fragment | ir.Shared] = set()
+        """What holds something."""
+        self.written: set[ir.Shared] = set()
+        """What threads may still be writing: nobody synchronised since."""
+        self.read: set[ir.Shared] = set()
+        """What threads may still be reading."""
+        self.apart: list[str] = []
+        """Why not all threads of the block are here."""
+        self.last: ir.Node | None = None
+        """What a loop's round ends with."""
+        self.done: list[Index] = []
+        """By what threads went that are done."""
+        self.alike: set[ir.Fragment] = set()
+        """What is the same for all threads that come to one place."""
+        self.zero: set[ir.Fragment] = set()
+        """What begins as 0, and nobody has set yet."""
+        self.pipelines: dict[ir.Shared, ir.Pipeline] = {}
+        """Of which a tile is."""
+        self.role: ir.Role | None = None
+        self.parted = 0
+        """How many reasons for being apart are those of roles."""
+        self.stage: Stage | None = None
+        """That is being filled or drained."""
+
+    def say(self, words: str) -> None:
+        self.wrong.append(words)
+
+    # scopes
+
+    def body(self, body: ir.Body) -> None:
+        for node in body:
+            self.node(node)
+
+    def node(self, node: ir.Node) -> None:
+        """What it must not do, and what is known behind it."""
+        raise NotImplementedError
+
+    @contextmanager
+    def inside(self, ranges: Mapping[Index, Range], apart: str = "") -> Iterator[None]:
+        before, definitions = dict(self.ranges), dict(self.definitions)
+        self.ranges |= ranges
+        self.there.append(set())
+        self.apart += [apart] if apart else []
+        yield
+        self.ranges, self.definitions = before, definitions
+        self.there.pop()
+        if apart:
+            self.apart.pop()
+
+    def reach(self, index: Index) -> Range:
+        return reach(index, self.ranges, self.definitions)
+
+    def narrowed(self, condition: Condition) -> dict[Index, Range]:
+        """Where things lie if it holds."""
+        for each in condition:
+            for held in (side for side in (each.left, each.right) if isinstance(side, ir.Held)):
+                self.element(held.of, is_read=True)
+        return narrowed(condition, self.ranges, self.definitions)
+
+    def differs(self, index: Index) -> bool:
+        """Whether it is not the same for all threads of a block."""
+        return any(
+            (isinstance(each, Place) and each.of == "thread")
+            or (isinstance(each, ir.Held) and each.of.of not in self.alike)
+            for each in self.places(index)
+        )
+
+    def places(self, index: Index) -> Iterator[Index]:
+        """What an index comes from in the end."""
+        if isinstance(index, Binary | Smaller | Larger):
+            yield from self.places(index.left)
+            yield from self.places(index.right)
+        elif isinstance(index, Either):
+            for each in index.condition:
+                yield from self.places(each.left + each.right)
+            yield from self.places(index.one + index.other)
+        elif index in self.definitions:
+            yield from self.places(self.definitions[index])
+        elif isinstance(index, Variable | Place | ir.Held):
+            yield index
+
+    def is_never(self, condition: Condition) -> bool:
+        """Whether it asks for something that nobody has set so far."""
+        return any(
+            each.sign == "!=" and isinstance(each.left, ir.Held) and each.left.of.of in self.zero and each.right == ZERO
+            for each in condition
+        )
+
+    def why_apart(self, condition: Condition) -> str:
+        differ = [each for each in condition if self.differs(each.left) or self.differs(each.right)]
+        return "under a condition that differs between threads" if differ else ""
+
+    # places
+
+    def declare(self, what: object) -> None:
+        self.there[-1].add(what)
+
+    def known(self, what: ir.Tensor | ir.Pointer | ir.Shared | ir.Fragment | ir.Pipeline) -> None:
+        if not any(what in scope for scope in self.there):
+            self.say(f"{what.name} is not declared where it is used")
+
+    def spot(self, spot: ir.Spot, vector: int, guard: Condition = ()) -> None:
+        """Inside what it is of, and at whole packs."""
+        self.known(spot.of)
+        with self.inside(self.narrowed(guard)):
+            if isinstance(spot, ir.Global):
+                index = spot.at + spot.of.offset if isinstance(spot.of, ir.Pointer) else spot.at
+                self.within(index, spot.tensor.elements, f"{spot.tensor.name}", vector)
+                return
+            *_, last = spot.of.sizes
+            if vector > 1 and last % vector:
+                self.say(f"{spot.of.name}: packs of {vector} in rows of {last} are not aligned")
+            for index, size in zip(spot.at, spot.of.sizes, strict=True):
+                self.within(index, size, spot.of.name, vector if index is spot.at[-1] else 1)
+
+    def within(self, index: Index, size: int, name: str, vector: int) -> None:
+        found = self.reach(index)
+        if found.low < 0 or found.high + vector > size:
+            self.say(f"{name} is read or written at {found.low} to {found.high + vector - 1}, and has {size} elements")
+        if vector > 1 and (found.low % vector or found.step % vector):
+            self.say(f"{name}: packs of {vector} at {found.low} and every {found.step} from there are not aligned")
+
+    def element(self, element: ir.Element, is_read: bool) -> None:
+        self.known(element.of)
+        if is_read and element.of not in self.filled:
+            self.say(f"{element.of.name} is read before anything is in it")
+        if not is_read:
+            self.filled.add(element.of)
+        for index, size in zip(element.at, element.of.sizes, strict=False):
+            if any(not isinstance(each, Variable) for each in self.places(index)):
+                self.say(f"{element.of.name}: registers have no address, and threads take different ones")
+            else:
+                self.within(index, size, element.of.name, 1)
+        if len(element.at) < len(element.of.sizes) - element.of.packed:
+            self.say(f"{element.of.name} has {len(element.of.sizes)} dims and is read by {len(element.at)}")
+
+    def together(self, what: str) -> None:
+        """All threads of the block that are not done come here."""
+        for each in self.apart:
+            self.say(f"{what} stands {each}")
+
+    def role_together(self, what: str) -> None:
+        """All threads of the role come here."""
+        for each in self.apart[self.parted :]:
+            self.say(f"{what} stands {each}")
+
+    def not_while(self, shared: ir.Shared, who: set[ir.Shared], words: str) -> None:
+        if shared in who:
+            self.say(f"{shared.name} is {words}: a Sync is missing")
+
+    def changes(self, *elements: ir.Element) -> None:
+        """Nothing is known of what is in them from here on."""
+        for each in elements:
+            self.alike.discard(each.of)
+            self.zero.discard(each.of)
+
+    def put(self, into: ir.Element, declares: bool, alike: bool = False) -> None:
+        """Something is in it from here on, which may be `alike` for all threads."""
+        if declares:
+            self.declare(into.of)
+        self.element(into, is_read=False)
+        self.zero.discard(into.of)
+        if not alike or self.apart[self.parted :]:
+            self.alike.discard(into.of)
+        elif declares:
+            self.alike.add(into.of)

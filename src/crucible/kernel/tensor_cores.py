@@ -1,0 +1,54 @@
+"""What tensor cores and the rings before them mean: arrays of numpy by the layouts that instructions have."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from crucible.kernel.places import Pipeline
+
+Array: TypeAlias = npt.NDArray[Any]
+WARPS, ROWS, LANES = 4, 8, 4
+"""Of a warpgroup; of a warp its lanes as [row][place in it]."""
+
+
+class Ring:
+    """The stages of a pipeline in one block; NaN where nothing was stored, or all have read it."""
+
+    def __init__(self, of: Pipeline) -> None:
+        self.of = of
+        self.tiles = {tile: np.full((of.stages, *tile.sizes), np.nan) for tile in of.tiles}
+        self.filled = self.drained = 0
+
+    @property
+    def may_be_filled(self) -> bool:
+        return self.filled - self.drained < self.of.stages
+
+    @property
+    def may_be_drained(self) -> bool:
+        return self.drained < self.filled
+
+    def stage(self, number: int) -> dict[Any, Array]:
+        """Its tiles, each as the array of one block."""
+        at = number % self.of.stages
+        return {tile: held[at : at + 1] for tile, held in self.tiles.items()}
+
+
+def nearest(value: Array) -> Array:
+    """The TF32 that is nearest, of two the one further from 0."""
+    with np.errstate(invalid="ignore"):
+        bits = value.astype(np.float32).view(np.uint32)
+    return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+
+
+def multiplied(rows: Array, columns: Array, count: int) -> Array:
+    """Sums of all threads, from what they hold of rows [k / 8][4][blocks, threads] and `count` columns of a tile."""
+    steps, _, blocks, threads = rows.shape
+    assert blocks == 1, "roles go through one block after the other"
+    apart = rows.reshape(steps, 2, 2, -1, WARPS, ROWS, LANES)  # step, half of k, half of rows, group, warp, row, k
+    left = apart.transpose(3, 4, 2, 5, 0, 1, 6).reshape(-1, 2 * WARPS * ROWS, steps * 2 * LANES)
+    right = columns[0, : 2 * steps, :count].transpose(0, 2, 1).reshape(-1, count)
+    made = (left @ right).reshape(-1, WARPS, 2, ROWS, count // 8, LANES, 2)
+    return made.transpose(4, 2, 6, 0, 1, 3, 5).reshape(count // 2, blocks, threads)

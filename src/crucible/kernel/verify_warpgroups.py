@@ -1,0 +1,189 @@
+"""What warpgroups must not do: pipelines, roles, products of tensor cores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from crucible.kernel import nodes as ir
+from crucible.kernel.index import Index, Place, Range
+from crucible.kernel.reader import Reader, Stage
+
+WARP, WARPGROUP, REGISTERS = 32, 128, 64 * 1024
+"""Threads of a warp, and of a warpgroup; registers of a multiprocessor."""
+FEWEST_REGISTERS, REGISTERS_AT_ONCE = 24, 8
+MOST_STAGES_BYTES = 227 * 1024
+"""Of shared memory that a block may ask for."""
+CORE_ROWS, CORE_BYTES, MOST_COLUMNS = 8, 16, 256
+"""Of a matrix as tensor cores read it."""
+MOST_UNITS = 1 << 14
+"""What a descriptor has bits for, in sixteens of bytes."""
+
+
+def pipeline(reader: Reader, made: ir.Pipeline, static: int) -> None:
+    reader.together(f"the beginning of {made.name}")
+    reader.declare(made)
+    reader.pipelines |= dict.fromkeys(made.tiles, made)
+    if made.stages < 2:
+        reader.say(f"{made.name} has {made.stages} stages: who fills one waits for those who read it")
+    if made.bytes + static > MOST_STAGES_BYTES:
+        reader.say(f"shared memory: {made.bytes + static} bytes, and a block may ask for {MOST_STAGES_BYTES}")
+    for each, at in zip(made.tiles, made.offsets[1:], strict=True):
+        if at % CORE_BYTES:
+            reader.say(f"{each.name} ends {at} bytes into a stage of {made.name}, within {CORE_BYTES}")
+
+
+def roles(reader: Reader, node: ir.Roles) -> None:
+    reader.together("the parting of roles")
+    threads = [each.threads for each in node.roles]
+    if sum(threads) != reader.kernel.threads or any(each % WARPGROUP for each in threads):
+        reader.say(f"roles of {threads} threads, which are no whole warpgroups of {reader.kernel.threads} together")
+    if reader.definitions.get(node.warp) != Place("thread", reader.kernel.threads) // WARP:
+        reader.say(f"roles part by {node.warp.name}, which is no number of a warp")
+    taken = sum(each.threads * each.registers for each in node.roles)
+    if taken > REGISTERS:
+        reader.say(f"registers: roles take {taken}, and a multiprocessor has {REGISTERS}")
+    first = 0
+    for each in node.roles:
+        place: dict[Index, Range] = {Place("thread", reader.kernel.threads): Range(first, first + each.threads - 1)}
+        with reader.inside(place, f"among the {each.name} alone"):
+            reader.role, reader.parted = each, len(reader.apart)
+            _registers(reader, each)
+            reader.body(each.body)
+        reader.role, reader.parted = None, 0
+        first += each.threads
+
+
+def _registers(reader: Reader, role: ir.Role) -> None:
+    if role.registers % REGISTERS_AT_ONCE or not FEWEST_REGISTERS <= role.registers <= 256:
+        reader.say(f"registers: {role.name} have {role.registers}, which are no eights from 24 to 256")
+    if held(role.body) > role.registers:
+        reader.say(f"registers: {role.name} hold {held(role.body)} words, and have {role.registers}")
+
+
+def held(body: ir.Body) -> int:
+    """Words of 32 bits that a thread holds at most, by what is declared."""
+    here, most = 0, 0
+    for node in body:
+        most = max(most, held(ir.inside(node)))
+        here += sum(map(words, declared(node)))
+    return here + most
+
+
+def declared(node: ir.Node) -> list[ir.Fragment]:
+    if isinstance(node, ir.Declare) and isinstance(node.what, tuple):
+        return list(node.what)
+    return [node.into.of] if isinstance(node, ir.Load | ir.Convert | ir.Split) and node.declares else []
+
+
+def words(fragment: ir.Fragment) -> int:
+    """Registers of 32 bits."""
+    return math.ceil(fragment.elements * ir.ITEM_BYTES[fragment.dtype] / 4)
+
+
+# stages
+
+
+def fill(reader: Reader, node: ir.Fill) -> None:
+    read = {tile for each in ir.every(reader.kernel.body) if isinstance(each, ir.Mma) for _, tile in each.terms}
+    with _stage(reader, node, node.pipeline.producers, "fill") as stage:
+        reader.body(node.body)
+    for each in node.pipeline.tiles:
+        if each not in stage.stored:
+            reader.say(f"{each.name} is not stored in a stage of {node.pipeline.name}")
+        if each in stage.unfenced & read:
+            reader.say(f"{each.name} is handed to tensor cores, which may not see it yet: a Fence is missing")
+
+
+def drain(reader: Reader, node: ir.Drain) -> None:
+    with _stage(reader, node, node.pipeline.consumers, "drain"):
+        reader.body(node.body)
+
+
+@contextmanager
+def _stage(reader: Reader, node: ir.Fill | ir.Drain, threads: int, word: str) -> Iterator[Stage]:
+    """All threads that its barrier waits for come here, and nobody touches tiles elsewhere."""
+    name = node.pipeline.name
+    reader.known(node.pipeline)
+    reader.role_together(f"a barrier of {name}")
+    there = reader.role.threads if reader.role else reader.kernel.threads
+    if there != threads:
+        reader.say(f"{there} threads {word} {name}, and its barrier waits for {threads}")
+    if reader.stage:
+        reader.say(f"a stage of {name} is waited for within one")
+    before, reader.stage = reader.stage, Stage(node)
+    with reader.inside({}):
+        for each in node.pipeline.tiles:
+            reader.declare(each)
+        yield reader.stage
+    reader.stage = before
+
+
+def touched(reader: Reader, tile: ir.Shared, *, is_stored: bool) -> None:
+    """A tile of a pipeline is stored while it is filled, and read while it is drained."""
+    stage = reader.stage
+    wanted = ir.Fill if is_stored else ir.Drain
+    if stage is None or not isinstance(stage.node, wanted) or tile not in stage.node.pipeline.tiles:
+        reader.say(f"{tile.name} is {'stored' if is_stored else 'read'} by threads to whom its stage does not belong")
+    elif is_stored:
+        stage.stored.add(tile)
+        stage.unfenced.add(tile)
+
+
+def fence(reader: Reader) -> None:
+    if reader.stage is None:
+        reader.say("a Fence stands where no stage is filled")
+        return
+    reader.stage.unfenced.clear()
+
+
+# products
+
+
+def split(reader: Reader, node: ir.Split) -> None:
+    reader.element(node.value, is_read=True)
+    reader.put(node.into, node.declares)
+    types = (node.value.of.dtype, node.into.of.dtype)
+    if types != ("word", "tf32") or node.into.vector != node.value.vector:
+        reader.say(f"{node.into.of.name}: of words as many tf32 are made, not {types[1]} of {types[0]}")
+
+
+def mma(reader: Reader, node: ir.Mma) -> None:
+    reader.role_together("a product")
+    columns = 2 * node.into.elements
+    _full(reader, node.into)
+    if columns % CORE_ROWS or columns > MOST_COLUMNS or node.into.dtype != "float32":
+        reader.say(f"{node.into.name}: {columns} columns of {node.into.dtype} are none that tensor cores make")
+    for rows, tile in node.terms:
+        _full(reader, rows)
+        reader.known(tile)
+        touched(reader, tile, is_stored=False)
+        _described(reader, rows, tile, columns)
+
+
+def _full(reader: Reader, fragment: ir.Fragment) -> None:
+    reader.known(fragment)
+    if fragment not in reader.filled:
+        reader.say(f"{fragment.name} is read before anything is in it")
+
+
+def _described(reader: Reader, rows: ir.Fragment, tile: ir.Shared, columns: int) -> None:
+    """The tile as a descriptor tells of it."""
+    steps, *rest = rows.sizes
+    chunks, pitch, *word = tile.sizes
+    if rows.dtype != "tf32" or tile.dtype != "tf32":
+        reader.say(f"{rows.name} by {tile.name}: tensor cores cut off what is not rounded to tf32")
+    if rest != [4] or word != [CORE_BYTES // 4] or chunks < 2 * steps or pitch < columns or pitch >= MOST_UNITS:
+        reader.say(f"{rows.name} {rows.sizes} by {tile.name} {tile.sizes} makes no {columns} columns")
+
+
+def promote(reader: Reader, node: ir.Promote) -> None:
+    for each in (node.into, node.value):
+        _full(reader, each)
+    if node.into.sizes != node.value.sizes:
+        reader.say(f"{node.value.name} {node.value.sizes} moves to {node.into.name} {node.into.sizes}")
+    products = [each for each in ir.every(reader.kernel.body) if isinstance(each, ir.Mma) and each.into is node.value]
+    for product in products:
+        if product.adds != node.adds:
+            reader.say(f"{node.value.name} is added to when it was moved on, or begins anew when it was not")

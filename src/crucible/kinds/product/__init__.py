@@ -1,0 +1,1 @@
+"""Products of matrices: `lower` is the way in."""

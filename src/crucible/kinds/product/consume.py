@@ -1,0 +1,78 @@
+"""Warpgroups that multiply: 64 rows each, split in registers, by the columns of a stage."""
+
+from __future__ import annotations
+
+from crucible.kernel import nodes as ir
+from crucible.kernel.builder import Builder
+from crucible.kernel.index import Compare, Index, Number
+from crucible.kinds.product.frame import Frame, Item
+from crucible.write.product.division import PROMOTED, STEP, TILE
+
+PRODUCTS, WORDS = Number(STEP // 8), Number(4)
+"""Of the depth of a step; what a thread has of the rows of one."""
+SUMS = Number(TILE // 2)
+"""Of a thread."""
+
+
+class Consuming:
+    """Their body while it is made."""
+
+    def __init__(self, frame: Frame, k: Builder, lane: Index, warp: Index) -> None:
+        self.frame, self.k, self.lane = frame, k, lane
+        self.own_row = k.let("own_row", warp * 16 + lane // 4, "int")
+        self.sums, self.totals = (ir.Fragment(name, "float32", (SUMS,)) for name in ("accumulators", "totals"))
+
+    def consume(self) -> None:
+        k, frame = self.k, self.frame
+        k.add(ir.Declare((self.sums,), "sum"))
+        with frame.items(k) as item:
+            k.add(ir.Declare((self.totals,), "sum"))
+            with k.loop("step", item.start, item.stop, type="int") as step:
+                last = (Compare("==", step, item.stop - 1),)
+                moved = ir.Promote(self.totals, self.sums, step - item.start, PROMOTED, last)
+                with k.drain(frame.ring):
+                    high, low = self._rows()
+                    terms = ((low, frame.b_high), (high, frame.b_low), (high, frame.b_high))  # the smallest first
+                    k.add(ir.Mma(self.sums, terms, moved.adds))
+                k.add(moved)
+            self._results(item)
+
+    def _rows(self) -> tuple[ir.Fragment, ir.Fragment]:
+        """Of the left operand, as mma.sync has them: rows r and r + 8, k and k + 4."""
+        k, frame = self.k, self.frame
+        high, low = (ir.Fragment(name, "tf32", (PRODUCTS, WORDS)) for name in ("a_high", "a_low"))
+        word = ir.Fragment("word", "word", (WORDS,))
+        k.add(ir.Declare((high, low)))
+        with k.unrolled("s", PRODUCTS) as s:
+            k.add(ir.Declare((word,)))
+            with k.unrolled("i", WORDS) as i:
+                k.add(ir.Load(ir.Element(word, (i,)), ir.InShared(frame.a, self._word(s, i))))
+            with k.unrolled("i", WORDS) as i:
+                k.add(ir.Split(ir.Element(high, (s, i)), ir.Element(word, (i,)), "high", settles=True))
+                k.add(ir.Split(ir.Element(low, (s, i)), ir.Element(word, (i,)), "low", settles=True))
+        return high, low
+
+    def _word(self, s: Index, i: Index) -> tuple[Index, Index]:
+        """Where the i-th is of a thread for the s-th product."""
+        row, depth = self.own_row + i % 2 * 8, s * 8 + i // 2 * 4 + self.lane % 4
+        return (row, depth) if self.frame.left.is_deep else (depth, row)
+
+    def _results(self, item: Item) -> None:
+        """A thread has two rows, of each eight columns two."""
+        k, frame = self.k, self.frame
+        two = Number(2)
+        with k.unrolled("r", two) as r, k.unrolled("j", Number(TILE // 8)) as j:
+            row = k.let("row", item.row + self.own_row + r * 8, "int")
+            column = k.let("column", item.column + j * 8 + self.lane % 4 * 2, "int")
+            inside = (*frame.within(frame.left.lines, row, TILE), *frame.within(frame.right.lines, column, TILE))
+            with k.when(inside, is_rest=True):
+                pair = ir.Fragment("pair", "float32", (two,), True)
+                k.add(ir.Declare((pair,)))
+                for c in (0, 1):
+                    one = ir.Element(self.totals, (j * 4 + r * 2 + c,))
+                    k.add(ir.Convert(ir.Element(pair, (Number(c),)), one))
+                k.add(ir.Store(ir.Element(pair), ir.Global(frame.result, self._place(item, row, column))))
+
+    def _place(self, item: Item, row: Index, column: Index) -> Index:
+        frame = self.frame
+        return item.part * frame.out_part + item.batch * frame.out_batch + row * frame.out_row + column

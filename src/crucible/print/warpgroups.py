@@ -1,0 +1,144 @@
+"""Pipelines, roles and products of tensor cores, for compute capability 9.0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crucible.kernel import nodes as ir
+from crucible.print.words import UNIT, Words
+from crucible.target import sm90
+from crucible.target.cuda import block, indented, unrolled
+
+REGISTERS = 64 * 1024
+"""Of a multiprocessor."""
+
+
+def pipelines(kernel: ir.Kernel) -> list[ir.Pipeline]:
+    declared = [node.what for node in kernel.body if isinstance(node, ir.Declare)]
+    return [each for each in declared if isinstance(each, ir.Pipeline)]
+
+
+def launched(kernel: ir.Kernel) -> dict[str, Any]:
+    """What of a launch is other than usual: it has a multiprocessor for itself, and nothing beside it."""
+    shared = sum(each.bytes for each in pipelines(kernel))
+    return {"shared_bytes": shared, "architecture": sm90.ARCHITECTURE, "entry": None} if shared else {}
+
+
+def bounds(kernel: ir.Kernel) -> str:
+    return ", 1" if pipelines(kernel) else ""
+
+
+# barriers
+
+
+def pipeline(words: Words, of: ir.Pipeline) -> list[str]:
+    names = words.names
+    ring = names.give(of, of.name)
+    full, empty, units = (names.give((of, word), word) for word in ("full", "empty", "stage_units"))
+    s = _counter(words, "s")
+    placed = zip(of.tiles, of.offsets, strict=False)
+    offsets = [f"{names.give(tile, tile.name)} = {offset // UNIT}" for tile, offset in placed]
+    inits = [f"mbarrier_init({full} + {s}, {of.producers});", f"mbarrier_init({empty} + {s}, {of.consumers});"]
+    held = ", ".join(each.note for each in of.tiles)
+    return [
+        f"extern __shared__ uint4 {ring}[];  // stages: {held}",
+        f"__shared__ unsigned long long {full}[{of.stages}], {empty}[{of.stages}];",
+        f"constexpr int {units} = {of.offsets[-1] // UNIT};  // of {UNIT} bytes",
+        f"constexpr int {', '.join(offsets)};  // in a stage",
+        *block("if (threadIdx.x == 0)", block(f"for (int {s} = 0; {s} < {of.stages}; ++{s})", inits)),
+        "fence_proxy_async();",
+        "__syncthreads();",
+    ]
+
+
+def fill(words: Words, node: ir.Fill) -> list[str]:
+    return _stage(words, node, "empty", "full", " ^ 1")
+
+
+def drain(words: Words, node: ir.Drain) -> list[str]:
+    return _stage(words, node, "full", "empty", "")
+
+
+def _stage(words: Words, node: ir.Fill | ir.Drain, waits_for: str, tells: str, parity: str) -> list[str]:
+    of, names = node.pipeline, words.names
+    stage, phase, first, last = (names.of((of, word)) for word in ("stage", "phase", waits_for, tells))
+    at = names.give((of, "at"), "at")
+    words.tiles = dict.fromkeys(of.tiles, at)
+    return [
+        f"mbarrier_wait({first} + {stage}, {phase}{parity});",
+        f"uint4* {at} = {names.of(of)} + {stage} * {names.of((of, 'stage_units'))};",
+        *words.body(node.body),
+        f"mbarrier_arrive({last} + {stage});",
+        f"if (++{stage} == {of.stages}) {stage} = 0, {phase} ^= 1;",
+    ]
+
+
+def _counter(words: Words, wanted: str) -> str:
+    """A name for what counts rounds of a loop."""
+    words.names.enter()
+    name = words.names.give(object(), wanted)
+    words.names.leave()
+    return name
+
+
+# roles
+
+
+def roles(words: Words, node: ir.Roles) -> list[str]:
+    """Those of the last threads first."""
+    lines: list[str] = []
+    first = words.kernel.threads
+    for role in reversed(node.roles):
+        first -= role.threads
+        test = f"if ({words.index(node.warp)} >= {first // 32}) " if first else ""
+        lines += [f"{'} else ' if lines else ''}{test}{{  // {role.name}", *_indented(words, role)]
+    return [*lines, "}"]
+
+
+def _indented(words: Words, role: ir.Role) -> list[str]:
+    words.names.enter()
+    at_first = REGISTERS // words.kernel.threads
+    call = "inc" if role.registers > at_first else "dec"
+    lines = [f"setmaxnreg_{call}<{role.registers}>();"] if role.registers != at_first else []
+    for of in pipelines(words.kernel):
+        if ir.mentions(role.body, of):
+            stage, phase = (words.names.give((of, word), word) for word in ("stage", "phase"))
+            lines.append(f"int {stage} = 0, {phase} = 0;")
+    lines += words.body(role.body)
+    words.names.leave()
+    return indented(lines)
+
+
+# products
+
+
+def split(words: Words, node: ir.Split) -> list[str]:
+    made = f"tf32_{node.part}({words.element(node.value)})"
+    return [f"{words.into(node.into, node.declares)} = {f'settled({made})' if node.settles else made};"]
+
+
+def mma(words: Words, node: ir.Mma) -> list[str]:
+    names, columns = words.names, 2 * node.into.elements
+    multiply, wait = functions = sm90.wgmma(columns)
+    words.called |= dict.fromkeys(functions.values())
+    sums, steps = names.of(node.into), node.terms[0][0].sizes[0]
+    tiles = dict.fromkeys(tile for _, tile in node.terms)
+    described = {tile: names.give((node, tile), f"{tile.name}_desc") for tile in tiles}
+    lines, s = ["wgmma_fence();"], _counter(words, "s")
+    for tile, name in described.items():
+        pitch = words.index(tile.shape[1])
+        matrix = f"{words.tiles[tile]} + {names.of(tile)}"
+        lines.append(f"const unsigned long long {name} = make_smem_desc({matrix}, {pitch});")
+    products = []
+    for number, (rows, tile) in enumerate(node.terms):
+        adds = "true" if number else f"{s} > 0 || {words.condition(node.adds)}" if node.adds else "true"
+        moved = f"{described[tile]} + {s} * {2 * tile.sizes[1]}"
+        products.append(f"{multiply}({sums}, {names.of(rows)}[{s}], {moved}, {adds});")
+    return [*lines, *unrolled(s, str(steps), products), "wgmma_commit();", f"{wait}({sums});"]
+
+
+def promote(words: Words, node: ir.Promote) -> list[str]:
+    into, value = (words.names.of(each) for each in (node.into, node.value))
+    ends = f"{words.index(node.round % node.every, 1)} == {node.every - 1} || {words.condition(node.is_last)}"
+    i = _counter(words, "i")
+    return block(f"if ({ends})", unrolled(i, str(node.into.elements), [f"{into}[{i}] += {value}[{i}];"]))

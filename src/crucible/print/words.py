@@ -1,0 +1,174 @@
+"""Indices, conditions and places of a kernel in CUDA C++: what printers of nodes put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crucible.kernel import nodes as ir
+from crucible.kernel.index import (
+    ZERO,
+    Binary,
+    Compare,
+    Condition,
+    Either,
+    Index,
+    Larger,
+    Number,
+    Place,
+    Size,
+    Smaller,
+    Variable,
+    quotient,
+    terms,
+    value_of,
+)
+from crucible.print.names import Names
+from crucible.target.cuda import CUDA_TYPES, block, indented
+from crucible.write import kernel as launch
+from crucible.write.program import contiguous
+
+TYPES = {**CUDA_TYPES, "tf32": "unsigned", "word": "unsigned"}
+UNIT = 16
+"""Bytes by which what lies in a stage is counted."""
+_LEVEL = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2}
+
+
+class Words:
+    """One kernel, with names given by `names`."""
+
+    def __init__(self, kernel: ir.Kernel, names: Names) -> None:
+        self.kernel, self.names = kernel, names
+        self.called: dict[str, None] = {}
+        """What arithmetic needs before the kernel."""
+        self.used: set[Size] = set()
+        self.tiles: dict[ir.Shared, str] = {}
+        """Tiles of the stage that is at hand, by the pointer to that."""
+        self.unrolled: set[Variable] = set()
+        """What counts rounds that all stand in the code."""
+        for tensor in kernel.tensors:
+            names.give(tensor, tensor.name)
+        for size in kernel.sizes:
+            names.give(size, size.name)
+
+    # bodies
+
+    def body(self, body: Sequence[ir.Node]) -> list[str]:
+        """Lines of nodes, one after the other."""
+        raise NotImplementedError
+
+    def inside(self, head: str, body: Sequence[ir.Node]) -> list[str]:
+        """In braces, with names of its own."""
+        lines = self.body(body)
+        self.names.leave()
+        return [*block(head, lines)] if head else ["{", *indented(lines), "}"]
+
+    # indices
+
+    def index(self, index: Index, level: int = 0) -> str:
+        """In parentheses where what stands around it binds as strongly."""
+        match index:
+            case Number(value=value):
+                return str(value)
+            case Size():
+                self.used.add(index)
+                return self.names.of(index)
+            case Variable():
+                return self.names.of(index)
+            case Place(of="thread"):
+                return "threadIdx.x"
+            case Place():
+                return f"static_cast<size_t>({launch.BLOCK})" if self.kernel.index == "size_t" else launch.BLOCK
+            case ir.Held(of=element):
+                return self.element(element)
+            case Smaller(left=left, right=right) | Larger(left=left, right=right) if self.kernel.index == "int":
+                call = "min" if isinstance(index, Smaller) else "max"
+                words, own = f"{call}({self.index(left)}, {self.index(right)})", 3
+            case Smaller(left=left, right=right) | Larger(left=left, right=right):
+                one, other = self.index(left, 1), self.index(right, 1)
+                words, own = f"{one} {'<' if isinstance(index, Smaller) else '>'} {other} ? {one} : {other}", 0
+            case Either(condition=condition, one=left, other=right):
+                words, own = f"{self.condition(condition)} ? {self.index(left, 1)} : {self.index(right, 1)}", 0
+            case Binary(sign=sign, left=left, right=right):
+                own = _LEVEL[sign]
+                added = sign == "+" and isinstance(right, Binary) and right.sign == "+"
+                words = f"{self.index(left, own)} {sign} {self.index(right, own if added else own + 1)}"
+            case _:
+                raise TypeError(f"{index} is no index")
+        return f"({words})" if own < level else words
+
+    def condition(self, condition: Condition, sign: str = " && ") -> str:
+        return sign.join(map(self._compared, condition))
+
+    def _compared(self, each: Compare) -> str:
+        left = self.index(each.left, 1)
+        is_flag = isinstance(each.left, ir.Held) and each.left.of.of.dtype == "bool"
+        return left if is_flag and each.sign == "!=" else f"{left} {each.sign} {self.index(each.right, 1)}"
+
+    def begun(self, variable: Variable) -> str:
+        """Type and name of a variable that begins here."""
+        type_ = self.kernel.index if variable.type == "index" else variable.type
+        return f"{type_} {self.names.give(variable, variable.name)}"
+
+    # places
+
+    def element(self, element: ir.Element) -> str:
+        at = [self.index(each) for each in element.at]
+        if element.of.packed and not element.is_pack:
+            return f"{self.names.of(element.of)}{''.join(f'[{each}]' for each in at[:-1])}.at[{at[-1]}]"
+        return f"{self.names.of(element.of)}{''.join(f'[{each}]' for each in at)}"
+
+    def spot(self, spot: ir.Spot) -> str:
+        """A value in memory."""
+        if isinstance(spot, ir.InShared) and spot.of in self.tiles:
+            tile = spot.of
+            base = f"{self.tiles[tile]} + {self.names.of(tile)}"
+            place = self.index(self._word(spot), 1)
+            return f"reinterpret_cast<{TYPES[tile.dtype]}*>({base})[{place}]"
+        at = [spot.at] if isinstance(spot, ir.Global) else spot.at
+        return f"{self.names.of(spot.of)}{''.join(f'[{self.index(each)}]' for each in at)}"
+
+    def pack(self, spot: ir.Spot, dtype: str, vector: int, const: str = "") -> str:
+        """A pack in memory, which is aligned."""
+        at = self._unit(spot) if isinstance(spot, ir.InShared) else self.address(spot)
+        return f"*reinterpret_cast<{const}Pack<{TYPES[dtype]}, {vector}>*>({at})"
+
+    def _word(self, spot: ir.InShared) -> Index:
+        """Counted from the first of a tile: what a thread has of its own, then what rounds of unrolled loops add, so
+        that nvcc 13.0 computes the one once and makes the other part of instructions."""
+        strides = contiguous(spot.of.sizes)
+        each = [term for at, stride in zip(spot.at, strides, strict=True) for term in terms(at, stride)]
+        last = [term for term in each if any(ir.mentions(term, variable) for variable in self.unrolled)]
+        own: Index = ZERO
+        for term in each:
+            own = own if term in last else own + term
+        rounds: Index = ZERO
+        for term in last:
+            rounds = rounds + term
+        return own + rounds
+
+    def _unit(self, spot: ir.InShared) -> str:
+        """Of a tile, in units of sixteen bytes, from the begin of the stage on: so nvcc 13.0 computes what stores to
+        several tiles share once."""
+        unit = UNIT // ir.ITEM_BYTES[spot.of.dtype]
+        *outer, last = (at * stride for at, stride in zip(spot.at, contiguous(spot.of.sizes), strict=True))
+        place = quotient(last, unit)
+        for each in reversed(outer):
+            place = quotient(each, unit) + place
+        return f"{self.tiles[spot.of]} + {self.names.of(spot.of)} + {self.index(place, 1)}"
+
+    def address(self, spot: ir.Global) -> str:
+        base = self.names.of(spot.of)
+        return base if value_of(spot.at) == 0 else f"{base} + {self.index(spot.at)}"
+
+    def declared(self, fragment: ir.Fragment) -> tuple[str, str]:
+        """Type and name of a fragment that begins here."""
+        type_, shape = TYPES[fragment.dtype], [self.index(each) for each in fragment.shape]
+        if fragment.packed:
+            type_ = f"Pack<{type_}, {shape.pop()}>"
+        return type_, f"{self.names.give(fragment, fragment.name)}{''.join(f'[{each}]' for each in shape)}"
+
+    def into(self, element: ir.Element, declares: bool) -> str:
+        if not declares:
+            return self.element(element)
+        type_, name = self.declared(element.of)
+        return f"const {type_} {name}"

@@ -1,0 +1,135 @@
+"""Device functions of compute capability 9.0: barriers of pipelines, warpgroups that take registers from each other,
+products of tensor cores. Each instruction stands in a function of its own."""
+
+from __future__ import annotations
+
+import textwrap
+
+ARCHITECTURE = "sm_90a"
+ADDRESS = """\
+__device__ __forceinline__ unsigned address(const void* place) {  // in shared memory
+    return static_cast<unsigned>(__cvta_generic_to_shared(place));
+}"""
+MBARRIER_INIT = """\
+__device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int threads) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(address(barrier)), "r"(threads) : "memory");
+}"""
+MBARRIER_ARRIVE = """\
+__device__ __forceinline__ void mbarrier_arrive(unsigned long long* barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(address(barrier)) : "memory");
+}"""
+MBARRIER_WAIT = """\
+__device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int parity) {  // until that phase is over
+    unsigned over;
+    do {
+        asm volatile("{\\n"
+                     ".reg .pred over;\\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\\n"
+                     "selp.b32 %0, 1, 0, over;\\n"
+                     "}"
+                     : "=r"(over)
+                     : "r"(address(barrier)), "r"(parity)
+                     : "memory");
+    } while (!over);
+}"""
+FENCE_PROXY_ASYNC = """\
+__device__ __forceinline__ void fence_proxy_async() {  // what was stored in shared memory is there for tensor cores
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}"""
+SETMAXNREG = """\
+template <int count>
+__device__ __forceinline__ void setmaxnreg_{word}() {{  // each thread of a warpgroup {about}
+    asm volatile("setmaxnreg.{word}.sync.aligned.u32 %0;" :: "n"(count));
+}}"""
+TF32_HIGH = """\
+// A float32 as two of TF32: the nearest to it, and what is left of it. That has 12 bits, of which TF32 keeps 11:
+// cut off or rounded, 2^-23 of the word may be lost.
+__device__ __forceinline__ unsigned tf32_high(unsigned word) {
+    return (word + 0x1000u) & 0xffffe000u;
+}"""
+TF32_LOW = """\
+__device__ __forceinline__ unsigned tf32_low(unsigned word) {
+    return __float_as_uint(__uint_as_float(word) - __uint_as_float(tf32_high(word))) & 0xffffe000u;
+}"""
+TF32_OF_PACKS = """\
+template <int count>
+__device__ __forceinline__ Pack<unsigned, count> tf32_{word}(const Pack<unsigned, count>& words) {{
+    Pack<unsigned, count> found;
+#pragma unroll
+    for (int i = 0; i < count; ++i) found.at[i] = tf32_{word}(words.at[i]);
+    return found;
+}}"""
+SETTLED = """\
+__device__ __forceinline__ unsigned settled(unsigned word) {  // which is there from here on
+    asm volatile("" : "+r"(word));
+    return word;
+}"""
+MAKE_SMEM_DESC = """\
+// A matrix in shared memory: eights of rows of 16 bytes, 128 bytes apart; chunks of rows are `pitch` x 16 apart.
+__device__ __forceinline__ unsigned long long make_smem_desc(const void* matrix, int pitch) {
+    return (address(matrix) & 0x3ffff) >> 4 | static_cast<unsigned long long>(pitch) << 16 | 8ull << 32;
+}"""
+WGMMA_FENCE = """\
+__device__ __forceinline__ void wgmma_fence() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}"""
+WGMMA_COMMIT = """\
+__device__ __forceinline__ void wgmma_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}"""
+HELPERS = {
+    "address": ADDRESS,
+    "mbarrier_init": MBARRIER_INIT,
+    "mbarrier_arrive": MBARRIER_ARRIVE,
+    "mbarrier_wait": MBARRIER_WAIT,
+    "fence_proxy_async": FENCE_PROXY_ASYNC,
+    "setmaxnreg_inc": SETMAXNREG.format(word="inc", about="so many registers: what another one gave"),
+    "setmaxnreg_dec": SETMAXNREG.format(word="dec", about="all registers but so many"),
+    "tf32_high": f"{TF32_HIGH}\n{TF32_OF_PACKS.format(word='high')}",
+    "tf32_low": f"{TF32_LOW}\n{TF32_OF_PACKS.format(word='low')}",
+    "settled": SETTLED,
+    "make_smem_desc": MAKE_SMEM_DESC,
+    "wgmma_fence": WGMMA_FENCE,
+    "wgmma_commit": WGMMA_COMMIT,
+}
+"""By the word that calls for them, each behind those that it calls."""
+
+
+def wgmma(columns: int) -> dict[str, str]:
+    """The function that multiplies 64 rows, which registers hold, by so many columns in shared memory, and the one
+    that waits until that is done; by their names."""
+    count = columns // 2
+    name = f"wgmma_m64n{columns}k8_tf32"
+    head = f"__device__ __forceinline__ void {name}("
+    sums = textwrap.wrap("{" + ", ".join(f"%{i}" for i in range(count)) + "}", 96)
+    words = ", ".join(f"%{count + i}" for i in range(4))
+    multiply = [
+        f"// sums (+)= 64 rows x 8, as mma.sync has them, times 8 x {columns} in shared memory.",
+        f"{head}float (&sums)[{count}], const unsigned (&rows)[4],",
+        f"{' ' * len(head)}unsigned long long columns, bool adds) {{",
+        '    asm volatile("{\\n"',
+        '                 ".reg .pred adds;\\n"',
+        f'                 "setp.ne.b32 adds, %{count + 5}, 0;\\n"',
+        f'                 "wgmma.mma_async.sync.aligned.m64n{columns}k8.f32.tf32.tf32 "',
+        *[f'                 "{line}"' for line in sums],
+        f'                 ", {{{words}}}, %{count + 4}, adds, 1, 1;\\n"',
+        '                 "}"',
+        *_operands(count),
+        '                 : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(columns),',
+        '                   "r"(static_cast<int>(adds)));',
+        "}",
+    ]
+    wait = [
+        f"__device__ __forceinline__ void wgmma_wait(float (&sums)[{count}]) {{  // which are there behind it",
+        '    asm volatile("wgmma.wait_group.sync.aligned 0;"',
+        *_operands(count),
+        '                 :: "memory");',
+        "}",
+    ]
+    return {name: "\n".join(multiply), "wgmma_wait": "\n".join(wait)}
+
+
+def _operands(count: int) -> list[str]:
+    """Sums that are read and written."""
+    lines = textwrap.wrap(", ".join(f'"+f"(sums[{i}])' for i in range(count)), 100)
+    return [f"                 {' ' if i else ':'} {line}" for i, line in enumerate(lines)]
