@@ -35,6 +35,7 @@ from crucible import hardware
 from crucible.capture import trace
 from crucible.emission.extension import device
 from crucible.gpus import H200, Gpu, closest_gpu
+from crucible.kinds.product.lower import lower_product
 from crucible.plan.planner import fuse
 from crucible.schedule import cost
 from crucible.schedule.machine import Machine, machine_of
@@ -46,7 +47,6 @@ from crucible.write.convolution.warpgroup.phases import PhaseWalks, issued_by
 from crucible.write.convolution.warpgroup.pooled import PooledWalks, work_of
 from crucible.write.kernel import Kernel, Lowered
 from crucible.write.product.division import divided
-from crucible.write.product.lower import lower_product
 from crucible.write.product.matrix import Product
 from crucible.write.program import Operand
 

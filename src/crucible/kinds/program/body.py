@@ -54,10 +54,10 @@ class _Body:
         """Whether arithmetic stands in a loop over the elements of a pack."""
         self.scratch: ir.Shared | None = None
         turned = [each for each in frame.all if frame.is_turned(each)]
-        shape, note = ((frame.block_rows, frame.step + 1), "odd, against conflicts")
+        sizes, note = ((frame.block_rows, frame.step + 1), "odd, against conflicts")
         if not frame.along_rows:
-            shape, note = (frame.step, frame.line), ""
-        self.tiles = {each.name: ir.Shared(f"{each.name}_tile", each.dtype, shape, note) for each in turned}
+            sizes, note = (frame.step, frame.line), ""
+        self.tiles = {each.name: ir.Shared(f"{each.name}_tile", each.dtype, sizes, note) for each in turned}
 
     def write(self) -> None:
         self.frame.head(self.k)
