@@ -196,8 +196,8 @@ def curve(level: int, columns: Mapping[str, Any]) -> str:
     column, found = next(iter(columns.items()), ("", {"tasks": {}, "device": ""}))
     sorted_ = {}
     for covers in COVERS:
-        each = [(s["ratio"], name) for name, task in found["tasks"].items() if (s := over(task, covers, TIE))]
-        sorted_[covers] = sorted(each)
+        speedups = {n: over(task, covers, TIE) or over(task, covers, "eager") for n, task in found["tasks"].items()}
+        sorted_[covers] = sorted((each["ratio"], name) for name, each in speedups.items() if each)
     low, high = _ends([ratio for each in sorted_.values() for ratio, _ in each])
     left, right, top, bottom = 52, WIDTH - 16, 64, 320
 
@@ -224,7 +224,7 @@ def curve(level: int, columns: Mapping[str, Any]) -> str:
 
 def _ends(ratios: Sequence[float]) -> tuple[float, float]:
     """Of a logarithmic axis."""
-    return math.log2(min(0.7, *ratios)) - 0.2, math.log2(max(2.0, *ratios)) + 0.2
+    return math.log2(min([0.7, *ratios])) - 0.2, math.log2(max([2.0, *ratios])) + 0.2
 
 
 def _ticks(low: float, high: float) -> list[float]:

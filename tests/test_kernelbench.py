@@ -69,7 +69,8 @@ def test_a_run_records_each_task_and_goes_on_where_it_stopped(
     assert "takes a number out of a tensor" in refused
     again = called()
     assert "left for the next call: none" in again and "conv build" not in again and "conv measure" not in again
-    assert {file.name for file in (tmp_path / "found").glob("*.*")} == {"record.json", "table.md", "plot.svg"}
+    made = {file.name for file in (tmp_path / "found").glob("*.*")}
+    assert made == {"record.json", "table.md", "plot.svg", "curve.svg"}
     with pytest.raises(SystemExit, match="name another folder"):
         called("--race-seconds", "3")
 
@@ -194,6 +195,7 @@ def test_the_table_and_the_plot_have_each_task(tmp_path: Path) -> None:
     assert "look at 5_wrong: wrong" in said and "look at 6_refused: refused: it draws" in said
     rows = [line for line in table("tf32", TASKS).splitlines() if re.match(r"\| \d", line)]
     assert len(rows) == len(TASKS) and "2 [1.99, 2.01]" in rows[0] and rows[1].endswith("| rewritten |")
-    drawn = ElementTree.fromstring((tmp_path / "plot.svg").read_text())
-    circles = [each for each in drawn.iter() if each.tag.endswith("circle")]
-    assert len(circles) == 2 + 2 * 4 + 1  # the legend's, both ways of the right ones, one way of one
+    for name in ("plot.svg", "curve.svg"):
+        drawn = ElementTree.fromstring((tmp_path / name).read_text())
+        circles = [each for each in drawn.iter() if each.tag.endswith("circle")]
+        assert len(circles) == 2 + 2 * 4 + 1  # the legend's, both ways of the right ones, one way of one
