@@ -80,8 +80,6 @@ GIVES_WAY = ("nice", "-n", "15")
 """In front of the command of what is not measured."""
 WARMING = 4
 """Processes that fill torch.compile's caches at once, of each GPU: each has a task's tensors there."""
-TF32_BITS = 10
-"""Of the mantissa."""
 CHUNK = 1 << 26
 """Elements that are compared at once: in float64 they take room."""
 
@@ -99,7 +97,8 @@ class Column:
     """A relative L2 error that is right whatever others' are; more is, up to five times eager's, or twice that of
     strict float32 whose products round their operands to `bits`."""
     bits: int | None = None
-    """Of a mantissa. What is allowed to round need not: cuDNN chose exact kernels for 11 of level 2's 100 tasks."""
+    """Of a mantissa. What is allowed to round need not: cuDNN chose exact kernels for 11 of level 2's 100 tasks,
+    and a CPU has no others. Of a small ResNet's gradients roundings are 0.116, behind ReLUs that turn over."""
 
 
 COLUMNS = {
@@ -513,8 +512,7 @@ class Truth:
     def _of(self, subject: Subject, cotangents: Any, truths: dict[str, Any]) -> dict[str, Any]:
         strict = truths["float32"]["outputs"]
         try:
-            with self._rounding(subject):
-                values, _, why = self._values(subject, cotangents)
+            values, _, why = self._values(subject, cotangents)
         except torch.OutOfMemoryError:
             if "float64" in truths:
                 raise
@@ -532,13 +530,6 @@ class Truth:
             close = all(torch.allclose(a.float(), b.float(), rtol=tolerance, atol=tolerance) for a, b in pairs)
             found[f"allclose_{tolerance:g}"] = close
         return found
-
-    def _rounding(self, subject: Subject) -> contextlib.AbstractContextManager[Any]:
-        """On a CPU nobody rounds to TF32 but kernels on the emulator: eager's operands are rounded for it, whose error
-        tells what is allowed. Of a small ResNet's gradients that is 0.116, behind ReLUs that turn over."""
-        on_cpu = hardware.find_device().kind != "cuda" and self.column.dtype == torch.float32
-        rounds = subject is self.eager and on_cpu and self.column.written[0]
-        return RoundedOperands(TF32_BITS) if rounds else contextlib.nullcontext()
 
     def _values(self, subject: Subject, cotangents: Any) -> tuple[dict[str, Any], Any, str]:
         """Outputs and gradients, the cotangents that these are of, and why there are no gradients."""
