@@ -25,6 +25,8 @@ _RESERVED = _words(
     " load_turned low lower max_nan min_nan moved_on multiply prepare publish put raw read reciprocal_approx"
     " rounded settle"
     " settled store store_plainly take take_registers taken team_together together wait wait_for_copies"
+    " fence_proxy_async make_smem_desc mbarrier_arrive mbarrier_init mbarrier_wait setmaxnreg_dec setmaxnreg_inc"
+    " tf32_high tf32_low wgmma_commit wgmma_fence wgmma_wait"
     # of CUDA
     " expf expm1f logf log1pf sinf cosf erff tanhf sqrtf rsqrtf powf fabsf fmaf fmaxf fminf isnan isinf min max"
     " blockIdx threadIdx blockDim gridDim cudaStream_t cudaGetLastError cudaError_t dim3 float2 float4 uint2 uint4 int4"
