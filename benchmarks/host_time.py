@@ -9,6 +9,7 @@ their small scale, for both sides alike; so the difference is Python, bindings, 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import re
 import sys
 import tempfile
@@ -66,7 +67,7 @@ def told(file: Path, args: argparse.Namespace) -> str:
 
 def written(text: str) -> dict[str, Any]:
     """The file's names, its kernels left out."""
-    names = types.ModuleType("written_without_kernels")
+    names = types.ModuleType(f"written_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
     sys.modules[names.__name__] = names
     lines = [line for line in text.split("\n") if not line.endswith(" import load_inline")]
     names.__dict__["load_inline"] = without_kernels
