@@ -37,7 +37,8 @@ def test_statistics_are_copied_at_the_end_unless_they_are_read_again() -> None:
     text = emit(fuse(trace(module, inputs)), "twice")
     check_runs(text, module, inputs)
     forward = text[text.index("def forward(") :]
-    copies = [line for line in forward.split("    torch._foreach_")[1:] if line.startswith("copy_")]
+    calls = [each.partition(")")[0] for each in forward.split("    torch._foreach_")[1:]]
+    copies = [each for each in calls if each.startswith("copy_")]
     assert len(copies) == 2 and copies[0].count("of_norm.running") == 2 and "of_other" not in copies[0]
     assert all(copies[1].count(f"of_{each}.running") == 2 for each in ("norm", "other", "last"))
     assert forward.count("_foreach_add_") == 1 or forward.count("num_batches_tracked") == 3

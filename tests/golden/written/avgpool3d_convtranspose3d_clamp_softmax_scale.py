@@ -1784,7 +1784,8 @@ class ModelNew(Model):
     def forward(self, x):
         if not (_fits(x, (2, 32, 2, 6, 10), torch.float32)):
             return super().forward(x)
+        of_conv_transpose = self.conv_transpose
         avg_pool = fused_avg_pool3d(x)
-        conv_transpose_product = fused_conv_transpose3d(avg_pool, self.conv_transpose.weight)
-        mul = fused_bias_clamp_softmax_mul(conv_transpose_product, self.conv_transpose.bias, self.scale)
+        conv_transpose_product = fused_conv_transpose3d(avg_pool, of_conv_transpose.weight)
+        mul = fused_bias_clamp_softmax_mul(conv_transpose_product, of_conv_transpose.bias, self.scale)
         return mul

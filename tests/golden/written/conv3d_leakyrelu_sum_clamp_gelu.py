@@ -1555,5 +1555,6 @@ class ModelNew(Model):
     def forward(self, x):
         if not (_fits(x, (2, 8, 4, 6, 7), torch.float32)):
             return super().forward(x)
-        gelu = fused_conv3d_leaky_relu_add_clamp_gelu(x, self.conv.weight, self.conv.bias, self.sum_tensor)
+        of_conv = self.conv
+        gelu = fused_conv3d_leaky_relu_add_clamp_gelu(x, of_conv.weight, of_conv.bias, self.sum_tensor)
         return gelu

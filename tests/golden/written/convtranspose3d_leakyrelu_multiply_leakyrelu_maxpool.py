@@ -1721,6 +1721,7 @@ class ModelNew(Model):
     def forward(self, x):
         if not (_fits(x, (2, 16, 2, 3, 5), torch.float32)):
             return super().forward(x)
-        max_pool3d = fused_conv_transpose3d_leaky_relu_mul_max_pool3d(x, self.conv_transpose.weight,
-            self.conv_transpose.bias, self.multiplier)
+        of_conv_transpose = self.conv_transpose
+        max_pool3d = fused_conv_transpose3d_leaky_relu_mul_max_pool3d(x, of_conv_transpose.weight,
+            of_conv_transpose.bias, self.multiplier)
         return max_pool3d
