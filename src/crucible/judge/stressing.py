@@ -65,8 +65,6 @@ class StressVerifier(Verifier):
 
     specialised = ""
     """The words for a candidate's being written for the task's own sizes."""
-    left_before: tuple[str, ...] = ()
-    """Buffers that it did not update in the judge's own cases, though the reference does."""
     no_gradients = ""
     """Why its gradients are not looked at: they are known to be wrong, or not to be there."""
 

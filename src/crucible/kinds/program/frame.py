@@ -74,8 +74,10 @@ class Frame:
     @property
     def sizes(self) -> tuple[Size, ...]:
         """In the order in which text declares them."""
-        own = [self.rows, self.columns, self.block_rows, self.row_blocks, self.chunks, self.chunk_columns, self.step]
-        own += [self.line]
+        own = (
+            self.rows, self.columns, self.block_rows, self.row_blocks, self.chunks, self.chunk_columns, self.step,
+            self.line,
+        )  # fmt: skip
         offsets = tuple(self._offset_sizes[name] for name in sorted(self._offset_sizes))
         counts = (self.threads, self.lanes, self.groups, self.team, self.vector, self.packs, self.pitch)
         return (*own, *offsets, *counts)
