@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import crucible
 from crucible import seeds
+from crucible.judge.boundary.modules import seed_all
 from support import PLAIN, SMALL_TASK
 
 SEEDS = st.integers(0, (1 << seeds.BITS) - 1)
@@ -19,6 +20,13 @@ def test_secret_seeds_differ_and_every_generator_takes_them() -> None:
     assert max(drawn) > 1 << 60
     for seed in drawn:
         torch.Generator().manual_seed(seed)
+
+
+def test_a_task_file_draws_what_it_does_after_manual_seed() -> None:
+    torch.manual_seed(7)
+    expected = torch.randn(5)
+    seed_all(7)
+    assert torch.equal(torch.randn(5), expected)
 
 
 @given(SEEDS, st.text(max_size=9), st.lists(st.integers(-9, 9), max_size=3))
