@@ -39,7 +39,7 @@ def test_a_purpose_has_its_seed_again_and_another_has_another(seed: int, purpose
 
 
 def judged(**options: object) -> crucible.Run:
-    limits = crucible.Limits(race_s=0.1, shrink_s=0)
+    limits = crucible.Limits(race_s=0.05, shrink_s=0, stress_s=0)
     return crucible.judge(SMALL_TASK, [PLAIN], device="cpu", baselines="none", limits=limits, **options)  # type: ignore[arg-type]
 
 
