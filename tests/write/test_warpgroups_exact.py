@@ -29,8 +29,9 @@ from random_walks import drawn
 
 from crucible import emulator
 from crucible.gpus import H200, known_gpu
+from crucible.kinds.convolution.lower import lower_convolution
 from crucible.write.convolution.correlation import convolution
-from crucible.write.convolution.lower import chosen, lower_convolution
+from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.lower import division
 from crucible.write.convolution.warpgroup.pieces import HIGHER_AND_LOWER
