@@ -148,7 +148,7 @@ def test_a_word_is_two_of_tf32_to_two_to_the_minus_23_of_it() -> None:
 HELD = BY_NAME["held"]
 LEFT_OUT = {
     # what: in which of both kernels, text, in its place
-    "lower words of weights": (0, "is_lower ? lower(", "is_lower ? 0 * lower("),
+    "lower words of weights": (0, "? low : high", "? 0 * low : high"),
     "lower words of weights in registers": (1, "held[tap][i] = own[", "held[tap][i] = 0 * own["),
     "lower words of planes": (1, "= lower(words[k][u]);", "= uint4{};"),
 }
