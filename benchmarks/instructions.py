@@ -19,6 +19,7 @@ import torch
 from torch.utils.cpp_extension import load_inline
 
 from crucible import hardware
+from crucible.target import sm90
 from crucible.write.convolution.warpgroup import pieces
 from crucible.write.convolution.warpgroup.held import held_products, multiply_held
 
@@ -62,17 +63,17 @@ def kernel(way: Way) -> str:
 __global__ void __launch_bounds__({128 * way.warpgroups}, 1) {way.name}(float* out, long long* clocks) {{
     extern __shared__ uint4 memory[];
     for (int p = threadIdx.x; p < {a + b}; p += blockDim.x) memory[p] = uint4{{}};
-    publish();
+    fence_proxy_async();
     __syncthreads();
-    const unsigned long long a = describe(memory, 64), b = describe(memory + {a}, {points});
+    const unsigned long long a = make_smem_desc(memory, 64), b = make_smem_desc(memory + {a}, {points});
     unsigned weights[4];
     for (int i = 0; i < 4; ++i) weights[i] = __float_as_uint(out[i * blockDim.x + threadIdx.x]);
     float sums[{way.columns // 2}] = {{}};
     const long long begin = clock64();
     for (int round = 0; round < {ROUNDS}; ++round) {{
-        begin_products();
+        wgmma_fence();
         {lines}
-        commit_products();
+        wgmma_commit();
         finish_products(sums);
     }}
     clocks[blockIdx.x] = clock64() - begin;
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__({128 * way.warpgroups}, 1) {way.name}(float* o
 
 def source() -> str:
     """All ways in spaces of their own, as functions of a number of columns have the same names."""
-    parts = [pieces.ADDRESS, pieces.PUBLISH, pieces.DESCRIBE, pieces.BEGIN]
+    parts = [sm90.ADDRESS, sm90.FENCE_PROXY_ASYNC, sm90.MAKE_SMEM_DESC, *pieces.BEGIN]
     for columns in COLUMNS:
         own = [*pieces.products("tf32", columns), held_products("tf32", columns, 1)[0]]
         own += [kernel(way) for way in WAYS if way.columns == columns]

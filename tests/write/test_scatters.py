@@ -128,10 +128,10 @@ def test_shared_memory_is_read_and_written_without_conflicts_and_memory_in_whole
 BANDS = BY_NAME["bands"]
 LEFT_OUT = {
     # what: text, in its place, what the emulator says; nothing where the result is wrong
-    "inputs that have come": ("wait(loaded + slot", "if (false) wait(loaded + slot", "race-shared"),
-    "inputs that have been read": ("wait(done + slot", "if (false) wait(done + slot", "deadlock"),
-    "published weights": ("publish();", "", "missing-proxy-fence"),
-    "a turn to add up": ("wait(turns + team", "if (false) wait(turns + team", "race-shared"),
+    "inputs that have come": ("mbarrier_wait(loaded + slot", "if (false) mbarrier_wait(loaded + slot", "race-shared"),
+    "inputs that have been read": ("mbarrier_wait(done + slot", "if (false) mbarrier_wait(done + slot", "deadlock"),
+    "published weights": ("fence_proxy_async();", "", "missing-proxy-fence"),
+    "a turn to add up": ("mbarrier_wait(turns + team", "if (false) mbarrier_wait(turns + team", "race-shared"),
     "what other lanes added": ("team_together(team);", "", "race-shared"),
     "rows that begin with zeros": ("rows[p] = 0;", ";", "uninitialised-shared"),
     "rows that are all there": ("together<3, 256>();", "", "race-shared"),

@@ -123,10 +123,18 @@ LEFT_OUT = {
     # what: text, in its place, what the emulator says
     "weights that are none": ("weights[p] = uint4{}", "(void)p", "uninitialised-shared"),
     "zeros around": ("row[spot] = uint4{}", "(void)row", "uninitialised-shared"),
-    "published weights": ("publish();\n        arrive(ordered)", "arrive(ordered)", "missing-proxy-fence"),
-    "waiting for weights": ("wait(ordered, 0);", "", "race-shared"),
-    "waiting for each plane": ("wait(loaded + plane % 5, plane / 5 % 2);", "", "race-shared"),
-    "published input": ("publish();\n                arrive(loaded", "arrive(loaded", "missing-proxy-fence"),
+    "published weights": (
+        "fence_proxy_async();\n        mbarrier_arrive(ordered)",
+        "mbarrier_arrive(ordered)",
+        "missing-proxy-fence",
+    ),
+    "waiting for weights": ("mbarrier_wait(ordered, 0);", "", "race-shared"),
+    "waiting for each plane": ("mbarrier_wait(loaded + plane % 5, plane / 5 % 2);", "", "race-shared"),
+    "published input": (
+        "fence_proxy_async();\n                mbarrier_arrive(loaded",
+        "mbarrier_arrive(loaded",
+        "missing-proxy-fence",
+    ),
     "input that later elements read": ("if (own == 3)", "if (own == 2)", "race-shared"),
 }
 

@@ -310,14 +310,14 @@ def test_what_is_asked_for_is_what_the_next_stage_loads(capfd: pytest.CaptureFix
 
 # what cannot be left out
 
-STAGED = f"publish();\n{24 * ' '}arrive(loaded"
-RELEASED, FINISHED = "arrive(done + stage % 2);", "finish_products(sums[i]);"
-BEGUN, LATER = "begin_products();", FINISHED.replace("[i]", "[0]")
+STAGED = f"fence_proxy_async();\n{24 * ' '}mbarrier_arrive(loaded"
+RELEASED, FINISHED = "mbarrier_arrive(done + stage % 2);", "finish_products(sums[i]);"
+BEGUN, LATER = "wgmma_fence();", FINISHED.replace("[i]", "[0]")
 LEFT_OUT = {
     # what: texts and what is in their places, what the emulator says
     "zeros around": ([("= uint4{};", ";")], "uninitialised-shared"),
-    "published input": ([(STAGED, STAGED.removeprefix("publish();"))], "missing-proxy-fence"),
-    "input that has come": ([("wait(loaded + ", "if (stage > 0) wait(loaded + ")], "race-shared"),
+    "published input": ([(STAGED, STAGED.removeprefix("fence_proxy_async();"))], "missing-proxy-fence"),
+    "input that has come": ([("mbarrier_wait(loaded + ", "if (stage > 0) mbarrier_wait(loaded + ")], "race-shared"),
     "finished products": ([(FINISHED, ""), (RELEASED, f"{RELEASED} {LATER}")], "race-shared"),
     "a slot that is done with": ([(RELEASED, ""), (BEGUN, f"{RELEASED} {BEGUN}")], "race-shared"),
 }

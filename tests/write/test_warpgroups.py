@@ -143,21 +143,41 @@ def test_channel_sums_are_those_of_the_output(built: Built, case: Case) -> None:
 # what cannot be left out
 
 BULK, BROUGHT_IN = (next(case for case in CASES if case.name == name) for name in ("bulk", "brought"))
-STAGED = "publish();\n                arrive(loaded"
+STAGED = "fence_proxy_async();\n                mbarrier_arrive(loaded"
 FINISHED = "finish_products(sums);"
-RELEASED = "\n                for (int s = 0; s < leave; ++s) arrive(done + (plane + s) % 3);"
+RELEASED = "\n                for (int s = 0; s < leave; ++s) mbarrier_arrive(done + (plane + s) % 3);"
 LEFT_OUT = {
     # what: in which case, text, in its place, what the emulator says
-    "published input": (BULK, STAGED, STAGED.removeprefix("publish();"), "missing-proxy-fence"),
+    "published input": (BULK, STAGED, STAGED.removeprefix("fence_proxy_async();"), "missing-proxy-fence"),
     "an output of all lanes": (BULK, "__syncwarp();\n                {", "{", "missing-syncwarp"),
-    "input that has come": (BULK, "wait(loaded + (plane", "if (false) wait(loaded + (plane", "race-shared"),
-    "the other one's input": (BULK, "wait(loaded + plane", "if (false) wait(loaded + plane", "race-shared"),
+    "input that has come": (
+        BULK,
+        "mbarrier_wait(loaded + (plane",
+        "if (false) mbarrier_wait(loaded + (plane",
+        "race-shared",
+    ),
+    "the other one's input": (
+        BULK,
+        "mbarrier_wait(loaded + plane",
+        "if (false) mbarrier_wait(loaded + plane",
+        "race-shared",
+    ),
     "finished products": (BULK, FINISHED + RELEASED, RELEASED + FINISHED, "race-shared"),
-    "operands that have come": (BROUGHT_IN, "wait(coming, ", "if (false) wait(coming, ", "race-shared"),
-    "a tile that has left": (BROUGHT_IN, "publish();\n                __syncwarp();", "publish();", "race-shared"),
+    "operands that have come": (
+        BROUGHT_IN,
+        "mbarrier_wait(coming, ",
+        "if (false) mbarrier_wait(coming, ",
+        "race-shared",
+    ),
+    "a tile that has left": (
+        BROUGHT_IN,
+        "fence_proxy_async();\n                __syncwarp();",
+        "fence_proxy_async();",
+        "race-shared",
+    ),
     "a tile that copies write": (
         BROUGHT_IN,
-        "publish();\n                __syncwarp();",
+        "fence_proxy_async();\n                __syncwarp();",
         "__syncwarp();",
         "missing-proxy-fence",
     ),

@@ -34,7 +34,7 @@ from crucible.write.convolution.correlation import convolution
 from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.lower import division
-from crucible.write.convolution.warpgroup.pieces import HIGHER_AND_LOWER
+from crucible.write.convolution.warpgroup.pieces import TF32_WORDS
 from crucible.write.convolution.warpgroup.walks import Walks, walk
 from crucible.write.kernel import Kernel, Lowered
 
@@ -122,7 +122,7 @@ def test_what_is_not_finite_is_seen(built: Built, bits: int) -> None:
 DIVIDE = """\
 __global__ void divide(const int* words, int* higher_words, int* lower_words) {
     const int p = blockIdx.x * 128 + threadIdx.x;
-    if (p < COUNT) higher_words[p] = higher(words[p]), lower_words[p] = lower(words[p]);
+    if (p < COUNT) higher_words[p] = tf32_high(words[p]), lower_words[p] = tf32_low(words[p]);
 }
 """
 
@@ -135,7 +135,7 @@ def test_a_word_is_two_of_tf32_to_two_to_the_minus_23_of_it() -> None:
     higher, lower = torch.zeros_like(words), torch.zeros_like(words)
     count, names = words.numel(), ("words", "higher", "lower")
     text, blocks = DIVIDE.replace("COUNT", str(count)), -(-count // 128)
-    kernel = Kernel("divide", text, (HIGHER_AND_LOWER,), names[:1], names[1:], (blocks, 1, 1), 128)
+    kernel = Kernel("divide", text, TF32_WORDS, names[:1], names[1:], (blocks, 1, 1), 128)
     loaded("divide", [Lowered((kernel,))], [dict.fromkeys(names, "int32")])(0, [words, higher, lower])
     assert not ((higher | lower) & 0x1FFF).any()
     value, above, below = (each.view(torch.float32).double() for each in (words, higher, lower))
@@ -150,7 +150,7 @@ LEFT_OUT = {
     # what: in which of both kernels, text, in its place
     "lower words of weights": (0, "? low : high", "? 0 * low : high"),
     "lower words of weights in registers": (1, "held[tap][i] = own[", "held[tap][i] = 0 * own["),
-    "lower words of planes": (1, "= lower(words[k][u]);", "= uint4{};"),
+    "lower words of planes": (1, "= tf32_low(words[k][u]);", "= uint4{};"),
 }
 
 

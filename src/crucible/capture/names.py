@@ -19,14 +19,6 @@ _RESERVED = _words(
     " char8_t char16_t char32_t co_await co_return co_yield true false self half torch kernels library variable_list"
     # of the host's functions
     " stream guard laid at c10 std ctx given kept made device error allow_shared"
-    # functions of kernels
-    " accumulate address are_aligned arrive begin_products bits commit_products copy_ahead copy_in"
-    " describe exchanged exp2_approx expect fetch finish_products follow high higher leave_registers load load_matrix"
-    " load_turned low lower max_nan min_nan moved_on multiply prepare publish put raw read reciprocal_approx"
-    " rounded settle"
-    " settled store store_plainly take take_registers taken team_together together wait wait_for_copies"
-    " fence_proxy_async make_smem_desc mbarrier_arrive mbarrier_init mbarrier_wait setmaxnreg_dec setmaxnreg_inc"
-    " tf32_high tf32_low wgmma_commit wgmma_fence wgmma_wait"
     # of CUDA
     " expf expm1f logf log1pf sinf cosf erff tanhf sqrtf rsqrtf powf fabsf fmaf fmaxf fminf isnan isinf min max"
     " blockIdx threadIdx blockDim gridDim cudaStream_t cudaGetLastError cudaError_t dim3 float2 float4 uint2 uint4 int4"

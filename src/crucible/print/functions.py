@@ -34,4 +34,4 @@ def preamble(text: str, dtypes: Sequence[str], precision: str, called: tuple[str
 
 
 def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text))
+    return set(re.findall(r"\w+", re.sub(r"//.*", "", text)))

@@ -113,7 +113,7 @@ def _indented(words: Words, role: ir.Role) -> list[str]:
 
 
 def split(words: Words, node: ir.Split) -> list[str]:
-    made = f"tf32_{node.part}({words.element(node.value)})"
+    made = f"tf32_{node.part}{'_of_pack' * node.value.is_pack}({words.element(node.value)})"
     return [f"{words.into(node.into, node.declares)} = {f'settled({made})' if node.settles else made};"]
 
 

@@ -53,7 +53,7 @@ __device__ __forceinline__ unsigned tf32_low(unsigned word) {
 }"""
 TF32_OF_PACKS = """\
 template <int count>
-__device__ __forceinline__ Pack<unsigned, count> tf32_{word}(const Pack<unsigned, count>& words) {{
+__device__ __forceinline__ Pack<unsigned, count> tf32_{word}_of_pack(const Pack<unsigned, count>& words) {{
     Pack<unsigned, count> found;
 #pragma unroll
     for (int i = 0; i < count; ++i) found.at[i] = tf32_{word}(words.at[i]);
@@ -85,8 +85,10 @@ HELPERS = {
     "fence_proxy_async": FENCE_PROXY_ASYNC,
     "setmaxnreg_inc": SETMAXNREG.format(word="inc", about="so many registers: what another one gave"),
     "setmaxnreg_dec": SETMAXNREG.format(word="dec", about="all registers but so many"),
-    "tf32_high": f"{TF32_HIGH}\n{TF32_OF_PACKS.format(word='high')}",
-    "tf32_low": f"{TF32_LOW}\n{TF32_OF_PACKS.format(word='low')}",
+    "tf32_high": TF32_HIGH,
+    "tf32_low": TF32_LOW,
+    "tf32_high_of_pack": TF32_OF_PACKS.format(word="high"),
+    "tf32_low_of_pack": TF32_OF_PACKS.format(word="low"),
     "settled": SETTLED,
     "make_smem_desc": MAKE_SMEM_DESC,
     "wgmma_fence": WGMMA_FENCE,

@@ -208,14 +208,16 @@ __device__ __forceinline__ unsigned address(const void* place) {  // in shared m
     return static_cast<unsigned>(__cvta_generic_to_shared(place));
 }
 
-__device__ __forceinline__ void prepare(unsigned long long* barrier, int threads) {
+__device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int threads) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(address(barrier)), "r"(threads) : "memory");
 }
-__device__ __forceinline__ void arrive(unsigned long long* barrier) {
+
+__device__ __forceinline__ void mbarrier_arrive(unsigned long long* barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(address(barrier)) : "memory");
 }
-__device__ __forceinline__ void wait(unsigned long long* barrier,
-    int parity) {  // until the phase of it is over
+
+__device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier,
+    int parity) {  // until that phase is over
     unsigned over;
     do {
         asm volatile("{\n"
@@ -229,31 +231,33 @@ __device__ __forceinline__ void wait(unsigned long long* barrier,
     } while (!over);
 }
 
-__device__ __forceinline__ void publish(
-    ) {  // what was written to shared memory, to tensor cores and bulk copies
+__device__ __forceinline__ void fence_proxy_async(
+    ) {  // what was stored in shared memory is there for tensor cores
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// A matrix in shared memory: eights of rows of 16 bytes, 128 bytes apart; what follows in a row is `unit` x
-// 16 further.
-__device__ __forceinline__ unsigned long long describe(const uint4* matrix, int unit) {
-    return (address(matrix) & 0x3ffff) >> 4 | static_cast<unsigned long long>(unit) << 16 | 8ull << 32;
+// A matrix in shared memory: eights of rows of 16 bytes, 128 bytes apart; chunks of rows are `pitch` x 16
+// apart.
+__device__ __forceinline__ unsigned long long make_smem_desc(const void* matrix, int pitch) {
+    return (address(matrix) & 0x3ffff) >> 4 | static_cast<unsigned long long>(pitch) << 16 | 8ull << 32;
 }
 
-__device__ __forceinline__ void begin_products() {
+__device__ __forceinline__ void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void commit_products() {
+
+__device__ __forceinline__ void wgmma_commit() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 template <int count>
-__device__ __forceinline__ void take_registers(
-    ) {  // each thread of a warpgroup so many: what another one gave
+__device__ __forceinline__ void setmaxnreg_inc(
+    ) {  // each thread of a warpgroup so many registers: what another one gave
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(count));
 }
+
 template <int count>
-__device__ __forceinline__ void leave_registers() {  // each thread of a warpgroup all but so many
+__device__ __forceinline__ void setmaxnreg_dec() {  // each thread of a warpgroup all registers but so many
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(count));
 }
 
@@ -603,13 +607,13 @@ __global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
     for (
         int p = threadIdx.x; p < 36; p += 512) ring[p / 3 * 24 + 21 + p % 3] = uint4{};  // read, and thrown away
     if (threadIdx.x == 0) {
-        for (int s = 0; s < 6; ++s) prepare(loaded + s, 128), prepare(done + s, 256);
-        for (int s = 0; s < 2; ++s) prepare(turns + s, 128);
+        for (int s = 0; s < 6; ++s) mbarrier_init(loaded + s, 128), mbarrier_init(done + s, 256);
+        for (int s = 0; s < 2; ++s) mbarrier_init(turns + s, 128);
     }
-    publish();
+    fence_proxy_async();
     __syncthreads();
     if (warp < 8) {
-        take_registers<168>();
+        setmaxnreg_inc<168>();
         tile += warp * 128;  // of this warp, for 16 channels
         const int team = warp / 4;
         float* totals = all_totals + team * 128;
@@ -625,20 +629,20 @@ __global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
                 if (turn % 2 != team) {
                     for (int s = 0; s < leave; ++s) {
                         const int slot = (plane + s) % 6;
-                        wait(loaded + slot,
+                        mbarrier_wait(loaded + slot,
                             (plane + s) / 6 % 2);  // or the plane before in it is not yet done with
-                        arrive(done + slot);
+                        mbarrier_arrive(done + slot);
                     }
                     continue;
                 }
                 const int box_d = first_plane + t;
                 float sums[4];
-                wait(turns + team, turn / 2 % 2 ^ (team == 0));  // for its turn
-                wait(loaded + (plane + 2) % 6, (plane + 2) / 6 % 2);
-                wait(loaded + (plane + 1) % 6, (plane + 1) / 6 % 2);
-                begin_products();
-                const unsigned long long a = describe(weights, 64);
-                const unsigned long long b_0 = describe(ring + plane % 6 * 48, 24);
+                mbarrier_wait(turns + team, turn / 2 % 2 ^ (team == 0));  // for its turn
+                mbarrier_wait(loaded + (plane + 2) % 6, (plane + 2) / 6 % 2);
+                mbarrier_wait(loaded + (plane + 1) % 6, (plane + 1) / 6 % 2);
+                wgmma_fence();
+                const unsigned long long a = make_smem_desc(weights, 64);
+                const unsigned long long b_0 = make_smem_desc(ring + plane % 6 * 48, 24);
                 multiply_tf32(sums, a + 0, b_0 + 0, false);
                 multiply_tf32(sums, a + 128, b_0 + 1, true);
                 multiply_tf32(sums, a + 256, b_0 + 2, true);
@@ -648,7 +652,7 @@ __global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
                 multiply_tf32(sums, a + 768, b_0 + 14, true);
                 multiply_tf32(sums, a + 896, b_0 + 15, true);
                 multiply_tf32(sums, a + 1024, b_0 + 16, true);
-                const unsigned long long b_1 = describe(ring + (plane + 1) % 6 * 48, 24);
+                const unsigned long long b_1 = make_smem_desc(ring + (plane + 1) % 6 * 48, 24);
                 multiply_tf32(sums, a + 1152, b_1 + 0, true);
                 multiply_tf32(sums, a + 1280, b_1 + 1, true);
                 multiply_tf32(sums, a + 1408, b_1 + 2, true);
@@ -658,7 +662,7 @@ __global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
                 multiply_tf32(sums, a + 1920, b_1 + 14, true);
                 multiply_tf32(sums, a + 2048, b_1 + 15, true);
                 multiply_tf32(sums, a + 2176, b_1 + 16, true);
-                const unsigned long long b_2 = describe(ring + (plane + 2) % 6 * 48, 24);
+                const unsigned long long b_2 = make_smem_desc(ring + (plane + 2) % 6 * 48, 24);
                 multiply_tf32(sums, a + 2304, b_2 + 0, true);
                 multiply_tf32(sums, a + 2432, b_2 + 1, true);
                 multiply_tf32(sums, a + 2560, b_2 + 2, true);
@@ -668,10 +672,10 @@ __global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
                 multiply_tf32(sums, a + 3072, b_2 + 14, true);
                 multiply_tf32(sums, a + 3200, b_2 + 15, true);
                 multiply_tf32(sums, a + 3328, b_2 + 16, true);
-                commit_products();
-                arrive(turns + (team + 1) % 2);
+                wgmma_commit();
+                mbarrier_arrive(turns + (team + 1) % 2);
                 finish_products(sums);
-                for (int s = 0; s < leave; ++s) arrive(done + (plane + s) % 6);
+                for (int s = 0; s < leave; ++s) mbarrier_arrive(done + (plane + s) % 6);
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
                     float* into = tile + (lane / 4 + i * 8) * 8;
@@ -755,7 +759,7 @@ __global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
             plane += 2;
         }
     } else {
-        leave_registers<88>();
+        setmaxnreg_dec<88>();
         const int thread = (threadIdx.x - 256) % 128, stager = (
             threadIdx.x - 256) / 128;  // of a plane in turn
         int plane = 0;
@@ -787,7 +791,7 @@ __global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
                         words[k][u] = word;
                     }
                 }
-                wait(done + slot, plane / 6 % 2 ^ 1);  // with what was in the slot before
+                mbarrier_wait(done + slot, plane / 6 % 2 ^ 1);  // with what was in the slot before
 #pragma unroll
                 for (int k = 0; k < 1; ++k) {
                     const int p = thread + k * 128;
@@ -798,8 +802,8 @@ __global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
                         }
                     }
                 }
-                publish();
-                arrive(loaded + slot);
+                fence_proxy_async();
+                mbarrier_arrive(loaded + slot);
             }
         }
     }
@@ -1493,7 +1497,7 @@ torch::Tensor fused_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x,
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_dce047a3e84a",
+    name="conv3d_leakyrelu_sum_clamp_gelu_dad214461a41",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward",

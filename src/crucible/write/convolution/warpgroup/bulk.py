@@ -165,13 +165,13 @@ class BulkTail(WarpgroupTail):
         added = [f"{each.name}_totals[i] += {each.name}_total;" for each in scene.sums]
         each = [*self._of_channel(), *sums, *self._of_products(self._element()), *added]
         guard = f"if (channel + i * 8 < {of.out_channels})" if of.out_channels % 64 else ""
-        lines = [f"wait(coming, turn / {self._walks.groups} % 2);"] if self._brought else []
+        lines = [f"mbarrier_wait(coming, turn / {self._walks.groups} % 2);"] if self._brought else []
         lines += [] if self._brought else self._left
         lines += unrolled("i", "2", block(guard, each))
         for result in scene.elementwise:
             lines += ["__syncwarp();", *self._stores(result)]
         if scene.elementwise or self._brought:
-            lines += [*(["publish();"] if self._brought else []), "__syncwarp();"]
+            lines += [*(["fence_proxy_async();"] if self._brought else []), "__syncwarp();"]
         return lines
 
     def _stores(self, result: Result) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from crucible.errors import MisuseError
 from crucible.gpus import Gpu
 from crucible.target.cuda import block, unrolled
+from crucible.target.sm90 import MAKE_SMEM_DESC
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.pieces import WORDS
@@ -64,12 +65,10 @@ class Body:
         walks, scene, lines = self.walks, self.scene, self._lines()
         before = [
             *packing.conversions(scene.conv.math),
-            pieces.ADDRESS,
-            pieces.BARRIERS,
-            pieces.PUBLISH,
-            pieces.DESCRIBE,
-            pieces.BEGIN,
-            pieces.REGISTERS,
+            *pieces.BARRIERS,
+            MAKE_SMEM_DESC,
+            *pieces.BEGIN,
+            *pieces.REGISTERS,
             *pieces.products(self._math, walks.columns_of_b),
             *([held_products(self._math, walks.columns_of_b, 1)[0]] if walks.lower_held else []),
             *self.tail.preamble,
@@ -117,7 +116,7 @@ class Body:
             *self._start(),
         ]
         multiply = [
-            f"take_registers<{walks.registers}>();",
+            f"setmaxnreg_inc<{walks.registers}>();",
             f"tile += warp * {tile};  // of this warp, for 16 channels",
             "const int team = warp / 4;",
             *self.tail.own_totals(),
@@ -126,7 +125,7 @@ class Body:
             *self._multiply(),
             *self.tail.after(),
         ]
-        loads = [f"leave_registers<{STAGING_REGISTERS}>();", *self.staging.lines()]
+        loads = [f"setmaxnreg_dec<{STAGING_REGISTERS}>();", *self.staging.lines()]
         return [*lines, *self._divided(multiply, loads), *self.tail.store_totals()]
 
     def _memory(self) -> list[str]:
@@ -154,18 +153,18 @@ class Body:
     def _start(self) -> list[str]:
         walks = self.walks
         prepare = [
-            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {THREADS}),"
-            f" prepare(done + s, {walks.groups * THREADS});",
+            f"for (int s = 0; s < {walks.slots}; ++s) mbarrier_init(loaded + s, {THREADS}),"
+            f" mbarrier_init(done + s, {walks.groups * THREADS});",
         ]
         if walks.turns:
-            prepare.append(f"for (int s = 0; s < {walks.turns}; ++s) prepare(turns + s, {THREADS});")
+            prepare.append(f"for (int s = 0; s < {walks.turns}; ++s) mbarrier_init(turns + s, {THREADS});")
         if walks.loads:
-            prepare.append(f"for (int s = 0; s < {walks.groups * WARPS}; ++s) prepare(fetched + s, 1);")
+            prepare.append(f"for (int s = 0; s < {walks.groups * WARPS}; ++s) mbarrier_init(fetched + s, 1);")
         return [
             *self._weights(),
             *self.staging.slack(walks.threads),
             *block("if (threadIdx.x == 0)", prepare),
-            "publish();",
+            "fence_proxy_async();",
             "__syncthreads();",
         ]
 
@@ -220,8 +219,9 @@ class Body:
         slots = self.walks.slots
         each = [
             f"const int slot = (plane + s) % {slots};",
-            f"wait(loaded + slot, (plane + s) / {slots} % 2);  // or the plane before in it is not yet done with",
-            "arrive(done + slot);",
+            f"mbarrier_wait(loaded + slot, (plane + s) / {slots} % 2);  // or the plane before in it is not yet done"
+            " with",
+            "mbarrier_arrive(done + slot);",
         ]
         passed = [*block("for (int s = 0; s < leave; ++s)", each), "continue;"]
         return [
@@ -231,7 +231,7 @@ class Body:
 
     def _left(self) -> str:
         """When their products are made."""
-        return f"for (int s = 0; s < leave; ++s) arrive(done + (plane + s) % {self.walks.slots});"
+        return f"for (int s = 0; s < leave; ++s) mbarrier_arrive(done + (plane + s) % {self.walks.slots});"
 
     def _leave(self) -> str:
         return f"t + 1 < planes ? 1 : {self.walks.span}" if self.walks.span > 1 else "1"
@@ -239,26 +239,31 @@ class Body:
     def _products(self) -> list[str]:
         """All taps of all channels, in one go; the next warpgroup's follow when the last of them is on its way."""
         walks = self.walks
-        lines = [f"float sums[{walks.columns_of_b // 2}];", *self._waits(), "begin_products();"]
+        lines = [f"float sums[{walks.columns_of_b // 2}];", *self._waits(), "wgmma_fence();"]
         passes = PASSES if walks.exact else PASSES[-1:]
         if walks.steps == 1:
-            lines += [f"const unsigned long long a = describe(weights, {ROWS});", *self._taps(passes)]
+            lines += [f"const unsigned long long a = make_smem_desc(weights, {ROWS});", *self._taps(passes)]
         else:
             step = len(walks.of.products) * STEP_UNITS * ROWS
-            first = f"const unsigned long long a = describe(weights + s * {step}, {ROWS});"
+            first = f"const unsigned long long a = make_smem_desc(weights + s * {step}, {ROWS});"
             for together in (passes[:-1], passes[-1:]):
                 if together:
                     lines += block(f"for (int s = 0; s < {walks.steps}; ++s)", [first, *self._taps(together)])
-        return [*lines, "commit_products();", f"arrive(turns + (team + 1) % {walks.groups});", "finish_products(sums);"]
+        return [
+            *lines,
+            "wgmma_commit();",
+            f"mbarrier_arrive(turns + (team + 1) % {walks.groups});",
+            "finish_products(sums);",
+        ]
 
     def _waits(self) -> list[str]:
         """For a warpgroup's turn, and the newest plane of each that stages: it stages its own in order."""
         walks = self.walks
-        lines = [f"wait(turns + team, turn / {walks.groups} % 2 ^ (team == 0));  // for its turn"]
+        lines = [f"mbarrier_wait(turns + team, turn / {walks.groups} % 2 ^ (team == 0));  // for its turn"]
         for back in range(min(walks.stagers, walks.span)):
             moved = walks.span - 1 - back
             plane = f"(plane + {moved})" if moved else "plane"
-            lines.append(f"wait(loaded + {plane} % {walks.slots}, {plane} / {walks.slots} % 2);")
+            lines.append(f"mbarrier_wait(loaded + {plane} % {walks.slots}, {plane} / {walks.slots} % 2);")
         return lines
 
     def _taps(self, passes: Sequence[Pass]) -> list[str]:
@@ -295,4 +300,4 @@ class Body:
         moved = f"(plane + {plane})" if plane else "plane"
         step = f" + s * {STEP_UNITS * walks.points}" if walks.steps > 1 else ""
         at = f"ring + {moved} % {walks.slots} * {walks.slot_units}{step}"
-        return f"const unsigned long long b_{plane} = describe({at}, {walks.points});"
+        return f"const unsigned long long b_{plane} = make_smem_desc({at}, {walks.points});"

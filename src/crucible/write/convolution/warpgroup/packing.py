@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crucible.write.convolution.pieces import BITS, WORDS
-from crucible.write.convolution.warpgroup.pieces import HIGHER_AND_LOWER
+from crucible.write.convolution.warpgroup.pieces import TF32_WORDS
 from crucible.write.convolution.warpgroup.scatter import Scatter
 from crucible.write.convolution.warpgroup.streams import Streams
 from crucible.write.convolution.warpgroup.walks import Walks
@@ -13,7 +13,7 @@ from crucible.write.kernel import Buffer
 def conversions(math: str) -> tuple[str, ...]:
     """What of `pieces.WORDS` is not the instruction itself; of float32 kept exact, how it is divided in two."""
     if math == "fp32":
-        return BITS, HIGHER_AND_LOWER
+        return BITS, *TF32_WORDS
     return tuple(part for part in WORDS[math].preamble if "mma.sync" not in part)
 
 

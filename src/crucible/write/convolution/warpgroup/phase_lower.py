@@ -78,10 +78,10 @@ class PhasePlanes(Planes):
         stores = block(f"if (p < {staged})" if rounds * LANES > staged else "", self._stores(units))
         store = [
             f"const int slot = plane % {slots};",
-            f"wait(done + slot, plane / {slots} % 2 ^ 1);  // with what was in the slot before",
+            f"mbarrier_wait(done + slot, plane / {slots} % 2 ^ 1);  // with what was in the slot before",
             *unrolled("k", str(rounds), [at, *stores]),
-            "publish();",
-            "arrive(loaded + slot);",
+            "fence_proxy_async();",
+            "mbarrier_arrive(loaded + slot);",
             "++plane;",
         ]
         words = unrolled("u", str(units), [f"words[k][u] = uint4{{{converted}}};"])
@@ -129,9 +129,9 @@ class PhaseBody(Body):
     def _lines(self) -> list[str]:
         walks = self.walks
         ring = f"ring + {walks.slots * walks.slot_units}"
-        taken = f"take_registers<{walks.registers}>();"
+        taken = f"setmaxnreg_inc<{walks.registers}>();"
         multiply = [taken, "const int team = warp / 4;", *self.tail.before(), *self._multiply()]
-        stage = [f"leave_registers<{STAGING_REGISTERS}>();", *self.staging.lines()]
+        stage = [f"setmaxnreg_dec<{STAGING_REGISTERS}>();", *self.staging.lines()]
         return [
             *self._memory(),
             f"unsigned long long* loaded = reinterpret_cast<unsigned long long*>({ring});  // each slot",
@@ -243,8 +243,8 @@ class PhaseBody(Body):
 
     def _leaving(self) -> list[str]:
         """Planes of input that nothing later reads."""
-        rest = [f"arrive(done + slot_{k});" for k in range(1, self.walks.span)]
-        return ["arrive(done + slot);", *(block("if (t + 1 == planes)", rest) if rest else [])]
+        rest = [f"mbarrier_arrive(done + slot_{k});" for k in range(1, self.walks.span)]
+        return ["mbarrier_arrive(done + slot);", *(block("if (t + 1 == planes)", rest) if rest else [])]
 
     @property
     def _loaded(self) -> list[str]:
@@ -252,7 +252,8 @@ class PhaseBody(Body):
         there by then; but compute-sanitizer takes a phase that nobody waits for as an error."""
         slots = ["slot", *(f"slot_{k}" for k in range(1, self.walks.span))]
         waits = [
-            f"wait(loaded + {each}, lap{f' ^ ({each} < slot)' if number else ''});" for number, each in enumerate(slots)
+            f"mbarrier_wait(loaded + {each}, lap{f' ^ ({each} < slot)' if number else ''});"
+            for number, each in enumerate(slots)
         ]
         *before, newest = waits
         return [*(f"if (t == 0) {each}" for each in before), newest]
@@ -261,7 +262,7 @@ class PhaseBody(Body):
         walks = self.walks
         step = f" + s * {STEP_UNITS * walks.points}" if walks.steps > 1 else ""
         at = f"ring + slot{f'_{plane}' if plane else ''} * {walks.slot_units}{step}"
-        return f"const unsigned long long b_{plane} = describe({at}, {walks.points});"
+        return f"const unsigned long long b_{plane} = make_smem_desc({at}, {walks.points});"
 
     def _products(self) -> list[str]:
         """Of the phase whose turn it is, for all phases of the last dim."""
@@ -278,14 +279,14 @@ class PhaseBody(Body):
         walks = self.walks
         taps = walks.taps_of_shares[phase // walks.together]
         numbered = [(number - taps.start, product) for number, product in walks.numbered[phase]]
-        lines = ["begin_products();"]
+        lines = ["wgmma_fence();"]
         if walks.steps == 1:
-            lines += [f"const unsigned long long a = describe(weights, {ROWS});", *self._taps_of(numbered)]
+            lines += [f"const unsigned long long a = make_smem_desc(weights, {ROWS});", *self._taps_of(numbered)]
         else:
             step = len(taps) * STEP_UNITS * ROWS
-            first = f"const unsigned long long a = describe(weights + s * {step}, {ROWS});"
+            first = f"const unsigned long long a = make_smem_desc(weights + s * {step}, {ROWS});"
             lines += block(f"for (int s = 0; s < {walks.steps}; ++s)", [first, *self._taps_of(numbered)])
-        return [*lines, "commit_products();"] + [
+        return [*lines, "wgmma_commit();"] + [
             f"finish_products(sums[{of_last}]);" for of_last in range(walks.last_phases)
         ]
 

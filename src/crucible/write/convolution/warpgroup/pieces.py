@@ -1,68 +1,30 @@
-"""Pieces of CUDA C++ for warpgroups: barriers in shared memory, products of matrices described to the tensor cores,
+"""Pieces of CUDA C++ for warpgroups beside those of `target.sm90`: products of matrices described to the tensor cores,
 copies in bulk. Each instruction stands in a function of its own."""
 
 from __future__ import annotations
 
 import textwrap
 
-ADDRESS = """\
-__device__ __forceinline__ unsigned address(const void* place) {  // in shared memory
-    return static_cast<unsigned>(__cvta_generic_to_shared(place));
-}"""
-BARRIERS = """\
-__device__ __forceinline__ void prepare(unsigned long long* barrier, int threads) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(address(barrier)), "r"(threads) : "memory");
+from crucible.target import sm90
+
+BARRIERS = (sm90.ADDRESS, sm90.MBARRIER_INIT, sm90.MBARRIER_ARRIVE, sm90.MBARRIER_WAIT, sm90.FENCE_PROXY_ASYNC)
+BEGIN = (sm90.WGMMA_FENCE, sm90.WGMMA_COMMIT)
+REGISTERS = (sm90.HELPERS["setmaxnreg_inc"], sm90.HELPERS["setmaxnreg_dec"])
+TF32_WORDS = (
+    sm90.TF32_HIGH,
+    sm90.TF32_LOW,
+    """\
+__device__ __forceinline__ uint4 tf32_high(const uint4& word) {
+    return {tf32_high(word.x), tf32_high(word.y), tf32_high(word.z), tf32_high(word.w)};
 }
-__device__ __forceinline__ void arrive(unsigned long long* barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(address(barrier)) : "memory");
-}
-__device__ __forceinline__ void wait(unsigned long long* barrier, int parity) {  // until the phase of it is over
-    unsigned over;
-    do {
-        asm volatile("{\\n"
-                     ".reg .pred over;\\n"
-                     "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\\n"
-                     "selp.b32 %0, 1, 0, over;\\n"
-                     "}"
-                     : "=r"(over)
-                     : "r"(address(barrier)), "r"(parity)
-                     : "memory");
-    } while (!over);
-}"""
-PUBLISH = """\
-__device__ __forceinline__ void publish() {  // what was written to shared memory, to tensor cores and bulk copies
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}"""
-HIGHER_AND_LOWER = """\
-// A float32 as two of TF32: the nearest to it, and what is left of it. That has 12 bits, of which TF32 keeps 11:
-// cut off or rounded, 2^-23 of the word may be lost.
-__device__ __forceinline__ unsigned higher(unsigned word) {
-    return (word + 0x1000u) & 0xffffe000u;
-}
-__device__ __forceinline__ unsigned lower(unsigned word) {
-    return __float_as_uint(__uint_as_float(word) - __uint_as_float(higher(word))) & 0xffffe000u;
-}
-__device__ __forceinline__ uint4 higher(const uint4& word) {
-    return {higher(word.x), higher(word.y), higher(word.z), higher(word.w)};
-}
-__device__ __forceinline__ uint4 lower(const uint4& word) {
-    return {lower(word.x), lower(word.y), lower(word.z), lower(word.w)};
-}"""
-SETTLED = """\
-__device__ __forceinline__ unsigned settled(unsigned word) {  // which is there from here on
-    asm volatile("" : "+r"(word));
-    return word;
-}"""
-"""For what products take from registers where it is computed of other such words: nvcc 13.0 did so between products,
-and ran one after the other (C7520)."""
-DESCRIBE = """\
-// A matrix in shared memory: eights of rows of 16 bytes, 128 bytes apart; what follows in a row is `unit` x 16 further.
-__device__ __forceinline__ unsigned long long describe(const uint4* matrix, int unit) {
-    return (address(matrix) & 0x3ffff) >> 4 | static_cast<unsigned long long>(unit) << 16 | 8ull << 32;
-}"""
+__device__ __forceinline__ uint4 tf32_low(const uint4& word) {
+    return {tf32_low(word.x), tf32_low(word.y), tf32_low(word.z), tf32_low(word.w)};
+}""",
+)
 DESCRIBE_APART = """\
-// The same, of eights of rows that are `eight` x 16 bytes apart.
-__device__ __forceinline__ unsigned long long describe(const uint4* matrix, int unit, int eight) {
+// A matrix in shared memory: eights of rows of 16 bytes, `eight` x 16 bytes apart; what follows in a row is `unit` x 16
+// further.
+__device__ __forceinline__ unsigned long long make_smem_desc(const uint4* matrix, int unit, int eight) {
     return (address(matrix) & 0x3ffff) >> 4 | static_cast<unsigned long long>(unit) << 16
            | static_cast<unsigned long long>(eight) << 32;
 }"""
@@ -70,13 +32,6 @@ MOVED_ON = """\
 // A sum that takes the place of another, `none` being 0: said so, the compiler keeps all where they are.
 __device__ __forceinline__ float moved_on(float sum, float to, unsigned none) {
     return __uint_as_float((__float_as_uint(to) & none) | __float_as_uint(sum));
-}"""
-BEGIN = """\
-__device__ __forceinline__ void begin_products() {
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void commit_products() {
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }"""
 COPY_IN = """\
 __device__ __forceinline__ void expect(unsigned long long* barrier, int bytes) {  // to come until its phase is over
@@ -100,15 +55,6 @@ __device__ __forceinline__ void together() {  // when all of so many threads are
 }
 __device__ __forceinline__ void team_together(int team) {  // all of a warpgroup
     asm volatile("bar.sync %0, 128;" :: "r"(team + 1) : "memory");
-}"""
-REGISTERS = """\
-template <int count>
-__device__ __forceinline__ void take_registers() {  // each thread of a warpgroup so many: what another one gave
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(count));
-}
-template <int count>
-__device__ __forceinline__ void leave_registers() {  // each thread of a warpgroup all but so many
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(count));
 }"""
 _TYPES = {"tf32": ("tf32", 8, ""), "fp16": ("f16", 16, ", 0, 0"), "bf16": ("bf16", 16, ", 0, 0")}
 """Of a way of multiplying: PTX's type, K, and that both operands are K-major where it is to be said."""

@@ -54,16 +54,16 @@ class PooledBody(Body):
     def _lines(self) -> list[str]:
         walks = self.walks
         multiply = [
-            f"take_registers<{walks.registers}>();",
+            f"setmaxnreg_inc<{walks.registers}>();",
             "const int team = warp / 4;",
             *self.weights.lines(),
-            "publish();",
-            "arrive(ordered);",
+            "fence_proxy_async();",
+            "mbarrier_arrive(ordered);",
             *self.tail.before(),
-            "wait(ordered, 0);",
+            "mbarrier_wait(ordered, 0);",
             *self._multiply(),
         ]
-        loads = [f"leave_registers<{STAGING_REGISTERS}>();", *self.staging.lines()]
+        loads = [f"setmaxnreg_dec<{STAGING_REGISTERS}>();", *self.staging.lines()]
         ring = f"ring + {walks.slots * walks.slot_units}"
         return [
             *self._memory(),
@@ -88,10 +88,10 @@ class PooledBody(Body):
     def _start(self) -> list[str]:
         walks = self.walks
         prepare = [
-            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {THREADS // SHARES}),"
-            f" prepare(done + s, {walks.groups * THREADS});",
-            f"for (int s = 0; s < {walks.groups}; ++s) prepare(turns + s, {THREADS});",
-            f"prepare(ordered, {walks.groups * THREADS});",
+            f"for (int s = 0; s < {walks.slots}; ++s) mbarrier_init(loaded + s, {THREADS // SHARES}),"
+            f" mbarrier_init(done + s, {walks.groups * THREADS});",
+            f"for (int s = 0; s < {walks.groups}; ++s) mbarrier_init(turns + s, {THREADS});",
+            f"mbarrier_init(ordered, {walks.groups * THREADS});",
         ]
         zeros = f"for (int p = threadIdx.x; p < {walks.weight_units}; p += {walks.threads}) weights[p] = uint4{{}};"
         return [
@@ -99,7 +99,7 @@ class PooledBody(Body):
             *self.staging.slack(walks.threads),
             *block("if (threadIdx.x == 0)", prepare),
             # the others do so with the weights: here it would wait for the loads of those
-            f"if (warp >= {walks.groups * WARPS}) publish();",
+            f"if (warp >= {walks.groups * WARPS}) fence_proxy_async();",
             "__syncthreads();",
         ]
 
@@ -125,11 +125,11 @@ class PooledBody(Body):
 
     @property
     def _turn(self) -> str:
-        return "wait(turns + team, passes % 2 ^ (team == 0));  // for its turn"
+        return "mbarrier_wait(turns + team, passes % 2 ^ (team == 0));  // for its turn"
 
     @property
     def _next(self) -> str:
-        return f"arrive(turns + (team + 1) % {self.walks.groups});"
+        return f"mbarrier_arrive(turns + (team + 1) % {self.walks.groups});"
 
     def _plane(self) -> list[str]:
         """Of windows: made by the warpgroup whose turn it is, passed by the others."""
@@ -146,7 +146,7 @@ class PooledBody(Body):
             *self._passed(),
             *(["const int box_d = first_plane + t;"] if len(walks.box) == 3 else []),
             *self.tail.begun(),
-            *(f"wait(loaded + {each} % {walks.slots}, {each} / {walks.slots} % 2);" for each in planes),
+            *(f"mbarrier_wait(loaded + {each} % {walks.slots}, {each} / {walks.slots} % 2);" for each in planes),
             "#pragma unroll 1",
             *block(f"for (int own = 0; own < {walks.passes}; ++own, ++passes)", own),
             *self.tail.lines(),
@@ -165,7 +165,8 @@ class PooledBody(Body):
         walks, name = self.walks, pieces.multiply(self.scene.conv.math)
         several = walks.steps > 1
         lines = [
-            f"const unsigned long long a = describe(weights{f' + s * {walks.entries * ENTRY}' * several}, {ROWS});"
+            f"const unsigned long long a = make_smem_desc(weights{f' + s * {walks.entries * ENTRY}' * several},"
+            f" {ROWS});"
         ]
         lines += [self._described(plane) for plane in sorted({plane for plane, _, _ in taps})]
         for number, (plane, at, entry) in enumerate(taps):
@@ -173,4 +174,4 @@ class PooledBody(Body):
             lines.append(f"{name}(sums, a + {entry * ENTRY}, b_{plane} + {at}, {adds});")
         if several:
             lines = block(f"for (int s = 0; s < {walks.steps}; ++s)", lines)
-        return ["begin_products();", *lines, "commit_products();", self._next, "finish_products(sums);"]
+        return ["wgmma_fence();", *lines, "wgmma_commit();", self._next, "finish_products(sums);"]

@@ -90,12 +90,17 @@ class PooledPlanes(Planes):
         lines = [
             f"{CUDA_TYPES[source.dtype]} values[{together}][{units}][{walks.unit}];",
             *unrolled("k", str(together), [position, *self._place(), *unrolled("j", str(units), [unit, *load])]),
-            f"wait(done + slot, plane / {walks.slots} % 2 ^ 1);  // with what was in the slot before",
+            f"mbarrier_wait(done + slot, plane / {walks.slots} % 2 ^ 1);  // with what was in the slot before",
             *unrolled("k", str(together), [position, *stores]),
         ]
         if together < rounds:
             lines = block(f"for (int first = 0; first < {rounds}; first += {together})", lines)
-        return [f"if (plane % {SHARES} != half) continue;", *lines, "publish();", "arrive(loaded + slot);"]
+        return [
+            f"if (plane % {SHARES} != half) continue;",
+            *lines,
+            "fence_proxy_async();",
+            "mbarrier_arrive(loaded + slot);",
+        ]
 
     def _unit_stored(self) -> list[str]:
         """To its place of each copy."""

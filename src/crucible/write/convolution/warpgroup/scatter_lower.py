@@ -9,6 +9,7 @@ from functools import cached_property
 from crucible.errors import MisuseError
 from crucible.gpus import Gpu
 from crucible.target.cuda import PACK, block, unrolled
+from crucible.target.sm90 import MAKE_SMEM_DESC, SETTLED
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS, decoded, times
 from crucible.write.convolution.pieces import WORDS
@@ -57,10 +58,10 @@ class _Body:
 
     def kernel(self) -> Kernel:
         division, math, lines = self.division, self._math, self._lines()
-        before = [*packing.conversions(self.scene.conv.math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH]
-        before += [pieces.DESCRIBE, pieces.BEGIN, pieces.COPY_IN, pieces.TOGETHER, pieces.REGISTERS]
+        before = [*packing.conversions(self.scene.conv.math), PACK, *pieces.BARRIERS]
+        before += [MAKE_SMEM_DESC, *pieces.BEGIN, pieces.COPY_IN, pieces.TOGETHER, *pieces.REGISTERS]
         before += held_products(math, division.columns, 1 if division.exact else division.groups)
-        before += [pieces.SETTLED] if division.exact else []
+        before += [SETTLED] if division.exact else []
         return self.scene.kernel(self.notes(), lines, [*before, *self.adding.preamble], (1, division.threads),
                                  division.shared_bytes, architecture=ARCHITECTURE)  # fmt: skip
 
@@ -85,12 +86,12 @@ class _Body:
 
     def _lines(self) -> list[str]:
         multiplying, staying = KEPT_REGISTERS if self.division.exact else (MULTIPLYING, COPYING)
-        copying = [f"leave_registers<{staying}>();", *self._each_item(self._copies())]
+        copying = [f"setmaxnreg_dec<{staying}>();", *self._each_item(self._copies())]
         return [
             *self._memory(),
             *self._start(),
             "int count = 0;  // of places that were filled",
-            *block(f"if (team < {TEAMS})", [f"take_registers<{multiplying}>();", *self._multiplying()])[:-1],
+            *block(f"if (team < {TEAMS})", [f"setmaxnreg_inc<{multiplying}>();", *self._multiplying()])[:-1],
             *block("} else", copying),
         ]
 
@@ -117,16 +118,16 @@ class _Body:
         units, threads = division.weight_words // 4, division.threads
         begin = f"(reinterpret_cast<const uint4*>({scene.packed.name}) + part * {units})[p]"
         prepare = [
-            f"for (int s = 0; s < {division.slots}; ++s) prepare(loaded + s, {WARPS}),"
-            f" prepare(done + s, {TEAMS * THREADS});",
-            f"for (int s = 0; s < {TEAMS}; ++s) prepare(turns + s, {THREADS});",
+            f"for (int s = 0; s < {division.slots}; ++s) mbarrier_init(loaded + s, {WARPS}),"
+            f" mbarrier_init(done + s, {TEAMS * THREADS});",
+            f"for (int s = 0; s < {TEAMS}; ++s) mbarrier_init(turns + s, {THREADS});",
         ]
         words = division.slots * division.slot_words
         return [
             f"for (int p = threadIdx.x; p < {units}; p += {threads}) weights[p] = {begin};",
             f"for (int p = threadIdx.x; p < {words}; p += {threads}) slots[p] = 0;",
             *block("if (threadIdx.x == 0)", prepare),
-            "publish();",
+            "fence_proxy_async();",
             "__syncthreads();",
         ]
 
@@ -180,7 +181,7 @@ class _Body:
         of_row = "" if division.is_joined else f" + s * {division.team_words}"
         lines = [
             f"const int slot = count % {division.slots};",
-            f"wait(done + slot, count / {division.slots} % 2 ^ 1);",
+            f"mbarrier_wait(done + slot, count / {division.slots} % 2 ^ 1);",
             "const int both = min(2, last_row - row);",
             "int bytes = 0;",
             *self._each_channel(["bytes += size;"]),
@@ -264,15 +265,15 @@ class _Body:
         division = self.division
         step = STEP_UNITS * division.every_column
         at = f" + chunk * {division.chunk * step}" if division.chunks > 1 else ""
-        described = f"const unsigned long long b = describe(weights{at} + k * {step}, {division.every_column});"
+        described = f"const unsigned long long b = make_smem_desc(weights{at} + k * {step}, {division.every_column});"
         before, loaded = self._inputs()
         multiplied = self._kept(described, loaded, adds) if division.exact else self._rounded(described, loaded, adds)
         mine = [*before, *multiplied]
         lines = [
             f"const int slot = count % {division.slots};",
-            f"wait(loaded + slot, count / {division.slots} % 2);",
+            f"mbarrier_wait(loaded + slot, count / {division.slots} % 2);",
             *block("if (mine)", mine)[:-1],
-            *block("} else", ["arrive(done + slot);"]),
+            *block("} else", ["mbarrier_arrive(done + slot);"]),
             "++count;",
         ]
         return self._chunked(lines) if division.chunks > 1 else block("", lines)
@@ -287,8 +288,8 @@ class _Body:
         for first, end in self._halves:
             head = f"for (int k = {first}; k < {end}; ++k)"
             lines += ["#pragma unroll", *block(head, loaded)]
-            lines += ["arrive(done + slot);"] if end == division.chunk else []
-            lines += ["begin_products();", "#pragma unroll", *block(head, [described, *products]), "commit_products();"]
+            lines += ["mbarrier_arrive(done + slot);"] if end == division.chunk else []
+            lines += ["wgmma_fence();", "#pragma unroll", *block(head, [described, *products]), "wgmma_commit();"]
         return [*lines, f"{FINISH}(sums);"]
 
     def _kept(self, described: str, loaded: list[str], adds: str) -> list[str]:
@@ -296,15 +297,15 @@ class _Body:
         something off at each addition: by a model of that P90's gradient is 1.6e-7 off so, 1.7e-6 if added at once."""
         division, count = self.division, self.division.columns // 2
         head = f"for (int k = 0; k < {division.chunk}; ++k)"
-        lines = ["#pragma unroll", *block(head, loaded), "arrive(done + slot);", f"float fresh[1][{count}];"]
+        lines = ["#pragma unroll", *block(head, loaded), "mbarrier_arrive(done + slot);", f"float fresh[1][{count}];"]
         for index, first, of_adds in self._groups(adds, "false" if division.chunks == 1 else "chunk > 0"):
-            lines.append("begin_products();")
+            lines.append("wgmma_fence();")
             for number, (of_weight, of_input) in enumerate(PASSES):
                 words = ", ".join(f"{'lower_' * of_input}inputs[k][{i}]" for i in range(4))
                 at = first + of_weight * division.weight_units
                 product = f"{multiply_held(self._math)}(fresh[0], {words}, b + {at}, {'true' if number else 'k > 0'});"
                 lines += ["#pragma unroll", *block(head, [described, product])]
-            lines += ["commit_products();", f"{FINISH}(fresh);"]
+            lines += ["wgmma_commit();", f"{FINISH}(fresh);"]
             before = "" if of_adds == "false" else f"({of_adds} ? sums[{index}][i] : 0.0f) + "
             lines += unrolled("i", str(count), [f"sums[{index}][i] = {before}fresh[0][i];"])
         return lines
@@ -362,7 +363,7 @@ class _Body:
     def _input(self, place: str, word: str) -> list[str]:
         if not self.division.exact:
             return [f"inputs{place} = {word};"]
-        return [f"inputs{place} = higher({word});", f"lower_inputs{place} = settled(lower({word}));"]
+        return [f"inputs{place} = tf32_high({word});", f"lower_inputs{place} = settled(tf32_low({word}));"]
 
     @property
     def _is_even(self) -> bool:

@@ -95,10 +95,10 @@ class Adding:
         """Sums of one place of the inner dim to the rows of the outer one, by turns of the warpgroups."""
         division = self.division
         turn = [
-            f"wait(turns + team, turn % {TEAMS} ^ (team == 0));",
+            f"mbarrier_wait(turns + team, turn % {TEAMS} ^ (team == 0));",
             f"float* ready = finished + (team * 2 + turn % 2) * {division.row_words};",
             *block("if (mine)", self._rounds()),
-            f"arrive(turns + (team + 1) % {TEAMS});",
+            f"mbarrier_arrive(turns + (team + 1) % {TEAMS});",
             *block("if (mine)", self._leaves()),
             "++turn;",
         ]

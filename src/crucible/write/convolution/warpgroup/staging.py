@@ -105,12 +105,12 @@ class Planes:
         lines = [
             f"uint4 words[{together}][{units}];",
             *unrolled("k", str(together), load),
-            f"wait(done + slot, plane / {walks.slots} % 2 ^ 1);  // with what was in the slot before",
+            f"mbarrier_wait(done + slot, plane / {walks.slots} % 2 ^ 1);  // with what was in the slot before",
             *unrolled("k", str(together), stores),
         ]
         if together < rounds:
             lines = block(f"for (int first = thread; first < {staged}; first += {together * LANES})", lines)
-        return [*lines, "publish();", "arrive(loaded + slot);"]
+        return [*lines, "fence_proxy_async();", "mbarrier_arrive(loaded + slot);"]
 
     def _stores(self, units: int) -> list[str]:
         """The units of position p to its slot."""
@@ -118,7 +118,7 @@ class Planes:
         to, word = f"slot * {walks.slot_units} + u * {walks.points} + {self._at()}", "words[k][u]"
         stores = [f"ring[{to}] = {word};"]
         if walks.exact:
-            stores = [f"ring[{to}] = higher({word});", f"ring[{to} + {walks.plane_units}] = lower({word});"]
+            stores = [f"ring[{to}] = tf32_high({word});", f"ring[{to} + {walks.plane_units}] = tf32_low({word});"]
         return unrolled("u", str(units), stores)
 
     def _at(self) -> str:

@@ -51,8 +51,8 @@ class _Body:
 
     def kernel(self) -> Kernel:
         streams, math, lines = self.streams, self.scene.conv.math, self._lines()
-        before = [*conversions(math), pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH, pieces.DESCRIBE_APART]
-        before += [pieces.BEGIN, pieces.COPY_IN, pieces.REGISTERS, pieces.held_sums(streams.held)]
+        before = [*conversions(math), *pieces.BARRIERS, pieces.DESCRIBE_APART]
+        before += [*pieces.BEGIN, pieces.COPY_IN, *pieces.REGISTERS, pieces.held_sums(streams.held)]
         before += [pieces.MOVED_ON] if streams.live > 1 else []
         for part in streams.parts:
             before += pieces.products_of_positions(math, part.blocks * streams.channels, streams.held)
@@ -81,17 +81,17 @@ class _Body:
     def _lines(self) -> list[str]:
         streams = self.streams
         prepare = (
-            f"for (int s = 0; s < {streams.slots}; ++s) prepare(loaded + s, {STAGERS * THREADS + 1}),"
-            f" prepare(done + s, {GROUPS * THREADS});"
+            f"for (int s = 0; s < {streams.slots}; ++s) mbarrier_init(loaded + s, {STAGERS * THREADS + 1}),"
+            f" mbarrier_init(done + s, {GROUPS * THREADS});"
         )
         multiply = [
-            f"take_registers<{streams.registers}>();",
+            f"setmaxnreg_inc<{streams.registers}>();",
             # told so, the compiler reckons descriptors once a warp: 3 instructions a product instead of 10
             "const int team = __shfl_sync(0xffffffff, warp / 4, 0);",
             *self.tail.own_totals(),
             *self._multiply(),
         ]
-        loads = [f"leave_registers<{STAGING_REGISTERS}>();", *self.stages.lines()]
+        loads = [f"setmaxnreg_dec<{STAGING_REGISTERS}>();", *self.stages.lines()]
         return [
             "extern __shared__ uint4 memory[];",
             "uint4* ring = memory;  // slots of planes, each with the weights that it is multiplied by",
@@ -104,7 +104,7 @@ class _Body:
             *self.tail.totals(),
             *self.stages.zeros(),
             *block("if (threadIdx.x == 0)", [prepare]),
-            "publish();",
+            "fence_proxy_async();",
             "__syncthreads();",
             *block(f"if (warp < {GROUPS * WARPS})", multiply)[:-1],
             *block("} else", loads),
@@ -151,20 +151,20 @@ class _Body:
         streams = self.streams
         columns, slot = part.blocks * streams.channels, f"stage % {streams.slots}"
         name = pieces.multiply_positions(self.scene.conv.math, columns)
-        first = f"const unsigned long long a = describe(slot + place[i], {streams.points}, {streams.eight});"
+        first = f"const unsigned long long a = make_smem_desc(slot + place[i], {streams.points}, {streams.eight});"
         products = []
         for number, ((row, column), _) in enumerate(part.taps):
             weights = f"b + {number * STEP_UNITS * columns}"
             products.append(f"{name}(sums[i], a + {streams.place(row, column)}, {weights}, true);")
         return [
             f"const uint4* slot = ring + {slot} * {streams.slot_units};",
-            f"wait(loaded + {slot}, stage / {streams.slots} % 2);",
+            f"mbarrier_wait(loaded + {slot}, stage / {streams.slots} % 2);",
             *unrolled("i", str(streams.tiles), ["settle(sums[i]);"]),
-            "begin_products();",
-            f"const unsigned long long b = describe(slot + {streams.plane_units}, {columns}, 8);",
+            "wgmma_fence();",
+            f"const unsigned long long b = make_smem_desc(slot + {streams.plane_units}, {columns}, 8);",
             *unrolled("i", str(streams.tiles), [first, *products]),
-            "commit_products();",
+            "wgmma_commit();",
             *unrolled("i", str(streams.tiles), ["finish_products(sums[i]);"]),
-            f"arrive(done + {slot});",
+            f"mbarrier_arrive(done + {slot});",
             "++stage;",
         ]

@@ -141,8 +141,8 @@ class Stages:
             *(["move_on();", "fetch_next();"] if self.fetches else []),
             *self._reading.begin(self._depth("t", "m")),
             *self._load(ask),
-            "publish();",
-            f"arrive(loaded + {slot});",
+            "fence_proxy_async();",
+            f"mbarrier_arrive(loaded + {slot});",
             "++stage;",
         ]
 
@@ -179,7 +179,7 @@ class Stages:
         lines = [
             *reading.held(together),
             *unrolled("k", str(together), [number, *reading.load(guarded)]),
-            f"wait(done + stage % {self._streams.slots}, stage / {self._streams.slots} % 2 ^ 1);"
+            f"mbarrier_wait(done + stage % {self._streams.slots}, stage / {self._streams.slots} % 2 ^ 1);"
             "  // with what was in the slot",
             *block(f"if ({first})", ask),
             *unrolled("k", str(together), [number, *reading.store(guarded)]),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.target.cuda import CUDA_TYPES, INCLUDES, PACK, block, indented, unrolled
+from crucible.target.sm90 import MAKE_SMEM_DESC
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.fused import arithmetic
 from crucible.write.convolution.halo import decoded, times
@@ -86,8 +87,8 @@ class _Body:
         text = "\n".join([*head, *indented(self._lines()), "}"])
         choices = [walks.windows.spread.choices] if walks.windows else []
         include = [INCLUDES[self.source.dtype]] if self.source.dtype in INCLUDES else []
-        preamble = [*include, *packing.conversions(self.math), PACK, pieces.ADDRESS, pieces.BARRIERS, pieces.PUBLISH,
-                    pieces.DESCRIBE, pieces.BEGIN, pieces.REGISTERS, *([pieces.COPY_IN] if walks.raw else []),
+        preamble = [*include, *packing.conversions(self.math), PACK, *pieces.BARRIERS,
+                    MAKE_SMEM_DESC, *pieces.BEGIN, *pieces.REGISTERS, *([pieces.COPY_IN] if walks.raw else []),
                     *held_products(self.math, walks.columns, walks.chunks)]  # fmt: skip
         return Kernel(self.name, text, tuple(dict.fromkeys(preamble)), (self.source.name, self.grad.name, *choices),
                       (self.partial.name,), (walks.parts * walks.blocks_a_part, 1, 1), walks.threads,
@@ -96,13 +97,13 @@ class _Body:
     def _lines(self) -> list[str]:
         walks = self.walks
         prepare = [
-            f"for (int s = 0; s < {walks.slots}; ++s) prepare(loaded + s, {32 * walks.staging_warps}),"
-            f" prepare(done + s, {TEAMS * THREADS});",
-            f"prepare(multiplied, {TEAMS * THREADS});",
+            f"for (int s = 0; s < {walks.slots}; ++s) mbarrier_init(loaded + s, {32 * walks.staging_warps}),"
+            f" mbarrier_init(done + s, {TEAMS * THREADS});",
+            f"mbarrier_init(multiplied, {TEAMS * THREADS});",
         ]
         if walks.raw:
-            taken = f"prepare(taken + s, {32 * walks.staging_warps})"
-            prepare.append(f"for (int s = 0; s < {walks.raw}; ++s) prepare(came + s, 1), {taken};")
+            taken = f"mbarrier_init(taken + s, {32 * walks.staging_warps})"
+            prepare.append(f"for (int s = 0; s < {walks.raw}; ++s) mbarrier_init(came + s, 1), {taken};")
         lines = [
             "extern __shared__ uint4 memory[];",
             "uint4* ring = memory;  // slots of planes",
@@ -116,10 +117,10 @@ class _Body:
             f"const int first_input = part / {walks.outer_parts} % {walks.in_parts} * {walks.channel_tiles * COLUMNS};",
             *([f"const int first_tap = part % {walks.outer_parts} * {walks.outer};"] * (walks.outer_parts > 1)),
             *block("if (threadIdx.x == 0)", prepare),
-            "publish();",
+            "fence_proxy_async();",
             "__syncthreads();",
         ]
-        loads = [f"leave_registers<{walks.staging_registers}>();", *self._copies.lines()]
+        loads = [f"setmaxnreg_dec<{walks.staging_registers}>();", *self._copies.lines()]
         branch = f"if (warp < {TEAMS * WARPS})"
         return [*lines, *block(branch, self._multiplies())[:-1], *block("} else", loads)]
 
@@ -129,10 +130,10 @@ class _Body:
         """For the planes of input that are new: all of an item's first plane of the gradient."""
         walks = self.walks
         if walks.span == 1:
-            return [f"wait(loaded + plane % {walks.slots}, plane / {walks.slots} % 2);"]
+            return [f"mbarrier_wait(loaded + plane % {walks.slots}, plane / {walks.slots} % 2);"]
         new = walks.span - min(walks.strides[0], walks.span)
         first = f"t ? {new} : 0" if new else "0"
-        wait = f"wait(loaded + (plane + k) % {walks.slots}, (plane + k) / {walks.slots} % 2);"
+        wait = f"mbarrier_wait(loaded + (plane + k) % {walks.slots}, (plane + k) / {walks.slots} % 2);"
         return [f"for (int k = {first}; k < {walks.span}; ++k) {wait}"]
 
     def _multiplies(self) -> list[str]:
@@ -143,7 +144,7 @@ class _Body:
             *self._waits(),
             *self._steps_of_team(),
             f"const int leave = {leave};  // planes of input that nothing later reads",
-            f"for (int k = 0; k < leave; ++k) arrive(done + (plane + k) % {walks.slots});",
+            f"for (int k = 0; k < leave; ++k) mbarrier_arrive(done + (plane + k) % {walks.slots});",
         ]
         item = [
             f"const int planes = {self._copies.planes}{'' if walks.each_once else f', steps = {self._steps}'};",
@@ -151,7 +152,7 @@ class _Body:
             *([f"plane += {walks.span - walks.strides[0]};"] if walks.span > walks.strides[0] else []),
         ]
         return [
-            f"take_registers<{walks.registers}>();",
+            f"setmaxnreg_inc<{walks.registers}>();",
             *self._rows(),
             f"float sums[{walks.chunks}][{walks.columns // 2}] = {{}};",
             f"unsigned coming[2][{words}];  // words of channel and channel + 8, of the next step of this warpgroup",
@@ -270,12 +271,12 @@ class _Body:
                 * (walks.steps > 1)
             ),
             *self._described(),
-            "begin_products();",
+            "wgmma_fence();",
         ]
         for r in range(walks.step_rows):
             for depth in range(walks.depths_a_row):
                 lines += self._products(r, depth)
-        return [*lines, "commit_products();", f"{FINISH}(sums);"]
+        return [*lines, "wgmma_commit();", f"{FINISH}(sums);"]
 
     def _described(self) -> list[str]:
         """The input of each outer tap, of the step's first row."""
@@ -294,7 +295,7 @@ class _Body:
                 down = f" + {tap} % {inner_rows} * {rows.spacing}" if inner_rows > 1 else ""
             first = "row" if walks.steps > 1 else "0"
             at = f"ring + ({moved}) % {walks.slots} * {walks.slot_units} + ({first}{down}) * {walks.row_units}"
-            lines.append(f"const unsigned long long b_{number} = describe({at}, {walks.half_units});")
+            lines.append(f"const unsigned long long b_{number} = make_smem_desc({at}, {walks.half_units});")
         return lines
 
     def _products(self, row: int, depth: int) -> list[str]:
@@ -330,12 +331,12 @@ class _Body:
         ]
         return [
             "float* totals = reinterpret_cast<float*>(ring);",
-            "arrive(multiplied);",
-            "wait(multiplied, 0);",
+            "mbarrier_arrive(multiplied);",
+            "mbarrier_wait(multiplied, 0);",
             *block("if (team == 1)", given),
-            "arrive(multiplied);",
+            "mbarrier_arrive(multiplied);",
             "if (team == 1) return;",
-            "wait(multiplied, 1);",
+            "mbarrier_wait(multiplied, 1);",
             *taken,
             f"float* into = partial + blockIdx.x * {walks.part_words}LL;",
             *unrolled("c", chunks, unrolled("j", str(walks.inner), tile)),

@@ -132,7 +132,7 @@ class Copies:
             f"const bool inside = static_cast<unsigned>(d) < {walks.extents[0]} && rows > 0;",
             f"const int bytes = inside ? rows * {width * walks.item} : 0, channels = {count};",
             f"const int place = next_plane % {walks.raw};",
-            f"wait(taken + place, next_plane / {walks.raw} % 2 ^ 1);",
+            f"mbarrier_wait(taken + place, next_plane / {walks.raw} % 2 ^ 1);",
             "if (lane == 0) expect(came + place, bytes * channels);",
             "__syncwarp();",
             *block("if (inside)", [f"for (int c = lane; c < channels; c += 32) {copy}"]),
@@ -152,7 +152,7 @@ class Copies:
             f"Pack<{type_}, {walks.loads}> found[{together}][{walks.piece_loads}];",
             *([f"Pack<unsigned char, {walks.loads}> chosen[{together}][{walks.piece_loads}];"] * bool(walks.windows)),
             *unrolled("k", str(together), [number, *read(self._piece(), self._loaded())]),
-            f"wait(done + slot, plane / {walks.slots} % 2 ^ 1);  // with what was in the slot before",
+            f"mbarrier_wait(done + slot, plane / {walks.slots} % 2 ^ 1);  // with what was in the slot before",
             *unrolled("k", str(together), [number, *block(guard, read(self._piece(), self._stored()))]),
         ]
         if together < rounds:
@@ -161,8 +161,13 @@ class Copies:
         if walks.raw:
             place, parity = f"plane % {walks.raw}", f"plane / {walks.raw} % 2"
             bring = [] if walks.has_bringer else ["bring();"]
-            lines = [*bring, f"wait(came + {place}, {parity});", *lines, f"arrive(taken + {place});"]
-        lines = [f"const int slot = plane % {walks.slots};", *lines, "publish();", "arrive(loaded + slot);"]
+            lines = [*bring, f"mbarrier_wait(came + {place}, {parity});", *lines, f"mbarrier_arrive(taken + {place});"]
+        lines = [
+            f"const int slot = plane % {walks.slots};",
+            *lines,
+            "fence_proxy_async();",
+            "mbarrier_arrive(loaded + slot);",
+        ]
         return read([f"const int d = {first} + t;"], lines)
 
     def _moved(self, word: str, dim: int) -> str:
