@@ -259,3 +259,31 @@ def test_the_judge_convicts_it_where_the_answer_is_right(tmp_path: Path) -> None
     assert run.verdict("waits").outcome.kind == "passed"
     assert run.verdict("does_not").outcome.kind == "faulty"
     assert "candidate.py:12, kernel mul" in run.verdict("does_not").outcome.words
+
+
+GRAPHED = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.graph = None
+
+    def forward(self, x):
+        if self.graph is None:
+            self.graph, self.given = torch.cuda.CUDAGraph(), x.clone()
+            with torch.cuda.graph(self.graph):
+                self.answer = self.given * 2 + 1
+        self.given.copy_(x)
+        self.graph.replay()
+        return self.answer{kept}
+"""
+
+
+def test_an_answer_that_the_next_call_writes_over_is_wrong(tmp_path: Path) -> None:
+    write(tmp_path / "task.py", TASK)
+    kept = {"its_own": ".clone()", "one_for_all": ""}
+    files = [write(tmp_path / f"{name}.py", GRAPHED.format(kept=text)) for name, text in kept.items()]
+    run = crucible.judge(tmp_path / "task.py", files, device="emulator", baselines=None)
+    assert run.verdict("its_own").outcome.kind == "passed"
+    assert run.verdict("one_for_all").outcome.words.startswith("wrong overwritten")

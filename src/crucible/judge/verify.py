@@ -251,6 +251,8 @@ class Verifier:
         self._note_faults(reply)
         stop_if_raised(reply, "forward")
         check_form(self.description, case, reply)
+        if reply.get("overwritten") and not self.description["aliases"]:
+            raise Stop(Wrong("overwritten", "right, and another after one more call, which writes to the same memory"))
         return reply
 
     def request(self, case: dict[str, Any], *, poison: bool = False) -> dict[str, Any]:

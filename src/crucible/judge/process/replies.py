@@ -43,6 +43,7 @@ _FORMS: dict[str, dict[str, Any]] = {
         "outputs": [_TENSOR],
         "aliases": [[int]],
         "mutated": [int],
+        "overwritten": [int],
         "swallowed": [str],
         "operations": [str],
         "weights": {

@@ -89,6 +89,8 @@ class Worker:
         is a stale one."""
         self.outputs: list[torch.Tensor] = []
         self.gradients: dict[str, torch.Tensor] = {}
+        self.earlier: list[torch.Tensor] = []
+        """Outputs of the call before, which the next one may not change; looked at where no call is timed."""
         self.timed: dict[bool, TimedStep] = {}
         """What is timed: forward (False) and forward+backward (True)."""
         self.recipe: Recipe | None = None
@@ -170,6 +172,7 @@ class Worker:
             if request["backward"] and self.weights:
                 self.made = stack.enter_context(self.weights.noting())
             hold_back(self.device)
+            earlier = [out.detach().clone() for out in self.earlier]
             given_away = [t.clone() for t in tensors] if request["clone"] else tensors
             start = _now()
             with self.beside, self.emulated.called_with(given_away):
@@ -192,6 +195,7 @@ class Worker:
                 [o, i] for o, out in enumerate(self.outputs) for i, t in enumerate(tensors) if share_memory(out, t)
             ],
             "mutated": mutated(tensors, given),
+            "overwritten": mutated(self.earlier, earlier),
             "swallowed": swallowed.seen,
             "operations": sorted(poison.operations),
             "weights": weights,
@@ -201,6 +205,7 @@ class Worker:
         }
         if request["backward"]:
             self._kept_for_backward = (structure, tensors, given)
+        self.earlier = self.outputs if self.emulated.emulator is not None else []
         return report
 
     def backward(self, request: dict[str, Any]) -> dict[str, Any]:
