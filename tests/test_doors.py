@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,10 @@ def test_where_no_namespace_can_be_had_shared_memory_stays_shut() -> None:
     assert (bare.open, set(bare.lacking), bare.own_namespaces) == ([NAMES], {SEMAPHORES}, False)
 
 
-def test_what_was_tried_leaves_nothing_behind() -> None:
+def test_what_was_tried_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = set(os.listdir("/dev/shm"))
     probe(None, gpu=False)
     assert set(os.listdir("/dev/shm")) <= before
+    assert str(tmp_path) not in Path("/proc/self/mounts").read_text()
+    assert not list(tmp_path.iterdir())

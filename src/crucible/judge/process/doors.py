@@ -198,11 +198,17 @@ def _namespaces() -> dict[str, Door]:
         "namespace: a new process": _cloned,
         "namespace: a new process, by a later call": lambda s: _anything_but_absent(435, None, 0),
         "namespace: another's": lambda s: _in_a_fork(lambda: _call("setns", os.open("/proc/self/ns/uts", 0), 0)),
-        "namespace: mount": lambda s: _in_a_fork(lambda: _call("mount", b"none", s.own.encode(), b"tmpfs", 0, None)),
+        "namespace: mount": lambda s: _in_a_fork(lambda: _mounted_for_a_moment(s.own.encode())),
         "namespace: new file system": lambda s: os.close(_call("fsopen", b"tmpfs", 0)),
         "namespace: mount, by a later call": lambda s: os.close(_call("open_tree", _HERE, b"/", 0)),
         "namespace: root": lambda s: _in_a_fork(lambda: _call("chroot", b"/")),
     }
+
+
+def _mounted_for_a_moment(place: bytes) -> None:
+    _call("mount", b"none", place, b"tmpfs", 0, None)
+    with contextlib.suppress(OSError):  # that it was mounted is what counts
+        _call("umount2", place, 0)
 
 
 def _call(name: str, *arguments: object) -> int:
