@@ -48,7 +48,7 @@ from crucible.judge.worker import building, on_emulator, tripwires
 from crucible.judge.worker.outputs import described, finish, mutated, subclass_in, write
 from crucible.judge.worker.poison import Poison, poison_free_memory, uncompiled
 from crucible.judge.worker.profile import profile_call
-from crucible.judge.worker.readiness import hold_back, start_libraries
+from crucible.judge.worker.readiness import start_libraries, taken_back
 from crucible.judge.worker.stressed import changed, copied, trained
 from crucible.judge.worker.timed import Fill, TimedStep
 from crucible.judge.worker.weights import NOTHING_COPIED, Weights, added_up, apart
@@ -154,12 +154,16 @@ class Worker:
             if tensor.is_floating_point() and request["backward"]:
                 tensor.requires_grad_(True)
         self.outputs, self.gradients = [], {}
+        given_away = [t.clone() for t in tensors] if request["clone"] else tensors
+        # In other layouts elements may share their place.
+        write_again = taken_back(self.device, given_away if layout == CONTIGUOUS else [])
         poison_free_memory(self.device, request["outputs"])
         self.emulated.begin(request.get("schedule", "forward"))
         names = self._names_of(state) if request.get("watched") else {}
         before = copied(self.model, {own: state[name] for name, own in names.items()})  # type: ignore[arg-type]
         poison = Poison()
         swallowed = tripwires.Swallowed(self.file)
+        write_again()
         with (
             precision(*self.allow_tf32),
             torch.set_grad_enabled(request["backward"]),
@@ -171,9 +175,7 @@ class Worker:
                 stack.enter_context(poison)
             if request["backward"] and self.weights:
                 self.made = stack.enter_context(self.weights.noting())
-            hold_back(self.device)
             earlier = [out.detach().clone() for out in self.earlier]
-            given_away = [t.clone() for t in tensors] if request["clone"] else tensors
             start = _now()
             with self.beside, self.emulated.called_with(given_away):
                 out = call(self.model, put_together(structure, given_away))  # type: ignore[arg-type]
