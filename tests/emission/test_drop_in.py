@@ -117,6 +117,25 @@ def test_tensors_that_begin_within_sixteen_bytes_are_copied() -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
+def test_kernels_of_packs_are_given_copies_of_what_begins_within_sixteen_bytes() -> None:
+    """They load sixteen bytes at once, wherever they stand."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.LayerNorm(64), nn.Sigmoid())
+    x, grad = torch.randn(6, 64), torch.randn(6, 64)
+    fused = crucible.fuse(module, x, emulate=True)
+    with torch.no_grad():
+        for each in (*module.parameters(), *fused.parameters()):
+            each.data = beside_its_start(each.data)
+    given = beside_its_start(x).requires_grad_()
+    assert given.data_ptr() % 16 and next(fused.parameters()).data_ptr() % 16
+    found = []
+    for each in (module, fused):
+        out = each(given)
+        found.append((out, *torch.autograd.grad(out, [given, *each.parameters()], beside_its_start(grad))))
+    for theirs, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
 def test_a_copy_has_parameters_of_its_own(fused: nn.Module) -> None:
     other = copy.deepcopy(fused)
     with torch.no_grad():

@@ -20,11 +20,11 @@ _RESERVED = _words(
     # of the host's functions
     " stream guard laid at c10 std ctx given kept made device error allow_shared"
     # functions of kernels
-    " accumulate address are_aligned arrive begin_products bits commit_products copy_ahead copy_in"
+    " accumulate address arrive begin_products bits commit_products copy_ahead copy_in"
     " describe exchanged exp2_approx expect fetch finish_products follow high higher leave_registers load load_matrix"
     " load_turned low lower max_nan min_nan moved_on multiply prepare publish put raw read reciprocal_approx"
     " rounded settle"
-    " settled store store_plainly take take_registers taken team_together together wait wait_for_copies"
+    " settled store take take_registers taken team_together together wait wait_for_copies"
     " fence_proxy_async make_smem_desc mbarrier_arrive mbarrier_init mbarrier_wait setmaxnreg_dec setmaxnreg_inc"
     " tf32_high tf32_low wgmma_commit wgmma_fence wgmma_wait"
     # of CUDA

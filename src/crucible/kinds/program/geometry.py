@@ -8,6 +8,7 @@ from typing import Literal
 
 from crucible.graph import ITEM_BYTES
 from crucible.kinds.program.layout import (
+    PACK_BYTES,
     access_of,
     crossed,
     index_type,
@@ -25,11 +26,13 @@ WORDS = 32
 """Registers of a thread for values that are loaded or kept: with addresses and arithmetic that comes to about 64,
 with which 1024 threads fit on a multiprocessor."""
 LOADS = 4
-"""Loads of a thread that are under way at once, over all operands. A multiprocessor needs about 20 KB under way
-(4.25 TB/s x 600 ns / 132): a thousand threads with two loads of 16 bytes are enough, half full as well."""
+"""Loads of 16 bytes of a thread that are under way at once, over all operands. A multiprocessor needs about 20 KB under
+way (4.25 TB/s x 600 ns / 132): a thousand threads with two loads of 16 bytes are enough, half full as well."""
+MOST_LOADS = 16
+"""Of smaller ones, of which it takes more for as many bytes: that many addresses fit in registers beside what comes."""
 BLOCK = 256
 SHARED_BYTES = 16 * 1024
-"""For what groups of threads exchange; twice that, since there are two instances of a kernel."""
+"""For what groups of threads exchange; half as much again for what is turned round."""
 WORD_BYTES = 4
 """Of a bank of shared memory."""
 SECTOR_BYTES = 32
@@ -46,6 +49,10 @@ THREADS = 1024
 """Of a multiprocessor, below which too little is under way."""
 LEAST_CHUNK = 8192
 """Elements below which it does not pay to give another block a part of a row."""
+BLOCKS, MANY_BLOCKS = 8, 32
+"""Of a multiprocessor, where several share a row: as many as run at once, where registers allow it; and where parts
+stay longer than the least four times over, so many that it matters little how full the last round of them is. 1152
+blocks of 256 threads were two rounds, the second of 96."""
 
 
 MOST_TURNED = 512
@@ -139,8 +146,21 @@ def _pointwise(program: Program, sms: int) -> Geometry:
     return Geometry("columns", vector, BLOCK, BLOCK, packs, False, math.ceil(count / tile), tile, index_type(program))
 
 
+def _packs_under_way(program: Program, vector: int) -> int:
+    """Packs of a thread, so that it has enough bytes under way: more where they are smaller than 16 bytes."""
+    item = max((ITEM_BYTES[each.dtype] for each in wide(program)), default=WORD_BYTES)
+    smaller = max(1, PACK_BYTES // (vector * item))
+    return max(1, min(LOADS * smaller, MOST_LOADS) // Needs.of(program).loads)
+
+
+def _chunks(blocks: int, columns: int, least: int, sms: int) -> int:
+    """Blocks that share a row, or some rows, of which there are `blocks`; of at least so many columns each."""
+    many = min(math.ceil(MANY_BLOCKS * sms / blocks), columns // (MANY_BLOCKS // BLOCKS * least))
+    return max(many, min(math.ceil(BLOCKS * sms / blocks), columns // least))
+
+
 def _pointwise_packs(program: Program, vector: int, sms: int) -> int:
-    packs = max(1, LOADS // Needs.of(program).loads)
+    packs = _packs_under_way(program, vector)
     while packs > 1 and math.prod(program.shape) < sms * THREADS * vector * packs:
         packs //= 2
     return packs
@@ -200,10 +220,10 @@ def _along_columns(program: Program, sms: int, may_split: bool) -> Geometry:
     if packs * vector * needs.held <= WORDS or packs == 1:
         held = Geometry("columns", vector, team if team > WARP else 128, team, packs, False, 1, columns, index)
         return _turned_rows(program, held, sms) or held
-    packs = max(1, LOADS // needs.loads)
+    packs = _packs_under_way(program, vector)
     chunks, team = 1, BLOCK
     if may_split and rows < 4 * sms:
-        chunks = min(math.ceil(8 * sms / rows), columns // LEAST_CHUNK)
+        chunks = _chunks(rows, columns, LEAST_CHUNK, sms)
     if chunks <= 1:
         team = 1024 if rows < 2 * sms and columns >= 4096 * vector else 512 if rows < 8 * sms else BLOCK
         return Geometry("columns", vector, team, team, packs, True, 1, columns, index)
@@ -264,10 +284,10 @@ def _along_rows(program: Program, sms: int, may_split: bool) -> Geometry:
     blocks = math.ceil(rows / (lanes * vector))
     if packs <= most:
         return Geometry("rows", vector, lanes * team, team, packs, False, 1, columns, index)
-    packs = max(1, LOADS // needs.loads)
+    packs = _packs_under_way(program, vector)
     team, chunks = min(BLOCK // lanes, largest), 1
     if may_split and blocks < 4 * sms:
-        chunks = min(math.ceil(8 * sms / blocks), columns // max(LEAST_COLUMNS, team * packs))
+        chunks = _chunks(blocks, columns, max(LEAST_COLUMNS, team * packs), sms)
     elif may_split and _ends_turned(program, sms):
         chunks = min(2, columns // max(LEAST_COLUMNS, team * packs))
     if chunks <= 1:
