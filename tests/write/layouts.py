@@ -209,6 +209,8 @@ LAYOUTS: dict[str, Callable[[], Program]] = {
     "norm of groups, both orders": lambda: relaid(normalised((2, 3, 8, 264), 2), (0, 3, 1, 2), "x"),
     "norm of wide groups, both orders": lambda: relaid(normalised((2, 3, 40, 1264), 2), (0, 3, 1, 2), "x"),
     "softmax of channels, both orders": lambda: relaid(softmax(640, 72), (1, 0), "out"),
+    "short rows of odd planes": lambda: softmax(4097, 10, (1, 4097)),
+    "short rows in packs": lambda: softmax(9000, 16, (1, 9000)),
     "turned softmax of channels": lambda: relaid(softmax(680, 64), (1, 0), "out"),
     "turned norm of channels": lambda: relaid(normalised((1090, 96), 1), (1, 0), "x"),
     "turned half softmax of channels": lambda: retyped(relaid(softmax(640, 128), (1, 0), "out"), "float16"),

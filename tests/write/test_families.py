@@ -42,7 +42,7 @@ PROGRAMS = {
 }
 MULTIPROCESSORS = {"long rows": 1, "softmax of channels, both orders": 1}
 """Fewer than the H200 has, for layouts that need many rows otherwise."""
-MULTIPROCESSORS |= {name: 1 for name in PROGRAMS if name.startswith("turned")}
+MULTIPROCESSORS |= {name: 1 for name in PROGRAMS if name.startswith(("turned", "short rows "))}
 STEPS = {
     f"{name} {place}": Step(step, lower(step, MULTIPROCESSORS.get(name, 132)))
     for name, program in PROGRAMS.items()
@@ -227,6 +227,21 @@ def test_threads_that_share_a_short_row_read_two_sectors_at_once() -> None:
     """Where rows are many: few of them take all threads that there are."""
     note, *_ = lower(layouts.softmax(1 << 18, 32)).notes
     assert "4 threads a row, 32 rows a block" in note
+
+
+def test_short_rows_beside_each_other_are_of_few_threads() -> None:
+    """Two floats under way of each of 256 threads would be too little, and they would have to exchange."""
+    note, *_ = STEPS["short rows of odd planes 0"].lowered.notes
+    assert "a block takes 256 rows; elements stay" in note
+    note, *_ = STEPS["short rows in packs 0"].lowered.notes
+    assert "a block takes 256 rows, 4 a thread, and 4 groups of threads share the columns" in note
+
+
+def test_as_many_bytes_are_under_way_in_small_loads() -> None:
+    """Of odd planes as of others, and rows that are shared have rounds enough that a last one does not count."""
+    program = layouts.sums((16, 128, 424175), 1, (424175, 128 * 424175, 1), also_elements=True)
+    first, *_ = lower(replace(program, shape=(128, 16, 424175))).kernels
+    assert "constexpr int packs = 16;" in first.text and first.grid[0] >= 32 * 132
 
 
 def test_nothing_is_launched_for_nothing() -> None:

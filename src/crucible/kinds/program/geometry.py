@@ -266,6 +266,13 @@ def _team(rows: int, packs: int, sms: int, most: int, largest: int) -> int:
     return team
 
 
+def _are_short(program: Program, team: int, packs: int, most: int) -> bool:
+    """Whether half the groups would do for the columns of a row: with at most so many packs a thread, where more rows
+    are left than `most` threads take, and all tensors have their neighbours there."""
+    enough = program.row_count * team >= most and program.column_count * 2 <= team * packs
+    return team > 1 and enough and not is_crossed(program)
+
+
 def _along_rows(program: Program, sms: int, may_split: bool) -> Geometry:
     needs, vector = Needs.of(program), vector_width(program, along_rows=True)
     rows, columns, index = program.row_count, program.column_count, index_type(program)
@@ -280,6 +287,8 @@ def _along_rows(program: Program, sms: int, may_split: bool) -> Geometry:
     largest = min(1024 // lanes, SHARED_BYTES // (lanes * vector * word))
     team = max(BLOCK // lanes, min(power_of_two(columns / most), largest))
     team = min(team, power_of_two(columns), largest)
+    while _are_short(program, team, min(_packs_under_way(program, vector), most), MANY_BLOCKS * sms * BLOCK * vector):
+        team, lanes = team // 2, lanes * 2
     packs = math.ceil(columns / team)
     blocks = math.ceil(rows / (lanes * vector))
     if packs <= most:
