@@ -200,11 +200,10 @@ class _Printer(Words):
 
     @lines.register
     def _(self, node: ir.Load) -> list[str]:
-        if node.into.is_pack and isinstance(node.source, ir.InShared):
-            words = self.pack(node.source, node.into.of.dtype, node.into.vector, "const ")
-        elif node.into.is_pack:
-            assert isinstance(node.source, ir.Global)
+        if node.into.is_pack and isinstance(node.source, ir.Global) and node.source.dtype == node.into.of.dtype:
             words = f"load<{self.index(node.into.of.shape[-1])}>({self.address(node.source)})"
+        elif node.into.is_pack:
+            words = self.pack(node.source, node.into.of.dtype, node.into.vector, "const ")
         else:
             words = converted(self.spot(node.source), node.source.dtype, node.into.of.dtype)
         return [f"{self.into(node.into, node.declares)} = {self._guarded(words, node.guard, node.into)};"]
