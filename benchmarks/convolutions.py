@@ -37,14 +37,16 @@ from crucible.emission.host import Host
 from crucible.gpus import H200, closest_gpu
 from crucible.graph import ITEM_BYTES, TensorType
 from crucible.judge.worker.clock import sampler
+from crucible.kinds.convolution.lower import lower_convolution
+from crucible.kinds.convolution.reducing import lower_reducing
+from crucible.kinds.convolution.weights import lower_weight_for_warpgroups, lower_weight_gradient
 from crucible.kinds.program.lower import joined, lower
 from crucible.schedule import cost
 from crucible.schedule.machine import machine_of
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
 from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.lower import lower_convolution
-from crucible.write.convolution.reducing import ReducingConvolution, lower_reducing, product
+from crucible.write.convolution.reducing import ReducingConvolution, product
 from crucible.write.convolution.tile_choice import best
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.kinds import best_for_warpgroups
@@ -54,10 +56,8 @@ from crucible.write.convolution.warpgroup.scatter import Scatter
 from crucible.write.convolution.warpgroup.streams import Streams
 from crucible.write.convolution.warpgroup.walks import Walks
 from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks
-from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
 from crucible.write.convolution.weight_division import Division, best_divisions
-from crucible.write.convolution.weight_gradient import lower_weight_gradient
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, Program, Reduction, Result, contiguous

@@ -35,13 +35,13 @@ from crucible import hardware
 from crucible.capture import trace
 from crucible.emission.extension import device
 from crucible.gpus import H200, Gpu, closest_gpu
+from crucible.kinds.convolution import ways
 from crucible.kinds.product.lower import lower_product
 from crucible.plan.planner import fuse
 from crucible.schedule import cost
 from crucible.schedule.machine import Machine, machine_of
 from crucible.tuning.expected import operands, results
 from crucible.tuning.search import questions
-from crucible.write.convolution import ways
 from crucible.write.convolution.questions import Multiplying, Question, Way
 from crucible.write.convolution.warpgroup.phases import PhaseWalks, issued_by
 from crucible.write.convolution.warpgroup.pooled import PooledWalks, work_of

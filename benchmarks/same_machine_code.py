@@ -27,7 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
-GROUPS = ("programs", "pools", "products", "convolutions", "tasks", "modules", "sweep")
+GROUPS = ("programs", "pools", "products", "packers", "convolutions", "tasks", "modules", "sweep")
 CODE = (".text.", ".nv.constant", ".nv.shared.", ".nv.local.")
 HEADER, SECTION = struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ")
 NOBITS = 8

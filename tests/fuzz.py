@@ -246,7 +246,7 @@ def judged(chance: random.Random, folder: Path, mutants: int) -> Iterator[str]:
         files[-1].write_bytes(mutated(GOOD, chance).encode(errors="surrogatepass"))
     told = folder / "run.json"
     limits = ["--run-limit", "20", "--build-limit", "60", "--memory-limit", "3"]
-    quick = ["--device", "cpu", "--baselines", "none", "--race-limit", "0.1", "--shrink-limit", "0"]
+    quick = ["--device", "cpu", "--baselines", "none", "--race-limit", "0.05", "--shrink-limit", "0"]
     code, said = run_cli(["judge", str(SMALL_TASK), *map(str, files), *quick, *limits, "--json", str(told)])
     if code != 0 or "Traceback" in said:
         yield f"exit {code}: {said[-2000:]}"

@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ WITH_CASES = (
     "test_warpgroup_weights", "test_warpgroups", "test_warpgroups_exact",
 )  # fmt: skip
 """Tests whose CASES say how they are lowered."""
+BESIDE = re.compile(r"_(pack|finish)( \d+)?$")
+"""Kernels of a convolution beside the one that multiplies, by their names."""
 CONTRACTS = ("tf32", "fp32", "bf16")
 Texts = dict[str, str]
 """The whole text of each kernel, what it calls included, by the kernel's name."""
@@ -76,12 +80,29 @@ def products() -> Group:
             yield f"{name}, {gpu.sms} multiprocessors", texts_of(of.lower_product(each, gpu) for each in made)
 
 
-def convolutions() -> Group:
+@cache
+def _of_convolutions() -> dict[str, Texts]:
+    found = {}
     for test in WITH_CASES:
         for case in imported(test).CASES:
             if hasattr(case, "lowered"):
                 lowered = case.lowered() if callable(case.lowered) else case.lowered
-                yield f"{test} {case.name}", texts_of([lowered])
+                found[f"{test} {case.name}"] = texts_of([lowered])
+    return found
+
+
+def convolutions() -> Group:
+    """What multiplies."""
+    for name, texts in _of_convolutions().items():
+        yield name, {kernel: text for kernel, text in texts.items() if not BESIDE.search(kernel)}
+
+
+def packers() -> Group:
+    """What puts convolutions' weights in order, and what adds up the parts of a weight's gradient."""
+    for name, texts in _of_convolutions().items():
+        own = {kernel: text for kernel, text in texts.items() if BESIDE.search(kernel)}
+        if own:
+            yield name, own
 
 
 # modules: traced and planned, which takes minutes
@@ -112,7 +133,7 @@ def sweep() -> Group:
 
 QUICK: dict[str, Callable[[], Group]] = {"programs": programs, "pools": pools, "products": products}
 GROUPS: dict[str, Callable[[], Group]] = {
-    **QUICK, "convolutions": convolutions, "tasks": tasks, "modules": modules, "sweep": sweep,
+    **QUICK, "packers": packers, "convolutions": convolutions, "tasks": tasks, "modules": modules, "sweep": sweep,
 }  # fmt: skip
 
 

@@ -269,7 +269,7 @@ def test_endless_output_is_kept_in_part(bad_candidates: dict[str, crucible.Verdi
 # --- candidates that run into a limit
 
 FORK_BOMB_SLEEP = "31415.926"
-LIMITS = crucible.Limits(build_s=10, run_s=8, race_s=0.3, memory_bytes=2 << 30, processes=24)
+LIMITS = crucible.Limits(build_s=10, run_s=8, race_s=0.05, memory_bytes=2 << 30, processes=24)
 ENDLESS_BUILD = '''
 from torch.utils.cpp_extension import load_inline
 SOURCE = """
@@ -350,7 +350,7 @@ def test_no_process_of_a_candidate_outlives_its_judgement(limited: dict[str, cru
 # --- disks
 
 CLI = [sys.executable, "-m", "crucible"]
-QUICKLY = ["--device", "cpu", "--baselines", "none", "--race-limit", "0.3"]
+QUICKLY = ["--device", "cpu", "--baselines", "none", "--race-limit", "0.05"]
 
 
 def start_cli(

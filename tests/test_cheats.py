@@ -32,6 +32,8 @@ OTHER_TASK = {
 }
 ALONE = ("forges_with_the_secret", "native_fork")
 """Those that may end the judge itself: kept apart, so that the others' verdicts come all the same."""
+COUNTING = ("counts_calls", "counts_many_calls")
+"""Those that do as they should for many calls."""
 MUCH_FASTER = 0.5
 """A cheat's runtime as a share of its honest twin's, below which the twin's work was hidden."""
 DISARMED = (
@@ -85,9 +87,13 @@ TWINS = {expectation(file).costs for file in RACED}
 
 @pytest.fixture(scope="module")
 def verdicts(judge_batch: Callable[..., crucible.Run]) -> dict[str, crucible.Verdict]:
-    """All cheats of the small task, in one run; some count their calls, so the race is as long as usual."""
-    run = judge_batch(SMALL_TASK, [file for file in FILES if in_batch(file)], limits=crucible.Limits(shrink_s=0))
-    return {verdict.candidate: verdict for verdict in run.verdicts}
+    """All cheats of the small task, in two runs: where they count their calls, the race is as long as usual."""
+    found = {}
+    for race_s in (0, 0.05):
+        here = [file for file in FILES if in_batch(file) and (file.stem in COUNTING) == (race_s == 0)]
+        run = judge_batch(SMALL_TASK, here, limits=crucible.Limits(race_s=race_s, shrink_s=0))
+        found.update({verdict.candidate: verdict for verdict in run.verdicts})
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +104,8 @@ def raced(judge_batch: Callable[..., crucible.Run]) -> dict[str, crucible.Verdic
         names = [name for file in RACED for name in (expectation(file).costs, file.stem)]
         here = [CHEATS / f"{name}.py" for name in dict.fromkeys(names) if OTHER_TASK.get(name, SMALL_TASK) == task]
         if here:
-            run = judge_batch(task, here, baselines="eager", limits=crucible.Limits())
+            limits = crucible.Limits(race_s=0.5, shrink_s=0, stress_s=0)
+            run = judge_batch(task, here, baselines="eager", limits=limits)
             found.update({verdict.candidate: verdict for verdict in run.verdicts})
     return found
 

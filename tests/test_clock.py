@@ -111,6 +111,11 @@ def test_each_sample_finds_the_caches_written_over(sample: Callable[[Callable[[]
     assert all(isinstance(size, int) and size >= clock._last_cache_bytes() for size in fills.seen[::2])
 
 
+def test_all_steps_of_a_process_write_over_the_same_memory() -> None:
+    """To get it takes longer than to write it ten times."""
+    assert clock._flush() is clock._flush()
+
+
 def test_writing_over_the_caches_does_not_count(sample: Callable[[Callable[[], Any]], Sample]) -> None:
     before = time.process_time()
     taken = [sample(lambda: None) for _ in range(10)]

@@ -210,7 +210,7 @@ def test_baselines_are_measured_once_and_whenever_asked(tmp_path: Path) -> None:
 
     def judge(**options: Any) -> tuple[crucible.Run, set[str]]:
         said.clear()
-        limits = crucible.Limits(race_s=0.3, shrink_s=0)
+        limits = crucible.Limits(race_s=0.05, shrink_s=0, stress_s=0)
         settings = {"device": "cpu", "baselines": "eager,channels-last", "limits": limits, "fresh": True}
         run = crucible.judge(SMALL_TASK, [PLAIN], say=said.append, **{**settings, **options})
         assert [verdict.evaluation for verdict in (*run.verdicts, *run.ground.baselines)] == [True] * 3

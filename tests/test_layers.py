@@ -44,7 +44,18 @@ LAYERS = [
 WITH_TORCH = {
     *("confined", "checked", "forkserver"),  # judge.process: what runs as a candidate, and what is forked
     *("mapping", "where", "relations", "edits", "mistakes", "windows", "folds", "variants", "gradient_variants"),
-    *("extension", "pretend", "graphs", "interpreter", "watch", "memory", "arithmetic", "libdevice", "device"),
+    *(
+        "extension",
+        "pretend",
+        "graphs",
+        "streams",
+        "interpreter",
+        "watch",
+        "memory",
+        "arithmetic",
+        "libdevice",
+        "device",
+    ),
     *("rates", "work", "products", "fusing", "trial", "float64", "expected", "bench", "search", "surface"),
 }
 """Modules, by their names, in rooms where others need none."""

@@ -830,7 +830,7 @@ def test_memory_is_that_of_the_tensors_and_of_one_part(tmp_path: Path) -> None:
     warm = text.replace("batch = 32", "batch = 8")  # in parts too: what that imports takes 75 MiB
     code = MEASURE.format(tests=str(Path(__file__).parent), text=text, warm=warm)
     # Blocks of a part go back to the system at once, as those of a part of the real size always do.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(1 << 20), "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, env=environment, check=False
     )

@@ -33,7 +33,7 @@ SLOW_ONCE = PLAIN_SOURCE.replace(
 SLEEPER = PLAIN_SOURCE.replace(
     "    def forward(self, x):\n", "    def forward(self, x):\n        __import__('time').sleep(1000)\n"
 )
-QUICKLY = ["--device", "cpu", "--race-limit", "0.3", "--shrink-limit", "0"]
+QUICKLY = ["--device", "cpu", "--race-limit", "0.05", "--shrink-limit", "0"]
 
 
 def start(home: Path, *arguments: str | Path) -> subprocess.Popen[str]:

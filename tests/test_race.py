@@ -219,6 +219,13 @@ def test_rounds_are_even_and_everybody_has_them_all(share: float, limit_s: float
     assert pace.rounds[0] <= rounds <= pace.rounds[1]
 
 
+def test_a_race_of_little_time_takes_short_turns() -> None:
+    usual, short = CPU_PACE, CPU_PACE.within(0.04)
+    assert usual.within(0) == usual and short.rounds == usual.rounds
+    for pace, size in ((usual, 5), (short, 3)):
+        assert {len(turn.device_ms) for turn in race(*pair(Machine()), pace=pace).turns["own"]} == {size}
+
+
 # --- the calls that are compared
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import crucible
 from crucible import seeds
+from crucible.judge.boundary.modules import seed_all
 from support import PLAIN, SMALL_TASK
 
 SEEDS = st.integers(0, (1 << seeds.BITS) - 1)
@@ -21,6 +22,13 @@ def test_secret_seeds_differ_and_every_generator_takes_them() -> None:
         torch.Generator().manual_seed(seed)
 
 
+def test_a_task_file_draws_what_it_does_after_manual_seed() -> None:
+    torch.manual_seed(7)
+    expected = torch.randn(5)
+    seed_all(7)
+    assert torch.equal(torch.randn(5), expected)
+
+
 @given(SEEDS, st.text(max_size=9), st.lists(st.integers(-9, 9), max_size=3))
 def test_a_purpose_has_its_seed_again_and_another_has_another(seed: int, purpose: str, numbers: list[int]) -> None:
     one = seeds.derived(seed, purpose, *numbers)
@@ -31,7 +39,7 @@ def test_a_purpose_has_its_seed_again_and_another_has_another(seed: int, purpose
 
 
 def judged(**options: object) -> crucible.Run:
-    limits = crucible.Limits(race_s=0.1, shrink_s=0)
+    limits = crucible.Limits(race_s=0.05, shrink_s=0, stress_s=0)
     return crucible.judge(SMALL_TASK, [PLAIN], device="cpu", baselines="none", limits=limits, **options)  # type: ignore[arg-type]
 
 

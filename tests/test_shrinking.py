@@ -217,7 +217,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list:
 def runs(judge_batch: Callable[..., crucible.Run], files: list, tmp_path_factory: pytest.TempPathFactory) -> list:
     """With the search and without it."""
     task = write(tmp_path_factory.mktemp("task") / "reference.py", TASK.format(more="", check=""))
-    limits = [crucible.Limits(race_s=0.3, shrink_s=shrink_s) for shrink_s in (HANG_S, 0)]
+    limits = [crucible.Limits(race_s=0.05, shrink_s=shrink_s) for shrink_s in (HANG_S, 0)]
     return [judge_batch(task, files, training=True, limits=each) for each in limits]
 
 
@@ -298,7 +298,7 @@ def test_a_reference_that_cannot_be_cut_is_no_ones_failure(
     judge_source: Callable[..., Verdict], tmp_path: object, more: str, check: str, came: set[str] | None
 ) -> None:
     task = write(tmp_path / "reference.py", TASK.format(more=more, check=check))  # type: ignore[operator]
-    limits = crucible.Limits(race_s=0.3)
+    limits = crucible.Limits(race_s=0.05)
     verdict = judge_source(CANDIDATE.format(body=BODIES["always"]), task, limits=limits)
     found = verdict.smallest_failing
     assert isinstance(verdict.outcome, Wrong)

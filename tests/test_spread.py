@@ -15,7 +15,7 @@ from crucible.spread import RESOLUTION, Interval, interval, quartiles, quotient
 ratios = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=30)
 brief = settings(max_examples=40, deadline=None)
 
-RACES = 200
+RACES = 100
 COVERED = 0.88
 """Of 95 %: a percentile bootstrap of a median over few rounds is a little too narrow, and that much is accepted."""
 

@@ -25,13 +25,13 @@ from crucible.emission.file import emit
 from crucible.emission.operator import operator
 from crucible.errors import DeviceError, TuningError
 from crucible.gpus import H200, Gpu, known_gpu
+from crucible.kinds.convolution import ways
 from crucible.plan.planner import fuse as plan_of
 from crucible.plan.steps import Fused, Plan
 from crucible.tuning.bench import Bench, Calls, Run, host
 from crucible.tuning.cache import Cache, Measured, Tried
 from crucible.tuning.expected import subject
 from crucible.tuning.search import Search, check_gpu, questions
-from crucible.write.convolution import ways
 from crucible.write.convolution.questions import Multiplying, Question, Way, WeightGradient
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.phases import PhaseWalks

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -29,7 +31,31 @@ from crucible.judge.process.seccomp import is_available
 
 pytestmark = pytest.mark.xdist_group("worker")
 SECRET = "0123abcd"
-MAIN = "from crucible.judge.process.confined import main; main()"
+FORKS = """
+import json, os, socket, sys
+from crucible.judge.process.confined import main
+
+asked = socket.socket(fileno=int(sys.argv[1]))
+while True:
+    text, descriptors, _, _ = socket.recv_fds(asked, 1 << 20, 2)
+    if not text:
+        break
+    pid = os.fork()
+    if not pid:
+        asked.close()
+        settings, folder, extensions = json.loads(text)
+        os.chdir(folder)
+        os.environ["TORCH_EXTENSIONS_DIR"] = extensions
+        sys.argv[1] = json.dumps({**settings, "channel": descriptors[0], "stream": descriptors[1]})
+        main()
+        break
+    for descriptor in descriptors:
+        os.close(descriptor)
+    asked.send(str(pid).encode())
+    asked.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+"""
+"""As the judge's fork server does, but forks end as Python does: coverage sees what they run.
+A process that imports torch by itself takes 3 s of processor time."""
 STATE = {"weight": torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), "bias": torch.tensor([1.0, -1.0, 0.5])}
 INPUTS = [torch.tensor([[1.0, -2.0], [0.5, 3.0]]), torch.tensor([[2.0, 1.0], [-1.0, 0.0]])]
 COTANGENT = torch.tensor([[1.0, 2.0, 3.0], [-1.0, 0.0, 1.0]])
@@ -54,10 +80,30 @@ def candidate(*forward: str, before: str = "", arguments: str = "x") -> str:
 PLAIN = candidate("return nn.functional.linear(x, self.weight, self.bias)")
 
 
+class Forks:
+    """A process that has imported what a worker needs, and forks one at a time."""
+
+    def __init__(self) -> None:
+        self.asked, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-c", FORKS, str(theirs.fileno())]
+        self.process = subprocess.Popen(command, pass_fds=(theirs.fileno(),))
+        theirs.close()
+
+    def start(self, settings: dict[str, Any], extensions: Path, descriptors: tuple[int, int]) -> int:
+        """The process id of a worker."""
+        text = json.dumps([settings, os.getcwd(), str(extensions)]).encode()
+        socket.send_fds(self.asked, [text], descriptors)
+        return int(self.asked.recv(100))
+
+    def end(self) -> int:
+        self.asked.close()
+        return self.process.wait(20)
+
+
 class Started:
     """A worker's process and the judge's end of its channel and stream."""
 
-    def __init__(self, folder: Path, **changes: Any) -> None:
+    def __init__(self, folder: Path, forks: Forks, **changes: Any) -> None:
         self.folder = folder
         self.file = folder / "candidate.py"
         (folder / "inputs").mkdir(parents=True)
@@ -76,8 +122,6 @@ class Started:
             "mode": "train",
             "bfloat16": False,
             "compile_only": False,
-            "channel": theirs.fileno(),
-            "stream": stream,
             "held_by": {"landlock": False, "filter": False},
             "readable": [],
             "writable": [],
@@ -85,11 +129,8 @@ class Started:
             "file_bytes": 1 << 24,
             **changes,
         }
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", MAIN, json.dumps(settings)],
-            pass_fds=(theirs.fileno(), stream),
-            env={**os.environ, "TORCH_EXTENSIONS_DIR": str(folder / "extensions")},
-        )
+        self.forks = forks
+        self.pid = forks.start(settings, folder / "extensions", (theirs.fileno(), stream))
         theirs.close()
         os.close(stream)
         self.channel = Channel(ours)
@@ -154,15 +195,24 @@ class Started:
     def end(self) -> int:
         self.channel.close()
         os.close(self.stream)
-        return self.process.wait(20)
+        return int(self.forks.asked.recv(100))
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    """Of processes for a candidate each."""
+    started = Forks()
+    yield started
+    assert started.end() == 0
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     """One process for all candidates that leave no trace in it."""
-    started = Started(tmp_path_factory.mktemp("worker") / "folder")
+    forks = Forks()
+    started = Started(tmp_path_factory.mktemp("worker") / "folder", forks)
     yield started
-    assert started.end() == 0
+    assert (started.end(), forks.end()) == (0, 0)
 
 
 @pytest.fixture
@@ -489,8 +539,8 @@ def test_forward_is_timed_without_autograd_and_backward_with_it(worker: Started)
         assert torch.equal(worker.sent([plain])[0], expected)
 
 
-def test_a_sample_before_its_step_is_set_up_is_an_error_reply(tmp_path: Path) -> None:
-    worker = Started(tmp_path / "folder").built(PLAIN)
+def test_a_sample_before_its_step_is_set_up_is_an_error_reply(tmp_path: Path, forks: Forks) -> None:
+    worker = Started(tmp_path / "folder", forks).built(PLAIN)
     worker.ask("set_up", case=0, backward=False)
     assert worker.sample(backward=True)["raised"] == "KeyError"
     assert worker.end() == 0
@@ -664,8 +714,8 @@ def test_exceptions_that_made_code_catches_are_noticed(worker: Started, namespac
 # --- processes of their own
 
 
-def test_a_fork_is_stopped_and_noticed(tmp_path: Path) -> None:
-    worker = Started(tmp_path / "folder")
+def test_a_fork_is_stopped_and_noticed(tmp_path: Path, forks: Forks) -> None:
+    worker = Started(tmp_path / "folder", forks)
     reply = worker.take("import os\nos.fork()\n" + PLAIN)
     assert (reply["raised"], reply["forked"]) == ("PermissionError", True)
     hidden = "import os\ntry:\n    os.fork()\nexcept PermissionError:\n    pass\n" + PLAIN
@@ -673,8 +723,8 @@ def test_a_fork_is_stopped_and_noticed(tmp_path: Path) -> None:
     assert worker.end() == 0
 
 
-def test_replaced_functions_searches_and_switches_are_in_the_audit(tmp_path: Path) -> None:
-    worker = Started(tmp_path / "folder")
+def test_replaced_functions_searches_and_switches_are_in_the_audit(tmp_path: Path, forks: Forks) -> None:
+    worker = Started(tmp_path / "folder", forks)
     source = """
 import gc, torch, time
 gc.get_objects()
@@ -691,8 +741,8 @@ class ModelNew(torch.nn.Module): pass
     assert worker.end() == 0
 
 
-def test_bfloat16_and_eval_mode_reach_the_module(tmp_path: Path) -> None:
-    worker = Started(tmp_path / "folder", bfloat16=True, mode="eval")
+def test_bfloat16_and_eval_mode_reach_the_module(tmp_path: Path, forks: Forks) -> None:
+    worker = Started(tmp_path / "folder", forks, bfloat16=True, mode="eval")
     x = torch.ones(2, 2, dtype=torch.bfloat16)
     worker.put(0, [x], {name: value.bfloat16() for name, value in STATE.items()})
     worker.built(candidate("return x @ self.weight.T + (100 if self.training else 0)"))
@@ -715,8 +765,8 @@ class ModelNew(torch.nn.Module): pass
 
 
 @pytest.mark.slow
-def test_a_failed_build_is_on_record_also_where_it_is_hidden(tmp_path: Path) -> None:
-    worker = Started(tmp_path / "folder")
+def test_a_failed_build_is_on_record_also_where_it_is_hidden(tmp_path: Path, forks: Forks) -> None:
+    worker = Started(tmp_path / "folder", forks)
     reply = worker.take(BUILDS.format(name="broken", wrap="", after=""))
     assert (reply["raised"], reply["build_failure"], reply["line"]) == ("RuntimeError", True, 4)
     assert "main.cpp:1:14: error" in reply["message"]
@@ -747,9 +797,9 @@ FILE = "import pathlib; pathlib.Path('k.cu').write_text(text); cpp_extension.loa
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hardware.nvcc(), reason="there is no nvcc here")
-def test_cuda_is_compiled_where_it_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_is_compiled_where_it_cannot_run(tmp_path: Path, forks: Forks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    worker = Started(tmp_path / "folder", compile_only=True)
+    worker = Started(tmp_path / "folder", forks, compile_only=True)
     reply = worker.take(CUDA.format(value="nothing", call=INLINE.format("text")))
     assert "raised" not in reply
     (build,) = worker.ask("audit")["builds"]
@@ -760,22 +810,22 @@ def test_cuda_is_compiled_where_it_cannot_run(tmp_path: Path, monkeypatch: pytes
     assert worker.end() == 0
 
 
-def test_a_file_over_the_limit_cannot_be_written(tmp_path: Path) -> None:
-    worker = Started(tmp_path / "folder", file_bytes=1 << 20)
+def test_a_file_over_the_limit_cannot_be_written(tmp_path: Path, forks: Forks) -> None:
+    worker = Started(tmp_path / "folder", forks, file_bytes=1 << 20)
     reply = worker.take(f"open({str(tmp_path / 'large')!r}, 'wb').write(bytes(2 << 20))\n")
     assert (reply["raised"], "File too large" in reply["message"]) == ("OSError", True)
     assert worker.end() == 0
 
 
 @pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock")
-def test_no_thread_of_a_confined_process_is_left_out(tmp_path: Path) -> None:
+def test_no_thread_of_a_confined_process_is_left_out(tmp_path: Path, forks: Forks) -> None:
     """Landlock holds for the thread that asks for it: a library's thread that is older could be made to read."""
     (tmp_path / "secret.txt").write_text("secret")
     python = [sys.prefix, sys.base_prefix, str(Path(crucible.__file__).parents[1]), *package_folders()]
     readable = ["/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/sys", *python, str(tmp_path / "folder/inputs")]
     held = {"landlock": True, "filter": is_available()}
     reach = {"readable": readable, "writable": [str(tmp_path / "folder")], "usable": ["/dev/null", "/dev/urandom"]}
-    worker = Started(tmp_path / "folder", held_by=held, **reach)
+    worker = Started(tmp_path / "folder", forks, held_by=held, **reach)
     source = f"""
 import os
 threads = ["/proc/self/task/" + t + "/status" for t in os.listdir("/proc/self/task")]
@@ -790,18 +840,18 @@ except PermissionError:
     assert worker.end() == 0
 
 
-def test_a_candidate_cannot_answer_before_it_is_asked_without_the_secret(tmp_path: Path) -> None:
-    worker = Started(tmp_path / "folder")
+def test_a_candidate_cannot_answer_before_it_is_asked_without_the_secret(tmp_path: Path, forks: Forks) -> None:
+    worker = Started(tmp_path / "folder", forks)
     every = "[int(d) for d in os.listdir('/proc/self/fd') if int(d) > 2]"  # their numbers are those of this process
     forged = f"import os\nfor d in {every}:\n    try: os.write(d, b'guess {{}}\\n')\n    except OSError: pass\n"
     with pytest.raises(Exception, match="did not write"):
         worker.take(forged + PLAIN)
-    worker.process.kill()
+    os.kill(worker.pid, signal.SIGKILL)
     worker.end()
 
 
-def test_a_process_that_leaves_closes_its_channel(tmp_path: Path) -> None:
-    worker = Started(tmp_path / "folder")
+def test_a_process_that_leaves_closes_its_channel(tmp_path: Path, forks: Forks) -> None:
+    worker = Started(tmp_path / "folder", forks)
     with pytest.raises(ChannelClosed):
         worker.take("import os\nos._exit(7)\n")
     assert worker.end() == 7

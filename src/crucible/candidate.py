@@ -54,7 +54,8 @@ KERNEL_LANGUAGES = (
 )
 """Those beside Triton; looked for before it, since some of them are used together with it."""
 _IMPORTS_TRITON = _importing("triton")
-_CAPTURES = re.compile(r"\bCUDAGraph\b|\bcuda\.graphs?\b|\bmake_graphed_callables\b")
+ORDERS_ITSELF = re.compile(r"\bCUDAGraph\b|\bcuda\.graphs?\b|\bmake_graphed_callables\b|\bcuda\.[Ss]tream\b")
+"""In a text that says in what order a GPU works, by CUDA graphs or streams."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,9 @@ class Candidate:
 
     @property
     def acts_on_gpu(self) -> bool:
-        """Whether what it is about happens on a GPU or the emulator alone: kernels of its own, or CUDA graphs of
-        PyTorch's, which it leaves out where there is no GPU."""
-        return self.is_for_gpu or bool(_CAPTURES.search(self.source))
+        """Whether what it is about happens on a GPU or the emulator alone: kernels of its own, or PyTorch's
+        CUDA graphs and streams, which it leaves out where there is no GPU."""
+        return self.is_for_gpu or bool(ORDERS_ITSELF.search(self.source))
 
     def fault(self) -> str | None:
         """Why this file cannot be imported as it stands, in words, or None when nothing is known against it."""

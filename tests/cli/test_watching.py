@@ -86,7 +86,7 @@ def test_new_candidates_and_the_task_itself_are_watched(tmp_path: Path) -> None:
 def test_an_editors_save_is_seen_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     candidate = tmp_path / "mine.py"
     shutil.copy(PLAIN, candidate)
-    options = ["--watch", "--device", "cpu", "--baselines", "none", "--race-limit", "0.3", "--stress-limit", "0"]
+    options = ["--watch", "--device", "cpu", "--baselines", "none", "--race-limit", "0.05", "--stress-limit", "0"]
     command = [sys.executable, "-m", "crucible", "judge", str(SMALL_TASK), str(candidate), *options]
     told = tmp_path / "told.txt"
     with told.open("w") as out:

@@ -14,6 +14,7 @@ from crucible.capture import trace
 from crucible.emission.alike import alike
 from crucible.plan.planner import fuse
 from crucible.plan.steps import Fused, Plan
+from crucible.plan.taken import LINEAR, is_ours
 
 
 class Cells(nn.Module):
@@ -45,6 +46,13 @@ def test_steps_of_a_loop_share_operators() -> None:
     few, many = (planned(Cells(steps), x, c) for steps in (4, 12))
     assert len(many.steps) > len(few.steps) + 8 and operators(many) == operators(few)
     assert operators(planned(Cells(4, other=True), x, c)) > operators(few)
+
+
+def test_paths_through_many_steps_are_walked_once() -> None:
+    """There are more than two to the power of their number."""
+    graph = trace(Cells(30), [torch.randn(3, 4), torch.randn(3, 4)])
+    layers = [each for each in graph.operations if each.kind == LINEAR]
+    assert len(layers) == 30 and all(is_ours(each, graph) for each in layers)
 
 
 class Three(nn.Module):

@@ -18,7 +18,7 @@ from support import PLAIN, SMALL_TASK, write
 QUICK: dict[str, Any] = {
     "device": "cpu", "baselines": "none", "limits": {"race_s": 0.3, "shrink_s": 0, "stress_s": 0}
 }  # fmt: skip
-OPTIONS = ("--device=cpu", "--baselines=none", "--race-limit=0.3", "--shrink-limit=0", "--stress-limit=0")
+OPTIONS = ("--device=cpu", "--baselines=none", "--race-limit=0.05", "--shrink-limit=0", "--stress-limit=0")
 """The same for the command line."""
 Judged = Callable[[dict[str, Any]], str]
 """What comes of a submission: `passed`, `wrong`, `failed`, `dies` (the worker), `trouble` (of the whole batch)."""

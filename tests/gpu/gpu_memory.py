@@ -17,7 +17,7 @@ folder = Path(sys.argv[2])
 for name in ("inputs", "vault"):
     (folder / name).mkdir()
 oracle = Oracle(
-    dict(source=task.source, path=str(task.path), sizes={}, first=[], further=[], asked=False, mode="train",
+    dict(source=task.source, path=str(task.path), sizes={}, first=[], smaller_weights=[], further=[], asked=False, mode="train",
          training=False, contract="tf32", device="cuda", seed=0, secrets=[[12345, 67890]],
          folder=str(folder / "inputs"), vault=str(folder / "vault")),
     print,

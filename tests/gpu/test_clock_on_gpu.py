@@ -289,8 +289,7 @@ ATTACKS = {
             ANSWERS[key] = self.answer(x)
         return ANSWERS[key].clone()
         """,
-        kinds=("wrong",),
-        how="not reproducible",
+        twin="honest_slow",
         top="ANSWERS = {}",
         times=SLOW,
     ),
@@ -331,7 +330,7 @@ ATTACKS = {
     "works_in_the_constructor": Attack(
         "return F.gelu(x @ self.folded.to(x.device) + self.shift.to(x.device))",
         kinds=("wrong",),
-        how="forward",
+        how="weights",
         init="""
         self.folded = self.linear.weight.detach().t().clone()
         self.shift = self.linear.bias.detach().clone()

@@ -14,11 +14,11 @@ from crucible import fusing
 from crucible.capture import trace
 from crucible.errors import TuningError
 from crucible.gpus import closest_gpu
+from crucible.kinds.convolution import ways
 from crucible.plan.planner import fuse as plan_of
 from crucible.task import Task
 from crucible.tuning.bench import gpu_bench
 from crucible.tuning.search import COUNT, questions
-from crucible.write.convolution import ways
 
 TASKS = sorted(path.parent for path in (Path(__file__).parents[2] / "tasks").glob("*/reference.py"))
 

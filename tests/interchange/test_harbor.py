@@ -25,7 +25,7 @@ from crucible.task import Task
 from report.recorded import right, whole_run
 from support import PLAIN, SMALL_TASK, write
 
-QUICK = "--device cpu --baselines none --race-limit 0.3 --shrink-limit 0 --stress-limit 0"
+QUICK = "--device cpu --baselines none --race-limit 0.05 --shrink-limit 0 --stress-limit 0"
 
 
 def run_of(verdict: Verdict, **changes: Any) -> Run:

@@ -166,7 +166,7 @@ def test_a_run_is_judged_once_and_goes_on_with_what_changed(
     command = ["kernelbench", str(folder), "--level", "1", "--device", "cpu", "--baselines", "eager"]
 
     def called() -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["crucible", *command, "--race-limit", "0.3", "--hardware", "HERE"])
+        monkeypatch.setattr(sys, "argv", ["crucible", *command, "--race-limit", "0.05", "--hardware", "HERE"])
         with pytest.raises(SystemExit) as end:
             cli.main()
         return int(end.value.code or 0), capsys.readouterr().err

@@ -296,7 +296,7 @@ def test_a_problem_is_judged_once(
     write(root / "workload.jsonl", json.dumps(RANDOM) + "\n")
     write(root / "solution_right.json", json.dumps(solution("right", RIGHT, sol=True)))
     write(root / "solution_wrong.json", json.dumps(solution("wrong", RIGHT.replace("+ eps", "+ 1"), sol=True)))
-    arguments = ["crucible", "traces", str(root), "--device", "cpu", "--race-limit", "0.3"]
+    arguments = ["crucible", "traces", str(root), "--device", "cpu", "--race-limit", "0.05"]
     monkeypatch.setattr(sys, "argv", arguments)
 
     def called() -> tuple[int, str]:

@@ -58,7 +58,7 @@ def test_hostile_texts_spoil_their_own_verdicts_alone_and_reach_no_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [write(tmp_path / f"{name}.py", source) for name, (source, _) in HOSTILE.items()]
-    options = ["--device", "cpu", "--baselines", "none", "--race-limit", "0.3", "--shrink-limit", "0"]
+    options = ["--device", "cpu", "--baselines", "none", "--race-limit", "0.05", "--shrink-limit", "0"]
     outputs = ["--json", str(tmp_path / "run.json"), "--page", str(tmp_path / "page.html")]
     arguments = ["judge", str(SMALL_TASK), *map(str, files), str(PLAIN), *options, *outputs]
     monkeypatch.setattr(sys, "argv", ["crucible", *arguments])

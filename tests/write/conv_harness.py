@@ -12,14 +12,14 @@ import torch.nn.functional as F
 from launcher import Run, emulated, loaded
 
 from crucible.gpus import known_gpu
+from crucible.kinds.convolution.lower import lower_convolution
+from crucible.kinds.convolution.weights import lower_weight_gradient
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
 from crucible.write.convolution.fused import GIVEN, LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.tile_choice import tile
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.weight_division import best_divisions
-from crucible.write.convolution.weight_gradient import lower_weight_gradient
 from crucible.write.expression import Expr, parameter, tensor
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, Result, contiguous
@@ -189,16 +189,19 @@ class WeightCase:
     def is_turned(self) -> bool:
         return math.prod(self.case.correlation.phases) > 1
 
+    @property
+    def division(self) -> Any:
+        divisions = best_divisions(self.correlation, UNITS[self.case.dtype], 8, ONE)
+        return divisions[self.way % len(divisions)]
+
     def lowered(self) -> Lowered:
         of, dtype = self.correlation, self.case.dtype
-        divisions = best_divisions(of, UNITS[dtype], 8, ONE)
-        division = divisions[self.way % len(divisions)]
         source = Operand("source", dtype, contiguous(of.in_shape))
         grad = Operand("grad", dtype, contiguous(of.out_shape))
         front = FRONTS[self.case.front][0]
         fronts = (None, front) if self.is_turned else (front, None)
         return lower_weight_gradient(
-            self.name, of, source, grad, "result", division, exact=self.case.exact, fronts=fronts, gpu=TWO
+            self.name, of, source, grad, "result", self.division, exact=self.case.exact, fronts=fronts, gpu=TWO
         )
 
 

@@ -12,14 +12,10 @@ import torch
 from conv_harness import DTYPES, TWO, Case, Tensors, channel_strides, operands, rounded
 from launcher import Run, emulated, loaded
 
+from crucible.kinds.convolution.reducing import lower_reducing, lower_reducing_backward
 from crucible.kinds.program.lower import joined, lower
 from crucible.write.convolution.fused import LEAF, Convolution
-from crucible.write.convolution.reducing import (
-    ReducingConvolution,
-    lower_reducing,
-    lower_reducing_backward,
-    product,
-)
+from crucible.write.convolution.reducing import ReducingConvolution, product
 from crucible.write.expression import Expr, parameter, tensor
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, Program, Reduction, Result, contiguous, trimmed

@@ -13,9 +13,9 @@ from crucible import hardware
 from crucible.emulator.nvcc import find
 from crucible.errors import MisuseError
 from crucible.gpus import H200
-from crucible.write.convolution.backward import lower_convolution_backward
+from crucible.kinds.convolution.backward import lower_convolution_backward
+from crucible.kinds.convolution.lower import lower_convolution
 from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.tile_choice import best, tile
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.program import Program

@@ -22,10 +22,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pooled_harness import WANTED
 
+from crucible.kinds.convolution.backward import kept
+from crucible.kinds.convolution.lower import lower_convolution
 from crucible.target.names import KEYWORDS, MARK, resolved, wish
-from crucible.write.convolution.backward import kept
 from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.expression import substitute
 from crucible.write.kernel import Lowered

@@ -11,10 +11,10 @@ import pytest
 
 from crucible.capture import trace
 from crucible.gpus import H200
+from crucible.kinds.convolution.ways import ways
 from crucible.plan.planner import fuse
 from crucible.schedule.machine import machine_of
 from crucible.tuning.search import questions
-from crucible.write.convolution.ways import ways
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import costs

@@ -11,11 +11,11 @@ import torch
 from crucible.capture import trace
 from crucible.gpus import H200
 from crucible.judge.oracle.reference import Reference
+from crucible.kinds.convolution.ways import ways
 from crucible.plan.planner import fuse
 from crucible.task import Task
 from crucible.tuning.search import questions
 from crucible.write.convolution.questions import Multiplying, Way
-from crucible.write.convolution.ways import ways
 
 ROOT = Path(__file__).parents[2]
 MEASURED: dict[str, dict[str, dict[str, float]]] = json.loads(

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from kernel_mutants import changed
 from test_families import MULTIPROCESSORS, PROGRAMS
+from test_packing_meaning import PACKED, packing
 from test_pools import CASES
 from test_products import CASES as PRODUCT_CASES
 
 from crucible.errors import KernelError
 from crucible.gpus import H200
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import ZERO, Compare, Number, Place, Size, Variable
+from crucible.kernel.index import ZERO, Compare, Listed, Number, Place, Size, Variable
 from crucible.kernel.verify import verify
 from crucible.kinds.built import Built
 from crucible.kinds.pooling.backward import build_pool_backward
@@ -49,11 +50,18 @@ PRODUCTS: dict[str, Callable[[], ir.Kernel]] = {
 }
 
 
+CONVOLUTIONS: dict[str, Callable[[], ir.Kernel]] = {
+    "a weight in order": lambda: packing(PACKED["streams: streamed_halves"]),
+    "a weight in two words": lambda: packing(PACKED["exact: rows"]),
+}
+
+
 @cache
 def kernel(name: str) -> ir.Kernel:
-    """The first of a program, a pool's, or a product's."""
-    if name in POOLS or name in PRODUCTS:
-        return (POOLS | PRODUCTS)[name]()
+    """The first of a program, a pool's, a product's, or what is beside a convolution's."""
+    others = POOLS | PRODUCTS | CONVOLUTIONS
+    if name in others:
+        return others[name]()
     return next(each for step in stages(PROGRAMS[name]) for each in build(step, MULTIPROCESSORS.get(name, 132)).kernels)
 
 
@@ -150,6 +158,14 @@ def of_a_stranger(node: Any) -> ir.Node:
     return replace(node, value=ir.Element(ir.Fragment("stranger", "float32")))
 
 
+def or_a_stranger(node: ir.Convert) -> ir.Node:
+    return replace(node, otherwise=ir.Element(ir.Fragment("stranger", "float32")))
+
+
+def further_in_a_table(node: ir.Let) -> ir.Node:
+    return replace(node, index=node.index.table[node.index.at + 1]) if isinstance(node.index, Listed) else node
+
+
 def held_by_a_stranger(node: Any) -> ir.Node:
     (one,) = node.condition if isinstance(node, ir.If) else node.guard
     held = replace(one.left, of=ir.Element(ir.Fragment("stranger", "int32")))
@@ -222,6 +238,13 @@ WRONG: dict[str, Change] = {
     ),
     "Store: into what is read": ("many blocks", ir.Store, written_to, -1, "is written, and a parameter that is read"),
     "Convert: left out": ("rows of a warp", ir.Convert, left_out, -1, "is not declared"),
+    "Convert: or what is not there": ("a weight in two words", ir.Convert, or_a_stranger, 1, "stranger is read before"),
+    "Convert: or another type": ("a weight in two words", ir.Convert, or_a_stranger, 1, "tf32, and float32 otherwise"),
+    "Bits: half a word": (
+        "a weight in order", ir.Bits, lambda node: replace(node, values=node.values[:1]), 0, "is a word of 16 bits",
+    ),
+    "Bits: left out": ("a weight in order", ir.Bits, left_out, 0, "bits is not declared"),
+    "Let: beyond a table": ("a weight in order", ir.Let, further_in_a_table, -1, "offsets is read or written at"),
     "Value: left out": ("a pool's mean", ir.Value, left_out, 0, "count is not declared"),
     "Choose: of nothing": ("a pool's choice", ir.Choose, of_a_stranger, 0, "stranger is read before"),
     "Choose: a number that is none": ("a pool's choice", ir.Choose, by_floats, 0, "choice is float32"),

@@ -31,8 +31,8 @@ from reducing_harness import Reducing, wrong
 
 from crucible import emulator
 from crucible.gpus import H200, known_gpu
+from crucible.kinds.convolution.lower import lower_convolution
 from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, phase_division, walk_phases
 from crucible.write.kernel import Lowered

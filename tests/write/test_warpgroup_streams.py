@@ -32,9 +32,10 @@ from random_convolutions import drawn
 from crucible import emulator
 from crucible.errors import MisuseError
 from crucible.gpus import H200, known_gpu
+from crucible.kinds.convolution.lower import lower_convolution
 from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.lower import chosen, lower_convolution
+from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup import pieces
 from crucible.write.convolution.warpgroup.kinds import best_for_warpgroups

@@ -11,10 +11,10 @@ from pooled_harness import SpreadCase, is_spread_right
 from crucible import emulator
 from crucible.gpus import H200
 from crucible.graph import ITEM_BYTES
+from crucible.kinds.convolution.weights import lower_weight_for_warpgroups
 from crucible.write.convolution.correlation import input_gradient, transposed_convolution
 from crucible.write.convolution.questions import WeightGradient
 from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks, weight_walk
-from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
 from crucible.write.convolution.weights import chosen_for_weight
 from crucible.write.convolution.windows import Spread, Spreads

@@ -10,12 +10,13 @@ from conv_harness import TWO, Built, Case, WeightCase, build, forward, is_right,
 from crucible import emulator
 from crucible.gpus import H200, Gpu, known_gpu
 from crucible.graph import ITEM_BYTES
-from crucible.write.convolution.backward import lower_product_backward
+from crucible.kinds.convolution.backward import lower_product_backward
+from crucible.kinds.convolution.weights import lower_weight_for_warpgroups
 from crucible.write.convolution.correlation import Correlation, convolution
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks, weight_walk
-from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups
 from crucible.write.convolution.warpgroup.weight_shape import TEAMS
+from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, contiguous
 
@@ -28,15 +29,19 @@ class HeldCase(WeightCase):
     moves: tuple[int, ...] | None = None
     """How many there are of the gradient's channels along each dim."""
 
+    @property
+    def division(self) -> WeightWalks:
+        ways = best_weight_walks(self.correlation, ITEM_BYTES[self.case.dtype], 10**6, TWO)
+        walks = next(each for each in ways if (each.moves and each.moves.places) == self.moves)
+        return replace(walks, **self.changed)
+
     def lowered(self) -> Lowered:
         of, dtype = self.correlation, self.case.dtype
-        ways = best_weight_walks(of, ITEM_BYTES[dtype], 10**6, TWO)
-        walks = next(each for each in ways if (each.moves and each.moves.places) == self.moves)
         source, grad = (
             Operand("source", dtype, contiguous(of.in_shape)),
             Operand("grad", dtype, contiguous(of.out_shape)),
         )
-        return lower_weight_for_warpgroups(self.name, replace(walks, **self.changed), source, grad, "result")
+        return lower_weight_for_warpgroups(self.name, self.division, source, grad, "result")
 
 
 def held(case: Case, **changed: int | bool) -> HeldCase:

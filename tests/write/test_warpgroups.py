@@ -28,8 +28,8 @@ from crucible import emulator
 from crucible.emission.extension import flags
 from crucible.emission.host import Host
 from crucible.gpus import H200, known_gpu
+from crucible.kinds.convolution.lower import lower_convolution
 from crucible.write.convolution.correlation import convolution
-from crucible.write.convolution.lower import lower_convolution
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.lower import division
 from crucible.write.convolution.warpgroup.walks import Chain, Walks, best_walks, walk

@@ -29,8 +29,9 @@ from random_walks import drawn
 
 from crucible import emulator
 from crucible.gpus import H200, known_gpu
+from crucible.kinds.convolution.lower import lower_convolution
 from crucible.write.convolution.correlation import convolution
-from crucible.write.convolution.lower import chosen, lower_convolution
+from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.lower import division
 from crucible.write.convolution.warpgroup.pieces import HIGHER_AND_LOWER
@@ -147,7 +148,7 @@ def test_a_word_is_two_of_tf32_to_two_to_the_minus_23_of_it() -> None:
 HELD = BY_NAME["held"]
 LEFT_OUT = {
     # what: in which of both kernels, text, in its place
-    "lower words of weights": (0, "is_lower ? lower(", "is_lower ? 0 * lower("),
+    "lower words of weights": (0, "? low : high", "? 0 * low : high"),
     "lower words of weights in registers": (1, "held[tap][i] = own[", "held[tap][i] = 0 * own["),
     "lower words of planes": (1, "= lower(words[k][u]);", "= uint4{};"),
 }

@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 
 from crucible.gpus import Gpu
 from crucible.graph import TensorType
+from crucible.kinds.convolution.backward import kept, lower_convolution_backward
+from crucible.kinds.convolution.lower import lower_convolution
+from crucible.kinds.convolution.reducing import lower_reducing, lower_reducing_backward
 from crucible.kinds.pooling.backward import lower_pool_backward
 from crucible.kinds.pooling.forward import lower_pool
 from crucible.kinds.product.lower import lower_product, lower_product_backward
 from crucible.kinds.program.lower import lower
 from crucible.plan.steps import Fused
 from crucible.write.adjoint import adjoint
-from crucible.write.convolution.backward import kept, lower_convolution_backward
 from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.lower import lower_convolution
-from crucible.write.convolution.reducing import ReducingConvolution, lower_reducing, lower_reducing_backward
+from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.kernel import Buffer, Lowered
 from crucible.write.product.matrix import Product
 from crucible.write.program import Operand, Program, Result

@@ -131,7 +131,10 @@ def _callable(emulator: Emulator, loaded: Loaded, name: str, which: int) -> Call
     def call(*arguments: Any, **named: Any) -> Any:
         if recording.current:
             return recording.current[-1](run, arguments, named)
-        return run(*arguments, **named)
+        result = run(*arguments, **named)
+        for look in recording.watched:
+            look((arguments, named), result, name)
+        return result
 
     def run(*arguments: Any, **named: Any) -> Any:
         loaded.called = True

@@ -87,7 +87,7 @@ def _who(block: tuple[int, int, int], thread: tuple[int, int, int] | None) -> st
 
 
 _TOLD = ("index-overflow", "never-ran", "never-reached")
-_WITHOUT_THREAD = ("launch-limits", "unchecked-launch", "never-ran", "never-reached")
+_WITHOUT_THREAD = ("unordered-streams", "launch-limits", "unchecked-launch", "never-ran", "never-reached")
 
 
 def _value(name: str, kind: str, value: Any) -> Any:

@@ -14,12 +14,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from crucible.emulator import recording
+from crucible.emulator import recording, streams
 
 _FRESH = 0x7FF97FF9
 """What memory holds that nobody has written (runtime/memory.h)."""
-_WAIT = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2")
-"""Operations whose answer the host waits for."""
 _WITHOUT_KERNEL = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 NOT_PERMITTED = "CUDA error: operation not permitted when stream is capturing"
 
@@ -82,7 +80,7 @@ class _Capturing(TorchDispatchMode):
         if self._inside:
             return func(*args, **named)
         name = func._schema.name.partition("::")[2]
-        if name in _WAIT:
+        if name in streams.WAIT:
             raise RuntimeError(NOT_PERMITTED)
         given = _tensors((args, named))
         if func._schema.is_mutable:
@@ -134,9 +132,9 @@ class CUDAGraph:
             raise RuntimeError("CUDA error: operation would have been an error: no capture is under way")
         self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self._mode = None
-        recording.end()
         with torch.no_grad():
             self._captured.forget_values()
+        recording.end()
         self._is_captured = True
 
     def replay(self) -> None:
@@ -173,6 +171,7 @@ class graph:
         self._graph = cuda_graph
 
     def __enter__(self) -> None:
+        synchronize()  # as PyTorch does
         self._graph.capture_begin()
 
     def __exit__(self, *_: object) -> None:
@@ -183,6 +182,7 @@ def synchronize(*_: Any, **__: Any) -> None:
     """`torch.cuda.synchronize`: everything has finished, unless it is being captured."""
     if recording.current:
         raise RuntimeError(NOT_PERMITTED)
+    streams.synchronize()
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

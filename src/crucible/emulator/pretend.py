@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from crucible.emulator import graphs, recording
+from crucible.emulator import graphs, recording, streams
 from crucible.gpus import MAX_THREADS_PER_BLOCK, SHARED_WITHOUT_OPT_IN_BYTES, WARP, Gpu
 
 
@@ -50,6 +49,8 @@ class OnCpu(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func == _DEVICE_OF:
             return _on_cuda(func(*args))
+        if func in _TO_THE_HOST:
+            streams.current().synchronize()
         named = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
         if func is not torch.device:
             args = tuple(_on_cpu(value) for value in args)
@@ -62,6 +63,9 @@ _DEVICE_OF: Any = torch.Tensor.device.__get__
 """`x.device`, which candidates compare with `"cuda"` before they launch anything."""
 
 
+_TO_THE_HOST: frozenset[Any] = frozenset({torch.Tensor.cpu, torch.Tensor.numpy, torch.Tensor.tolist})
+
+
 def _on_cuda(device: torch.device) -> torch.device:
     return torch.device("cuda", 0) if device.type == "cpu" else device
 
@@ -70,60 +74,6 @@ def _on_cpu(value: Any) -> Any:
     if isinstance(value, torch.device):
         return torch.device("cpu") if value.type == "cuda" else value
     return "cpu" if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")) else value
-
-
-class Stream:
-    """A stream that has always finished."""
-
-    cuda_stream = 0
-    priority = 0
-    device = torch.device("cpu")
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
-
-    def wait_stream(self, _: Any) -> None:
-        pass
-
-    def wait_event(self, _: Any) -> None:
-        pass
-
-    def record_event(self, event: Any = None) -> Any:
-        return event or Event()
-
-    def query(self) -> bool:
-        return True
-
-
-class Event:
-    """A moment of the CPU's clock."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self._when = 0.0
-
-    def record(self, stream: Any = None) -> None:
-        self._when = time.perf_counter()
-
-    def elapsed_time(self, end: Event) -> float:
-        return (end._when - self._when) * 1e3
-
-    def synchronize(self) -> None:
-        pass
-
-    def wait(self, stream: Any = None) -> None:
-        pass
-
-    def query(self) -> bool:
-        return True
 
 
 @contextlib.contextmanager
@@ -144,22 +94,21 @@ def install(gpu: Gpu) -> None:
         "get_device_capability": gpu.compute_capability,
         "get_device_name": gpu.name,
         "mem_get_info": (properties.total_memory, properties.total_memory),
-        "current_stream": Stream(),
-        "default_stream": Stream(),
         "memory_allocated": 0,
         "max_memory_allocated": 0,
         "memory_reserved": 0,
     }
     for name, value in answers.items():
         setattr(torch.cuda, name, _always(value))
-    for name in ("empty_cache", "set_device", "init", "manual_seed", "manual_seed_all", "set_stream"):
+    for name in ("empty_cache", "set_device", "init", "manual_seed", "manual_seed_all"):
         setattr(torch.cuda, name, _always(None))
     torch.cuda.reset_peak_memory_stats = _always(None)
     cuda: Any = torch.cuda
     tensor: Any = torch.Tensor
     module: Any = torch.nn.Module
-    cuda.Stream, cuda.Event = Stream, Event
-    cuda.stream = cuda.device = _nothing
+    cuda.Stream, cuda.Event, cuda.stream, cuda.device = streams.Stream, streams.Event, streams.stream, _nothing
+    cuda.current_stream, cuda.default_stream = streams.current, streams.default
+    cuda.set_stream = streams.make_current
     cuda.CUDAGraph = cuda.graphs.CUDAGraph = graphs.CUDAGraph
     cuda.graph = cuda.graphs.graph = graphs.graph
     cuda.graph_pool_handle = cuda.graphs.graph_pool_handle = _always((0, 0))
@@ -170,6 +119,7 @@ def install(gpu: Gpu) -> None:
     tensor.is_cuda = property(lambda self: True)
     tensor.cuda = module.cuda = lambda self, *_, **__: self
     tensor.pin_memory = lambda self, *_: self
+    tensor.record_stream = _always(None)
     recurrent: Any = torch.nn.RNNBase
     recurrent.flatten_parameters = _always(None)  # cuDNN's, where PyTorch was built with it
     torch.amp.autocast.__init__ = _autocast_on_cpu(torch.amp.autocast.__init__)  # type: ignore[method-assign]

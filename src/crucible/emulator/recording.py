@@ -8,6 +8,8 @@ from typing import Any
 Call = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 current: list[Call] = []
 """What whoever runs kernels goes through while a graph is captured: function, arguments, named arguments."""
+watched: list[Callable[[Any, Any, str], None]] = []
+"""Who looks at calls outside of captures: what was given, what was returned, the function's name."""
 _uncaptured = [0]
 
 

@@ -33,6 +33,10 @@ KINDS = {
     "uninitialised-global": ("reads memory that nobody wrote", "write it before it is read, or start from zeros"),
     "race-global": ("has a race in global memory", "let one thread write it, or use an atomic operation"),
     "race-shared": ("has a race in shared memory", "put a __syncthreads() between the two accesses"),
+    "unordered-streams": (
+        "works on a stream that has not waited for what it reads",
+        "let that stream wait first: stream.wait_stream(torch.cuda.current_stream())",
+    ),
     "missing-proxy-fence": (
         "hands shared memory to wgmma or a bulk copy before it is visible to them",
         "put a fence.proxy.async behind the writes, before the barrier",
@@ -57,6 +61,7 @@ _FIRST = (
     "launch-limits",
     "race-shared",
     "race-global",
+    "unordered-streams",
     "missing-proxy-fence",
     "missing-syncwarp",
     "divergent-barrier",

@@ -43,6 +43,6 @@ def is_timed_here(candidate: Candidate, device: Device) -> bool:
 
 
 def runs_on_emulator(candidate: Candidate, device: Device) -> bool:
-    """Whether it is CUDA C++ or Triton, or captures CUDA graphs, which only the emulator can run here."""
+    """Whether it is CUDA C++ or Triton, or has CUDA graphs or streams, which only the emulator can run here."""
     without_gpu = device.kind == "cpu" and candidate.acts_on_gpu and bool(hardware.cxx())
     return without_gpu and known_without_running(candidate, device) is None

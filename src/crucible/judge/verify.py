@@ -177,7 +177,8 @@ class Verifier:
                 self._look_at_weight(name)
 
     def _look_at_weight(self, name: str) -> None:
-        reply = self.process.ask({"do": "influence", "weight": name}, "a look at its weights", self.limits.run_s)
+        limit_s = 3 * self.limits.run_s  # for three forwards
+        reply = self.process.ask({"do": "influence", "weight": name}, "a look at its weights", limit_s)
         if "raised" in reply:
             return
         wanted, seen = self.oracle.influence(name, self.limits.oracle_s), reply["reached"]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import ONE, ZERO, Condition, Index, Variable, value_of
+from crucible.kernel.index import ONE, ZERO, Condition, Index, Number, Variable, value_of
 
 
 class Builder:
@@ -28,6 +28,10 @@ class Builder:
         variable = Variable(name, type)
         self.add(ir.Let(variable, index))
         return variable
+
+    def named(self, name: str, index: Index) -> Index:
+        """An int that the text names, where it is more than a number."""
+        return index if isinstance(index, Number) else self.let(name, index, "int")
 
     @contextmanager
     def placed(self, variable: Variable, index: Index) -> Iterator[None]:

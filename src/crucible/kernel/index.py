@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 
@@ -57,6 +57,17 @@ class Size(Index):
 
 
 @dataclass(frozen=True)
+class Table:
+    """Numbers that text names, one of which is looked up."""
+
+    name: str
+    values: tuple[int, ...]
+
+    def __getitem__(self, at: Index) -> Index:
+        return Listed(self, at)
+
+
+@dataclass(frozen=True)
 class Place(Index):
     """Which thread of its block, or which block of the grid, this is."""
 
@@ -106,6 +117,21 @@ class Either(Index):
     condition: Condition
     one: Index
     other: Index
+
+
+@dataclass(frozen=True)
+class Listed(Index):
+    """The number at a place in a table."""
+
+    table: Table
+    at: Index
+
+
+@dataclass(frozen=True)
+class Holds(Index):
+    """1 where a condition holds, 0 elsewhere: what is known of one while both are looked at."""
+
+    condition: Condition
 
 
 @dataclass(frozen=True)
@@ -173,7 +199,7 @@ def variables(index: Index) -> set[Index]:
         return {index}
     if isinstance(index, Binary | Smaller | Larger):
         return variables(index.left) | variables(index.right)
-    return set()
+    return variables(index.at) if isinstance(index, Listed) else set()
 
 
 def _known(sign: Literal["+", "-", "*", "/", "%"], left: Index, right: Index) -> Index:
@@ -196,6 +222,7 @@ def _multiplied(left: Index, right: Index) -> Index:
     return ZERO if 0 in (value_of(left), value_of(right)) else _known("*", left, right)
 
 
+OPPOSITE: dict[str, Literal["<", ">=", "==", "!="]] = {"<": ">=", ">=": "<", "==": "!=", "!=": "=="}
 SIGNS: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -221,6 +248,10 @@ class Range:
         object.__setattr__(self, "step", step)
         if step:
             object.__setattr__(self, "high", self.low + (self.high - self.low) // step * step)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.low > self.high
 
     def below(self, limit: int) -> Range:
         """Those that are smaller."""
@@ -279,11 +310,23 @@ def narrowed(condition: Condition, ranges: Ranges, definitions: Definitions) -> 
     found: dict[Index, Range] = {}
     for each in condition:
         left, right = (reach(side, {**ranges, **found}, definitions) for side in (each.left, each.right))
-        below = {"<": right.high, "==": right.high + 1}
-        from_ = {">=": right.low, "==": right.low}
-        left = left.below(below[each.sign]) if each.sign in below else left
-        found[each.left] = left.from_(from_[each.sign]) if each.sign in from_ else left
+        found[each.left] = met(each, left, right)
     return found
+
+
+def met(each: Compare, left: Range, right: Range) -> Range:
+    """Where its left side lies if it holds."""
+    below = {"<": right.high, "==": right.high + 1}
+    from_ = {">=": right.low, "==": right.low}
+    left = left.below(below[each.sign]) if each.sign in below else left
+    return left.from_(from_[each.sign]) if each.sign in from_ else left
+
+
+def opposite(condition: Condition) -> Condition:
+    """Where it does not hold; nothing is known where that may be for several reasons."""
+    if len(condition) != 1:
+        return ()
+    return (replace(condition[0], sign=OPPOSITE[condition[0].sign]),)
 
 
 def _linear(index: Index, ranges: Ranges, definitions: Definitions) -> dict[Index, int]:
@@ -293,6 +336,9 @@ def _linear(index: Index, ranges: Ranges, definitions: Definitions) -> dict[Inde
         return {ONE: value}
     if index in definitions and index not in ranges:
         return _linear(definitions[index], ranges, definitions)
+    if isinstance(index, Either) and Holds(index.condition) in ranges:
+        holds = ranges[Holds(index.condition)].low
+        return _linear(index.one if holds else index.other, ranges, definitions)
     if not isinstance(index, Binary) or index.sign in "/%":
         return {index: 1}
     left, right = (_linear(each, ranges, definitions) for each in (index.left, index.right))
@@ -315,6 +361,10 @@ def _atom(index: Index, ranges: Ranges, definitions: Definitions) -> Range:
         return Range(0, index.count - 1)
     if isinstance(index, Known):
         return index.range
+    if isinstance(index, Listed):
+        at = reach(index.at, ranges, definitions)
+        found = sorted(set(index.table.values[max(0, at.low) : at.high + 1] or index.table.values))
+        return Range(found[0], found[-1], math.gcd(*(each - found[0] for each in found)) or 1)
     if isinstance(index, Either):
         one = reach(index.one, {**ranges, **narrowed(index.condition, ranges, definitions)}, definitions)
         return one.either(reach(index.other, ranges, definitions))

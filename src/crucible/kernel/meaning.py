@@ -24,13 +24,14 @@ from crucible.kernel.index import (
     Either,
     Index,
     Larger,
+    Listed,
     Number,
     Place,
     Size,
     Smaller,
     Variable,
 )
-from crucible.kernel.tensor_cores import Ring, multiplied, nearest
+from crucible.kernel.tensor_cores import Ring, bits, multiplied, nearest
 from crucible.write.evaluate import evaluate
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -117,6 +118,11 @@ class _Run:
                 return np.maximum(self.index(left), self.index(right))
             case Either(condition=condition, one=one, other=other):
                 return np.where(self.holds(condition), self.index(one), self.index(other))
+            case Listed(table=table, at=at):
+                place = self.index(at)
+                if (self.active & ((place < 0) | (place >= len(table.values)))).any():
+                    raise OutOfBounds(f"{table.name}: a thread asks for what it has not")
+                return np.asarray(table.values).take(place, mode="clip")
             case ir.Held(of=element):
                 held = self.registers[element.of][self.element(element)]
                 return np.asarray(np.nan_to_num(held, nan=-1), np.int64)
@@ -286,7 +292,15 @@ class _Run:
     @node.register
     def _(self, node: ir.Convert) -> None:
         value = self.registers[node.value.of][self.element(node.value)]
-        self._set(node.into, np.where(self.holds(node.guard), value, 0) if node.guard else value, node.declares)
+        value = nearest(value) if node.into.of.dtype == "tf32" and node.value.of.dtype == "float32" else value
+        other = self.registers[node.otherwise.of][self.element(node.otherwise)] if node.otherwise else 0
+        self._set(node.into, np.where(self.holds(node.guard), value, other) if node.guard else value, node.declares)
+
+    @node.register
+    def _(self, node: ir.Bits) -> None:
+        values = [bits(self.registers[each.of][self.element(each)], each.of.dtype) for each in node.values]
+        word = values[0] | values[1] << 16 if values[1:] else values[0]
+        self._set(node.into, word.view(np.int32), True)
 
     @node.register
     def _(self, node: ir.Chain) -> None:

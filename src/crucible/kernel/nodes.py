@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Literal, TypeAlias
 
-from crucible.kernel.index import ONE, Compare, Condition, Index, Size, Variable
+from crucible.kernel.index import ONE, Compare, Condition, Index, Size, Table, Variable
 from crucible.kernel.places import (
     ITEM_BYTES,
     Element,
@@ -103,9 +103,9 @@ class Roles:
 
 @dataclass(frozen=True)
 class Exit:
-    """Threads for which `variable` is not below the limit are done."""
+    """Threads for which an index is not below the limit are done."""
 
-    variable: Variable
+    variable: Index
     limit: Index
 
 
@@ -167,12 +167,23 @@ class Store:
 
 @dataclass(frozen=True)
 class Convert:
-    """Registers to registers, in another type perhaps; 0 where `guard` does not hold."""
+    """Registers to registers, in another type perhaps; `otherwise` where `guard` does not hold, or 0."""
 
     into: Element
     value: Element
     declares: bool = False
     guard: Condition = ()
+    otherwise: Element | None = None
+    """Of the type that the value becomes."""
+
+
+@dataclass(frozen=True)
+class Bits:
+    """A word by its bits, as an int32 that begins here: a value of 32 bits, or two of 16, the first in the lower
+    half."""
+
+    into: Element
+    values: tuple[Element, ...]
 
 
 # computing
@@ -293,7 +304,7 @@ class Sync:
 
 Node: TypeAlias = (
     Let | Declare | For | If | Scope | Roles | Exit | Note
-    | Fill | Drain | Fence | Load | Store | Convert
+    | Fill | Drain | Fence | Load | Store | Convert | Bits
     | Chain | Value | Choose | Accumulate | Reduce | Split | Mma | Promote
     | Sync
 )  # fmt: skip
@@ -307,7 +318,7 @@ class Kernel:
     name: str
     tensors: tuple[Tensor, ...]
     """Its parameters: those that are read, then those that are written."""
-    sizes: tuple[Size, ...]
+    sizes: tuple[Size | Table, ...]
     """In the order in which text declares those that it reads."""
     blocks: int
     threads: int
@@ -316,6 +327,8 @@ class Kernel:
     body: Body
     notes: tuple[str, ...] = ()
     """What is computed, and how the work is spread: its head."""
+    is_light: bool = False
+    """Whether it needs a few registers and no shared memory, so that it takes nothing from a kernel beside it."""
 
     @property
     def reads(self) -> tuple[Tensor, ...]:

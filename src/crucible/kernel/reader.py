@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,13 +13,17 @@ from crucible.kernel.index import (
     Binary,
     Condition,
     Either,
+    Holds,
     Index,
     Larger,
+    Listed,
     Place,
     Range,
     Smaller,
+    Table,
     Variable,
-    narrowed,
+    met,
+    opposite,
     reach,
 )
 
@@ -38,6 +43,7 @@ class Reader:
 
     def __init__(self, kernel: ir.Kernel) -> None:
         self.kernel = kernel
+        self.has_tables = any(isinstance(each, Table) for each in kernel.sizes)
         self.wrong: list[str] = []
         self.ranges: dict[Index, Range] = {}
         self.definitions: dict[Index, Index] = {}
@@ -93,14 +99,66 @@ class Reader:
             self.apart.pop()
 
     def reach(self, index: Index) -> Range:
-        return reach(index, self.ranges, self.definitions)
+        if self.has_tables:
+            self._looked_up(index)
+        try:
+            return reach(index, self.ranges, self.definitions)
+        except ValueError:
+            if next(self._asked(index), None) is None:
+                raise
+            return self._by_cases(index)
+
+    def _by_cases(self, index: Index) -> Range:
+        """Where it lies when each condition that it asks for is looked at one way and the other: nearer than `reach`
+        knows, as several that ask for the same go together."""
+        condition = next(self._asked(index), None)
+        if condition is None:
+            return reach(index, self.ranges, self.definitions)
+        found: list[Range] = []
+        for holds in (1, 0):
+            known = self.narrowed(condition if holds else opposite(condition))
+            if not any(each.is_empty for each in known.values()):
+                with self.inside({**known, Holds(condition): Range(holds, holds)}):
+                    found.append(self._by_cases(index))
+        return functools.reduce(Range.either, found)
+
+    def _asked(self, index: Index) -> Iterator[Condition]:
+        """Conditions that it depends on, of which nothing is known yet."""
+        if isinstance(index, Binary | Smaller | Larger):
+            yield from self._asked(index.left)
+            yield from self._asked(index.right)
+        elif isinstance(index, Listed):
+            yield from self._asked(index.at)
+        elif isinstance(index, Either) and Holds(index.condition) not in self.ranges:
+            yield index.condition
+        elif isinstance(index, Either):
+            yield from self._asked(index.one if self.ranges[Holds(index.condition)].low else index.other)
+        elif index in self.definitions and index not in self.ranges:
+            yield from self._asked(self.definitions[index])
+
+    def _looked_up(self, index: Index) -> None:
+        """Only what is in a table, of those that the kernel has."""
+        if isinstance(index, Listed):
+            if index.table not in self.kernel.sizes:
+                self.say(f"{index.table.name} is not declared where it is used")
+            self.within(index.at, len(index.table.values), index.table.name, 1)
+        elif isinstance(index, Binary | Smaller | Larger):
+            self._looked_up(index.left)
+            self._looked_up(index.right)
+        elif isinstance(index, Either):
+            self._looked_up(index.one)
+            self._looked_up(index.other)
 
     def narrowed(self, condition: Condition) -> dict[Index, Range]:
         """Where things lie if it holds."""
         for each in condition:
             for held in (side for side in (each.left, each.right) if isinstance(side, ir.Held)):
                 self.element(held.of, is_read=True)
-        return narrowed(condition, self.ranges, self.definitions)
+        found: dict[Index, Range] = {}
+        for each in condition:
+            with self.inside(found):
+                found[each.left] = met(each, self.reach(each.left), self.reach(each.right))
+        return found
 
     def differs(self, index: Index) -> bool:
         """Whether it is not the same for all threads of a block."""
@@ -119,6 +177,8 @@ class Reader:
             for each in index.condition:
                 yield from self.places(each.left + each.right)
             yield from self.places(index.one + index.other)
+        elif isinstance(index, Listed):
+            yield from self.places(index.at)
         elif index in self.definitions:
             yield from self.places(self.definitions[index])
         elif isinstance(index, Variable | Place | ir.Held):
@@ -147,7 +207,10 @@ class Reader:
     def spot(self, spot: ir.Spot, vector: int, guard: Condition = ()) -> None:
         """Inside what it is of, and at whole packs."""
         self.known(spot.of)
-        with self.inside(self.narrowed(guard)):
+        known = self.narrowed(guard)
+        if any(each.is_empty for each in known.values()):  # it never holds
+            return
+        with self.inside(known):
             if isinstance(spot, ir.Global):
                 index = spot.at + spot.of.offset if isinstance(spot.of, ir.Pointer) else spot.at
                 self.within(index, spot.tensor.elements, f"{spot.tensor.name}", vector)
@@ -160,6 +223,8 @@ class Reader:
 
     def within(self, index: Index, size: int, name: str, vector: int) -> None:
         found = self.reach(index)
+        if found.low < 0 or found.high + vector > size:
+            found = self._by_cases(index)
         if found.low < 0 or found.high + vector > size:
             self.say(f"{name} is read or written at {found.low} to {found.high + vector - 1}, and has {size} elements")
         if vector > 1 and (found.low % vector or found.step % vector):

@@ -43,6 +43,14 @@ def nearest(value: Array) -> Array:
     return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
 
 
+def bits(value: Array, dtype: str) -> Array:
+    """As unsigned words: of 16-bit types in the lower half."""
+    if dtype == "float16":
+        return value.astype(np.float16).view(np.uint16).astype(np.uint32)
+    words = value.astype(np.float32).view(np.uint32)
+    return words >> np.uint32(16) if dtype == "bfloat16" else words
+
+
 def multiplied(rows: Array, columns: Array, count: int) -> Array:
     """Sums of all threads, from what they hold of rows [k / 8][4][blocks, threads] and `count` columns of a tile."""
     steps, _, blocks, threads = rows.shape

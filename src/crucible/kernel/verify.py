@@ -186,7 +186,20 @@ class _Verifier(Reader):
     def _(self, node: ir.Convert) -> None:
         self.narrowed(node.guard)
         self.element(node.value, is_read=True)
+        if node.otherwise:
+            self.element(node.otherwise, is_read=True)
+            if node.otherwise.of.dtype != node.into.of.dtype:
+                self.say(f"{node.into.of.name} is {node.into.of.dtype}, and {node.otherwise.of.dtype} otherwise")
         self.put(node.into, node.declares)
+
+    @node.register
+    def _(self, node: ir.Bits) -> None:
+        for each in node.values:
+            self.element(each, is_read=True)
+        bits = 8 * sum(ITEM_BYTES[each.of.dtype] for each in node.values)
+        if bits != 32 or node.into.of.dtype != "int32":
+            self.say(f"{node.into.of.name} is a word of {bits} bits as {node.into.of.dtype}, not of 32 as int32")
+        self.put(node.into, True)
 
     @node.register
     def _(self, node: ir.Chain) -> None:

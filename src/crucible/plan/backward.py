@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from crucible.graph import TensorType
+from crucible.kinds.convolution.backward import kept
 from crucible.kinds.pooling.backward import useful
 from crucible.kinds.pooling.forward import saved as keepable
 from crucible.plan.steps import Fused
 from crucible.write.adjoint import adjoint, saving
-from crucible.write.convolution.backward import kept
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.pool import Pool

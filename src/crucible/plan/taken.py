@@ -145,11 +145,14 @@ def _weighs_too_much(of: Correlation, dtype: str, machine: Machine) -> bool:
 
 def _is_chain(operation: Operation, graph: Graph) -> bool:
     """Whether pointwise operations alone follow, up to outputs and other layers."""
-    pending = [operation]
+    pending = [operation.output.name]
+    seen = set(pending)  # there are exponentially many paths through the steps of a recurrent net
     while pending:
-        for reader in graph.readers(pending.pop().output.name):
+        for reader in graph.readers(pending.pop()):
             if reader.kind in POINTWISE:
-                pending.append(reader)
+                if reader.output.name not in seen:
+                    seen.add(reader.output.name)
+                    pending.append(reader.output.name)
             elif reader.kind not in KINDS:
                 return False
     return True

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import singledispatchmethod
-from typing import Literal
 
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import ONE, Condition, value_of
+from crucible.kernel.index import ONE, OPPOSITE, Condition, Table, value_of
 from crucible.kernel.verify import check
 from crucible.print import warpgroups
 from crucible.print.functions import preamble
 from crucible.print.names import Names
 from crucible.print.words import TYPES, Words
-from crucible.target.cuda import START, STEPS, converted, indented
+from crucible.target.cuda import AS_WORD, START, STEPS, converted, indented
 from crucible.write import kernel as launch
 from crucible.write.cuda import emit
 
@@ -22,8 +22,7 @@ LONGEST, MOST = 120, 105
 """Characters of a line; of one of a body, which stands further right."""
 MANY = 16
 """Zeros that nobody writes out."""
-_MOVES = (ir.Let, ir.Load, ir.Store, ir.Convert, ir.Value)
-_OPPOSITE: dict[str, Literal["<", ">=", "==", "!="]] = {"<": ">=", ">=": "<", "==": "!="}
+_MOVES = (ir.Let, ir.Load, ir.Store, ir.Convert, ir.Bits, ir.Value)
 _INT_LIMIT = 2**31
 
 
@@ -38,7 +37,7 @@ def printed(kernel: ir.Kernel) -> launch.Kernel:
     before = preamble(words, dtypes, _precision(kernel), tuple(printer.called))
     reads, writes = (tuple(each.name for each in group) for group in (kernel.reads, kernel.writes))
     made = launch.entered(kernel.name, entry, before, reads, writes, kernel.blocks, kernel.threads)
-    return replace(made, **warpgroups.launched(kernel))
+    return replace(made, is_light=kernel.is_light, **warpgroups.launched(kernel))
 
 
 def _precision(kernel: ir.Kernel) -> str:
@@ -86,6 +85,9 @@ class _Printer(Words):
         """The sizes that the text reads, by name."""
         lines = []
         for size in (each for each in self.kernel.sizes if each in self.used):
+            if isinstance(size, Table):
+                lines += _table(self.names.of(size), size.values)
+                continue
             unsigned = "unsigned" if size.value < _INT_LIMIT else "size_t"
             own = self.kernel.index if self.kernel.index in ("int", "long long") else unsigned
             type_ = "int" if size.counts else own
@@ -151,7 +153,7 @@ class _Printer(Words):
     @lines.register
     def _(self, node: ir.If) -> list[str]:
         if node.is_rest:
-            fails = tuple(replace(each, sign=_OPPOSITE[each.sign]) for each in node.condition)
+            fails = tuple(replace(each, sign=OPPOSITE[each.sign]) for each in node.condition)
             return [f"if ({self.condition(fails, ' || ')}) continue;", *self.body(node.body)]
         head = f"if ({self.condition(node.condition)})"
         self.names.enter()
@@ -212,6 +214,7 @@ class _Printer(Words):
         """0 where it does not hold."""
         dtype = into.of.dtype
         zero = START["sum"].get(dtype) or f"{TYPES[dtype]}()"
+        zero = converted("0.0f", "float32", dtype) if dtype in ("float16", "bfloat16") else zero
         zero = f"Pack<{TYPES[dtype]}, {into.vector}>()" if into.is_pack else zero
         return f"{self.condition(guard)} ? {words} : {zero}" if guard else words
 
@@ -228,8 +231,18 @@ class _Printer(Words):
     @lines.register
     def _(self, node: ir.Convert) -> list[str]:
         dtype = node.into.of.dtype
-        value = self._guarded(converted(self.element(node.value), node.value.of.dtype, dtype), node.guard, node.into)
+        value = converted(self.element(node.value), node.value.of.dtype, dtype)
+        if node.otherwise:
+            value = f"{self.condition(node.guard)} ? {value} : {self.element(node.otherwise)}"
+        else:
+            value = self._guarded(value, node.guard, node.into)
         return [f"{self.into(node.into, node.declares)} = {value};"]
+
+    @lines.register
+    def _(self, node: ir.Bits) -> list[str]:
+        words = [AS_WORD[each.of.dtype].format(self.element(each)) for each in node.values]
+        word = f"{words[0]} | static_cast<unsigned>({words[1]}) << 16" if words[1:] else words[0]
+        return [f"{self.into(node.into, True)} = static_cast<int>({word});"]
 
     @lines.register
     def _(self, node: ir.Chain) -> list[str]:
@@ -278,6 +291,14 @@ def _broken(line: str) -> list[str]:
         return [line]
     cut = max(line.rfind(sign, 0, MOST) for sign in (" + ", " ? ", " : ", " = "))
     return [line[: cut + 2], *(f"    {part}" for part in _broken(line[cut + 3 :]))] if cut > 0 else [line]
+
+
+def _table(name: str, values: Sequence[int]) -> list[str]:
+    words = textwrap.wrap(", ".join(map(str, values)), MOST - 10)
+    head = f"constexpr int {name}[{len(values)}] = {{"
+    if len(words) == 1 and len(head + words[0]) < MOST:
+        return [f"{head}{words[0]}}};"]
+    return [head, *(f"    {line}" for line in words), "};"]
 
 
 def _signature(head: str, parameters: Iterable[str]) -> list[str]:

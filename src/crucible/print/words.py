@@ -13,10 +13,12 @@ from crucible.kernel.index import (
     Either,
     Index,
     Larger,
+    Listed,
     Number,
     Place,
     Size,
     Smaller,
+    Table,
     Variable,
     quotient,
     terms,
@@ -40,7 +42,7 @@ class Words:
         self.kernel, self.names = kernel, names
         self.called: dict[str, None] = {}
         """What arithmetic needs before the kernel."""
-        self.used: set[Size] = set()
+        self.used: set[Size | Table] = set()
         self.tiles: dict[ir.Shared, str] = {}
         """Tiles of the stage that is at hand, by the pointer to that."""
         self.unrolled: set[Variable] = set()
@@ -74,6 +76,9 @@ class Words:
                 return self.names.of(index)
             case Variable():
                 return self.names.of(index)
+            case Listed(table=table, at=at):
+                self.used.add(table)
+                return f"{self.names.of(table)}[{self.index(at)}]"
             case Place(of="thread"):
                 return "threadIdx.x"
             case Place():

@@ -24,7 +24,13 @@ _FROM = {
     ("float64", "bfloat16"): "__float2bfloat16_rn(static_cast<float>({}))",
     ("uint8", "int32"): "{}",
     ("int32", "uint8"): "static_cast<unsigned char>({})",
+    ("float32", "tf32"): "rounded({})",
+    ("float32", "word"): "__float_as_uint({})",
 }
+AS_WORD = {
+    "float32": "__float_as_uint({})", "tf32": "{}", "word": "{}", "float16": "raw({})", "bfloat16": "raw({})",
+}  # fmt: skip
+"""Bits of a value, as something unsigned."""
 INCLUDES = {"float16": "#include <cuda_fp16.h>", "bfloat16": "#include <cuda_bf16.h>"}
 
 PACK = """\

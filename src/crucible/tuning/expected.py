@@ -17,12 +17,12 @@ import torch
 import torch.nn.functional as F
 
 from crucible.graph import TensorType
+from crucible.kinds.convolution.ways import RESULT
 from crucible.tuning.float64 import evaluate
 from crucible.write.convolution.correlation import Correlation, Product
 from crucible.write.convolution.fused import GIVEN, PRODUCT, Convolution
 from crucible.write.convolution.pairs import LOWEST, maximum_of
 from crucible.write.convolution.questions import Multiplying, Question, Way, WeightGradient
-from crucible.write.convolution.ways import RESULT
 from crucible.write.convolution.windows import CHOICE, Spread
 from crucible.write.expression import Expr, name_of
 from crucible.write.kernel import Lowered

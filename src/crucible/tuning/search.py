@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from crucible.emission.operator import operator
 from crucible.errors import DeviceError
 from crucible.gpus import Gpu, closest_gpu
+from crucible.kinds.convolution import ways
 from crucible.plan.steps import Fused, Plan
 from crucible.schedule import cost
 from crucible.schedule.machine import machine_of
 from crucible.tuning.bench import Bench
 from crucible.tuning.cache import Cache, Measured, Tried
-from crucible.write.convolution import ways
 from crucible.write.convolution.questions import Question, Way, tuned
 
 COUNT = 4

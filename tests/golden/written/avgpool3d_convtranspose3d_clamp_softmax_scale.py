@@ -310,23 +310,31 @@ __global__ void __launch_bounds__(256) avg_pool3d_kernel_backward(
 
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
 __global__ void __launch_bounds__(256) conv_transpose3d_kernel_pack(
-        const float* __restrict__ weight, int* __restrict__ packed) {
-    constexpr int taps[27] = {13, 12, 14, 10, 16, 9, 11, 15, 17, 4, 22, 3, 5, 21, 23, 1, 7, 19, 25, 0, 2, 6,
-        8, 18, 20, 24, 26};
+    const float* __restrict__ conv_transpose_weight,
+    int* __restrict__ conv_transpose3d_kernel_packed) {
+    constexpr long long group_stride = 55296;
+    constexpr long long made_stride = 27;
+    constexpr long long read_stride = 1728;
+    constexpr int taps[27] = {
+        13, 12, 14, 10, 16, 9, 11, 15, 17, 4, 22, 3, 5, 21, 23, 1, 7, 19, 25, 0, 2, 6, 8, 18, 20, 24,
+        26
+    };
     const int word = blockIdx.x * 256 + threadIdx.x;
     if (word >= 55296) return;
-    const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 1, rest = word / 128;
-    const int tap = taps[rest % 27], step = rest / 27 % 4;
-    const int part = rest / 108;  // a tile of channels of a group
+    const int corner = word % 4;
+    const int lane = word / 4 % 32;
+    const int rest = word / 128;
+    const int tap = taps[rest % 27];
+    const int step = rest / 27 % 4;
+    const int part = rest / 108;
     const int group = part / 4;
-    const int channel = part % 4 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
-    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
-    const auto at = [&](int made, int read) {
-        const bool inside = made < 64 && read < 32;
-        return inside ? weight[group * 55296LL + made * 27LL + read * 1728LL + tap] : 0.0f;
-    };
-    packed[word] = static_cast<int>(rounded(at(channel, input)));
+    const int channel = part % 4 * 16 + lane / 4 + corner % 2 * 8;
+    const int input = step * 8 + lane % 4 + corner / 2 * 4;
+    const float value = channel < 64 && input < 32 ? conv_transpose_weight[group * group_stride +
+        channel * made_stride + input * read_stride + tap] : 0.0f;
+    const unsigned nearest = rounded(value);
+    const int bits = static_cast<int>(nearest);
+    conv_transpose3d_kernel_packed[word] = bits;
 }
 
 // [2, 32, 1, 3, 5] to [2, 64, 2, 6, 10] by 27 products of 32 channels, TF32 (rounded to nearest), sums in
@@ -557,23 +565,31 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel(
 
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
 __global__ void __launch_bounds__(256) conv_transpose3d_kernel_input_pack(
-        const float* __restrict__ weight, int* __restrict__ packed) {
-    constexpr int taps[27] = {13, 12, 14, 10, 9, 11, 16, 15, 17, 4, 3, 5, 1, 0, 2, 7, 6, 8, 22, 21, 23, 19,
-        18, 20, 25, 24, 26};
+    const float* __restrict__ conv_transpose_weight,
+    int* __restrict__ conv_transpose3d_kernel_input_packed) {
+    constexpr long long group_stride = 55296;
+    constexpr long long made_stride = 1728;
+    constexpr long long read_stride = 27;
+    constexpr int taps[27] = {
+        13, 12, 14, 10, 9, 11, 16, 15, 17, 4, 3, 5, 1, 0, 2, 7, 6, 8, 22, 21, 23, 19, 18, 20, 25, 24,
+        26
+    };
     const int word = blockIdx.x * 256 + threadIdx.x;
     if (word >= 55296) return;
-    const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 1, rest = word / 128;
-    const int tap = taps[rest % 27], step = rest / 27 % 8;
-    const int part = rest / 216;  // a tile of channels of a group
+    const int corner = word % 4;
+    const int lane = word / 4 % 32;
+    const int rest = word / 128;
+    const int tap = taps[rest % 27];
+    const int step = rest / 27 % 8;
+    const int part = rest / 216;
     const int group = part / 2;
-    const int channel = part % 2 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
-    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
-    const auto at = [&](int made, int read) {
-        const bool inside = made < 32 && read < 64;
-        return inside ? weight[group * 55296LL + made * 1728LL + read * 27LL + tap] : 0.0f;
-    };
-    packed[word] = static_cast<int>(rounded(at(channel, input)));
+    const int channel = part % 2 * 16 + lane / 4 + corner % 2 * 8;
+    const int input = step * 8 + lane % 4 + corner / 2 * 4;
+    const float value = channel < 32 && input < 64 ? conv_transpose_weight[group * group_stride +
+        channel * made_stride + input * read_stride + tap] : 0.0f;
+    const unsigned nearest = rounded(value);
+    const int bits = static_cast<int>(nearest);
+    conv_transpose3d_kernel_input_packed[word] = bits;
 }
 
 // [2, 64, 2, 6, 10] to [2, 32, 1, 3, 5] by 27 products of 64 channels, TF32 (rounded to nearest), sums in
@@ -901,26 +917,42 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
 
 // Adds up what 6 blocks made of each element of the weight's gradient.
 __global__ void __launch_bounds__(256) conv_transpose3d_kernel_weight_finish(
-        const float* __restrict__ partial, float* __restrict__ result) {
+    const float* __restrict__ grad_conv_transpose_weight_parts,
+    float* __restrict__ grad_conv_transpose_weight) {
+    constexpr int taps[27] = {
+        13, 12, 14, 10, 9, 11, 16, 15, 17, 4, 3, 5, 1, 0, 2, 7, 6, 8, 22, 21, 23, 19, 18, 20, 25, 24,
+        26
+    };
+    constexpr long long part_stride = 55296;
+    constexpr long long group_stride = 55296;
+    constexpr long long made_stride = 1728;
+    constexpr long long read_stride = 27;
     __shared__ float totals[8][32];
-    constexpr int taps[27] = {13, 12, 14, 10, 9, 11, 16, 15, 17, 4, 3, 5, 1, 0, 2, 7, 6, 8, 22, 21, 23, 19,
-        18, 20, 25, 24, 26};
-    const int lane = threadIdx.x % 32, slice = threadIdx.x / 32, word = blockIdx.x * 32 + lane;
-    float total = 0;
-    for (int b = slice; b < 6; b += 8) total += partial[b * 55296LL + word];
+    const int lane = threadIdx.x % 32;
+    const int slice = threadIdx.x / 32;
+    const int word = blockIdx.x * 32 + lane;
+    float total = 0.0f;
+    for (int part = slice; part < 6; part += 8) {
+        const float more = grad_conv_transpose_weight_parts[part * part_stride + word];
+        total += more;
+    }
     totals[slice][lane] = total;
     __syncthreads();
-    if (slice) return;
+    if (slice >= 1) return;
 #pragma unroll
-    for (int s = 1; s < 8; ++s) total += totals[s][lane];
-    const int place = word % 3456, part = word / 3456;
+    for (int s = 0; s < 7; ++s) {
+        const float other = totals[s + 1][lane];
+        total += other;
+    }
+    const int place = word % 3456;
+    const int part = word / 3456;
     const int tile = place / 128;
     const int channel = part / 8 % 2 * 16 + place / 8 % 16;
-    const int input = part % 8 * 8 + tile % 1 * 8 + place % 8;
+    const int input = part % 8 * 8 + place % 8;
     const int group = part / 16;
     if (channel < 32 && input < 64) {
-        const int tap = taps[tile / 1];
-        result[group * 55296LL + channel * 1728LL + input * 27LL + tap] = total;
+        grad_conv_transpose_weight[group * group_stride + channel * made_stride + input * read_stride +
+            taps[tile]] = total;
     }
 }
 
@@ -1465,7 +1497,7 @@ torch::Tensor fused_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_p
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_d48945e1f6a2",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_e6ee8324f6e1",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d",

@@ -152,40 +152,53 @@ __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
 
 // The weight in the order in which warpgroups take it: 27 taps, tiles of 64 channels.
 __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_part(
-        const float* __restrict__ weight, int* __restrict__ packed) {
-    constexpr int taps[27] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-        22, 23, 24, 25, 26};
+    const float* __restrict__ conv_weight,
+    int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed) {
+    constexpr long long made_stride = 216;
+    constexpr long long read_stride = 27;
+    constexpr int taps[27] = {
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
+        26
+    };
     const int word = blockIdx.x * 256 + threadIdx.x;
     if (word >= 13824) return;
-    const int unit = word / 256 % 2, rest = word / 512;
-    const int tap = taps[rest % 27], step = rest / 27 % 1;
+    const int unit = word / 256 % 2;
+    const int rest = word / 512;
+    const int tap = taps[rest % 27];
     const int channel = rest / 27 * 64 + word / 4 % 64;
-    const int input = ((step * 2 + unit) * 4 + word % 4) * 1;
-    const auto at = [&](int read) {
-        const bool inside = channel < 64 && read < 8;
-        return inside ? weight[channel * 216LL + read * 27LL + tap] : 0.0f;
-    };
-    packed[word] = static_cast<int>(rounded(at(input)));
+    const int input = unit * 4 + word % 4;
+    const float value = channel < 64 && input < 8 ? conv_weight[channel * made_stride +
+        input * read_stride + tap] : 0.0f;
+    const unsigned nearest = rounded(value);
+    const int bits = static_cast<int>(nearest);
+    conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed[word] = bits;
 }
 
 // The weight in the order in which tensor cores take it: 9 taps, tiles of 16 channels.
 __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack_part(
-        const int block_number, const float* __restrict__ weight, int* __restrict__ packed) {
+    const int block_number, const float* __restrict__ conv_weight,
+    int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed) {
+    constexpr long long group_stride = 13824;
+    constexpr long long made_stride = 27;
+    constexpr long long read_stride = 216;
     constexpr int taps[9] = {0, 3, 6, 9, 12, 15, 18, 21, 24};
     const int word = block_number * 256 + threadIdx.x;
     if (word >= 18432) return;
-    const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 2, rest = word / 256;
-    const int tap = taps[rest % 9], step = rest / 9 % 8;
-    const int part = rest / 72;  // a tile of channels of a group
-    const int group = part / 1;
-    const int channel = part % 1 * 32 + tile * 16 + lane / 4 + corner % 2 * 8;
-    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
-    const auto at = [&](int made, int read) {
-        const bool inside = made < 24 && read < 64;
-        return inside ? weight[group * 13824LL + made % 8 * 27LL + made / 8 + read * 216LL + tap] : 0.0f;
-    };
-    packed[word] = static_cast<int>(rounded(at(channel, input)));
+    const int corner = word % 4;
+    const int lane = word / 4 % 32;
+    const int tile = word / 128 % 2;
+    const int rest = word / 256;
+    const int tap = taps[rest % 9];
+    const int step = rest / 9 % 8;
+    const int part = rest / 72;
+    const int group = part;
+    const int channel = tile * 16 + lane / 4 + corner % 2 * 8;
+    const int input = step * 8 + lane % 4 + corner / 2 * 4;
+    const float value = channel < 24 && input < 64 ? conv_weight[group * group_stride +
+        channel % 8 * made_stride + channel / 8 + input * read_stride + tap] : 0.0f;
+    const unsigned nearest = rounded(value);
+    const int bits = static_cast<int>(nearest);
+    conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed[word] = bits;
 }
 
 __device__ __forceinline__ unsigned address(const void* place) {  // in shared memory
@@ -296,23 +309,30 @@ __device__ __forceinline__ void sum_over_groups(T (&values)[vector],
 
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
 __global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_pack(
-        const float* __restrict__ weight, int* __restrict__ packed) {
-    constexpr int taps[27] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-        22, 23, 24, 25, 26};
+    const float* __restrict__ conv_weight,
+    int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_packed) {
+    constexpr long long group_stride = 13824;
+    constexpr long long made_stride = 216;
+    constexpr long long read_stride = 27;
+    constexpr int taps[27] = {
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
+        26
+    };
     const int word = blockIdx.x * 256 + threadIdx.x;
     if (word >= 13824) return;
-    const int corner = word % 4, lane = word / 4 % 32;
-    const int tile = word / 128 % 1, rest = word / 128;
-    const int tap = taps[rest % 27], step = rest / 27 % 1;
-    const int part = rest / 27;  // a tile of channels of a group
+    const int corner = word % 4;
+    const int lane = word / 4 % 32;
+    const int rest = word / 128;
+    const int tap = taps[rest % 27];
+    const int part = rest / 27;
     const int group = part / 4;
-    const int channel = part % 4 * 16 + tile * 16 + lane / 4 + corner % 2 * 8;
-    const int input = (step * 8 + lane % 4 + corner / 2 * 4) * 1;
-    const auto at = [&](int made, int read) {
-        const bool inside = made < 64 && read < 8;
-        return inside ? weight[group * 13824LL + made * 216LL + read * 27LL + tap] : 0.0f;
-    };
-    packed[word] = static_cast<int>(rounded(at(channel, input)));
+    const int channel = part % 4 * 16 + lane / 4 + corner % 2 * 8;
+    const int input = lane % 4 + corner / 2 * 4;
+    const float value = channel < 64 && input < 8 ? conv_weight[group * group_stride +
+        channel * made_stride + input * read_stride + tap] : 0.0f;
+    const unsigned nearest = rounded(value);
+    const int bits = static_cast<int>(nearest);
+    conv3d_leaky_relu_add_clamp_gelu_kernel_packed[word] = bits;
 }
 
 // [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
@@ -1178,26 +1198,42 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
 
 // Adds up what 16 blocks made of each element of the weight's gradient.
 __global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_weight_finish(
-        const float* __restrict__ partial, float* __restrict__ result) {
+    const float* __restrict__ grad_conv_weight_parts,
+    float* __restrict__ grad_conv_weight) {
+    constexpr int taps[27] = {
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
+        26
+    };
+    constexpr long long part_stride = 13824;
+    constexpr long long group_stride = 13824;
+    constexpr long long made_stride = 216;
+    constexpr long long read_stride = 27;
     __shared__ float totals[8][32];
-    constexpr int taps[27] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-        22, 23, 24, 25, 26};
-    const int lane = threadIdx.x % 32, slice = threadIdx.x / 32, word = blockIdx.x * 32 + lane;
-    float total = 0;
-    for (int b = slice; b < 16; b += 8) total += partial[b * 13824LL + word];
+    const int lane = threadIdx.x % 32;
+    const int slice = threadIdx.x / 32;
+    const int word = blockIdx.x * 32 + lane;
+    float total = 0.0f;
+    for (int part = slice; part < 16; part += 8) {
+        const float more = grad_conv_weight_parts[part * part_stride + word];
+        total += more;
+    }
     totals[slice][lane] = total;
     __syncthreads();
-    if (slice) return;
+    if (slice >= 1) return;
 #pragma unroll
-    for (int s = 1; s < 8; ++s) total += totals[s][lane];
-    const int place = word % 3456, part = word / 3456;
+    for (int s = 0; s < 7; ++s) {
+        const float other = totals[s + 1][lane];
+        total += other;
+    }
+    const int place = word % 3456;
+    const int part = word / 3456;
     const int tile = place / 128;
-    const int channel = part / 1 % 4 * 16 + place / 8 % 16;
-    const int input = part % 1 * 8 + tile % 1 * 8 + place % 8;
+    const int channel = part % 4 * 16 + place / 8 % 16;
+    const int input = place % 8;
     const int group = part / 4;
     if (channel < 64 && input < 8) {
-        const int tap = taps[tile / 1];
-        result[group * 13824LL + channel * 216LL + input * 27LL + tap] = total;
+        grad_conv_weight[group * group_stride + channel * made_stride + input * read_stride + taps[tile]] =
+            total;
     }
 }
 
@@ -1416,7 +1452,7 @@ torch::Tensor fused_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x,
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_03f1f5667f5e",
+    name="conv3d_leakyrelu_sum_clamp_gelu_6b571ecf5d3d",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward",

@@ -67,7 +67,7 @@ def translate(tokens: list[Token], line: int) -> str:
     given = [f"crucible_p{i}" for i in range(len(outputs) + len(inputs))]
     before, after = [], []
     for i, (constraint, expression) in enumerate(outputs):
-        before.append(f"auto& crucible_o{i} = {expression}; {_entered(i, constraint, f'crucible_o{i}')}")
+        before.append(f"auto& crucible_o{i} = {expression}; {_entered(i, constraint, f'crucible_o{i}', 'enter_again')}")
         after.append(f"::crucible::ptx::leave(crucible_o{i}, crucible_p{i});")
     for i, (constraint, expression) in enumerate(inputs, len(outputs)):
         before.append(_entered(i, constraint, expression))
@@ -79,12 +79,12 @@ def translate(tokens: list[Token], line: int) -> str:
     )
 
 
-def _entered(i: int, constraint: str, expression: str) -> str:
+def _entered(i: int, constraint: str, expression: str, by: str = "enter") -> str:
     """The register of an operand; what is only written starts as zero."""
     kind = constraint.strip("=+&")
     if kind in ("n", "C"):
         return f"const auto crucible_p{i} = {expression};"
-    value = f"::crucible::ptx::enter<'{kind}'>({expression})"
+    value = f"::crucible::ptx::{by}<'{kind}'>({expression})"
     return f"auto crucible_p{i} = {value if not constraint.startswith('=') else f'decltype({value}){{}}'};"
 
 

@@ -97,6 +97,8 @@ def _watch_launches(runtime: Any, watch: Watch) -> None:
             recording.current[-1](partial(ran, self), args, kwargs)
         else:
             ran(self, *args, **kwargs)
+            for look in recording.watched:
+                look((args, kwargs), (), self.fn.__code__.co_name)
 
     def ran(self: Any, *args: Any, **kwargs: Any) -> None:
         named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}

@@ -34,6 +34,8 @@ _REFUSED_LAUNCH = (
     "launch timed out",
     "too many blocks",
 )
+_IN_ALL_OF_CUDAS = "to enable device-side assertions"
+"""PyTorch's advice below each error of CUDA's."""
 _WANTS_A_GPU = (
     "Torch not compiled with CUDA enabled",
     "No CUDA GPUs are available",
@@ -71,9 +73,10 @@ def stop_if_raised(reply: dict[str, Any], stage: str) -> None:
         raise Stop(OutOfMemory(message))
     if reply["build_failure"]:
         raise Stop(DoesNotBuild(first_error(reply["message"])))
-    if any(mark in reply["message"] for mark in _LOST_CONTEXT):
+    said = reply["message"].replace(_IN_ALL_OF_CUDAS, "")
+    if any(mark in said for mark in _LOST_CONTEXT):
         raise Stop(IllegalAccess(message))
-    if any(mark in reply["message"] for mark in _REFUSED_LAUNCH) and "CUDA" in reply["message"]:
+    if any(mark in said for mark in _REFUSED_LAUNCH) and "CUDA" in said:
         raise Stop(LaunchError(message))
     raise Stop(Raises(stage, message, reply["line"]))
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
+import mmap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,7 +45,7 @@ def sampler(device: torch.device) -> Sampler:
 
 
 def _cpu_sampler() -> Sampler:
-    flush = torch.empty(_last_cache_bytes(), dtype=torch.uint8)
+    flush = _flush()
 
     def once(step: Callable[[], Any]) -> Sample:
         flush.fill_(1)
@@ -52,6 +55,16 @@ def _cpu_sampler() -> Sampler:
         return Sample(cpu_ms, (_wall_time() - wall) * 1e3, result)
 
     return once
+
+
+@functools.cache
+def _flush() -> torch.Tensor:
+    """What is written to, once for all steps of a process: in pages of 2 MiB, as 8,192 small ones take 18 ms to get, a
+    tenth of what a tiny candidate costs."""
+    room = mmap.mmap(-1, _last_cache_bytes(), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without them
+        room.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(room, dtype=torch.uint8)
 
 
 def _cuda_sampler(device: torch.device) -> Sampler:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from crucible.emulator import pretend, session, toolchain
+import torch
+
+from crucible.emulator import pretend, session, streams, toolchain
 from crucible.emulator.faults import Fault
 from crucible.emulator.places import Places
 from crucible.emulator.triton import interpreter
@@ -49,12 +52,17 @@ class Emulated:
             return
         self._launched |= self.emulator.launched()
         self.emulator.forget()
+        streams.forget()
         if schedule:
             self.emulator.schedule(schedule)
 
+    def called_with(self, given: list[torch.Tensor]) -> contextlib.AbstractContextManager[None]:
+        """One call of the candidate's, by whose caller's stream these were written just before."""
+        return streams.watch(given) if self.emulator is not None else contextlib.nullcontext()
+
     def faults(self) -> list[Fault]:
         """Each since `begin`."""
-        found = self.emulator.faults() if self.emulator else ()
+        found = (*self.emulator.faults(), *streams.faults()) if self.emulator else ()
         return [fault for fault in found if fault.kind not in _OF_ALL_RUNS]
 
     def traced(self, run: Callable[[], None]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from crucible.candidate import ORDERS_ITSELF
 from crucible.gpus import DEFAULT, known_gpu
 from crucible.judge.boundary.bits import INTEGER_VIEWS, POISON
 from crucible.judge.boundary.bundles import (
@@ -47,6 +48,7 @@ from crucible.judge.worker import building, on_emulator, tripwires
 from crucible.judge.worker.outputs import described, finish, mutated, subclass_in, write
 from crucible.judge.worker.poison import Poison, poison_free_memory, uncompiled
 from crucible.judge.worker.profile import profile_call
+from crucible.judge.worker.readiness import hold_back, start_libraries
 from crucible.judge.worker.stressed import changed, copied, trained
 from crucible.judge.worker.timed import Fill, TimedStep
 from crucible.judge.worker.weights import NOTHING_COPIED, Weights, added_up, apart
@@ -110,6 +112,8 @@ class Worker:
         sys.modules["candidate"] = self.module
         source = Path(self.file).read_text(encoding="utf-8", errors="replace")
         self.emulated.written_in(source)
+        if ORDERS_ITSELF.search(source):
+            start_libraries(self.device)
         exec(compile(source, self.file, "exec"), self.module.__dict__)
         made = self.module.__dict__.get("ModelNew")
         if isinstance(made, torch.nn.Module):
@@ -165,9 +169,10 @@ class Worker:
                 stack.enter_context(poison)
             if request["backward"] and self.weights:
                 self.made = stack.enter_context(self.weights.noting())
+            hold_back(self.device)
             given_away = [t.clone() for t in tensors] if request["clone"] else tensors
             start = _now()
-            with self.beside:
+            with self.beside, self.emulated.called_with(given_away):
                 out = call(self.model, put_together(structure, given_away))  # type: ignore[arg-type]
                 finish(self.device)
             self.first_call_s = self.first_call_s or _now() - start

@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import sub
 from typing import NamedTuple
 
 from crucible.write.program import contiguous
@@ -52,7 +53,7 @@ class Axis:
         """How many q there are; the last may lie beyond the outputs of some phases."""
         return -(-self.outputs // self.out_stride)
 
-    @property
+    @cached_property  # asked for by every division that is tried: half a million times for a dozen layers
     def shifts(self) -> range:
         """From the least to the greatest shift."""
         found = [tap.shift for phase in self.phases for tap in phase] or [0]
@@ -121,6 +122,13 @@ class Correlation:
                 found.append(Product(number, tuple(tap.shift for tap in taps), offset))
         return tuple(found)
 
+    @cached_property
+    def behind(self) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """Of each product how far its output is behind the first that an input is multiplied for, along every dim, and
+        the place of its weight."""
+        last = [axis.shifts[-1] for axis in self.axes]
+        return tuple((tuple(map(sub, last, each.shift)), each.weight) for each in self.products)
+
     @property
     def is_dense(self) -> bool:
         """Whether every output channel is made of all input channels."""
@@ -132,7 +140,7 @@ class Correlation:
         made, read = self.out_channels // self.merged, self.in_channels // self.merged
         return replace(self, groups=self.groups * self.merged, out_channels=made, in_channels=read, merged=1)
 
-    @property
+    @cached_property
     def phases(self) -> tuple[int, ...]:
         """Of each dim."""
         return tuple(each.out_stride for each in self.axes)

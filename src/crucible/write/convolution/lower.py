@@ -1,20 +1,20 @@
-"""A convolution as kernels: one puts the weight in order, one does all the rest."""
+"""The kernel of a convolution that multiplies, and which division it takes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from crucible.errors import MisuseError
-from crucible.gpus import H200, Gpu
+from crucible.gpus import Gpu
 from crucible.target.cuda import block, unrolled
-from crucible.write.convolution import packing
 from crucible.write.convolution.correlation import Product
 from crucible.write.convolution.front import note
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS, THREADS, UNITS, decoded, times
 from crucible.write.convolution.naming import with_names
+from crucible.write.convolution.packing import packed
 from crucible.write.convolution.pieces import ACCUMULATE, LOAD_MATRIX, READ
 from crucible.write.convolution.placing import Placing
 from crucible.write.convolution.questions import Multiplying, answered
@@ -26,20 +26,11 @@ from crucible.write.convolution.tile_choice import tile
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.kinds import KINDS, for_warpgroups
 from crucible.write.kernel import Kernel, Lowered
-from crucible.write.simplify import simplify
 
 
-def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu = H200) -> Lowered:
-    """The kernels, for a GPU; divided as estimated best, where no tiling is given. Raises MisuseError where there is
-    none."""
-    tiling = tiling or chosen(conv, gpu)
-    if tiling is None:
-        raise MisuseError(f"{conv.name}: no tile of it fits in shared memory, or it has too many taps")
-    simple = simplify(*conv.exprs).exprs
-    results = tuple(replace(each, expr=expr) for each, expr in zip(conv.results, simple, strict=False))
-    rest = simple[len(results) :]
-    reductions = tuple(replace(each, expr=expr) for each, expr in zip(conv.reductions, rest, strict=True))
-    conv = replace(conv, results=results, reductions=reductions)
+def multiplied(conv: Convolution, tiling: Tiling, gpu: Gpu) -> Lowered:
+    """The kernel that multiplies, and its buffers: that of the weight in order, which it reads, is the first. One whose
+    kind puts the weight in order itself has none."""
     return with_names(conv, lambda conv: _lowered(conv, tiling, gpu))
 
 
@@ -49,13 +40,10 @@ def _lowered(conv: Convolution, tiling: Tiling, gpu: Gpu) -> Lowered:
             if conv.front is not None:
                 raise MisuseError(f"{conv.name}: a chain in front is for warps, and {type(tiling).__name__} is not")
             return kind.lower(conv, tiling, gpu)
-    buffer = packing.packed(f"{conv.name}_packed", tiling)
-    order = packing.pack(f"{conv.name}_pack", tiling, conv.weight.name, conv.source.dtype, conv.math, buffer)
-    scene = Scene(conv, tiling, buffer, gpu)
+    scene = Scene(conv, tiling, packed(conv.name, tiling), gpu)
     _check_shared_memory(scene)
     body = _Body(scene, Staging(scene), Tail(scene))
-    buffers = [buffer, *scene.partials, *scene.row_parts]
-    return Lowered((order, body.kernel()), tuple(buffers), tuple(body.notes()))
+    return Lowered((body.kernel(),), (scene.packed, *scene.partials, *scene.row_parts), tuple(body.notes()))
 
 
 def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:

@@ -9,25 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crucible.target.cuda import INCLUDES
+from crucible.target.sm80 import RAW, ROUNDED
 
-_ROUNDED = """\
-__device__ __forceinline__ unsigned rounded(float value) {  // to TF32, to nearest: tensor cores would cut it off
-    unsigned word;
-#if __CUDA_ARCH__ >= 900  // one instruction where the other is three; they differ in ties alone
-    asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
-#else
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
-#endif
-    return word;
-}"""
 BITS = """\
 __device__ __forceinline__ unsigned bits(float value) {
     return __float_as_uint(value);
-}"""
-_RAW = """\
-template <typename T>
-__device__ __forceinline__ unsigned short raw(const T& half) {  // its bits
-    return *reinterpret_cast<const unsigned short*>(&half);
 }"""
 _INSTRUCTION = """\
 struct {name} {{  // what a word holds
@@ -78,10 +64,10 @@ class Words:
 
 _TF32 = _instruction("Tf32", 8, "tf32")
 WORDS = {
-    "tf32": Words("Tf32", "rounded", (_ROUNDED, _TF32), "TF32 (rounded to nearest)"),
-    "fp32": Words("Fp32", "bits", (_ROUNDED, BITS, _TF32, _THREE), "fp32 as three products of TF32"),
-    "fp16": Words("Fp16", "raw", (INCLUDES["float16"], _RAW, _instruction("Fp16", 16, "f16")), "fp16"),
-    "bf16": Words("Bf16", "raw", (INCLUDES["bfloat16"], _RAW, _instruction("Bf16", 16, "bf16")), "bf16"),
+    "tf32": Words("Tf32", "rounded", (ROUNDED, _TF32), "TF32 (rounded to nearest)"),
+    "fp32": Words("Fp32", "bits", (ROUNDED, BITS, _TF32, _THREE), "fp32 as three products of TF32"),
+    "fp16": Words("Fp16", "raw", (INCLUDES["float16"], RAW, _instruction("Fp16", 16, "f16")), "fp16"),
+    "bf16": Words("Bf16", "raw", (INCLUDES["bfloat16"], RAW, _instruction("Bf16", 16, "bf16")), "bf16"),
 }
 ACCUMULATE = """\
 template <typename Words, int m_tiles, int n_tiles>

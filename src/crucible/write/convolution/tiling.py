@@ -207,8 +207,8 @@ class Tiling(Boxes):
     def _tensor_cores(self) -> float:
         """Clocks of the busiest one: every fourth warp has the same."""
         warps = self.rows * self.columns
-        products = [len(self.products_of(warp // warps)) for warp in range(WARPS)]
-        busiest = max(sum(products[core::4]) for core in range(4))
+        products = [len(self.products_of(team)) for team in range(-(-WARPS // warps))]
+        busiest = max(sum(products[warp // warps] for warp in range(core, WARPS, 4)) for core in range(4))
         return cost.warp_products(self.machine, self.steps * 4) * busiest * self.m_tiles * self.n_tiles
 
     @property

@@ -17,10 +17,9 @@ from functools import cached_property
 from crucible.gpus import H200, Gpu
 from crucible.target.cuda import CUDA_TYPES, block, indented, unrolled
 from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.finishing import finish
 from crucible.write.convolution.front import words
 from crucible.write.convolution.fused import arithmetic
-from crucible.write.convolution.halo import DIMS, STEP_UNITS, THREADS, Halo, decoded
+from crucible.write.convolution.halo import DIMS, THREADS, Halo, decoded
 from crucible.write.convolution.pieces import COPY_AHEAD, LOAD_MATRIX, LOAD_TURNED, Words
 from crucible.write.convolution.questions import NO_FRONTS, Fronts
 from crucible.write.convolution.spreading import SpreadHalo
@@ -32,7 +31,7 @@ from crucible.write.kernel import Buffer, Kernel, Lowered
 from crucible.write.program import Operand
 
 
-def lower_weight_gradient(
+def weight_parts(
     name: str,
     of: Correlation,
     source: Operand,
@@ -45,13 +44,12 @@ def lower_weight_gradient(
     fronts: Fronts = NO_FRONTS,
     gpu: Gpu = H200,
 ) -> Lowered:
-    """The kernels that write the gradient of the weight, of the source's dtype, to a tensor `result` laid out like it;
-    `grad` is laid over the correlation's `out_shape`. `exact`, the spreads and the chains in front, of one of both, as
-    in `Convolution`."""
+    """The kernel that writes what each block has of the gradient `result`, and the buffer of that; `grad` is laid over
+    the correlation's `out_shape`. `exact`, the spreads and the chains in front, of one of both, as in `Convolution`."""
     math_ = arithmetic(source.dtype, exact=exact)
     of_source, of_grad = (words(math_, source.dtype, front, f"{name}_staged") for front in fronts)
     body = _Body(name, of, source, grad, result, division, of_source, of_grad, gpu, spreads)
-    return Lowered((body.kernel(), body.finish()), (body.partial,))
+    return Lowered((body.kernel(),), (body.partial,))
 
 
 @dataclass(frozen=True)
@@ -249,19 +247,3 @@ class _Body:
         loop = unrolled("i", str(division.m_tiles), inner)
         tile += block(f"if (tile < {division.tiles})", loop)
         return [f"float* into = partial + {into};", *unrolled("j", str(division.tiles_a_warp), tile)]
-
-    def finish(self) -> Kernel:
-        """Adds the blocks' parts up."""
-        division, of = self.division, self.of
-        place = [
-            f"const int place = word % {division.part_words}, part = word / {division.part_words};",
-            f"const int tile = place / {division.channels * 8};",
-            f"const int channel = part / {division.in_tiles} % {division.out_tiles} * {division.channels}"
-            f" + place / 8 % {division.channels};",
-            f"const int input = part % {division.in_tiles} * {division.staged * division.unit * STEP_UNITS}"
-            f" + tile % {division.n_tiles} * 8 + place % 8;",
-            f"const int group = part / {division.in_tiles * division.out_tiles};",
-        ]
-        taps = [product.weight for product in of.products]
-        tap, dtype = f"tile / {division.n_tiles}", self.source.dtype
-        return finish(f"{self.name}_finish", of, self.partial, self.result, dtype, self.blocks_a_part, taps, place, tap)

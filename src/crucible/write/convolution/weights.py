@@ -1,4 +1,4 @@
-"""The gradient of a weight, by warps or by warpgroups: which divisions it may take, and its kernels by each."""
+"""The gradient of a weight, by warps or by warpgroups: which divisions it may take."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.questions import NO_FRONTS, WeightGradient, answered
 from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks
-from crucible.write.convolution.warpgroup.weight_lower import lower_weight_for_warpgroups, weight_division
+from crucible.write.convolution.warpgroup.weight_lower import weight_division
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
 from crucible.write.convolution.weight_division import Division, best_divisions, divide
-from crucible.write.convolution.weight_gradient import lower_weight_gradient
-from crucible.write.kernel import Lowered
 
 WeightWay: TypeAlias = Division | WeightWalks
 
@@ -36,16 +34,6 @@ def ways_for_weight(question: WeightGradient, gpu: Gpu, count: int) -> list[Weig
     if _walks(question, gpu):
         found += best_weight_walks(question.of, ITEM_BYTES[question.source.dtype], count, gpu, question.spreads[0])
     return found
-
-
-def lower_weight(question: WeightGradient, way: WeightWay, result: str, gpu: Gpu) -> Lowered:
-    """The kernels; the gradient goes to the tensor `result`."""
-    name, of, source, grad = question.name, question.of, question.source, question.grad
-    if isinstance(way, WeightWalks):
-        return lower_weight_for_warpgroups(name, way, source, grad, result)
-    return lower_weight_gradient(
-        name, of, source, grad, result, way, question.spreads, exact=question.exact, fronts=question.fronts, gpu=gpu
-    )
 
 
 def _walks(question: WeightGradient, gpu: Gpu) -> WeightWalks | None:

@@ -20,7 +20,8 @@
 #include "vectors.h"
 
 #define CRUCIBLE_INLINE inline __attribute__((always_inline))
-#define CRUCIBLE_PLAIN __attribute__((no_sanitize("thread")))
+#define CRUCIBLE_ANYWHERE __attribute__((no_sanitize("alignment")))  // where references are to registers, or were looked at
+#define CRUCIBLE_PLAIN CRUCIBLE_ANYWHERE __attribute__((no_sanitize("thread")))
 #define __global__ __attribute__((noinline))
 #define __device__
 #define __host__

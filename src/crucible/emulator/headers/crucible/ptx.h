@@ -23,7 +23,7 @@ CRUCIBLE_INLINE T as(V v) {
     else static_assert(sizeof(V) == 0, "a PTX operand of another size than the instruction's type");
 }
 template <class R, class V>
-CRUCIBLE_INLINE void set(R& to, V v) {
+CRUCIBLE_ANYWHERE CRUCIBLE_INLINE void set(R& to, V v) {
     if constexpr (std::is_integral_v<R> && !std::is_integral_v<V> && sizeof(V) < sizeof(R)) to = __builtin_bit_cast(Bits<sizeof(V)>, v);
     else to = as<R>(v);
 }
@@ -34,8 +34,11 @@ CRUCIBLE_INLINE Register<Constraint> enter(V v) {
                   "asm operand type does not match type/size implied by constraint");
     return as<R>(v);
 }
+// Of an operand that is written, its reference looked at where the source has it.
+template <char Constraint, class V>
+CRUCIBLE_ANYWHERE CRUCIBLE_INLINE Register<Constraint> enter_again(const V& v) { return enter<Constraint>(v); }
 template <class V, class R>
-CRUCIBLE_INLINE void leave(V& to, R v) { to = __builtin_bit_cast(V, v); }
+CRUCIBLE_ANYWHERE CRUCIBLE_INLINE void leave(V& to, R v) { to = __builtin_bit_cast(V, v); }
 template <class W, class... V>
 CRUCIBLE_INLINE W packed(V... parts) {
     using Part = Bits<sizeof(W) / sizeof...(V)>;

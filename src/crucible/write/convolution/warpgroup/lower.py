@@ -1,4 +1,4 @@
-"""A convolution as kernels for warpgroups: one puts the weight in order, one does all the rest."""
+"""The kernel of a convolution for warpgroups that multiplies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def division(conv: Convolution, gpu: Gpu) -> Walks | None:
 
 
 def lower_for_warpgroups(conv: Convolution, walks: Walks, gpu: Gpu) -> Lowered:
-    """The kernels; the chain is taken as it is. Raises MisuseError where what it reads does not fit in a block."""
+    """The kernel; the chain is taken as it is. Raises MisuseError where what it reads does not fit in a block."""
     walks = replace(walks, chain=chain_of(conv), exact=conv.math == "fp32")
     most = gpu.shared_memory_per_block_bytes
     if walks.shared_bytes > most:
@@ -46,11 +46,9 @@ def lower_for_warpgroups(conv: Convolution, walks: Walks, gpu: Gpu) -> Lowered:
             f"{conv.name}: its planes and {walks.tiles} tiles a warp take {walks.shared_bytes} bytes of shared memory,"
             f" and a block of {gpu.name} has {most}: give it smaller boxes"
         )
-    buffer = packing.packed(f"{conv.name}_packed", walks)
-    order = packing.pack(f"{conv.name}_pack", walks, conv.weight.name, conv.source.dtype, conv.math, buffer)
-    scene = Scene(conv, walks, buffer, gpu)
+    scene = Scene(conv, walks, packing.packed(conv.name, walks), gpu)
     body = Body(scene, walks, Planes(scene), tail_for(scene))
-    return Lowered((order, body.kernel()), (buffer, *scene.partials), tuple(body.notes()))
+    return Lowered((body.kernel(),), (scene.packed, *scene.partials), tuple(body.notes()))
 
 
 @dataclass(frozen=True)

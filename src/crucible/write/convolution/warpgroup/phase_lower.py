@@ -1,4 +1,4 @@
-"""A convolution of several phases as kernels for warpgroups."""
+"""The kernel of a convolution of several phases for warpgroups that multiplies."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ from crucible.write.program import Reduction
 
 
 def lower_phases(conv: Convolution, walks: PhaseWalks, gpu: Gpu) -> Lowered:
-    """The kernels; chains are taken as they are."""
+    """The kernel; chains are taken as they are."""
     conv, walks = _of_rows(conv), replace(walks, fetched=fetched_by(conv), issued=issued_by(conv, walks.machine))
-    buffer = packing.packed(f"{conv.name}_packed", walks)
-    order = packing.pack(f"{conv.name}_pack", walks, conv.weight.name, conv.source.dtype, conv.math, buffer)
-    scene = Scene(conv, walks, buffer, gpu)
+    scene = Scene(conv, walks, packing.packed(conv.name, walks), gpu)
     body = PhaseBody(scene, walks, PhasePlanes(scene), PhaseTail(scene))
-    return Lowered((order, body.kernel()), (buffer, *scene.row_parts), tuple(body.notes()))
+    return Lowered((body.kernel(),), (scene.packed, *scene.row_parts), tuple(body.notes()))
 
 
 def _of_rows(conv: Convolution) -> Convolution:

@@ -106,11 +106,8 @@ class Scatter(Tiling):
     def taps(self) -> tuple[tuple[int, int, int, int], ...]:
         """How far the output of each is behind the first that an input is multiplied for, along inner, outer and last
         dim, and the place of its weight."""
-        found = []
-        for product in self.of.products:
-            behind = [axis.shifts[-1] - shift for axis, shift in zip(self.of.axes, product.shift, strict=True)]
-            inner = behind[self.inner] if self.inner is not None else 0
-            found.append((inner, behind[self.outer], behind[-1], product.weight))
+        inner, outer = self.inner, self.outer
+        found = ((of[inner] if inner is not None else 0, of[outer], of[-1], weight) for of, weight in self.of.behind)
         return tuple(sorted(found))
 
     @cached_property

@@ -1,5 +1,4 @@
-"""A convolution of few output channels as kernels for warpgroups (`scatter`): one puts the weight in order, one does
-all the rest."""
+"""The kernel of a convolution of few output channels for warpgroups (`scatter`) that multiplies."""
 
 from __future__ import annotations
 
@@ -26,10 +25,9 @@ from crucible.write.convolution.warpgroup.scatter import (
     TEAMS,
     Scatter,
 )
-from crucible.write.convolution.warpgroup.scatter_packing import pack
 from crucible.write.convolution.warpgroup.scatter_tail import Adding
 from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
-from crucible.write.kernel import Buffer, Kernel, Lowered
+from crucible.write.kernel import Kernel, Lowered
 from crucible.write.program import contiguous
 
 EVERYONE = TEAMS + 1
@@ -37,18 +35,16 @@ EVERYONE = TEAMS + 1
 
 
 def lower_scatter(conv: Convolution, division: Scatter, gpu: Gpu) -> Lowered:
-    """The kernels; the chain is taken as it is. Raises MisuseError where what a block holds does not fit."""
+    """The kernel; the chain is taken as it is. Raises MisuseError where what a block holds does not fit."""
     division = replace(division, exact=conv.math == "fp32")
     if division.shared_bytes > gpu.shared_memory_per_block_bytes:
         raise MisuseError(
             f"{conv.name}: its rows and inputs take {division.shared_bytes} bytes of shared memory, and a block of"
             f" {gpu.name} has {gpu.shared_memory_per_block_bytes}: give it smaller boxes"
         )
-    buffer = Buffer(f"{conv.name}_packed", "int32", division.channel_tiles * division.weight_words)
-    order = pack(conv, division, buffer)
-    scene = Scene(conv, division, buffer, gpu)
+    scene = Scene(conv, division, packing.packed(conv.name, division), gpu)
     body = _Body(scene, division, Adding(scene, division))
-    return Lowered((order, body.kernel()), (buffer,), tuple(body.notes()))
+    return Lowered((body.kernel(),), (scene.packed,), tuple(body.notes()))
 
 
 @dataclass(frozen=True)

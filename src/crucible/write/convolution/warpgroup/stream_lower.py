@@ -12,9 +12,9 @@ from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.spreading import SPREAD
-from crucible.write.convolution.warpgroup import pieces, stream_packing
+from crucible.write.convolution.warpgroup import pieces
 from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
-from crucible.write.convolution.warpgroup.packing import conversions
+from crucible.write.convolution.warpgroup.packing import conversions, packed
 from crucible.write.convolution.warpgroup.stream_staging import Stages
 from crucible.write.convolution.warpgroup.stream_tail import StreamTail
 from crucible.write.convolution.warpgroup.streams import GROUPS, STAGERS, STAGING_REGISTERS, Part, Streams
@@ -23,7 +23,7 @@ from crucible.write.kernel import Kernel, Lowered
 
 
 def lower_streams(conv: Convolution, streams: Streams, gpu: Gpu) -> Lowered:
-    """The kernels; the chain is taken as it is. Raises MisuseError where its sums do not fit beside the slots."""
+    """The kernel; the chain is taken as it is. Raises MisuseError where its sums do not fit beside the slots."""
     if conv.spread and not (streams.spread == conv.spread.sizes and streams.begins_at_windows):
         raise MisuseError(
             f"{conv.name}: boxes {streams.box} begin inside of windows {conv.spread.sizes}, or are for others"
@@ -35,11 +35,9 @@ def lower_streams(conv: Convolution, streams: Streams, gpu: Gpu) -> Lowered:
             f"{conv.name}: {streams.slots} slots and {streams.sums} sums of each channel take {streams.shared_bytes}"
             f" bytes of shared memory, and a block of {gpu.name} has {most}: give it fewer slots"
         )
-    buffer = stream_packing.packed(f"{conv.name}_packed", streams)
-    order = stream_packing.pack(f"{conv.name}_pack", streams, conv.weight.name, conv.source.dtype, conv.math, buffer)
-    scene = Scene(conv, streams, buffer, gpu)
+    scene = Scene(conv, streams, packed(conv.name, streams), gpu)
     body = _Body(scene, streams, Stages(scene), StreamTail(scene))
-    return Lowered((order, body.kernel()), (buffer, *scene.partials), tuple(body.notes()))
+    return Lowered((body.kernel(),), (scene.packed, *scene.partials), tuple(body.notes()))
 
 
 @dataclass(frozen=True)

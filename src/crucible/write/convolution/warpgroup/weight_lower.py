@@ -9,7 +9,6 @@ from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.target.cuda import CUDA_TYPES, INCLUDES, PACK, block, indented, unrolled
 from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.finishing import finish
 from crucible.write.convolution.fused import arithmetic
 from crucible.write.convolution.halo import decoded, times
 from crucible.write.convolution.pieces import WORDS
@@ -18,7 +17,7 @@ from crucible.write.convolution.warpgroup.held import FINISH, held_products, mul
 from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
 from crucible.write.convolution.warpgroup.walks import ROWS, THREADS, WARPS
 from crucible.write.convolution.warpgroup.weight_choice import weight_walk
-from crucible.write.convolution.warpgroup.weight_moves import WARP_ROWS, Moves
+from crucible.write.convolution.warpgroup.weight_moves import WARP_ROWS
 from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, TEAMS
 from crucible.write.convolution.warpgroup.weight_staging import Copies, read
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
@@ -39,11 +38,11 @@ def weight_division(
     return weight_walk(of, ITEM_BYTES[source.dtype], gpu, spread)
 
 
-def lower_weight_for_warpgroups(name: str, walks: WeightWalks, source: Operand, grad: Operand, result: str) -> Lowered:
-    """The kernels that write the gradient of the weight, of the source's dtype, to a tensor `result` laid out like it;
-    source and `grad` are contiguous."""
+def weight_parts_for_warpgroups(name: str, walks: WeightWalks, source: Operand, grad: Operand, result: str) -> Lowered:
+    """The kernel that writes what each block has of the gradient `result`, and the buffer of that; source and `grad`
+    are contiguous."""
     body = _Body(name, walks, source, grad, result, arithmetic(source.dtype, exact=False))
-    return Lowered((body.kernel(), body.finish()), (body.partial,))
+    return Lowered((body.kernel(),), (body.partial,))
 
 
 @dataclass(frozen=True)
@@ -341,37 +340,6 @@ class _Body:
             f"float* into = partial + blockIdx.x * {walks.part_words}LL;",
             *unrolled("c", chunks, unrolled("j", str(walks.inner), tile)),
         ]
-
-    def finish(self) -> Kernel:
-        """Adds the blocks' parts up."""
-        walks, of = self.walks, self.walks.whole
-        numbers = walks.tap_numbers
-        moves = walks.moves or Moves(of, (range(1),) * len(of.axes))
-        taps = [moves.offset(move, each) for move in range(moves.count) for each in numbers]
-        outer = f"tile / {walks.inner} % {walks.outer}"
-        if walks.outer_parts > 1:
-            outer = f"part % {walks.outer_parts} * {walks.outer} + {outer}"
-        first = f"part / {walks.in_parts * walks.outer_parts} * {ROWS}"
-        place = [
-            f"const int place = word % {walks.part_words}, part = word / {walks.part_words};",
-            f"const int tile = place / {ROWS * COLUMNS};",
-            f"const int row = {first} + place / {COLUMNS} % {ROWS}, channel = {_rest('row', of.out_channels)};"
-            if walks.moves
-            else f"const int channel = {first} + place / {COLUMNS} % {ROWS};",
-            f"const int input = (part / {walks.outer_parts} % {walks.in_parts} * {walks.channel_tiles}"
-            f" + tile / {walks.inner * walks.outer}) * {COLUMNS} + place % {COLUMNS};",
-            "const int group = 0;",
-            f"const int outer = {outer};  // taps, of instructions of their own",
-            *([f"if (outer >= {walks.all_outer}) return;"] if walks.all_outer % walks.outer else []),
-        ]
-        tap = f"outer * {walks.inner} + tile % {walks.inner}"
-        if walks.moves:
-            place.append(f"const int found = row / {of.out_channels} * {len(numbers)} + {tap};")
-            tap = "found"
-            place += [f"if (row >= {walks.of.out_channels}) return;"] if walks.of.out_channels < ROWS else []
-            place += ["if (taps[found] < 0) return;  // moved so, no tap of the weight's"] if -1 in taps else []
-        return finish(f"{self.name}_finish", of, self.partial, self.result, self.source.dtype, walks.blocks_a_part,
-                      taps, place, tap)  # fmt: skip
 
 
 def _rest(word: str, count: int) -> str:

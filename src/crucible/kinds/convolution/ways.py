@@ -7,15 +7,17 @@ from dataclasses import fields
 
 from crucible.errors import MisuseError
 from crucible.gpus import Gpu
+from crucible.kinds.convolution.lower import lower_convolution
+from crucible.kinds.convolution.weights import lower_weight
 from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.lower import chosen, lower_convolution
+from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.pairs import maximum_of
 from crucible.write.convolution.questions import Multiplying, Question, Way, WeightGradient, renamed
 from crucible.write.convolution.tile_choice import best, tile
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.kinds import best_for_warpgroups
 from crucible.write.convolution.warpgroup.phases import phase_division
-from crucible.write.convolution.weights import lower_weight, ways_for_weight
+from crucible.write.convolution.weights import ways_for_weight
 from crucible.write.kernel import Lowered
 
 RESULT = "weight_gradient"

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field, replace
 
 from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
+from crucible.kinds.convolution.lower import lower_convolution
+from crucible.kinds.convolution.weights import lower_weight
 from crucible.write.adjoint import adjoint
 from crucible.write.convolution.correlation import input_gradient
 from crucible.write.convolution.fused import GIVEN, LEAF, PRODUCT, Convolution
-from crucible.write.convolution.lower import chosen, lower_convolution
+from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.questions import Fronts, WeightGradient
-from crucible.write.convolution.weights import chosen_for_weight, lower_weight
+from crucible.write.convolution.weights import chosen_for_weight
 from crucible.write.convolution.windows import CHOICE, Spread, Spreads, Windows
 from crucible.write.expression import Expr, substitute, tensor
 from crucible.write.gradient import derivative

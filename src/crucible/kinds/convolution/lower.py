@@ -1,0 +1,33 @@
+"""A convolution as kernels: one puts the weight in order, one does all the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crucible.errors import MisuseError
+from crucible.gpus import H200, Gpu
+from crucible.kinds.convolution.packing import pack
+from crucible.print.cuda import printed
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.lower import chosen, multiplied
+from crucible.write.convolution.tiling import Tiling
+from crucible.write.convolution.warpgroup.pooled import PooledWalks
+from crucible.write.kernel import Lowered
+from crucible.write.simplify import simplify
+
+
+def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu = H200) -> Lowered:
+    """The kernels, for a GPU; divided as estimated best, where no tiling is given. Raises MisuseError where there is
+    none."""
+    tiling = tiling or chosen(conv, gpu)
+    if tiling is None:
+        raise MisuseError(f"{conv.name}: no tile of it fits in shared memory, or it has too many taps")
+    simple = simplify(*conv.exprs).exprs
+    results = tuple(replace(each, expr=expr) for each, expr in zip(conv.results, simple, strict=False))
+    rest = simple[len(results) :]
+    reductions = tuple(replace(each, expr=expr) for each, expr in zip(conv.reductions, rest, strict=True))
+    conv = replace(conv, results=results, reductions=reductions)
+    made = multiplied(conv, tiling, gpu)
+    if isinstance(tiling, PooledWalks):  # puts the weight in order itself
+        return made
+    return replace(made, kernels=(printed(pack(conv, tiling, made.buffers[0])), *made.kernels))

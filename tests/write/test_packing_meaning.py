@@ -1,0 +1,161 @@
+"""Kernels beside those that multiply mean what they say: each element of a weight is put in one place, and what blocks
+have of each is added up in one."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import test_convolution
+import test_scatters
+import test_warpgroup_phases
+import test_warpgroup_streams
+import test_warpgroup_weights
+import test_warpgroups
+import test_warpgroups_exact
+from conv_harness import Case, WeightCase
+from kernel_mutants import changed
+
+from crucible.kernel import nodes as ir
+from crucible.kernel.index import ZERO, Listed, Number
+from crucible.kernel.meaning import OutOfBounds, run
+from crucible.kernel.verify import verify
+from crucible.kinds.convolution.finish import finish_by_warpgroups, finish_by_warps
+from crucible.kinds.convolution.packing import pack
+from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
+
+MOST = 30_000
+"""Different numbers of a half type."""
+TESTS = {
+    "warps": test_convolution, "scatters": test_scatters, "phases": test_warpgroup_phases,
+    "streams": test_warpgroup_streams, "walks": test_warpgroups, "exact": test_warpgroups_exact,
+}  # fmt: skip
+PACKED = {
+    f"{word}: {case.name}": case
+    for word, test in TESTS.items()
+    for case in test.CASES[:30]
+    if type(case) is Case and (case.dtype == "float32" or math.prod(case.weight_shape) < MOST)
+}
+FINISHED = {
+    case.name: case
+    for test in (test_convolution, test_warpgroup_weights)
+    for case in test.CASES
+    if isinstance(case, WeightCase)
+}
+
+
+def packing(case: Case) -> ir.Kernel:
+    return pack(case.fused, case.divided, case.lowered().buffers[0])
+
+
+def finishing(case: WeightCase) -> ir.Kernel:
+    way, partial = case.division, case.lowered().buffers[0]
+    if isinstance(way, WeightWalks):
+        return finish_by_warpgroups("finish", way, partial, "result", case.dtype)
+    return finish_by_warps("finish", case.correlation, way, partial, "result", case.dtype)
+
+
+def weights(count: int, dtype: str) -> np.ndarray[Any, Any]:
+    """Numbers that are not 0, no two the same, of which TF32 and half types lose nothing."""
+    if dtype == "float16":
+        return (np.arange(count) + 1).astype(np.uint16).view(np.float16).astype(np.float64)
+    words = (np.arange(count, dtype=np.uint32) + 1) << np.uint32(16 if dtype == "bfloat16" else 13)
+    return (words + np.uint32(0x800000 if dtype == "float32" else 0)).view(np.float32).astype(np.float64)
+
+
+def elements(words: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    """What words hold."""
+    held = words.astype(np.int32)
+    if dtype == "float16":
+        return held.view(np.float16).astype(np.float64)
+    if dtype == "bfloat16":
+        return (held.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    return held.view(np.float32).astype(np.float64)
+
+
+def places(kernel: ir.Kernel, dtype: str) -> Counter[float]:
+    """How often each element of the weight is in what is packed."""
+    weight, packed = kernel.tensors
+    words = run(kernel, {weight.name: weights(weight.elements, dtype)})[packed.name]
+    return Counter(each for each in elements(words, dtype).tolist() if each)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_every_element_has_one_place(name: str) -> None:
+    case = PACKED[name]
+    kernel = packing(case)
+    assert verify(kernel) == ()
+    weight, _ = kernel.tensors
+    used = {product.weight for product in case.divided.of.products}
+    taps = np.prod(case.weight_shape[2:])
+    folded = case.divided.of.folds
+    given = weights(weight.elements, case.dtype)
+    expected = Counter(each for k, each in enumerate(given.tolist()) if folded or k % taps in used)
+    assert places(kernel, case.dtype) == expected
+
+
+def test_float32_kept_exact_is_the_sum_of_its_words() -> None:
+    case = PACKED["exact: rows"]
+    kernel = packing(case)
+    weight, packed = kernel.tensors
+    draw = np.random.default_rng(1).standard_normal(weight.elements).astype(np.float32)
+    found = elements(run(kernel, {weight.name: draw})[packed.name], "float32").reshape(
+        case.divided.channel_tiles, 2, -1
+    )
+    whole = found.sum(1)
+    assert np.allclose(np.sort(whole[whole != 0]), np.sort(draw), rtol=2**-21)
+    assert np.abs(found[:, 1]).max() < 2**-10 * np.abs(draw).max()
+
+
+@pytest.mark.parametrize("name", FINISHED)
+def test_every_element_is_the_sum_of_its_parts(name: str) -> None:
+    case = FINISHED[name]
+    kernel = finishing(case)
+    assert verify(kernel) == ()
+    parts, result = kernel.tensors
+    drawn = np.random.default_rng(2).integers(1, 2**40, parts.elements).astype(np.float64)
+    blocks = parts.elements // (kernel.blocks * 32)
+    totals = drawn.reshape(blocks, -1).sum(0)
+    found = run(kernel, {parts.name: drawn})[result.name]
+    assert not np.isnan(found).any()
+    assert len(set(found)) == len(found)
+    assert set(found) <= set(totals)
+
+
+def at_one_place(node: Any) -> ir.Node:
+    return replace(node, to=replace(node.to, at=Number(7)))
+
+
+def by_one_tap(node: Any) -> ir.Node:
+    return replace(node, index=node.index.table[ZERO]) if isinstance(node.index, Listed) else node
+
+
+def by_its_words_turned(node: Any) -> ir.Node:
+    return replace(node, guard=(replace(node.guard[0], sign="=="),)) if node.otherwise else node
+
+
+WRONG: dict[str, tuple[str, type, Callable[[Any], ir.Node]]] = {
+    "Store: at one place": ("warps: three_dims", ir.Store, at_one_place),
+    "Let: by one tap": ("warps: three_dims", ir.Let, by_one_tap),
+    "Load: where there is none": ("warps: wide_kernel", ir.Load, lambda node: replace(node, guard=node.guard[:1])),
+    "Bits: the same half twice": ("warps: halves", ir.Bits, lambda node: replace(node, values=2 * node.values[:1])),
+    "Convert: the other word": ("exact: rows", ir.Convert, by_its_words_turned),
+}
+
+
+@pytest.mark.parametrize("word", WRONG)
+def test_what_is_wrong_is_seen(word: str) -> None:
+    name, kind, change = WRONG[word]
+    kernel = packing(PACKED[name])
+    weight, packed = kernel.tensors
+    given = np.random.default_rng(3).standard_normal(weight.elements)
+    try:
+        found = run(changed(kernel, kind, change, -1), {weight.name: given})[packed.name]
+    except OutOfBounds:
+        return
+    assert not np.array_equal(found, run(kernel, {weight.name: given})[packed.name], equal_nan=True)
