@@ -223,6 +223,12 @@ def test_other_orders_go_through_shared_memory_where_that_is_filled() -> None:
     assert len(reducing) == 4 and "_tile[" in last.text and not any("_tile[" in each.text for each in reducing)
 
 
+def test_rows_turned_round_are_two_lines_where_those_begin_anywhere() -> None:
+    for planes, rows in ((1088, 32), (1090, 64)):
+        program = layouts.relaid(layouts.normalised((planes, 96), 1), (1, 0), "x")
+        assert f"constexpr unsigned block_rows = {rows};" in lower(program, 1).kernels[0].text
+
+
 def test_threads_that_share_a_short_row_read_two_sectors_at_once() -> None:
     """Where rows are many: few of them take all threads that there are."""
     note, *_ = lower(layouts.softmax(1 << 18, 32)).notes
