@@ -244,10 +244,15 @@ def test_short_rows_beside_each_other_are_of_few_threads() -> None:
 
 
 def test_as_many_bytes_are_under_way_in_small_loads() -> None:
-    """Of odd planes as of others, and rows that are shared have rounds enough that a last one does not count."""
-    program = layouts.sums((16, 128, 424175), 1, (424175, 128 * 424175, 1), also_elements=True)
-    first, *_ = lower(replace(program, shape=(128, 16, 424175))).kernels
-    assert "constexpr int packs = 16;" in first.text and first.grid[0] >= 32 * 132
+    assert "constexpr int packs = 16;" in lower(layouts.chain((2**24 + 1,), (1,))).kernels[0].text
+
+
+def test_blocks_that_share_rows_of_single_elements_take_small_parts_near_each_other() -> None:
+    """Those of packs have longer ones, and rounds enough that a last one does not count."""
+    for planes, packs, blocks in ((424175, 8, 128 * 600), (424176, 4, 32 * 132)):
+        program = layouts.sums((16, 128, planes), 1, (planes, 128 * planes, 1), also_elements=True)
+        first, *_ = lower(replace(program, shape=(128, 16, planes))).kernels
+        assert f"constexpr int packs = {packs};" in first.text and blocks <= first.grid[0] < blocks * 1.2
 
 
 def test_nothing_is_launched_for_nothing() -> None:
