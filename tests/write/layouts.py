@@ -212,6 +212,7 @@ LAYOUTS: dict[str, Callable[[], Program]] = {
     "short rows of odd planes": lambda: softmax(4097, 10, (1, 4097)),
     "short rows in packs": lambda: softmax(9000, 16, (1, 9000)),
     "turned softmax of channels": lambda: relaid(softmax(680, 64), (1, 0), "out"),
+    "turned softmax of odd planes": lambda: relaid(softmax(2050, 96), (1, 0), "out"),
     "turned norm of channels": lambda: relaid(normalised((1090, 96), 1), (1, 0), "x"),
     "turned half softmax of channels": lambda: retyped(relaid(softmax(640, 128), (1, 0), "out"), "float16"),
     "softmax of many channels, both orders": lambda: relaid(softmax(300, 3000), (1, 0), "x"),

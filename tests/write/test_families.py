@@ -325,3 +325,13 @@ def test_memory_is_asked_for_in_whole_sectors(run: Runner) -> None:
         lines = [line for line in seen.lines if line.space == "global"]
         assert sum(line.sectors for line in lines) == sum(line.ideal_sectors for line in lines) > 0, name
         assert all(line.wavefronts == line.ideal_wavefronts for line in seen.lines if line.space == "shared"), name
+
+
+@pytest.mark.parametrize("name", ["turned odd planes", "turned softmax of odd planes"])
+def test_lines_that_begin_anywhere_are_stored_by_whole_sectors_but_for_their_ends(name: str, run: Runner) -> None:
+    """A block's part of a line has two ends, and one warp has both."""
+    (which,) = steps_of(name)
+    with emulator.trace() as seen:
+        run(which, random_storages(STEPS[which].program, 3))
+    stores = [line for line in seen.lines if line.space == "global" and line.operation == "store"]
+    assert sum(line.sectors for line in stores) < 1.12 * sum(line.ideal_sectors for line in stores)

@@ -9,8 +9,10 @@ from typing import Literal
 from crucible.graph import ITEM_BYTES
 from crucible.kinds.program.layout import (
     PACK_BYTES,
+    SECTOR_BYTES,
     Tensor,
     access_of,
+    begins_anywhere,
     crossed,
     index_type,
     is_across,
@@ -36,9 +38,6 @@ SHARED_BYTES = 16 * 1024
 """For what groups of threads exchange; half as much again for what is turned round."""
 WORD_BYTES = 4
 """Of a bank of shared memory."""
-SECTOR_BYTES = 32
-"""What memory gives at least. Where tensors lie in different orders a warp takes so much of a row of the one, and as
-many rows as there are threads left, which are neighbours in the other: 64 bytes of float32, 32 of halves."""
 LINE_BYTES, LEAST_TURNED_BYTES = 128, 64
 """What a block takes of a row at most, and at least, where the other order goes through shared memory: by sectors alone
 chains over channels-last tensors moved 2.5 of 4.25 TB/s (H200)."""
@@ -202,7 +201,11 @@ def _turned(program: Program, vector: int, sms: int) -> Geometry | None:
 
 
 def _lanes_of_a_sector(program: Program, vector: int) -> int:
-    """Neighbouring threads whose packs are a sector."""
+    """Neighbouring threads whose packs are a sector.
+
+    Where tensors lie in different orders a warp takes so much of a row of the one, and as many rows as there are
+    threads left, which are neighbours in the other: 64 bytes of float32, 32 of halves.
+    """
     item = max(ITEM_BYTES[each.dtype] for each in wide(program))
     return max(1, SECTOR_BYTES // (vector * item))
 
@@ -235,7 +238,7 @@ def _rows_shared(program: Program, vector: int, packs: int, sms: int) -> Geometr
 
     Those of single elements (odd planes) have as many blocks as there are parts of LEAST_CHUNK, so that the blocks
     that run at once read and write near each other. 128 rows of 6.8 million in two tensors, written to a third (H100):
-    6.81 ms with 33 blocks a row and 6.29 with 51, 16 loads a thread; 4.17 with 737 and 8 loads. Packs were not measured.
+    6.81 ms with 33 blocks a row and 6.29 with 51, 16 loads a thread; 4.17 with 737 and 8 loads. Not measured in packs.
     """
     columns, team = program.column_count, BLOCK
     chunks = _chunks(program.row_count, columns, LEAST_CHUNK, sms)
@@ -255,8 +258,7 @@ def _turned_rows(program: Program, held: Geometry, sms: int) -> Geometry | None:
     across = [each for each in wide(program) if is_across(each, program)]
     if not across or held.team >= WARP or held.vector == 1:
         return None
-    item = max(ITEM_BYTES[each.dtype] for each in across)
-    anywhere = any(access_of(each, program, SECTOR_BYTES // item) != "pack" for each in across)
+    anywhere = any(begins_anywhere(each, program, across=True) for each in across)
     found = [_lines_of_rows(program, held, across, lines) for lines in ((2, 1) if anywhere else (1,))]
     return next((each for each in found if each and each.blocks(program.row_count) >= sms), None)
 
