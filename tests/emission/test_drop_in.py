@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -115,6 +116,34 @@ def test_tensors_that_begin_within_sixteen_bytes_are_copied() -> None:
         found.append((out, *torch.autograd.grad(out, [given, *each.parameters()], beside_its_start(grad))))
     for theirs, ours in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: nn.Sequential(nn.LayerNorm(64), nn.Sigmoid()), (6, 64)),
+        (lambda: nn.Sequential(nn.AvgPool2d(2), nn.Sigmoid()), (1, 4, 8, 16)),
+    ],
+)
+def test_kernels_of_packs_are_given_copies_of_what_begins_within_sixteen_bytes(
+    make: Callable[[], nn.Module], shape: tuple[int, ...]
+) -> None:
+    """They load sixteen bytes at once, wherever they stand."""
+    torch.manual_seed(0)
+    module, x = make(), torch.randn(shape)
+    grad = torch.randn_like(module(x))
+    fused = crucible.fuse(module, x, emulate=True)
+    with torch.no_grad():
+        for each in (*module.parameters(), *fused.parameters()):
+            each.data = beside_its_start(each.data)
+    given = beside_its_start(x).requires_grad_()
+    assert all(each.data_ptr() % 16 for each in (given, *fused.parameters()))
+    found = []
+    for each in (module, fused):
+        out = each(given)
+        found.append((out, *torch.autograd.grad(out, [given, *each.parameters()], beside_its_start(grad))))
+    for theirs, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_a_copy_has_parameters_of_its_own(fused: nn.Module) -> None:

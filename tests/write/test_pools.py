@@ -190,17 +190,6 @@ def test_the_same_in_any_order(order: str, kernels: Kernels) -> None:
     assert all(torch.equal(first[name], again[name]) for name in first)
 
 
-def test_a_tensor_that_begins_anywhere(kernels: Kernels) -> None:
-    of = CASES["mean3d"]
-    given = filled(of, "any")
-    known = forward(of, given, kernels)
-    moved = torch.cat([torch.zeros(1), known["x"]])[1:]
-    assert moved.data_ptr() % 16
-    out = torch.zeros_like(known["out"])
-    kernels.built(kernels.forward["mean3d"], {"x": moved, "out": out})
-    assert torch.equal(out, known["out"])
-
-
 @pytest.mark.parametrize("name", ["leaky3d", "mean3d", "half3d"])
 def test_tiling_windows_are_read_whole_sectors_at_a_time(name: str, kernels: Kernels) -> None:
     of = CASES[name]

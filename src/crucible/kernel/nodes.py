@@ -313,7 +313,7 @@ Body: TypeAlias = tuple[Node, ...]
 
 @dataclass(frozen=True)
 class Kernel:
-    """A `__global__` function."""
+    """A `__global__` function. Tensors begin at whole packs of 16 bytes: host functions copy those that do not."""
 
     name: str
     tensors: tuple[Tensor, ...]
@@ -327,8 +327,6 @@ class Kernel:
     body: Body
     notes: tuple[str, ...] = ()
     """What is computed, and how the work is spread: its head."""
-    aligned: bool = False
-    """Whether it is given tensors that begin at whole packs; otherwise it looks, and moves single values if not."""
     is_light: bool = False
     """Whether it needs a few registers and no shared memory, so that it takes nothing from a kernel beside it."""
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import singledispatchmethod
 
-from crucible.graph import ITEM_BYTES
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ONE, OPPOSITE, Condition, Table, value_of
 from crucible.kernel.verify import check
@@ -57,8 +56,7 @@ class _Printer(Words):
     # the function
 
     def entry(self) -> launch.Entry:
-        """The whole function. Where packs are moved, two instances of one, since a pointer into the middle of a tensor
-        may not be aligned to a pack."""
+        """The whole function."""
         kernel = self.kernel
         lines = self.body(kernel.body)
         lines = [*self._constants(), *lines]
@@ -68,24 +66,8 @@ class _Printer(Words):
         bounds = warpgroups.bounds(kernel)
         head = _signature(f"__global__ void __launch_bounds__({kernel.threads}{bounds}) {kernel.name}", declared)
         layout = ("", ", ") if len(head) == 1 else ("\n    ", ",\n    ")
-        has_shared = self._has_shared()
-        packed = self._packed()
-        if not packed:
-            return launch.Entry(parameters, tuple(indented(lines)), tuple(notes), False, has_shared, *layout, bounds)
-        inner = f"{kernel.name}_block"
-        given = ", ".join(self.names.of(each) for each in kernel.tensors)
-        bytes_ = max(vector * ITEM_BYTES[each.dtype] for each, vector in packed.items())
-        choice = [
-            f"if (are_aligned<{bytes_}>({', '.join(self.names.of(each) for each in packed)})) {{",
-            f"    {inner}<true>({given});",
-            "} else {  // a tensor that begins in the middle of another",
-            f"    {inner}<false>({given});",
-            "}",
-        ]
-        first = ["template <bool aligned>", *_signature(f"__device__ __forceinline__ void {inner}", declared)]
-        asks = any(launch.BLOCK in line for line in lines)
-        own = (*notes, *first, *indented(lines), "}", "")
-        return launch.Entry(parameters, tuple(indented(choice)), own, asks, has_shared, *layout)
+        body, shared = tuple(indented(lines)), self._has_shared()
+        return launch.Entry(parameters, body, tuple(notes), False, shared, *layout, bounds)
 
     def _has_shared(self) -> bool:
         """What reduces over more than a warp has some, declared here or by what it calls."""
@@ -95,18 +77,6 @@ class _Printer(Words):
             if isinstance(node, ir.Reduce) and node.over != "team":
                 return True
         return False
-
-    def _packed(self) -> dict[ir.Tensor, int]:
-        """The tensors that are moved a pack at a time, in the order of parameters, and how much at once."""
-        found: dict[ir.Tensor, int] = {}
-        if self.kernel.aligned:
-            return found
-        for node in ir.every(self.kernel.body):
-            value = node.into if isinstance(node, ir.Load) else node.value if isinstance(node, ir.Store) else None
-            spot = node.source if isinstance(node, ir.Load) else node.to if isinstance(node, ir.Store) else None
-            if value is not None and value.is_pack and isinstance(spot, ir.Global):
-                found[spot.tensor] = max(value.vector, found.get(spot.tensor, 0))
-        return {each: found[each] for each in self.kernel.tensors if each in found}
 
     def pointer(self, tensor: ir.Tensor) -> str:
         return f"{'const ' * (tensor.access == 'read')}{TYPES[tensor.dtype]}*"
@@ -232,11 +202,10 @@ class _Printer(Words):
 
     @lines.register
     def _(self, node: ir.Load) -> list[str]:
-        if node.into.is_pack and (self.kernel.aligned or isinstance(node.source, ir.InShared)):
-            words = self.pack(node.source, node.into.of.dtype, node.into.vector, "const ")
+        if node.into.is_pack and isinstance(node.source, ir.Global) and node.source.dtype == node.into.of.dtype:
+            words = f"load<{self.index(node.into.of.shape[-1])}>({self.address(node.source)})"
         elif node.into.is_pack:
-            assert isinstance(node.source, ir.Global)
-            words = f"load<aligned, {self.index(node.into.of.shape[-1])}>({self.address(node.source)})"
+            words = self.pack(node.source, node.into.of.dtype, node.into.vector, "const ")
         else:
             words = converted(self.spot(node.source), node.source.dtype, node.into.of.dtype)
         return [f"{self.into(node.into, node.declares)} = {self._guarded(words, node.guard, node.into)};"]
@@ -251,12 +220,11 @@ class _Printer(Words):
 
     @lines.register
     def _(self, node: ir.Store) -> list[str]:
-        if node.value.is_pack and (self.kernel.aligned or isinstance(node.to, ir.InShared)):
+        if node.value.is_pack and (node.plainly or isinstance(node.to, ir.InShared)):
             return [f"{self.pack(node.to, node.value.of.dtype, node.value.vector)} = {self.element(node.value)};"]
         if node.value.is_pack:
             assert isinstance(node.to, ir.Global)
-            call = "store_plainly" if node.plainly else "store"
-            return [f"{call}<aligned>({self.address(node.to)}, {self.element(node.value)});"]
+            return [f"store({self.address(node.to)}, {self.element(node.value)});"]
         value = converted(self.element(node.value), node.value.of.dtype, node.to.dtype)
         return [f"{self.spot(node.to)} = {value};"]
 

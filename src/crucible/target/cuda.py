@@ -38,55 +38,30 @@ template <typename T, int count>
 struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
     T at[count];
 };"""
-ALIGNED = """\
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}"""
 LOAD = """\
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
+    return *reinterpret_cast<const Pack<T, count>*>(from);
 }"""
 STORE = """\
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
+    if constexpr (sizeof(T) < 8 && sizeof(T) * count == 16) {
         const uint4 words = reinterpret_cast<const uint4&>(pack);
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                      :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
-    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
+    } else if constexpr (sizeof(T) < 8 && sizeof(T) * count == 8) {
         const uint2 words = reinterpret_cast<const uint2&>(pack);
         asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
-    } else if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
-    }
-}"""
-STORE_PLAINLY = """\
-template <bool aligned, int count, typename T>
-__device__ __forceinline__ void store_plainly(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned) {
         *reinterpret_cast<Pack<T, count>*>(to) = pack;
-    } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
     }
 }"""
 # Written plainly, nvcc 13.0 made four instructions of each 16 bytes that came out of a chain (seen in SASS; ncu on an
 # H200 showed 8 of 32 bytes of a sector used). The store clobbers no memory: no kernel reads what it stores, and loads
 # may pass it. Doubles are left as they are: in halves they spilled. Where the compiler does see packs, as in kernels of
 # pools, it is left to it: assembly takes whole addresses, which were 6 registers more in the gradient of an average.
-HELPERS = {"Pack": PACK, "are_aligned": ALIGNED, "load": LOAD, "store": STORE, "store_plainly": STORE_PLAINLY}
+HELPERS = {"Pack": PACK, "load": LOAD, "store": STORE}
 """By the word that calls for them, in the order in which they must stand."""
 
 STEPS = {"sum": "{0} += {1};", "max": "{0} = max_nan({0}, {1});", "min": "{0} = min_nan({0}, {1});"}

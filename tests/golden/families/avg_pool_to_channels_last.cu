@@ -6,37 +6,14 @@ struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or sto
     T at[count];
 };
 
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}
-
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
-}
-
-template <bool aligned, int count, typename T>
-__device__ __forceinline__ void store_plainly(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
-    } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
-    }
+    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
 
 // The mean of windows of 2x2x2: [32, 32, 32, 64, 64] to [32, 32, 16, 32, 32]. A thread takes 8 windows along c,
 // which lie side by side in the output.
-template <bool aligned>
-__device__ __forceinline__ void avg_pool_block(const float* __restrict__ x, float* __restrict__ out) {
+__global__ void __launch_bounds__(256) avg_pool(const float* __restrict__ x, float* __restrict__ out) {
     constexpr int out_stride_d = 32768;
     constexpr int out_stride_h = 1024;
     constexpr int out_stride_n = 524288;
@@ -76,7 +53,7 @@ __device__ __forceinline__ void avg_pool_block(const float* __restrict__ x, floa
 #pragma unroll
             for (int kh = 0; kh < size_h; ++kh) {
                 const int in_h = h * stride_h + kh;
-                const Pack<float, 2> x_row = load<aligned, 2>(x + x_at + in_d * x_stride_d + in_h * x_stride_h + in_w);
+                const Pack<float, 2> x_row = load<2>(x + x_at + in_d * x_stride_d + in_h * x_stride_h + in_w);
 #pragma unroll
                 for (int k = 0; k < row_elements; ++k) {
                     const float x_value = x_row.at[k];
@@ -89,22 +66,13 @@ __device__ __forceinline__ void avg_pool_block(const float* __restrict__ x, floa
     }
 #pragma unroll
     for (int p = 0; p < 2; ++p) {
-        store_plainly<aligned>(out + n * out_stride_n + first_c + d * out_stride_d + h * out_stride_h +
-            w * out_stride_w + p * 4, out_row[p]);
-    }
-}
-
-__global__ void __launch_bounds__(256) avg_pool(const float* __restrict__ x, float* __restrict__ out) {
-    if (are_aligned<16>(x, out)) {
-        avg_pool_block<true>(x, out);
-    } else {  // a tensor that begins in the middle of another
-        avg_pool_block<false>(x, out);
+        *reinterpret_cast<Pack<float, 4>*>(out + n * out_stride_n + first_c + d * out_stride_d +
+            h * out_stride_h + w * out_stride_w + p * 4) = out_row[p];
     }
 }
 
 // A thread writes the gradients of all elements of its 2 windows, in one pass.
-template <bool aligned>
-__device__ __forceinline__ void avg_pool_backward_block(
+__global__ void __launch_bounds__(256) avg_pool_backward(
     const float* __restrict__ grad_out,
     float* __restrict__ grad_x) {
     constexpr int grad_out_stride_d = 32768;
@@ -157,19 +125,9 @@ __device__ __forceinline__ void avg_pool_backward_block(
                 const float element_share = share_of[k / size_w];
                 grad_x_row.at[k] = element_share;
             }
-            store_plainly<aligned>(grad_x + grad_x_at + in_d * grad_x_stride_d + in_h * grad_x_stride_h +
-                in_w, grad_x_row);
+            *reinterpret_cast<Pack<float, 4>*>(grad_x + grad_x_at + in_d * grad_x_stride_d +
+                in_h * grad_x_stride_h + in_w) = grad_x_row;
         }
-    }
-}
-
-__global__ void __launch_bounds__(256) avg_pool_backward(
-    const float* __restrict__ grad_out,
-    float* __restrict__ grad_x) {
-    if (are_aligned<16>(grad_x)) {
-        avg_pool_backward_block<true>(grad_out, grad_x);
-    } else {  // a tensor that begins in the middle of another
-        avg_pool_backward_block<false>(grad_out, grad_x);
     }
 }
 

@@ -10,42 +10,27 @@ template <typename T, int count>
 struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
     T at[count];
 };
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
+    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
+    if constexpr (sizeof(T) < 8 && sizeof(T) * count == 16) {
         const uint4 words = reinterpret_cast<const uint4&>(pack);
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                      :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
-    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
+    } else if constexpr (sizeof(T) < 8 && sizeof(T) * count == 8) {
         const uint2 words = reinterpret_cast<const uint2&>(pack);
         asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
-    } else if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     }
 }
 
 // 6422528 elements, 8 a thread, 4 at once
 // out = sigmoid(x * y + bias)
-template <bool aligned>
-__device__ __forceinline__ void chain_block(
+__global__ void __launch_bounds__(256) chain(
     const float* __restrict__ x,
     const float* __restrict__ y,
     const float* __restrict__ bias,
@@ -62,13 +47,13 @@ __device__ __forceinline__ void chain_block(
 #pragma unroll
     for (int k = 0; k < packs; ++k) {
         const unsigned i = chunk * step + (k * threads + threadIdx.x) * vector;
-        x_read[k] = load<aligned, vector>(x + i);
-        y_read[k] = load<aligned, vector>(y + i);
+        x_read[k] = load<vector>(x + i);
+        y_read[k] = load<vector>(y + i);
     }
 #pragma unroll
     for (int k = 0; k < packs; ++k) {
         const unsigned i = chunk * step + (k * threads + threadIdx.x) * vector;
-        const Pack<float, vector> bias_read = load<aligned, vector>(bias + i % size_1);
+        const Pack<float, vector> bias_read = load<vector>(bias + i % size_1);
         Pack<float, vector> out_pack;
 #pragma unroll
         for (int j = 0; j < vector; ++j) {
@@ -78,18 +63,6 @@ __device__ __forceinline__ void chain_block(
             const float out_value = reciprocal_approx(1.0f + expf(-fmaf(x_value, y_value, bias_value)));
             out_pack.at[j] = out_value;
         }
-        store<aligned>(out + i, out_pack);
-    }
-}
-
-__global__ void __launch_bounds__(256) chain(
-    const float* __restrict__ x,
-    const float* __restrict__ y,
-    const float* __restrict__ bias,
-    float* __restrict__ out) {
-    if (are_aligned<16>(x, y, bias, out)) {
-        chain_block<true>(x, y, bias, out);
-    } else {  // a tensor that begins in the middle of another
-        chain_block<false>(x, y, bias, out);
+        store(out + i, out_pack);
     }
 }

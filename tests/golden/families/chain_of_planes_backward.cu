@@ -1,11 +1,11 @@
-// chain_backward: 64 rows of 6888448: a block of 256 threads a row; rows are few and long, so 17 blocks share each, and their parts are added in order
-// chain_backward_finish: 64 rows of 17: 32 threads a row, 4 rows a block
+// chain_backward: 64 rows of 6888448: a block of 256 threads a row; rows are few and long, so 66 blocks share each, and their parts are added in order
+// chain_backward_finish: 64 rows of 66: a block of 64 threads a row
 // gelu_slope(clamp(leaky_relu(x, 0.2) + bias, -1, 1)) is a polynomial, right to 2.4e-07
 // gelu(clamp(leaky_relu(x, 0.2) + bias, -1, 1)) is a polynomial, right to 1.5e-07
-// float32 grad_bias_row_parts[1088]
-// float32 grad_scale_row_parts[1088]
-// chain_backward<<<(1088, 1, 1), 256>>>(x, bias, scale, grad_out, grad_x, grad_other, grad_bias_row_parts, grad_scale_row_parts)
-// chain_backward_finish<<<(16, 1, 1), 128>>>(grad_bias_row_parts, grad_scale_row_parts, grad_bias, partial_grad_scale)
+// float32 grad_bias_row_parts[4224]
+// float32 grad_scale_row_parts[4224]
+// chain_backward<<<(4224, 1, 1), 256>>>(x, bias, scale, grad_out, grad_x, grad_other, grad_bias_row_parts, grad_scale_row_parts)
+// chain_backward_finish<<<(64, 1, 1), 64>>>(grad_bias_row_parts, grad_scale_row_parts, grad_bias, partial_grad_scale)
 
 __device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
     float larger;
@@ -21,35 +21,21 @@ template <typename T, int count>
 struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
     T at[count];
 };
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
+    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
+    if constexpr (sizeof(T) < 8 && sizeof(T) * count == 16) {
         const uint4 words = reinterpret_cast<const uint4&>(pack);
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                      :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
-    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
+    } else if constexpr (sizeof(T) < 8 && sizeof(T) * count == 8) {
         const uint2 words = reinterpret_cast<const uint2&>(pack);
         asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
-    } else if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     }
 }
 template <int team, typename T>
@@ -68,10 +54,9 @@ __device__ __forceinline__ T sum_over_block(T value, T (&parts)[threads / 32]) {
     return sum_over_team<threads / 32>(parts[threadIdx.x % (threads / 32)]);
 }
 
-// 64 rows of 6888448: a block of 256 threads a row; rows are few and long, so 17 blocks share each, and their parts are added in order
+// 64 rows of 6888448: a block of 256 threads a row; rows are few and long, so 66 blocks share each, and their parts are added in order
 // grad_other = grad_out
-template <bool aligned>
-__device__ __forceinline__ void chain_backward_block(
+__global__ void __launch_bounds__(256) chain_backward(
     const float* __restrict__ x,
     const float* __restrict__ bias,
     const float* __restrict__ scale,
@@ -81,8 +66,8 @@ __device__ __forceinline__ void chain_backward_block(
     float* __restrict__ grad_bias_row_parts,
     float* __restrict__ grad_scale_row_parts) {
     constexpr unsigned columns = 6888448;
-    constexpr unsigned chunks = 17;  // blocks that share a row
-    constexpr unsigned chunk_columns = 405504;  // of a block
+    constexpr unsigned chunks = 66;  // blocks that share a row
+    constexpr unsigned chunk_columns = 104448;  // of a block
     constexpr unsigned step = 2048;  // columns that a block takes at once
     constexpr unsigned grad_other_stride_0 = 53816;
     constexpr unsigned grad_other_stride_1 = 3444224;
@@ -116,8 +101,8 @@ __device__ __forceinline__ void chain_backward_block(
         for (int k = 0; k < packs; ++k) {
             const unsigned column = tile + (k * threads + threadIdx.x) * vector;
             if (column < end) {
-                x_read[k] = load<aligned, vector>(x_row + column / size_2 * x_stride_1 + column % size_2);
-                grad_out_read[k] = load<aligned, vector>(grad_out_row + column / size_2 * grad_out_stride_1 + column % size_2);
+                x_read[k] = load<vector>(x_row + column / size_2 * x_stride_1 + column % size_2);
+                grad_out_read[k] = load<vector>(grad_out_row + column / size_2 * grad_out_stride_1 + column % size_2);
             }
         }
 #pragma unroll
@@ -158,8 +143,8 @@ __device__ __forceinline__ void chain_backward_block(
                     grad_x_pack.at[j] = grad_x_value;
                     grad_other_pack.at[j] = grad_out_value;
                 }
-                store<aligned>(grad_x_row + column / size_2 * grad_x_stride_1 + column % size_2, grad_x_pack);
-                store<aligned>(grad_other_row + column / size_2 * grad_other_stride_1 + column % size_2, grad_other_pack);
+                store(grad_x_row + column / size_2 * grad_x_stride_1 + column % size_2, grad_x_pack);
+                store(grad_other_row + column / size_2 * grad_other_stride_1 + column % size_2, grad_other_pack);
             }
         }
     }
@@ -174,55 +159,45 @@ __device__ __forceinline__ void chain_backward_block(
     }
 }
 
-__global__ void __launch_bounds__(256) chain_backward(
-    const float* __restrict__ x,
-    const float* __restrict__ bias,
-    const float* __restrict__ scale,
-    const float* __restrict__ grad_out,
-    float* __restrict__ grad_x,
-    float* __restrict__ grad_other,
-    float* __restrict__ grad_bias_row_parts,
-    float* __restrict__ grad_scale_row_parts) {
-    if (are_aligned<16>(x, grad_out, grad_x, grad_other)) {
-        chain_backward_block<true>(x, bias, scale, grad_out, grad_x, grad_other, grad_bias_row_parts, grad_scale_row_parts);
-    } else {  // a tensor that begins in the middle of another
-        chain_backward_block<false>(x, bias, scale, grad_out, grad_x, grad_other, grad_bias_row_parts, grad_scale_row_parts);
-    }
-}
-
-// 64 rows of 17: 32 threads a row, 4 rows a block
+// 64 rows of 66: a block of 64 threads a row
 // grad_bias_row = sum of grad_bias_row_parts
 // grad_scale_row = sum of grad_scale_row_parts
 // grad_bias = grad_bias_row
 // partial_grad_scale = grad_scale_row
-__global__ void __launch_bounds__(128) chain_backward_finish(
+__global__ void __launch_bounds__(64) chain_backward_finish(
     const float* __restrict__ grad_bias_row_parts,
     const float* __restrict__ grad_scale_row_parts,
     float* __restrict__ grad_bias,
     float* __restrict__ partial_grad_scale) {
-    constexpr unsigned columns = 17;
-    constexpr unsigned block_rows = 4;  // of a block
-    constexpr unsigned grad_bias_row_parts_stride_0 = 17;
-    constexpr unsigned grad_scale_row_parts_stride_0 = 17;
-    constexpr int team = 32;  // threads that share a row
-    const unsigned thread = threadIdx.x % team;
-    const unsigned row = blockIdx.x * block_rows + threadIdx.x / team;
+    constexpr unsigned columns = 66;
+    constexpr unsigned grad_bias_row_parts_stride_0 = 66;
+    constexpr unsigned grad_scale_row_parts_stride_0 = 66;
+    constexpr int threads = 64;
+    constexpr int vector = 2;  // neighbours that a thread takes at once
+    const unsigned row = blockIdx.x;
     const float* grad_bias_row_parts_row = grad_bias_row_parts + row * grad_bias_row_parts_stride_0;
     const float* grad_scale_row_parts_row = grad_scale_row_parts + row * grad_scale_row_parts_stride_0;
 
     float grad_bias_row = 0.0f;
     float grad_scale_row = 0.0f;
-    const unsigned column = thread;
+    const unsigned column = threadIdx.x * vector;
     if (column < columns) {
-        const float grad_bias_row_parts_value = grad_bias_row_parts_row[column];
-        const float grad_scale_row_parts_value = grad_scale_row_parts_row[column];
-        grad_bias_row += grad_bias_row_parts_value;
-        grad_scale_row += grad_scale_row_parts_value;
+        const Pack<float, vector> grad_bias_row_parts_read = load<vector>(grad_bias_row_parts_row + column);
+        const Pack<float, vector> grad_scale_row_parts_read = load<vector>(grad_scale_row_parts_row + column);
+#pragma unroll
+        for (int j = 0; j < vector; ++j) {
+            const float grad_bias_row_parts_value = grad_bias_row_parts_read.at[j];
+            const float grad_scale_row_parts_value = grad_scale_row_parts_read.at[j];
+            grad_bias_row += grad_bias_row_parts_value;
+            grad_scale_row += grad_scale_row_parts_value;
+        }
     }
-    grad_bias_row = sum_over_team<team>(grad_bias_row);
-    grad_scale_row = sum_over_team<team>(grad_scale_row);
+    __shared__ float parts[threads / 32];
+    grad_bias_row = sum_over_block<threads>(grad_bias_row, parts);
+    __syncthreads();  // others may still be reading the parts
+    grad_scale_row = sum_over_block<threads>(grad_scale_row, parts);
 
-    if (thread == 0) {
+    if (threadIdx.x == 0) {
         grad_bias[row] = grad_bias_row;
         partial_grad_scale[row] = grad_scale_row;
     }
@@ -235,20 +210,9 @@ template <typename T, int count>
 struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
     T at[count];
 };
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
+    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
 template <int team, typename T>
 __device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring lanes, the same for each of them
@@ -262,8 +226,7 @@ __device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring
 // 1 row of 64: 16 threads a row, 8 rows a block
 // grad_scale_total = sum of partial_grad_scale
 // grad_scale = grad_scale_total
-template <bool aligned>
-__device__ __forceinline__ void chain_backward_grad_scale_block(
+__global__ void __launch_bounds__(128) chain_backward_grad_scale(
     const float* __restrict__ partial_grad_scale,
     float* __restrict__ grad_scale) {
     constexpr unsigned rows = 1;
@@ -276,7 +239,7 @@ __device__ __forceinline__ void chain_backward_grad_scale_block(
     float grad_scale_total = 0.0f;
     const unsigned column = thread * vector;
     if (row < rows) {
-        const Pack<float, vector> partial_grad_scale_read = load<aligned, vector>(partial_grad_scale + column);
+        const Pack<float, vector> partial_grad_scale_read = load<vector>(partial_grad_scale + column);
 #pragma unroll
         for (int j = 0; j < vector; ++j) {
             const float partial_grad_scale_value = partial_grad_scale_read.at[j];
@@ -287,15 +250,5 @@ __device__ __forceinline__ void chain_backward_grad_scale_block(
 
     if (thread == 0 && row < rows) {
         grad_scale[0] = grad_scale_total;
-    }
-}
-
-__global__ void __launch_bounds__(128) chain_backward_grad_scale(
-    const float* __restrict__ partial_grad_scale,
-    float* __restrict__ grad_scale) {
-    if (are_aligned<16>(partial_grad_scale)) {
-        chain_backward_grad_scale_block<true>(partial_grad_scale, grad_scale);
-    } else {  // a tensor that begins in the middle of another
-        chain_backward_grad_scale_block<false>(partial_grad_scale, grad_scale);
     }
 }

@@ -8,35 +8,21 @@ template <typename T, int count>
 struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
     T at[count];
 };
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
+    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
+    if constexpr (sizeof(T) < 8 && sizeof(T) * count == 16) {
         const uint4 words = reinterpret_cast<const uint4&>(pack);
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                      :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
-    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
+    } else if constexpr (sizeof(T) < 8 && sizeof(T) * count == 8) {
         const uint2 words = reinterpret_cast<const uint2&>(pack);
         asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
-    } else if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     }
 }
 template <int team, typename T>
@@ -74,8 +60,7 @@ __device__ __forceinline__ T max_over_block(T value, T (&parts)[threads / 32]) {
 // largest = max of x
 // total = sum of exp(x - largest)
 // out = exp(x - largest) / total
-template <bool aligned>
-__device__ __forceinline__ void softmax_block(const double* __restrict__ x, double* __restrict__ out) {
+__global__ void __launch_bounds__(64) softmax(const double* __restrict__ x, double* __restrict__ out) {
     constexpr unsigned columns = 100;
     constexpr unsigned out_stride_0 = 100;
     constexpr unsigned x_stride_0 = 100;
@@ -91,7 +76,7 @@ __device__ __forceinline__ void softmax_block(const double* __restrict__ x, doub
     {
         const unsigned column = threadIdx.x * vector;
         if (column < columns) {
-            const Pack<double, vector> x_read = load<aligned, vector>(x_row + column);
+            const Pack<double, vector> x_read = load<vector>(x_row + column);
 #pragma unroll
             for (int j = 0; j < vector; ++j) {
                 const double x_value = x_read.at[j];
@@ -130,15 +115,7 @@ __device__ __forceinline__ void softmax_block(const double* __restrict__ x, doub
                 const double out_value = kept_power[j] / total;
                 out_pack.at[j] = out_value;
             }
-            store<aligned>(out_row + column, out_pack);
+            store(out_row + column, out_pack);
         }
-    }
-}
-
-__global__ void __launch_bounds__(64) softmax(const double* __restrict__ x, double* __restrict__ out) {
-    if (are_aligned<16>(x, out)) {
-        softmax_block<true>(x, out);
-    } else {  // a tensor that begins in the middle of another
-        softmax_block<false>(x, out);
     }
 }

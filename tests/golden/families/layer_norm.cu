@@ -10,35 +10,21 @@ template <typename T, int count>
 struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
     T at[count];
 };
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
+    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
+    if constexpr (sizeof(T) < 8 && sizeof(T) * count == 16) {
         const uint4 words = reinterpret_cast<const uint4&>(pack);
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                      :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
-    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
+    } else if constexpr (sizeof(T) < 8 && sizeof(T) * count == 8) {
         const uint2 words = reinterpret_cast<const uint2&>(pack);
         asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
-    } else if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     }
 }
 template <int team, typename T>
@@ -53,8 +39,7 @@ __device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring
 // 8192 rows of 768: 32 threads a row, 4 rows a block; elements stay in registers from pass to pass
 // total = sum of x
 // squares = sum of square(x - total * 0.0013020833333333333)
-template <bool aligned>
-__device__ __forceinline__ void layer_norm_block(
+__global__ void __launch_bounds__(128) layer_norm(
     const float* __restrict__ x,
     const float* __restrict__ weight,
     const float* __restrict__ bias,
@@ -78,7 +63,7 @@ __device__ __forceinline__ void layer_norm_block(
 #pragma unroll
         for (int k = 0; k < packs; ++k) {
             const unsigned column = (k * team + thread) * vector;
-            x_read[k] = load<aligned, vector>(x_row + column);
+            x_read[k] = load<vector>(x_row + column);
         }
 #pragma unroll
         for (int k = 0; k < packs; ++k) {
@@ -116,8 +101,8 @@ __device__ __forceinline__ void layer_norm_block(
 #pragma unroll
         for (int k = 0; k < packs; ++k) {
             const unsigned column = (k * team + thread) * vector;
-            const Pack<float, vector> weight_read = load<aligned, vector>(weight + column);
-            const Pack<float, vector> bias_read = load<aligned, vector>(bias + column);
+            const Pack<float, vector> weight_read = load<vector>(weight + column);
+            const Pack<float, vector> bias_read = load<vector>(bias + column);
             Pack<float, vector> out_pack;
 #pragma unroll
             for (int j = 0; j < vector; ++j) {
@@ -127,19 +112,7 @@ __device__ __forceinline__ void layer_norm_block(
                 const float out_value = sum * reciprocal_approx(1.0f + expf(-sum));
                 out_pack.at[j] = out_value;
             }
-            store<aligned>(out_row + column, out_pack);
+            store(out_row + column, out_pack);
         }
-    }
-}
-
-__global__ void __launch_bounds__(128) layer_norm(
-    const float* __restrict__ x,
-    const float* __restrict__ weight,
-    const float* __restrict__ bias,
-    float* __restrict__ out) {
-    if (are_aligned<16>(x, weight, bias, out)) {
-        layer_norm_block<true>(x, weight, bias, out);
-    } else {  // a tensor that begins in the middle of another
-        layer_norm_block<false>(x, weight, bias, out);
     }
 }

@@ -10,35 +10,21 @@ template <typename T, int count>
 struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
     T at[count];
 };
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
+    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
+    if constexpr (sizeof(T) < 8 && sizeof(T) * count == 16) {
         const uint4 words = reinterpret_cast<const uint4&>(pack);
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                      :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
-    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
+    } else if constexpr (sizeof(T) < 8 && sizeof(T) * count == 8) {
         const uint2 words = reinterpret_cast<const uint2&>(pack);
         asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
-    } else if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     }
 }
 template <int team, typename T>
@@ -62,8 +48,7 @@ __device__ __forceinline__ T sum_over_block(T value, T (&parts)[threads / 32]) {
 // squares = sum of square(x - total * 0.0013020833333333333)
 // partial_total = total
 // partial_squares = squares
-template <bool aligned>
-__device__ __forceinline__ void layer_norm_backward_block(
+__global__ void __launch_bounds__(128) layer_norm_backward(
     const float* __restrict__ x,
     const float* __restrict__ weight,
     const float* __restrict__ bias,
@@ -94,8 +79,8 @@ __device__ __forceinline__ void layer_norm_backward_block(
         for (int k = 0; k < packs; ++k) {
             const unsigned column = (k * threads + threadIdx.x) * vector;
             if (column < columns) {
-                x_read[k] = load<aligned, vector>(x_row + column);
-                grad_out_read[k] = load<aligned, vector>(grad_out_row + column);
+                x_read[k] = load<vector>(x_row + column);
+                grad_out_read[k] = load<vector>(grad_out_row + column);
             }
         }
 #pragma unroll
@@ -152,8 +137,8 @@ __device__ __forceinline__ void layer_norm_backward_block(
         for (int k = 0; k < packs; ++k) {
             const unsigned column = (k * threads + threadIdx.x) * vector;
             if (column < columns) {
-                const Pack<float, vector> weight_read = load<aligned, vector>(weight + column);
-                const Pack<float, vector> bias_read = load<aligned, vector>(bias + column);
+                const Pack<float, vector> weight_read = load<vector>(weight + column);
+                const Pack<float, vector> bias_read = load<vector>(bias + column);
 #pragma unroll
                 for (int j = 0; j < vector; ++j) {
                     const float weight_value = weight_read.at[j];
@@ -189,7 +174,7 @@ __device__ __forceinline__ void layer_norm_backward_block(
                     const float grad_x_value = fmaf(grad_squares, kept_product[k][j], kept_product_2[k][j]) + grad_total;
                     grad_x_pack.at[j] = grad_x_value;
                 }
-                store<aligned>(grad_x_row + column, grad_x_pack);
+                store(grad_x_row + column, grad_x_pack);
             }
         }
     }
@@ -197,21 +182,6 @@ __device__ __forceinline__ void layer_norm_backward_block(
     if (threadIdx.x == 0) {
         partial_total[row] = total;
         partial_squares[row] = squares;
-    }
-}
-
-__global__ void __launch_bounds__(128) layer_norm_backward(
-    const float* __restrict__ x,
-    const float* __restrict__ weight,
-    const float* __restrict__ bias,
-    const float* __restrict__ grad_out,
-    float* __restrict__ grad_x,
-    float* __restrict__ partial_total,
-    float* __restrict__ partial_squares) {
-    if (are_aligned<16>(x, weight, bias, grad_out, grad_x)) {
-        layer_norm_backward_block<true>(x, weight, bias, grad_out, grad_x, partial_total, partial_squares);
-    } else {  // a tensor that begins in the middle of another
-        layer_norm_backward_block<false>(x, weight, bias, grad_out, grad_x, partial_total, partial_squares);
     }
 }
 
@@ -231,20 +201,9 @@ template <typename T, int count>
 struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
     T at[count];
 };
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
+    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
 template <int groups, int lanes, int vector, typename T>
 __device__ __forceinline__ void sum_over_groups(T (&values)[vector], T (&parts)[groups][(vector | 1) * lanes]) {
@@ -263,8 +222,7 @@ __device__ __forceinline__ void sum_over_groups(T (&values)[vector], T (&parts)[
 }
 
 // 768 rows of 8192: neighbours in memory are rows, so a block takes 128 rows, 4 a thread, and 8 groups of threads share the columns; rows are few and long, so 32 blocks share each, and their parts are added in order
-template <bool aligned>
-__device__ __forceinline__ void layer_norm_backward_grad_weight_block(
+__global__ void __launch_bounds__(256) layer_norm_backward_grad_weight(
     const float* __restrict__ x,
     const float* __restrict__ weight,
     const float* __restrict__ bias,
@@ -313,8 +271,8 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_block(
 #pragma unroll
         for (int k = 0; k < packs; ++k) {
             const unsigned column = tile + k * groups + group;
-            x_read[k] = load<aligned, vector>(x_row + column * x_stride_1);
-            grad_out_read[k] = load<aligned, vector>(grad_out_row + column * grad_out_stride_1);
+            x_read[k] = load<vector>(x_row + column * x_stride_1);
+            grad_out_read[k] = load<vector>(grad_out_row + column * grad_out_stride_1);
             partial_total_read[k] = partial_total[column];
             partial_squares_read[k] = partial_squares[column];
         }
@@ -351,29 +309,12 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_block(
     }
 }
 
-__global__ void __launch_bounds__(256) layer_norm_backward_grad_weight(
-    const float* __restrict__ x,
-    const float* __restrict__ weight,
-    const float* __restrict__ bias,
-    const float* __restrict__ grad_out,
-    const float* __restrict__ partial_total,
-    const float* __restrict__ partial_squares,
-    float* __restrict__ grad_weight_total_parts,
-    float* __restrict__ grad_bias_total_parts) {
-    if (are_aligned<16>(x, grad_out)) {
-        layer_norm_backward_grad_weight_block<true>(x, weight, bias, grad_out, partial_total, partial_squares, grad_weight_total_parts, grad_bias_total_parts);
-    } else {  // a tensor that begins in the middle of another
-        layer_norm_backward_grad_weight_block<false>(x, weight, bias, grad_out, partial_total, partial_squares, grad_weight_total_parts, grad_bias_total_parts);
-    }
-}
-
 // 768 rows of 32: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 32 groups of threads share the columns
 // grad_weight_total = sum of grad_weight_total_parts
 // grad_bias_total = sum of grad_bias_total_parts
 // grad_weight = grad_weight_total
 // grad_bias = grad_bias_total
-template <bool aligned>
-__device__ __forceinline__ void layer_norm_backward_grad_weight_finish_block(
+__global__ void __launch_bounds__(128) layer_norm_backward_grad_weight_finish(
     const float* __restrict__ grad_weight_total_parts,
     const float* __restrict__ grad_bias_total_parts,
     float* __restrict__ grad_weight,
@@ -392,8 +333,8 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_finish_block(
     float grad_weight_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     float grad_bias_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     const unsigned column = group;
-    const Pack<float, vector> grad_weight_total_parts_read = load<aligned, vector>(grad_weight_total_parts_row + column * grad_weight_total_parts_stride_1);
-    const Pack<float, vector> grad_bias_total_parts_read = load<aligned, vector>(grad_bias_total_parts_row + column * grad_bias_total_parts_stride_1);
+    const Pack<float, vector> grad_weight_total_parts_read = load<vector>(grad_weight_total_parts_row + column * grad_weight_total_parts_stride_1);
+    const Pack<float, vector> grad_bias_total_parts_read = load<vector>(grad_bias_total_parts_row + column * grad_bias_total_parts_stride_1);
 #pragma unroll
     for (int j = 0; j < vector; ++j) {
         const float grad_weight_total_parts_value = grad_weight_total_parts_read.at[j];
@@ -412,17 +353,5 @@ __device__ __forceinline__ void layer_norm_backward_grad_weight_finish_block(
             grad_weight[row + j] = grad_weight_total[j];
             grad_bias[row + j] = grad_bias_total[j];
         }
-    }
-}
-
-__global__ void __launch_bounds__(128) layer_norm_backward_grad_weight_finish(
-    const float* __restrict__ grad_weight_total_parts,
-    const float* __restrict__ grad_bias_total_parts,
-    float* __restrict__ grad_weight,
-    float* __restrict__ grad_bias) {
-    if (are_aligned<16>(grad_weight_total_parts, grad_bias_total_parts)) {
-        layer_norm_backward_grad_weight_finish_block<true>(grad_weight_total_parts, grad_bias_total_parts, grad_weight, grad_bias);
-    } else {  // a tensor that begins in the middle of another
-        layer_norm_backward_grad_weight_finish_block<false>(grad_weight_total_parts, grad_bias_total_parts, grad_weight, grad_bias);
     }
 }

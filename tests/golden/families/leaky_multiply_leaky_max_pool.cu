@@ -18,31 +18,9 @@ struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or sto
     T at[count];
 };
 
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}
-
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
-}
-
-template <bool aligned, int count, typename T>
-__device__ __forceinline__ void store_plainly(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
-    } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
-    }
+    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
 
 template <int team, typename T>
@@ -71,8 +49,7 @@ __device__ __forceinline__ T sum_over_warps(T value) {  // of a block, in a fixe
 // The largest of windows of 2x2x2: [16, 32, 32, 64, 64] to [16, 32, 16, 32, 32]. leaky_relu(leaky_relu(u, 0.2) *
 // multiplier, 0.2) only rises or only falls with u, by the sign of a parameter: it is computed at both ends of a
 // window. A thread takes 2 neighbouring windows and reads their rows 4 at a time.
-template <bool aligned>
-__device__ __forceinline__ void max_pool_block(
+__global__ void __launch_bounds__(256) max_pool(
     const float* __restrict__ x,
     const float* __restrict__ multiplier,
     float* __restrict__ out) {
@@ -116,7 +93,7 @@ __device__ __forceinline__ void max_pool_block(
 #pragma unroll
         for (int kh = 0; kh < size_h; ++kh) {
             const int in_h = h * stride_h + kh;
-            const Pack<float, 4> x_row = load<aligned, 4>(x + x_at + in_d * x_stride_d + in_h * x_stride_h + in_w);
+            const Pack<float, 4> x_row = load<4>(x + x_at + in_d * x_stride_d + in_h * x_stride_h + in_w);
 #pragma unroll
             for (int k = 0; k < row_elements; ++k) {
                 const float x_value = x_row.at[k];
@@ -136,25 +113,13 @@ __device__ __forceinline__ void max_pool_block(
         const float out_value = max_nan(leaky_relu_2, leaky_relu_4);
         out_row.at[j] = out_value;
     }
-    store_plainly<aligned>(out + n * out_stride_n + c * out_stride_c + d * out_stride_d + h * out_stride_h +
-        w, out_row);
-}
-
-__global__ void __launch_bounds__(256) max_pool(
-    const float* __restrict__ x,
-    const float* __restrict__ multiplier,
-    float* __restrict__ out) {
-    if (are_aligned<16>(x, out)) {
-        max_pool_block<true>(x, multiplier, out);
-    } else {  // a tensor that begins in the middle of another
-        max_pool_block<false>(x, multiplier, out);
-    }
+    *reinterpret_cast<Pack<float, 2>*>(out + n * out_stride_n + c * out_stride_c + d * out_stride_d +
+        h * out_stride_h + w) = out_row;
 }
 
 // A thread writes the gradients of all elements of its 2 windows, in one pass. The gradient of multiplier is added
 // up from parts of each block.
-template <bool aligned>
-__device__ __forceinline__ void max_pool_backward_block(
+__global__ void __launch_bounds__(256) max_pool_backward(
     const float* __restrict__ x,
     const float* __restrict__ multiplier,
     const float* __restrict__ grad_out,
@@ -206,7 +171,7 @@ __device__ __forceinline__ void max_pool_backward_block(
 #pragma unroll
             for (int kh = 0; kh < size_h; ++kh) {
                 const int in_h = h * stride_h + kh;
-                const Pack<float, 4> x_row = load<aligned, 4>(x + x_at + in_d * x_stride_d + in_h * x_stride_h + in_w);
+                const Pack<float, 4> x_row = load<4>(x + x_at + in_d * x_stride_d + in_h * x_stride_h + in_w);
 #pragma unroll
                 for (int k = 0; k < row_elements; ++k) {
                     const float x_value = x_row.at[k];
@@ -220,8 +185,8 @@ __device__ __forceinline__ void max_pool_backward_block(
                 }
             }
         }
-        const Pack<float, 2> grad_out_row = load<aligned, 2>(grad_out + n * grad_out_stride_n +
-            c * grad_out_stride_c + d * grad_out_stride_d + h * grad_out_stride_h + w);
+        const Pack<float, 2> grad_out_row = load<2>(grad_out + n * grad_out_stride_n + c * grad_out_stride_c +
+            d * grad_out_stride_d + h * grad_out_stride_h + w);
         float x_gradient_of[lanes];
 #pragma unroll
         for (int j = 0; j < lanes; ++j) {
@@ -248,26 +213,14 @@ __device__ __forceinline__ void max_pool_backward_block(
                         x_gradient_of[k / size_w] : 0.0f;
                     grad_x_row.at[k] = grad_x_value;
                 }
-                store_plainly<aligned>(grad_x + grad_x_at + in_d * x_stride_d + in_h * x_stride_h + in_w, grad_x_row);
+                *reinterpret_cast<Pack<float, 4>*>(grad_x + grad_x_at + in_d * x_stride_d + in_h * x_stride_h + in_w) =
+                    grad_x_row;
             }
         }
     }
     multiplier_total = sum_over_warps<threads>(multiplier_total);
     if (threadIdx.x == 0) {
         parts_grad_multiplier[blockIdx.x] = multiplier_total;
-    }
-}
-
-__global__ void __launch_bounds__(256) max_pool_backward(
-    const float* __restrict__ x,
-    const float* __restrict__ multiplier,
-    const float* __restrict__ grad_out,
-    float* __restrict__ grad_x,
-    float* __restrict__ parts_grad_multiplier) {
-    if (are_aligned<16>(x, grad_out, grad_x)) {
-        max_pool_backward_block<true>(x, multiplier, grad_out, grad_x, parts_grad_multiplier);
-    } else {  // a tensor that begins in the middle of another
-        max_pool_backward_block<false>(x, multiplier, grad_out, grad_x, parts_grad_multiplier);
     }
 }
 

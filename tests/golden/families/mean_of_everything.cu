@@ -8,20 +8,9 @@ template <typename T, int count>
 struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
     T at[count];
 };
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
+    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
 template <int team, typename T>
 __device__ __forceinline__ T sum_over_team(T value) {  // of `team` neighbouring lanes, the same for each of them
@@ -41,8 +30,7 @@ __device__ __forceinline__ T sum_over_block(T value, T (&parts)[threads / 32]) {
 
 // 1 row of 16777216: a block of 256 threads a row; rows are few and long, so 1024 blocks share each, and their parts are added in order
 // total = sum of square(x) * scale
-template <bool aligned>
-__device__ __forceinline__ void whole_mean_block(
+__global__ void __launch_bounds__(256) whole_mean(
     const float* __restrict__ x,
     const float* __restrict__ scale,
     float* __restrict__ total_parts) {
@@ -63,7 +51,7 @@ __device__ __forceinline__ void whole_mean_block(
 #pragma unroll
         for (int k = 0; k < packs; ++k) {
             const unsigned column = tile + (k * threads + threadIdx.x) * vector;
-            x_read[k] = load<aligned, vector>(x + column);
+            x_read[k] = load<vector>(x + column);
         }
 #pragma unroll
         for (int k = 0; k < packs; ++k) {
@@ -83,22 +71,10 @@ __device__ __forceinline__ void whole_mean_block(
     }
 }
 
-__global__ void __launch_bounds__(256) whole_mean(
-    const float* __restrict__ x,
-    const float* __restrict__ scale,
-    float* __restrict__ total_parts) {
-    if (are_aligned<16>(x)) {
-        whole_mean_block<true>(x, scale, total_parts);
-    } else {  // a tensor that begins in the middle of another
-        whole_mean_block<false>(x, scale, total_parts);
-    }
-}
-
 // 1 row of 1024: a block of 256 threads a row
 // total = sum of total_parts
 // mean = total * 0.041666666666666664
-template <bool aligned>
-__device__ __forceinline__ void whole_mean_finish_block(
+__global__ void __launch_bounds__(256) whole_mean_finish(
     const float* __restrict__ total_parts,
     float* __restrict__ mean) {
     constexpr int threads = 256;
@@ -106,7 +82,7 @@ __device__ __forceinline__ void whole_mean_finish_block(
 
     float total = 0.0f;
     const unsigned column = threadIdx.x * vector;
-    const Pack<float, vector> total_parts_read = load<aligned, vector>(total_parts + column);
+    const Pack<float, vector> total_parts_read = load<vector>(total_parts + column);
 #pragma unroll
     for (int j = 0; j < vector; ++j) {
         const float total_parts_value = total_parts_read.at[j];
@@ -118,15 +94,5 @@ __device__ __forceinline__ void whole_mean_finish_block(
     if (threadIdx.x == 0) {
         const float mean_value = total * 0.041666668f;
         mean[0] = mean_value;
-    }
-}
-
-__global__ void __launch_bounds__(256) whole_mean_finish(
-    const float* __restrict__ total_parts,
-    float* __restrict__ mean) {
-    if (are_aligned<16>(total_parts)) {
-        whole_mean_finish_block<true>(total_parts, mean);
-    } else {  // a tensor that begins in the middle of another
-        whole_mean_finish_block<false>(total_parts, mean);
     }
 }

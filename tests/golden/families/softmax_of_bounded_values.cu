@@ -7,35 +7,21 @@ template <typename T, int count>
 struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
     T at[count];
 };
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
+    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
+    if constexpr (sizeof(T) < 8 && sizeof(T) * count == 16) {
         const uint4 words = reinterpret_cast<const uint4&>(pack);
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                      :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
-    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
+    } else if constexpr (sizeof(T) < 8 && sizeof(T) * count == 8) {
         const uint2 words = reinterpret_cast<const uint2&>(pack);
         asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
-    } else if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     }
 }
 template <int team, typename T>
@@ -57,8 +43,7 @@ __device__ __forceinline__ T sum_over_block(T value, T (&parts)[threads / 32]) {
 // 2048 rows of 131072: a block of 256 threads a row; too long for registers, so memory is read 2 times
 // total = sum of exp(tanh(x) * 2)
 // out = exp(tanh(x) * 2) * reciprocal(total) * scale
-template <bool aligned>
-__device__ __forceinline__ void softmax_block(
+__global__ void __launch_bounds__(256) softmax(
     const float* __restrict__ x,
     const float* __restrict__ scale,
     float* __restrict__ out) {
@@ -82,7 +67,7 @@ __device__ __forceinline__ void softmax_block(
 #pragma unroll
         for (int k = 0; k < packs; ++k) {
             const unsigned column = tile + (k * threads + threadIdx.x) * vector;
-            x_read[k] = load<aligned, vector>(x_row + column);
+            x_read[k] = load<vector>(x_row + column);
         }
 #pragma unroll
         for (int k = 0; k < packs; ++k) {
@@ -104,7 +89,7 @@ __device__ __forceinline__ void softmax_block(
 #pragma unroll
         for (int k = 0; k < packs; ++k) {
             const unsigned column = tile + (k * threads + threadIdx.x) * vector;
-            x_read[k] = load<aligned, vector>(x_row + column);
+            x_read[k] = load<vector>(x_row + column);
         }
 #pragma unroll
         for (int k = 0; k < packs; ++k) {
@@ -116,18 +101,7 @@ __device__ __forceinline__ void softmax_block(
                 const float out_value = expf(tanhf(x_value) * 2.0f) * row_reciprocal * scale_value;
                 out_pack.at[j] = out_value;
             }
-            store<aligned>(out_row + column, out_pack);
+            store(out_row + column, out_pack);
         }
-    }
-}
-
-__global__ void __launch_bounds__(256) softmax(
-    const float* __restrict__ x,
-    const float* __restrict__ scale,
-    float* __restrict__ out) {
-    if (are_aligned<16>(x, out)) {
-        softmax_block<true>(x, scale, out);
-    } else {  // a tensor that begins in the middle of another
-        softmax_block<false>(x, scale, out);
     }
 }

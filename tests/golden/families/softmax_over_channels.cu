@@ -11,35 +11,21 @@ template <typename T, int count>
 struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
     T at[count];
 };
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
+    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
+    if constexpr (sizeof(T) < 8 && sizeof(T) * count == 16) {
         const uint4 words = reinterpret_cast<const uint4&>(pack);
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                      :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
-    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
+    } else if constexpr (sizeof(T) < 8 && sizeof(T) * count == 8) {
         const uint2 words = reinterpret_cast<const uint2&>(pack);
         asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
-    } else if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     }
 }
 template <int groups, int lanes, int vector, typename T>
@@ -77,8 +63,7 @@ __device__ __forceinline__ void max_over_groups(T (&values)[vector], T (&parts)[
 // largest = max of x + bias
 // total = sum of exp(x + bias - largest)
 // out = exp(x + bias - largest) * reciprocal(total)
-template <bool aligned>
-__device__ __forceinline__ void channel_softmax_block(
+__global__ void __launch_bounds__(256) channel_softmax(
     const float* __restrict__ x,
     const float* __restrict__ bias,
     float* __restrict__ out) {
@@ -108,7 +93,7 @@ __device__ __forceinline__ void channel_softmax_block(
         for (int k = 0; k < packs; ++k) {
             const unsigned column = k * groups + group;
             if (column < columns) {
-                x_read[k] = load<aligned, vector>(x_row + column * x_stride_2);
+                x_read[k] = load<vector>(x_row + column * x_stride_2);
                 bias_read[k] = bias[column];
             }
         }
@@ -168,19 +153,8 @@ __device__ __forceinline__ void channel_softmax_block(
                     const float out_value = kept_power[k][j] * row_reciprocal[j];
                     out_pack.at[j] = out_value;
                 }
-                store<aligned>(out_row + column * out_stride_2, out_pack);
+                store(out_row + column * out_stride_2, out_pack);
             }
         }
-    }
-}
-
-__global__ void __launch_bounds__(256) channel_softmax(
-    const float* __restrict__ x,
-    const float* __restrict__ bias,
-    float* __restrict__ out) {
-    if (are_aligned<16>(x, out)) {
-        channel_softmax_block<true>(x, bias, out);
-    } else {  // a tensor that begins in the middle of another
-        channel_softmax_block<false>(x, bias, out);
     }
 }

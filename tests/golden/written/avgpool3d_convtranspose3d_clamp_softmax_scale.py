@@ -81,31 +81,9 @@ struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or sto
     T at[count];
 };
 
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}
-
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
-}
-
-template <bool aligned, int count, typename T>
-__device__ __forceinline__ void store_plainly(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
-    } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
-    }
+    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
 
 __device__ __forceinline__ unsigned rounded(
@@ -178,20 +156,17 @@ __device__ __forceinline__ void accumulate(const unsigned* weights, const unsign
     }
 }
 
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
+    if constexpr (sizeof(T) < 8 && sizeof(T) * count == 16) {
         const uint4 words = reinterpret_cast<const uint4&>(pack);
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                      :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
-    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
+    } else if constexpr (sizeof(T) < 8 && sizeof(T) * count == 8) {
         const uint2 words = reinterpret_cast<const uint2&>(pack);
         asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
-    } else if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     }
 }
 
@@ -245,8 +220,7 @@ __device__ __forceinline__ void sum_over_groups(T (&values)[vector],
 // The mean of windows of 2x2x2: [2, 32, 2, 6, 10] to [2, 32, 1, 3, 5]. A thread takes one window;
 // neighbouring
 // threads read neighbouring memory.
-template <bool aligned>
-__device__ __forceinline__ void avg_pool3d_kernel_block(const float* __restrict__ x,
+__global__ void __launch_bounds__(256) avg_pool3d_kernel(const float* __restrict__ x,
         float* __restrict__ avg_pool) {
     constexpr int avg_pool_stride_h = 5;
     constexpr int avg_pool_stride_plane = 15;
@@ -276,8 +250,7 @@ __device__ __forceinline__ void avg_pool3d_kernel_block(const float* __restrict_
 #pragma unroll
         for (int kh = 0; kh < size_h; ++kh) {
             const int in_h = h * stride_h + kh;
-            const Pack<float, 2> x_row = load<aligned, 2>(
-                x + x_at + in_d * x_stride_d + in_h * x_stride_h + in_w);
+            const Pack<float, 2> x_row = load<2>(x + x_at + in_d * x_stride_d + in_h * x_stride_h + in_w);
 #pragma unroll
             for (int k = 0; k < row_elements; ++k) {
                 const float x_value = x_row.at[k];
@@ -289,18 +262,8 @@ __device__ __forceinline__ void avg_pool3d_kernel_block(const float* __restrict_
     avg_pool[plane * avg_pool_stride_plane + h * avg_pool_stride_h + w] = avg_pool_value;
 }
 
-__global__ void __launch_bounds__(256) avg_pool3d_kernel(const float* __restrict__ x,
-        float* __restrict__ avg_pool) {
-    if (are_aligned<8>(x)) {
-        avg_pool3d_kernel_block<true>(x, avg_pool);
-    } else {  // a tensor that begins in the middle of another
-        avg_pool3d_kernel_block<false>(x, avg_pool);
-    }
-}
-
 // A thread writes the gradients of all elements of its window, in one pass.
-template <bool aligned>
-__device__ __forceinline__ void avg_pool3d_kernel_backward_block(
+__global__ void __launch_bounds__(256) avg_pool3d_kernel_backward(
     const float* __restrict__ grad_avg_pool,
     float* __restrict__ grad_x) {
     constexpr int grad_avg_pool_stride_h = 5;
@@ -339,19 +302,9 @@ __device__ __forceinline__ void avg_pool3d_kernel_backward_block(
                 const float element_share = share;
                 grad_x_row.at[k] = element_share;
             }
-            store_plainly<aligned>(grad_x + grad_x_at + in_d * grad_x_stride_d + in_h * grad_x_stride_h +
-                in_w, grad_x_row);
+            *reinterpret_cast<Pack<float, 2>*>(grad_x + grad_x_at + in_d * grad_x_stride_d +
+                in_h * grad_x_stride_h + in_w) = grad_x_row;
         }
-    }
-}
-
-__global__ void __launch_bounds__(256) avg_pool3d_kernel_backward(
-    const float* __restrict__ grad_avg_pool,
-    float* __restrict__ grad_x) {
-    if (are_aligned<8>(grad_x)) {
-        avg_pool3d_kernel_backward_block<true>(grad_avg_pool, grad_x);
-    } else {  // a tensor that begins in the middle of another
-        avg_pool3d_kernel_backward_block<false>(grad_avg_pool, grad_x);
     }
 }
 
@@ -603,8 +556,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel(
                         const float conv_transpose_product_is = product;
                         conv_transpose_product_pack.at[k] = conv_transpose_product_is;
                     }
-                    store<true>(conv_transpose_product + n * 7680LL + c * 120 + i,
-                        conv_transpose_product_pack);
+                    store(conv_transpose_product + n * 7680LL + c * 120 + i, conv_transpose_product_pack);
                 }
             }
         }
@@ -781,7 +733,7 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel_input(
                     const float product = products.at[0];
                     const float grad_avg_pool_is = product;
                     grad_avg_pool_pack.at[0] = grad_avg_pool_is;
-                    store<true>(grad_avg_pool + n * 480LL + c * 15 + i, grad_avg_pool_pack);
+                    store(grad_avg_pool + n * 480LL + c * 15 + i, grad_avg_pool_pack);
                 }
             }
         }
@@ -1006,8 +958,7 @@ __global__ void __launch_bounds__(256) conv_transpose3d_kernel_weight_finish(
 
 // 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in registers from pass to pass
 // saved_total = total
-template <bool aligned>
-__device__ __forceinline__ void bias_clamp_softmax_mul_kernel_block(
+__global__ void __launch_bounds__(128) bias_clamp_softmax_mul_kernel(
     const float* __restrict__ conv_transpose_product,
     const float* __restrict__ conv_transpose_bias,
     const float* __restrict__ scale,
@@ -1034,7 +985,7 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_kernel_block(
     {
         const unsigned column = thread * vector;
         if (column < columns) {
-            const Pack<float, vector> conv_transpose_product_read = load<aligned, vector>(
+            const Pack<float, vector> conv_transpose_product_read = load<vector>(
                 conv_transpose_product_row + column);
 #pragma unroll
             for (int j = 0; j < vector; ++j) {
@@ -1061,7 +1012,7 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_kernel_block(
                 const float mul_value = kept_power[j] * row_quotient * scale_value;
                 mul_pack.at[j] = mul_value;
             }
-            store<aligned>(mul_row + column, mul_pack);
+            store(mul_row + column, mul_pack);
         }
     }
 
@@ -1070,26 +1021,10 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_kernel_block(
     }
 }
 
-__global__ void __launch_bounds__(128) bias_clamp_softmax_mul_kernel(
-    const float* __restrict__ conv_transpose_product,
-    const float* __restrict__ conv_transpose_bias,
-    const float* __restrict__ scale,
-    float* __restrict__ mul,
-    float* __restrict__ saved_total) {
-    if (are_aligned<16>(conv_transpose_product, mul)) {
-        bias_clamp_softmax_mul_kernel_block<true>(conv_transpose_product, conv_transpose_bias, scale, mul,
-            saved_total);
-    } else {  // a tensor that begins in the middle of another
-        bias_clamp_softmax_mul_kernel_block<false>(conv_transpose_product, conv_transpose_bias, scale, mul,
-            saved_total);
-    }
-}
-
 // 128 rows of 120: 32 threads a row, 4 rows a block; elements stay in registers from pass to pass
 // partial_grad_conv_transpose_bias = grad_conv_transpose_bias_row
 // partial_grad_scale = grad_scale_row
-template <bool aligned>
-__device__ __forceinline__ void bias_clamp_softmax_mul_backward_block(
+__global__ void __launch_bounds__(128) bias_clamp_softmax_mul_backward(
     const float* __restrict__ conv_transpose_product,
     const float* __restrict__ conv_transpose_bias,
     const float* __restrict__ scale,
@@ -1126,9 +1061,9 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_block(
     {
         const unsigned column = thread * vector;
         if (column < columns) {
-            const Pack<float, vector> conv_transpose_product_read = load<aligned, vector>(
+            const Pack<float, vector> conv_transpose_product_read = load<vector>(
                 conv_transpose_product_row + column);
-            const Pack<float, vector> grad_mul_read = load<aligned, vector>(grad_mul_row + column);
+            const Pack<float, vector> grad_mul_read = load<vector>(grad_mul_row + column);
 #pragma unroll
             for (int j = 0; j < vector; ++j) {
                 const float conv_transpose_product_value = conv_transpose_product_read.at[j];
@@ -1165,7 +1100,7 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_block(
                 grad_conv_transpose_bias_row += grad_conv_transpose_bias_row_value;
                 grad_conv_transpose_product_pack.at[j] = grad_conv_transpose_bias_row_value;
             }
-            store<aligned>(grad_conv_transpose_product_row + column, grad_conv_transpose_product_pack);
+            store(grad_conv_transpose_product_row + column, grad_conv_transpose_product_pack);
         }
     }
     grad_conv_transpose_bias_row = sum_over_team<team>(grad_conv_transpose_bias_row);
@@ -1176,34 +1111,13 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_block(
     }
 }
 
-__global__ void __launch_bounds__(128) bias_clamp_softmax_mul_backward(
-    const float* __restrict__ conv_transpose_product,
-    const float* __restrict__ conv_transpose_bias,
-    const float* __restrict__ scale,
-    const float* __restrict__ saved_total,
-    const float* __restrict__ grad_mul,
-    float* __restrict__ grad_conv_transpose_product,
-    float* __restrict__ partial_grad_conv_transpose_bias,
-    float* __restrict__ partial_grad_scale) {
-    if (are_aligned<16>(conv_transpose_product, grad_mul, grad_conv_transpose_product)) {
-        bias_clamp_softmax_mul_backward_block<true>(conv_transpose_product, conv_transpose_bias, scale,
-            saved_total, grad_mul, grad_conv_transpose_product, partial_grad_conv_transpose_bias,
-            partial_grad_scale);
-    } else {  // a tensor that begins in the middle of another
-        bias_clamp_softmax_mul_backward_block<false>(conv_transpose_product, conv_transpose_bias, scale,
-            saved_total, grad_mul, grad_conv_transpose_product, partial_grad_conv_transpose_bias,
-            partial_grad_scale);
-    }
-}
-
 // 64 rows of 2: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 2 groups of threads
 // share the columns
 // grad_conv_transpose_bias_total = sum of partial_grad_conv_transpose_bias
 // grad_scale_total = sum of partial_grad_scale
 // grad_conv_transpose_bias = grad_conv_transpose_bias_total
 // grad_scale = grad_scale_total
-template <bool aligned>
-__device__ __forceinline__ void bias_clamp_softmax_mul_backward_grad_conv_transpose_bias_block(
+__global__ void __launch_bounds__(8) bias_clamp_softmax_mul_backward_grad_conv_transpose_bias(
     const float* __restrict__ partial_grad_conv_transpose_bias,
     const float* __restrict__ partial_grad_scale,
     float* __restrict__ grad_conv_transpose_bias,
@@ -1222,9 +1136,9 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_grad_conv_transp
     float grad_conv_transpose_bias_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     float grad_scale_total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     const unsigned column = group;
-    const Pack<float, vector> partial_grad_conv_transpose_bias_read = load<aligned, vector>(
+    const Pack<float, vector> partial_grad_conv_transpose_bias_read = load<vector>(
         partial_grad_conv_transpose_bias_row + column * partial_grad_conv_transpose_bias_stride_1);
-    const Pack<float, vector> partial_grad_scale_read = load<aligned, vector>(
+    const Pack<float, vector> partial_grad_scale_read = load<vector>(
         partial_grad_scale_row + column * partial_grad_scale_stride_1);
 #pragma unroll
     for (int j = 0; j < vector; ++j) {
@@ -1244,20 +1158,6 @@ __device__ __forceinline__ void bias_clamp_softmax_mul_backward_grad_conv_transp
             grad_conv_transpose_bias[row + j] = grad_conv_transpose_bias_total[j];
             grad_scale[row + j] = grad_scale_total[j];
         }
-    }
-}
-
-__global__ void __launch_bounds__(8) bias_clamp_softmax_mul_backward_grad_conv_transpose_bias(
-    const float* __restrict__ partial_grad_conv_transpose_bias,
-    const float* __restrict__ partial_grad_scale,
-    float* __restrict__ grad_conv_transpose_bias,
-    float* __restrict__ grad_scale) {
-    if (are_aligned<16>(partial_grad_conv_transpose_bias, partial_grad_scale)) {
-        bias_clamp_softmax_mul_backward_grad_conv_transpose_bias_block<true>(
-            partial_grad_conv_transpose_bias, partial_grad_scale, grad_conv_transpose_bias, grad_scale);
-    } else {  // a tensor that begins in the middle of another
-        bias_clamp_softmax_mul_backward_grad_conv_transpose_bias_block<false>(
-            partial_grad_conv_transpose_bias, partial_grad_scale, grad_conv_transpose_bias, grad_scale);
     }
 }
 
@@ -1597,7 +1497,7 @@ torch::Tensor fused_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_p
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_b0e6b3faef0a",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_e6ee8324f6e1",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d",

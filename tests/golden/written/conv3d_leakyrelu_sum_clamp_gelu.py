@@ -136,20 +136,17 @@ __device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; Na
     return smaller;
 }
 
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
+    if constexpr (sizeof(T) < 8 && sizeof(T) * count == 16) {
         const uint4 words = reinterpret_cast<const uint4&>(pack);
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                      :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
-    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
+    } else if constexpr (sizeof(T) < 8 && sizeof(T) * count == 8) {
         const uint2 words = reinterpret_cast<const uint2&>(pack);
         asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
-    } else if constexpr (aligned) {
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
     }
 }
 
@@ -281,16 +278,9 @@ __device__ __forceinline__ void finish_products(float (&sums)[4]) {  // which ar
                  :: "memory");
 }
 
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
+    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
 
 template <int team, typename T>
@@ -301,11 +291,6 @@ __device__ __forceinline__ T sum_over_team(
         value += __shfl_xor_sync(0xffffffffu, value, distance);
     }
     return value;
-}
-
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
 }
 
 template <int groups, int lanes, int vector, typename T>
@@ -555,7 +540,7 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
                         gelu_is = fmaf(gelu_is, clamp_squared, 0.5f * clamp);
                         gelu_pack.at[k] = gelu_is;
                     }
-                    store<true>(gelu + n * 2560LL + c * 40 + box_d * 20 + i, gelu_pack);
+                    store(gelu + n * 2560LL + c * 40 + box_d * 20 + i, gelu_pack);
                 }
             }
         }
@@ -709,7 +694,7 @@ __global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
                         const int i = v;
                         const int d = box_d;
                         if (v < 5) {
-                            grad_gelu_each[j] = load<true, 1>(
+                            grad_gelu_each[j] = load<1>(
                                 grad_gelu + n * 2560LL + c * 40 + d * 20 + box_h * 5 + i);
                         }
                     }
@@ -745,7 +730,7 @@ __global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
                             grad_product_pack.at[0] = grad_product_is;
                             grad_conv_bias_total += grad_conv_bias_is;
                             grad_sum_tensor_total += grad_sum_tensor_is;
-                            store<true>(grad_product + n * 2560LL + c * 40 + d * 20 + box_h * 5 + i,
+                            store(grad_product + n * 2560LL + c * 40 + d * 20 + box_h * 5 + i,
                                 grad_product_pack);
                         }
                     }
@@ -818,8 +803,7 @@ __global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
 // threads share the columns
 // total = sum of grad_conv_bias_parts
 // grad_conv_bias = total
-template <bool aligned>
-__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias_block(
+__global__ void __launch_bounds__(64) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias(
     const float* __restrict__ grad_conv_bias_parts,
     float* __restrict__ grad_conv_bias) {
     constexpr unsigned grad_conv_bias_parts_stride_1 = 64;
@@ -833,7 +817,7 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_con
 
     float total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     const unsigned column = group;
-    const Pack<float, vector> grad_conv_bias_parts_read = load<aligned, vector>(
+    const Pack<float, vector> grad_conv_bias_parts_read = load<vector>(
         grad_conv_bias_parts_row + column * grad_conv_bias_parts_stride_1);
 #pragma unroll
     for (int j = 0; j < vector; ++j) {
@@ -851,24 +835,11 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_con
     }
 }
 
-__global__ void __launch_bounds__(64) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias(
-    const float* __restrict__ grad_conv_bias_parts,
-    float* __restrict__ grad_conv_bias) {
-    if (are_aligned<16>(grad_conv_bias_parts)) {
-        conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias_block<true>(grad_conv_bias_parts,
-            grad_conv_bias);
-    } else {  // a tensor that begins in the middle of another
-        conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias_block<false>(grad_conv_bias_parts,
-            grad_conv_bias);
-    }
-}
-
 // 64 rows of 16: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 16 groups of
 // threads share the columns
 // total = sum of grad_sum_tensor_parts
 // grad_sum_tensor = total
-template <bool aligned>
-__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor_block(
+__global__ void __launch_bounds__(64) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor(
     const float* __restrict__ grad_sum_tensor_parts,
     float* __restrict__ grad_sum_tensor) {
     constexpr unsigned grad_sum_tensor_parts_stride_1 = 64;
@@ -882,7 +853,7 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum
 
     float total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
     const unsigned column = group;
-    const Pack<float, vector> grad_sum_tensor_parts_read = load<aligned, vector>(
+    const Pack<float, vector> grad_sum_tensor_parts_read = load<vector>(
         grad_sum_tensor_parts_row + column * grad_sum_tensor_parts_stride_1);
 #pragma unroll
     for (int j = 0; j < vector; ++j) {
@@ -897,18 +868,6 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum
         for (int j = 0; j < vector; ++j) {
             grad_sum_tensor[row + j] = total[j];
         }
-    }
-}
-
-__global__ void __launch_bounds__(64) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor(
-    const float* __restrict__ grad_sum_tensor_parts,
-    float* __restrict__ grad_sum_tensor) {
-    if (are_aligned<16>(grad_sum_tensor_parts)) {
-        conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor_block<true>(grad_sum_tensor_parts,
-            grad_sum_tensor);
-    } else {  // a tensor that begins in the middle of another
-        conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor_block<false>(grad_sum_tensor_parts,
-            grad_sum_tensor);
     }
 }
 
@@ -1071,7 +1030,7 @@ __global__ void __launch_bounds__(256, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
                     const float product = products.at[0];
                     const float grad_x_is = product;
                     grad_x_pack.at[0] = grad_x_is;
-                    store<true>(grad_x + n * 1344LL + c * 168 + d * 42 + box_h * 7 + i, grad_x_pack);
+                    store(grad_x + n * 1344LL + c * 168 + d * 42 + box_h * 7 + i, grad_x_pack);
                 }
             }
         }
@@ -1497,7 +1456,7 @@ torch::Tensor fused_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x,
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_dad214461a41",
+    name="conv3d_leakyrelu_sum_clamp_gelu_80b5df5dad4f",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward",

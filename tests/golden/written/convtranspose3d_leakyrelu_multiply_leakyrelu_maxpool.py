@@ -141,38 +141,23 @@ struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or sto
     T at[count];
 };
 
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
-    if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 16) {
+    if constexpr (sizeof(T) < 8 && sizeof(T) * count == 16) {
         const uint4 words = reinterpret_cast<const uint4&>(pack);
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                      :: "l"(to), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
-    } else if constexpr (aligned && sizeof(T) < 8 && sizeof(T) * count == 8) {
+    } else if constexpr (sizeof(T) < 8 && sizeof(T) * count == 8) {
         const uint2 words = reinterpret_cast<const uint2&>(pack);
         asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
-    } else if constexpr (aligned) {
+    } else {
         *reinterpret_cast<Pack<T, count>*>(to) = pack;
-    } else {
-#pragma unroll
-        for (int j = 0; j < count; ++j) to[j] = pack.at[j];
     }
 }
 
-template <int bytes, typename... T>
-__device__ __forceinline__ bool are_aligned(const T*... pointers) {
-    return (... && (reinterpret_cast<unsigned long long>(pointers) % bytes == 0));
-}
-
-template <bool aligned, int count, typename T>
+template <int count, typename T>
 __device__ __forceinline__ Pack<T, count> load(const T* from) {
-    if constexpr (aligned) {
-        return *reinterpret_cast<const Pack<T, count>*>(from);
-    } else {
-        Pack<T, count> pack;
-#pragma unroll
-        for (int j = 0; j < count; ++j) pack.at[j] = from[j];
-        return pack;
-    }
+    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
 
 template <int team, typename T>
@@ -188,8 +173,7 @@ __device__ __forceinline__ T sum_over_team(
 // 32 rows of 60: 32 threads a row, 4 rows a block
 // grad_conv_transpose_bias = grad_conv_transpose_bias_row
 // grad_multiplier = grad_multiplier_row
-template <bool aligned>
-__device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_block(
+__device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_part(
     const float* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
     const float* __restrict__ conv_transpose_bias,
     const float* __restrict__ multiplier,
@@ -220,8 +204,8 @@ __device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kerne
     float grad_multiplier_row = 0.0f;
     const unsigned column = thread * vector;
     if (column < columns) {
-        const Pack<float, vector> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_read = load<aligned, vector>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_row + column / size_2 * conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_stride_1 + column % size_2);
-        const Pack<float, vector> grad_max_pool3d_read = load<aligned, vector>(
+        const Pack<float, vector> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_read = load<vector>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_row + column / size_2 * conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_stride_1 + column % size_2);
+        const Pack<float, vector> grad_max_pool3d_read = load<vector>(
             grad_max_pool3d_row + column / size_2 * grad_max_pool3d_stride_1 + column % size_2);
         Pack<float, vector> grad_product_pack;
 #pragma unroll
@@ -239,7 +223,7 @@ __device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kerne
             grad_multiplier_row += grad_multiplier_row_value;
             grad_product_pack.at[j] = grad_conv_transpose_bias_row_value;
         }
-        store<aligned>(grad_product_row + column / size_2 * grad_product_stride_1 + column % size_2,
+        store(grad_product_row + column / size_2 * grad_product_stride_1 + column % size_2,
             grad_product_pack);
     }
     grad_conv_transpose_bias_row = sum_over_team<team>(grad_conv_transpose_bias_row);
@@ -248,26 +232,6 @@ __device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kerne
     if (thread == 0) {
         grad_conv_transpose_bias[row] = grad_conv_transpose_bias_row;
         grad_multiplier[row] = grad_multiplier_row;
-    }
-}
-
-__device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_part(
-    const float* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
-    const float* __restrict__ conv_transpose_bias,
-    const float* __restrict__ multiplier,
-    const float* __restrict__ grad_max_pool3d,
-    float* __restrict__ grad_product,
-    float* __restrict__ grad_conv_transpose_bias,
-    float* __restrict__ grad_multiplier) {
-    if (are_aligned<8>(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, grad_max_pool3d,
-            grad_product)) {
-        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_block<true>(
-            conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, conv_transpose_bias, multiplier,
-            grad_max_pool3d, grad_product, grad_conv_transpose_bias, grad_multiplier);
-    } else {  // a tensor that begins in the middle of another
-        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_chain_backward_block<false>(
-            conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product, conv_transpose_bias, multiplier,
-            grad_max_pool3d, grad_product, grad_conv_transpose_bias, grad_multiplier);
     }
 }
 
@@ -582,7 +546,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                     const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
                     const float max_pool3d_is = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
                     max_pool3d_pack.at[0] = max_pool3d_is;
-                    store<true>(max_pool3d + n * 960LL + c * 30 + box_d * 15 + i, max_pool3d_pack);
+                    store(max_pool3d + n * 960LL + c * 30 + box_d * 15 + i, max_pool3d_pack);
                 }
             }
         }
@@ -878,10 +842,10 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                     max_pool3d_pack.at[0] = max_pool3d_is;
                     conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack.at[0] = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is;
                     conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack.at[0] = choices.at[0];
-                    store<true>(max_pool3d + n * 960LL + c * 30 + box_d * 15 + i, max_pool3d_pack);
-                    store<true>(
+                    store(max_pool3d + n * 960LL + c * 30 + box_d * 15 + i, max_pool3d_pack);
+                    store(
                         conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product + n * 960LL + c * 30 + box_d * 15 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack);
-                    store<true>(
+                    store(
                         conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL + c * 30 + box_d * 15 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack);
                 }
             }
@@ -1121,7 +1085,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                     const float product = products.at[0];
                     const float grad_x_is = product;
                     grad_x_pack.at[0] = grad_x_is;
-                    store<true>(grad_x + n * 480LL + c * 30 + box_d * 15 + i, grad_x_pack);
+                    store(grad_x + n * 480LL + c * 30 + box_d * 15 + i, grad_x_pack);
                 }
             }
         }
@@ -1615,7 +1579,7 @@ torch::Tensor fused_conv_transpose3d_leaky_relu_mul_max_pool3d(const torch::Tens
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_e2d0348bc53e",
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_d69f82eb4cab",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv_transpose3d_leaky_relu_mul_max_pool3d",

@@ -71,7 +71,8 @@ class Consuming:
                 for c in (0, 1):
                     one = ir.Element(self.totals, (j * 4 + r * 2 + c,))
                     k.add(ir.Convert(ir.Element(pair, (Number(c),)), one))
-                k.add(ir.Store(ir.Element(pair), ir.Global(frame.result, self._place(item, row, column))))
+                to = ir.Global(frame.result, self._place(item, row, column))
+                k.add(ir.Store(ir.Element(pair), to, plainly=True))
 
     def _place(self, item: Item, row: Index, column: Index) -> Index:
         frame = self.frame

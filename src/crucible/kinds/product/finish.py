@@ -32,9 +32,9 @@ def finish(division: ProductDivision, parts: Buffer) -> ir.Kernel:
             k.add(ir.Accumulate("sum", ir.Element(total, (j,)), ir.Element(more, (j,))))
     place = i // fours % product.rows * row + i % fours * VECTOR
     place = i // (fours * product.rows) * batch + place if product.batch > 1 else place
-    k.add(ir.Store(ir.Element(total), ir.Global(written, place)))
+    k.add(ir.Store(ir.Element(total), ir.Global(written, place), plainly=True))
     note = f"Adds up what was made of {division.parts} parts of the depth, in order."
     return ir.Kernel(
         f"{product.name}_finish", (read, written), (vector, part_stride, batch, row), blocks, THREADS, "long long",
-        k.body, (note,), aligned=True,
+        k.body, (note,),
     )  # fmt: skip

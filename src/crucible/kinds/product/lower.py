@@ -64,7 +64,6 @@ def _kernel(frame: Frame, told: tuple[str, ...]) -> ir.Kernel:
     lines = tuple(line for sentence in told for line in textwrap.wrap(sentence, 104))
     return ir.Kernel(
         frame.product.name, tensors, frame.sizes, frame.division.blocks, THREADS, "long long", k.body, lines,
-        aligned=True,
     )  # fmt: skip
 
 

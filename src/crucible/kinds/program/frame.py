@@ -201,7 +201,11 @@ class Frame:
 
     def at(self, tensor: Tensor, row: Index, column: Index) -> ir.Global:
         """Wherever that is; of a tensor that is turned round."""
-        return ir.Global(self.tensors[tensor.name], self._place(tensor, ZERO, row, column))
+        return ir.Global(self.tensors[tensor.name], self.offset(tensor, row, column))
+
+    def offset(self, tensor: Tensor, row: Index, column: Index) -> Index:
+        """In a tensor that is turned round."""
+        return self._place(tensor, ZERO, row, column)
 
     def _place(self, tensor: Tensor, j: Index | None, row: Index, column: Index) -> Index:
         rows, dims = self.program.rows, len(self.program.shape)

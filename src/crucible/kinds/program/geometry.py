@@ -8,7 +8,11 @@ from typing import Literal
 
 from crucible.graph import ITEM_BYTES
 from crucible.kinds.program.layout import (
+    PACK_BYTES,
+    SECTOR_BYTES,
+    Tensor,
     access_of,
+    begins_anywhere,
     crossed,
     index_type,
     is_across,
@@ -25,16 +29,15 @@ WORDS = 32
 """Registers of a thread for values that are loaded or kept: with addresses and arithmetic that comes to about 64,
 with which 1024 threads fit on a multiprocessor."""
 LOADS = 4
-"""Loads of a thread that are under way at once, over all operands. A multiprocessor needs about 20 KB under way
-(4.25 TB/s x 600 ns / 132): a thousand threads with two loads of 16 bytes are enough, half full as well."""
+"""Loads of 16 bytes of a thread that are under way at once, over all operands. A multiprocessor needs about 20 KB under
+way (4.25 TB/s x 600 ns / 132): a thousand threads with two loads of 16 bytes are enough, half full as well."""
+MOST_LOADS = 16
+"""Of smaller ones, of which it takes more for as many bytes: that many addresses fit in registers beside what comes."""
 BLOCK = 256
 SHARED_BYTES = 16 * 1024
-"""For what groups of threads exchange; twice that, since there are two instances of a kernel."""
+"""For what groups of threads exchange; half as much again for what is turned round."""
 WORD_BYTES = 4
 """Of a bank of shared memory."""
-SECTOR_BYTES = 32
-"""What memory gives at least. Where tensors lie in different orders a warp takes so much of a row of the one, and as
-many rows as there are threads left, which are neighbours in the other: 64 bytes of float32, 32 of halves."""
 LINE_BYTES, LEAST_TURNED_BYTES = 128, 64
 """What a block takes of a row at most, and at least, where the other order goes through shared memory: by sectors alone
 chains over channels-last tensors moved 2.5 of 4.25 TB/s (H200)."""
@@ -46,6 +49,11 @@ THREADS = 1024
 """Of a multiprocessor, below which too little is under way."""
 LEAST_CHUNK = 8192
 """Elements below which it does not pay to give another block a part of a row."""
+BLOCKS, MANY_BLOCKS = 8, 32
+"""Of a multiprocessor, where several share a row: as many as run at once, where registers allow it; and where parts
+stay longer than the least four times over, so many that it matters little how full the last round of them is. 1152
+blocks of 256 threads were two rounds, the second of 96. Rows of single elements are shared by as many as have a part of
+the least (see `_rows_shared`)."""
 
 
 MOST_TURNED = 512
@@ -139,8 +147,21 @@ def _pointwise(program: Program, sms: int) -> Geometry:
     return Geometry("columns", vector, BLOCK, BLOCK, packs, False, math.ceil(count / tile), tile, index_type(program))
 
 
+def _packs_under_way(program: Program, vector: int) -> int:
+    """Packs of a thread, so that it has enough bytes under way: more where they are smaller than 16 bytes."""
+    item = max((ITEM_BYTES[each.dtype] for each in wide(program)), default=WORD_BYTES)
+    smaller = max(1, PACK_BYTES // (vector * item))
+    return max(1, min(LOADS * smaller, MOST_LOADS) // Needs.of(program).loads)
+
+
+def _chunks(blocks: int, columns: int, least: int, sms: int) -> int:
+    """Blocks that share a row, or some rows, of which there are `blocks`; of at least so many columns each."""
+    many = min(math.ceil(MANY_BLOCKS * sms / blocks), columns // (MANY_BLOCKS // BLOCKS * least))
+    return max(many, min(math.ceil(BLOCKS * sms / blocks), columns // least))
+
+
 def _pointwise_packs(program: Program, vector: int, sms: int) -> int:
-    packs = max(1, LOADS // Needs.of(program).loads)
+    packs = _packs_under_way(program, vector)
     while packs > 1 and math.prod(program.shape) < sms * THREADS * vector * packs:
         packs //= 2
     return packs
@@ -180,7 +201,11 @@ def _turned(program: Program, vector: int, sms: int) -> Geometry | None:
 
 
 def _lanes_of_a_sector(program: Program, vector: int) -> int:
-    """Neighbouring threads whose packs are a sector."""
+    """Neighbouring threads whose packs are a sector.
+
+    Where tensors lie in different orders a warp takes so much of a row of the one, and as many rows as there are
+    threads left, which are neighbours in the other: 64 bytes of float32, 32 of halves.
+    """
     item = max(ITEM_BYTES[each.dtype] for each in wide(program))
     return max(1, SECTOR_BYTES // (vector * item))
 
@@ -200,33 +225,54 @@ def _along_columns(program: Program, sms: int, may_split: bool) -> Geometry:
     if packs * vector * needs.held <= WORDS or packs == 1:
         held = Geometry("columns", vector, team if team > WARP else 128, team, packs, False, 1, columns, index)
         return _turned_rows(program, held, sms) or held
-    packs = max(1, LOADS // needs.loads)
-    chunks, team = 1, BLOCK
-    if may_split and rows < 4 * sms:
-        chunks = min(math.ceil(8 * sms / rows), columns // LEAST_CHUNK)
+    packs = _packs_under_way(program, vector)
+    shared = _rows_shared(program, vector, packs, sms) if may_split and rows < 4 * sms else None
+    if shared is not None:
+        return shared
+    team = 1024 if rows < 2 * sms and columns >= 4096 * vector else 512 if rows < 8 * sms else BLOCK
+    return Geometry("columns", vector, team, team, packs, True, 1, columns, index)
+
+
+def _rows_shared(program: Program, vector: int, packs: int, sms: int) -> Geometry | None:
+    """Long rows with several blocks each; None where they are not long.
+
+    Those of single elements (odd planes) have as many blocks as there are parts of LEAST_CHUNK, so that the blocks
+    that run at once read and write near each other. 128 rows of 6.8 million in two tensors, written to a third (H100):
+    6.81 ms with 33 blocks a row and 6.29 with 51, 16 loads a thread; 4.17 with 737 and 8 loads. Not measured in packs.
+    """
+    columns, team = program.column_count, BLOCK
+    chunks = _chunks(program.row_count, columns, LEAST_CHUNK, sms)
+    if vector == 1:
+        chunks, packs = columns // LEAST_CHUNK, max(1, MOST_LOADS // 2 // Needs.of(program).loads)
     if chunks <= 1:
-        team = 1024 if rows < 2 * sms and columns >= 4096 * vector else 512 if rows < 8 * sms else BLOCK
-        return Geometry("columns", vector, team, team, packs, True, 1, columns, index)
+        return None
     tile = team * vector * packs
     chunk = math.ceil(columns / chunks / tile) * tile
-    return Geometry("columns", vector, team, team, packs, True, math.ceil(columns / chunk), chunk, index)
+    return Geometry("columns", vector, team, team, packs, True, math.ceil(columns / chunk), chunk, index_type(program))
 
 
 def _turned_rows(program: Program, held: Geometry, sms: int) -> Geometry | None:
     """The geometry of rows in registers with as many rows a block as are a line of the tensors whose neighbours are
-    rows, which pass through shared memory; None where there are none, and where they do not fit."""
+    rows, which pass through shared memory; None where there are none, and where they do not fit. Two lines where they
+    begin anywhere: fewer ends (a softmax over 128 channels of odd planes: 0.979 ms, 1.237 with one; H100)."""
     across = [each for each in wide(program) if is_across(each, program)]
     if not across or held.team >= WARP or held.vector == 1:
         return None
+    anywhere = any(begins_anywhere(each, program, across=True) for each in across)
+    found = [_lines_of_rows(program, held, across, lines) for lines in ((2, 1) if anywhere else (1,))]
+    return next((each for each in found if each and each.blocks(program.row_count) >= sms), None)
+
+
+def _lines_of_rows(program: Program, held: Geometry, across: list[Tensor], lines: int) -> Geometry | None:
+    """With so many lines of rows a block; None where they do not fit."""
     item = max(ITEM_BYTES[each.dtype] for each in across)
-    threads = max(held.threads, held.team * LINE_BYTES // item)
+    threads = max(held.threads, held.team * lines * LINE_BYTES // item)
     apart = max(1, WARP // held.team // held.vector) * max(1, WORD_BYTES // item)
     line = threads // held.team + apart  # the rows of a warp and the columns of its packs meet all banks
     geometry = replace(held, threads=threads, turned=True, line=line)
     bytes_ = sum(ITEM_BYTES[each.dtype] for each in across) * program.column_count * line
-    fits = geometry.threads <= MOST_TURNED and bytes_ <= SHARED_BYTES * 3 // 2
-    whole = program.column_count == geometry.tile
-    return geometry if fits and whole and geometry.blocks(program.row_count) >= sms else None
+    fits = threads <= MOST_TURNED and bytes_ <= lines * SHARED_BYTES * 3 // 2
+    return geometry if fits and program.column_count == geometry.tile else None
 
 
 def _ends_turned(program: Program, sms: int) -> bool:
@@ -246,6 +292,13 @@ def _team(rows: int, packs: int, sms: int, most: int, largest: int) -> int:
     return team
 
 
+def _are_short(program: Program, team: int, packs: int, most: int) -> bool:
+    """Whether half the groups would do for the columns of a row: with at most so many packs a thread, where more rows
+    are left than `most` threads take, and all tensors have their neighbours there."""
+    enough = program.row_count * team >= most and program.column_count * 2 <= team * packs
+    return team > 1 and enough and not is_crossed(program)
+
+
 def _along_rows(program: Program, sms: int, may_split: bool) -> Geometry:
     needs, vector = Needs.of(program), vector_width(program, along_rows=True)
     rows, columns, index = program.row_count, program.column_count, index_type(program)
@@ -260,14 +313,16 @@ def _along_rows(program: Program, sms: int, may_split: bool) -> Geometry:
     largest = min(1024 // lanes, SHARED_BYTES // (lanes * vector * word))
     team = max(BLOCK // lanes, min(power_of_two(columns / most), largest))
     team = min(team, power_of_two(columns), largest)
+    while _are_short(program, team, min(_packs_under_way(program, vector), most), MANY_BLOCKS * sms * BLOCK * vector):
+        team, lanes = team // 2, lanes * 2
     packs = math.ceil(columns / team)
     blocks = math.ceil(rows / (lanes * vector))
     if packs <= most:
         return Geometry("rows", vector, lanes * team, team, packs, False, 1, columns, index)
-    packs = max(1, LOADS // needs.loads)
+    packs = _packs_under_way(program, vector)
     team, chunks = min(BLOCK // lanes, largest), 1
     if may_split and blocks < 4 * sms:
-        chunks = min(math.ceil(8 * sms / blocks), columns // max(LEAST_COLUMNS, team * packs))
+        chunks = _chunks(blocks, columns, max(LEAST_COLUMNS, team * packs), sms)
     elif may_split and _ends_turned(program, sms):
         chunks = min(2, columns // max(LEAST_COLUMNS, team * packs))
     if chunks <= 1:

@@ -14,6 +14,8 @@ Tensor: TypeAlias = Operand | Result
 Access: TypeAlias = Literal["pack", "same", "each"]
 """How a thread reads neighbours: as one piece, as one element for all, or each by itself."""
 PACK_BYTES = 16
+SECTOR_BYTES = 32
+"""What memory gives and takes at least."""
 FEW_COLUMNS = 128
 """Which eight threads hold in registers: then a warp still has four rows, neighbours in the other order."""
 INT_LIMIT = 2**31
@@ -160,6 +162,15 @@ def access_of(tensor: Tensor, program: Program, vector: int) -> Access:
     """How neighbours along rows are read, of a tensor with an element for each of the program."""
     rows, strides = program.rows, tensor.strides
     return access(program.shape[:rows], strides[:rows], strides[rows:], vector)
+
+
+def begins_anywhere(tensor: Tensor, program: Program, across: bool) -> bool:
+    """Whether neighbours, among the rows where `across`, else along columns, begin anywhere in a sector of memory."""
+    rows, shape, strides = program.rows, program.shape, tensor.strides
+    sector = SECTOR_BYTES // ITEM_BYTES[tensor.dtype]
+    if across:
+        return access_of(tensor, program, sector) != "pack"
+    return access(shape[rows:], strides[rows:], strides[:rows], sector) != "pack"
 
 
 def vector_width(program: Program, along_rows: bool) -> int:

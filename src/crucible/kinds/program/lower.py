@@ -24,9 +24,8 @@ def lower(program: Program, sms: int = 132) -> Lowered:
 def build(program: Program, sms: int = 132) -> Built:
     """The kernels of a program none of whose results `sums`; `stages` makes such.
 
-    Kernels read operands and write results by their names. They are right for any strides and sizes, and for pointers
-    to the middle of a tensor; nothing is launched for a program without elements. `sms` is the number of
-    multiprocessors to fill.
+    Kernels read operands and write results by their names. They are right for any strides and sizes; tensors begin at
+    whole 16 bytes. Nothing is launched for a program without elements. `sms` is the number of multiprocessors to fill.
     """
     tidy = tidied(program)
     found = _built(tidy.program, sms)

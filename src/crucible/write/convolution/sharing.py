@@ -51,7 +51,7 @@ class Sharing:
         if strides[-1] == 0:
             return Load("float", converted(f"{word}[{offset}]", operand.dtype, "float32"), 1)
         type_ = f"Pack<{CUDA_TYPES[operand.dtype]}, {vector}>"
-        return Load(type_, f"load<true, {vector}>({word} + {offset})", -(-vector * ITEM_BYTES[operand.dtype] // 4))
+        return Load(type_, f"load<{vector}>({word} + {offset})", -(-vector * ITEM_BYTES[operand.dtype] // 4))
 
     @cached_property
     def lanes(self) -> int:

@@ -198,7 +198,7 @@ class Tail:
 
     def _stored(self, name: str, into: str) -> list[str]:
         self.preamble.append(STORE)
-        return [f"store<true>({into}, {name}_pack);"]
+        return [f"store({into}, {name}_pack);"]
 
     def _chain(self) -> list[str]:
         names = {each.name: f"{each.name}_value" for each in self.scene.operands} | {PRODUCT: "product"}

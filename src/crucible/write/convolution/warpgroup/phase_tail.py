@@ -100,7 +100,7 @@ class PhaseTail(WarpgroupTail):
             kept.append(f"Pack<{CUDA_TYPES[each.dtype]}, {size}> {each.name}_ahead[2][{tiles}][{count}] = {{}};")
             rows.append(f"const {self._row(each)}")
             from_ = f"{each.name}_row + {self._offset(each)}"
-            packs.append(f"if (inside) {self._kept(each)} = load<true, {size}>({from_});")
+            packs.append(f"if (inside) {self._kept(each)} = load<{size}>({from_});")
         return [*self._begins(), *kept, *self._over_packs(rows, [*self._at(), *packs])]
 
     def lines(self) -> list[str]:
@@ -246,7 +246,7 @@ class PhaseTail(WarpgroupTail):
 
     def _stores_of(self, result: Result) -> list[str]:
         self.preamble.append(STORE)
-        return [f"if (inside) store<true>({result.name}_row + {self._offset(result)}, {result.name}_pack);"]
+        return [f"if (inside) store({result.name}_row + {self._offset(result)}, {result.name}_pack);"]
 
     def _added(self) -> list[str]:
         """An element to its row's reductions, where it is one."""

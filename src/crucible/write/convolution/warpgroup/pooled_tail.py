@@ -180,7 +180,7 @@ class PooledTail(WarpgroupTail):
             self.preamble.append(LOAD)
             name, place = f"{operand.name}_pack", self._place_of(operand, at)
             lines += [f"Pack<{CUDA_TYPES[operand.dtype]}, {size}> {name}{{}};"]
-            lines += [f"if (inside) {name} = load<true, {size}>({place});"]
+            lines += [f"if (inside) {name} = load<{size}>({place});"]
         lines += [f"Pack<{CUDA_TYPES[each.dtype]}, {size}> {each.name}_pack;" for each in scene.elementwise]
         lines += self._each(self._chain())
         for each in scene.elementwise:
@@ -188,7 +188,7 @@ class PooledTail(WarpgroupTail):
             if each in self._exchanged:
                 lines.append(f"{each.name}_pairs[j % {TILES}] = {each.name}_pack.at[0] | {each.name}_pack.at[1] << 8;")
             else:
-                lines.append(f"if (inside) store<true>({self._place_of(each, at)}, {each.name}_pack);")
+                lines.append(f"if (inside) store({self._place_of(each, at)}, {each.name}_pack);")
         return lines
 
     def _each(self, lines: list[str]) -> list[str]:
@@ -206,7 +206,7 @@ class PooledTail(WarpgroupTail):
             place = f"reinterpret_cast<unsigned*>({self._place_of(each, 'first')})"
             test = self._tests("first")
             guard = f"if ({test}) " if test else ""
-            lines.append(f"{guard}store<true>({place}, Pack<unsigned, 2>{{{each.name}_bytes.x, {each.name}_bytes.y}});")
+            lines.append(f"{guard}store({place}, Pack<unsigned, 2>{{{each.name}_bytes.x, {each.name}_bytes.y}});")
         return lines
 
     # where windows are
