@@ -31,6 +31,7 @@ WORDS = 1 << 28
 """Of 4 bytes: more than any L2 holds, many times."""
 REGISTER_ROUNDS, UNROLLED = 512, 8
 """As in `costs.cu`."""
+LAUNCHES, PASSES = 1000, 21
 
 
 def launch(kernel: Kernel) -> str:
@@ -101,10 +102,12 @@ def direct(sms: int) -> dict[str, float]:
     clocks, out = torch.zeros(2 * sms, dtype=torch.int64, device="cuda"), torch.zeros(1 << 16, device="cuda")
     words = torch.zeros(WORDS, dtype=torch.int32, device="cuda")
 
+    def stream() -> ctypes.c_void_p:
+        return ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+
     def start(name: str, blocks: int, threads: int, count: int = WORDS, step: int = 1) -> None:
         given = [ctypes.c_void_p(each.data_ptr()) for each in (clocks, out, words)]
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        more = (ctypes.c_longlong(count), ctypes.c_int(step), stream)
+        more = (ctypes.c_longlong(count), ctypes.c_int(step), stream())
         checked(library.start(name.encode(), blocks, threads, *given, *more), name)
 
     def block_clocks(name: str, blocks: int, threads: int) -> float:
@@ -119,14 +122,19 @@ def direct(sms: int) -> dict[str, float]:
     found["warps.product_clocks"] = block_clocks("mma_rate", sms, 256) / (8 * many)
     array = (ctypes.c_void_p * 2)(out.data_ptr(), clocks.data_ptr())
     for _ in range(2):
-        checked(columns.columns(array, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)), "columns")
+        checked(columns.columns(array, stream()), "columns")
     torch.cuda.synchronize()
     found["sm.column_clocks"] = float(clocks[:sms].double().median()) / (of.ROUNDS * of.TAPS * of.STEPS * 256)
     spun = block_clocks("clock_rate", sms, 1024)
     found["sm.ghz"] = spun / float(clocks[sms:].double().median())
     lines = torch.randperm(WORDS // 32, device="cuda") * 32  # a walk over lines of 128 bytes, each once
     words[lines] = lines.roll(-1).int()
-    found["sm.load_clocks"] = block_clocks("latency", 1, 1) / REGISTER_ROUNDS
+    cold = torch.empty(WORDS // 4, device="cuda")
+    start("latency", 1, 1)
+    cold.zero_()  # or L2 holds the lines of the walk before
+    start("latency", 1, 1)
+    torch.cuda.synchronize()
+    found["sm.load_clocks"] = float(clocks[0]) / REGISTER_ROUNDS
     floats = words.view(torch.float32)
     left, right = torch.randn(1024, 8192, device="cuda"), torch.randn(8192, 8192, device="cuda")
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -134,16 +142,16 @@ def direct(sms: int) -> dict[str, float]:
         "copy": lambda: floats[: WORDS // 2].copy_(floats[WORDS // 2 :]),
         "read": lambda: start("read_words", 8 * sms, 256),
         "sparse": lambda: start("read_words", 8 * sms, 256, WORDS, 32),
-        "launches": lambda: [start("nothing", 1, 32) for _ in range(200)],
+        "launches": lambda: checked(library.start_nothing(LAUNCHES, stream()), "nothing"),
         "product": lambda: torch.mm(left, right),
-        "cached": lambda: [start("read_words", 8 * sms, 256, 1 << 22) for _ in range(21)],
-        "once": lambda: start("read_words", 8 * sms, 256, 1 << 22),
+        "cached": lambda: start("read_cached", 8 * sms, 256, 1 << 22, PASSES),
+        "once": lambda: start("read_cached", 8 * sms, 256, 1 << 22, 1),
     })  # fmt: skip
     clock = found["sm.ghz"] * 1e6  # a millisecond
     copied = 4 * WORDS / (took["copy"] * clock)
     found |= {"sm.copied_bytes": copied / sms, "sm.all_bytes": copied}
     found["sm.piece_bytes"] = took["sparse"] / took["read"] * 4 * 32
-    found["sm.l2_times"] = (took["read"] * (1 << 22) / WORDS) / ((took["cached"] - took["once"]) / 20)
+    found["sm.l2_times"] = (took["read"] * (1 << 22) / WORDS) / ((took["cached"] - took["once"]) / (PASSES - 1))
     found["products.library_flops"] = 2 * 1024 * 8192 * 8192 / (took["product"] * clock)
-    found["choices.launch_bytes"] = took["launches"] / 200 * clock * copied
+    found["choices.launch_bytes"] = took["launches"] / LAUNCHES * clock * copied
     return found
