@@ -20,6 +20,7 @@ RUN = {
     "outputs": [{"name": "output", "dtype": "float32", "shape": [2, 3], "device": "cpu"}],
     "aliases": [[0, 0]],
     "mutated": [0],
+    "overwritten": [],
     "swallowed": ["line 3"],
     "operations": ["mm"],
     "weights": {"only_in_reference": [], "only_in_candidate": ["x"], "held": [], "paired": [], "ways": 1},

@@ -229,7 +229,7 @@ def test_the_benchmarks_transposed_convolution_goes_to_warpgroups_on_hopper_alon
     assert found.slots >= found.span + found.groups - 1  # or warpgroups would wait for each other for ever
     assert found.staged_plane[1] == 32 and found.plane[1] == 33  # what is outside in every item is never loaded
     _, kernel = lower_convolution(P38.fused, gpu=H200).kernels
-    assert kernel.architecture == "sm_90a" and "store<true>(out_row" in kernel.text and "out_pack.at[k]" in kernel.text
+    assert kernel.architecture == "sm_90a" and "store(out_row" in kernel.text and "out_pack.at[k]" in kernel.text
     assert phase_division(P38.fused, known_gpu("a100")) is None
 
 
@@ -238,7 +238,7 @@ def test_what_its_chain_reads_is_asked_for_before_its_turn_comes() -> None:
     found = phase_division(case.fused, H200)
     assert found is not None and found.fetched == 4 and found.held <= found.registers == 208
     _, kernel = lower_convolution(case.fused, gpu=H200).kernels
-    steps = ("setmaxnreg_inc<208>();", "other_ahead[i][j][0] = load<true, 4>(", "mbarrier_wait(loaded + slot_1")
+    steps = ("setmaxnreg_inc<208>();", "other_ahead[i][j][0] = load<4>(", "mbarrier_wait(loaded + slot_1")
     places = [
         kernel.text.index(step) for step in (*steps, "wgmma_fence();", "finish_products(", "other_pack = other_ahead")
     ]
