@@ -12,13 +12,11 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from crucible.emulator import recording, streams
 
 _FRESH = 0x7FF97FF9
 """What memory holds that nobody has written (runtime/memory.h)."""
-_WITHOUT_KERNEL = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 NOT_PERMITTED = "CUDA error: operation not permitted when stream is capturing"
 
 
@@ -30,7 +28,7 @@ class _Step:
     made: list[torch.Tensor]
 
     def replay(self) -> None:
-        for old, new in zip(self.made, _tensors(self.again()), strict=True):
+        for old, new in zip(self.made, streams.tensors_in(self.again()), strict=True):
             if old.data_ptr() != new.data_ptr() or old.stride() != new.stride():
                 old.copy_(new)
 
@@ -51,7 +49,7 @@ class _Captured:
                 self.before[at] = (held, held.clone())
 
     def note(self, again: Callable[[], Any], given: list[torch.Tensor], result: Any) -> None:
-        made, known = _tensors(result), {tensor.untyped_storage().data_ptr() for tensor in given}
+        made, known = streams.tensors_in(result), {tensor.untyped_storage().data_ptr() for tensor in given}
         for tensor in made:
             storage = tensor.untyped_storage()
             if storage.data_ptr() not in known:
@@ -82,11 +80,11 @@ class _Capturing(TorchDispatchMode):
         name = func._schema.name.partition("::")[2]
         if name in streams.WAIT:
             raise RuntimeError(NOT_PERMITTED)
-        given = _tensors((args, named))
+        given = streams.tensors_in((args, named))
         if func._schema.is_mutable:
             self.captured.keep(given)
         result = func(*args, **named)
-        self.captured.note(_again(func, args, named, name in _WITHOUT_KERNEL, result), given, result)
+        self.captured.note(_again(func, args, named, name in streams.WITHOUT_KERNEL, result), given, result)
         return result
 
     @classmethod
@@ -95,7 +93,7 @@ class _Capturing(TorchDispatchMode):
 
     def kernels(self, call: Callable[..., Any], arguments: Any, named: Any) -> Any:
         """A function of an extension's, or a launch of Triton's: one step, unless its kernels go to another stream."""
-        given = _tensors((arguments, named))
+        given = streams.tensors_in((arguments, named))
         self._inside, before = True, recording.uncaptured()
         try:
             self.captured.keep(given)
@@ -183,10 +181,6 @@ def synchronize(*_: Any, **__: Any) -> None:
     if recording.current:
         raise RuntimeError(NOT_PERMITTED)
     streams.synchronize()
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:

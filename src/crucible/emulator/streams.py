@@ -23,7 +23,8 @@ from crucible.emulator.faults import Fault
 
 WAIT = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2")
 """Operations whose answer the host waits for."""
-_MAKES_NOTHING = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+WITHOUT_KERNEL = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+"""Operations that only hand out memory."""
 _OWN = ("/torch/", "/crucible/", "<string>", "<frozen")
 """In names of files whose lines are not the candidate's."""
 
@@ -184,7 +185,7 @@ def watch(given: Iterable[torch.Tensor]) -> Iterator[None]:
 def _launched(given: Any, result: Any, function: str) -> None:
     """Kernels by an extension's function, or one of Triton's, on PyTorch's current stream."""
     if not recording.current:
-        _done(_tensors(given), _tensors(result), function)
+        _done(tensors_in(given), tensors_in(result), function)
 
 
 def faults() -> tuple[Fault, ...]:
@@ -207,13 +208,13 @@ class _Watching(TorchDispatchMode):
         result = func(*args, **named)
         name = func._schema.name.partition("::")[2]
         is_view = any(made.alias_info is not None and not made.alias_info.is_write for made in func._schema.returns)
-        if recording.current or is_view or name in _MAKES_NOTHING:
+        if recording.current or is_view or name in WITHOUT_KERNEL:
             return result
-        written = _tensors(result)
+        written = tensors_in(result)
         if func._schema.is_mutable:
             pairs = zip(func._schema.arguments, args, strict=False)
-            written += [t for argument, value in pairs if _is_written(argument) for t in _tensors(value)]
-        _done(_tensors((args, named)), written, name)
+            written += [t for argument, value in pairs if _is_written(argument) for t in tensors_in(value)]
+        _done(tensors_in((args, named)), written, name)
         if name in WAIT:
             _order.current.synchronize()
         return result
@@ -248,7 +249,7 @@ def _found(what: str, writer: Stream) -> None:
     of = "the caller's stream" if writer is _order.default else "another stream"
     on = "the caller's stream" if _order.current is _order.default else "a stream of its own"
     detail = f"on {on}, which has not waited for {of}, where what it reads or writes may still be on its way"
-    fault = Fault("unordered-streams", what, (0, 0, 0), None, line, "", detail, file=file, fatal=False)
+    fault = Fault("unordered-streams", what, (0, 0, 0), None, line, "", detail, file=file)
     _order.faults.setdefault((what, line), fault)
 
 
@@ -262,5 +263,6 @@ def _asked_at(frame: FrameType | None) -> tuple[str, int]:
     return "", 0
 
 
-def _tensors(tree: Any) -> list[torch.Tensor]:
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """All, however deep in lists, tuples and dicts."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]

@@ -251,7 +251,7 @@ class Verifier:
         self._note_faults(reply)
         stop_if_raised(reply, "forward")
         check_form(self.description, case, reply)
-        if reply.get("overwritten") and not self.description["aliases"]:
+        if reply["overwritten"] and not self.description["aliases"]:
             raise Stop(Wrong("overwritten", "right, and another after one more call, which writes to the same memory"))
         return reply
 

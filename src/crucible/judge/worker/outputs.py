@@ -40,7 +40,7 @@ def subclass_in(out: Any) -> str | None:
 
 
 def mutated(tensors: list[torch.Tensor], given: list[torch.Tensor]) -> list[int]:
-    """Indices of inputs that no longer hold what was given."""
+    """Indices of tensors that no longer hold what they did."""
     return [
         i for i, (now, before) in enumerate(zip(tensors, given, strict=True)) if not _same_bits(now.detach(), before)
     ]
