@@ -28,7 +28,7 @@ from crucible.kernel.index import (
     narrowed,
     reach,
 )
-from crucible.kernel.meaning import SIGNS_OF
+from crucible.kernel.whereabouts import SIGNS_OF
 
 THREAD, BLOCK = Place("thread", 8), Place("block", 3)
 J = Variable("j", "int")

@@ -13,6 +13,8 @@ from test_families import MULTIPROCESSORS, PROGRAMS
 from test_packing_meaning import PACKED, packing
 from test_pools import CASES
 from test_products import CASES as PRODUCT_CASES
+from test_weight_gradient_meaning import CASES as GRADIENTS
+from test_weight_gradient_meaning import built, of_windows
 
 from crucible.errors import KernelError
 from crucible.gpus import H200
@@ -53,6 +55,9 @@ PRODUCTS: dict[str, Callable[[], ir.Kernel]] = {
 CONVOLUTIONS: dict[str, Callable[[], ir.Kernel]] = {
     "a weight in order": lambda: packing(PACKED["streams: streamed_halves"]),
     "a weight in two words": lambda: packing(PACKED["exact: rows"]),
+    "a weight's gradient": lambda: built(GRADIENTS["strided"]).kernels[0],
+    "a weight's gradient of windows": lambda: of_windows("plane, source, 2x3, chosen").kernels[0],
+    "a weight's gradient in halves": lambda: built(GRADIENTS["halves"]).kernels[0],
 }
 
 
@@ -173,6 +178,27 @@ def held_by_a_stranger(node: Any) -> ir.Node:
     return replace(node, condition=condition) if isinstance(node, ir.If) else replace(node, guard=condition)
 
 
+def to_a_stranger(node: ir.Copy) -> ir.Node:
+    stranger = ir.Shared("stranger", "tf32", (Number(100),))
+    return replace(node, to=ir.InShared(stranger, (ZERO,)))
+
+
+def of_the_next(node: ir.Copy) -> ir.Node:
+    return replace(node, source=replace(node.source, at=node.source.at + 100_000))
+
+
+def after_all_came(node: ir.Own) -> ir.Node:
+    return ir.Scope((ir.Sync(), node))
+
+
+def with_large_turns(node: Any) -> ir.Node:
+    what = node.what
+    if not isinstance(what, ir.Turns):
+        return node
+    many = tuple(replace(each, shape=(Number(40_000),)) for each in what.tiles)
+    return replace(node, what=replace(what, tiles=many))
+
+
 def in_uneven_rounds(node: ir.Node) -> ir.Node:
     return ir.For(Variable("round"), ZERO, LANE, Number(1), (node,), unrolled=False)
 
@@ -282,6 +308,29 @@ WRONG: dict[str, Change] = {
         "a product", ir.Promote, lambda node: replace(node, into=ir.Fragment("short", "float32", (Number(3),))), 0,
         "moves to short (3,)",
     ),
+    "Copy: of what is not there": ("a weight's gradient", ir.Copy, of_the_next, 0, "is read or written at 100"),
+    "Copy: to where no copies go": ("a weight's gradient", ir.Copy, to_a_stranger, 0, "stranger is copied to, and"),
+    "Turn: left out": ("a weight's gradient of windows", ir.Turn, left_out, 0, "a Turn is missing"),
+    "Turn: what comes is never at hand": ("a weight's gradient", ir.Turn, left_out, 0, "halo is read before anything"),
+    "Turn: of more than there is": ("a weight's gradient", ir.Declare, with_large_turns, 0, "and a block may ask for"),
+    "Own: left out": ("a weight's gradient", ir.Own, left_out, 0, "which cut off what nobody rounded to tf32"),
+    "Own: when all may touch it": ("a weight's gradient", ir.Own, after_all_came, 0, "halo is nobody's own"),
+    "Own: of what others touch": (
+        "a weight's gradient", ir.Own, lambda node: ir.Scope(node.body), 0, "read while others may still be writing it",
+    ),
+    "LoadMatrix: by some": (
+        "a weight's gradient", ir.LoadMatrix, under_a_condition, 0, "a load of matrices stands under a condition",
+    ),
+    "LoadMatrix: turned words": (
+        "a weight's gradient", ir.LoadMatrix, lambda node: replace(node, turned=True), 0, "matrices are of halves",
+    ),
+    "WarpMma: in uneven rounds": (
+        "a weight's gradient", ir.WarpMma, in_uneven_rounds, 0, "a product stands in a loop of which threads",
+    ),
+    "WarpMma: of another type": (
+        "a weight's gradient in halves", ir.WarpMma, lambda node: replace(node, math="tf32"), 0, "by tf32 is not of",
+    ),
+    "Sync: before what others copied": ("a weight's gradient", ir.Sync, left_out, 0, "others may still be writing it"),
     "Sync: between two reductions": ("rows of a block", ir.Sync, left_out, 0, "others may still be reading it"),
     "Sync: before what others wrote": (
         "turned to channels last", ir.Sync, left_out, -1, "read while others may still be writing it",

@@ -59,12 +59,13 @@ class Builder:
 
     @contextmanager
     def loop(
-        self, name: str, start: Index, stop: Index, step: Index = ONE, type: Literal["index", "int"] = "index"
-    ) -> Iterator[Variable]:
+        self, name: str, start: Index, stop: Index, step: Index = ONE, type: Literal["index", "int"] = "index",
+        together: int = 0,
+    ) -> Iterator[Variable]:  # fmt: skip
         variable = Variable(name, type)
         with self._inside() as body:
             yield variable
-        self.add(ir.For(variable, start, stop, step, tuple(body), unrolled=False))
+        self.add(ir.For(variable, start, stop, step, tuple(body), unrolled=False, together=together))
 
     @contextmanager
     def when(self, condition: Condition, is_rest: bool = False) -> Iterator[None]:
@@ -81,6 +82,13 @@ class Builder:
         with self._inside() as body:
             yield
         self.add(ir.Scope(tuple(body)))
+
+    @contextmanager
+    def own(self, *tiles: ir.Shared) -> Iterator[None]:
+        """What a thread copied itself."""
+        with self._inside() as body:
+            yield
+        self.add(ir.Own(tiles, tuple(body)))
 
     @contextmanager
     def fill(self, pipeline: ir.Pipeline) -> Iterator[None]:

@@ -36,6 +36,10 @@ class Index:
         other = lift(other)
         return ZERO if value_of(other) == 1 else _known("%", self, other)
 
+    def __xor__(self, other: Index | int) -> Index:
+        other = lift(other)
+        return self if value_of(other) == 0 else _known("^", self, other)
+
 
 @dataclass(frozen=True)
 class Number(Index):
@@ -89,7 +93,7 @@ class Variable(Index):
 class Binary(Index):
     """Of numbers that are not negative, except that a difference may be on the way to one."""
 
-    sign: Literal["+", "-", "*", "/", "%"]
+    sign: Sign
     left: Index
     right: Index
 
@@ -129,7 +133,7 @@ class Listed(Index):
 
 @dataclass(frozen=True)
 class Holds(Index):
-    """1 where a condition holds, 0 elsewhere: what is known of one while both are looked at."""
+    """1 where a condition holds, 0 elsewhere."""
 
     condition: Condition
 
@@ -145,13 +149,15 @@ class Known(Index):
 class Compare:
     """A condition."""
 
-    sign: Literal["<", ">=", "==", "!="]
+    sign: Literal["<", ">=", "==", "!=", "in"]
+    """`in`: the left one is from 0 up to before the right one."""
     left: Index
     right: Index
 
 
 Condition: TypeAlias = tuple[Compare, ...]
 """All of them, each where those before hold; () always holds."""
+Sign: TypeAlias = Literal["+", "-", "*", "/", "%", "^"]
 ZERO, ONE = Number(0), Number(1)
 
 
@@ -202,7 +208,7 @@ def variables(index: Index) -> set[Index]:
     return variables(index.at) if isinstance(index, Listed) else set()
 
 
-def _known(sign: Literal["+", "-", "*", "/", "%"], left: Index, right: Index) -> Index:
+def _known(sign: Sign, left: Index, right: Index) -> Index:
     if isinstance(left, Number) and isinstance(right, Number):
         return Number(SIGNS[sign](left.value, right.value))
     return ZERO if value_of(left) == 0 and sign in "*/%" else Binary(sign, left, right)
@@ -229,6 +235,7 @@ SIGNS: dict[str, Callable[[int, int], int]] = {
     "*": lambda a, b: a * b,
     "/": lambda a, b: a // b,
     "%": lambda a, b: a % b,
+    "^": lambda a, b: a ^ b,
 }
 
 
@@ -299,7 +306,7 @@ Definitions: TypeAlias = Mapping[Index, Index]
 
 def reach(index: Index, ranges: Ranges, definitions: Definitions) -> Range:
     """Where it lies. Sums are taken apart and put together by what they depend on, so that what cancels is gone."""
-    terms, found = _linear(index, ranges, definitions), Range(0, 0)
+    terms, found = linear(index, ranges, definitions), Range(0, 0)
     for atom, factor in terms.items():
         found = found.plus(_atom(atom, ranges, definitions).times(factor))
     return found
@@ -316,32 +323,32 @@ def narrowed(condition: Condition, ranges: Ranges, definitions: Definitions) -> 
 
 def met(each: Compare, left: Range, right: Range) -> Range:
     """Where its left side lies if it holds."""
-    below = {"<": right.high, "==": right.high + 1}
-    from_ = {">=": right.low, "==": right.low}
+    below = {"<": right.high, "in": right.high, "==": right.high + 1}
+    from_ = {">=": right.low, "in": 0, "==": right.low}
     left = left.below(below[each.sign]) if each.sign in below else left
     return left.from_(from_[each.sign]) if each.sign in from_ else left
 
 
 def opposite(condition: Condition) -> Condition:
     """Where it does not hold; nothing is known where that may be for several reasons."""
-    if len(condition) != 1:
+    if len(condition) != 1 or condition[0].sign not in OPPOSITE:
         return ()
     return (replace(condition[0], sign=OPPOSITE[condition[0].sign]),)
 
 
-def _linear(index: Index, ranges: Ranges, definitions: Definitions) -> dict[Index, int]:
+def linear(index: Index, ranges: Ranges, definitions: Definitions) -> dict[Index, int]:
     """Factors of what is not taken apart further; the constant is that of ONE."""
     value = value_of(index)
     if value is not None:
         return {ONE: value}
     if index in definitions and index not in ranges:
-        return _linear(definitions[index], ranges, definitions)
+        return linear(definitions[index], ranges, definitions)
     if isinstance(index, Either) and Holds(index.condition) in ranges:
         holds = ranges[Holds(index.condition)].low
-        return _linear(index.one if holds else index.other, ranges, definitions)
-    if not isinstance(index, Binary) or index.sign in "/%":
+        return linear(index.one if holds else index.other, ranges, definitions)
+    if not isinstance(index, Binary) or index.sign in "/%^":
         return {index: 1}
-    left, right = (_linear(each, ranges, definitions) for each in (index.left, index.right))
+    left, right = (linear(each, ranges, definitions) for each in (index.left, index.right))
     if index.sign == "*":
         scaled, factor = (left, right) if right.keys() <= {ONE} else (right, left)
         if not factor.keys() <= {ONE}:
@@ -376,6 +383,8 @@ def _atom(index: Index, ranges: Ranges, definitions: Definitions) -> Range:
         if index.sign == "*":
             ends = [one * other for one in (left.low, left.high) for other in (right.low, right.high)]
             return Range(min(ends), max(ends))
+        if index.sign == "^" and min(left.low, right.low) >= 0:
+            return Range(0, (1 << max(left.high, right.high).bit_length()) - 1)
         if right.low == right.high > 0 and left.low >= 0:
             return left.divided(right.low) if index.sign == "/" else left.rest(right.low)
     raise ValueError(f"nothing is known of {index}: a variable that no Let and no For sets, or a negative dividend")

@@ -9,48 +9,34 @@ for expressions, is.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import singledispatchmethod
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import (
-    Binary,
-    Compare,
-    Condition,
-    Either,
-    Index,
-    Larger,
-    Listed,
-    Number,
-    Place,
-    Size,
-    Smaller,
-    Variable,
+from crucible.kernel.index import Compare, Number
+from crucible.kernel.tensor_cores import (
+    Ring,
+    as_halves,
+    as_words,
+    bits,
+    converted,
+    matrices,
+    multiplied,
+    nearest,
+    turned,
+    warp_multiplied,
 )
-from crucible.kernel.tensor_cores import Ring, bits, multiplied, nearest
+from crucible.kernel.whereabouts import Array, OutOfBounds, Places
 from crucible.write.evaluate import evaluate
 
-Array: TypeAlias = npt.NDArray[Any]
-SIGNS_OF: dict[str, Callable[[Array, Array], Array]] = {
-    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.floor_divide, "%": np.remainder,
-}  # fmt: skip
-COMPARED: dict[str, Callable[[Array, Array], Array]] = {
-    "<": np.less,
-    ">=": np.greater_equal,
-    "==": np.equal,
-    "!=": np.not_equal,
-}
+__all__ = ["OutOfBounds", "Stuck", "run"]
+
 Waits: TypeAlias = Iterator[None]
 _START = {"": np.nan, "sum": 0.0, "max": -np.inf, "min": np.inf, "none": -1.0}
 _STEP = {"sum": np.add, "max": np.maximum, "min": np.minimum}
-
-
-class OutOfBounds(IndexError):
-    """A thread reads or writes what is not there."""
 
 
 def run(kernel: ir.Kernel, storages: Mapping[str, Array]) -> dict[str, Array]:
@@ -76,21 +62,8 @@ class Stuck(RuntimeError):
     """Threads wait for others that never come."""
 
 
-class _Run:
+class _Run(Places):
     """Some blocks of a kernel at once; where roles wait for each other, one."""
-
-    def __init__(self, kernel: ir.Kernel, memory: dict[ir.Tensor, Array], blocks: Array) -> None:
-        self.kernel, self.memory, self.blocks = kernel, memory, blocks
-        self.shape = (len(blocks), kernel.threads)
-        self.variables: dict[Index, Array] = {}
-        self.registers: dict[ir.Fragment, Array] = {}
-        self.shared: dict[ir.Shared, Array] = {}
-        self.active = np.ones(self.shape, bool)
-        """The threads that are where we are."""
-        self.stays = np.ones(self.shape, bool)
-        """The threads that are not done yet."""
-
-        self.rings: dict[ir.Pipeline, Ring] = {}
 
     def done(self) -> None:
         for _ in self.body(self.kernel.body):
@@ -99,72 +72,6 @@ class _Run:
     def body(self, body: ir.Body) -> Waits:
         for node in body:
             yield from self.node(node) or ()
-
-    # indices
-
-    def index(self, index: Index) -> Array:
-        match index:
-            case Number(value=value) | Size(value=value):
-                return np.asarray(value)
-            case Variable():
-                return self.variables[index]
-            case Place(of="thread"):
-                return np.broadcast_to(np.arange(self.kernel.threads), self.shape)
-            case Place():
-                return np.broadcast_to(self.blocks[:, None], self.shape)
-            case Smaller(left=left, right=right):
-                return np.minimum(self.index(left), self.index(right))
-            case Larger(left=left, right=right):
-                return np.maximum(self.index(left), self.index(right))
-            case Either(condition=condition, one=one, other=other):
-                return np.where(self.holds(condition), self.index(one), self.index(other))
-            case Listed(table=table, at=at):
-                place = self.index(at)
-                if (self.active & ((place < 0) | (place >= len(table.values)))).any():
-                    raise OutOfBounds(f"{table.name}: a thread asks for what it has not")
-                return np.asarray(table.values).take(place, mode="clip")
-            case ir.Held(of=element):
-                held = self.registers[element.of][self.element(element)]
-                return np.asarray(np.nan_to_num(held, nan=-1), np.int64)
-            case Binary(sign=sign, left=left, right=right):
-                return np.asarray(SIGNS_OF[sign](self.index(left), self.index(right)))
-        raise TypeError(f"{index} is no index")
-
-    def condition(self, condition: Condition) -> Array:
-        return self.active & self.holds(condition)
-
-    def holds(self, condition: Condition) -> Array:
-        """For threads that are elsewhere as well."""
-        found = np.ones(self.shape, bool)
-        for each in condition:
-            found = found & COMPARED[each.sign](self.index(each.left), self.index(each.right))
-        return found
-
-    # places
-
-    def element(self, element: ir.Element) -> tuple[Any, ...]:
-        """Of the fragment's array [dims..., blocks, threads], whose indices are the same for all threads."""
-        return tuple(int(self.index(each)) for each in element.at)
-
-    def _places(self, spot: ir.Spot, who: Array, more: int) -> tuple[Array, Any]:
-        """Memory, and where in it threads are, for the element that lies so much behind."""
-        if isinstance(spot, ir.Global):
-            offset = self.index(spot.of.offset) if isinstance(spot.of, ir.Pointer) else 0
-            memory = self.memory[spot.tensor]
-            at: tuple[Array, ...] = (np.broadcast_to(offset + self.index(spot.at) + more, self.shape),)
-            sizes, name = memory.shape, spot.tensor.name
-        else:
-            memory = self.shared[spot.of]
-            at = tuple(np.broadcast_to(self.index(each), self.shape) for each in spot.at)
-            sizes, name = memory.shape[1:], spot.of.name
-            at = (*at[:-1], at[-1] + more)
-        for place, size in zip(at, sizes, strict=True):
-            outside = who & ((place < 0) | (place >= size))
-            if outside.any():
-                block, thread = (int(each[0]) for each in np.nonzero(outside))
-                raise OutOfBounds(f"{name}: block {block}, thread {thread} is at {place[block, thread]} of {size}")
-        at = tuple(each[who] for each in at)
-        return memory, at if isinstance(spot, ir.Global) else (np.nonzero(who)[0], *at)
 
     # nodes
 
@@ -191,6 +98,10 @@ class _Run:
             self.shared[node.what] = np.full((len(self.blocks), *node.what.sizes), np.nan)
         elif isinstance(node.what, ir.Pipeline):
             self.rings[node.what] = Ring(node.what)
+        elif isinstance(node.what, ir.Turns):
+            for tile in (*node.what.tiles, *node.what.coming):
+                self.shared[tile] = np.full((len(self.blocks), *tile.sizes), np.nan)
+                self.copied[tile] = np.full((len(self.blocks), *tile.sizes), -1)
         elif isinstance(node.what, tuple):
             for each in node.what:
                 self.registers[each] = np.full((*each.sizes, *self.shape), _START[node.start])
@@ -278,28 +189,35 @@ class _Run:
     def _(self, node: ir.Load) -> None:
         who, found = self.condition(node.guard), np.zeros((node.into.vector, *self.shape))
         for more in range(node.into.vector):
-            memory, at = self._places(node.source, who, more)
+            memory, at = self.places(node.source, who, more)
             found[more][who] = memory[at]
+        found = converted(found, node.source.dtype, node.into.of.dtype)
         self._set(node.into, found if node.into.is_pack else found[0], node.declares)
 
     @node.register
     def _(self, node: ir.Store) -> None:
         value = self.registers[node.value.of][self.element(node.value)]
+        if isinstance(node.to, ir.InShared) and node.to.halved:
+            words = as_halves(self.shared[node.to.tile])
+            _, at = self.places(node.to, self.active, 0)
+            words[at] = bits(value[self.active], node.value.of.dtype)
+            self.shared[node.to.tile] = as_words(words)
+            return
         for more in range(node.value.vector):
-            memory, at = self._places(node.to, self.active, more)
+            memory, at = self.places(node.to, self.active, more)
             memory[at] = (value[more] if node.value.is_pack else value)[self.active]
 
     @node.register
     def _(self, node: ir.Convert) -> None:
         value = self.registers[node.value.of][self.element(node.value)]
-        value = nearest(value) if node.into.of.dtype == "tf32" and node.value.of.dtype == "float32" else value
+        value = converted(value, node.value.of.dtype, node.into.of.dtype)
         other = self.registers[node.otherwise.of][self.element(node.otherwise)] if node.otherwise else 0
         self._set(node.into, np.where(self.holds(node.guard), value, other) if node.guard else value, node.declares)
 
     @node.register
     def _(self, node: ir.Bits) -> None:
         values = [bits(self.registers[each.of][self.element(each)], each.of.dtype) for each in node.values]
-        word = values[0] | values[1] << 16 if values[1:] else values[0]
+        word = values[0] | values[1] << np.uint32(16) if values[1:] else values[0]
         self._set(node.into, word.view(np.int32), True)
 
     @node.register
@@ -358,6 +276,44 @@ class _Run:
         made = [multiplied(self.registers[rows], self.shared[tile], 2 * len(sums)) for rows, tile in node.terms]
         total = np.where(self.holds(node.adds), sums, 0) + sum(made)
         self.registers[node.into] = np.where(self.active, total, sums)
+
+    @node.register
+    def _(self, node: ir.Copy) -> None:
+        who = self.condition(node.guard)
+        source, at = self.places(node.source, who, 0)
+        value = np.zeros(self.shape)
+        value[who] = source[at]
+        memory, to = self.places(node.to, self.active, 0)
+        memory[to] = value[self.active]
+        self.copied[node.to.tile][to] = np.nonzero(self.active)[1]
+
+    @node.register
+    def _(self, node: ir.Turn) -> None:
+        for held in (self.shared, self.copied):
+            for one, other in zip(node.of.tiles, node.of.coming, strict=False):
+                held[one], held[other] = held[other], held[one]
+
+    @node.register
+    def _(self, node: ir.Own) -> Waits:
+        self.own = node.tiles
+        yield from self.body(node.body)
+        self.own = ()
+
+    @node.register
+    def _(self, node: ir.LoadMatrix) -> None:
+        words = np.zeros((4, *self.shape))
+        for more in range(4):
+            memory, at = self.places(node.source, self.active, more)
+            words[more][self.active] = memory[at]
+        found = matrices(words)[: node.into.vector]
+        self._set(node.into, turned(words)[: node.into.vector] if node.turned else found, False)
+
+    @node.register
+    def _(self, node: ir.WarpMma) -> None:
+        sums, rows, columns = (
+            self.registers[each.of][self.element(each)] for each in (node.into, node.rows, node.columns)
+        )
+        self._set(node.into, sums + warp_multiplied(rows, columns, node.math), False)
 
     @node.register
     def _(self, node: ir.Promote) -> None:

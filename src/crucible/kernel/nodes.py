@@ -22,12 +22,14 @@ from crucible.kernel.places import (
     Shared,
     Spot,
     Tensor,
+    Turns,
 )
+from crucible.kernel.warp_nodes import HELD, Copy, LoadMatrix, Own, Turn, WarpMma
 from crucible.write.expression import Expr
 
 __all__ = [
-    "ITEM_BYTES", "Element", "Fragment", "Global", "Held", "InShared", "Pipeline", "Pointer", "Shared", "Spot",
-    "Tensor",
+    "HELD", "ITEM_BYTES", "Copy", "Element", "Fragment", "Global", "Held", "InShared", "LoadMatrix", "Own", "Pipeline",
+    "Pointer", "Shared", "Spot", "Tensor", "Turn", "Turns", "WarpMma",
 ]  # fmt: skip
 """What is defined elsewhere, for those who import nodes alone."""
 
@@ -45,9 +47,9 @@ class Let:
 @dataclass(frozen=True)
 class Declare:
     """Registers, all of one type and shape; or arrays in shared memory, or a pointer; or a pipeline, whose barriers
-    all threads of the block wait for here."""
+    all threads of the block wait for here; or turns."""
 
-    what: tuple[Fragment, ...] | Shared | Pointer | Pipeline
+    what: tuple[Fragment, ...] | Shared | Pointer | Pipeline | Turns
     start: str = ""
     """What is in them: what a `sum`, `max` or `min` begins with, or the `none` of a choice; nothing known where it is
     empty."""
@@ -64,6 +66,8 @@ class For:
     body: Body
     unrolled: bool
     """All rounds stand in the code; then ends are constants."""
+    together: int = 0
+    """So many rounds stand in the code; where it is 0 the compiler chooses."""
 
 
 @dataclass(frozen=True)
@@ -179,8 +183,8 @@ class Convert:
 
 @dataclass(frozen=True)
 class Bits:
-    """A word by its bits, as an int32 that begins here: a value of 32 bits, or two of 16, the first in the lower
-    half."""
+    """A word by its bits, as an int32 or `halves` that begin here: a value of 32 bits, or two of 16, the first in the
+    lower half."""
 
     into: Element
     values: tuple[Element, ...]
@@ -306,6 +310,7 @@ Node: TypeAlias = (
     Let | Declare | For | If | Scope | Roles | Exit | Note
     | Fill | Drain | Fence | Load | Store | Convert | Bits
     | Chain | Value | Choose | Accumulate | Reduce | Split | Mma | Promote
+    | Copy | Turn | Own | LoadMatrix | WarpMma
     | Sync
 )  # fmt: skip
 Body: TypeAlias = tuple[Node, ...]
@@ -329,6 +334,8 @@ class Kernel:
     """What is computed, and how the work is spread: its head."""
     is_light: bool = False
     """Whether it needs a few registers and no shared memory, so that it takes nothing from a kernel beside it."""
+    together: int = 0
+    """Blocks that share a multiprocessor, which have so many registers; the compiler chooses where it is 0."""
 
     @property
     def reads(self) -> tuple[Tensor, ...]:
@@ -343,7 +350,7 @@ def inside(node: Node) -> Body:
     """The nodes within a node."""
     if isinstance(node, Roles):
         return tuple(each for role in node.roles for each in role.body)
-    return node.body if isinstance(node, For | If | Scope | Fill | Drain) else ()
+    return node.body if isinstance(node, For | If | Scope | Fill | Drain | Own) else ()
 
 
 def every(body: Body) -> list[Node]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from crucible import graph
 from crucible.kernel.index import Index, Known, constant
 
-ITEM_BYTES = {**graph.ITEM_BYTES, "tf32": 4, "word": 4}
+ITEM_BYTES = {**graph.ITEM_BYTES, "tf32": 4, "word": 4, "half": 2, "halves": 4}
 """`tf32` is a float32 of which tensor cores lose nothing: ten bits behind the point; a `word` any float32, by its bits,
-which nvcc 13.0 moves otherwise than floats."""
+which nvcc 13.0 moves otherwise than floats; a `half` one of a half type by its bits, `halves` two neighbours."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,15 +29,25 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Pointer:
-    """To the middle of a tensor, from where elements are counted."""
+    """To the middle of a tensor or of an array in shared memory, from where elements are counted."""
 
     name: str
-    of: Tensor
+    of: Tensor | Shared | Pointer
     offset: Index
 
     @property
     def dtype(self) -> str:
         return self.of.dtype
+
+    @property
+    def whole(self) -> Tensor | Shared:
+        """What it is in the middle of."""
+        return self.of.whole if isinstance(self.of, Pointer) else self.of
+
+    @property
+    def begin(self) -> Index:
+        """Where in that."""
+        return self.of.begin + self.offset if isinstance(self.of, Pointer) else self.offset
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,19 +120,41 @@ class Global:
 
     @property
     def tensor(self) -> Tensor:
-        return self.of.of if isinstance(self.of, Pointer) else self.of
+        whole = self.of.whole if isinstance(self.of, Pointer) else self.of
+        assert isinstance(whole, Tensor), f"{whole.name} is no tensor"
+        return whole
+
+    @property
+    def place(self) -> Index:
+        """Counted from the tensor's first element."""
+        return self.of.begin + self.at if isinstance(self.of, Pointer) else self.at
 
 
 @dataclass(frozen=True)
 class InShared:
-    """An element of an array in shared memory."""
+    """An element of an array in shared memory; a pointer is to the middle of one of one dim."""
 
-    of: Shared
+    of: Shared | Pointer
     at: tuple[Index, ...]
+    halved: bool = False
+    """Whether it is one of two halves of a word of `halves`, which is counted in them."""
 
     @property
     def dtype(self) -> str:
         return self.of.dtype
+
+    @property
+    def tile(self) -> Shared:
+        whole = self.of.whole if isinstance(self.of, Pointer) else self.of
+        assert isinstance(whole, Shared), f"{whole.name} is no array in shared memory"
+        return whole
+
+    @property
+    def place(self) -> tuple[Index, ...]:
+        """Counted from the array's first element, along each dim."""
+        if not isinstance(self.of, Pointer):
+            return self.at
+        return (self.of.begin * (2 if self.halved else 1) + self.at[0],)
 
 
 Spot: TypeAlias = Global | InShared
@@ -143,9 +176,39 @@ class Pipeline:
     @property
     def offsets(self) -> tuple[int, ...]:
         """Bytes from a stage's begin to each tile, and to the next stage."""
-        sizes = [math.prod(each.sizes) * ITEM_BYTES[each.dtype] for each in self.tiles]
-        return tuple(itertools.accumulate(sizes, initial=0))
+        return _offsets(self.tiles)
 
     @property
     def bytes(self) -> int:
         return self.stages * self.offsets[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class Turns:
+    """Shared memory that all threads of a block fill and read in turns, some of it by copies that go on beside what
+    they do: tiles that are at hand, and perhaps as many that are coming for the next turn."""
+
+    name: str
+    tiles: tuple[Shared, ...]
+    """What lies one behind the other, each of words, of one dim, and of whole sixteens of bytes."""
+    coming: tuple[Shared, ...] = ()
+    """Alike."""
+
+    @property
+    def into(self) -> tuple[Shared, ...]:
+        """Where copies go."""
+        return self.coming or self.tiles
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Bytes from the first tile to each, and to what is coming."""
+        return _offsets(self.tiles)
+
+    @property
+    def bytes(self) -> int:
+        return self.offsets[-1] * (2 if self.coming else 1)
+
+
+def _offsets(tiles: Sequence[Shared]) -> tuple[int, ...]:
+    sizes = [math.prod(each.sizes) * ITEM_BYTES[each.dtype] for each in tiles]
+    return tuple(itertools.accumulate(sizes, initial=0))

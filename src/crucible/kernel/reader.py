@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import (
+    ONE,
     ZERO,
     Binary,
+    Compare,
     Condition,
     Either,
     Holds,
@@ -22,6 +24,7 @@ from crucible.kernel.index import (
     Smaller,
     Table,
     Variable,
+    linear,
     met,
     opposite,
     reach,
@@ -36,6 +39,20 @@ class Stage:
     stored: set[ir.Shared] = field(default_factory=set)
     unfenced: set[ir.Shared] = field(default_factory=set)
     """Stored since the last fence."""
+
+
+@dataclass
+class Copies:
+    """What happens to shared memory that threads copy into."""
+
+    into: set[ir.Shared] = field(default_factory=set)
+    """Where copies go."""
+    asked: set[ir.Shared] = field(default_factory=set)
+    """What is on its way."""
+    unrounded: set[ir.Shared] = field(default_factory=set)
+    """What is to be TF32, and is as it was copied."""
+    own: set[ir.Shared] = field(default_factory=set)
+    """Of which a thread touches what it copied itself."""
 
 
 class Reader:
@@ -72,6 +89,9 @@ class Reader:
         """How many reasons for being apart are those of roles."""
         self.stage: Stage | None = None
         """That is being filled or drained."""
+        self.flags: dict[ir.Fragment, Condition] = {}
+        """What a bool says."""
+        self.copies = Copies()
 
     def say(self, words: str) -> None:
         self.wrong.append(words)
@@ -122,6 +142,21 @@ class Reader:
                     found.append(self._by_cases(index))
         return functools.reduce(Range.either, found)
 
+    def _by_sums(self, index: Index) -> Range:
+        """Where it lies when a sum of which a condition says something is taken as one."""
+        found, rest = Range(0, 0), linear(index, self.ranges, self.definitions)
+        for known, range_ in self.ranges.items():
+            if isinstance(known, Binary) and known.sign in "+*":
+                of = linear(known, self.ranges, self.definitions)
+                constant = of.pop(ONE, 0)
+                times = {rest.get(atom, 0) / factor for atom, factor in of.items()}
+                if len(times) == 1 and (factor := times.pop()) >= 1 and factor.is_integer():
+                    rest = {atom: each for atom, each in rest.items() if atom not in of}
+                    found = found.plus(range_.plus(Range(-constant, -constant)).times(int(factor)))
+        for atom, factor in rest.items():
+            found = found.plus(self.reach(atom).times(factor))
+        return found
+
     def _asked(self, index: Index) -> Iterator[Condition]:
         """Conditions that it depends on, of which nothing is known yet."""
         if isinstance(index, Binary | Smaller | Larger):
@@ -149,13 +184,19 @@ class Reader:
             self._looked_up(index.one)
             self._looked_up(index.other)
 
+    def _said(self, condition: Condition) -> Iterator[Compare]:
+        """With what bools say in their place."""
+        for each in condition:
+            held = each.left.of.of if isinstance(each.left, ir.Held) and each.sign == "!=" else None
+            yield from self._said(self.flags[held]) if held in self.flags else (each,)
+
     def narrowed(self, condition: Condition) -> dict[Index, Range]:
         """Where things lie if it holds."""
         for each in condition:
             for held in (side for side in (each.left, each.right) if isinstance(side, ir.Held)):
                 self.element(held.of, is_read=True)
         found: dict[Index, Range] = {}
-        for each in condition:
+        for each in self._said(condition):
             with self.inside(found):
                 found[each.left] = met(each, self.reach(each.left), self.reach(each.right))
         return found
@@ -179,6 +220,9 @@ class Reader:
             yield from self.places(index.one + index.other)
         elif isinstance(index, Listed):
             yield from self.places(index.at)
+        elif isinstance(index, Holds):
+            for each in index.condition:
+                yield from self.places(each.left + each.right)
         elif index in self.definitions:
             yield from self.places(self.definitions[index])
         elif isinstance(index, Variable | Place | ir.Held):
@@ -212,19 +256,21 @@ class Reader:
             return
         with self.inside(known):
             if isinstance(spot, ir.Global):
-                index = spot.at + spot.of.offset if isinstance(spot.of, ir.Pointer) else spot.at
-                self.within(index, spot.tensor.elements, f"{spot.tensor.name}", vector)
+                self.within(spot.place, spot.tensor.elements, spot.tensor.name, vector)
                 return
-            *_, last = spot.of.sizes
+            tile, place = spot.tile, spot.place
+            *_, last = tile.sizes
             if vector > 1 and last % vector:
-                self.say(f"{spot.of.name}: packs of {vector} in rows of {last} are not aligned")
-            for index, size in zip(spot.at, spot.of.sizes, strict=True):
-                self.within(index, size, spot.of.name, vector if index is spot.at[-1] else 1)
+                self.say(f"{tile.name}: packs of {vector} in rows of {last} are not aligned")
+            for index, size in zip(place, tile.sizes, strict=True):
+                self.within(index, size * (2 if spot.halved else 1), tile.name, vector if index is place[-1] else 1)
 
     def within(self, index: Index, size: int, name: str, vector: int) -> None:
         found = self.reach(index)
         if found.low < 0 or found.high + vector > size:
             found = self._by_cases(index)
+        if found.low < 0 or found.high + vector > size:
+            found = self._by_sums(index)
         if found.low < 0 or found.high + vector > size:
             self.say(f"{name} is read or written at {found.low} to {found.high + vector - 1}, and has {size} elements")
         if vector > 1 and (found.low % vector or found.step % vector):

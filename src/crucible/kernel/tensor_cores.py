@@ -43,12 +43,46 @@ def nearest(value: Array) -> Array:
     return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
 
 
+def cut(value: Array) -> Array:
+    """To the TF32 that tensor cores make of a float32."""
+    with np.errstate(invalid="ignore"):
+        bits = value.astype(np.float32).view(np.uint32)
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+
+
+def halves(words: Array, dtype: str) -> Array:
+    """The two values of each word, [..., 2]."""
+    apart = as_halves(words[..., None])
+    if dtype == "fp16":
+        return apart.view(np.float16).astype(np.float64)
+    return (apart.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+
+
+def as_halves(words: Array) -> Array:
+    """The bits of words [..., n] as those of [..., 2 n] halves; what is in none of them is NaN in any half type."""
+    whole = np.nan_to_num(words, nan=0x7FFF7FFF).astype(np.int64).astype(np.uint32)
+    return np.ascontiguousarray(whole).view(np.uint16)
+
+
+def as_words(halves: Array) -> Array:
+    return halves.view(np.int32).astype(np.float64)
+
+
 def bits(value: Array, dtype: str) -> Array:
     """As unsigned words: of 16-bit types in the lower half."""
+    if dtype == "half":
+        return np.nan_to_num(value, nan=0x7FFF).astype(np.uint32)
     if dtype == "float16":
         return value.astype(np.float16).view(np.uint16).astype(np.uint32)
     words = value.astype(np.float32).view(np.uint32)
     return words >> np.uint32(16) if dtype == "bfloat16" else words
+
+
+def converted(value: Array, given: str, wanted: str) -> Array:
+    """Of element types; rounded to TF32 alone."""
+    if (given, wanted) == ("float32", "tf32"):
+        return nearest(value)
+    return bits(value, given).astype(np.float64) if wanted == "half" != given else value
 
 
 def multiplied(rows: Array, columns: Array, count: int) -> Array:
@@ -60,3 +94,44 @@ def multiplied(rows: Array, columns: Array, count: int) -> Array:
     right = columns[0, : 2 * steps, :count].transpose(0, 2, 1).reshape(-1, count)
     made = (left @ right).reshape(-1, WARPS, 2, ROWS, count // 8, LANES, 2)
     return made.transpose(4, 2, 6, 0, 1, 3, 5).reshape(count // 2, blocks, threads)
+
+
+# of warps: threads as [warp][row][place in it]
+
+
+def matrices(rows: Array) -> Array:
+    """Of rows [word][blocks, threads], eight lanes' a matrix, what lanes have: [matrix][blocks, threads]."""
+    words, blocks, threads = rows.shape
+    apart = rows.reshape(words, blocks, -1, 4, ROWS)  # word, block, warp, matrix, row
+    return apart.transpose(3, 1, 2, 4, 0).reshape(4, blocks, threads)
+
+
+def turned(rows: Array) -> Array:
+    """The same of matrices of halves, turned."""
+    words, blocks, threads = rows.shape
+    apart = as_halves(rows[..., None]).reshape(words, blocks, -1, 4, LANES, 2, 2)  # .., matrix, rows, one of two, half
+    made = np.ascontiguousarray(apart.transpose(3, 1, 2, 0, 6, 4, 5))  # matrix, block, warp, word, half, rows, one
+    return as_words(made).reshape(4, blocks, threads)
+
+
+def warp_multiplied(rows: Array, columns: Array, math: str) -> Array:
+    """[4][blocks, threads]: the products of 16 rows and 8 columns of each warp, from what lanes hold of both."""
+    if math in ("fp16", "bf16"):
+        return _multiplied_by_warps(halves(rows, math), halves(columns, math))
+    if math == "tf32":
+        return _multiplied_by_warps(cut(rows)[..., None], cut(columns)[..., None])
+    (low, high), (low_columns, high_columns) = ((nearest(x - nearest(x)), nearest(x)) for x in (rows, columns))
+    parts = ((low, high_columns), (high, low_columns), (high, high_columns))
+    first, second, third = (_multiplied_by_warps(one[..., None], other[..., None]) for one, other in parts)
+    return first + second + third
+
+
+def _multiplied_by_warps(rows: Array, columns: Array) -> Array:
+    """Of rows [4][blocks, threads][values of a word], columns [2][blocks, threads][values of a word]."""
+    _, blocks, threads, values = rows.shape
+    left = rows.reshape(2, 2, blocks, -1, ROWS, LANES, values)  # half of k, half of rows, block, warp, row, k, value
+    left = left.transpose(2, 3, 1, 4, 0, 5, 6).reshape(blocks, -1, 2 * ROWS, 2 * LANES * values)
+    right = columns.reshape(2, blocks, -1, ROWS, LANES, values)  # half of k, block, warp, column, k, value
+    right = right.transpose(1, 2, 0, 4, 5, 3).reshape(blocks, -1, 2 * LANES * values, ROWS)
+    made = (left @ right).reshape(blocks, -1, 2, ROWS, LANES, 2)  # block, warp, half of rows, row, columns, one of two
+    return made.transpose(2, 5, 0, 1, 3, 4).reshape(4, blocks, threads)

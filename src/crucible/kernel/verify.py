@@ -13,7 +13,8 @@ from functools import singledispatchmethod
 from crucible.errors import KernelError
 from crucible.kernel import nodes as ir
 from crucible.kernel import verify_warpgroups as warpgroups
-from crucible.kernel.index import Binary, Compare, Index, Place, Range, Smaller
+from crucible.kernel import verify_warps as warps
+from crucible.kernel.index import Binary, Compare, Holds, Index, Place, Range, Smaller
 from crucible.kernel.nodes import ITEM_BYTES
 from crucible.kernel.reader import Reader
 
@@ -76,12 +77,17 @@ class _Verifier(Reader):
     def _(self, node: ir.Let) -> None:
         self.ranges.pop(node.variable, None)
         self.definitions[node.variable] = node.index
+        if isinstance(node.index, Binary) and node.index in self.ranges:  # a condition says something of it
+            self.ranges[node.variable] = self.ranges[node.index]
         self.reach(node.index)
 
     @node.register
     def _(self, node: ir.Declare) -> None:
         if isinstance(node.what, ir.Pipeline):
             warpgroups.pipeline(self, node.what, self.static)
+            return
+        if isinstance(node.what, ir.Turns):
+            warps.turns(self, node.what, self.static)
             return
         for each in node.what if isinstance(node.what, tuple) else (node.what,):
             self.declare(each)
@@ -91,6 +97,7 @@ class _Verifier(Reader):
                 (self.alike.add if node.start else self.alike.discard)(each)
                 (self.zero.add if node.start == "sum" else self.zero.discard)(each)
         if isinstance(node.what, ir.Pointer):
+            self.known(node.what.of)
             self.reach(node.what.offset)  # of a row that is missing it is beyond the tensor, and nothing is read there
 
     @node.register
@@ -103,7 +110,7 @@ class _Verifier(Reader):
         ends = (node.start, node.stop, node.step)
         apart = "in a loop of which threads take a different number of rounds" if any(map(self.differs, ends)) else ""
         with self.inside({node.variable: found}, apart):
-            for _ in range(2):  # what a round leaves meets the next one
+            for _ in range(2 if start.low + step.low < stop.high else 1):  # what a round leaves meets the next one
                 for each in node.body:
                     self.last = node.body[-1]
                     self.node(each)
@@ -112,9 +119,12 @@ class _Verifier(Reader):
     def _(self, node: ir.If) -> None:
         if node.is_rest and node is not self.last:
             self.say("the rest of a round is skipped where no round ends")
-        with self.inside(self.narrowed(node.condition), self.why_apart(node.condition)):
-            if not self.is_never(node.condition):  # as in the first round of a loop that stores what the last one read
-                self.body(node.body)
+        known = self.narrowed(node.condition)
+        never = self.is_never(node.condition)  # as in the first round of a loop that stores what the last one read
+        if never or any(each.is_empty for each in known.values()):
+            return
+        with self.inside(known, self.why_apart(node.condition)):
+            self.body(node.body)
 
     @node.register
     def _(self, node: ir.Scope) -> None:
@@ -158,27 +168,42 @@ class _Verifier(Reader):
     @node.register
     def _(self, node: ir.Load) -> None:
         self.spot(node.source, node.into.vector, node.guard)
-        if isinstance(node.source, ir.InShared) and node.source.of in self.pipelines:
-            warpgroups.touched(self, node.source.of, is_stored=False)
-        elif isinstance(node.source, ir.InShared):
-            if node.source.of not in self.filled:
-                self.say(f"{node.source.of.name} is read before anything is in it")
-            self.not_while(node.source.of, self.written, "read while others may still be writing it")
-            self.read.add(node.source.of)
+        if isinstance(node.source, ir.InShared):
+            self.from_shared(node.source.tile)
+        if isinstance(node.source, ir.InShared) and node.into.of.dtype == "tf32":
+            warps.rounded(self, node.source.tile)
         if isinstance(node.source, ir.Global) and node.source.tensor.access == "write":
             self.say(f"{node.source.tensor.name} is read, and other threads write it")
         self.put(node.into, node.declares)
+
+    def from_shared(self, tile: ir.Shared) -> None:
+        """Threads read it here."""
+        if tile in self.pipelines:
+            warpgroups.touched(self, tile, is_stored=False)
+            return
+        if tile not in self.filled:
+            self.say(f"{tile.name} is read before anything is in it")
+        warps.touched(self, tile)
+        if tile not in self.copies.own:
+            self.not_while(tile, self.written, "read while others may still be writing it")
+            self.read.add(tile)
+
+    def _to_shared(self, tile: ir.Shared) -> None:
+        if tile in self.pipelines:
+            warpgroups.touched(self, tile, is_stored=True)
+            return
+        warps.touched(self, tile)
+        self.not_while(tile, self.read, "written while others may still be reading it")
+        self.written.add(tile)
+        self.filled.add(tile)
+        self.copies.unrounded.discard(tile)
 
     @node.register
     def _(self, node: ir.Store) -> None:
         self.element(node.value, is_read=True)
         self.spot(node.to, node.value.vector)
-        if isinstance(node.to, ir.InShared) and node.to.of in self.pipelines:
-            warpgroups.touched(self, node.to.of, is_stored=True)
-        elif isinstance(node.to, ir.InShared):
-            self.not_while(node.to.of, self.read, "written while others may still be reading it")
-            self.written.add(node.to.of)
-            self.filled.add(node.to.of)
+        if isinstance(node.to, ir.InShared):
+            self._to_shared(node.to.tile)
         elif node.to.tensor.access == "read":
             self.say(f"{node.to.tensor.name} is written, and a parameter that is read")
 
@@ -197,7 +222,7 @@ class _Verifier(Reader):
         for each in node.values:
             self.element(each, is_read=True)
         bits = 8 * sum(ITEM_BYTES[each.of.dtype] for each in node.values)
-        if bits != 32 or node.into.of.dtype != "int32":
+        if bits != 32 or node.into.of.dtype not in ("int32", "halves"):
             self.say(f"{node.into.of.name} is a word of {bits} bits as {node.into.of.dtype}, not of 32 as int32")
         self.put(node.into, True)
 
@@ -210,7 +235,11 @@ class _Verifier(Reader):
 
     @node.register
     def _(self, node: ir.Value) -> None:
-        self.reach(node.index)
+        if isinstance(node.index, Holds):
+            self.narrowed(node.index.condition)
+            self.flags[node.into.of] = node.index.condition
+        else:
+            self.reach(node.index)
         self.put(node.into, node.declares, alike=not self.differs(node.index))
 
     @node.register
@@ -262,6 +291,27 @@ class _Verifier(Reader):
                 self.say(f"a block of {warps} warps: they must be a power of two")
         if node.scratch.sizes != needed:
             self.say(f"{node.scratch.name} is {node.scratch.sizes}, and a reduction over {node.over} needs {needed}")
+
+    @node.register
+    def _(self, node: ir.Copy) -> None:
+        warps.copy(self, node)
+
+    @node.register
+    def _(self, node: ir.Turn) -> None:
+        warps.turn(self, node)
+
+    @node.register
+    def _(self, node: ir.Own) -> None:
+        warps.own(self, node)
+
+    @node.register
+    def _(self, node: ir.LoadMatrix) -> None:
+        self.from_shared(node.source.tile)
+        warps.load_matrix(self, node)
+
+    @node.register
+    def _(self, node: ir.WarpMma) -> None:
+        warps.mma(self, node)
 
     @node.register
     def _(self, node: ir.Sync) -> None:

@@ -10,7 +10,7 @@ from functools import singledispatchmethod
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ONE, OPPOSITE, Condition, Table, value_of
 from crucible.kernel.verify import check
-from crucible.print import warpgroups
+from crucible.print import warpgroups, warps
 from crucible.print.functions import preamble
 from crucible.print.names import Names
 from crucible.print.words import TYPES, Words
@@ -22,7 +22,7 @@ LONGEST, MOST = 120, 105
 """Characters of a line; of one of a body, which stands further right."""
 MANY = 16
 """Zeros that nobody writes out."""
-_MOVES = (ir.Let, ir.Load, ir.Store, ir.Convert, ir.Bits, ir.Value)
+_MOVES = (ir.Let, ir.Load, ir.Store, ir.Convert, ir.Bits, ir.Value, ir.Copy)
 _INT_LIMIT = 2**31
 
 
@@ -78,8 +78,9 @@ class _Printer(Words):
                 return True
         return False
 
-    def pointer(self, tensor: ir.Tensor) -> str:
-        return f"{'const ' * (tensor.access == 'read')}{TYPES[tensor.dtype]}*"
+    def pointer(self, of: ir.Tensor | ir.Shared) -> str:
+        is_read = isinstance(of, ir.Tensor) and of.access == "read"
+        return f"{'const ' * is_read}{TYPES[of.dtype]}*"
 
     def _constants(self) -> list[str]:
         """The sizes that the text reads, by name."""
@@ -125,9 +126,11 @@ class _Printer(Words):
             return [f"__shared__ {TYPES[what.dtype]} {self.names.give(what, what.name)}{shape};{note}"]
         if isinstance(what, ir.Pipeline):
             return warpgroups.pipeline(self, what)
+        if isinstance(what, ir.Turns):
+            return warps.turns(self, what)
         if isinstance(what, ir.Pointer):
-            address = self.address(ir.Global(what.of, what.offset))
-            return [f"{self.pointer(what.of)} {self.names.give(what, what.name)} = {address};"]
+            address = self.offset(what.of, what.offset)
+            return [f"{self.pointer(what.whole)} {self.names.give(what, what.name)} = {address};"]
         found = [self.declared(each) for each in what]
         start = f" = {self._start(what[0], node.start)}" if node.start else ""
         return [f"{found[0][0]} {', '.join(name for _, name in found)}{start};"]
@@ -148,6 +151,8 @@ class _Printer(Words):
         name = self.names.of(node.variable)
         on = f"++{name}" if value_of(node.step) == 1 else f"{name} += {step}"
         lines = self.inside(f"for ({set_} = {start}; {name} < {stop}; {on})", node.body)
+        if node.together:
+            return [f"#pragma unroll {node.together}", *lines]
         return ["#pragma unroll", *lines] if node.unrolled else lines
 
     @lines.register
@@ -225,7 +230,9 @@ class _Printer(Words):
         if node.value.is_pack:
             assert isinstance(node.to, ir.Global)
             return [f"store({self.address(node.to)}, {self.element(node.value)});"]
-        value = converted(self.element(node.value), node.value.of.dtype, node.to.dtype)
+        value, dtype = self.element(node.value), node.value.of.dtype
+        is_half = isinstance(node.to, ir.InShared) and node.to.halved
+        value = AS_WORD[dtype].format(value) if is_half else converted(value, dtype, node.to.dtype)
         return [f"{self.spot(node.to)} = {value};"]
 
     @lines.register
@@ -242,7 +249,8 @@ class _Printer(Words):
     def _(self, node: ir.Bits) -> list[str]:
         words = [AS_WORD[each.of.dtype].format(self.element(each)) for each in node.values]
         word = f"{words[0]} | static_cast<unsigned>({words[1]}) << 16" if words[1:] else words[0]
-        return [f"{self.into(node.into, True)} = static_cast<int>({word});"]
+        word = f"static_cast<int>({word})" if node.into.of.dtype == "int32" else word
+        return [f"{self.into(node.into, True)} = {word};"]
 
     @lines.register
     def _(self, node: ir.Chain) -> list[str]:
@@ -279,6 +287,27 @@ class _Printer(Words):
         scratch = f", {self.names.of(node.scratch)}" if node.scratch else ""
         call = f"{node.kind}_over_{node.over}<{sizes}>({name}{scratch});"
         return [call if node.over == "groups" else f"{name} = {call}"]
+
+    @lines.register
+    def _(self, node: ir.Copy) -> list[str]:
+        return warps.copy(self, node)
+
+    @lines.register
+    def _(self, node: ir.Turn) -> list[str]:
+        return warps.turn(self, node)
+
+    @lines.register
+    def _(self, node: ir.Own) -> list[str]:
+        self.names.enter()
+        return self.inside("", node.body)
+
+    @lines.register
+    def _(self, node: ir.LoadMatrix) -> list[str]:
+        return warps.load_matrix(self, node)
+
+    @lines.register
+    def _(self, node: ir.WarpMma) -> list[str]:
+        return warps.mma(self, node)
 
     @lines.register
     def _(self, node: ir.Sync) -> list[str]:

@@ -13,19 +13,24 @@ REGISTERS = 64 * 1024
 """Of a multiprocessor."""
 
 
+def declared(kernel: ir.Kernel) -> list[object]:
+    return [node.what for node in kernel.body if isinstance(node, ir.Declare)]
+
+
 def pipelines(kernel: ir.Kernel) -> list[ir.Pipeline]:
-    declared = [node.what for node in kernel.body if isinstance(node, ir.Declare)]
-    return [each for each in declared if isinstance(each, ir.Pipeline)]
+    return [each for each in declared(kernel) if isinstance(each, ir.Pipeline)]
 
 
 def launched(kernel: ir.Kernel) -> dict[str, Any]:
     """What of a launch is other than usual: it has a multiprocessor for itself, and nothing beside it."""
-    shared = sum(each.bytes for each in pipelines(kernel))
-    return {"shared_bytes": shared, "architecture": sm90.ARCHITECTURE, "entry": None} if shared else {}
+    rings = pipelines(kernel)
+    shared = sum(each.bytes for each in declared(kernel) if isinstance(each, ir.Pipeline | ir.Turns))
+    return {"shared_bytes": shared, "architecture": sm90.ARCHITECTURE * bool(rings), "entry": None} if shared else {}
 
 
 def bounds(kernel: ir.Kernel) -> str:
-    return ", 1" if pipelines(kernel) else ""
+    together = 1 if pipelines(kernel) else kernel.together
+    return f", {together}" if together else ""
 
 
 # barriers

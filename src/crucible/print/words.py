@@ -11,6 +11,7 @@ from crucible.kernel.index import (
     Compare,
     Condition,
     Either,
+    Holds,
     Index,
     Larger,
     Listed,
@@ -29,7 +30,7 @@ from crucible.target.cuda import CUDA_TYPES, block, indented
 from crucible.write import kernel as launch
 from crucible.write.program import contiguous
 
-TYPES = {**CUDA_TYPES, "tf32": "unsigned", "word": "unsigned"}
+TYPES = {**CUDA_TYPES, "tf32": "unsigned", "word": "unsigned", "half": "unsigned", "halves": "unsigned"}
 UNIT = 16
 """Bytes by which what lies in a stage is counted."""
 _LEVEL = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2}
@@ -85,7 +86,7 @@ class Words:
                 return f"static_cast<size_t>({launch.BLOCK})" if self.kernel.index == "size_t" else launch.BLOCK
             case ir.Held(of=element):
                 return self.element(element)
-            case Smaller(left=left, right=right) | Larger(left=left, right=right) if self.kernel.index == "int":
+            case Smaller(left=left, right=right) | Larger(left=left, right=right) if self._counted(index):
                 call = "min" if isinstance(index, Smaller) else "max"
                 words, own = f"{call}({self.index(left)}, {self.index(right)})", 3
             case Smaller(left=left, right=right) | Larger(left=left, right=right):
@@ -93,6 +94,10 @@ class Words:
                 words, own = f"{one} {'<' if isinstance(index, Smaller) else '>'} {other} ? {one} : {other}", 0
             case Either(condition=condition, one=left, other=right):
                 words, own = f"{self.condition(condition)} ? {self.index(left, 1)} : {self.index(right, 1)}", 0
+            case Holds(condition=condition):
+                words, own = self.condition(condition) or "true", 0
+            case Binary(sign="^", left=left, right=right):
+                words, own = f"{self.index(left, 1)} ^ {self.index(right, 1)}", 0
             case Binary(sign=sign, left=left, right=right):
                 own = _LEVEL[sign]
                 added = sign == "+" and isinstance(right, Binary) and right.sign == "+"
@@ -101,13 +106,25 @@ class Words:
                 raise TypeError(f"{index} is no index")
         return f"({words})" if own < level else words
 
+    def _counted(self, index: Index) -> bool:
+        """Whether it is an int."""
+        if isinstance(index, Variable):
+            return "int" in (index.type, self.kernel.index if index.type == "index" else "")
+        if isinstance(index, Binary | Smaller | Larger):
+            return self._counted(index.left) and self._counted(index.right)
+        return self.kernel.index == "int" or isinstance(index, Number)
+
     def condition(self, condition: Condition, sign: str = " && ") -> str:
         return sign.join(map(self._compared, condition))
 
     def _compared(self, each: Compare) -> str:
         left = self.index(each.left, 1)
         is_flag = isinstance(each.left, ir.Held) and each.left.of.of.dtype == "bool"
-        return left if is_flag and each.sign == "!=" else f"{left} {each.sign} {self.index(each.right, 1)}"
+        if is_flag and each.sign == "!=":
+            return left
+        if each.sign == "in":
+            return f"static_cast<unsigned>({self.index(each.left)}) < {self.index(each.right, 1)}"
+        return f"{left} {each.sign} {self.index(each.right, 1)}"
 
     def begun(self, variable: Variable) -> str:
         """Type and name of a variable that begins here."""
@@ -129,18 +146,23 @@ class Words:
             base = f"{self.tiles[tile]} + {self.names.of(tile)}"
             place = self.index(self._word(spot), 1)
             return f"reinterpret_cast<{TYPES[tile.dtype]}*>({base})[{place}]"
+        if isinstance(spot, ir.InShared) and spot.halved:
+            return f"reinterpret_cast<unsigned short*>({self.names.of(spot.of)})[{self.index(spot.at[0])}]"
         at = [spot.at] if isinstance(spot, ir.Global) else spot.at
         return f"{self.names.of(spot.of)}{''.join(f'[{self.index(each)}]' for each in at)}"
 
     def pack(self, spot: ir.Spot, dtype: str, vector: int, const: str = "") -> str:
         """A pack in memory, which is aligned."""
+        if isinstance(spot, ir.InShared) and spot.of not in self.tiles:
+            base, place = self.names.of(spot.of), self.index(quotient(spot.at[-1], vector))
+            return f"reinterpret_cast<{const}Pack<{TYPES[dtype]}, {vector}>*>({base})[{place}]"
         at = self._unit(spot) if isinstance(spot, ir.InShared) else self.address(spot)
         return f"*reinterpret_cast<{const}Pack<{TYPES[dtype]}, {vector}>*>({at})"
 
     def _word(self, spot: ir.InShared) -> Index:
         """Counted from the first of a tile: what a thread has of its own, then what rounds of unrolled loops add, so
         that nvcc 13.0 computes the one once and makes the other part of instructions."""
-        strides = contiguous(spot.of.sizes)
+        strides = contiguous(spot.tile.sizes)
         each = [term for at, stride in zip(spot.at, strides, strict=True) for term in terms(at, stride)]
         last = [term for term in each if any(ir.mentions(term, variable) for variable in self.unrolled)]
         own: Index = ZERO
@@ -155,15 +177,18 @@ class Words:
         """Of a tile, in units of sixteen bytes, from the begin of the stage on: so nvcc 13.0 computes what stores to
         several tiles share once."""
         unit = UNIT // ir.ITEM_BYTES[spot.of.dtype]
-        *outer, last = (at * stride for at, stride in zip(spot.at, contiguous(spot.of.sizes), strict=True))
+        *outer, last = (at * stride for at, stride in zip(spot.at, contiguous(spot.tile.sizes), strict=True))
         place = quotient(last, unit)
         for each in reversed(outer):
             place = quotient(each, unit) + place
-        return f"{self.tiles[spot.of]} + {self.names.of(spot.of)} + {self.index(place, 1)}"
+        return f"{self.tiles[spot.tile]} + {self.names.of(spot.tile)} + {self.index(place, 1)}"
 
-    def address(self, spot: ir.Global) -> str:
-        base = self.names.of(spot.of)
-        return base if value_of(spot.at) == 0 else f"{base} + {self.index(spot.at)}"
+    def address(self, spot: ir.Spot) -> str:
+        return self.offset(spot.of, spot.at if isinstance(spot, ir.Global) else spot.at[0])
+
+    def offset(self, of: ir.Tensor | ir.Shared | ir.Pointer, at: Index) -> str:
+        """What lies so much behind."""
+        return self.names.of(of) if value_of(at) == 0 else f"{self.names.of(of)} + {self.index(at)}"
 
     def declared(self, fragment: ir.Fragment) -> tuple[str, str]:
         """Type and name of a fragment that begins here."""

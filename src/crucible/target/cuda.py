@@ -26,9 +26,14 @@ _FROM = {
     ("int32", "uint8"): "static_cast<unsigned char>({})",
     ("float32", "tf32"): "rounded({})",
     ("float32", "word"): "__float_as_uint({})",
+    ("float16", "half"): "static_cast<unsigned>(raw({}))",
+    ("bfloat16", "half"): "static_cast<unsigned>(raw({}))",
+    ("word", "float32"): "__uint_as_float({})",
+    ("tf32", "word"): "{}",
 }
 AS_WORD = {
-    "float32": "__float_as_uint({})", "tf32": "{}", "word": "{}", "float16": "raw({})", "bfloat16": "raw({})",
+    "float32": "__float_as_uint({})", "tf32": "{}", "word": "{}", "half": "{}", "float16": "raw({})",
+    "bfloat16": "raw({})",
 }  # fmt: skip
 """Bits of a value, as something unsigned."""
 INCLUDES = {"float16": "#include <cuda_fp16.h>", "bfloat16": "#include <cuda_bf16.h>"}
@@ -67,11 +72,13 @@ HELPERS = {"Pack": PACK, "load": LOAD, "store": STORE}
 STEPS = {"sum": "{0} += {1};", "max": "{0} = max_nan({0}, {1});", "min": "{0} = min_nan({0}, {1});"}
 """One more value into a reduction."""
 START = {
-    "sum": {"float32": "0.0f", "float64": "0.0", "bool": "false"},
+    "sum": {
+        "float32": "0.0f", "float64": "0.0", "bool": "false", "uint8": "0", "tf32": "0u", "word": "0u", "half": "0u",
+    },
     "max": {"float32": "-INFINITY", "float64": "-INFINITY"},
     "min": {"float32": "INFINITY", "float64": "INFINITY"},
     "none": {"int32": "-1"},
-}
+}  # fmt: skip
 """What is in a register before there is a value."""
 
 

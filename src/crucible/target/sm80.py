@@ -17,5 +17,69 @@ template <typename T>
 __device__ __forceinline__ unsigned short raw(const T& half) {  // its bits
     return *reinterpret_cast<const unsigned short*>(&half);
 }"""
-HELPERS = {"rounded": ROUNDED, "raw": RAW}
+CP_ASYNC = """\
+__device__ __forceinline__ void cp_async(unsigned* to, const float* from, bool inside) {  // 0 where it is not
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}"""
+CP_ASYNC_WAIT = """\
+__device__ __forceinline__ void cp_async_wait() {  // for all of this thread
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}"""
+LDMATRIX_X4 = """\
+__device__ __forceinline__ Pack<unsigned, 4> ldmatrix_x4(const unsigned* row) {  // four times 8 rows of 16 bytes
+    Pack<unsigned, 4> a;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a.at[0]), "=r"(a.at[1]), "=r"(a.at[2]), "=r"(a.at[3])
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+                 : "memory");
+    return a;
+}"""
+LDMATRIX_X2_TRANS = """\
+__device__ __forceinline__ Pack<unsigned, 2> ldmatrix_x2_trans(const unsigned* row) {  // 16 rows of 8 halves, turned
+    Pack<unsigned, 2> b;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(b.at[0]), "=r"(b.at[1])
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+                 : "memory");
+    return b;
+}"""
+_MMA = """\
+// sum += a b: 16 rows by {depth} of the depth, times those by 8 columns
+__device__ __forceinline__ void mma_{name}(float (&sum)[4], const Pack<unsigned, 4>& a, const Pack<unsigned, 2>& b) {{
+    asm("mma.sync.aligned.m16n8k{depth}.row.col.f32.{type}.{type}.f32 "
+        "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
+}}"""
+MMA_FP32 = """\
+// The same of words as two of TF32: the nearest to each, and what is left of it to 2^-23 of the word. Tensor cores cut
+// sums off at each addition, the rest rounds them: so what they add up is never more than this.
+__device__ __forceinline__ unsigned nearest(unsigned word) { return (word + 0x1000u) & 0xffffe000u; }
+__device__ __forceinline__ unsigned left(unsigned word) {
+    return rounded(__uint_as_float(word) - __uint_as_float(nearest(word)));
+}
+__device__ __forceinline__ void mma_fp32(float (&sum)[4], const Pack<unsigned, 4>& a, const Pack<unsigned, 2>& b) {
+    const Pack<unsigned, 4> a_high = {nearest(a.at[0]), nearest(a.at[1]), nearest(a.at[2]), nearest(a.at[3])};
+    const Pack<unsigned, 2> b_high = {nearest(b.at[0]), nearest(b.at[1])}, b_low = {left(b.at[0]), left(b.at[1])};
+    float part[4] = {};
+    mma_tf32(part, {left(a.at[0]), left(a.at[1]), left(a.at[2]), left(a.at[3])}, b_high);
+    mma_tf32(part, a_high, b_low);
+    mma_tf32(part, a_high, b_high);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum[i] += part[i];
+}"""
+HELPERS = {
+    "rounded": ROUNDED,
+    "raw": RAW,
+    "cp_async": CP_ASYNC,
+    "cp_async_wait": CP_ASYNC_WAIT,
+    "ldmatrix_x4": LDMATRIX_X4,
+    "ldmatrix_x2_trans": LDMATRIX_X2_TRANS,
+    "mma_tf32": _MMA.format(name="tf32", depth=8, type="tf32"),
+    "mma_fp32": MMA_FP32,
+    "mma_fp16": _MMA.format(name="fp16", depth=16, type="f16"),
+    "mma_bf16": _MMA.format(name="bf16", depth=16, type="bf16"),
+}
 """By the word that calls for them."""

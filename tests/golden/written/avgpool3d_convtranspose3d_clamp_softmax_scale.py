@@ -170,6 +170,35 @@ __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
     }
 }
 
+__device__ __forceinline__ void cp_async(unsigned* to, const float* from, bool inside) {  // 0 where it is not
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void cp_async_wait() {  // for all of this thread
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+__device__ __forceinline__ Pack<unsigned, 4> ldmatrix_x4(
+    const unsigned* row) {  // four times 8 rows of 16 bytes
+    Pack<unsigned, 4> a;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a.at[0]), "=r"(a.at[1]), "=r"(a.at[2]), "=r"(a.at[3])
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+                 : "memory");
+    return a;
+}
+
+// sum += a b: 16 rows by 8 of the depth, times those by 8 columns
+__device__ __forceinline__ void mma_tf32(float (&sum)[4], const Pack<unsigned, 4>& a, const Pack<unsigned,
+        2>& b) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
+}
+
 __device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
     float larger;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
@@ -742,175 +771,193 @@ __global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel_input(
 
 // The gradient of a weight of 27 taps: a block adds up 16 x 8 channels over boxes of 1x1x8 positions.
 __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
-        const float* __restrict__ source, const float* __restrict__ grad,
-        float* __restrict__ partial) {
+    const float* __restrict__ grad_conv_transpose_product,
+    const float* __restrict__ avg_pool,
+    float* __restrict__ grad_conv_transpose_weight_parts) {
+    constexpr long long image_stride = 7680;
+    constexpr long long step_stride = 960;
+    constexpr long long grad_image_stride = 480;
+    constexpr long long grad_channel_stride = 15;
     extern __shared__ uint4 memory[];
-    unsigned* halo = reinterpret_cast<unsigned*>(memory);  // of the input, and gradients behind it
-    unsigned* coming = halo + 1504;  // the next ones
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    unsigned* halo = reinterpret_cast<unsigned*>(memory);
+    unsigned* grads = halo + 1312;
+    unsigned* coming_halo = halo + 1504;
+    unsigned* coming_grads = coming_halo + 1312;
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
     const int part = blockIdx.x % 16;
-    const int first_step = part % 8 * 1;
+    const int first_step = part % 8;
     const int first_channel = part / 8 % 2 * 16;
-    int own[4];  // where a lane begins to read, of each tile of its warp
+    int own[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
         const int tile = min(warp + j * 8, 26);
-        const int tap = tile / 1;
-        own[j] = (tap / 9 == 0 ? 216 : tap / 9 == 1 ? 0 : 432) + (
-            tap / 3 % 3 == 0 ? 72 : tap / 3 % 3 == 1 ? 0 : 144) + (
-            tap % 3 == 0 ? 36 : tap % 3 == 1 ? 0 : 4) + ((
-            tile % 1 * 2 + lane / 16) * 164 + lane % 4) * 4 + lane / 4 % 4;
+        const int tap = tile;
+        own[j] = (tap / 9 == 0 ? 216 : (tap / 9 == 1 ? 0 : 432)) + (tap / 3 % 3 == 0 ? 72 : (
+            tap / 3 % 3 == 1 ?
+            0 : 144)) + (tap % 3 == 0 ? 36 : (tap % 3 == 1 ? 0 : 4)) + (lane / 16 * 164 + lane % 4) * 4 +
+                lane / 4 % 4;
     }
-    float sums[4][1][4] = {};
+    float sums[4][1][4] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f,
+        0.0f, 0.0f, 0.0f};
+    const int block = blockIdx.x;
     {
-        const int n = static_cast<int>(blockIdx.x) / 16 / 3;
-        const int box_d = 0;
-        const int box_h = (static_cast<int>(blockIdx.x) / 16 % 3) * 1;
-        const int box_w = 0;
+        const int n = block / 16 / 3;
+        const int box_h = block / 16 % 3;
         const int other = lane / 16 * 2;
-        const auto* origin = source + n * 7680LL + first_step * 960LL;
-        for (int k = threadIdx.x; k < 160; k += 256) {
-            const int p = k / 16 * 16 + k % 8 * 2 + k / 8 % 2;
+        const float* origin = grad_conv_transpose_product + n * image_stride + first_step * step_stride;
+        for (int number = threadIdx.x; number < 160; number += 256) {
+            const int number_2 = number;
+            const int p = number_2 / 16 * 16 + number_2 % 8 * 2 + number_2 / 8 % 2;
             if (p >= 153) continue;
-            const int d = box_d * 2 + p / 51 - 1;
+            const int d = p / 51 - 1;
             const int h = box_h * 2 + p / 17 % 3 - 1;
-            const int w = box_w * 2 + p % 17 - 1;
-            const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
-                h) < 6 && static_cast<unsigned>(w) < 10;
-            const auto* from = origin + d * 60 + h * 10 + w;
-            const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
+            const int w = p % 17 - 1;
+            const bool inside =
+                static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 6 && static_cast<unsigned>(w) < 10;
+            const float* from = origin + d * 60 + h * 10 + w;
+            const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;
 #pragma unroll
             for (int u = 0; u < 2; ++u) {
-                copy_ahead(coming + (u * 164 + dealt) * 4 + (0 ^ other),
-                    inside ? from + (u * 4 + (0 ^ other)) * 120 : origin, inside);
-                copy_ahead(coming + (u * 164 + dealt) * 4 + (1 ^ other),
-                    inside ? from + (u * 4 + (1 ^ other)) * 120 : origin, inside);
-                copy_ahead(coming + (u * 164 + dealt) * 4 + (2 ^ other),
-                    inside ? from + (u * 4 + (2 ^ other)) * 120 : origin, inside);
-                copy_ahead(coming + (u * 164 + dealt) * 4 + (3 ^ other),
-                    inside ? from + (u * 4 + (3 ^ other)) * 120 : origin, inside);
+                unsigned* to = coming_halo + (u * 164 + dealt) * 4;
+                cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 120 : origin, inside);
+                cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 120 : origin, inside);
+                cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 120 : origin, inside);
+                cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 120 : origin, inside);
             }
         }
-        unsigned* grads = coming + 1312;
         {
             const int p = threadIdx.x % 8;
-            const int d = box_d + p / 8;
-            const int h = box_h + 0;
-            const int w = box_w + p % 8;
+            const int d = p / 8;
+            const int h = box_h;
+            const int w = p % 8;
             const bool inside = w < 5;
             const int from = h * 5 + w;
 #pragma unroll 8
             for (int c = threadIdx.x / 8; c < 16; c += 16) {
-                const auto* of_channel = grad + n * 480LL + (first_channel + c) * 15LL;
-                copy_ahead(&grads[c * 12 + p], inside ? of_channel + from : grad, inside);
+                const float* of_channel = avg_pool + n * grad_image_stride + (
+                    first_channel + c) * grad_channel_stride;
+                cp_async(&coming_grads[c * 12 + p], inside ? of_channel + from : avg_pool, inside);
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 16; item < 6; item += 6) {
+    for (int item = block / 16; item < 6; item += 6) {
         {  // what was coming is there
             unsigned* const before = halo;
-            halo = coming, coming = before;
+            halo = coming_halo, coming_halo = before;
         }
-        unsigned* grads = halo + 1312;
-        wait_for_copies();
-        for (int k = threadIdx.x; k < 160; k += 256) {
-            const int p = k / 16 * 16 + k % 8 * 2 + k / 8 % 2;
-            if (p >= 153) continue;
-            const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
+        grads = halo + 1312;
+        coming_grads = coming_halo + 1312;
+        cp_async_wait();
+        {
+            for (int number = threadIdx.x; number < 160; number += 256) {
+                const int number_2 = number;
+                const int p = number_2 / 16 * 16 + number_2 % 8 * 2 + number_2 / 8 % 2;
+                if (p >= 153) continue;
+                const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;
 #pragma unroll
-            for (int u = 0; u < 2; ++u) {
-                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 164 + dealt];
-                reinterpret_cast<uint4*>(halo)[u * 164 + dealt] = {rounded(__uint_as_float(word.x)),
-                    rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
-                    rounded(__uint_as_float(word.w))};
+                for (int u = 0; u < 2; ++u) {
+                    const Pack<unsigned, 4> came = reinterpret_cast<const Pack<unsigned, 4>*>(
+                        halo)[u * 164 + dealt];
+                    Pack<unsigned, 4> unit;
+                    const float value = __uint_as_float(came.at[0]);
+                    unit.at[0] = rounded(value);
+                    const float value_2 = __uint_as_float(came.at[1]);
+                    unit.at[1] = rounded(value_2);
+                    const float value_3 = __uint_as_float(came.at[2]);
+                    unit.at[2] = rounded(value_3);
+                    const float value_4 = __uint_as_float(came.at[3]);
+                    unit.at[3] = rounded(value_4);
+                    reinterpret_cast<Pack<unsigned, 4>*>(halo)[u * 164 + dealt] = unit;
+                }
             }
         }
         {
-            const int p = threadIdx.x % 8;
+            {
+                const int p = threadIdx.x % 8;
 #pragma unroll 8
-            for (int c = threadIdx.x / 8; c < 16; c += 16) {
-                grads[c * 12 + p] = rounded(__uint_as_float(grads[c * 12 + p]));
+                for (int c = threadIdx.x / 8; c < 16; c += 16) {
+                    const unsigned came = grads[c * 12 + p];
+                    const float value = __uint_as_float(came);
+                    const unsigned word = rounded(value);
+                    grads[c * 12 + p] = word;
+                }
             }
         }
         __syncthreads();
         if (item + 6 < 6) {
-            const int n = (item + 6) / 3;
-            const int box_d = 0;
-            const int box_h = ((item + 6) % 3) * 1;
-            const int box_w = 0;
+            const int next = item + 6;
+            const int n = next / 3;
+            const int box_h = next % 3;
             const int other = lane / 16 * 2;
-            const auto* origin = source + n * 7680LL + first_step * 960LL;
-            for (int k = threadIdx.x; k < 160; k += 256) {
-                const int p = k / 16 * 16 + k % 8 * 2 + k / 8 % 2;
+            const float* origin = grad_conv_transpose_product + n * image_stride + first_step * step_stride;
+            for (int number = threadIdx.x; number < 160; number += 256) {
+                const int number_2 = number;
+                const int p = number_2 / 16 * 16 + number_2 % 8 * 2 + number_2 / 8 % 2;
                 if (p >= 153) continue;
-                const int d = box_d * 2 + p / 51 - 1;
+                const int d = p / 51 - 1;
                 const int h = box_h * 2 + p / 17 % 3 - 1;
-                const int w = box_w * 2 + p % 17 - 1;
-                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
-                    h) < 6 && static_cast<unsigned>(w) < 10;
-                const auto* from = origin + d * 60 + h * 10 + w;
-                const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;  // so that strided reads are of neighbours
+                const int w = p % 17 - 1;
+                const bool inside =
+                    static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 6 && static_cast<unsigned>(
+                        w) < 10;
+                const float* from = origin + d * 60 + h * 10 + w;
+                const int dealt = p / 17 * 18 + p % 17 % 2 * 9 + p % 17 / 2;
 #pragma unroll
                 for (int u = 0; u < 2; ++u) {
-                    copy_ahead(coming + (u * 164 + dealt) * 4 + (0 ^ other),
-                        inside ? from + (u * 4 + (0 ^ other)) * 120 : origin, inside);
-                    copy_ahead(coming + (u * 164 + dealt) * 4 + (1 ^ other),
-                        inside ? from + (u * 4 + (1 ^ other)) * 120 : origin, inside);
-                    copy_ahead(coming + (u * 164 + dealt) * 4 + (2 ^ other),
-                        inside ? from + (u * 4 + (2 ^ other)) * 120 : origin, inside);
-                    copy_ahead(coming + (u * 164 + dealt) * 4 + (3 ^ other),
-                        inside ? from + (u * 4 + (3 ^ other)) * 120 : origin, inside);
+                    unsigned* to = coming_halo + (u * 164 + dealt) * 4;
+                    cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 120 : origin, inside);
+                    cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 120 : origin, inside);
+                    cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 120 : origin, inside);
+                    cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 120 : origin, inside);
                 }
             }
-            unsigned* grads = coming + 1312;
             {
                 const int p = threadIdx.x % 8;
-                const int d = box_d + p / 8;
-                const int h = box_h + 0;
-                const int w = box_w + p % 8;
+                const int d = p / 8;
+                const int h = box_h;
+                const int w = p % 8;
                 const bool inside = w < 5;
                 const int from = h * 5 + w;
 #pragma unroll 8
                 for (int c = threadIdx.x / 8; c < 16; c += 16) {
-                    const auto* of_channel = grad + n * 480LL + (first_channel + c) * 15LL;
-                    copy_ahead(&grads[c * 12 + p], inside ? of_channel + from : grad, inside);
+                    const float* of_channel = avg_pool + n * grad_image_stride + (
+                        first_channel + c) * grad_channel_stride;
+                    cp_async(&coming_grads[c * 12 + p], inside ? of_channel + from : avg_pool, inside);
                 }
             }
         }
 #pragma unroll 1
         for (int row = 0; row < 1; ++row) {
-            const unsigned* at = halo + (row) * 432;
+            unsigned* at = halo + row * 432;
 #pragma unroll 2
             for (int k = 0; k < 1; ++k) {
-                uint4 a[1];
-#pragma unroll
-                for (int i = 0; i < 1; ++i) {
-                    a[i] = load_matrix(grads + i * 192 + lane % 16 * 12 + lane / 16 * 4 + row * 8 + k * 8);
-                }
+                Pack<unsigned, 4> a[1];
+                a[0] = ldmatrix_x4(grads + lane % 16 * 12 + lane / 16 * 4 + row * 8 + k * 8);
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
-                    unsigned b[2];
-                    b[0] = at[own[j] + k * 32];
-                    b[1] = at[own[j] + k * 32 + 16];
-#pragma unroll
-                    for (int i = 0; i < 1; ++i) {
-                        Tf32::multiply(sums[j][i], a[i], b);
-                    }
+                    Pack<unsigned, 2> b;
+                    b.at[0] = at[own[j] + k * 32];
+                    b.at[1] = at[own[j] + k * 32 + 16];
+                    mma_tf32(sums[j][0], a[0], b);
                 }
             }
         }
     }
-    float* into = partial + blockIdx.x / 16 * 55296 + part * 3456;
+    float* into = grad_conv_transpose_weight_parts + blockIdx.x / 16 * 55296 + part * 3456;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
         const int tile = warp + j * 8;
         if (tile < 27) {
-#pragma unroll
-            for (int i = 0; i < 1; ++i) {
-                float* to = into + (tile * 16 + i * 16 + lane / 4) * 8 + lane % 4 * 2;
-                *reinterpret_cast<float2*>(to) = make_float2(sums[j][i][0], sums[j][i][1]);
-                *reinterpret_cast<float2*>(to + 64) = make_float2(sums[j][i][2], sums[j][i][3]);
-            }
+            float* to = into + (tile * 16 + lane / 4) * 8 + lane % 4 * 2;
+            Pack<float, 2> pair;
+            pair.at[0] = sums[j][0][0];
+            pair.at[1] = sums[j][0][1];
+            *reinterpret_cast<Pack<float, 2>*>(to) = pair;
+            Pack<float, 2> pair_2;
+            pair_2.at[0] = sums[j][0][2];
+            pair_2.at[1] = sums[j][0][3];
+            *reinterpret_cast<Pack<float, 2>*>(to + 64) = pair_2;
         }
     }
 }
@@ -1497,7 +1544,7 @@ torch::Tensor fused_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_p
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_e6ee8324f6e1",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_b304a2dc36d6",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d",

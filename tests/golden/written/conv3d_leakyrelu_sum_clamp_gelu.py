@@ -311,6 +311,35 @@ __device__ __forceinline__ void sum_over_groups(T (&values)[vector],
     for (int j = 0; j < vector; ++j) values[j] = parts[0][j * lanes + lane];
 }
 
+__device__ __forceinline__ void cp_async(unsigned* to, const float* from, bool inside) {  // 0 where it is not
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void cp_async_wait() {  // for all of this thread
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+__device__ __forceinline__ Pack<unsigned, 4> ldmatrix_x4(
+    const unsigned* row) {  // four times 8 rows of 16 bytes
+    Pack<unsigned, 4> a;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a.at[0]), "=r"(a.at[1]), "=r"(a.at[2]), "=r"(a.at[3])
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+                 : "memory");
+    return a;
+}
+
+// sum += a b: 16 rows by 8 of the depth, times those by 8 columns
+__device__ __forceinline__ void mma_tf32(float (&sum)[4], const Pack<unsigned, 4>& a, const Pack<unsigned,
+        2>& b) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
+}
+
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
 __global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_pack(
     const float* __restrict__ conv_weight,
@@ -1039,163 +1068,179 @@ __global__ void __launch_bounds__(256, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
 
 // The gradient of a weight of 27 taps: a block adds up 16 x 8 channels over boxes of 1x1x8 positions.
 __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kernel_weight(
-        const float* __restrict__ source, const float* __restrict__ grad,
-        float* __restrict__ partial) {
+    const float* __restrict__ x,
+    const float* __restrict__ grad_product,
+    float* __restrict__ grad_conv_weight_parts) {
+    constexpr long long image_stride = 1344;
+    constexpr long long step_stride = 1344;
+    constexpr long long grad_image_stride = 2560;
+    constexpr long long grad_channel_stride = 40;
     extern __shared__ uint4 memory[];
-    unsigned* halo = reinterpret_cast<unsigned*>(memory);  // of the input, and gradients behind it
-    unsigned* coming = halo + 928;  // the next ones
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    unsigned* halo = reinterpret_cast<unsigned*>(memory);
+    unsigned* grads = halo + 736;
+    unsigned* coming_halo = halo + 928;
+    unsigned* coming_grads = coming_halo + 736;
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
     const int part = blockIdx.x % 4;
-    const int first_step = part % 1 * 1;
-    const int first_channel = part / 1 % 4 * 16;
-    int own[4];  // where a lane begins to read, of each tile of its warp
+    const int first_step = 0;
+    const int first_channel = part % 4 * 16;
+    int own[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
         const int tile = min(warp + j * 8, 26);
-        const int tap = tile / 1;
-        own[j] = (tap / 9 == 0 ? 0 : tap / 9 == 1 ? 120 : 240) + (
-            tap / 3 % 3 == 0 ? 0 : tap / 3 % 3 == 1 ? 40 : 80) + (tap % 3 == 0 ? 0 : tap % 3 == 1 ? 4 : 8) + (
-            (tile % 1 * 2 + lane / 16) * 92 + lane % 4) * 4 + lane / 4 % 4;
+        const int tap = tile;
+        own[j] = (tap / 9 == 0 ? 0 : (tap / 9 == 1 ? 120 : 240)) + (tap / 3 % 3 == 0 ? 0 : (tap / 3 % 3 == 1 ?
+            40 : 80)) + (tap % 3 == 0 ? 0 : (
+                tap % 3 == 1 ? 4 : 8)) + (lane / 16 * 92 + lane % 4) * 4 + lane / 4 % 4;
     }
-    float sums[4][1][4] = {};
+    float sums[4][1][4] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f,
+        0.0f, 0.0f, 0.0f};
+    const int block = blockIdx.x;
     {
-        const int n = static_cast<int>(blockIdx.x) / 4 / 8;
-        const int box_d = (static_cast<int>(blockIdx.x) / 4 / 4 % 2) * 1;
-        const int box_h = (static_cast<int>(blockIdx.x) / 4 % 4) * 1;
-        const int box_w = 0;
+        const int n = block / 4 / 8;
+        const int box_d = block / 4 / 4 % 2;
+        const int box_h = block / 4 % 4;
         const int other = lane / 16 * 2;
-        const auto* origin = source + n * 1344LL + first_step * 1344LL;
+        const float* origin = x + n * image_stride + first_step * step_stride;
         for (int p = threadIdx.x; p < 90; p += 256) {
             const int d = box_d + p / 30;
             const int h = box_h + p / 10 % 3;
-            const int w = box_w + p % 10;
+            const int w = p % 10;
             const bool inside = static_cast<unsigned>(w) < 7;
-            const auto* from = origin + d * 42 + h * 7 + w;
+            const float* from = origin + d * 42 + h * 7 + w;
 #pragma unroll
             for (int u = 0; u < 2; ++u) {
-                copy_ahead(coming + (u * 92 + p) * 4 + (0 ^ other),
-                    inside ? from + (u * 4 + (0 ^ other)) * 168 : origin, inside);
-                copy_ahead(coming + (u * 92 + p) * 4 + (1 ^ other),
-                    inside ? from + (u * 4 + (1 ^ other)) * 168 : origin, inside);
-                copy_ahead(coming + (u * 92 + p) * 4 + (2 ^ other),
-                    inside ? from + (u * 4 + (2 ^ other)) * 168 : origin, inside);
-                copy_ahead(coming + (u * 92 + p) * 4 + (3 ^ other),
-                    inside ? from + (u * 4 + (3 ^ other)) * 168 : origin, inside);
+                unsigned* to = coming_halo + (u * 92 + p) * 4;
+                cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 168 : origin, inside);
+                cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 168 : origin, inside);
+                cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 168 : origin, inside);
+                cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 168 : origin, inside);
             }
         }
-        unsigned* grads = coming + 736;
         {
             const int p = threadIdx.x % 8;
             const int d = box_d + p / 8;
-            const int h = box_h + 0;
-            const int w = box_w + p % 8;
+            const int h = box_h;
+            const int w = p % 8;
             const bool inside = w < 5;
             const int from = d * 20 + h * 5 + w;
 #pragma unroll 8
             for (int c = threadIdx.x / 8; c < 16; c += 16) {
-                const auto* of_channel = grad + n * 2560LL + (first_channel + c) * 40LL;
-                copy_ahead(&grads[c * 12 + p], inside ? of_channel + from : grad, inside);
+                const float* of_channel = grad_product + n * grad_image_stride + (
+                    first_channel + c) * grad_channel_stride;
+                cp_async(&coming_grads[c * 12 + p], inside ? of_channel + from : grad_product, inside);
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 4; item < 16; item += 16) {
+    for (int item = block / 4; item < 16; item += 16) {
         {  // what was coming is there
             unsigned* const before = halo;
-            halo = coming, coming = before;
+            halo = coming_halo, coming_halo = before;
         }
-        unsigned* grads = halo + 736;
-        wait_for_copies();
-        for (int p = threadIdx.x; p < 90; p += 256) {
+        grads = halo + 736;
+        coming_grads = coming_halo + 736;
+        cp_async_wait();
+        {
+            for (int p = threadIdx.x; p < 90; p += 256) {
 #pragma unroll
-            for (int u = 0; u < 2; ++u) {
-                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 92 + p];
-                reinterpret_cast<uint4*>(halo)[u * 92 + p] = {rounded(__uint_as_float(word.x)),
-                    rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
-                    rounded(__uint_as_float(word.w))};
+                for (int u = 0; u < 2; ++u) {
+                    const Pack<unsigned, 4> came = reinterpret_cast<const Pack<unsigned, 4>*>(
+                        halo)[u * 92 + p];
+                    Pack<unsigned, 4> unit;
+                    const float value = __uint_as_float(came.at[0]);
+                    unit.at[0] = rounded(value);
+                    const float value_2 = __uint_as_float(came.at[1]);
+                    unit.at[1] = rounded(value_2);
+                    const float value_3 = __uint_as_float(came.at[2]);
+                    unit.at[2] = rounded(value_3);
+                    const float value_4 = __uint_as_float(came.at[3]);
+                    unit.at[3] = rounded(value_4);
+                    reinterpret_cast<Pack<unsigned, 4>*>(halo)[u * 92 + p] = unit;
+                }
             }
         }
         {
-            const int p = threadIdx.x % 8;
+            {
+                const int p = threadIdx.x % 8;
 #pragma unroll 8
-            for (int c = threadIdx.x / 8; c < 16; c += 16) {
-                grads[c * 12 + p] = rounded(__uint_as_float(grads[c * 12 + p]));
+                for (int c = threadIdx.x / 8; c < 16; c += 16) {
+                    const unsigned came = grads[c * 12 + p];
+                    const float value = __uint_as_float(came);
+                    const unsigned word = rounded(value);
+                    grads[c * 12 + p] = word;
+                }
             }
         }
         __syncthreads();
         if (item + 16 < 16) {
-            const int n = (item + 16) / 8;
-            const int box_d = ((item + 16) / 4 % 2) * 1;
-            const int box_h = ((item + 16) % 4) * 1;
-            const int box_w = 0;
+            const int next = item + 16;
+            const int n = next / 8;
+            const int box_d = next / 4 % 2;
+            const int box_h = next % 4;
             const int other = lane / 16 * 2;
-            const auto* origin = source + n * 1344LL + first_step * 1344LL;
+            const float* origin = x + n * image_stride + first_step * step_stride;
             for (int p = threadIdx.x; p < 90; p += 256) {
                 const int d = box_d + p / 30;
                 const int h = box_h + p / 10 % 3;
-                const int w = box_w + p % 10;
+                const int w = p % 10;
                 const bool inside = static_cast<unsigned>(w) < 7;
-                const auto* from = origin + d * 42 + h * 7 + w;
+                const float* from = origin + d * 42 + h * 7 + w;
 #pragma unroll
                 for (int u = 0; u < 2; ++u) {
-                    copy_ahead(coming + (u * 92 + p) * 4 + (0 ^ other),
-                        inside ? from + (u * 4 + (0 ^ other)) * 168 : origin, inside);
-                    copy_ahead(coming + (u * 92 + p) * 4 + (1 ^ other),
-                        inside ? from + (u * 4 + (1 ^ other)) * 168 : origin, inside);
-                    copy_ahead(coming + (u * 92 + p) * 4 + (2 ^ other),
-                        inside ? from + (u * 4 + (2 ^ other)) * 168 : origin, inside);
-                    copy_ahead(coming + (u * 92 + p) * 4 + (3 ^ other),
-                        inside ? from + (u * 4 + (3 ^ other)) * 168 : origin, inside);
+                    unsigned* to = coming_halo + (u * 92 + p) * 4;
+                    cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 168 : origin, inside);
+                    cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 168 : origin, inside);
+                    cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 168 : origin, inside);
+                    cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 168 : origin, inside);
                 }
             }
-            unsigned* grads = coming + 736;
             {
                 const int p = threadIdx.x % 8;
                 const int d = box_d + p / 8;
-                const int h = box_h + 0;
-                const int w = box_w + p % 8;
+                const int h = box_h;
+                const int w = p % 8;
                 const bool inside = w < 5;
                 const int from = d * 20 + h * 5 + w;
 #pragma unroll 8
                 for (int c = threadIdx.x / 8; c < 16; c += 16) {
-                    const auto* of_channel = grad + n * 2560LL + (first_channel + c) * 40LL;
-                    copy_ahead(&grads[c * 12 + p], inside ? of_channel + from : grad, inside);
+                    const float* of_channel = grad_product + n * grad_image_stride + (
+                        first_channel + c) * grad_channel_stride;
+                    cp_async(&coming_grads[c * 12 + p], inside ? of_channel + from : grad_product, inside);
                 }
             }
         }
 #pragma unroll 1
         for (int row = 0; row < 1; ++row) {
-            const unsigned* at = halo + (row) * 120;
+            unsigned* at = halo + row * 120;
 #pragma unroll 2
             for (int k = 0; k < 1; ++k) {
-                uint4 a[1];
-#pragma unroll
-                for (int i = 0; i < 1; ++i) {
-                    a[i] = load_matrix(grads + i * 192 + lane % 16 * 12 + lane / 16 * 4 + row * 8 + k * 8);
-                }
+                Pack<unsigned, 4> a[1];
+                a[0] = ldmatrix_x4(grads + lane % 16 * 12 + lane / 16 * 4 + row * 8 + k * 8);
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
-                    unsigned b[2];
-                    b[0] = at[own[j] + k * 32];
-                    b[1] = at[own[j] + k * 32 + 16];
-#pragma unroll
-                    for (int i = 0; i < 1; ++i) {
-                        Tf32::multiply(sums[j][i], a[i], b);
-                    }
+                    Pack<unsigned, 2> b;
+                    b.at[0] = at[own[j] + k * 32];
+                    b.at[1] = at[own[j] + k * 32 + 16];
+                    mma_tf32(sums[j][0], a[0], b);
                 }
             }
         }
     }
-    float* into = partial + blockIdx.x / 4 * 13824 + part * 3456;
+    float* into = grad_conv_weight_parts + blockIdx.x / 4 * 13824 + part * 3456;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
         const int tile = warp + j * 8;
         if (tile < 27) {
-#pragma unroll
-            for (int i = 0; i < 1; ++i) {
-                float* to = into + (tile * 16 + i * 16 + lane / 4) * 8 + lane % 4 * 2;
-                *reinterpret_cast<float2*>(to) = make_float2(sums[j][i][0], sums[j][i][1]);
-                *reinterpret_cast<float2*>(to + 64) = make_float2(sums[j][i][2], sums[j][i][3]);
-            }
+            float* to = into + (tile * 16 + lane / 4) * 8 + lane % 4 * 2;
+            Pack<float, 2> pair;
+            pair.at[0] = sums[j][0][0];
+            pair.at[1] = sums[j][0][1];
+            *reinterpret_cast<Pack<float, 2>*>(to) = pair;
+            Pack<float, 2> pair_2;
+            pair_2.at[0] = sums[j][0][2];
+            pair_2.at[1] = sums[j][0][3];
+            *reinterpret_cast<Pack<float, 2>*>(to + 64) = pair_2;
         }
     }
 }
@@ -1456,7 +1501,7 @@ torch::Tensor fused_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x,
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_80b5df5dad4f",
+    name="conv3d_leakyrelu_sum_clamp_gelu_cd03350ef77f",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward",

@@ -264,6 +264,35 @@ __device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kerne
     conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed[word] = bits;
 }
 
+__device__ __forceinline__ void cp_async(unsigned* to, const float* from, bool inside) {  // 0 where it is not
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void cp_async_wait() {  // for all of this thread
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+__device__ __forceinline__ Pack<unsigned, 4> ldmatrix_x4(
+    const unsigned* row) {  // four times 8 rows of 16 bytes
+    Pack<unsigned, 4> a;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a.at[0]), "=r"(a.at[1]), "=r"(a.at[2]), "=r"(a.at[3])
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+                 : "memory");
+    return a;
+}
+
+// sum += a b: 16 rows by 8 of the depth, times those by 8 columns
+__device__ __forceinline__ void mma_tf32(float (&sum)[4], const Pack<unsigned, 4>& a, const Pack<unsigned,
+        2>& b) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
+}
+
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
 __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_pack(
     const float* __restrict__ conv_transpose_weight,
@@ -1094,178 +1123,187 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 
 // The gradient of a weight of 27 taps: a block adds up 16 x 8 channels over boxes of 1x1x8 positions.
 __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_weight(
-        const float* __restrict__ source, const float* __restrict__ grad,
-        const unsigned char* __restrict__ choices, float* __restrict__ partial) {
+    const float* __restrict__ grad_product,
+    const float* __restrict__ x,
+    const unsigned char* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice,
+    float* __restrict__ grad_conv_transpose_weight_parts) {
+    constexpr long long image_stride = 960;
+    constexpr long long step_stride = 240;
+    constexpr long long grad_image_stride = 480;
+    constexpr long long grad_channel_stride = 30;
     extern __shared__ uint4 memory[];
-    unsigned* halo = reinterpret_cast<unsigned*>(memory);  // of the input, and gradients behind it
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    unsigned* halo = reinterpret_cast<unsigned*>(memory);
+    unsigned* grads = halo + 1312;
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
     const int part = blockIdx.x % 4;
-    const int first_step = part % 4 * 1;
-    const int first_channel = part / 4 % 1 * 16;
-    int own[4];  // where a lane begins to read, of each tile of its warp
+    const int first_step = part % 4;
+    const int first_channel = 0;
+    int own[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
         const int tile = min(warp + j * 8, 26);
-        const int tap = tile / 1;
-        own[j] = (tap / 9 == 0 ? 216 : tap / 9 == 1 ? 0 : 432) + (
-            tap / 3 % 3 == 0 ? 72 : tap / 3 % 3 == 1 ? 0 : 144) + (
-            tap % 3 == 0 ? 36 : tap % 3 == 1 ? 0 : 4) + ((
-            tile % 1 * 2 + lane / 16) * 164 + lane % 4) * 4 + lane / 4 % 4;
+        const int tap = tile;
+        own[j] = (tap / 9 == 0 ? 216 : (tap / 9 == 1 ? 0 : 432)) + (tap / 3 % 3 == 0 ? 72 : (
+            tap / 3 % 3 == 1 ?
+            0 : 144)) + (tap % 3 == 0 ? 36 : (tap % 3 == 1 ? 0 : 4)) + (lane / 16 * 164 + lane % 4) * 4 +
+                lane / 4 % 4;
     }
-    float sums[4][1][4] = {};
-    float value[1][4];  // of windows
-    unsigned char choice[1][4];  // the element that has it
+    float sums[4][1][4] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f,
+        0.0f, 0.0f, 0.0f};
+    const int block = blockIdx.x;
+    float value[1][4];
+    unsigned char choice[1][4];
     {
-        const int n = static_cast<int>(blockIdx.x) / 4 / 6;
-        const int box_d = (static_cast<int>(blockIdx.x) / 4 / 3 % 2) * 1;
-        const int box_h = (static_cast<int>(blockIdx.x) / 4 % 3) * 1;
-        const int box_w = 0;
-        const auto* origin = source + n * 960LL + first_step * 240LL;
-        const auto* chosen = choices + n * 960LL + first_step * 240LL;
-        const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;  // of windows
-        const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;  // of windows
-        const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;  // of windows
+        const int n = block / 4 / 6;
+        const int box_d = block / 4 / 3 % 2;
+        const int box_h = block / 4 % 3;
+        const float* origin = grad_product + n * image_stride + first_step * step_stride;
+        const unsigned char* chosen = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * image_stride + first_step * step_stride;
+        const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;
+        const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;
+        const int p = threadIdx.x;
+        const int u = p / 36;
+        const int d = first_d + p / 18 % 2;
+        const int h = first_h + p / 9 % 2;
+        const int w = -1 + p % 9;
+        const bool inside =
+            p < 72 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(
+                w) < 5;
+        const int from = d * 15 + h * 5 + w;
 #pragma unroll
-        for (int r = 0; r < 1; ++r) {
-            const int p = threadIdx.x + r * 256;
-            const int u = p / 36;
-            const int d = first_d + p / 18 % 2;
-            const int h = first_h + p / 9 % 2;
-            const int w = first_w + p % 9;
-            const bool inside = p < 72 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
-                h) < 3 && static_cast<unsigned>(w) < 5;
-            const int from = d * 15 + h * 5 + w;
-#pragma unroll
-            for (int k = 0; k < 4; ++k) {
-                const bool there = inside;
-                value[r][k] = there ? origin[from + (u * 4 + k) * 30] : 0.0f;
-                choice[r][k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
-            }
+        for (int k = 0; k < 4; ++k) {
+            const bool there = inside;
+            value[0][k] = there ? origin[from + (u * 4 + k) * 30] : 0.0f;
+            choice[0][k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 4; item < 12; item += 12) {
+    for (int item = block / 4; item < 12; item += 12) {
         const int n = item / 6;
-        const int box_d = (item / 3 % 2) * 1;
-        const int box_h = (item % 3) * 1;
-        const int box_w = 0;
+        const int box_d = item / 3 % 2;
+        const int box_h = item % 3;
         __syncthreads();  // the item before is done with
-        unsigned* grads = halo + 1312;
         {
             const int p = threadIdx.x % 8;
             const int d = box_d + p / 8;
-            const int h = box_h + 0;
-            const int w = box_w + p % 8;
+            const int h = box_h;
+            const int w = p % 8;
             const bool inside = w < 5;
             const int from = d * 15 + h * 5 + w;
 #pragma unroll 8
             for (int c = threadIdx.x / 8; c < 16; c += 16) {
-                const auto* of_channel = grad + n * 480LL + (first_channel + c) * 30LL;
-                copy_ahead(&grads[c * 12 + p], inside ? of_channel + from : grad, inside);
+                const float* of_channel = x + n * grad_image_stride + (
+                    first_channel + c) * grad_channel_stride;
+                cp_async(&grads[c * 12 + p], inside ? of_channel + from : x, inside);
             }
         }
         {
             const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;
             const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;
-            const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;
-#pragma unroll
-            for (int r = 0; r < 1; ++r) {
-                const int p = threadIdx.x + r * 256;
-                if (p >= 72) continue;
+            const int p = threadIdx.x;
+            if (p < 72) {
                 const int u = p / 36;
                 const int d = first_d + p / 18 % 2;
                 const int h = first_h + p / 9 % 2;
-                const int w = first_w + p % 9;
-                unsigned word[4];
+                const int w = -1 + p % 9;
+                unsigned channels[4];
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
-                    word[k] = rounded(value[r][k]);
+                    channels[k] = rounded(value[0][k]);
                 }
 #pragma unroll
                 for (int e = 0; e < 8; ++e) {
                     const int to_d = d * 2 + e / 4 - (box_d * 2 - 1);
                     const int to_h = h * 2 + e / 2 % 2 - (box_h * 2 - 1);
-                    const int to_w = w * 2 + e % 2 - (box_w * 2 - 1);
+                    const int to_w = w * 2 + e % 2 - -1;
                     if (static_cast<unsigned>(to_d) < 3 && static_cast<unsigned>(
                             to_h) < 3 && static_cast<unsigned>(to_w) < 17) {
-                        reinterpret_cast<uint4*>(
-                            halo)[u * 164 + to_d * 54 + to_h * 18 + to_w % 2 * 9 + to_w / 2] = make_uint4((
-                            choice[r][0] == e ? word[0] : 0u), (choice[r][1] == e ? word[1] : 0u), (
-                            choice[r][2] == e ? word[2] : 0u), (choice[r][3] == e ? word[3] : 0u));
+                        Pack<unsigned, 4> unit;
+                        const unsigned found = choice[0][0] == e ? channels[0] : 0u;
+                        unit.at[0] = found;
+                        const unsigned found_2 = choice[0][1] == e ? channels[1] : 0u;
+                        unit.at[1] = found_2;
+                        const unsigned found_3 = choice[0][2] == e ? channels[2] : 0u;
+                        unit.at[2] = found_3;
+                        const unsigned found_4 = choice[0][3] == e ? channels[3] : 0u;
+                        unit.at[3] = found_4;
+                        reinterpret_cast<Pack<unsigned, 4>*>(
+                            halo)[u * 164 + to_d * 54 + to_h * 18 + to_w % 2 * 9 + to_w / 2] =
+                            unit;
                     }
                 }
             }
         }
-        wait_for_copies();
+        cp_async_wait();
         {
-            const int p = threadIdx.x % 8;
+            {
+                const int p = threadIdx.x % 8;
 #pragma unroll 8
-            for (int c = threadIdx.x / 8; c < 16; c += 16) {
-                grads[c * 12 + p] = rounded(__uint_as_float(grads[c * 12 + p]));
+                for (int c = threadIdx.x / 8; c < 16; c += 16) {
+                    const unsigned came = grads[c * 12 + p];
+                    const float value_2 = __uint_as_float(came);
+                    const unsigned word = rounded(value_2);
+                    grads[c * 12 + p] = word;
+                }
             }
         }
         __syncthreads();
         if (item + 12 < 12) {
-            const int n = (item + 12) / 6;
-            const int box_d = ((item + 12) / 3 % 2) * 1;
-            const int box_h = ((item + 12) % 3) * 1;
-            const int box_w = 0;
-            const auto* origin = source + n * 960LL + first_step * 240LL;
-            const auto* chosen = choices + n * 960LL + first_step * 240LL;
-            const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;  // of windows
-            const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;  // of windows
-            const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;  // of windows
-#pragma unroll
-            for (int r = 0; r < 1; ++r) {
-                const int p = threadIdx.x + r * 256;
-                const int u = p / 36;
-                const int d = first_d + p / 18 % 2;
-                const int h = first_h + p / 9 % 2;
-                const int w = first_w + p % 9;
-                const bool inside = p < 72 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+            const int next = item + 12;
+            const int n_2 = next / 6;
+            const int box_d_2 = next / 3 % 2;
+            const int box_h_2 = next % 3;
+            const float* origin = grad_product + n_2 * image_stride + first_step * step_stride;
+            const unsigned char* chosen = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n_2 * image_stride + first_step * step_stride;
+            const int first_d = (box_d_2 * 2 - 1 + 2) / 2 - 1;
+            const int first_h = (box_h_2 * 2 - 1 + 2) / 2 - 1;
+            const int p = threadIdx.x;
+            const int u = p / 36;
+            const int d = first_d + p / 18 % 2;
+            const int h = first_h + p / 9 % 2;
+            const int w = -1 + p % 9;
+            const bool inside =
+                p < 72 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
                     h) < 3 && static_cast<unsigned>(w) < 5;
-                const int from = d * 15 + h * 5 + w;
+            const int from = d * 15 + h * 5 + w;
 #pragma unroll
-                for (int k = 0; k < 4; ++k) {
-                    const bool there = inside;
-                    value[r][k] = there ? origin[from + (u * 4 + k) * 30] : 0.0f;
-                    choice[r][k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
-                }
+            for (int k = 0; k < 4; ++k) {
+                const bool there = inside;
+                value[0][k] = there ? origin[from + (u * 4 + k) * 30] : 0.0f;
+                choice[0][k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
             }
         }
 #pragma unroll 1
         for (int row = 0; row < 1; ++row) {
-            const unsigned* at = halo + (row) * 432;
+            unsigned* at = halo + row * 432;
 #pragma unroll 2
             for (int k = 0; k < 1; ++k) {
-                uint4 a[1];
-#pragma unroll
-                for (int i = 0; i < 1; ++i) {
-                    a[i] = load_matrix(grads + i * 192 + lane % 16 * 12 + lane / 16 * 4 + row * 8 + k * 8);
-                }
+                Pack<unsigned, 4> a[1];
+                a[0] = ldmatrix_x4(grads + lane % 16 * 12 + lane / 16 * 4 + row * 8 + k * 8);
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
-                    unsigned b[2];
-                    b[0] = at[own[j] + k * 32];
-                    b[1] = at[own[j] + k * 32 + 16];
-#pragma unroll
-                    for (int i = 0; i < 1; ++i) {
-                        Tf32::multiply(sums[j][i], a[i], b);
-                    }
+                    Pack<unsigned, 2> b;
+                    b.at[0] = at[own[j] + k * 32];
+                    b.at[1] = at[own[j] + k * 32 + 16];
+                    mma_tf32(sums[j][0], a[0], b);
                 }
             }
         }
     }
-    float* into = partial + blockIdx.x / 4 * 13824 + part * 3456;
+    float* into = grad_conv_transpose_weight_parts + blockIdx.x / 4 * 13824 + part * 3456;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
         const int tile = warp + j * 8;
         if (tile < 27) {
-#pragma unroll
-            for (int i = 0; i < 1; ++i) {
-                float* to = into + (tile * 16 + i * 16 + lane / 4) * 8 + lane % 4 * 2;
-                *reinterpret_cast<float2*>(to) = make_float2(sums[j][i][0], sums[j][i][1]);
-                *reinterpret_cast<float2*>(to + 64) = make_float2(sums[j][i][2], sums[j][i][3]);
-            }
+            float* to = into + (tile * 16 + lane / 4) * 8 + lane % 4 * 2;
+            Pack<float, 2> pair;
+            pair.at[0] = sums[j][0][0];
+            pair.at[1] = sums[j][0][1];
+            *reinterpret_cast<Pack<float, 2>*>(to) = pair;
+            Pack<float, 2> pair_2;
+            pair_2.at[0] = sums[j][0][2];
+            pair_2.at[1] = sums[j][0][3];
+            *reinterpret_cast<Pack<float, 2>*>(to + 64) = pair_2;
         }
     }
 }
@@ -1579,7 +1617,7 @@ torch::Tensor fused_conv_transpose3d_leaky_relu_mul_max_pool3d(const torch::Tens
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_d69f82eb4cab",
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_bd2275ccf3e0",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv_transpose3d_leaky_relu_mul_max_pool3d",

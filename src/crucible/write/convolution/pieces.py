@@ -117,10 +117,3 @@ __device__ __forceinline__ void read(const unsigned* halo, const int (&place)[(t
         b[tiles - 1][0] = one.x, b[tiles - 1][1] = one.y;
     }
 }"""
-LOAD_TURNED = """\
-__device__ __forceinline__ void load_turned(unsigned (&b)[2], const unsigned* row) {  // 16 rows of 8 halves, turned
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(b[0]), "=r"(b[1])
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
-                 : "memory");
-}"""

@@ -1,0 +1,135 @@
+"""Where threads are, as `meaning` runs them: indices, conditions and places in memory as arrays [blocks, threads]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from crucible.kernel import nodes as ir
+from crucible.kernel.index import (
+    Binary,
+    Condition,
+    Either,
+    Holds,
+    Index,
+    Larger,
+    Listed,
+    Number,
+    Place,
+    Size,
+    Smaller,
+    Variable,
+)
+from crucible.kernel.tensor_cores import Ring
+
+Array: TypeAlias = npt.NDArray[Any]
+SIGNS_OF: dict[str, Callable[[Array, Array], Array]] = {
+    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.floor_divide, "%": np.remainder, "^": np.bitwise_xor,
+}  # fmt: skip
+COMPARED: dict[str, Callable[[Array, Array], Array]] = {
+    "<": np.less,
+    ">=": np.greater_equal,
+    "==": np.equal,
+    "!=": np.not_equal,
+    "in": lambda one, limit: (one >= 0) & (one < limit),
+}
+
+
+class OutOfBounds(IndexError):
+    """A thread reads or writes what is not there."""
+
+
+class Places:
+    """Some blocks of a kernel at once; where roles wait for each other, one."""
+
+    def __init__(self, kernel: ir.Kernel, memory: dict[ir.Tensor, Array], blocks: Array) -> None:
+        self.kernel, self.memory, self.blocks = kernel, memory, blocks
+        self.shape = (len(blocks), kernel.threads)
+        self.variables: dict[Index, Array] = {}
+        self.registers: dict[ir.Fragment, Array] = {}
+        self.shared: dict[ir.Shared, Array] = {}
+        self.active = np.ones(self.shape, bool)
+        """The threads that are where we are."""
+        self.stays = np.ones(self.shape, bool)
+        """The threads that are not done yet."""
+
+        self.rings: dict[ir.Pipeline, Ring] = {}
+        self.copied: dict[ir.Shared, Array] = {}
+        """Which thread copied each word."""
+        self.own: tuple[ir.Shared, ...] = ()
+        """Tiles of which a thread touches what it copied."""
+
+    # indices
+
+    def index(self, index: Index) -> Array:
+        match index:
+            case Number(value=value) | Size(value=value):
+                return np.asarray(value)
+            case Variable():
+                return self.variables[index]
+            case Place(of="thread"):
+                return np.broadcast_to(np.arange(self.kernel.threads), self.shape)
+            case Place():
+                return np.broadcast_to(self.blocks[:, None], self.shape)
+            case Smaller(left=left, right=right):
+                return np.minimum(self.index(left), self.index(right))
+            case Larger(left=left, right=right):
+                return np.maximum(self.index(left), self.index(right))
+            case Holds(condition=condition):
+                return self.holds(condition)
+            case Either(condition=condition, one=one, other=other):
+                return np.where(self.holds(condition), self.index(one), self.index(other))
+            case Listed(table=table, at=at):
+                place = self.index(at)
+                if (self.active & ((place < 0) | (place >= len(table.values)))).any():
+                    raise OutOfBounds(f"{table.name}: a thread asks for what it has not")
+                return np.asarray(table.values).take(place, mode="clip")
+            case ir.Held(of=element):
+                held = self.registers[element.of][self.element(element)]
+                return np.asarray(np.nan_to_num(held, nan=-1), np.int64)
+            case Binary(sign=sign, left=left, right=right):
+                return np.asarray(SIGNS_OF[sign](self.index(left), self.index(right)))
+        raise TypeError(f"{index} is no index")
+
+    def condition(self, condition: Condition) -> Array:
+        return self.active & self.holds(condition)
+
+    def holds(self, condition: Condition) -> Array:
+        """For threads that are elsewhere as well."""
+        found = np.ones(self.shape, bool)
+        for each in condition:
+            found = found & COMPARED[each.sign](self.index(each.left), self.index(each.right))
+        return found
+
+    # places
+
+    def element(self, element: ir.Element) -> tuple[Any, ...]:
+        """Of the fragment's array [dims..., blocks, threads], whose indices are the same for all threads."""
+        return tuple(int(self.index(each)) for each in element.at)
+
+    def places(self, spot: ir.Spot, who: Array, more: int) -> tuple[Array, Any]:
+        """Memory, and where in it threads are, for the element that lies so much behind."""
+        if isinstance(spot, ir.Global):
+            memory = self.memory[spot.tensor]
+            at: tuple[Array, ...] = (np.broadcast_to(self.index(spot.place) + more, self.shape),)
+            sizes, name = memory.shape, spot.tensor.name
+        else:
+            memory = self.shared[spot.tile]
+            at = tuple(np.broadcast_to(self.index(each), self.shape) for each in spot.place)
+            sizes, name = tuple(n * (2 if spot.halved else 1) for n in memory.shape[1:]), spot.tile.name
+            at = (*at[:-1], at[-1] + more)
+        for place, size in zip(at, sizes, strict=True):
+            outside = who & ((place < 0) | (place >= size))
+            if outside.any():
+                block, thread = (int(each[0]) for each in np.nonzero(outside))
+                raise OutOfBounds(f"{name}: block {block}, thread {thread} is at {place[block, thread]} of {size}")
+        at = tuple(each[who] for each in at)
+        if isinstance(spot, ir.Global):
+            return memory, at
+        blocks, threads = np.nonzero(who)
+        if spot.tile in self.own and (self.copied[spot.tile][(blocks, *at)] != threads).any():
+            raise OutOfBounds(f"{name}: a thread touches what another one copied")
+        return memory, (blocks, *at)

@@ -1,0 +1,56 @@
+"""Copies, matrices and products of warps, for compute capability 8.0 and above."""
+
+from __future__ import annotations
+
+from crucible.kernel import nodes as ir
+from crucible.print.words import TYPES, Words
+
+
+def turns(words: Words, of: ir.Turns) -> list[str]:
+    """Tiles by pointers, one for each."""
+    names = words.names
+    memory = names.give(of, of.name)
+    found = [f"extern __shared__ uint4 {memory}[];"]
+    base = f"reinterpret_cast<unsigned*>({memory})"
+    for tiles in (of.tiles, of.coming):
+        for tile, offset in zip(tiles, of.offsets, strict=False):
+            name = names.give(tile, tile.name)
+            place = f"{names.of(tiles[0])} + {offset // 4}" if offset else base
+            note = f"  // {tile.note}" if tile.note else ""
+            found.append(f"{TYPES[tile.dtype]}* {name} = {place};{note}")
+        base = f"{names.of(of.tiles[0])} + {of.offsets[-1] // 4}"
+    return found
+
+
+def copy(words: Words, node: ir.Copy) -> list[str]:
+    """From anywhere, where there is nothing to be read."""
+    of = node.source.of
+    elsewhere = words.names.of(of.of if isinstance(of, ir.Pointer) else of)
+    test, place = words.condition(node.guard) or "true", words.address(node.source)
+    place = f"{test} ? {place} : {elsewhere}" if node.guard else place
+    return [f"cp_async(&{words.spot(node.to)}, {place}, {test});"]
+
+
+def turn(words: Words, node: ir.Turn) -> list[str]:
+    of, names, lines = node.of, words.names, list[str]()
+    if of.coming:
+        one, other = names.of(of.tiles[0]), names.of(of.coming[0])
+        names.enter()
+        before = names.give(node, "before")
+        names.leave()
+        lines = ["{  // what was coming is there", f"    unsigned* const {before} = {one};"]
+        lines += [f"    {one} = {other}, {other} = {before};", "}"]
+        for tiles in (of.tiles, of.coming):
+            for tile, offset in zip(tiles[1:], of.offsets[1:], strict=False):
+                lines.append(f"{names.of(tile)} = {names.of(tiles[0])} + {offset // 4};")
+    return [*lines, "cp_async_wait();"]
+
+
+def load_matrix(words: Words, node: ir.LoadMatrix) -> list[str]:
+    call = f"ldmatrix_x{node.into.vector}{'_trans' * node.turned}"
+    return [f"{words.element(node.into)} = {call}({words.address(node.source)});"]
+
+
+def mma(words: Words, node: ir.WarpMma) -> list[str]:
+    given = ", ".join(words.element(each) for each in (node.into, node.rows, node.columns))
+    return [f"mma_{node.math}({given});"]
