@@ -13,8 +13,10 @@ from crucible.kernel.index import ONE, ZERO, Condition, Index, Number, Variable,
 class Builder:
     """A body that grows."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_loops: bool = False) -> None:
         self._bodies: list[list[ir.Node]] = [[]]
+        self._keeps_loops = keeps_loops
+        """Whether a loop of one round is written as one: nvcc 13.0 may make other code without it."""
 
     @property
     def body(self) -> ir.Body:
@@ -48,8 +50,8 @@ class Builder:
 
     @contextmanager
     def rounds(self, name: str, count: Index, unrolled: bool) -> Iterator[Index]:
-        """So many, counted by an int; of a single one no loop."""
-        if value_of(count) == 1:
+        """So many, counted by an int; of a single one perhaps no loop."""
+        if value_of(count) == 1 and not self._keeps_loops:
             yield ZERO
             return
         variable = Variable(name, "int")

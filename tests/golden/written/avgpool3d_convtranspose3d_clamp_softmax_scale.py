@@ -803,16 +803,18 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
     const int block = blockIdx.x;
     {
         const int n = block / 16 / 3;
+        const int box_d = 0;
         const int box_h = block / 16 % 3;
+        const int box_w = 0;
         const int other = lane / 16 * 2;
         const float* origin = grad_conv_transpose_product + n * image_stride + first_step * step_stride;
         for (int number = threadIdx.x; number < 160; number += 256) {
             const int number_2 = number;
             const int p = number_2 / 16 * 16 + number_2 % 8 * 2 + number_2 / 8 % 2;
             if (p >= 153) continue;
-            const int d = p / 51 - 1;
+            const int d = box_d * 2 + p / 51 - 1;
             const int h = box_h * 2 + p / 17 % 3 - 1;
-            const int w = p % 17 - 1;
+            const int w = box_w * 2 + p % 17 - 1;
             const bool inside =
                 static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 6 && static_cast<unsigned>(w) < 10;
             const float* from = origin + d * 60 + h * 10 + w;
@@ -828,9 +830,9 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
         }
         {
             const int p = threadIdx.x % 8;
-            const int d = p / 8;
+            const int d = box_d + p / 8;
             const int h = box_h;
-            const int w = p % 8;
+            const int w = box_w + p % 8;
             const bool inside = w < 5;
             const int from = h * 5 + w;
 #pragma unroll 8
@@ -888,16 +890,18 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
         if (item + 6 < 6) {
             const int next = item + 6;
             const int n = next / 3;
+            const int box_d = 0;
             const int box_h = next % 3;
+            const int box_w = 0;
             const int other = lane / 16 * 2;
             const float* origin = grad_conv_transpose_product + n * image_stride + first_step * step_stride;
             for (int number = threadIdx.x; number < 160; number += 256) {
                 const int number_2 = number;
                 const int p = number_2 / 16 * 16 + number_2 % 8 * 2 + number_2 / 8 % 2;
                 if (p >= 153) continue;
-                const int d = p / 51 - 1;
+                const int d = box_d * 2 + p / 51 - 1;
                 const int h = box_h * 2 + p / 17 % 3 - 1;
-                const int w = p % 17 - 1;
+                const int w = box_w * 2 + p % 17 - 1;
                 const bool inside =
                     static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 6 && static_cast<unsigned>(
                         w) < 10;
@@ -914,9 +918,9 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
             }
             {
                 const int p = threadIdx.x % 8;
-                const int d = p / 8;
+                const int d = box_d + p / 8;
                 const int h = box_h;
-                const int w = p % 8;
+                const int w = box_w + p % 8;
                 const bool inside = w < 5;
                 const int from = h * 5 + w;
 #pragma unroll 8
@@ -933,13 +937,19 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
 #pragma unroll 2
             for (int k = 0; k < 1; ++k) {
                 Pack<unsigned, 4> a[1];
-                a[0] = ldmatrix_x4(grads + lane % 16 * 12 + lane / 16 * 4 + row * 8 + k * 8);
+#pragma unroll
+                for (int i = 0; i < 1; ++i) {
+                    a[i] = ldmatrix_x4(grads + i * 192 + lane % 16 * 12 + lane / 16 * 4 + row * 8 + k * 8);
+                }
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
                     Pack<unsigned, 2> b;
                     b.at[0] = at[own[j] + k * 32];
                     b.at[1] = at[own[j] + k * 32 + 16];
-                    mma_tf32(sums[j][0], a[0], b);
+#pragma unroll
+                    for (int i = 0; i < 1; ++i) {
+                        mma_tf32(sums[j][i], a[i], b);
+                    }
                 }
             }
         }
@@ -949,15 +959,18 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
     for (int j = 0; j < 4; ++j) {
         const int tile = warp + j * 8;
         if (tile < 27) {
-            float* to = into + (tile * 16 + lane / 4) * 8 + lane % 4 * 2;
-            Pack<float, 2> pair;
-            pair.at[0] = sums[j][0][0];
-            pair.at[1] = sums[j][0][1];
-            *reinterpret_cast<Pack<float, 2>*>(to) = pair;
-            Pack<float, 2> pair_2;
-            pair_2.at[0] = sums[j][0][2];
-            pair_2.at[1] = sums[j][0][3];
-            *reinterpret_cast<Pack<float, 2>*>(to + 64) = pair_2;
+#pragma unroll
+            for (int i = 0; i < 1; ++i) {
+                float* to = into + (tile * 16 + i * 16 + lane / 4) * 8 + lane % 4 * 2;
+                Pack<float, 2> pair;
+                pair.at[0] = sums[j][i][0];
+                pair.at[1] = sums[j][i][1];
+                *reinterpret_cast<Pack<float, 2>*>(to) = pair;
+                Pack<float, 2> pair_2;
+                pair_2.at[0] = sums[j][i][2];
+                pair_2.at[1] = sums[j][i][3];
+                *reinterpret_cast<Pack<float, 2>*>(to + 64) = pair_2;
+            }
         }
     }
 }
@@ -1544,7 +1557,7 @@ torch::Tensor fused_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_p
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_b304a2dc36d6",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_fe54c34fed08",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d",

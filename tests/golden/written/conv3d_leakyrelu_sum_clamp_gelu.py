@@ -1101,12 +1101,13 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
         const int n = block / 4 / 8;
         const int box_d = block / 4 / 4 % 2;
         const int box_h = block / 4 % 4;
+        const int box_w = 0;
         const int other = lane / 16 * 2;
         const float* origin = x + n * image_stride + first_step * step_stride;
         for (int p = threadIdx.x; p < 90; p += 256) {
             const int d = box_d + p / 30;
             const int h = box_h + p / 10 % 3;
-            const int w = p % 10;
+            const int w = box_w + p % 10;
             const bool inside = static_cast<unsigned>(w) < 7;
             const float* from = origin + d * 42 + h * 7 + w;
 #pragma unroll
@@ -1122,7 +1123,7 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
             const int p = threadIdx.x % 8;
             const int d = box_d + p / 8;
             const int h = box_h;
-            const int w = p % 8;
+            const int w = box_w + p % 8;
             const bool inside = w < 5;
             const int from = d * 20 + h * 5 + w;
 #pragma unroll 8
@@ -1178,12 +1179,13 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
             const int n = next / 8;
             const int box_d = next / 4 % 2;
             const int box_h = next % 4;
+            const int box_w = 0;
             const int other = lane / 16 * 2;
             const float* origin = x + n * image_stride + first_step * step_stride;
             for (int p = threadIdx.x; p < 90; p += 256) {
                 const int d = box_d + p / 30;
                 const int h = box_h + p / 10 % 3;
-                const int w = p % 10;
+                const int w = box_w + p % 10;
                 const bool inside = static_cast<unsigned>(w) < 7;
                 const float* from = origin + d * 42 + h * 7 + w;
 #pragma unroll
@@ -1199,7 +1201,7 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
                 const int p = threadIdx.x % 8;
                 const int d = box_d + p / 8;
                 const int h = box_h;
-                const int w = p % 8;
+                const int w = box_w + p % 8;
                 const bool inside = w < 5;
                 const int from = d * 20 + h * 5 + w;
 #pragma unroll 8
@@ -1216,13 +1218,19 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
 #pragma unroll 2
             for (int k = 0; k < 1; ++k) {
                 Pack<unsigned, 4> a[1];
-                a[0] = ldmatrix_x4(grads + lane % 16 * 12 + lane / 16 * 4 + row * 8 + k * 8);
+#pragma unroll
+                for (int i = 0; i < 1; ++i) {
+                    a[i] = ldmatrix_x4(grads + i * 192 + lane % 16 * 12 + lane / 16 * 4 + row * 8 + k * 8);
+                }
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
                     Pack<unsigned, 2> b;
                     b.at[0] = at[own[j] + k * 32];
                     b.at[1] = at[own[j] + k * 32 + 16];
-                    mma_tf32(sums[j][0], a[0], b);
+#pragma unroll
+                    for (int i = 0; i < 1; ++i) {
+                        mma_tf32(sums[j][i], a[i], b);
+                    }
                 }
             }
         }
@@ -1232,15 +1240,18 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
     for (int j = 0; j < 4; ++j) {
         const int tile = warp + j * 8;
         if (tile < 27) {
-            float* to = into + (tile * 16 + lane / 4) * 8 + lane % 4 * 2;
-            Pack<float, 2> pair;
-            pair.at[0] = sums[j][0][0];
-            pair.at[1] = sums[j][0][1];
-            *reinterpret_cast<Pack<float, 2>*>(to) = pair;
-            Pack<float, 2> pair_2;
-            pair_2.at[0] = sums[j][0][2];
-            pair_2.at[1] = sums[j][0][3];
-            *reinterpret_cast<Pack<float, 2>*>(to + 64) = pair_2;
+#pragma unroll
+            for (int i = 0; i < 1; ++i) {
+                float* to = into + (tile * 16 + i * 16 + lane / 4) * 8 + lane % 4 * 2;
+                Pack<float, 2> pair;
+                pair.at[0] = sums[j][i][0];
+                pair.at[1] = sums[j][i][1];
+                *reinterpret_cast<Pack<float, 2>*>(to) = pair;
+                Pack<float, 2> pair_2;
+                pair_2.at[0] = sums[j][i][2];
+                pair_2.at[1] = sums[j][i][3];
+                *reinterpret_cast<Pack<float, 2>*>(to + 64) = pair_2;
+            }
         }
     }
 }
@@ -1501,7 +1512,7 @@ torch::Tensor fused_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x,
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_cd03350ef77f",
+    name="conv3d_leakyrelu_sum_clamp_gelu_27b812417c0c",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward",

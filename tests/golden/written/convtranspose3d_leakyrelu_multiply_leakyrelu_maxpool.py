@@ -1158,36 +1158,42 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
         const int n = block / 4 / 6;
         const int box_d = block / 4 / 3 % 2;
         const int box_h = block / 4 % 3;
+        const int box_w = 0;
         const float* origin = grad_product + n * image_stride + first_step * step_stride;
         const unsigned char* chosen = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * image_stride + first_step * step_stride;
         const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;
         const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;
-        const int p = threadIdx.x;
-        const int u = p / 36;
-        const int d = first_d + p / 18 % 2;
-        const int h = first_h + p / 9 % 2;
-        const int w = -1 + p % 9;
-        const bool inside =
-            p < 72 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(
-                w) < 5;
-        const int from = d * 15 + h * 5 + w;
+        const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;
 #pragma unroll
-        for (int k = 0; k < 4; ++k) {
-            const bool there = inside;
-            value[0][k] = there ? origin[from + (u * 4 + k) * 30] : 0.0f;
-            choice[0][k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
+        for (int r = 0; r < 1; ++r) {
+            const int p = threadIdx.x + r * 256;
+            const int u = p / 36;
+            const int d = first_d + p / 18 % 2;
+            const int h = first_h + p / 9 % 2;
+            const int w = first_w + p % 9;
+            const bool inside =
+                p < 72 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                    h) < 3 && static_cast<unsigned>(w) < 5;
+            const int from = d * 15 + h * 5 + w;
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                const bool there = inside;
+                value[r][k] = there ? origin[from + (u * 4 + k) * 30] : 0.0f;
+                choice[r][k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
+            }
         }
     }
     for (int item = block / 4; item < 12; item += 12) {
         const int n = item / 6;
         const int box_d = item / 3 % 2;
         const int box_h = item % 3;
+        const int box_w = 0;
         __syncthreads();  // the item before is done with
         {
             const int p = threadIdx.x % 8;
             const int d = box_d + p / 8;
             const int h = box_h;
-            const int w = p % 8;
+            const int w = box_w + p % 8;
             const bool inside = w < 5;
             const int from = d * 15 + h * 5 + w;
 #pragma unroll 8
@@ -1200,32 +1206,35 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
         {
             const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;
             const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;
-            const int p = threadIdx.x;
-            if (p < 72) {
+            const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;
+#pragma unroll
+            for (int r = 0; r < 1; ++r) {
+                const int p = threadIdx.x + r * 256;
+                if (p >= 72) continue;
                 const int u = p / 36;
                 const int d = first_d + p / 18 % 2;
                 const int h = first_h + p / 9 % 2;
-                const int w = -1 + p % 9;
+                const int w = first_w + p % 9;
                 unsigned channels[4];
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
-                    channels[k] = rounded(value[0][k]);
+                    channels[k] = rounded(value[r][k]);
                 }
 #pragma unroll
                 for (int e = 0; e < 8; ++e) {
                     const int to_d = d * 2 + e / 4 - (box_d * 2 - 1);
                     const int to_h = h * 2 + e / 2 % 2 - (box_h * 2 - 1);
-                    const int to_w = w * 2 + e % 2 - -1;
+                    const int to_w = w * 2 + e % 2 - (box_w * 2 - 1);
                     if (static_cast<unsigned>(to_d) < 3 && static_cast<unsigned>(
                             to_h) < 3 && static_cast<unsigned>(to_w) < 17) {
                         Pack<unsigned, 4> unit;
-                        const unsigned found = choice[0][0] == e ? channels[0] : 0u;
+                        const unsigned found = choice[r][0] == e ? channels[0] : 0u;
                         unit.at[0] = found;
-                        const unsigned found_2 = choice[0][1] == e ? channels[1] : 0u;
+                        const unsigned found_2 = choice[r][1] == e ? channels[1] : 0u;
                         unit.at[1] = found_2;
-                        const unsigned found_3 = choice[0][2] == e ? channels[2] : 0u;
+                        const unsigned found_3 = choice[r][2] == e ? channels[2] : 0u;
                         unit.at[2] = found_3;
-                        const unsigned found_4 = choice[0][3] == e ? channels[3] : 0u;
+                        const unsigned found_4 = choice[r][3] == e ? channels[3] : 0u;
                         unit.at[3] = found_4;
                         reinterpret_cast<Pack<unsigned, 4>*>(
                             halo)[u * 164 + to_d * 54 + to_h * 18 + to_w % 2 * 9 + to_w / 2] =
@@ -1253,24 +1262,29 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             const int n_2 = next / 6;
             const int box_d_2 = next / 3 % 2;
             const int box_h_2 = next % 3;
+            const int box_w_2 = 0;
             const float* origin = grad_product + n_2 * image_stride + first_step * step_stride;
             const unsigned char* chosen = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n_2 * image_stride + first_step * step_stride;
             const int first_d = (box_d_2 * 2 - 1 + 2) / 2 - 1;
             const int first_h = (box_h_2 * 2 - 1 + 2) / 2 - 1;
-            const int p = threadIdx.x;
-            const int u = p / 36;
-            const int d = first_d + p / 18 % 2;
-            const int h = first_h + p / 9 % 2;
-            const int w = -1 + p % 9;
-            const bool inside =
-                p < 72 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
-                    h) < 3 && static_cast<unsigned>(w) < 5;
-            const int from = d * 15 + h * 5 + w;
+            const int first_w = (box_w_2 * 2 - 1 + 2) / 2 - 1;
 #pragma unroll
-            for (int k = 0; k < 4; ++k) {
-                const bool there = inside;
-                value[0][k] = there ? origin[from + (u * 4 + k) * 30] : 0.0f;
-                choice[0][k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
+            for (int r = 0; r < 1; ++r) {
+                const int p = threadIdx.x + r * 256;
+                const int u = p / 36;
+                const int d = first_d + p / 18 % 2;
+                const int h = first_h + p / 9 % 2;
+                const int w = first_w + p % 9;
+                const bool inside =
+                    p < 72 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                        h) < 3 && static_cast<unsigned>(w) < 5;
+                const int from = d * 15 + h * 5 + w;
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    const bool there = inside;
+                    value[r][k] = there ? origin[from + (u * 4 + k) * 30] : 0.0f;
+                    choice[r][k] = there ? chosen[from + (u * 4 + k) * 30] : 0;
+                }
             }
         }
 #pragma unroll 1
@@ -1279,13 +1293,19 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll 2
             for (int k = 0; k < 1; ++k) {
                 Pack<unsigned, 4> a[1];
-                a[0] = ldmatrix_x4(grads + lane % 16 * 12 + lane / 16 * 4 + row * 8 + k * 8);
+#pragma unroll
+                for (int i = 0; i < 1; ++i) {
+                    a[i] = ldmatrix_x4(grads + i * 192 + lane % 16 * 12 + lane / 16 * 4 + row * 8 + k * 8);
+                }
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
                     Pack<unsigned, 2> b;
                     b.at[0] = at[own[j] + k * 32];
                     b.at[1] = at[own[j] + k * 32 + 16];
-                    mma_tf32(sums[j][0], a[0], b);
+#pragma unroll
+                    for (int i = 0; i < 1; ++i) {
+                        mma_tf32(sums[j][i], a[i], b);
+                    }
                 }
             }
         }
@@ -1295,15 +1315,18 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
     for (int j = 0; j < 4; ++j) {
         const int tile = warp + j * 8;
         if (tile < 27) {
-            float* to = into + (tile * 16 + lane / 4) * 8 + lane % 4 * 2;
-            Pack<float, 2> pair;
-            pair.at[0] = sums[j][0][0];
-            pair.at[1] = sums[j][0][1];
-            *reinterpret_cast<Pack<float, 2>*>(to) = pair;
-            Pack<float, 2> pair_2;
-            pair_2.at[0] = sums[j][0][2];
-            pair_2.at[1] = sums[j][0][3];
-            *reinterpret_cast<Pack<float, 2>*>(to + 64) = pair_2;
+#pragma unroll
+            for (int i = 0; i < 1; ++i) {
+                float* to = into + (tile * 16 + i * 16 + lane / 4) * 8 + lane % 4 * 2;
+                Pack<float, 2> pair;
+                pair.at[0] = sums[j][i][0];
+                pair.at[1] = sums[j][i][1];
+                *reinterpret_cast<Pack<float, 2>*>(to) = pair;
+                Pack<float, 2> pair_2;
+                pair_2.at[0] = sums[j][i][2];
+                pair_2.at[1] = sums[j][i][3];
+                *reinterpret_cast<Pack<float, 2>*>(to + 64) = pair_2;
+            }
         }
     }
 }
@@ -1617,7 +1640,7 @@ torch::Tensor fused_conv_transpose3d_leaky_relu_mul_max_pool3d(const torch::Tens
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_bd2275ccf3e0",
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_0ed68cf67a12",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv_transpose3d_leaky_relu_mul_max_pool3d",

@@ -128,7 +128,7 @@ class Spreading:
             first = [k.named(f"first_{side.name}", side.first_window) for side in sides]
             with k.unrolled("r", Number(self.rounds)) as r:
                 p = k.let("p", Place("thread", THREADS) + (begin + r) * THREADS, "int")
-                with k.when((Compare("<", p, Number(self.count)),) if self._some_beyond else (), self.rounds > 1):
+                with k.when((Compare("<", p, Number(self.count)),) if self._some_beyond else (), is_rest=True):
                     u, windows = self._window(p, sides, first)
                     self.words(r)
                     with k.unrolled("e", Number(math.prod(self.spread.sizes))) as e:

@@ -59,7 +59,7 @@ class _Body:
     def __init__(self, question: WeightGradient, division: Division, partial: Buffer) -> None:
         self.question, self.of, self.division = question, question.of, division
         self.math = arithmetic(question.source.dtype, exact=question.exact)
-        self.k, self.kept = Builder(), ir.HELD[self.math]
+        self.k, self.kept = Builder(keeps_loops=True), ir.HELD[self.math]
         self.blocks = partial.elements // division.part_words
         """Of all parts."""
         self.partial = ir.Tensor(partial.name, "float32", "write", partial.elements)
@@ -126,7 +126,7 @@ class _Body:
         source = source_of(question.source, self.source, self.of, division, self.group, self.first_step)
         given = k, self.of, division, source, Staged(k, dtype, self.math, front), self.turns
         self.halo = None if spread else Halo(*given, self.lane)
-        some = self._item(ZERO)
+        some = Item(ZERO, (ZERO,) * len(self.of.axes))
         self.spread = SpreadHalo(*given, spread, self.choices if spread.choices else None, some) if spread else None
         strides = Size("grad_image_stride", grad.strides[0]), Size("grad_channel_stride", grad.strides[1])
         choices = self.choices if spread_of_grad and spread_of_grad.choices else None
@@ -198,8 +198,8 @@ class _Body:
         image, *boxes = decoded(number, (self.of.batch, *division.boxes))
         names = ("box_d", "box_h", "box_w")[-len(boxes) :]
         places = zip(names, boxes, division.box, strict=True)
-        image = self.k.named("n", image)
-        return Item(image, tuple(self.k.named(name, at * size) for name, at, size in places))
+        image = self.k.let("n", image, "int")
+        return Item(image, tuple(self.k.let(name, at * size, "int") for name, at, size in places))
 
     def _ask(self, item: Item) -> None:
         if self.spread:
