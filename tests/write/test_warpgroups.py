@@ -34,6 +34,7 @@ from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.lower import division
 from crucible.write.convolution.warpgroup.walks import Chain, Walks, best_walks, walk
 from crucible.write.kernel import Lowered
+from support import some
 
 P90 = convolution((128, 8, 16, 64, 64), (64, 8, 3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
 
@@ -110,16 +111,17 @@ BROUGHT = (
     "narrow",
 )
 LEAVE_IN_RUNS = ("bulk", "one_stages", "bulk_halves", "bulk_bfloats", "three_teams", "at_stride_1", "sums", *BROUGHT)
-SUMMED = [case for case in CASES if case.chain in SUMS]
+TRIED = some(CASES, 3, lambda case: case.name == "bulk")
+SUMMED = [case for case in TRIED if case.chain in SUMS]
 
 
 @pytest.fixture(scope="module")
 def built() -> Built:
-    return build(CASES)
+    return build(TRIED)
 
 
 @pytest.mark.usefixtures("no_faults")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
     text = built.lowered[case.name].kernels[1].text
     assert ("auto* to = reinterpret_cast<uint4*>" in text) == (case.name in LEAVE_IN_RUNS)
