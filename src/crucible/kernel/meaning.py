@@ -66,7 +66,7 @@ def run(kernel: ir.Kernel, storages: Mapping[str, Array]) -> dict[str, Array]:
     memory = _memory(kernel, storages)
     parts = any(isinstance(node, ir.Roles) for node in kernel.body)
     for blocks in [[b] for b in range(kernel.blocks)] if parts else [list(range(kernel.blocks))]:
-        Run(kernel, memory, np.asarray(blocks)).done()
+        _Run(kernel, memory, np.asarray(blocks)).done()
     return {each.name: memory[each] for each in kernel.writes}
 
 
@@ -76,7 +76,7 @@ def _memory(kernel: ir.Kernel, storages: Mapping[str, Array]) -> dict[ir.Tensor,
     return {each: np.asarray(given, np.float64) for each, given in filled.items()}
 
 
-class Run:
+class _Run:
     """Some blocks of a kernel at once; where roles wait for each other, one."""
 
     def __init__(self, kernel: ir.Kernel, memory: dict[ir.Tensor, Array], blocks: Array) -> None:

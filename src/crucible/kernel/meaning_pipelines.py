@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from crucible.kernel import nodes as ir
-from crucible.kernel.tensor_cores import reinterpreted, spread
-
-if TYPE_CHECKING:
-    from crucible.kernel.meaning import Run
+from crucible.kernel.index import Condition, Index
+from crucible.kernel.tensor_cores import Ring, reinterpreted, spread
 
 Array: TypeAlias = npt.NDArray[Any]
 Waits: TypeAlias = Iterator[None]
 WARPGROUP, ROWS, UNITS = 128, 64, 2
 """Threads; rows of a product, and its sixteens of bytes of K."""
+
+
+class Run(Protocol):
+    """Of what runs a kernel, what is asked for here: see `meaning`."""
+
+    kernel: ir.Kernel
+    shape: tuple[int, int]
+    active: Array
+    variables: dict[Index, Array]
+    registers: dict[ir.Fragment, Array]
+    shared: dict[ir.Shared, Array]
+    rings: dict[ir.Pipeline, Ring]
+    window: list[dict[Any, Array]]
+    matrices: dict[ir.Matrix, tuple[Array, int]]
+
+    def body(self, body: ir.Body) -> Waits: ...
+    def index(self, index: Index) -> Array: ...
+    def holds(self, condition: Condition) -> Array: ...
+    def places(self, spot: ir.Spot, who: Array, more: int) -> tuple[Array, Any]: ...
 
 
 class Stuck(RuntimeError):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 from crucible.kernel.index import Condition, Index, Variable
 from crucible.kernel.places import Fragment, Matrix, Pipeline, Spot
 
-if TYPE_CHECKING:
-    from crucible.kernel.nodes import Body
+Body: TypeAlias = tuple[Any, ...]
+"""Nodes, as `nodes.Body`: that is put together of these as well."""
 
 
 @dataclass(frozen=True)

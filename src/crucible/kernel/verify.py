@@ -19,6 +19,8 @@ from crucible.kernel.nodes import ITEM_BYTES
 from crucible.kernel.reader import Reader
 
 MOST_THREADS, WARP = 1024, 32
+UNIT = 16
+"""Bytes that are copied at once."""
 MOST_SHARED = 48 * 1024
 """Bytes that a block has without asking for more."""
 MOST_REGISTERS = 255
@@ -34,13 +36,13 @@ def check(kernel: ir.Kernel) -> None:
 
 def verify(kernel: ir.Kernel) -> tuple[str, ...]:
     """All that is wrong, in words; nothing where a kernel is right."""
-    reader = Verifier(kernel)
+    reader = _Verifier(kernel)
     reader.budgets()
     reader.body(kernel.body)
     return tuple(dict.fromkeys(reader.wrong))
 
 
-class Verifier(Reader):
+class _Verifier(Reader):
     """What each node must not do."""
 
     static = 0
@@ -156,7 +158,10 @@ class Verifier(Reader):
 
     @node.register
     def _(self, node: ir.Copy) -> None:
-        sliding.copy(self, node)
+        for spot in (node.source, node.to):
+            self.spot(spot, UNIT // ITEM_BYTES[spot.dtype])
+        self.reads(node.source)
+        self.writes(node.to)
 
     @node.register
     def _(self, node: ir.Fence) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Compare, Range
@@ -18,9 +17,6 @@ from crucible.kernel.verify_warpgroups import (
     come_together,
     touched,
 )
-
-if TYPE_CHECKING:
-    from crucible.kernel.verify import Verifier
 
 ROWS, UNITS = 64, 2
 """Of a product: its rows, and sixteens of bytes of K."""
@@ -100,10 +96,3 @@ def _described(reader: Reader, matrix: ir.Matrix, begin: Range, rows: int) -> No
     end, units = begin.high + (UNITS - 1) * matrix.pitch + rows, math.prod(of.sizes[:-1])
     if begin.low < 0 or end > units:
         reader.say(f"{of.name} is multiplied from unit {begin.low} up to {end}, and has {units}")
-
-
-def copy(reader: Verifier, node: ir.Copy) -> None:
-    for spot in (node.source, node.to):
-        reader.spot(spot, CORE_BYTES // ir.ITEM_BYTES[spot.dtype])
-    reader.reads(node.source)
-    reader.writes(node.to)
