@@ -62,7 +62,7 @@ WITH_TORCH = {
 TORCH_ROOMS = ("crucible.capture", "crucible.judge.boundary", "crucible.judge.oracle", "crucible.judge.worker")
 MIXED = ("emulator", "judge", "rates", "work", "products", "fusing", "trial", "tuning")
 """Where some modules need torch."""
-WITH_NUMPY = {"evaluate", "meaning", "tensor_cores"}
+WITH_NUMPY = {"evaluate", "meaning", "meaning_pipelines", "tensor_cores"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -13,6 +13,8 @@ from test_families import MULTIPROCESSORS, PROGRAMS
 from test_packing_meaning import PACKED, packing
 from test_pools import CASES
 from test_products import CASES as PRODUCT_CASES
+from test_walk_meaning import EVERY as WALKS
+from test_walk_meaning import walking
 
 from crucible.errors import KernelError
 from crucible.gpus import H200
@@ -53,6 +55,7 @@ PRODUCTS: dict[str, Callable[[], ir.Kernel]] = {
 CONVOLUTIONS: dict[str, Callable[[], ir.Kernel]] = {
     "a weight in order": lambda: packing(PACKED["streams: streamed_halves"]),
     "a weight in two words": lambda: packing(PACKED["exact: rows"]),
+    "a walk along planes": lambda: walking(WALKS["bulk"]),
 }
 
 
@@ -86,6 +89,43 @@ def left_out(node: ir.Node) -> ir.Node:
 
 def let_further(node: ir.Let) -> ir.Node:
     return replace(node, index=node.index + 1)
+
+
+def by_a_lane(node: Any) -> ir.Node:
+    return ir.If((Compare("<", Place("thread", 512) % 32, Number(5)),), (node,))
+
+
+def units_further(node: Any) -> ir.Node:
+    return replace(node, at=node.at + 64)
+
+
+def of_more_columns(node: ir.Product) -> ir.Node:
+    matrix, moved = node.columns
+    return replace(node, columns=(matrix, moved + 2))
+
+
+def of_what_is_not_there(node: ir.Product) -> ir.Node:
+    return replace(node, adds=())
+
+
+def of_other_teams(node: ir.Slide) -> ir.Node:
+    return replace(node, pipeline=replace(node.pipeline, teams=3))
+
+
+def by_lanes(node: ir.Slide) -> ir.Node:
+    return replace(node, count=node.count + Place("thread", 512) % 32)
+
+
+def products_behind(node: ir.Slide) -> ir.Node:
+    return replace(node, products=(), behind=(*node.products, *node.behind))
+
+
+def with_a_barrier(node: ir.Products) -> ir.Node:
+    return replace(node, body=(*node.body, ir.Sync(of="warp")))
+
+
+def to_the_next_plane(node: ir.Copy) -> ir.Node:
+    return replace(node, to=replace(node.to, at=node.to.at + 32))
 
 
 def of_scratch(node: Any) -> ir.Node:
@@ -281,6 +321,33 @@ WRONG: dict[str, Change] = {
     "Promote: of other sums": (
         "a product", ir.Promote, lambda node: replace(node, into=ir.Fragment("short", "float32", (Number(3),))), 0,
         "moves to short (3,)",
+    ),
+    "Vacant: left out": (
+        "a walk along planes", ir.Vacant, lambda node: ir.If((Compare("<", LANE, Number(5)),), (node,)), 0,
+        "is stored before who read its stage last are done with it",
+    ),
+    "Vacant: where none is filled": (
+        "a walk along planes", ir.Fill, lambda node: ir.Scope(node.body), 0, "by threads that fill none",
+    ),
+    "Slide: left out": ("a walk along planes", ir.Slide, products_behind, 0, "to whom its stage does not belong"),
+    "Slide: of other teams": ("a walk along planes", ir.Slide, of_other_teams, 0, "3 teams of 256 threads"),
+    "Slide: by some": ("a walk along planes", ir.Slide, by_a_lane, 0, "a barrier of ring stands under a condition"),
+    "Slide: in uneven rounds": ("a walk along planes", ir.Slide, by_lanes, 0, "a different number of stages"),
+    "Copy: beside the tensor": ("a walk along planes", ir.Copy, to_the_next_plane, 1, "out is read or written at"),
+    "Copy: left out": ("a walk along planes", ir.Copy, left_out, 0, "weights is handed to tensor cores"),
+    "Describe: further": ("a walk along planes", ir.Describe, units_further, 1, "and has 84"),
+    "Describe: no stage of the window": (
+        "a walk along planes", ir.Describe, lambda node: replace(node, behind=2), 1, "2 behind the oldest",
+    ),
+    "Products: by some": ("a walk along planes", ir.Products, by_a_lane, 0, "a product stands under a condition"),
+    "Products: and a barrier": ("a walk along planes", ir.Products, with_a_barrier, 0, "Sync stands among products"),
+    "Product: into what is not there": (
+        "a walk along planes", ir.Product, of_what_is_not_there, 0, "sums is read before anything is in it",
+    ),
+    "Product: of more than there is": ("a walk along planes", ir.Product, of_more_columns, 3, "planes is multiplied"),
+    "Sync: of a warp": ("a walk along planes", ir.Sync, left_out, 0, "read while others may still be writing it"),
+    "Sync: before the next plane": (
+        "a walk along planes", ir.Sync, left_out, 1, "written while others may still be reading it",
     ),
     "Sync: between two reductions": ("rows of a block", ir.Sync, left_out, 0, "others may still be reading it"),
     "Sync: before what others wrote": (

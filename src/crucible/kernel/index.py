@@ -82,7 +82,7 @@ class Variable(Index):
 
     name: str
     """Which it asks for."""
-    type: Literal["index", "unsigned", "int"] = "index"
+    type: Literal["index", "unsigned", "int", "bool"] = "index"
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Listed(Index):
 
 @dataclass(frozen=True)
 class Holds(Index):
-    """1 where a condition holds, 0 elsewhere: what is known of one while both are looked at."""
+    """1 where a condition holds, 0 elsewhere: what a `Let` keeps of one, or is known while both are looked at."""
 
     condition: Condition
 
@@ -299,7 +299,7 @@ Definitions: TypeAlias = Mapping[Index, Index]
 
 def reach(index: Index, ranges: Ranges, definitions: Definitions) -> Range:
     """Where it lies. Sums are taken apart and put together by what they depend on, so that what cancels is gone."""
-    terms, found = _linear(index, ranges, definitions), Range(0, 0)
+    terms, found = linear(index, ranges, definitions), Range(0, 0)
     for atom, factor in terms.items():
         found = found.plus(_atom(atom, ranges, definitions).times(factor))
     return found
@@ -329,19 +329,19 @@ def opposite(condition: Condition) -> Condition:
     return (replace(condition[0], sign=OPPOSITE[condition[0].sign]),)
 
 
-def _linear(index: Index, ranges: Ranges, definitions: Definitions) -> dict[Index, int]:
+def linear(index: Index, ranges: Ranges, definitions: Definitions) -> dict[Index, int]:
     """Factors of what is not taken apart further; the constant is that of ONE."""
     value = value_of(index)
     if value is not None:
         return {ONE: value}
     if index in definitions and index not in ranges:
-        return _linear(definitions[index], ranges, definitions)
+        return linear(definitions[index], ranges, definitions)
     if isinstance(index, Either) and Holds(index.condition) in ranges:
         holds = ranges[Holds(index.condition)].low
-        return _linear(index.one if holds else index.other, ranges, definitions)
+        return linear(index.one if holds else index.other, ranges, definitions)
     if not isinstance(index, Binary) or index.sign in "/%":
         return {index: 1}
-    left, right = (_linear(each, ranges, definitions) for each in (index.left, index.right))
+    left, right = (linear(each, ranges, definitions) for each in (index.left, index.right))
     if index.sign == "*":
         scaled, factor = (left, right) if right.keys() <= {ONE} else (right, left)
         if not factor.keys() <= {ONE}:
@@ -361,6 +361,8 @@ def _atom(index: Index, ranges: Ranges, definitions: Definitions) -> Range:
         return Range(0, index.count - 1)
     if isinstance(index, Known):
         return index.range
+    if isinstance(index, Holds):
+        return Range(0, 1)
     if isinstance(index, Listed):
         at = reach(index.at, ranges, definitions)
         found = sorted(set(index.table.values[max(0, at.low) : at.high + 1] or index.table.values))

@@ -16,12 +16,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from crucible.kernel import meaning_pipelines as pipelines
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import (
     Binary,
     Compare,
     Condition,
     Either,
+    Holds,
     Index,
     Larger,
     Listed,
@@ -31,6 +33,7 @@ from crucible.kernel.index import (
     Smaller,
     Variable,
 )
+from crucible.kernel.meaning_pipelines import Stuck
 from crucible.kernel.tensor_cores import Ring, bits, multiplied, nearest
 from crucible.write.evaluate import evaluate
 
@@ -45,6 +48,7 @@ COMPARED: dict[str, Callable[[Array, Array], Array]] = {
     "!=": np.not_equal,
 }
 Waits: TypeAlias = Iterator[None]
+WARP = 32
 _START = {"": np.nan, "sum": 0.0, "max": -np.inf, "min": np.inf, "none": -1.0}
 _STEP = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
@@ -72,10 +76,6 @@ def _memory(kernel: ir.Kernel, storages: Mapping[str, Array]) -> dict[ir.Tensor,
     return {each: np.asarray(given, np.float64) for each, given in filled.items()}
 
 
-class Stuck(RuntimeError):
-    """Threads wait for others that never come."""
-
-
 class _Run:
     """Some blocks of a kernel at once; where roles wait for each other, one."""
 
@@ -91,6 +91,10 @@ class _Run:
         """The threads that are not done yet."""
 
         self.rings: dict[ir.Pipeline, Ring] = {}
+        self.window: list[dict[Any, Array]] = []
+        """Tiles of the stages that a team has before it."""
+        self.matrices: dict[ir.Matrix, tuple[Array, int]] = {}
+        """Units of sixteen bytes, and where one begins among them."""
 
     def done(self) -> None:
         for _ in self.body(self.kernel.body):
@@ -116,6 +120,8 @@ class _Run:
                 return np.minimum(self.index(left), self.index(right))
             case Larger(left=left, right=right):
                 return np.maximum(self.index(left), self.index(right))
+            case Holds(condition=condition):
+                return self.holds(condition).astype(np.int64)
             case Either(condition=condition, one=one, other=other):
                 return np.where(self.holds(condition), self.index(one), self.index(other))
             case Listed(table=table, at=at):
@@ -146,17 +152,17 @@ class _Run:
         """Of the fragment's array [dims..., blocks, threads], whose indices are the same for all threads."""
         return tuple(int(self.index(each)) for each in element.at)
 
-    def _places(self, spot: ir.Spot, who: Array, more: int) -> tuple[Array, Any]:
+    def places(self, spot: ir.Spot, who: Array, more: int) -> tuple[Array, Any]:
         """Memory, and where in it threads are, for the element that lies so much behind."""
         if isinstance(spot, ir.Global):
-            offset = self.index(spot.of.offset) if isinstance(spot.of, ir.Pointer) else 0
+            offset = self.index(spot.of.begin) if isinstance(spot.of, ir.Pointer) else 0
             memory = self.memory[spot.tensor]
             at: tuple[Array, ...] = (np.broadcast_to(offset + self.index(spot.at) + more, self.shape),)
             sizes, name = memory.shape, spot.tensor.name
         else:
             memory = self.shared[spot.of]
             at = tuple(np.broadcast_to(self.index(each), self.shape) for each in spot.at)
-            sizes, name = memory.shape[1:], spot.of.name
+            sizes, name = spot.of.sizes, spot.of.name
             at = (*at[:-1], at[-1] + more)
         for place, size in zip(at, sizes, strict=True):
             outside = who & ((place < 0) | (place >= size))
@@ -164,7 +170,10 @@ class _Run:
                 block, thread = (int(each[0]) for each in np.nonzero(outside))
                 raise OutOfBounds(f"{name}: block {block}, thread {thread} is at {place[block, thread]} of {size}")
         at = tuple(each[who] for each in at)
-        return memory, at if isinstance(spot, ir.Global) else (np.nonzero(who)[0], *at)
+        if isinstance(spot, ir.Global):
+            return memory, at
+        blocks, threads = np.nonzero(who)
+        return memory, (blocks, threads // WARP, *at) if spot.of.per_warp else (blocks, *at)
 
     # nodes
 
@@ -188,7 +197,8 @@ class _Run:
     @node.register
     def _(self, node: ir.Declare) -> None:
         if isinstance(node.what, ir.Shared):
-            self.shared[node.what] = np.full((len(self.blocks), *node.what.sizes), np.nan)
+            warps = (self.kernel.threads // WARP,) if node.what.per_warp else ()
+            self.shared[node.what] = np.full((len(self.blocks), *warps, *node.what.sizes), np.nan)
         elif isinstance(node.what, ir.Pipeline):
             self.rings[node.what] = Ring(node.what)
         elif isinstance(node.what, tuple):
@@ -238,32 +248,35 @@ class _Run:
 
     @node.register
     def _(self, node: ir.Fill) -> Waits:
-        ring = self.rings[node.pipeline]
-        if self._comes(node.pipeline.producers):
-            while not ring.may_be_filled:
-                yield
-            self.shared |= ring.stage(ring.filled)
-            yield from self.body(node.body)
-            ring.filled += 1
+        yield from pipelines.fill(self, node)
+
+    @node.register
+    def _(self, node: ir.Vacant) -> Waits:
+        yield from pipelines.vacant(self, node.pipeline)
 
     @node.register
     def _(self, node: ir.Drain) -> Waits:
-        ring = self.rings[node.pipeline]
-        if self._comes(node.pipeline.consumers):
-            while not ring.may_be_drained:
-                yield
-            self.shared |= ring.stage(ring.drained)
-            yield from self.body(node.body)
-            for each in ring.stage(ring.drained).values():
-                each[:] = np.nan
-            ring.drained += 1
+        yield from pipelines.drain(self, node)
 
-    def _comes(self, threads: int) -> bool:
-        """Whether anybody comes to a barrier; fewer than it waits for never leave it."""
-        here = int(self.active.sum())
-        if here not in (0, threads):
-            raise Stuck(f"{self.kernel.name}: {here} threads come to a barrier of {threads}")
-        return here > 0
+    @node.register
+    def _(self, node: ir.Slide) -> Waits:
+        yield from pipelines.slide(self, node)
+
+    @node.register
+    def _(self, node: ir.Describe) -> None:
+        pipelines.describe(self, node)
+
+    @node.register
+    def _(self, node: ir.Products) -> Waits:
+        yield from self.body(node.body)
+
+    @node.register
+    def _(self, node: ir.Product) -> None:
+        pipelines.product(self, node)
+
+    @node.register
+    def _(self, node: ir.Copy) -> None:
+        pipelines.copy(self, node)
 
     @node.register
     def _(self, node: ir.Fence) -> None:
@@ -278,7 +291,7 @@ class _Run:
     def _(self, node: ir.Load) -> None:
         who, found = self.condition(node.guard), np.zeros((node.into.vector, *self.shape))
         for more in range(node.into.vector):
-            memory, at = self._places(node.source, who, more)
+            memory, at = self.places(node.source, who, more)
             found[more][who] = memory[at]
         self._set(node.into, found if node.into.is_pack else found[0], node.declares)
 
@@ -286,7 +299,7 @@ class _Run:
     def _(self, node: ir.Store) -> None:
         value = self.registers[node.value.of][self.element(node.value)]
         for more in range(node.value.vector):
-            memory, at = self._places(node.to, self.active, more)
+            memory, at = self.places(node.to, self.active, more)
             memory[at] = (value[more] if node.value.is_pack else value)[self.active]
 
     @node.register

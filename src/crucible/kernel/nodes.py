@@ -17,17 +17,19 @@ from crucible.kernel.places import (
     Global,
     Held,
     InShared,
+    Matrix,
     Pipeline,
     Pointer,
     Shared,
     Spot,
     Tensor,
 )
+from crucible.kernel.sliding import Copy, Describe, Product, Products, Slide, Vacant
 from crucible.write.expression import Expr
 
 __all__ = [
-    "ITEM_BYTES", "Element", "Fragment", "Global", "Held", "InShared", "Pipeline", "Pointer", "Shared", "Spot",
-    "Tensor",
+    "ITEM_BYTES", "Copy", "Describe", "Element", "Fragment", "Global", "Held", "InShared", "Matrix", "Pipeline",
+    "Pointer", "Product", "Products", "Shared", "Slide", "Spot", "Tensor", "Vacant",
 ]  # fmt: skip
 """What is defined elsewhere, for those who import nodes alone."""
 
@@ -64,6 +66,8 @@ class For:
     body: Body
     unrolled: bool
     """All rounds stand in the code; then ends are constants."""
+    together: int = 0
+    """Else so many of them, one behind the other; as many as the compiler thinks where that is 0."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,8 @@ class Roles:
     roles: tuple[Role, ...]
     warp: Variable
     """The number of a thread's warp, by which they do."""
+    is_upwards: bool = False
+    """Whether the first role stands first in the text: nvcc 13.0 makes other code of that."""
 
 
 @dataclass(frozen=True)
@@ -297,15 +303,17 @@ class Promote:
 
 @dataclass(frozen=True)
 class Sync:
-    """All threads of the block come here before one goes on."""
+    """All threads of the block, or of a warp, come here before one goes on."""
 
     note: str = ""
+    of: Literal["block", "warp"] = "block"
 
 
 Node: TypeAlias = (
     Let | Declare | For | If | Scope | Roles | Exit | Note
     | Fill | Drain | Fence | Load | Store | Convert | Bits
     | Chain | Value | Choose | Accumulate | Reduce | Split | Mma | Promote
+    | Vacant | Slide | Copy | Describe | Products | Product
     | Sync
 )  # fmt: skip
 Body: TypeAlias = tuple[Node, ...]
@@ -343,7 +351,9 @@ def inside(node: Node) -> Body:
     """The nodes within a node."""
     if isinstance(node, Roles):
         return tuple(each for role in node.roles for each in role.body)
-    return node.body if isinstance(node, For | If | Scope | Fill | Drain) else ()
+    if isinstance(node, Slide):
+        return (*node.before, *node.products, *node.behind)
+    return node.body if isinstance(node, For | If | Scope | Fill | Drain | Products) else ()
 
 
 def every(body: Body) -> list[Node]:

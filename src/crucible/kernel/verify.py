@@ -12,12 +12,15 @@ from functools import singledispatchmethod
 
 from crucible.errors import KernelError
 from crucible.kernel import nodes as ir
+from crucible.kernel import verify_sliding as sliding
 from crucible.kernel import verify_warpgroups as warpgroups
 from crucible.kernel.index import Binary, Compare, Index, Place, Range, Smaller
 from crucible.kernel.nodes import ITEM_BYTES
 from crucible.kernel.reader import Reader
 
 MOST_THREADS, WARP = 1024, 32
+UNIT = 16
+"""Bytes that are copied at once."""
 MOST_SHARED = 48 * 1024
 """Bytes that a block has without asking for more."""
 MOST_REGISTERS = 255
@@ -50,7 +53,7 @@ class _Verifier(Reader):
         if not 0 < kernel.threads <= MOST_THREADS:
             self.say(f"a block has {kernel.threads} threads, and may have {MOST_THREADS}")
         declared = [node.what for node in ir.every(kernel.body) if isinstance(node, ir.Declare)]
-        shared = sum(math.prod(each.sizes) * ITEM_BYTES[each.dtype] for each in declared if isinstance(each, ir.Shared))
+        shared = sum(each.bytes for each in declared if isinstance(each, ir.Shared) and not each.at_launch)
         over_warps = [node for node in ir.every(kernel.body) if isinstance(node, ir.Reduce) and node.over == "warps"]
         if over_warps:
             shared += max(ITEM_BYTES[each.into.dtype] for each in over_warps) * kernel.threads // WARP
@@ -91,7 +94,7 @@ class _Verifier(Reader):
                 (self.alike.add if node.start else self.alike.discard)(each)
                 (self.zero.add if node.start == "sum" else self.zero.discard)(each)
         if isinstance(node.what, ir.Pointer):
-            self.reach(node.what.offset)  # of a row that is missing it is beyond the tensor, and nothing is read there
+            self.reach(node.what.begin)  # of a row that is missing it is beyond the tensor, and nothing is read there
 
     @node.register
     def _(self, node: ir.For) -> None:
@@ -102,7 +105,7 @@ class _Verifier(Reader):
         found = Range(start.low, stop.high - 1, math.gcd(start.step, step.low))
         ends = (node.start, node.stop, node.step)
         apart = "in a loop of which threads take a different number of rounds" if any(map(self.differs, ends)) else ""
-        with self.inside({node.variable: found}, apart):
+        with self.inside({node.variable: found}, apart, (Compare("<", node.variable, node.stop),)):
             for _ in range(2):  # what a round leaves meets the next one
                 for each in node.body:
                     self.last = node.body[-1]
@@ -112,7 +115,7 @@ class _Verifier(Reader):
     def _(self, node: ir.If) -> None:
         if node.is_rest and node is not self.last:
             self.say("the rest of a round is skipped where no round ends")
-        with self.inside(self.narrowed(node.condition), self.why_apart(node.condition)):
+        with self.inside(self.narrowed(node.condition), self.why_apart(node.condition), node.condition):
             if not self.is_never(node.condition):  # as in the first round of a loop that stores what the last one read
                 self.body(node.body)
 
@@ -132,6 +135,33 @@ class _Verifier(Reader):
     @node.register
     def _(self, node: ir.Drain) -> None:
         warpgroups.drain(self, node)
+
+    @node.register
+    def _(self, node: ir.Vacant) -> None:
+        sliding.vacant(self, node)
+
+    @node.register
+    def _(self, node: ir.Slide) -> None:
+        sliding.slide(self, node)
+
+    @node.register
+    def _(self, node: ir.Describe) -> None:
+        sliding.describe(self, node)
+
+    @node.register
+    def _(self, node: ir.Products) -> None:
+        sliding.products(self, node)
+
+    @node.register
+    def _(self, node: ir.Product) -> None:
+        sliding.product(self, node)
+
+    @node.register
+    def _(self, node: ir.Copy) -> None:
+        for spot in (node.source, node.to):
+            self.spot(spot, UNIT // ITEM_BYTES[spot.dtype])
+        self.reads(node.source)
+        self.writes(node.to)
 
     @node.register
     def _(self, node: ir.Fence) -> None:
@@ -158,29 +188,37 @@ class _Verifier(Reader):
     @node.register
     def _(self, node: ir.Load) -> None:
         self.spot(node.source, node.into.vector, node.guard)
-        if isinstance(node.source, ir.InShared) and node.source.of in self.pipelines:
-            warpgroups.touched(self, node.source.of, is_stored=False)
-        elif isinstance(node.source, ir.InShared):
-            if node.source.of not in self.filled:
-                self.say(f"{node.source.of.name} is read before anything is in it")
-            self.not_while(node.source.of, self.written, "read while others may still be writing it")
-            self.read.add(node.source.of)
-        if isinstance(node.source, ir.Global) and node.source.tensor.access == "write":
-            self.say(f"{node.source.tensor.name} is read, and other threads write it")
+        self.reads(node.source)
         self.put(node.into, node.declares)
+
+    def reads(self, source: ir.Spot) -> None:
+        """That what a thread reads is there, and stays."""
+        if isinstance(source, ir.InShared) and source.of in self.pipelines:
+            warpgroups.touched(self, source.of, is_stored=False)
+        elif isinstance(source, ir.InShared):
+            if source.of not in self.filled:
+                self.say(f"{source.of.name} is read before anything is in it")
+            self.not_while(source.of, self.written, "read while others may still be writing it")
+            self.read.add(source.of)
+        elif source.tensor.access == "write":
+            self.say(f"{source.tensor.name} is read, and other threads write it")
 
     @node.register
     def _(self, node: ir.Store) -> None:
         self.element(node.value, is_read=True)
         self.spot(node.to, node.value.vector)
-        if isinstance(node.to, ir.InShared) and node.to.of in self.pipelines:
-            warpgroups.touched(self, node.to.of, is_stored=True)
-        elif isinstance(node.to, ir.InShared):
-            self.not_while(node.to.of, self.read, "written while others may still be reading it")
-            self.written.add(node.to.of)
-            self.filled.add(node.to.of)
-        elif node.to.tensor.access == "read":
-            self.say(f"{node.to.tensor.name} is written, and a parameter that is read")
+        self.writes(node.to)
+
+    def writes(self, to: ir.Spot) -> None:
+        """That nobody needs what was there."""
+        if isinstance(to, ir.InShared) and to.of in self.pipelines:
+            warpgroups.touched(self, to.of, is_stored=True)
+        elif isinstance(to, ir.InShared):
+            self.not_while(to.of, self.read, "written while others may still be reading it")
+            self.written.add(to.of)
+            self.filled.add(to.of)
+        elif to.tensor.access == "read":
+            self.say(f"{to.tensor.name} is written, and a parameter that is read")
 
     @node.register
     def _(self, node: ir.Convert) -> None:
@@ -265,9 +303,12 @@ class _Verifier(Reader):
 
     @node.register
     def _(self, node: ir.Sync) -> None:
-        self.together("a barrier")
-        self.written.clear()
-        self.read.clear()
+        if node.of == "block":
+            self.together("a barrier")
+        else:
+            self.role_together("a barrier of a warp")
+        for each in (self.written, self.read):
+            each -= {shared for shared in each if node.of == "block" or shared.per_warp}
 
     def _goes_by_warps(self, index: Index) -> bool:
         """Whether it is the same for all lanes of a warp."""
