@@ -30,7 +30,7 @@ from crucible.judge.oracle.expected import Answers, Case
 from crucible.judge.oracle.gaps import asks_for_cuda
 from crucible.judge.oracle.reference import Reference
 from crucible.judge.oracle.sealed import SealedStore
-from crucible.judge.oracle.sizing import MORE, Survey, choices, in_order
+from crucible.judge.oracle.sizing import ENOUGH, Survey, choices, in_order
 from crucible.judge.oracle.stress_cases import Stress, StressMaker
 from crucible.judge.oracle.timed_cases import TimedCases, unchanged
 from crucible.judge.process.channel import ChannelTimeout
@@ -356,7 +356,7 @@ class Oracle:
             with contextlib.suppress(TaskError):
                 reference = at(rated.sizes)
                 if reference.takes(self.seed):
-                    self.is_much_work = rated.cost > MORE
+                    self.is_much_work = rated.cost > ENOUGH
                     if not rated.sizes:
                         return reference, {}, [] if rated.is_little else _at_full_size(cut)
                     found = [Finding("judged at sizes cut down for the emulator", words(rated.sizes))]
