@@ -77,13 +77,6 @@ LONGEST = (
 """Files of 25 s and more in CI, the longest first: so the end of a run with `-n` is not one of them alone."""
 
 
-OTHER_ROOMS = ("emission", "emulator", "modules", "plan", "report", "write")
-WHOLE = ("test_bad_input", "test_capture", "test_cheats", "test_layers", "test_modules", "test_readme")
-WHOLE += ("test_resources", "test_roofline", "test_spread", "test_tasks", "test_tree", "test_tuning", "test_work")
-"""Folders and files whose tests are of other rooms than the judge, or of it as a whole. That its own tests run 90 % of
-it is measured in those alone: a tracer makes 2.4 times the time of plain Python, 1.7 times of a process with torch."""
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """The tests of a file share judged batches, so with `-n` they go to one worker."""
@@ -111,23 +104,6 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Without a tracer, here and in what is started, where coverage is not asked for."""
-    plugin = item.config.pluginmanager.get_plugin("_cov")
-    controller = getattr(plugin, "cov_controller", None)
-    if controller is None or not (item.path.stem in WHOLE or item.path.parent.name in OTHER_ROOMS):
-        return (yield)
-    settings = os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
-    controller.cov.stop()
-    try:
-        return (yield)
-    finally:
-        controller.cov.start()
-        if settings is not None:
-            os.environ["COVERAGE_PROCESS_CONFIG"] = settings
 
 
 @pytest.fixture(autouse=True)

@@ -285,7 +285,7 @@ TASK = """
 import torch
 from torch import nn
 
-batch_size = 64
+batch_size = 640
 length = 5000
 
 class Model(nn.Module):

@@ -16,7 +16,7 @@ LAYERS = [
     {"errors", "legible", "hardware", "contract", "gpus", "occupancy", "spread", "seeds", "syntax", "underway"},
     {"shapes", "answer"},
     {"task", "candidate", "store", "roofline", "graph"},
-    {"rates", "products"},
+    {"rates", "products", "tracing"},
     {"work"},
     {"capture"},
     {"target"},
@@ -56,13 +56,13 @@ WITH_TORCH = {
         "libdevice",
         "device",
     ),
-    *("rates", "work", "products", "fusing", "trial", "float64", "expected", "bench", "search", "surface"),
+    *("rates", "work", "products", "tracing", "fusing", "trial", "float64", "expected", "bench", "search", "surface"),
 }
 """Modules, by their names, in rooms where others need none."""
 TORCH_ROOMS = ("crucible.capture", "crucible.judge.boundary", "crucible.judge.oracle", "crucible.judge.worker")
-MIXED = ("emulator", "judge", "rates", "work", "products", "fusing", "trial", "tuning")
+MIXED = ("emulator", "judge", "rates", "work", "products", "tracing", "fusing", "trial", "tuning")
 """Where some modules need torch."""
-WITH_NUMPY = {"evaluate", "meaning", "tensor_cores", "whereabouts"}
+WITH_NUMPY = {"evaluate", "meaning", "meaning_pipelines", "tensor_cores", "whereabouts"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

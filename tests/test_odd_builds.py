@@ -66,7 +66,7 @@ def odd(judge_batch: Callable[..., crucible.Run], tmp_path_factory: pytest.TempP
     folder = tmp_path_factory.mktemp("odd")
     sources = {**ODD_BUILDS, **{name: f"{HEAD}\n{source}" for name, (source, *_) in DISHONEST.items()}}
     files = [write(folder / f"{name}.py", source) for name, source in sources.items()]
-    return judge_batch(ODD_TASK, files, limits=crucible.Limits(race_s=0.05, shrink_s=0))
+    return judge_batch(ODD_TASK, files, limits=crucible.Limits(race_s=0.05, shrink_s=0, stress_s=0))
 
 
 def test_there_are_sixty() -> None:

@@ -41,6 +41,10 @@ CONVOLUTION = """
 """
 
 
+MANY = "torch.randn(batch * 2000, 3, 6, 6)"
+"""Of these no forward is little work."""
+
+
 def source(body: str, inputs: str = "torch.randn(batch, 3, 6, 6)") -> str:
     """A task's file: a constructor's lines and a forward, and what `get_inputs` lists."""
     if not body.lstrip().startswith(("self.", "pass")):
@@ -551,7 +555,7 @@ def test_bf16_means_tensors_of_bfloat16(tmp_path: Path) -> None:
 
 
 def test_bf16_at_sizes_cut_down_is_bfloat16_too(tmp_path: Path) -> None:
-    oracle = prepared(tmp_path, source(CONVOLUTION), contract="bf16", first=[{"batch": 2}])
+    oracle = prepared(tmp_path, source(CONVOLUTION, MANY), contract="bf16", first=[{"batch": 2}])
     assert oracle.make.sizes == {"batch": 2}
     assert oracle.answers.dtypes == [torch.bfloat16]
 
@@ -907,7 +911,9 @@ def test_a_shape_that_was_asked_for_and_is_refused_is_an_error(tmp_path: Path) -
 
 def test_the_judges_only_other_size_may_be_refused_all_the_same(tmp_path: Path) -> None:
     """One size to try is no size that was asked for."""
-    oracle = at_other_sizes(tmp_path, source(PICKY), [[{"batch": 3}]], first=[{"batch": 5}])
+    oracle = at_other_sizes(
+        tmp_path, source(PICKY, "torch.randn(batch, 300_000)"), [[{"batch": 3}]], first=[{"batch": 5}]
+    )
     assert "judged at one shape only" in claims(oracle) and "judged at its full size" in claims(oracle)
 
 
@@ -919,8 +925,8 @@ def test_a_ragged_size_without_an_answer_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_sizes_in_place_of_the_tasks_own_hold_for_every_case(tmp_path: Path) -> None:
-    oracle = prepared(tmp_path, source(CONVOLUTION), first=[{"batch": 1000_000}, {"batch": 2}, {"batch": 1}])
-    assert {case["outputs"][0]["shape"][0] for case in oracle.description()["cases"]} == {2}
+    oracle = prepared(tmp_path, source(CONVOLUTION, MANY), first=[{"batch": 1000_000}, {"batch": 2}, {"batch": 1}])
+    assert {case["outputs"][0]["shape"][0] for case in oracle.description()["cases"]} == {4000}
     assert oracle.description()["sizes"] == {"batch": 2}
     assert "sizes cut down for the emulator: batch = 2" in claims(oracle)
 

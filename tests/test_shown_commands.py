@@ -140,6 +140,10 @@ def test_what_runs_on_is_ended_by_ctrl_c(scene: Path, command: str) -> None:
         assert line, f"{command} ended with {process.wait()}\n{said}"
         said += line
     os.killpg(process.pid, signal.SIGINT)
-    rest, _ = process.communicate(timeout=ASKED_S)
+    try:
+        rest, _ = process.communicate(timeout=ASKED_S)
+    except subprocess.TimeoutExpired as late:
+        os.killpg(process.pid, signal.SIGKILL)
+        pytest.fail(f"{command} runs on after Ctrl-C:\n{said}{(late.output or b'').decode()}")
     assert process.returncode in (0, 130), said + rest
     assert "Traceback" not in said + rest

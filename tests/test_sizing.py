@@ -34,6 +34,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+LARGE = NETWORK.replace("batch_size = 16", "batch_size = 8192")
 PERCEPTRON = """
 import torch
 from torch import nn
@@ -88,13 +89,20 @@ def test_other_operations_are_not_compared() -> None:
 def test_it_is_cut_less_where_that_would_hide_a_mistake(tmp_path: Path) -> None:
     """A sum in place of the mean is right over one element."""
     tries = [{"height": 8, "width": 8}, {"height": 16, "width": 16}]
-    assert "sizes cut down for the emulator: height = 16, width = 16" in claims(
-        prepared(tmp_path, NETWORK, first=tries)
-    )
+    assert "sizes cut down for the emulator: height = 16, width = 16" in claims(prepared(tmp_path, LARGE, first=tries))
+
+
+@pytest.mark.parametrize("tries", [[{"batch_size": 2}], [{"height": 8, "width": 8}]])
+def test_what_is_little_work_at_its_own_sizes_is_not_cut(tmp_path: Path, tries: list[Sizes]) -> None:
+    """A candidate with a CUDA graph for the task's own sizes alone, and one answer in every call, passed at others."""
+    oracle = prepared(tmp_path, NETWORK, first=tries)
+    assert oracle.description()["cases"][0]["outputs"][0]["shape"] == [16, 4]
+    assert oracle.make.sizes == {}
+    assert "cut down" not in claims(oracle)
 
 
 def test_where_it_takes_no_other_the_check_is_said_to_be_weak(tmp_path: Path) -> None:
-    found = claims(prepared(tmp_path, NETWORK, first=[{"height": 8, "width": 8}]))
+    found = claims(prepared(tmp_path, LARGE, first=[{"height": 8, "width": 8}]))
     assert "the check is weak at sizes cut down so far: dimension 2 of what convolution gives has 1 element" in found
 
 
@@ -109,10 +117,10 @@ def test_of_large_weights_the_sizes_are_cut_with_what_is_made_of_them(tmp_path: 
     of = task(tmp_path, PERCEPTRON)
     chosen = next(choices(list(of.first), list(of.smaller_weights), survey(PERCEPTRON).rate))
     assert chosen.is_little
-    assert chosen.sizes == {"batch_size": 16, "in_features": 512, "out_features": 512, "hidden": [512, 512]}
+    assert chosen.sizes == {"batch_size": 32, "in_features": 512, "out_features": 512, "hidden": [512, 512]}
     oracle = prepared(tmp_path, PERCEPTRON, first=[], smaller_weights=[chosen.sizes])
     assert oracle.reference.state()["bias"].shape == (512,)
-    assert oracle.description()["cases"][0]["outputs"][0]["shape"] == [16, 512]
+    assert oracle.description()["cases"][0]["outputs"][0]["shape"] == [32, 512]
 
 
 def test_weights_that_are_no_trouble_stay(tmp_path: Path) -> None:
@@ -211,3 +219,43 @@ def test_smaller_weights_are_for_where_they_make_a_difference() -> None:
     assert [rated.sizes["n"] for rated in choices(few, many, rate)] == [5, 3]
     assert [rated.sizes["n"] for rated in choices(few, [{"n": 4}], rate)] == [3]
     assert next(choices([{"n": 2}], many, rate)).sizes == {"n": 2}
+
+
+FORGETFUL = """
+import torch
+from torch import nn
+
+batch_size, steps, width = 4, 500, 500
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(8, 8)
+    def forward(self, x, beside):
+        h = c = x.new_ones(batch_size, 8)
+        for i in range(x.shape[1]):
+            h, c = self.cell(x[:, i], (h, c))
+        if beside.shape[1] % 2:
+            beside = nn.functional.pad(beside, (0, 1))
+        return h + beside.mean()
+
+def get_inputs():
+    return [torch.rand(batch_size, steps, 8), torch.rand(1, width)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_sequence_cut_to_few_steps_hides_what_is_forgotten_after_more() -> None:
+    """An LSTM with another first cell state is right after 512 steps and wrong after two."""
+    of = survey(FORGETFUL)
+    told = of.rate({"steps": 4, "width": 500}).collapsed
+    assert told == "steps counts steps, 4 there and 500 at the task's own sizes"
+    assert of.rate({"steps": 40, "width": 4}).collapsed == ""  # an operation more where it is odd: no sequence
+    assert survey(FORGETFUL.replace("500,", "5,")).rate({"steps": 5}).collapsed == ""
+
+
+def test_a_sequence_keeps_as_many_steps_as_the_work_allows(tmp_path: Path) -> None:
+    tries = [{"steps": n} for n in (256, 4, 32, 16)]
+    assert next(choices(tries, [], survey(FORGETFUL).rate)).sizes["steps"] >= 32

@@ -17,7 +17,7 @@ from crucible import hardware
 from crucible.candidate import Candidate
 from crucible.explain.findings import findings
 from crucible.run import run_from_json
-from support import TASKS, claims, some, stated_kind, write_zeros
+from support import NIGHTLY, TASKS, claims, some, stated_kind, write_zeros
 
 QUICK = {"baselines": "none", "limits": crucible.Limits(race_s=0.05, shrink_s=0, stress_s=0)}
 CONTRACTS = ("fp32", "tf32", "bf16", "kernelbench")
@@ -45,6 +45,8 @@ COMPUTES = {
 """What a wrong one computes in place of the reference."""
 
 
+AT_NIGHT = {"atomic_max_bits", "block_softmax_1024"}
+"""Right as `block_softmax_256` is, and each as long on the emulator: a quarter of a minute."""
 CAUSES = {
     "atomic_max_float": "no form of `atomicMax` takes these arguments",
     "cut_off_softmax": "nothing of output is ever written: `softmax_kernel` ends before it stores any",
@@ -61,7 +63,7 @@ CAUSES = {
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_verdicts_without_a_gpu(task: Path) -> None:
     """CUDA candidates get the very verdicts on the emulator that a GPU would give them, and their faults have lines."""
-    files = sorted((task / "candidates").glob("*.py"))
+    files = [f for f in sorted((task / "candidates").glob("*.py")) if NIGHTLY or f.stem not in AT_NIGHT]
     run = crucible.judge(task, files, device="emulator", **QUICK)
     assert {v.candidate: v.outcome.kind for v in run.verdicts} == {f.stem: stated_kind(f, "tf32") for f in files}
     for file in files:

@@ -18,7 +18,7 @@ from crucible.errors import TaskError
 Sizes = dict[str, Any]
 _BATCH = ("batch", "bs", "n_batch", "num_samples")
 _ROUND_BATCH, _RAGGED_BATCH = 2, 3
-_ROUND = {1: (4096, 1024, 256, 64, 16, 4, 2), 2: (64, 32, 16, 128, 256), 3: (64, 32, 16, 8, 4, 128)}
+_ROUND = {1: (4096, 1024, 256, 64, 32, 16, 4, 2), 2: (64, 32, 16, 128, 256), 3: (64, 32, 16, 8, 4, 128)}
 """What each free size is brought below, by how many sizes of space are free: several blocks and several iterations
 of a tile loop first, less where that is too much work; more at last, for networks that halve it five times."""
 _MOST_GROWN = 100

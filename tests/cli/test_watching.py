@@ -82,6 +82,41 @@ def test_new_candidates_and_the_task_itself_are_watched(tmp_path: Path) -> None:
         watched(tmp_path / "nothing", [])
 
 
+DROPPED = """
+import signal, sys
+from pathlib import Path
+import typer
+from rich.console import Console
+from crucible.cli import exits
+from crucible.cli.watching import watch
+
+class Dropped:
+    def __del__(self):
+        signal.raise_signal(getattr(signal, name))
+
+def judged():
+    Dropped()
+    return []
+
+app = typer.Typer()
+app.command()(lambda: watch(lambda: [Path(sys.argv[0])], judged, lambda runs: 0, Console()))
+sys.argv[1:], name = [], sys.argv[1]
+exits.run(app)
+"""
+"""Python says "Exception ignored in" of what is raised in a `__del__`, and goes on."""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_ctrl_c_ends_it_where_python_dropped_the_exception(tmp_path: Path, name: str) -> None:
+    script = tmp_path / "watching.py"
+    script.write_text(DROPPED)
+    untraced = {key: value for key, value in os.environ.items() if not key.startswith("COVERAGE")}  # it takes SIGTERM
+    command = [sys.executable, script, name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=untraced)
+    assert "ignored" in done.stderr
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 def test_an_editors_save_is_seen_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     candidate = tmp_path / "mine.py"

@@ -16,7 +16,7 @@ from crucible.cli import app
 from crucible.emission.reference import definitions
 from crucible.judge.process.limits import Limits
 from crucible.task import Task
-from support import TASKS
+from support import TASKS, some
 
 SHAPES = {
     "avgpool3d_convtranspose3d_clamp_softmax_scale": "batch_size=2,depth=2,height=6,width=10",
@@ -41,7 +41,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return files
 
 
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+@pytest.mark.parametrize("task", some(TASKS[::-1], 3), ids=lambda task: task.name)
 def test_the_judge_passes_what_is_written_with_gradients(task: Path, written: dict[str, Path]) -> None:
     options = {
         "shapes": [SHAPES[task.name]],

@@ -8,7 +8,7 @@ from typing import Any
 
 from crucible.kernel import nodes as ir
 
-WITH_A_BODY = ir.For | ir.If | ir.Scope | ir.Fill | ir.Drain | ir.Own
+WITH_A_BODY = ir.For | ir.If | ir.Scope | ir.Fill | ir.Drain | ir.Own | ir.Products
 
 
 def changed(
@@ -26,6 +26,9 @@ def changed(
                 node = change(node) if which in (count - 1, -1) else node
             if isinstance(node, ir.Roles):
                 node = replace(node, roles=tuple(replace(role, body=walk(role.body)) for role in node.roles))
+            if isinstance(node, ir.Slide):
+                parts = {part: walk(getattr(node, part)) for part in ("before", "products", "behind")}
+                node = replace(node, **parts)
             found.append(replace(node, body=walk(node.body)) if isinstance(node, WITH_A_BODY) else node)
         return tuple(found)
 

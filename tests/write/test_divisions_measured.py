@@ -16,6 +16,7 @@ from crucible.plan.planner import fuse
 from crucible.task import Task
 from crucible.tuning.search import questions
 from crucible.write.convolution.questions import Multiplying, Way
+from support import some
 
 ROOT = Path(__file__).parents[2]
 MEASURED: dict[str, dict[str, dict[str, float]]] = json.loads(
@@ -33,7 +34,7 @@ def words(way: Way) -> str:
     return f"{type(way).__name__} {box} groups {groups} stagers {stagers} blocks {way.blocks}"
 
 
-@pytest.mark.parametrize("module", MEASURED)
+@pytest.mark.parametrize("module", some(sorted(MEASURED), 3))
 def test_the_division_that_is_taken_is_near_the_fastest(module: str) -> None:
     task = Task.load(ROOT / "tests/modules" / f"{module}.py")
     reference = Reference(task.source, str(task.path), task.sizes, mode=task.mode, seed=0, device=torch.device("cpu"))

@@ -13,6 +13,8 @@ from test_families import MULTIPROCESSORS, PROGRAMS
 from test_packing_meaning import PACKED, packing
 from test_pools import CASES
 from test_products import CASES as PRODUCT_CASES
+from test_walk_meaning import EVERY as WALKS
+from test_walk_meaning import walking
 from test_weight_gradient_meaning import CASES as GRADIENTS
 from test_weight_gradient_meaning import built, of_windows
 
@@ -58,6 +60,7 @@ CONVOLUTIONS: dict[str, Callable[[], ir.Kernel]] = {
     "a weight's gradient": lambda: built(GRADIENTS["strided"]).kernels[0],
     "a weight's gradient of windows": lambda: of_windows("plane, source, 2x3, chosen").kernels[0],
     "a weight's gradient in halves": lambda: built(GRADIENTS["halves"]).kernels[0],
+    "a walk along planes": lambda: walking(WALKS["bulk"]),
 }
 
 
@@ -91,6 +94,43 @@ def left_out(node: ir.Node) -> ir.Node:
 
 def let_further(node: ir.Let) -> ir.Node:
     return replace(node, index=node.index + 1)
+
+
+def by_a_lane(node: Any) -> ir.Node:
+    return ir.If((Compare("<", Place("thread", 512) % 32, Number(5)),), (node,))
+
+
+def units_further(node: Any) -> ir.Node:
+    return replace(node, at=node.at + 64)
+
+
+def of_more_columns(node: ir.Product) -> ir.Node:
+    matrix, moved = node.columns
+    return replace(node, columns=(matrix, moved + 2))
+
+
+def of_what_is_not_there(node: ir.Product) -> ir.Node:
+    return replace(node, adds=())
+
+
+def of_other_teams(node: ir.Slide) -> ir.Node:
+    return replace(node, pipeline=replace(node.pipeline, teams=3))
+
+
+def by_lanes(node: ir.Slide) -> ir.Node:
+    return replace(node, count=node.count + Place("thread", 512) % 32)
+
+
+def products_behind(node: ir.Slide) -> ir.Node:
+    return replace(node, products=(), behind=(*node.products, *node.behind))
+
+
+def with_a_barrier(node: ir.Products) -> ir.Node:
+    return replace(node, body=(*node.body, ir.Sync(of="warp")))
+
+
+def to_the_next_plane(node: ir.Copy) -> ir.Node:
+    return replace(node, to=replace(node.to, at=node.to.at + 32))
 
 
 def of_scratch(node: Any) -> ir.Node:
@@ -178,12 +218,12 @@ def held_by_a_stranger(node: Any) -> ir.Node:
     return replace(node, condition=condition) if isinstance(node, ir.If) else replace(node, guard=condition)
 
 
-def to_a_stranger(node: ir.Copy) -> ir.Node:
+def to_a_stranger(node: ir.AsyncCopy) -> ir.Node:
     stranger = ir.Shared("stranger", "tf32", (Number(100),))
     return replace(node, to=ir.InShared(stranger, (ZERO,)))
 
 
-def of_the_next(node: ir.Copy) -> ir.Node:
+def of_the_next(node: ir.AsyncCopy) -> ir.Node:
     return replace(node, source=replace(node.source, at=node.source.at + 100_000))
 
 
@@ -308,8 +348,39 @@ WRONG: dict[str, Change] = {
         "a product", ir.Promote, lambda node: replace(node, into=ir.Fragment("short", "float32", (Number(3),))), 0,
         "moves to short (3,)",
     ),
-    "Copy: of what is not there": ("a weight's gradient", ir.Copy, of_the_next, 0, "is read or written at 100"),
-    "Copy: to where no copies go": ("a weight's gradient", ir.Copy, to_a_stranger, 0, "stranger is copied to, and"),
+    "Vacant: left out": (
+        "a walk along planes", ir.Vacant, lambda node: ir.If((Compare("<", LANE, Number(5)),), (node,)), 0,
+        "is stored before who read its stage last are done with it",
+    ),
+    "Vacant: where none is filled": (
+        "a walk along planes", ir.Fill, lambda node: ir.Scope(node.body), 0, "by threads that fill none",
+    ),
+    "Slide: left out": ("a walk along planes", ir.Slide, products_behind, 0, "to whom its stage does not belong"),
+    "Slide: of other teams": ("a walk along planes", ir.Slide, of_other_teams, 0, "3 teams of 256 threads"),
+    "Slide: by some": ("a walk along planes", ir.Slide, by_a_lane, 0, "a barrier of ring stands under a condition"),
+    "Slide: in uneven rounds": ("a walk along planes", ir.Slide, by_lanes, 0, "a different number of stages"),
+    "Copy: beside the tensor": ("a walk along planes", ir.Copy, to_the_next_plane, 1, "out is read or written at"),
+    "Copy: left out": ("a walk along planes", ir.Copy, left_out, 0, "weights is handed to tensor cores"),
+    "Describe: further": ("a walk along planes", ir.Describe, units_further, 1, "and has 84"),
+    "Describe: no stage of the window": (
+        "a walk along planes", ir.Describe, lambda node: replace(node, behind=2), 1, "2 behind the oldest",
+    ),
+    "Products: by some": ("a walk along planes", ir.Products, by_a_lane, 0, "a product stands under a condition"),
+    "Products: and a barrier": ("a walk along planes", ir.Products, with_a_barrier, 0, "Sync stands among products"),
+    "Product: into what is not there": (
+        "a walk along planes", ir.Product, of_what_is_not_there, 0, "sums is read before anything is in it",
+    ),
+    "Product: of more than there is": ("a walk along planes", ir.Product, of_more_columns, 3, "planes is multiplied"),
+    "Sync: of a warp": ("a walk along planes", ir.Sync, left_out, 0, "read while others may still be writing it"),
+    "Sync: before the next plane": (
+        "a walk along planes", ir.Sync, left_out, 1, "written while others may still be reading it",
+    ),
+    "AsyncCopy: of what is not there": (
+        "a weight's gradient", ir.AsyncCopy, of_the_next, 0, "is read or written at 100",
+    ),
+    "AsyncCopy: to where no copies go": (
+        "a weight's gradient", ir.AsyncCopy, to_a_stranger, 0, "stranger is copied to, and",
+    ),
     "Turn: left out": ("a weight's gradient of windows", ir.Turn, left_out, 0, "a Turn is missing"),
     "Turn: what comes is never at hand": ("a weight's gradient", ir.Turn, left_out, 0, "halo is read before anything"),
     "Turn: of more than there is": ("a weight's gradient", ir.Declare, with_large_turns, 0, "and a block may ask for"),

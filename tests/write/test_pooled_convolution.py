@@ -16,6 +16,7 @@ from random_convolutions import layers
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.tile_choice import best
 from crucible.write.convolution.tiling import Tiling
+from support import some
 
 pytestmark = pytest.mark.usefixtures("no_faults")
 COUNT, APART = 3, 7
@@ -89,14 +90,16 @@ def drawn(count: int) -> list[PooledCase]:
 
 
 RANDOM = drawn(COUNT)
+WITH_NAN = ("in_registers", "in_the_tile", "mean_of_phases", "left_over")
+TRIED = some([*CASES, *RANDOM], 3, lambda case: case.case.name in WITH_NAN)
 
 
 @pytest.fixture(scope="module")
 def built() -> Built:
-    return build([*CASES, *RANDOM, *SPREAD])
+    return build([*TRIED, *SPREAD])
 
 
-@pytest.mark.parametrize("case", [*CASES, *RANDOM], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: PooledCase) -> None:
     assert is_right(built, case) == ""
 
@@ -106,7 +109,7 @@ def test_gradients_of_windows_are_those_of_their_elements(built: Built, case: Sp
     assert is_spread_right(built, case) == ""
 
 
-@pytest.mark.parametrize("name", ["in_registers", "in_the_tile", "mean_of_phases", "left_over"])
+@pytest.mark.parametrize("name", WITH_NAN)
 def test_nan_and_infinity_come_out_where_they_do_in_pytorch(built: Built, name: str) -> None:
     def change(known: Tensors) -> None:
         x = known["x"].flatten()

@@ -37,6 +37,7 @@ from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, phase_division, walk_phases
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand
+from support import some
 
 P38 = transposed("p38", (32, 32, 16, 32, 32), 64, (3, 3, 3), stride=2, padding=1, output_padding=1)
 
@@ -123,13 +124,16 @@ LAID = [
 ]
 
 
+TRIED = some(CASES, 3, lambda case: case is SHARES)
+
+
 @pytest.fixture(scope="module")
 def built() -> Built:
-    return build([*CASES, *LAID])
+    return build([*TRIED, *LAID])
 
 
 @pytest.mark.usefixtures("no_faults")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
     assert built.lowered[case.name].kernels[1].architecture == "sm_90a"
     assert case.chain in ALONE or is_right(built, case) == ""

@@ -19,6 +19,7 @@ from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.pooled import PooledWalks, pool_division
 from crucible.write.kernel import Lowered
+from support import some
 
 
 def pooled(name: str, shape: tuple[int, ...], made: int, size: int = 3, output_padding: int = 1, stride: int = 2,
@@ -51,28 +52,30 @@ CASES = [
     pooled("halves", (1, 20, 3, 4, 8), 32, dtype="float16", box=(1, 2, 8), walk=3, groups=2),
     pooled("bfloats", (2, 20, 21), 50, 4, 0, dtype="bfloat16"),
 ]
-SIGNED = [case for case in CASES if case.chain in ("bent", "falling")]
+WITH_NAN = ("rows", "rows_of_one_phase", "mean")
+TRIED = some(CASES, 3, lambda case: case.case.name in WITH_NAN)
+SIGNED = [case for case in TRIED if case.chain in ("bent", "falling")]
 """Whose chain has a direction that a sign decides for each channel."""
 P74 = transposed("p74", (16, 16, 16, 32, 32), 32, (3, 3, 3), stride=2, padding=1, output_padding=1)
 
 
 @pytest.fixture(scope="module")
 def built() -> Built:
-    return build(CASES)
+    return build(TRIED)
 
 
 @pytest.mark.usefixtures("no_faults")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: PooledCase) -> None:
     assert [kernel.architecture for kernel in built.lowered[case.name].kernels[:2]] == ["sm_90a"] * 2
     assert is_right(built, case) == ""
 
 
 @pytest.mark.usefixtures("no_faults")
-@pytest.mark.parametrize("name", ["rows", "rows_of_one_phase", "mean"])
+@pytest.mark.parametrize("name", WITH_NAN)
 def test_nan_comes_out_where_it_does_in_pytorch(built: Built, name: str) -> None:
     """And infinity where rows are of one phase: of two, it is multiplied by the zeros among the weights."""
-    case = next(case for case in CASES if case.case.name == name)
+    case = next(case for case in TRIED if case.case.name == name)
 
     def change(known: Tensors) -> None:
         x = known["x"].flatten()

@@ -44,6 +44,7 @@ from crucible.write.convolution.warpgroup.streams import Streams
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.kernel import Buffer, Lowered
 from crucible.write.program import Operand, contiguous
+from support import some
 
 P38 = transposed("p38", (32, 32, 16, 32, 32), 64, (3, 3, 3), stride=2, padding=1, output_padding=1)
 
@@ -207,15 +208,16 @@ def way_of(number: int) -> Callable[[Tiling], Tiling]:
 
 
 CASES += drawn_cases()
+TRIED = some(CASES, 3, lambda case: case.name == "streamed_summed")
 
 
 @pytest.fixture(scope="module")
 def built() -> Built:
-    return build(CASES)
+    return build(TRIED)
 
 
 @pytest.mark.usefixtures("no_faults")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
     kernel = built.lowered[case.name].kernels[1]
     assert kernel.architecture == "sm_90a" and ("uint4*>(from " in kernel.text) == isinstance(case, ChannelsLast)
@@ -231,7 +233,7 @@ def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
 
 @pytest.mark.usefixtures("no_faults")
 def test_channel_sums_are_those_of_the_output(built: Built) -> None:
-    assert sums_are_right(built, next(case for case in CASES if case.name == "streamed_summed")) == ""
+    assert sums_are_right(built, next(case for case in TRIED if case.name == "streamed_summed")) == ""
 
 
 @pytest.mark.usefixtures("no_faults")

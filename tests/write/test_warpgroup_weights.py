@@ -19,6 +19,7 @@ from crucible.write.convolution.warpgroup.weight_shape import TEAMS
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
 from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, contiguous
+from support import some
 
 
 @dataclass(frozen=True)
@@ -110,13 +111,16 @@ CASES = [
 ]
 
 
+TRIED = some(CASES, 3, lambda case: case.name == "walked_weight")
+
+
 @pytest.fixture(scope="module")
 def built() -> Built:
-    return build(CASES)
+    return build(TRIED)
 
 
 @pytest.mark.usefixtures("no_faults")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: HeldCase) -> None:
     assert is_right(built, case) == ""
 

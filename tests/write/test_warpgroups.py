@@ -34,6 +34,7 @@ from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.lower import division
 from crucible.write.convolution.warpgroup.walks import Chain, Walks, best_walks, walk
 from crucible.write.kernel import Lowered
+from support import some
 
 P90 = convolution((128, 8, 16, 64, 64), (64, 8, 3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
 
@@ -110,19 +111,23 @@ BROUGHT = (
     "narrow",
 )
 LEAVE_IN_RUNS = ("bulk", "one_stages", "bulk_halves", "bulk_bfloats", "three_teams", "at_stride_1", "sums", *BROUGHT)
-SUMMED = [case for case in CASES if case.chain in SUMS]
+OF_THE_IR = ("bulk", "one_stages", "bulk_halves", "bulk_bfloats", "three_teams", "at_stride_1")
+"""Of what leaves in runs that whose chain reads the product and numbers of a channel, and adds nothing up."""
+TRIED = some(CASES, 3, lambda case: case.name == "bulk")
+SUMMED = [case for case in TRIED if case.chain in SUMS]
 
 
 @pytest.fixture(scope="module")
 def built() -> Built:
-    return build(CASES)
+    return build(TRIED)
 
 
 @pytest.mark.usefixtures("no_faults")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
     text = built.lowered[case.name].kernels[1].text
-    assert ("auto* to = reinterpret_cast<uint4*>" in text) == (case.name in LEAVE_IN_RUNS)
+    assert ("* to = reinterpret_cast<uint4*>" in text) == (case.name in LEAVE_IN_RUNS)
+    assert ("wgmma_m64n" in text) == (case.name in OF_THE_IR)
     assert ("copy_in(" in text) == (case.name in (*BROUGHT, "alone_scaled"))
     assert case.chain in ALONE or is_right(built, case) == ""
 
@@ -143,23 +148,23 @@ def test_channel_sums_are_those_of_the_output(built: Built, case: Case) -> None:
 # what cannot be left out
 
 BULK, BROUGHT_IN = (next(case for case in CASES if case.name == name) for name in ("bulk", "brought"))
-STAGED = "fence_proxy_async();\n                mbarrier_arrive(loaded"
-FINISHED = "finish_products(sums);"
-RELEASED = "\n                for (int s = 0; s < leave; ++s) mbarrier_arrive(done + (plane + s) % 3);"
+STAGED = "fence_proxy_async();\n                    mbarrier_arrive(full"
+FINISHED = "wgmma_wait(sums);"
+RELEASED = "\n                for (int s = 0; s < leave; ++s) mbarrier_arrive(empty + (stage + s) % 3);"
 LEFT_OUT = {
     # what: in which case, text, in its place, what the emulator says
     "published input": (BULK, STAGED, STAGED.removeprefix("fence_proxy_async();"), "missing-proxy-fence"),
     "an output of all lanes": (BULK, "__syncwarp();\n                {", "{", "missing-syncwarp"),
     "input that has come": (
         BULK,
-        "mbarrier_wait(loaded + (plane",
-        "if (false) mbarrier_wait(loaded + (plane",
+        "mbarrier_wait(full + (stage",
+        "if (false) mbarrier_wait(full + (stage",
         "race-shared",
     ),
     "the other one's input": (
         BULK,
-        "mbarrier_wait(loaded + plane",
-        "if (false) mbarrier_wait(loaded + plane",
+        "mbarrier_wait(full + stage",
+        "if (false) mbarrier_wait(full + stage",
         "race-shared",
     ),
     "finished products": (BULK, FINISHED + RELEASED, RELEASED + FINISHED, "race-shared"),

@@ -101,7 +101,7 @@ def test_what_is_not_copied_ahead_is_the_same(name: str) -> None:
     division = replace(CASES[name].division, ahead=False)
     made = built(CASES[name], division)
     assert verify(made.kernels[0]) == ()
-    assert not any(isinstance(node, ir.Copy) for node in ir.every(made.kernels[0].body))
+    assert not any(isinstance(node, ir.AsyncCopy) for node in ir.every(made.kernels[0].body))
     assert error(CASES[name], made.kernels) < NEAR
 
 
@@ -163,7 +163,7 @@ def test_gradients_of_windows_are_spread(word: str) -> None:
 # what is wrong
 
 
-def elsewhere(node: ir.Copy) -> ir.Node:
+def elsewhere(node: ir.AsyncCopy) -> ir.Node:
     return replace(node, source=replace(node.source, at=node.source.at + 1), guard=())
 
 
@@ -176,8 +176,8 @@ def rounded_by_others(node: ir.Own) -> ir.Node:
 
 
 WRONG: dict[str, tuple[str, type, Callable[[Any], ir.Node], int]] = {
-    "Copy: nothing, where there is something": (
-        "many_boxes", ir.Copy, lambda node: replace(node, guard=(Compare("<", ONE, ONE),)), 0,
+    "AsyncCopy: nothing, where there is something": (
+        "many_boxes", ir.AsyncCopy, lambda node: replace(node, guard=(Compare("<", ONE, ONE),)), 0,
     ),
     "Turn: what comes is never at hand": ("exact", ir.Turn, lambda node: ir.Note("left out"), 0),
     "Own: nobody rounds": ("plane", ir.Own, lambda node: ir.Note("left out"), 0),
@@ -208,4 +208,4 @@ def test_a_thread_that_rounds_what_another_copied_is_seen() -> None:
 def test_copies_beside_the_tensor_are_seen() -> None:
     first, *rest = built(CASES["many_boxes"]).kernels
     with pytest.raises(OutOfBounds, match="is at"):
-        error(CASES["many_boxes"], (changed(first, ir.Copy, elsewhere, -1), *rest))
+        error(CASES["many_boxes"], (changed(first, ir.AsyncCopy, elsewhere, -1), *rest))

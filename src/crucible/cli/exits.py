@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 
@@ -18,26 +19,37 @@ from crucible.errors import CrucibleError, JudgeError, MisuseError, own_error
 from crucible.judge.attempts import is_own_failure
 from crucible.run import Run
 
+_TOLD_TO_END: list[int] = []
+"""The signals that came. Python drops an exception that is raised while a weak reference's callback (imports have them)
+or a `__del__` runs: what waits without end asks here too."""
+
 
 def run(app: Callable[[], None]) -> None:
     """Runs the command line and exits the process with its code."""
     legible.any_encoding()
-    ended: list[int] = []
+    _TOLD_TO_END.clear()
     try:
-        with _ending_in_order(ended):
+        with _ending_in_order():
             app()
     except SystemExit as end:
-        sys.exit(128 + ended[0] if ended and end.code == 130 else end.code)
+        sys.exit(_code_of_signal() if end.code == 130 else end.code)
     except MisuseError as error:
         _fail(error, 2)
     except CrucibleError as error:
         _fail(error, 3)
     except KeyboardInterrupt:
-        sys.exit(128 + ended[0] if ended else 130)
+        sys.exit(_code_of_signal())
     except OSError as error:
         _fail(JudgeError(f"the system refuses: {error}"), 3)
     except Exception as error:  # noqa: BLE001 - whatever it is, it has an exit code and a line
         _fail(own_error(error), 3)
+
+
+def sleep(seconds: float) -> None:
+    """For what only a signal ends. Raises KeyboardInterrupt also where one came before, and what it raised was lost."""
+    if _TOLD_TO_END:
+        raise KeyboardInterrupt
+    time.sleep(seconds)
 
 
 def code_of(runs: Sequence[Run]) -> int:
@@ -53,21 +65,26 @@ def code_of(runs: Sequence[Run]) -> int:
 
 
 @contextlib.contextmanager
-def _ending_in_order(ended: list[int]) -> Iterator[None]:
+def _ending_in_order() -> Iterator[None]:
     """Makes of SIGTERM and SIGHUP what Ctrl-C is: what is finished is kept, nothing is left running."""
 
     def end(number: int, _: object) -> None:
-        ended.append(number)
+        _TOLD_TO_END.append(number)
         raise KeyboardInterrupt
 
-    ours = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    ours = {number: how for number, how in before.items() if how in (signal.SIG_DFL, signal.default_int_handler)}
     for number in ours:
         signal.signal(number, end)
     try:
         yield
     finally:
-        for number in ours:
-            signal.signal(number, signal.SIG_DFL)
+        for number, how in ours.items():
+            signal.signal(number, how)
+
+
+def _code_of_signal() -> int:
+    return 128 + (_TOLD_TO_END[0] if _TOLD_TO_END else signal.SIGINT)
 
 
 def _fail(error: CrucibleError, code: int) -> None:

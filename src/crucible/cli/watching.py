@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -11,6 +10,7 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 
+from crucible.cli import exits
 from crucible.errors import MisuseError
 from crucible.legible import counted
 from crucible.report import compared
@@ -28,7 +28,7 @@ def watch(
     judged: Callable[[], list[Run]],
     shown: Callable[[list[Run]], int],
     console: Console,
-    wait: Callable[[float], None] = time.sleep,
+    wait: Callable[[float], None] = exits.sleep,
 ) -> NoReturn:
     """Judges, shows, waits for another content of any of `files()`, and again until Ctrl-C, whose exit code is that of
     the last run. What cannot be judged is told, and waited for: a file may be half-written."""

@@ -14,6 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from crucible.emulator import recording, streams
+from crucible.tracing import heard, untraced
 
 _FRESH = 0x7FF97FF9
 """What memory holds that nobody has written (runtime/memory.h)."""
@@ -46,7 +47,8 @@ class _Captured:
             at = tensor.untyped_storage().data_ptr()
             if at and at not in self.made and at not in self.before:
                 held = _bytes(tensor.untyped_storage())
-                self.before[at] = (held, held.clone())
+                with untraced():
+                    self.before[at] = (held, held.clone())
 
     def note(self, again: Callable[[], Any], given: list[torch.Tensor], result: Any) -> None:
         made, known = streams.tensors_in(result), {tensor.untyped_storage().data_ptr() for tensor in given}
@@ -83,7 +85,7 @@ class _Capturing(TorchDispatchMode):
         given = streams.tensors_in((args, named))
         if func._schema.is_mutable:
             self.captured.keep(given)
-        result = func(*args, **named)
+        result = heard(func, args, named)
         self.captured.note(_again(func, args, named, name in streams.WITHOUT_KERNEL, result), given, result)
         return result
 
@@ -130,7 +132,7 @@ class CUDAGraph:
             raise RuntimeError("CUDA error: operation would have been an error: no capture is under way")
         self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self._mode = None
-        with torch.no_grad():
+        with torch.no_grad(), untraced():
             self._captured.forget_values()
         recording.end()
         self._is_captured = True
@@ -138,7 +140,7 @@ class CUDAGraph:
     def replay(self) -> None:
         if not self._is_captured:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
-        with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+        with torch.no_grad(), untraced(), torch._C._AutoDispatchBelowAutograd():
             for step in self._captured.steps:
                 step.replay()
 

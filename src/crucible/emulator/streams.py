@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from crucible.emulator import recording
 from crucible.emulator.faults import Fault
+from crucible.tracing import heard
 
 WAIT = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2")
 """Operations whose answer the host waits for."""
@@ -205,7 +206,7 @@ class _Watching(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
-        result = func(*args, **named)
+        result = heard(func, args, named)
         name = func._schema.name.partition("::")[2]
         is_view = any(made.alias_info is not None and not made.alias_info.is_write for made in func._schema.returns)
         if recording.current or is_view or name in WITHOUT_KERNEL:

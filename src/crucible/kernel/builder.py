@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import ONE, ZERO, Condition, Index, Number, Variable, value_of
+from crucible.kernel.index import ONE, ZERO, Compare, Condition, Holds, Index, Number, Variable, value_of
 
 
 class Builder:
@@ -30,6 +30,14 @@ class Builder:
         variable = Variable(name, type)
         self.add(ir.Let(variable, index))
         return variable
+
+    def test(self, name: str, condition: Condition) -> Condition:
+        """A condition that the text names."""
+        if not condition:
+            return ()
+        variable = Variable(name, "bool")
+        self.add(ir.Let(variable, Holds(condition)))
+        return (Compare("!=", variable, ZERO),)
 
     def named(self, name: str, index: Index) -> Index:
         """An int that the text names, where it is more than a number."""
@@ -98,6 +106,19 @@ class Builder:
         with self._inside() as body:
             yield
         self.add(ir.Fill(pipeline, (*body, ir.Fence())))
+
+    @contextmanager
+    def products(self, into: ir.Fragment) -> Iterator[None]:
+        with self._inside() as body:
+            yield
+        self.add(ir.Products(into, tuple(body)))
+
+    @contextmanager
+    def apart(self, into: list[ir.Node]) -> Iterator[None]:
+        """A body that a node has beside others."""
+        with self._inside() as body:
+            yield
+        into.extend(body)
 
     @contextmanager
     def drain(self, pipeline: ir.Pipeline) -> Iterator[None]:

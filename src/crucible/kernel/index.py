@@ -86,7 +86,7 @@ class Variable(Index):
 
     name: str
     """Which it asks for."""
-    type: Literal["index", "unsigned", "int"] = "index"
+    type: Literal["index", "unsigned", "int", "bool"] = "index"
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Listed(Index):
 
 @dataclass(frozen=True)
 class Holds(Index):
-    """1 where a condition holds, 0 elsewhere."""
+    """1 where a condition holds, 0 elsewhere: what a `Let` keeps of one, or is known while both are looked at."""
 
     condition: Condition
 
@@ -368,6 +368,8 @@ def _atom(index: Index, ranges: Ranges, definitions: Definitions) -> Range:
         return Range(0, index.count - 1)
     if isinstance(index, Known):
         return index.range
+    if isinstance(index, Holds):
+        return Range(0, 1)
     if isinstance(index, Listed):
         at = reach(index.at, ranges, definitions)
         found = sorted(set(index.table.values[max(0, at.low) : at.high + 1] or index.table.values))

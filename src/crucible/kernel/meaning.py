@@ -15,8 +15,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from crucible.kernel import meaning_pipelines as pipelines
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Compare, Number
+from crucible.kernel.meaning_pipelines import Stuck
 from crucible.kernel.tensor_cores import (
     Ring,
     as_halves,
@@ -29,7 +31,7 @@ from crucible.kernel.tensor_cores import (
     turned,
     warp_multiplied,
 )
-from crucible.kernel.whereabouts import Array, OutOfBounds, Places
+from crucible.kernel.whereabouts import WARP, Array, OutOfBounds, Places
 from crucible.write.evaluate import evaluate
 
 __all__ = ["OutOfBounds", "Stuck", "run"]
@@ -56,10 +58,6 @@ def _memory(kernel: ir.Kernel, storages: Mapping[str, Array]) -> dict[ir.Tensor,
     filled = {each: storages[each.name] if each.access == "read" else np.full(each.elements, np.nan)
               for each in kernel.tensors}  # fmt: skip
     return {each: np.asarray(given, np.float64) for each, given in filled.items()}
-
-
-class Stuck(RuntimeError):
-    """Threads wait for others that never come."""
 
 
 class _Run(Places):
@@ -95,7 +93,8 @@ class _Run(Places):
     @node.register
     def _(self, node: ir.Declare) -> None:
         if isinstance(node.what, ir.Shared):
-            self.shared[node.what] = np.full((len(self.blocks), *node.what.sizes), np.nan)
+            warps = (self.kernel.threads // WARP,) if node.what.per_warp else ()
+            self.shared[node.what] = np.full((len(self.blocks), *warps, *node.what.sizes), np.nan)
         elif isinstance(node.what, ir.Pipeline):
             self.rings[node.what] = Ring(node.what)
         elif isinstance(node.what, ir.Turns):
@@ -149,32 +148,35 @@ class _Run(Places):
 
     @node.register
     def _(self, node: ir.Fill) -> Waits:
-        ring = self.rings[node.pipeline]
-        if self._comes(node.pipeline.producers):
-            while not ring.may_be_filled:
-                yield
-            self.shared |= ring.stage(ring.filled)
-            yield from self.body(node.body)
-            ring.filled += 1
+        yield from pipelines.fill(self, node)
+
+    @node.register
+    def _(self, node: ir.Vacant) -> Waits:
+        yield from pipelines.vacant(self, node.pipeline)
 
     @node.register
     def _(self, node: ir.Drain) -> Waits:
-        ring = self.rings[node.pipeline]
-        if self._comes(node.pipeline.consumers):
-            while not ring.may_be_drained:
-                yield
-            self.shared |= ring.stage(ring.drained)
-            yield from self.body(node.body)
-            for each in ring.stage(ring.drained).values():
-                each[:] = np.nan
-            ring.drained += 1
+        yield from pipelines.drain(self, node)
 
-    def _comes(self, threads: int) -> bool:
-        """Whether anybody comes to a barrier; fewer than it waits for never leave it."""
-        here = int(self.active.sum())
-        if here not in (0, threads):
-            raise Stuck(f"{self.kernel.name}: {here} threads come to a barrier of {threads}")
-        return here > 0
+    @node.register
+    def _(self, node: ir.Slide) -> Waits:
+        yield from pipelines.slide(self, node)
+
+    @node.register
+    def _(self, node: ir.Describe) -> None:
+        pipelines.describe(self, node)
+
+    @node.register
+    def _(self, node: ir.Products) -> Waits:
+        yield from self.body(node.body)
+
+    @node.register
+    def _(self, node: ir.Product) -> None:
+        pipelines.product(self, node)
+
+    @node.register
+    def _(self, node: ir.Copy) -> None:
+        pipelines.copy(self, node)
 
     @node.register
     def _(self, node: ir.Fence) -> None:
@@ -278,7 +280,7 @@ class _Run(Places):
         self.registers[node.into] = np.where(self.active, total, sums)
 
     @node.register
-    def _(self, node: ir.Copy) -> None:
+    def _(self, node: ir.AsyncCopy) -> None:
         who = self.condition(node.guard)
         source, at = self.places(node.source, who, 0)
         value = np.zeros(self.shape)

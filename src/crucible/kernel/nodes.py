@@ -17,6 +17,7 @@ from crucible.kernel.places import (
     Global,
     Held,
     InShared,
+    Matrix,
     Pipeline,
     Pointer,
     Shared,
@@ -24,12 +25,14 @@ from crucible.kernel.places import (
     Tensor,
     Turns,
 )
-from crucible.kernel.warp_nodes import HELD, Copy, LoadMatrix, Own, Turn, WarpMma
+from crucible.kernel.sliding import Copy, Describe, Product, Products, Slide, Vacant
+from crucible.kernel.warp_nodes import HELD, AsyncCopy, LoadMatrix, Own, Turn, WarpMma
 from crucible.write.expression import Expr
 
 __all__ = [
-    "HELD", "ITEM_BYTES", "Copy", "Element", "Fragment", "Global", "Held", "InShared", "LoadMatrix", "Own", "Pipeline",
-    "Pointer", "Shared", "Spot", "Tensor", "Turn", "Turns", "WarpMma",
+    "HELD", "ITEM_BYTES", "AsyncCopy", "Copy", "Describe", "Element", "Fragment", "Global", "Held", "InShared",
+    "LoadMatrix", "Matrix", "Own", "Pipeline", "Pointer", "Product", "Products", "Shared", "Slide", "Spot", "Tensor",
+    "Turn", "Turns", "Vacant", "WarpMma",
 ]  # fmt: skip
 """What is defined elsewhere, for those who import nodes alone."""
 
@@ -67,7 +70,7 @@ class For:
     unrolled: bool
     """All rounds stand in the code; then ends are constants."""
     together: int = 0
-    """So many rounds stand in the code; where it is 0 the compiler chooses."""
+    """Else so many of them, one behind the other; as many as the compiler thinks where that is 0."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,8 @@ class Roles:
     roles: tuple[Role, ...]
     warp: Variable
     """The number of a thread's warp, by which they do."""
+    is_upwards: bool = False
+    """Whether the first role stands first in the text: nvcc 13.0 makes other code of that."""
 
 
 @dataclass(frozen=True)
@@ -301,16 +306,18 @@ class Promote:
 
 @dataclass(frozen=True)
 class Sync:
-    """All threads of the block come here before one goes on."""
+    """All threads of the block, or of a warp, come here before one goes on."""
 
     note: str = ""
+    of: Literal["block", "warp"] = "block"
 
 
 Node: TypeAlias = (
     Let | Declare | For | If | Scope | Roles | Exit | Note
     | Fill | Drain | Fence | Load | Store | Convert | Bits
     | Chain | Value | Choose | Accumulate | Reduce | Split | Mma | Promote
-    | Copy | Turn | Own | LoadMatrix | WarpMma
+    | Vacant | Slide | Copy | Describe | Products | Product
+    | AsyncCopy | Turn | Own | LoadMatrix | WarpMma
     | Sync
 )  # fmt: skip
 Body: TypeAlias = tuple[Node, ...]
@@ -350,7 +357,9 @@ def inside(node: Node) -> Body:
     """The nodes within a node."""
     if isinstance(node, Roles):
         return tuple(each for role in node.roles for each in role.body)
-    return node.body if isinstance(node, For | If | Scope | Fill | Drain | Own) else ()
+    if isinstance(node, Slide):
+        return (*node.before, *node.products, *node.behind)
+    return node.body if isinstance(node, For | If | Scope | Fill | Drain | Own | Products) else ()
 
 
 def every(body: Body) -> list[Node]:

@@ -34,6 +34,8 @@ class Pointer:
     name: str
     of: Tensor | Shared | Pointer
     offset: Index
+    is_of_units: bool = False
+    """Whether it is one to sixteens of bytes, that `Copy` moves: nvcc 13.0 makes other code of a cast at each."""
 
     @property
     def dtype(self) -> str:
@@ -46,7 +48,7 @@ class Pointer:
 
     @property
     def begin(self) -> Index:
-        """Where in that."""
+        """Counted from the first element of that."""
         return self.of.begin + self.offset if isinstance(self.of, Pointer) else self.offset
 
 
@@ -58,10 +60,30 @@ class Shared:
     dtype: str
     shape: tuple[Index, ...]
     note: str = ""
+    at_launch: bool = False
+    """Whether it is part of what a launch asks for, and begins at whole sixteens of bytes there; else it is of the 48
+    KB that a block has."""
+    per_warp: bool = False
+    """Whether every warp has its own, which no other one reads or writes."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
         return tuple(map(constant, self.shape))
+
+    @property
+    def bytes(self) -> int:
+        """Of one of them."""
+        return math.prod(self.sizes) * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """Described to tensor cores: units of sixteen bytes of K, each of them a row after the other."""
+
+    name: str
+    of: Shared
+    pitch: int
+    """Rows from a unit to the next."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +194,19 @@ class Pipeline:
     """Threads that fill a stage."""
     consumers: int
     """Threads that read it."""
+    fillers: int = 1
+    """Groups of so many producers, which fill stages in turn."""
+    window: int = 1
+    """Stages that are read at once, where a window slides along them (see `Slide`)."""
+    teams: int = 1
+    """Warpgroups of consumers that take windows in turn."""
+    slack: int = 0
+    """Of each unit of sixteen bytes of K the last rows, which nobody stores: they are 0 from the beginning."""
+
+    @property
+    def barriers(self) -> int:
+        """Each stage is full, or empty; each team has its turn."""
+        return 2 * self.stages + (self.teams if self.teams > 1 else 0)
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -210,5 +245,4 @@ class Turns:
 
 
 def _offsets(tiles: Sequence[Shared]) -> tuple[int, ...]:
-    sizes = [math.prod(each.sizes) * ITEM_BYTES[each.dtype] for each in tiles]
-    return tuple(itertools.accumulate(sizes, initial=0))
+    return tuple(itertools.accumulate((each.bytes for each in tiles), initial=0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -28,6 +28,7 @@ from crucible.kernel.index import (
     met,
     opposite,
     reach,
+    value_of,
 )
 
 
@@ -35,7 +36,9 @@ from crucible.kernel.index import (
 class Stage:
     """What happened to a stage since its threads may touch it."""
 
-    node: ir.Fill | ir.Drain
+    node: ir.Fill | ir.Drain | ir.Slide
+    is_vacant: bool = True
+    """Whether who read it last are known to be done with it."""
     stored: set[ir.Shared] = field(default_factory=set)
     unfenced: set[ir.Shared] = field(default_factory=set)
     """Stored since the last fence."""
@@ -92,6 +95,12 @@ class Reader:
         self.flags: dict[ir.Fragment, Condition] = {}
         """What a bool says."""
         self.copies = Copies()
+        self.fenced: set[ir.Shared] = set()
+        """What was stored before all threads came together and tensor cores were told."""
+        self.described: dict[ir.Matrix, Range] = {}
+        """Where matrices begin, in sixteens of bytes."""
+        self.smaller: list[tuple[Index, Index]] = []
+        """What is known to be less than what."""
 
     def say(self, words: str) -> None:
         self.wrong.append(words)
@@ -107,13 +116,18 @@ class Reader:
         raise NotImplementedError
 
     @contextmanager
-    def inside(self, ranges: Mapping[Index, Range], apart: str = "") -> Iterator[None]:
+    def inside(self, ranges: Mapping[Index, Range], apart: str = "", holds: Condition = ()) -> Iterator[None]:
         before, definitions = dict(self.ranges), dict(self.definitions)
+        smaller, is_vacant = len(self.smaller), self.stage is not None and self.stage.is_vacant
         self.ranges |= ranges
+        self.smaller += [(each.left, each.right) for each in self.opened(holds) if each.sign == "<"]
         self.there.append(set())
         self.apart += [apart] if apart else []
         yield
         self.ranges, self.definitions = before, definitions
+        del self.smaller[smaller:]
+        if self.stage:
+            self.stage.is_vacant = is_vacant
         self.there.pop()
         if apart:
             self.apart.pop()
@@ -127,6 +141,41 @@ class Reader:
             if next(self._asked(index), None) is None:
                 raise
             return self._by_cases(index)
+
+    def opened(self, condition: Condition) -> Condition:
+        """With what a variable that was set by one stands for."""
+        found: list[Compare] = []
+        for each in condition:
+            kept = self.definitions.get(each.left)
+            found += kept.condition if isinstance(kept, Holds) and each.sign == "!=" else (each,)
+        return tuple(found)
+
+    def _most(self, index: Index, known: Sequence[tuple[Index, Index]]) -> int:
+        """What it is at most, by what is known to be less than something that grows as the rest of it shrinks."""
+        high = self.reach(index).high
+        for number, (less, more) in enumerate(known):
+            by = value_of(more.right) or 1 if isinstance(more, Binary) and more.sign == "/" else 1
+            factor = self._times(index, less)
+            if factor > 0 and factor % by == 0:
+                for bound in self._bounds(more.left if by > 1 and isinstance(more, Binary) else more):
+                    end = index + (bound - by - less * by) * (factor // by)
+                    high = min(high, self._most(end, known[number + 1 :]))
+        return high
+
+    def _times(self, index: Index, part: Index) -> int:
+        """How many times the sum that a part is, is in another sum."""
+        whole, parts = (linear(each, self.ranges, self.definitions) for each in (index, part))
+        return min((whole.get(atom, 0) // times for atom, times in parts.items() if atom != ONE), default=0)
+
+    def _bounds(self, index: Index) -> list[Index]:
+        """What it does not exceed: of the smaller of two each."""
+        if isinstance(index, Smaller):
+            return [*self._bounds(index.left), *self._bounds(index.right)]
+        if isinstance(index, Binary) and index.sign == "+":
+            return [each + index.right for each in self._bounds(index.left)]
+        if isinstance(index, Binary) and index.sign == "*" and self.reach(index.right).low >= 0:
+            return [each * index.right for each in self._bounds(index.left)]
+        return self._bounds(self.definitions[index]) if index in self.definitions else [index]
 
     def _by_cases(self, index: Index) -> Range:
         """Where it lies when each condition that it asks for is looked at one way and the other: nearer than `reach`
@@ -192,13 +241,14 @@ class Reader:
 
     def narrowed(self, condition: Condition) -> dict[Index, Range]:
         """Where things lie if it holds."""
+        condition = self.opened(condition)
         for each in condition:
             for held in (side for side in (each.left, each.right) if isinstance(side, ir.Held)):
                 self.element(held.of, is_read=True)
         found: dict[Index, Range] = {}
         for each in self._said(condition):
             with self.inside(found):
-                found[each.left] = met(each, self.reach(each.left), self.reach(each.right))
+                found[each.left] = met(each, self._by_cases(each.left), self.reach(each.right))
         return found
 
     def differs(self, index: Index) -> bool:
@@ -211,7 +261,10 @@ class Reader:
 
     def places(self, index: Index) -> Iterator[Index]:
         """What an index comes from in the end."""
-        if isinstance(index, Binary | Smaller | Larger):
+        if isinstance(index, Holds):
+            for each in index.condition:
+                yield from self.places(each.left + each.right)
+        elif isinstance(index, Binary | Smaller | Larger):
             yield from self.places(index.left)
             yield from self.places(index.right)
         elif isinstance(index, Either):
@@ -220,9 +273,6 @@ class Reader:
             yield from self.places(index.one + index.other)
         elif isinstance(index, Listed):
             yield from self.places(index.at)
-        elif isinstance(index, Holds):
-            for each in index.condition:
-                yield from self.places(each.left + each.right)
         elif index in self.definitions:
             yield from self.places(self.definitions[index])
         elif isinstance(index, Variable | Place | ir.Held):
@@ -244,7 +294,7 @@ class Reader:
     def declare(self, what: object) -> None:
         self.there[-1].add(what)
 
-    def known(self, what: ir.Tensor | ir.Pointer | ir.Shared | ir.Fragment | ir.Pipeline) -> None:
+    def known(self, what: ir.Tensor | ir.Pointer | ir.Shared | ir.Fragment | ir.Pipeline | ir.Matrix) -> None:
         if not any(what in scope for scope in self.there):
             self.say(f"{what.name} is not declared where it is used")
 
@@ -254,7 +304,7 @@ class Reader:
         known = self.narrowed(guard)
         if any(each.is_empty for each in known.values()):  # it never holds
             return
-        with self.inside(known):
+        with self.inside(known, holds=guard):
             if isinstance(spot, ir.Global):
                 self.within(spot.place, spot.tensor.elements, spot.tensor.name, vector)
                 return
@@ -262,13 +312,16 @@ class Reader:
             *_, last = tile.sizes
             if vector > 1 and last % vector:
                 self.say(f"{tile.name}: packs of {vector} in rows of {last} are not aligned")
-            for index, size in zip(place, tile.sizes, strict=True):
-                self.within(index, size * (2 if spot.halved else 1), tile.name, vector if index is place[-1] else 1)
+            packs = (*(1 for _ in place[1:]), vector)
+            for index, size, own in zip(place, tile.sizes, packs, strict=True):
+                self.within(index, size * (2 if spot.halved else 1), tile.name, own)
 
     def within(self, index: Index, size: int, name: str, vector: int) -> None:
         found = self.reach(index)
         if found.low < 0 or found.high + vector > size:
             found = self._by_cases(index)
+        if found.low >= 0 and found.high + vector > size:
+            found = Range(found.low, self._most(index, self.smaller), found.step)
         if found.low < 0 or found.high + vector > size:
             found = self._by_sums(index)
         if found.low < 0 or found.high + vector > size:

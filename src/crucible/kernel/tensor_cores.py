@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,8 +20,10 @@ class Ring:
 
     def __init__(self, of: Pipeline) -> None:
         self.of = of
-        self.tiles = {tile: np.full((of.stages, *tile.sizes), np.nan) for tile in of.tiles}
-        self.filled = self.drained = 0
+        self.tiles = {tile: np.zeros((of.stages, *tile.sizes)) for tile in of.tiles}
+        self.filled = self.drained = self.turn = 0
+        for number in range(of.stages):
+            self._emptied(number)
 
     @property
     def may_be_filled(self) -> bool:
@@ -29,6 +32,18 @@ class Ring:
     @property
     def may_be_drained(self) -> bool:
         return self.drained < self.filled
+
+    def leave(self) -> None:
+        """The oldest stage."""
+        self._emptied(self.drained)
+        self.drained += 1
+
+    def _emptied(self, number: int) -> None:
+        for each in self.stage(number).values():
+            if self.of.slack:
+                each[..., : -self.of.slack, :] = np.nan
+            else:
+                each[:] = np.nan
 
     def stage(self, number: int) -> dict[Any, Array]:
         """Its tiles, each as the array of one block."""
@@ -92,8 +107,34 @@ def multiplied(rows: Array, columns: Array, count: int) -> Array:
     apart = rows.reshape(steps, 2, 2, -1, WARPS, ROWS, LANES)  # step, half of k, half of rows, group, warp, row, k
     left = apart.transpose(3, 4, 2, 5, 0, 1, 6).reshape(-1, 2 * WARPS * ROWS, steps * 2 * LANES)
     right = columns[0, : 2 * steps, :count].transpose(0, 2, 1).reshape(-1, count)
-    made = (left @ right).reshape(-1, WARPS, 2, ROWS, count // 8, LANES, 2)
-    return made.transpose(4, 2, 6, 0, 1, 3, 5).reshape(count // 2, blocks, threads)
+    return _of_threads(left @ right, count).reshape(count // 2, blocks, threads)
+
+
+def spread(made: Array, groups: int) -> Array:
+    """The sums of 64 rows [row][column] as threads have them, the same for each of so many warpgroups."""
+    return _of_threads(np.tile(made, (groups, 1)), made.shape[1])[:, None]
+
+
+def _of_threads(made: Array, count: int) -> Array:
+    """Sums [warpgroup's row][column] as [sum][thread]."""
+    apart = made.reshape(-1, WARPS, 2, ROWS, count // 8, LANES, 2)
+    return apart.transpose(4, 2, 6, 0, 1, 3, 5).reshape(count // 2, -1)
+
+
+def reinterpreted(values: Sequence[Array], given: str, wanted: str) -> list[Array]:
+    """Elements that lie one behind the other as those of another type, by their bits."""
+    if given == wanted:
+        return list(values)
+    words = np.stack(values, axis=-1).astype(np.int64).astype(np.uint32)
+    if given != "int32":
+        raise TypeError(f"{given} is copied as {wanted}: only words are")
+    if wanted == "float16":
+        found = words.view(np.float16)
+    elif wanted == "bfloat16":
+        found = (words.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    else:
+        found = words.view(np.float32)
+    return list(np.moveaxis(found.astype(np.float64), -1, 0))
 
 
 # of warps: threads as [warp][row][place in it]

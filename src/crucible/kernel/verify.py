@@ -12,6 +12,7 @@ from functools import singledispatchmethod
 
 from crucible.errors import KernelError
 from crucible.kernel import nodes as ir
+from crucible.kernel import verify_sliding as sliding
 from crucible.kernel import verify_warpgroups as warpgroups
 from crucible.kernel import verify_warps as warps
 from crucible.kernel.index import Binary, Compare, Holds, Index, Place, Range, Smaller
@@ -19,6 +20,8 @@ from crucible.kernel.nodes import ITEM_BYTES
 from crucible.kernel.reader import Reader
 
 MOST_THREADS, WARP = 1024, 32
+UNIT = 16
+"""Bytes that are copied at once."""
 MOST_SHARED = 48 * 1024
 """Bytes that a block has without asking for more."""
 MOST_REGISTERS = 255
@@ -51,7 +54,7 @@ class _Verifier(Reader):
         if not 0 < kernel.threads <= MOST_THREADS:
             self.say(f"a block has {kernel.threads} threads, and may have {MOST_THREADS}")
         declared = [node.what for node in ir.every(kernel.body) if isinstance(node, ir.Declare)]
-        shared = sum(math.prod(each.sizes) * ITEM_BYTES[each.dtype] for each in declared if isinstance(each, ir.Shared))
+        shared = sum(each.bytes for each in declared if isinstance(each, ir.Shared) and not each.at_launch)
         over_warps = [node for node in ir.every(kernel.body) if isinstance(node, ir.Reduce) and node.over == "warps"]
         if over_warps:
             shared += max(ITEM_BYTES[each.into.dtype] for each in over_warps) * kernel.threads // WARP
@@ -98,7 +101,7 @@ class _Verifier(Reader):
                 (self.zero.add if node.start == "sum" else self.zero.discard)(each)
         if isinstance(node.what, ir.Pointer):
             self.known(node.what.of)
-            self.reach(node.what.offset)  # of a row that is missing it is beyond the tensor, and nothing is read there
+            self.reach(node.what.begin)  # of a row that is missing it is beyond the tensor, and nothing is read there
 
     @node.register
     def _(self, node: ir.For) -> None:
@@ -109,7 +112,7 @@ class _Verifier(Reader):
         found = Range(start.low, stop.high - 1, math.gcd(start.step, step.low))
         ends = (node.start, node.stop, node.step)
         apart = "in a loop of which threads take a different number of rounds" if any(map(self.differs, ends)) else ""
-        with self.inside({node.variable: found}, apart):
+        with self.inside({node.variable: found}, apart, (Compare("<", node.variable, node.stop),)):
             for _ in range(2 if start.low + step.low < stop.high else 1):  # what a round leaves meets the next one
                 for each in node.body:
                     self.last = node.body[-1]
@@ -123,7 +126,7 @@ class _Verifier(Reader):
         never = self.is_never(node.condition)  # as in the first round of a loop that stores what the last one read
         if never or any(each.is_empty for each in known.values()):
             return
-        with self.inside(known, self.why_apart(node.condition)):
+        with self.inside(known, self.why_apart(node.condition), node.condition):
             self.body(node.body)
 
     @node.register
@@ -142,6 +145,33 @@ class _Verifier(Reader):
     @node.register
     def _(self, node: ir.Drain) -> None:
         warpgroups.drain(self, node)
+
+    @node.register
+    def _(self, node: ir.Vacant) -> None:
+        sliding.vacant(self, node)
+
+    @node.register
+    def _(self, node: ir.Slide) -> None:
+        sliding.slide(self, node)
+
+    @node.register
+    def _(self, node: ir.Describe) -> None:
+        sliding.describe(self, node)
+
+    @node.register
+    def _(self, node: ir.Products) -> None:
+        sliding.products(self, node)
+
+    @node.register
+    def _(self, node: ir.Product) -> None:
+        sliding.product(self, node)
+
+    @node.register
+    def _(self, node: ir.Copy) -> None:
+        for spot in (node.source, node.to):
+            self.spot(spot, UNIT // ITEM_BYTES[spot.dtype])
+        self.reads(node.source)
+        self.writes(node.to)
 
     @node.register
     def _(self, node: ir.Fence) -> None:
@@ -168,19 +198,22 @@ class _Verifier(Reader):
     @node.register
     def _(self, node: ir.Load) -> None:
         self.spot(node.source, node.into.vector, node.guard)
-        if isinstance(node.source, ir.InShared):
-            self.from_shared(node.source.tile)
+        self.reads(node.source)
         if isinstance(node.source, ir.InShared) and node.into.of.dtype == "tf32":
             warps.rounded(self, node.source.tile)
-        if isinstance(node.source, ir.Global) and node.source.tensor.access == "write":
-            self.say(f"{node.source.tensor.name} is read, and other threads write it")
         self.put(node.into, node.declares)
 
-    def from_shared(self, tile: ir.Shared) -> None:
-        """Threads read it here."""
-        if tile in self.pipelines:
-            warpgroups.touched(self, tile, is_stored=False)
-            return
+    def reads(self, source: ir.Spot) -> None:
+        """That what a thread reads is there, and stays."""
+        if isinstance(source, ir.Global):
+            if source.tensor.access == "write":
+                self.say(f"{source.tensor.name} is read, and other threads write it")
+        elif source.tile in self.pipelines:
+            warpgroups.touched(self, source.tile, is_stored=False)
+        else:
+            self._from_shared(source.tile)
+
+    def _from_shared(self, tile: ir.Shared) -> None:
         if tile not in self.filled:
             self.say(f"{tile.name} is read before anything is in it")
         warps.touched(self, tile)
@@ -188,24 +221,28 @@ class _Verifier(Reader):
             self.not_while(tile, self.written, "read while others may still be writing it")
             self.read.add(tile)
 
+    @node.register
+    def _(self, node: ir.Store) -> None:
+        self.element(node.value, is_read=True)
+        self.spot(node.to, node.value.vector)
+        self.writes(node.to)
+
+    def writes(self, to: ir.Spot) -> None:
+        """That nobody needs what was there."""
+        if isinstance(to, ir.Global):
+            if to.tensor.access == "read":
+                self.say(f"{to.tensor.name} is written, and a parameter that is read")
+        elif to.tile in self.pipelines:
+            warpgroups.touched(self, to.tile, is_stored=True)
+        else:
+            self._to_shared(to.tile)
+
     def _to_shared(self, tile: ir.Shared) -> None:
-        if tile in self.pipelines:
-            warpgroups.touched(self, tile, is_stored=True)
-            return
         warps.touched(self, tile)
         self.not_while(tile, self.read, "written while others may still be reading it")
         self.written.add(tile)
         self.filled.add(tile)
         self.copies.unrounded.discard(tile)
-
-    @node.register
-    def _(self, node: ir.Store) -> None:
-        self.element(node.value, is_read=True)
-        self.spot(node.to, node.value.vector)
-        if isinstance(node.to, ir.InShared):
-            self._to_shared(node.to.tile)
-        elif node.to.tensor.access == "read":
-            self.say(f"{node.to.tensor.name} is written, and a parameter that is read")
 
     @node.register
     def _(self, node: ir.Convert) -> None:
@@ -293,8 +330,8 @@ class _Verifier(Reader):
             self.say(f"{node.scratch.name} is {node.scratch.sizes}, and a reduction over {node.over} needs {needed}")
 
     @node.register
-    def _(self, node: ir.Copy) -> None:
-        warps.copy(self, node)
+    def _(self, node: ir.AsyncCopy) -> None:
+        warps.async_copy(self, node)
 
     @node.register
     def _(self, node: ir.Turn) -> None:
@@ -306,7 +343,7 @@ class _Verifier(Reader):
 
     @node.register
     def _(self, node: ir.LoadMatrix) -> None:
-        self.from_shared(node.source.tile)
+        self.reads(node.source)
         warps.load_matrix(self, node)
 
     @node.register
@@ -315,9 +352,12 @@ class _Verifier(Reader):
 
     @node.register
     def _(self, node: ir.Sync) -> None:
-        self.together("a barrier")
-        self.written.clear()
-        self.read.clear()
+        if node.of == "block":
+            self.together("a barrier")
+        else:
+            self.role_together("a barrier of a warp")
+        for each in (self.written, self.read):
+            each -= {shared for shared in each if node.of == "block" or shared.per_warp}
 
     def _goes_by_warps(self, index: Index) -> bool:
         """Whether it is the same for all lanes of a warp."""

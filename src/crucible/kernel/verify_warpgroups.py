@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Index, Place, Range
+from crucible.kernel.memory import memory
 from crucible.kernel.reader import Reader, Stage
 
 WARP, WARPGROUP, REGISTERS = 32, 128, 64 * 1024
@@ -27,8 +28,12 @@ def pipeline(reader: Reader, made: ir.Pipeline, static: int) -> None:
     reader.pipelines |= dict.fromkeys(made.tiles, made)
     if made.stages < 2:
         reader.say(f"{made.name} has {made.stages} stages: who fills one waits for those who read it")
-    if made.bytes + static > MOST_STAGES_BYTES:
-        reader.say(f"shared memory: {made.bytes + static} bytes, and a block may ask for {MOST_STAGES_BYTES}")
+    reader.written.clear()  # all come together behind it
+    reader.read.clear()
+    reader.fenced |= {each for each in reader.filled if isinstance(each, ir.Shared)}
+    asked = memory(reader.kernel).bytes
+    if asked + static > MOST_STAGES_BYTES:
+        reader.say(f"shared memory: {asked + static} bytes, and a block may ask for {MOST_STAGES_BYTES}")
     for each, at in zip(made.tiles, made.offsets[1:], strict=True):
         if at % CORE_BYTES:
             reader.say(f"{each.name} ends {at} bytes into a stage of {made.name}, within {CORE_BYTES}")
@@ -86,8 +91,11 @@ def words(fragment: ir.Fragment) -> int:
 
 
 def fill(reader: Reader, node: ir.Fill) -> None:
-    read = {tile for each in ir.every(reader.kernel.body) if isinstance(each, ir.Mma) for _, tile in each.terms}
-    with _stage(reader, node, node.pipeline.producers, "fill") as stage:
+    inner = ir.every(reader.kernel.body)
+    read = {tile for each in inner if isinstance(each, ir.Mma) for _, tile in each.terms}
+    read |= {each.matrix.of for each in inner if isinstance(each, ir.Describe)}
+    with _stage(reader, node, node.pipeline.producers * node.pipeline.fillers, "fill") as stage:
+        stage.is_vacant = not any(isinstance(each, ir.Vacant) for each in ir.every(node.body))
         reader.body(node.body)
     for each in node.pipeline.tiles:
         if each not in stage.stored:
@@ -97,6 +105,8 @@ def fill(reader: Reader, node: ir.Fill) -> None:
 
 
 def drain(reader: Reader, node: ir.Drain) -> None:
+    if node.pipeline.teams > 1 or node.pipeline.window > 1:
+        reader.say(f"a stage of {node.pipeline.name} is drained by all, and windows of it slide from team to team")
     with _stage(reader, node, node.pipeline.consumers, "drain"):
         reader.body(node.body)
 
@@ -104,14 +114,25 @@ def drain(reader: Reader, node: ir.Drain) -> None:
 @contextmanager
 def _stage(reader: Reader, node: ir.Fill | ir.Drain, threads: int, word: str) -> Iterator[Stage]:
     """All threads that its barrier waits for come here, and nobody touches tiles elsewhere."""
-    name = node.pipeline.name
-    reader.known(node.pipeline)
-    reader.role_together(f"a barrier of {name}")
+    come_together(reader, node.pipeline, threads, word)
+    with at_hand(reader, node) as stage:
+        yield stage
+
+
+def come_together(reader: Reader, of: ir.Pipeline, threads: int, word: str) -> None:
+    """All threads that a barrier waits for."""
+    reader.known(of)
+    reader.role_together(f"a barrier of {of.name}")
     there = reader.role.threads if reader.role else reader.kernel.threads
     if there != threads:
-        reader.say(f"{there} threads {word} {name}, and its barrier waits for {threads}")
+        reader.say(f"{there} threads {word} {of.name}, and its barrier waits for {threads}")
+
+
+@contextmanager
+def at_hand(reader: Reader, node: ir.Fill | ir.Drain | ir.Slide) -> Iterator[Stage]:
+    """A stage, or those of a window, whose tiles nobody touches elsewhere."""
     if reader.stage:
-        reader.say(f"a stage of {name} is waited for within one")
+        reader.say(f"a stage of {node.pipeline.name} is waited for within one")
     before, reader.stage = reader.stage, Stage(node)
     with reader.inside({}):
         for each in node.pipeline.tiles:
@@ -123,10 +144,12 @@ def _stage(reader: Reader, node: ir.Fill | ir.Drain, threads: int, word: str) ->
 def touched(reader: Reader, tile: ir.Shared, *, is_stored: bool) -> None:
     """A tile of a pipeline is stored while it is filled, and read while it is drained."""
     stage = reader.stage
-    wanted = ir.Fill if is_stored else ir.Drain
+    wanted = ir.Fill if is_stored else ir.Drain | ir.Slide
     if stage is None or not isinstance(stage.node, wanted) or tile not in stage.node.pipeline.tiles:
         reader.say(f"{tile.name} is {'stored' if is_stored else 'read'} by threads to whom its stage does not belong")
     elif is_stored:
+        if not stage.is_vacant:
+            reader.say(f"{tile.name} is stored before who read its stage last are done with it")
         stage.stored.add(tile)
         stage.unfenced.add(tile)
 

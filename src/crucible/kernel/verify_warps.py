@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO
+from crucible.kernel.memory import memory
 from crucible.kernel.reader import Reader
 from crucible.kernel.verify_warpgroups import CORE_BYTES, MOST_STAGES_BYTES
 
@@ -15,8 +16,9 @@ ROW = 4
 
 def turns(reader: Reader, made: ir.Turns, static: int) -> None:
     reader.together(f"the beginning of {made.name}")
-    if made.bytes + static > MOST_STAGES_BYTES:
-        reader.say(f"shared memory: {made.bytes + static} bytes, and a block may ask for {MOST_STAGES_BYTES}")
+    asked = memory(reader.kernel).bytes
+    if asked + static > MOST_STAGES_BYTES:
+        reader.say(f"shared memory: {asked + static} bytes, and a block may ask for {MOST_STAGES_BYTES}")
     for each, at in zip(made.tiles, made.offsets[1:], strict=True):
         if at % CORE_BYTES:
             reader.say(f"{each.name} ends {at} bytes into {made.name}, within {CORE_BYTES}")
@@ -27,7 +29,7 @@ def turns(reader: Reader, made: ir.Turns, static: int) -> None:
     reader.copies.into |= set(made.into)
 
 
-def copy(reader: Reader, node: ir.Copy) -> None:
+def async_copy(reader: Reader, node: ir.AsyncCopy) -> None:
     tile = node.to.tile
     reader.spot(node.to, 1)
     reader.spot(node.source, 1, node.guard)

@@ -10,7 +10,7 @@ from crucible.kernel.places import Element, Global, InShared, Shared, Turns
 
 
 @dataclass(frozen=True)
-class Copy:
+class AsyncCopy:
     """A word from global to shared memory, which is on its way while the thread goes on; 0 where `guard` does not
     hold."""
 

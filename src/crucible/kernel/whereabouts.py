@@ -37,6 +37,9 @@ COMPARED: dict[str, Callable[[Array, Array], Array]] = {
     "in": lambda one, limit: (one >= 0) & (one < limit),
 }
 
+WARP = 32
+"""Threads."""
+
 
 class OutOfBounds(IndexError):
     """A thread reads or writes what is not there."""
@@ -57,6 +60,10 @@ class Places:
         """The threads that are not done yet."""
 
         self.rings: dict[ir.Pipeline, Ring] = {}
+        self.window: list[dict[Any, Array]] = []
+        """Tiles of the stages that a team has before it."""
+        self.matrices: dict[ir.Matrix, tuple[Array, int]] = {}
+        """Units of sixteen bytes, and where one begins among them."""
         self.copied: dict[ir.Shared, Array] = {}
         """Which thread copied each word."""
         self.own: tuple[ir.Shared, ...] = ()
@@ -79,7 +86,7 @@ class Places:
             case Larger(left=left, right=right):
                 return np.maximum(self.index(left), self.index(right))
             case Holds(condition=condition):
-                return self.holds(condition)
+                return self.holds(condition).astype(np.int64)
             case Either(condition=condition, one=one, other=other):
                 return np.where(self.holds(condition), self.index(one), self.index(other))
             case Listed(table=table, at=at):
@@ -119,7 +126,7 @@ class Places:
         else:
             memory = self.shared[spot.tile]
             at = tuple(np.broadcast_to(self.index(each), self.shape) for each in spot.place)
-            sizes, name = tuple(n * (2 if spot.halved else 1) for n in memory.shape[1:]), spot.tile.name
+            sizes, name = tuple(n * (2 if spot.halved else 1) for n in spot.tile.sizes), spot.tile.name
             at = (*at[:-1], at[-1] + more)
         for place, size in zip(at, sizes, strict=True):
             outside = who & ((place < 0) | (place >= size))
@@ -132,4 +139,4 @@ class Places:
         blocks, threads = np.nonzero(who)
         if spot.tile in self.own and (self.copied[spot.tile][(blocks, *at)] != threads).any():
             raise OutOfBounds(f"{name}: a thread touches what another one copied")
-        return memory, (blocks, *at)
+        return memory, (blocks, threads // WARP, *at) if spot.tile.per_warp else (blocks, *at)

@@ -10,7 +10,7 @@ from functools import singledispatchmethod
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ONE, OPPOSITE, Condition, Table, value_of
 from crucible.kernel.verify import check
-from crucible.print import warpgroups, warps
+from crucible.print import sliding, warpgroups, warps
 from crucible.print.functions import preamble
 from crucible.print.names import Names
 from crucible.print.words import TYPES, Words
@@ -22,7 +22,7 @@ LONGEST, MOST = 120, 105
 """Characters of a line; of one of a body, which stands further right."""
 MANY = 16
 """Zeros that nobody writes out."""
-_MOVES = (ir.Let, ir.Load, ir.Store, ir.Convert, ir.Bits, ir.Value, ir.Copy)
+_MOVES = (ir.Let, ir.Load, ir.Store, ir.Convert, ir.Bits, ir.Value, ir.AsyncCopy)
 _INT_LIMIT = 2**31
 
 
@@ -58,8 +58,9 @@ class _Printer(Words):
     def entry(self) -> launch.Entry:
         """The whole function."""
         kernel = self.kernel
+        asked = warpgroups.memory(self)
         lines = self.body(kernel.body)
-        lines = [*self._constants(), *lines]
+        lines = [*self._constants(), *asked, *lines]
         notes = [f"// {note}" for note in kernel.notes]
         parameters = tuple((f"{self.pointer(each)} __restrict__", self.names.of(each)) for each in kernel.tensors)
         declared = [" ".join(each) for each in parameters]
@@ -72,15 +73,15 @@ class _Printer(Words):
     def _has_shared(self) -> bool:
         """What reduces over more than a warp has some, declared here or by what it calls."""
         for node in ir.every(self.kernel.body):
-            if isinstance(node, ir.Declare) and isinstance(node.what, ir.Shared):
+            if isinstance(node, ir.Declare) and isinstance(node.what, ir.Shared) and not node.what.at_launch:
                 return True
             if isinstance(node, ir.Reduce) and node.over != "team":
                 return True
         return False
 
-    def pointer(self, of: ir.Tensor | ir.Shared) -> str:
+    def pointer(self, of: ir.Tensor | ir.Shared, type_: str = "") -> str:
         is_read = isinstance(of, ir.Tensor) and of.access == "read"
-        return f"{'const ' * is_read}{TYPES[of.dtype]}*"
+        return f"{'const ' * is_read}{type_ or TYPES[of.dtype]}*"
 
     def _constants(self) -> list[str]:
         """The sizes that the text reads, by name."""
@@ -120,6 +121,8 @@ class _Printer(Words):
     @lines.register
     def _(self, node: ir.Declare) -> list[str]:
         what = node.what
+        if isinstance(what, ir.Shared) and what.at_launch:
+            return warpgroups.array(self, what)
         if isinstance(what, ir.Shared):
             shape = "".join(f"[{self.index(each)}]" for each in what.shape)
             note = f"  // {what.note}" if what.note else ""
@@ -129,8 +132,9 @@ class _Printer(Words):
         if isinstance(what, ir.Turns):
             return warps.turns(self, what)
         if isinstance(what, ir.Pointer):
-            address = self.offset(what.of, what.offset)
-            return [f"{self.pointer(what.whole)} {self.names.give(what, what.name)} = {address};"]
+            type_, address = self.pointer(what.whole, "uint4" * what.is_of_units), self.offset(what.of, what.offset)
+            address = f"reinterpret_cast<{type_}>({address})" if what.is_of_units else address
+            return [f"{type_} {self.names.give(what, what.name)} = {address};"]
         found = [self.declared(each) for each in what]
         start = f" = {self._start(what[0], node.start)}" if node.start else ""
         return [f"{found[0][0]} {', '.join(name for _, name in found)}{start};"]
@@ -151,9 +155,9 @@ class _Printer(Words):
         name = self.names.of(node.variable)
         on = f"++{name}" if value_of(node.step) == 1 else f"{name} += {step}"
         lines = self.inside(f"for ({set_} = {start}; {name} < {stop}; {on})", node.body)
-        if node.together:
-            return [f"#pragma unroll {node.together}", *lines]
-        return ["#pragma unroll", *lines] if node.unrolled else lines
+        if not node.unrolled:
+            return [*([f"#pragma unroll {node.together}"] if node.together else []), *lines]
+        return ["#pragma unroll", *lines]
 
     @lines.register
     def _(self, node: ir.If) -> list[str]:
@@ -180,6 +184,30 @@ class _Printer(Words):
     @lines.register
     def _(self, node: ir.Drain) -> list[str]:
         return warpgroups.drain(self, node)
+
+    @lines.register
+    def _(self, node: ir.Vacant) -> list[str]:
+        return [sliding.vacant(self, node.pipeline)]
+
+    @lines.register
+    def _(self, node: ir.Slide) -> list[str]:
+        return sliding.slide(self, node)
+
+    @lines.register
+    def _(self, node: ir.Describe) -> list[str]:
+        return sliding.describe(self, node)
+
+    @lines.register
+    def _(self, node: ir.Products) -> list[str]:
+        return sliding.products(self, node)
+
+    @lines.register
+    def _(self, node: ir.Product) -> list[str]:
+        return sliding.product(self, node)
+
+    @lines.register
+    def _(self, node: ir.Copy) -> list[str]:
+        return [f"{self.units(node.to)} = {self.units(node.source, 'const ')};"]
 
     @lines.register
     def _(self, node: ir.Fence) -> list[str]:
@@ -289,8 +317,8 @@ class _Printer(Words):
         return [call if node.over == "groups" else f"{name} = {call}"]
 
     @lines.register
-    def _(self, node: ir.Copy) -> list[str]:
-        return warps.copy(self, node)
+    def _(self, node: ir.AsyncCopy) -> list[str]:
+        return warps.async_copy(self, node)
 
     @lines.register
     def _(self, node: ir.Turn) -> list[str]:
@@ -311,7 +339,8 @@ class _Printer(Words):
 
     @lines.register
     def _(self, node: ir.Sync) -> list[str]:
-        return [f"__syncthreads();{f'  // {node.note}' if node.note else ''}"]
+        call = "__syncthreads" if node.of == "block" else "__syncwarp"
+        return [f"{call}();{f'  // {node.note}' if node.note else ''}"]
 
 
 def _broken(line: str) -> list[str]:

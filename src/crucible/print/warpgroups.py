@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
+from crucible.kernel import memory as asked
 from crucible.kernel import nodes as ir
-from crucible.print.words import UNIT, Words
+from crucible.print import sliding
+from crucible.print.words import TYPES, UNIT, Words
 from crucible.target import sm90
 from crucible.target.cuda import block, indented, unrolled
 
@@ -13,34 +17,45 @@ REGISTERS = 64 * 1024
 """Of a multiprocessor."""
 
 
-def declared(kernel: ir.Kernel) -> list[object]:
-    return [node.what for node in kernel.body if isinstance(node, ir.Declare)]
-
-
-def pipelines(kernel: ir.Kernel) -> list[ir.Pipeline]:
-    return [each for each in declared(kernel) if isinstance(each, ir.Pipeline)]
-
-
 def launched(kernel: ir.Kernel) -> dict[str, Any]:
     """What of a launch is other than usual: it has a multiprocessor for itself, and nothing beside it."""
-    rings = pipelines(kernel)
-    shared = sum(each.bytes for each in declared(kernel) if isinstance(each, ir.Pipeline | ir.Turns))
-    return {"shared_bytes": shared, "architecture": sm90.ARCHITECTURE * bool(rings), "entry": None} if shared else {}
+    shared, has_ring = asked.memory(kernel).bytes, bool(asked.pipelines(kernel))
+    return {"shared_bytes": shared, "architecture": sm90.ARCHITECTURE * has_ring, "entry": None} if shared else {}
 
 
 def bounds(kernel: ir.Kernel) -> str:
-    together = 1 if pipelines(kernel) else kernel.together
+    together = 1 if asked.pipelines(kernel) else kernel.together
     return f", {together}" if together else ""
+
+
+# shared memory
+
+
+def memory(words: Words) -> list[str]:
+    """What arrays lie in that a launch asks for."""
+    if not asked.memory(words.kernel).has_barriers:
+        return []
+    return [f"extern __shared__ uint4 {words.names.give('memory', 'memory')}[];"]
+
+
+def array(words: Words, of: ir.Shared) -> list[str]:
+    type_ = TYPES[of.dtype]
+    begin = sliding.begin(words, asked.memory(words.kernel).begins[of])
+    own = f" + threadIdx.x / 32 * {math.prod(of.sizes)}" if of.per_warp else ""
+    note = f"  // {of.note}" if of.note else ""
+    return [f"{type_}* {words.names.give(of, of.name)} = reinterpret_cast<{type_}*>({begin}){own};{note}"]
 
 
 # barriers
 
 
 def pipeline(words: Words, of: ir.Pipeline) -> list[str]:
+    if asked.memory(words.kernel).has_barriers:
+        return sliding.pipeline(words, of)
     names = words.names
     ring = names.give(of, of.name)
     full, empty, units = (names.give((of, word), word) for word in ("full", "empty", "stage_units"))
-    s = _counter(words, "s")
+    s = words.counter("s")
     placed = zip(of.tiles, of.offsets, strict=False)
     offsets = [f"{names.give(tile, tile.name)} = {offset // UNIT}" for tile, offset in placed]
     inits = [f"mbarrier_init({full} + {s}, {of.producers});", f"mbarrier_init({empty} + {s}, {of.consumers});"]
@@ -57,6 +72,8 @@ def pipeline(words: Words, of: ir.Pipeline) -> list[str]:
 
 
 def fill(words: Words, node: ir.Fill) -> list[str]:
+    if node.pipeline.window > 1 or node.pipeline.teams > 1:
+        return sliding.fill(words, node)
     return _stage(words, node, "empty", "full", " ^ 1")
 
 
@@ -78,35 +95,31 @@ def _stage(words: Words, node: ir.Fill | ir.Drain, waits_for: str, tells: str, p
     ]
 
 
-def _counter(words: Words, wanted: str) -> str:
-    """A name for what counts rounds of a loop."""
-    words.names.enter()
-    name = words.names.give(object(), wanted)
-    words.names.leave()
-    return name
-
-
 # roles
 
 
 def roles(words: Words, node: ir.Roles) -> list[str]:
-    """Those of the last threads first."""
+    """Those of the last threads first, or the other way round."""
     lines: list[str] = []
-    first = words.kernel.threads
-    for role in reversed(node.roles):
-        first -= role.threads
-        test = f"if ({words.index(node.warp)} >= {first // 32}) " if first else ""
-        lines += [f"{'} else ' if lines else ''}{test}{{  // {role.name}", *_indented(words, role)]
+    ends = list(itertools.accumulate((role.threads for role in node.roles), initial=0))
+    placed = list(zip(node.roles, itertools.pairwise(ends), strict=True))
+    for role, (first, end) in placed if node.is_upwards else placed[::-1]:
+        bound = f"< {end // 32}" if node.is_upwards else f">= {first // 32}"
+        is_rest = end == words.kernel.threads if node.is_upwards else first == 0
+        test = "" if is_rest else f"if ({words.index(node.warp)} {bound}) "
+        lines += [f"{'} else ' if lines else ''}{test}{{  // {role.name}", *_indented(words, role, first)]
     return [*lines, "}"]
 
 
-def _indented(words: Words, role: ir.Role) -> list[str]:
+def _indented(words: Words, role: ir.Role, first: int) -> list[str]:
     words.names.enter()
-    at_first = REGISTERS // words.kernel.threads
-    call = "inc" if role.registers > at_first else "dec"
-    lines = [f"setmaxnreg_{call}<{role.registers}>();"] if role.registers != at_first else []
-    for of in pipelines(words.kernel):
-        if ir.mentions(role.body, of):
+    at_first = REGISTERS // words.kernel.threads // 8 * 8
+    call = "inc" if role.registers >= at_first else "dec"
+    lines = [f"setmaxnreg_{call}<{role.registers}>();"]
+    for of in words.pipelines:
+        if ir.mentions(role.body, of) and (of.window > 1 or of.teams > 1):
+            lines += sliding.counters(words, of, role, first)
+        elif ir.mentions(role.body, of):
             stage, phase = (words.names.give((of, word), word) for word in ("stage", "phase"))
             lines.append(f"int {stage} = 0, {phase} = 0;")
     lines += words.body(role.body)
@@ -129,7 +142,7 @@ def mma(words: Words, node: ir.Mma) -> list[str]:
     sums, steps = names.of(node.into), node.terms[0][0].sizes[0]
     tiles = dict.fromkeys(tile for _, tile in node.terms)
     described = {tile: names.give((node, tile), f"{tile.name}_desc") for tile in tiles}
-    lines, s = ["wgmma_fence();"], _counter(words, "s")
+    lines, s = ["wgmma_fence();"], words.counter("s")
     for tile, name in described.items():
         pitch = words.index(tile.shape[1])
         matrix = f"{words.tiles[tile]} + {names.of(tile)}"
@@ -145,5 +158,5 @@ def mma(words: Words, node: ir.Mma) -> list[str]:
 def promote(words: Words, node: ir.Promote) -> list[str]:
     into, value = (words.names.of(each) for each in (node.into, node.value))
     ends = f"{words.index(node.round % node.every, 1)} == {node.every - 1} || {words.condition(node.is_last)}"
-    i = _counter(words, "i")
+    i = words.counter("i")
     return block(f"if ({ends})", unrolled(i, str(node.into.elements), [f"{into}[{i}] += {value}[{i}];"]))

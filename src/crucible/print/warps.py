@@ -22,7 +22,7 @@ def turns(words: Words, of: ir.Turns) -> list[str]:
     return found
 
 
-def copy(words: Words, node: ir.Copy) -> list[str]:
+def async_copy(words: Words, node: ir.AsyncCopy) -> list[str]:
     """From anywhere, where there is nothing to be read."""
     of = node.source.of
     elsewhere = words.names.of(of.of if isinstance(of, ir.Pointer) else of)

@@ -25,6 +25,7 @@ from crucible.kernel.index import (
     terms,
     value_of,
 )
+from crucible.kernel.memory import pipelines
 from crucible.print.names import Names
 from crucible.target.cuda import CUDA_TYPES, block, indented
 from crucible.write import kernel as launch
@@ -53,6 +54,10 @@ class Words:
         for size in kernel.sizes:
             names.give(size, size.name)
 
+    @property
+    def pipelines(self) -> tuple[ir.Pipeline, ...]:
+        return pipelines(self.kernel)
+
     # bodies
 
     def body(self, body: Sequence[ir.Node]) -> list[str]:
@@ -64,6 +69,13 @@ class Words:
         lines = self.body(body)
         self.names.leave()
         return [*block(head, lines)] if head else ["{", *indented(lines), "}"]
+
+    def counter(self, wanted: str) -> str:
+        """A name for what counts rounds of a loop."""
+        self.names.enter()
+        name = self.names.give(object(), wanted)
+        self.names.leave()
+        return name
 
     # indices
 
@@ -119,7 +131,10 @@ class Words:
 
     def _compared(self, each: Compare) -> str:
         left = self.index(each.left, 1)
-        is_flag = isinstance(each.left, ir.Held) and each.left.of.of.dtype == "bool"
+        held = each.left
+        is_flag = (isinstance(held, ir.Held) and held.of.of.dtype == "bool") or (
+            isinstance(held, Variable) and held.type == "bool"
+        )
         if is_flag and each.sign == "!=":
             return left
         if each.sign == "in":
@@ -148,16 +163,39 @@ class Words:
             return f"reinterpret_cast<{TYPES[tile.dtype]}*>({base})[{place}]"
         if isinstance(spot, ir.InShared) and spot.halved:
             return f"reinterpret_cast<unsigned short*>({self.names.of(spot.of)})[{self.index(spot.at[0])}]"
+        if isinstance(spot, ir.InShared) and spot.tile.at_launch:
+            return f"{self.names.of(spot.of)}[{self.index(self._flat(spot))}]"
         at = [spot.at] if isinstance(spot, ir.Global) else spot.at
         return f"{self.names.of(spot.of)}{''.join(f'[{self.index(each)}]' for each in at)}"
 
     def pack(self, spot: ir.Spot, dtype: str, vector: int, const: str = "") -> str:
         """A pack in memory, which is aligned."""
-        if isinstance(spot, ir.InShared) and spot.of not in self.tiles:
+        if isinstance(spot, ir.InShared) and not spot.tile.at_launch and spot.of not in self.tiles:
             base, place = self.names.of(spot.of), self.index(quotient(spot.at[-1], vector))
             return f"reinterpret_cast<{const}Pack<{TYPES[dtype]}, {vector}>*>({base})[{place}]"
-        at = self._unit(spot) if isinstance(spot, ir.InShared) else self.address(spot)
+        if isinstance(spot, ir.Global):
+            at = self.address(spot)
+        elif spot.tile.at_launch:
+            at = f"{self.names.of(spot.of)} + {self.index(self._flat(spot), 1)}"
+        else:
+            at = self._unit(spot)
         return f"*reinterpret_cast<{const}Pack<{TYPES[dtype]}, {vector}>*>({at})"
+
+    def units(self, spot: ir.Spot, const: str = "") -> str:
+        """Sixteen bytes in memory, that are counted in such."""
+        at = spot.at if isinstance(spot, ir.Global) else self._flat(spot)
+        place = self.index(quotient(at, UNIT // ir.ITEM_BYTES[spot.dtype]))
+        name = self.names.of(spot.of)
+        is_cast = isinstance(spot.of, ir.Pointer) and spot.of.is_of_units
+        return f"{name}[{place}]" if is_cast else f"reinterpret_cast<{const}uint4*>({name})[{place}]"
+
+    @staticmethod
+    def _flat(spot: ir.InShared) -> Index:
+        """Counted from the first of an array."""
+        index: Index = ZERO
+        for at, stride in zip(spot.at, contiguous(spot.tile.sizes), strict=True):
+            index = index + at * stride
+        return index
 
     def _word(self, spot: ir.InShared) -> Index:
         """Counted from the first of a tile: what a thread has of its own, then what rounds of unrolled loops add, so

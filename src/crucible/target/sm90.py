@@ -4,6 +4,7 @@ products of tensor cores. Each instruction stands in a function of its own."""
 from __future__ import annotations
 
 import textwrap
+from typing import Literal
 
 ARCHITECTURE = "sm_90a"
 ADDRESS = """\
@@ -97,28 +98,40 @@ HELPERS = {
 """By the word that calls for them, each behind those that it calls."""
 
 
-def wgmma(columns: int) -> dict[str, str]:
-    """The function that multiplies 64 rows, which registers hold, by so many columns in shared memory, and the one
-    that waits until that is done; by their names."""
-    count = columns // 2
-    name = f"wgmma_m64n{columns}k8_tf32"
+_DEPTHS = {"tf32": (8, ""), "f16": (16, ", 0"), "bf16": (16, ", 0")}
+"""Of PTX's types: K of an instruction, and that an operand is K-major where it is to be said."""
+
+
+def wgmma(columns: int, type_: str = "tf32", rows: Literal["held", "described"] = "held") -> dict[str, str]:
+    """The function that multiplies 64 rows, which registers hold or shared memory, by so many columns in shared memory,
+    and the one that waits until that is done; by their names."""
+    count, (depth, major) = columns // 2, _DEPTHS[type_]
+    name = f"wgmma_m64n{columns}k{depth}_{type_}"
     head = f"__device__ __forceinline__ void {name}("
     sums = textwrap.wrap("{" + ", ".join(f"%{i}" for i in range(count)) + "}", 96)
-    words = ", ".join(f"%{count + i}" for i in range(4))
+    about, given, where, last = " times", "unsigned long long rows", f"%{count}", count
+    registers = ['                 : "l"(rows), "l"(columns), "r"(static_cast<int>(adds)));']
+    if rows == "held":
+        about, given, last = ", as mma.sync has them, times", "const unsigned (&rows)[4]", count + 3
+        where = f"{{{', '.join(f'%{i}' for i in range(count, count + 4))}}}"
+        registers = [
+            '                 : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(columns),',
+            '                   "r"(static_cast<int>(adds)));',
+        ]
+    majors = major if rows == "held" else major * 2
     multiply = [
-        f"// sums (+)= 64 rows x 8, as mma.sync has them, times 8 x {columns} in shared memory.",
-        f"{head}float (&sums)[{count}], const unsigned (&rows)[4],",
+        f"// sums (+)= 64 rows x {depth}{about} {depth} x {columns} in shared memory.",
+        f"{head}float (&sums)[{count}], {given},",
         f"{' ' * len(head)}unsigned long long columns, bool adds) {{",
         '    asm volatile("{\\n"',
         '                 ".reg .pred adds;\\n"',
-        f'                 "setp.ne.b32 adds, %{count + 5}, 0;\\n"',
-        f'                 "wgmma.mma_async.sync.aligned.m64n{columns}k8.f32.tf32.tf32 "',
+        f'                 "setp.ne.b32 adds, %{last + 2}, 0;\\n"',
+        f'                 "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{type_}.{type_} "',
         *[f'                 "{line}"' for line in sums],
-        f'                 ", {{{words}}}, %{count + 4}, adds, 1, 1;\\n"',
+        f'                 ", {where}, %{last + 1}, adds, 1, 1{majors};\\n"',
         '                 "}"',
         *_operands(count),
-        '                 : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(columns),',
-        '                   "r"(static_cast<int>(adds)));',
+        *registers,
         "}",
     ]
     wait = [

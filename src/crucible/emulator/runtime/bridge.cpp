@@ -2,6 +2,8 @@
 #define CRUCIBLE_BRIDGE
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include "crucible/messages.h"  // before what would instantiate them
+#include "crucible/scalars.h"
 #include <c10/core/CPUAllocator.h>
 #include <dlfcn.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -27,6 +29,12 @@ template class std::vector<crucible::Value>;
 template class std::vector<at::Tensor>;
 
 namespace crucible {
+
+Message::Message() : to(*new std::ostringstream) {}
+Message::~Message() { delete &to; }
+std::string Message::text() const { return static_cast<std::ostringstream&>(to).str(); }
+void put(std::ostream& to, const char* part) { to << part; }
+void put(std::ostream& to, const std::string& part) { to << part; }
 
 Value::Value() = default;
 Value::Value(const Value&) = default;

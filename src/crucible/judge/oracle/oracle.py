@@ -30,7 +30,7 @@ from crucible.judge.oracle.expected import Answers, Case
 from crucible.judge.oracle.gaps import asks_for_cuda
 from crucible.judge.oracle.reference import Reference
 from crucible.judge.oracle.sealed import SealedStore
-from crucible.judge.oracle.sizing import MORE, Survey, choices, in_order
+from crucible.judge.oracle.sizing import ENOUGH, Survey, choices, in_order
 from crucible.judge.oracle.stress_cases import Stress, StressMaker
 from crucible.judge.oracle.timed_cases import TimedCases, unchanged
 from crucible.judge.process.channel import ChannelTimeout
@@ -347,7 +347,8 @@ class Oracle:
             return Reference(settings["source"], settings["path"], given, mode=settings["mode"],
                              seed=construction(self.seed, self.contract.seed), device=self.device)  # fmt: skip
 
-        tries: list[Sizes] = settings["first"]
+        cut: list[Sizes] = settings["first"]
+        tries = [{}, *cut] if cut else []
         if settings.get("share"):  # of what it would be otherwise
             usual = next(choices(tries, settings["smaller_weights"], self.survey.rate), None)
             self.survey.little = settings["share"] * (min(1.0, usual.cost) if usual else 1.0)
@@ -355,14 +356,14 @@ class Oracle:
             with contextlib.suppress(TaskError):
                 reference = at(rated.sizes)
                 if reference.takes(self.seed):
+                    self.is_much_work = rated.cost > ENOUGH
+                    if not rated.sizes:
+                        return reference, {}, [] if rated.is_little else _at_full_size(cut)
                     found = [Finding("judged at sizes cut down for the emulator", words(rated.sizes))]
-                    self.is_much_work = rated.cost > MORE
                     if rated.collapsed:
                         found.append(Finding("the check is weak at sizes cut down so far", rated.collapsed))
                     return reference, rated.sizes, found
-        claim = "judged at its full size: the reference takes none of the smaller ones that were tried"
-        found = [Finding(claim, "; ".join(words(sizes) for sizes in tries[:8]))] if tries else []
-        return at({}), {}, found
+        return at({}), {}, _at_full_size(cut)
 
     def _add_shapes(self, shapes: list[list[Sizes]], *, needed: bool = True) -> None:
         """Of each of these shapes the first sizes that the reference answers; where it answers none, that is told if
@@ -504,6 +505,11 @@ class Oracle:
         constant = first.numel() and bool((first == first[0]).all())
         what = f"every element is {float(first[0]) + 0.0:g}" if constant else "it is the same"
         return [Finding("the task is vacuous: its output does not depend on its inputs", f"{what} {where}")]
+
+
+def _at_full_size(tried: list[Sizes]) -> list[Finding]:
+    claim = "judged at its full size: of the smaller ones that were tried the reference takes none that shows as much"
+    return [Finding(claim, "; ".join(words(sizes) for sizes in tried[:8]))] if tried else []
 
 
 def _expected(case: Case, part: str, names: list[str]) -> list[Expected]:

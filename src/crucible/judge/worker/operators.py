@@ -8,6 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from crucible.products import matrix_flops, tensors_in
+from crucible.tracing import heard
 
 _FREE = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "detach", "lift")
 MOST = 64
@@ -23,7 +24,7 @@ class Operators(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        out = func(*args, **kwargs)
+        out = heard(func, args, kwargs)
         name = func.overloadpacket.__name__
         given, made = list(tensors_in([args, kwargs])), list(tensors_in(out))
         if name not in _FREE and not _is_view(func, given, made):

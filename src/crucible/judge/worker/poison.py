@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from crucible.judge.boundary.bits import INTEGER_VIEWS, POISON
+from crucible.tracing import heard
 
 _FRESH = (
     "empty",
@@ -36,7 +37,7 @@ class Poison(TorchDispatchMode):
         return False  # as in noise.RoundedOperands
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
+        out = heard(func, args, kwargs or {})
         name = func.overloadpacket.__name__
         self.operations.add(name)
         if name in _FRESH and isinstance(out, torch.Tensor) and out.numel():

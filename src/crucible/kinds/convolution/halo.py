@@ -123,7 +123,7 @@ class Halo:
                 for word in range(WORDS):
                     own = Number(word) ^ other
                     guard, at = self._channel(spot, u, own)
-                    k.add(ir.Copy(ir.InShared(to, (own,)), at, guard))
+                    k.add(ir.AsyncCopy(ir.InShared(to, (own,)), at, guard))
 
     def settle(self) -> None:
         """What this thread copied, as tensor cores take it."""

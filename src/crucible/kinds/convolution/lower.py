@@ -7,11 +7,13 @@ from dataclasses import replace
 from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
 from crucible.kinds.convolution.packing import pack
+from crucible.kinds.convolution.walks.lower import build_walks, is_walked
 from crucible.print.cuda import printed
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.lower import chosen, multiplied
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.pooled import PooledWalks
+from crucible.write.convolution.warpgroup.walks import Walks
 from crucible.write.kernel import Lowered
 from crucible.write.simplify import simplify
 
@@ -27,7 +29,10 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
     rest = simple[len(results) :]
     reductions = tuple(replace(each, expr=expr) for each, expr in zip(conv.reductions, rest, strict=True))
     conv = replace(conv, results=results, reductions=reductions)
-    made = multiplied(conv, tiling, gpu)
+    if isinstance(tiling, Walks) and is_walked(conv, tiling, gpu):
+        made = build_walks(conv, tiling, gpu).lowered()
+    else:
+        made = multiplied(conv, tiling, gpu)
     if isinstance(tiling, PooledWalks):  # puts the weight in order itself
         return made
     return replace(made, kernels=(printed(pack(conv, tiling, made.buffers[0])), *made.kernels))

@@ -71,7 +71,7 @@ class Upstream:
             inside, far = self._spot(item, p, "")
             with self._channels(item) as (c, of_channel):
                 to = self._at(self.turns.into[1], c, p)
-                self.k.add(ir.Copy(to, ir.Global(of_channel, far), (*inside, *self.inside(c))))
+                self.k.add(ir.AsyncCopy(to, ir.Global(of_channel, far), (*inside, *self.inside(c))))
 
     def settle(self) -> None:
         """What this thread copied, as tensor cores take it."""

@@ -2,6 +2,9 @@
 // these bring along under nvcc, half types among it), as the precompiled header holds it. The other headers give what
 // NVIDIA's and PyTorch's of that name give.
 #pragma once
+#include "messages.h"  // before what would instantiate them
+#include "scalars.h"
+
 #include <torch/types.h>
 #include <torch/library.h>
 #include <ATen/Dispatch.h>

@@ -23,6 +23,7 @@ from crucible.write.program import Operand, Result, contiguous, reads
 
 BULK = 16
 """Bytes of which a bulk copy takes multiples."""
+IN_RUNS = "What a warpgroup makes leaves run by run."
 MOST_LOADS = 2
 TOGETHER = 4
 """Rows, or some of short rows, that stand in the code one behind the other. Sixteen loads and then their stores took
@@ -69,7 +70,7 @@ class BulkTail(WarpgroupTail):
     @property
     def ways(self) -> str:
         comes = " What else its chain reads comes in bulk copies, beside its products." if self._brought else ""
-        return f"What a warpgroup makes leaves run by run.{comes}"
+        return f"{IN_RUNS}{comes}"
 
     @cached_property
     def _brought(self) -> tuple[Operand, ...]:

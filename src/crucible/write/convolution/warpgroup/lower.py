@@ -40,6 +40,14 @@ def division(conv: Convolution, gpu: Gpu) -> Walks | None:
 
 def lower_for_warpgroups(conv: Convolution, walks: Walks, gpu: Gpu) -> Lowered:
     """The kernel; the chain is taken as it is. Raises MisuseError where what it reads does not fit in a block."""
+    walks = fitted(conv, walks, gpu)
+    scene = Scene(conv, walks, packing.packed(conv.name, walks), gpu)
+    body = Body(scene, walks, Planes(scene), tail_for(scene))
+    return Lowered((body.kernel(),), (scene.packed, *scene.partials), tuple(body.notes()))
+
+
+def fitted(conv: Convolution, walks: Walks, gpu: Gpu) -> Walks:
+    """With the chain as it is. Raises MisuseError where what it reads does not fit in a block."""
     walks = replace(walks, chain=chain_of(conv), exact=conv.math == "fp32")
     most = gpu.shared_memory_per_block_bytes
     if walks.shared_bytes > most:
@@ -47,9 +55,24 @@ def lower_for_warpgroups(conv: Convolution, walks: Walks, gpu: Gpu) -> Lowered:
             f"{conv.name}: its planes and {walks.tiles} tiles a warp take {walks.shared_bytes} bytes of shared memory,"
             f" and a block of {gpu.name} has {most}: give it smaller boxes"
         )
-    scene = Scene(conv, walks, packing.packed(conv.name, walks), gpu)
-    body = Body(scene, walks, Planes(scene), tail_for(scene))
-    return Lowered((body.kernel(),), (scene.packed, *scene.partials), tuple(body.notes()))
+    return walks
+
+
+def about(scene: Scene, walks: Walks, ways: str) -> list[str]:
+    """How the work is laid out, in words."""
+    of = walks.of
+    box = "x".join(map(str, walks.box))
+    walked = f", along {walks.walk} planes" if len(walks.box) == 3 else ""
+    held = f", what rounding leaves of {walks.lower_held} taps in registers" if walks.lower_held else ""
+    return [
+        f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
+        f" {WORDS[scene.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"
+        " alone.",
+        f"A block makes {ROWS} channels at {box} positions at a time{walked}: {walks.groups} warpgroups in turn,"
+        f" while {'two others in turn load' if walks.stagers > 1 else 'another one loads'} planes of input into"
+        f" {walks.slots} slots; its weights stay in shared memory"
+        f" ({walks.shared_bytes // 1024} KiB){held}. {ways}",
+    ]
 
 
 @dataclass(frozen=True)
@@ -86,20 +109,7 @@ class Body:
         return "tf32" if self.walks.exact else self.scene.conv.math
 
     def notes(self) -> list[str]:
-        """How the work is laid out, in words."""
-        of, walks = self.walks.of, self.walks
-        box = "x".join(map(str, walks.box))
-        walked = f", along {walks.walk} planes" if len(walks.box) == 3 else ""
-        held = f", what rounding leaves of {walks.lower_held} taps in registers" if walks.lower_held else ""
-        return [
-            f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
-            f" {WORDS[self.scene.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"
-            " alone.",
-            f"A block makes {ROWS} channels at {box} positions at a time{walked}: {walks.groups} warpgroups in turn,"
-            f" while {'two others in turn load' if walks.stagers > 1 else 'another one loads'} planes of input into"
-            f" {walks.slots} slots; its weights stay in shared memory"
-            f" ({walks.shared_bytes // 1024} KiB){held}. {self.tail.ways}",
-        ]
+        return about(self.scene, self.walks, self.tail.ways)
 
     def _lines(self) -> list[str]:
         walks, tile = self.walks, self.walks.tile_words

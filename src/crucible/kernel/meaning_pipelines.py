@@ -1,0 +1,142 @@
+"""What pipelines mean, and products of what lies in them: the part of `meaning` where threads wait for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from crucible.kernel import nodes as ir
+from crucible.kernel.index import Condition, Index
+from crucible.kernel.tensor_cores import Ring, reinterpreted, spread
+
+Array: TypeAlias = npt.NDArray[Any]
+Waits: TypeAlias = Iterator[None]
+WARPGROUP, ROWS, UNITS = 128, 64, 2
+"""Threads; rows of a product, and its sixteens of bytes of K."""
+
+
+class Run(Protocol):
+    """Of what runs a kernel, what is asked for here: see `meaning`."""
+
+    kernel: ir.Kernel
+    shape: tuple[int, int]
+    active: Array
+    variables: dict[Index, Array]
+    registers: dict[ir.Fragment, Array]
+    shared: dict[ir.Shared, Array]
+    rings: dict[ir.Pipeline, Ring]
+    window: list[dict[Any, Array]]
+    matrices: dict[ir.Matrix, tuple[Array, int]]
+
+    def body(self, body: ir.Body) -> Waits: ...
+    def index(self, index: Index) -> Array: ...
+    def holds(self, condition: Condition) -> Array: ...
+    def places(self, spot: ir.Spot, who: Array, more: int) -> tuple[Array, Any]: ...
+
+
+class Stuck(RuntimeError):
+    """Threads wait for others that never come."""
+
+
+def fill(run: Run, node: ir.Fill) -> Waits:
+    of, ring, before = node.pipeline, run.rings[node.pipeline], run.active
+    if not _comes(run, of.producers * of.fillers):
+        return
+    run.active = _in_turn(before, of.producers, ring.filled % of.fillers)
+    if not any(isinstance(each, ir.Vacant) for each in ir.every(node.body)):
+        yield from vacant(run, of)
+    yield from run.body(node.body)
+    ring.filled += 1
+    run.active = before
+
+
+def vacant(run: Run, of: ir.Pipeline) -> Waits:
+    ring = run.rings[of]
+    while not ring.may_be_filled:
+        yield
+    run.shared |= ring.stage(ring.filled)
+
+
+def drain(run: Run, node: ir.Drain) -> Waits:
+    ring = run.rings[node.pipeline]
+    if _comes(run, node.pipeline.consumers):
+        while not ring.may_be_drained:
+            yield
+        run.shared |= ring.stage(ring.drained)
+        yield from run.body(node.body)
+        ring.leave()
+
+
+def slide(run: Run, node: ir.Slide) -> Waits:
+    of, ring, before = node.pipeline, run.rings[node.pipeline], run.active
+    if not _comes(run, of.consumers):
+        return
+    count = int(np.max(run.index(node.count)))
+    for number in range(count):
+        run.variables[node.variable] = np.broadcast_to(number, run.shape)
+        run.active = _in_turn(before, of.consumers // of.teams, ring.turn % of.teams)
+        yield from run.body(node.before)
+        while ring.filled < ring.drained + of.window:
+            yield
+        run.window = [ring.stage(ring.drained + each) for each in range(of.window)]
+        yield from run.body(node.products)
+        for _ in range(1 if number + 1 < count else of.window):
+            ring.leave()
+        yield from run.body(node.behind)
+        ring.turn += 1
+    run.active = before
+
+
+def _comes(run: Run, threads: int) -> bool:
+    """Whether anybody comes to a barrier; fewer than it waits for never leave it."""
+    here = int(run.active.sum())
+    if here not in (0, threads):
+        raise Stuck(f"{run.kernel.name}: {here} threads come to a barrier of {threads}")
+    return here > 0
+
+
+def _in_turn(active: Array, threads: int, turn: int) -> Array:
+    """Of those that are here one group of so many."""
+    return np.asarray(active & ((np.cumsum(active, axis=1) - 1) // threads == turn))
+
+
+# products
+
+
+def describe(run: Run, node: ir.Describe) -> None:
+    of = node.matrix.of
+    held = run.window[node.behind][of] if any(of in stage for stage in run.window) else run.shared[of]
+    units = held[0].reshape(-1, of.sizes[-1])
+    run.matrices[node.matrix] = units, int(np.max(run.index(node.at)))
+
+
+def product(run: Run, node: ir.Product) -> None:
+    before = run.registers[node.into]
+    left, right = _read(run, *node.rows, ROWS), _read(run, *node.columns, 2 * len(before))
+    made = spread(left @ right.T, run.kernel.threads // WARPGROUP)
+    if node.adds is not None:
+        made = made + np.where(run.holds(node.adds), before, 0)
+    run.registers[node.into] = np.where(run.active, made, before)
+
+
+def _read(run: Run, matrix: ir.Matrix, moved: int, rows: int) -> Array:
+    """[row][k]."""
+    units, begin = run.matrices[matrix]
+    begins = [begin + moved + unit * matrix.pitch for unit in range(UNITS)]
+    return np.concatenate([units[each : each + rows] for each in begins], axis=1)
+
+
+# copies
+
+
+def copy(run: Run, node: ir.Copy) -> None:
+    values = []
+    for more in range(16 // ir.ITEM_BYTES[node.source.dtype]):
+        memory, at = run.places(node.source, run.active, more)
+        values.append(memory[at])
+    for more, value in enumerate(reinterpreted(values, node.source.dtype, node.to.dtype)):
+        memory, at = run.places(node.to, run.active, more)
+        memory[at] = value

@@ -1,0 +1,56 @@
+"""What a launch asks for of shared memory: arrays one behind the other, then barriers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from crucible.kernel import nodes as ir
+
+BARRIER, WARP = 8, 32
+"""Bytes of a barrier; threads of a warp."""
+Asked: TypeAlias = ir.Shared | ir.Pipeline | ir.Turns
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where things lie in it, in bytes."""
+
+    begins: dict[Asked, int]
+    has_barriers: bool
+    """Else pipelines have theirs beside it."""
+    bytes: int
+    """All of it."""
+
+
+def memory(kernel: ir.Kernel) -> Memory:
+    """Of a kernel; empty where its launch asks for none. Barriers lie in it where arrays do beside a pipeline."""
+    begins: dict[Asked, int] = {}
+    barriers: list[ir.Pipeline] = []
+    end = 0
+    for what, threads in _declared(kernel):
+        if isinstance(what, ir.Pipeline):
+            barriers.append(what)
+        begins[what] = end
+        end += what.bytes * (threads // WARP if isinstance(what, ir.Shared) and what.per_warp else 1)
+    has_barriers = any(isinstance(each, ir.Shared) for each in begins)
+    for each in barriers if has_barriers else ():
+        end += BARRIER * each.barriers
+    return Memory(begins, has_barriers, end)
+
+
+def _declared(kernel: ir.Kernel) -> list[tuple[Asked, int]]:
+    """With the threads that have it."""
+    found: list[tuple[Asked, int]] = []
+    bodies = [(kernel.body, kernel.threads)]
+    bodies += [(role.body, role.threads) for each in kernel.body if isinstance(each, ir.Roles) for role in each.roles]
+    for body, threads in bodies:
+        for each in (node.what for node in body if isinstance(node, ir.Declare)):
+            if isinstance(each, ir.Pipeline | ir.Turns) or (isinstance(each, ir.Shared) and each.at_launch):
+                found.append((each, threads))
+    return found
+
+
+def pipelines(kernel: ir.Kernel) -> tuple[ir.Pipeline, ...]:
+    declared = [node.what for node in kernel.body if isinstance(node, ir.Declare)]
+    return tuple(each for each in declared if isinstance(each, ir.Pipeline))

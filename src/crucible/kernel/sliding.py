@@ -1,0 +1,78 @@
+"""The nodes of windows that slide along a pipeline, and of products of matrices in shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from crucible.kernel.index import Condition, Index, Variable
+from crucible.kernel.places import Fragment, Matrix, Pipeline, Spot
+
+Body: TypeAlias = tuple[Any, ...]
+"""Nodes, as `nodes.Body`: that is put together of these as well."""
+
+
+@dataclass(frozen=True)
+class Vacant:
+    """Within a `Fill`: up to here threads may do what needs no stage, from here on it is theirs."""
+
+    pipeline: Pipeline
+
+
+@dataclass(frozen=True)
+class Slide:
+    """A window slides along the next stages of a pipeline, one a round; each is of one team, in turns.
+
+    A team reads its window while others do what comes behind theirs. What no later window reads may be filled again
+    when products are made: the oldest stage, behind the last window all.
+    """
+
+    pipeline: Pipeline
+    variable: Variable
+    """The number of a window."""
+    count: Index
+    """Windows."""
+    before: Body
+    """What a team does before its stages are there."""
+    products: Body
+    """What it makes of them, by tensor cores; the next team's products follow when the last of these is on its way."""
+    behind: Body
+    """What becomes of that, when the window has gone on."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Sixteen bytes as they are, from memory to memory."""
+
+    to: Spot
+    source: Spot
+
+
+@dataclass(frozen=True)
+class Describe:
+    """A matrix begins at a unit of sixteen bytes of an array; of a pipeline's in the stage so much behind the oldest of
+    the window."""
+
+    matrix: Matrix
+    at: Index
+    behind: int = 0
+
+
+@dataclass(frozen=True)
+class Products:
+    """A warpgroup multiplies: all products of the body go to the tensor cores, and are waited for."""
+
+    into: Fragment
+    """[column / 8][2 rows][2 columns] of a thread."""
+    body: Body
+
+
+@dataclass(frozen=True)
+class Product:
+    """64 rows by the columns that sums are of, 32 bytes of K: each matrix is moved on by so many sixteens of bytes."""
+
+    into: Fragment
+    rows: tuple[Matrix, int]
+    columns: tuple[Matrix, int]
+    adds: Condition | None = ()
+    """Where the sums that were there are added to; nowhere if there is none."""

@@ -1,0 +1,144 @@
+"""What all warpgroups of a convolution agree on: tensors, stages of planes, which items a block makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from crucible.gpus import Gpu
+from crucible.kernel import nodes as ir
+from crucible.kernel.builder import Builder
+from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Size, Smaller
+from crucible.kernel.places import ITEM_BYTES
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.scene import Scene
+from crucible.write.convolution.warpgroup.packing import packed
+from crucible.write.convolution.warpgroup.walks import ROWS, THREADS, Walks
+from crucible.write.program import Operand, Result
+
+UNIT = 16
+"""Bytes that are moved at once, and that tensor cores take of a row."""
+WORDS = 4
+"""Of a unit."""
+
+
+@dataclass(frozen=True)
+class Laid:
+    """A tensor, and how it lies: [N, C, *spatial]."""
+
+    tensor: ir.Tensor
+    strides: tuple[Size, ...]
+
+
+@dataclass(frozen=True)
+class Item:
+    """Boxes of an item of work."""
+
+    image: Index
+    starts: tuple[Index, ...]
+    """Where its box begins along each dim; of three the first plane."""
+    planes: Index
+    """Of outputs."""
+
+
+class Frame:
+    """One kernel while it is made."""
+
+    def __init__(self, conv: Convolution, walks: Walks, gpu: Gpu) -> None:
+        self.conv, self.walks = conv, walks
+        self.scene = Scene(conv, walks, packed(conv.name, walks), gpu)
+        self.dims = self.scene.dims
+        self.source = self.laid(conv.source, conv.correlation.in_shape, "read")
+        self.packed = ir.Tensor(self.scene.packed.name, "int32", "read", self.scene.packed.elements)
+        self.operands = {each.name: self.laid(each, conv.made_shape, "read") for each in self.scene.operands}
+        (self.result,) = (self.laid(each, conv.made_shape, "write") for each in self.scene.elementwise)
+        self.dtype = {"tf32": "tf32", "fp32": "tf32"}.get(conv.math, conv.source.dtype)
+        """Of what tensor cores multiply."""
+        units = (Number(walks.weight_units), Number(self.unit))
+        self.weights = ir.Shared("weights", self.dtype, units, "of a tile of channels", at_launch=True)
+        shape = (walks.words, walks.plane_units // walks.points, walks.points, self.unit)
+        note = "planes of input, of higher words and of lower ones" if walks.exact else "planes of input"
+        self.planes = ir.Shared("planes", self.dtype, tuple(map(Number, shape)), note)
+        staged = walks.plane[0] * walks.plane[1]
+        self.ring = ir.Pipeline(
+            "ring", (self.planes,), walks.slots, THREADS, walks.groups * THREADS, fillers=walks.stagers,
+            window=walks.span, teams=walks.groups, slack=walks.points - staged,
+        )  # fmt: skip
+
+    def laid(self, tensor: Operand | Result, shape: Sequence[int], access: str) -> Laid:
+        last = sum((n - 1) * stride for n, stride in zip(shape, tensor.strides, strict=True))
+        names = ("batch", "channel", *self.dims)
+        strides = (
+            Size(f"{tensor.name}_{name}_stride", stride, counts=name != "batch")
+            for name, stride in zip(names, tensor.strides, strict=True)
+        )
+        made = ir.Tensor(tensor.name, tensor.dtype, "read" if access == "read" else "write", 1 + last)
+        return Laid(made, tuple(strides))
+
+    @property
+    def unit(self) -> int:
+        """Numbers of a unit."""
+        return UNIT // ITEM_BYTES[self.dtype]
+
+    @property
+    def tensors(self) -> tuple[ir.Tensor, ...]:
+        laid = [self.source, *self.operands.values()]
+        return laid[0].tensor, self.packed, *(each.tensor for each in laid[1:]), self.result.tensor
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        laid = [self.source, *self.operands.values(), self.result]
+        return tuple(stride for each in laid for stride in each.strides)
+
+    @property
+    def blocks(self) -> int:
+        return self.scene.parts * self.scene.blocks_a_part
+
+    @contextmanager
+    def items(self, k: Builder) -> Iterator[Item]:
+        """Of a block, each a box of outputs of 64 channels, or such boxes of several planes."""
+        walks = self.walks
+        first, step = Place("block", self.blocks) // self.scene.parts, Number(self.scene.blocks_a_part)
+        with k.loop("item", first, Number(walks.items), step, "int") as item:
+            image, *places = decoded(item, (walks.of.batch, *walks.places))
+            n = k.let("n", image, "int")
+            sizes = [walks.walk, *walks.box[1:]] if len(walks.box) == 3 else walks.box
+            starts = []
+            for dim, place, size in zip(self.dims, places, sizes, strict=True):
+                walked = len(self.dims) == 3 and dim == self.dims[0]
+                starts.append(k.named("first_plane" if walked else f"box_{dim}", place * size))
+            yield Item(n, tuple(starts), self._planes_of(starts[0]))
+
+    def _planes_of(self, first: Index) -> Index:
+        walks = self.walks
+        if len(walks.box) < 3:
+            return Number(1)
+        if walks.boxes[0] % walks.walk == 0:
+            return Number(walks.walk)
+        return Smaller(Number(walks.walk), Number(walks.boxes[0]) - first)
+
+    def below(self, at: Index, size: int, whole: int) -> Condition:
+        """That it is inside, where not all is."""
+        return (Compare("<", at, Number(size)),) if size % whole else ()
+
+    def channels_inside(self, channel: Index) -> Condition:
+        return self.below(channel, self.conv.correlation.out_channels, ROWS)
+
+
+def decoded(number: Index, sizes: Sequence[int]) -> list[Index]:
+    """Coordinates of a number in a box."""
+    found: list[Index] = []
+    step = 1
+    for dim in reversed(range(len(sizes))):
+        at = number // step
+        found.append(at if dim == 0 else ZERO if sizes[dim] == 1 else at % sizes[dim])
+        step *= sizes[dim]
+    return found[::-1]
+
+
+def added(terms: Sequence[Index]) -> Index:
+    index: Index = ZERO
+    for term in terms:
+        index = index + term
+    return index
