@@ -125,7 +125,7 @@ def test_what_float32_and_float64_answer_differently_is_left_out(tmp_path: Path)
 
 
 def test_cases_are_small_whatever_the_tasks_own_size(tmp_path: Path) -> None:
-    text = returning("torch.relu(x)", "torch.randn(batch * 2, 100, 120)")
+    text = returning("torch.relu(x)", "torch.randn(batch * 2, 300, 400)")
     oracle = prepared(tmp_path, text, secrets=[[], []])
     told = oracle.stress(60)["cases"]
     assert told[0]["needed"] and told[0]["how"] == "8 of its 16 batch items"

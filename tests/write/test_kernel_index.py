@@ -61,6 +61,11 @@ def test_a_guard_narrows_to_whole_packs() -> None:
     assert Range(-2, 40, 4).from_(0) == Range(2, 38, 4)
 
 
+def test_one_of_two_numbers_is_as_far_apart_as_they_are() -> None:
+    assert reach(Either((), Number(14), ZERO), {}, {}) == Range(0, 14, 14)
+    assert reach(Either((), Number(6), J * 4), {J: Range(0, 3)}, {}) == Range(0, 12, 2)
+
+
 def test_a_condition_narrows_what_comes_after_it() -> None:
     """`past % 2` is asked for where past is known not to be negative."""
     past = Variable("past", "int")

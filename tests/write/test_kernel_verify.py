@@ -436,6 +436,12 @@ def test_a_block_has_only_so_much() -> None:
     assert any("2048 threads" in each for each in verify(replace(one, threads=2048)))
 
 
+def test_tiles_that_are_at_hand_lie_beside_nothing_that_a_launch_asks_for() -> None:
+    one = kernel("a weight's gradient")
+    beside = ir.Declare(ir.Shared("beside", "float32", (Number(32),), at_launch=True))
+    assert any("lies where beside does" in each for each in verify(replace(one, body=(beside, *one.body))))
+
+
 def test_a_block_that_waits_for_threads_that_are_done_is_seen() -> None:
     """Lanes that leave a warp, before it shuffles with all of them."""
     one, row = kernel("rows of a warp"), Variable("beyond")

@@ -288,14 +288,17 @@ class Range:
         return Range(self.low % step, by - step + self.low % step, step)
 
     def least(self, other: Range) -> Range:
-        step = math.gcd(self.step, other.step, abs(self.low - other.low))
-        return Range(min(self.low, other.low), min(self.high, other.high), step or 1)
+        return Range(min(self.low, other.low), min(self.high, other.high), self._apart(other))
 
     def most(self, other: Range) -> Range:
         return self.times(-1).least(other.times(-1)).times(-1)
 
     def either(self, other: Range) -> Range:
-        return Range(min(self.low, other.low), max(self.high, other.high), self.least(other).step or 1)
+        return Range(min(self.low, other.low), max(self.high, other.high), self._apart(other))
+
+    def _apart(self, other: Range) -> int:
+        """The step between values of both."""
+        return math.gcd(self.step, other.step, abs(self.low - other.low)) or 1
 
 
 Ranges: TypeAlias = Mapping[Index, Range]

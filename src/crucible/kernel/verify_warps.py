@@ -16,9 +16,12 @@ ROW = 4
 
 def turns(reader: Reader, made: ir.Turns, static: int) -> None:
     reader.together(f"the beginning of {made.name}")
-    asked = memory(reader.kernel).bytes
-    if asked + static > MOST_STAGES_BYTES:
-        reader.say(f"shared memory: {asked + static} bytes, and a block may ask for {MOST_STAGES_BYTES}")
+    asked = memory(reader.kernel)
+    if asked.bytes + static > MOST_STAGES_BYTES:
+        reader.say(f"shared memory: {asked.bytes + static} bytes, and a block may ask for {MOST_STAGES_BYTES}")
+    if len(asked.begins) > 1:  # they are printed from where that begins
+        others = ", ".join(each.name for each in asked.begins if each is not made)
+        reader.say(f"{made.name} lies where {others} does: a launch asks for nothing beside it")
     for each, at in zip(made.tiles, made.offsets[1:], strict=True):
         if at % CORE_BYTES:
             reader.say(f"{each.name} ends {at} bytes into {made.name}, within {CORE_BYTES}")
