@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -190,9 +191,14 @@ def kernels(plan: Plan) -> dict[str, str]:
 
 
 def alone(question: Question, way: Way) -> str:
-    """The text of its kernel in a division, results called as in a plan."""
+    """The text of its kernel in a division."""
     made = ways.lowered(question, way, GPU, question.name).kernels
     return next(each for each in made if each.name == question.name).text
+
+
+def with_parts(text: str) -> str:
+    """A weight's parts are called after its gradient, which has a name of its own in a plan."""
+    return re.sub(r"\b\w+_parts\b", "parts", text)
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
@@ -200,7 +206,7 @@ def test_the_first_way_is_the_one_that_is_taken_unmeasured(plan: tuple[str, bool
     made = kernels(planned(*plan))
     for question in questions(planned(*plan)):
         first = ways.ways(question, GPU, COUNT)[0]
-        assert made[question.name] == alone(question, first), question.name
+        assert with_parts(made[question.name]) == with_parts(alone(question, first)), question.name
 
 
 # right
