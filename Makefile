@@ -10,15 +10,11 @@ unexport PYTHONDONTWRITEBYTECODE
 judge: $(VENV)/ready  ## the main job: judge a task's candidates
 	$(BIN)/crucible judge $(TASK)
 
-ALL := $(BIN)/python -m pytest -n auto --ignore=tests/gpu --durations=30 --durations-min=5
-
 test: $(VENV)/ready lint  ## everything that needs no GPU, of wide sweeps a part
-	$(ALL)
+	$(BIN)/python -m pytest -n auto --ignore=tests/gpu --durations=30 --durations-min=5 --cov=crucible.judge --cov-report=term:skip-covered --cov-fail-under=90
 
-# A tracer makes 1.7 times the time of a process with torch.
 nightly: export CRUCIBLE_NIGHTLY = 1
-nightly: $(VENV)/ready lint  ## the same with every sweep whole, and whether tests run 90 % of the judge
-	$(ALL) --cov=crucible.judge --cov-report=term:skip-covered --cov-fail-under=90
+nightly: test  ## the same with every sweep to its wide end
 
 quick: $(VENV)/ready lint  ## what builds nothing and judges nobody: 3 minutes of processor time, half of them on two cores
 	$(BIN)/python -m pytest -n auto -m "not slow" $(addprefix --ignore=tests/explain/test_,smallest.py faults.py gradients.py mutants_table.py) tests/plan tests/explain tests/report tests/cli tests/interchange tests/write/test_kernel_*.py tests/write/test_cuda.py tests/write/test_operations.py tests/write/test_interval.py tests/write/test_polynomials.py tests/write/test_rewrites.py tests/write/test_tidy.py tests/write/test_programs.py tests/test_layers.py tests/emission/test_fuse_command.py::test_written_files_are_golden_text

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
+import pkgutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +80,13 @@ LONGEST = (
 """Files of 25 s and more in CI, the longest first: so the end of a run with `-n` is not one of them alone."""
 
 
+OTHER_ROOMS = ("emission", "emulator", "modules", "plan", "report", "write")
+WHOLE = ("test_bad_input", "test_capture", "test_cheats", "test_layers", "test_modules", "test_readme")
+WHOLE += ("test_resources", "test_roofline", "test_spread", "test_tasks", "test_tree", "test_tuning", "test_work")
+"""Folders and files whose tests are of other rooms than the judge, or of it as a whole. That its own tests run 90 % of
+it is measured in those alone: a tracer makes 2.4 times the time of plain Python, 1.7 times of a process with torch."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """The tests of a file share judged batches, so with `-n` they go to one worker."""
@@ -104,6 +114,46 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Without a tracer: it sees the judge's modules being imported, which is all there is to see of them here."""
+    if _tracer(session.config) is not None:
+        judge = importlib.import_module("crucible.judge")  # of `crucible` it is the function
+        for module in pkgutil.walk_packages(judge.__path__, "crucible.judge."):
+            importlib.import_module(module.name)
+    with _untraced(session.config):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Without a tracer, here and in what is started, where coverage is not asked for."""
+    if not (item.path.stem in WHOLE or item.path.parent.name in OTHER_ROOMS):
+        return (yield)
+    with _untraced(item.config):
+        return (yield)
+
+
+def _tracer(config: pytest.Config) -> Any:
+    return getattr(config.pluginmanager.get_plugin("_cov"), "cov_controller", None)
+
+
+@contextlib.contextmanager
+def _untraced(config: pytest.Config) -> Iterator[None]:
+    tracer = _tracer(config)
+    if tracer is None:
+        yield
+        return
+    settings = os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+    tracer.cov.stop()
+    try:
+        yield
+    finally:
+        tracer.cov.start()
+        if settings is not None:
+            os.environ["COVERAGE_PROCESS_CONFIG"] = settings
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from crucible.judge.verdict.stop import Stop
 from crucible.judge.verify import Verifier
 
 LONGEST_S = 30.0
-"""A host function that waits for what its kernel writes may wait for ever then. 10 s were too few for a forward of
-milliseconds on a machine with ten times the processes that it has cores."""
+"""A host function that waits for what its kernel writes may wait for ever then. At 10 s a decoy went unseen twice
+beside ten busy processes on two cores, which by reading this limit alone explains."""
 
 
 def answers_without_its_kernels(verifier: Verifier) -> bool:
