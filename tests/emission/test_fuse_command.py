@@ -41,7 +41,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return files
 
 
-@pytest.mark.parametrize("task", some(TASKS[::-1], 3), ids=lambda task: task.name)
+@pytest.mark.parametrize("task", some(TASKS[::-1], 3), ids=lambda task: task.name)  # always the one that is trained
 def test_the_judge_passes_what_is_written_with_gradients(task: Path, written: dict[str, Path]) -> None:
     options = {
         "shapes": [SHAPES[task.name]],

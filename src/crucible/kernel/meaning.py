@@ -9,12 +9,12 @@ for expressions, is.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import singledispatchmethod
-from typing import TypeAlias
 
 import numpy as np
 
+from crucible.gpus import WARP
 from crucible.kernel import meaning_pipelines as pipelines
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Compare, Number
@@ -31,12 +31,11 @@ from crucible.kernel.tensor_cores import (
     turned,
     warp_multiplied,
 )
-from crucible.kernel.whereabouts import WARP, Array, OutOfBounds, Places
+from crucible.kernel.whereabouts import Array, OutOfBounds, Places, Waits
 from crucible.write.evaluate import evaluate
 
 __all__ = ["OutOfBounds", "Stuck", "run"]
 
-Waits: TypeAlias = Iterator[None]
 _START = {"": np.nan, "sum": 0.0, "max": -np.inf, "min": np.inf, "none": -1.0}
 _STEP = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 

@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol, TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import Condition, Index
-from crucible.kernel.tensor_cores import Ring, reinterpreted, spread
+from crucible.kernel.tensor_cores import reinterpreted, spread
+from crucible.kernel.whereabouts import Array, Places, Waits
 
-Array: TypeAlias = npt.NDArray[Any]
-Waits: TypeAlias = Iterator[None]
 WARPGROUP, ROWS, UNITS = 128, 64, 2
 """Threads; rows of a product, and its sixteens of bytes of K."""
-
-
-class Run(Protocol):
-    """Of what runs a kernel, what is asked for here: see `meaning`."""
-
-    kernel: ir.Kernel
-    shape: tuple[int, int]
-    active: Array
-    variables: dict[Index, Array]
-    registers: dict[ir.Fragment, Array]
-    shared: dict[ir.Shared, Array]
-    rings: dict[ir.Pipeline, Ring]
-    window: list[dict[Any, Array]]
-    matrices: dict[ir.Matrix, tuple[Array, int]]
-
-    def body(self, body: ir.Body) -> Waits: ...
-    def index(self, index: Index) -> Array: ...
-    def holds(self, condition: Condition) -> Array: ...
-    def places(self, spot: ir.Spot, who: Array, more: int) -> tuple[Array, Any]: ...
 
 
 class Stuck(RuntimeError):
     """Threads wait for others that never come."""
 
 
-def fill(run: Run, node: ir.Fill) -> Waits:
+def fill(run: Places, node: ir.Fill) -> Waits:
     of, ring, before = node.pipeline, run.rings[node.pipeline], run.active
     if not _comes(run, of.producers * of.fillers):
         return
@@ -53,14 +28,14 @@ def fill(run: Run, node: ir.Fill) -> Waits:
     run.active = before
 
 
-def vacant(run: Run, of: ir.Pipeline) -> Waits:
+def vacant(run: Places, of: ir.Pipeline) -> Waits:
     ring = run.rings[of]
     while not ring.may_be_filled:
         yield
     run.shared |= ring.stage(ring.filled)
 
 
-def drain(run: Run, node: ir.Drain) -> Waits:
+def drain(run: Places, node: ir.Drain) -> Waits:
     ring = run.rings[node.pipeline]
     if _comes(run, node.pipeline.consumers):
         while not ring.may_be_drained:
@@ -70,7 +45,7 @@ def drain(run: Run, node: ir.Drain) -> Waits:
         ring.leave()
 
 
-def slide(run: Run, node: ir.Slide) -> Waits:
+def slide(run: Places, node: ir.Slide) -> Waits:
     of, ring, before = node.pipeline, run.rings[node.pipeline], run.active
     if not _comes(run, of.consumers):
         return
@@ -90,7 +65,7 @@ def slide(run: Run, node: ir.Slide) -> Waits:
     run.active = before
 
 
-def _comes(run: Run, threads: int) -> bool:
+def _comes(run: Places, threads: int) -> bool:
     """Whether anybody comes to a barrier; fewer than it waits for never leave it."""
     here = int(run.active.sum())
     if here not in (0, threads):
@@ -106,14 +81,14 @@ def _in_turn(active: Array, threads: int, turn: int) -> Array:
 # products
 
 
-def describe(run: Run, node: ir.Describe) -> None:
+def describe(run: Places, node: ir.Describe) -> None:
     of = node.matrix.of
     held = run.window[node.behind][of] if any(of in stage for stage in run.window) else run.shared[of]
     units = held[0].reshape(-1, of.sizes[-1])
     run.matrices[node.matrix] = units, int(np.max(run.index(node.at)))
 
 
-def product(run: Run, node: ir.Product) -> None:
+def product(run: Places, node: ir.Product) -> None:
     before = run.registers[node.into]
     left, right = _read(run, *node.rows, ROWS), _read(run, *node.columns, 2 * len(before))
     made = spread(left @ right.T, run.kernel.threads // WARPGROUP)
@@ -122,7 +97,7 @@ def product(run: Run, node: ir.Product) -> None:
     run.registers[node.into] = np.where(run.active, made, before)
 
 
-def _read(run: Run, matrix: ir.Matrix, moved: int, rows: int) -> Array:
+def _read(run: Places, matrix: ir.Matrix, moved: int, rows: int) -> Array:
     """[row][k]."""
     units, begin = run.matrices[matrix]
     begins = [begin + moved + unit * matrix.pitch for unit in range(UNITS)]
@@ -132,7 +107,7 @@ def _read(run: Run, matrix: ir.Matrix, moved: int, rows: int) -> Array:
 # copies
 
 
-def copy(run: Run, node: ir.Copy) -> None:
+def copy(run: Places, node: ir.Copy) -> None:
     values = []
     for more in range(16 // ir.ITEM_BYTES[node.source.dtype]):
         memory, at = run.places(node.source, run.active, more)

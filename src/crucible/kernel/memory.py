@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 
-BARRIER, WARP = 8, 32
-"""Bytes of a barrier; threads of a warp."""
+BARRIER = 8
+"""Bytes."""
 Asked: TypeAlias = ir.Shared | ir.Pipeline | ir.Turns
 
 

@@ -143,11 +143,17 @@ class Reader:
             return self._by_cases(index)
 
     def opened(self, condition: Condition) -> Condition:
-        """With what a variable that was set by one stands for."""
+        """With what a bool stands for in its place: a variable that was set by a condition, or a register."""
         found: list[Compare] = []
         for each in condition:
             kept = self.definitions.get(each.left)
-            found += kept.condition if isinstance(kept, Holds) and each.sign == "!=" else (each,)
+            held = each.left.of.of if isinstance(each.left, ir.Held) else None
+            if each.sign == "!=" and isinstance(kept, Holds):
+                found += self.opened(kept.condition)
+            elif each.sign == "!=" and held in self.flags:
+                found += self.opened(self.flags[held])
+            else:
+                found.append(each)
         return tuple(found)
 
     def _most(self, index: Index, known: Sequence[tuple[Index, Index]]) -> int:
@@ -233,20 +239,14 @@ class Reader:
             self._looked_up(index.one)
             self._looked_up(index.other)
 
-    def _said(self, condition: Condition) -> Iterator[Compare]:
-        """With what bools say in their place."""
-        for each in condition:
-            held = each.left.of.of if isinstance(each.left, ir.Held) and each.sign == "!=" else None
-            yield from self._said(self.flags[held]) if held in self.flags else (each,)
-
     def narrowed(self, condition: Condition) -> dict[Index, Range]:
         """Where things lie if it holds."""
-        condition = self.opened(condition)
-        for each in condition:
+        opened = self.opened(condition)
+        for each in dict.fromkeys((*condition, *opened)):
             for held in (side for side in (each.left, each.right) if isinstance(side, ir.Held)):
                 self.element(held.of, is_read=True)
         found: dict[Index, Range] = {}
-        for each in self._said(condition):
+        for each in opened:
             with self.inside(found):
                 found[each.left] = met(each, self._by_cases(each.left), self.reach(each.right))
         return found

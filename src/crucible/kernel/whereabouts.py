@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import (
     Binary,
@@ -37,8 +38,8 @@ COMPARED: dict[str, Callable[[Array, Array], Array]] = {
     "in": lambda one, limit: (one >= 0) & (one < limit),
 }
 
-WARP = 32
-"""Threads."""
+Waits: TypeAlias = Iterator[None]
+"""A step each time that a thread waits."""
 
 
 class OutOfBounds(IndexError):
@@ -68,6 +69,10 @@ class Places:
         """Which thread copied each word."""
         self.own: tuple[ir.Shared, ...] = ()
         """Tiles of which a thread touches what it copied."""
+
+    def body(self, body: ir.Body) -> Waits:
+        """Runs the nodes."""
+        raise NotImplementedError
 
     # indices
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Size
-from crucible.kinds.convolution.staged import WORDS, Item, Staged, decoded, flag, pack, total
+from crucible.kinds.convolution.staged import WORDS, Item, Staged, flag, pack
+from crucible.kinds.indices import decoded, total
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.halo import DIMS, STEP_UNITS, THREADS, Boxes
 from crucible.write.program import Operand

@@ -15,7 +15,8 @@ from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Range
 from crucible.kinds.convolution.halo import Source, there
-from crucible.kinds.convolution.staged import WORDS, Item, Staged, decoded, flag, pack, total
+from crucible.kinds.convolution.staged import WORDS, Item, Staged, flag, pack
+from crucible.kinds.indices import decoded, total
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.halo import DIMS, HELD, STEP_UNITS, THREADS, Boxes
 from crucible.write.convolution.windows import Spread

@@ -99,21 +99,5 @@ def flag(k: Builder, name: str, condition: Condition) -> Condition:
     return (Compare("!=", ir.Held(Range(0, 1), into), ZERO),)
 
 
-def decoded(number: Index, sizes: Sequence[int]) -> list[Index]:
-    """Coordinates of a number in a box."""
-    found, step = list[Index](), 1
-    for dim in reversed(range(len(sizes))):
-        found.append(number // step % sizes[dim] if dim else number // step)
-        step *= sizes[dim]
-    return found[::-1]
-
-
-def total(terms: Sequence[Index]) -> Index:
-    found: Index = ZERO
-    for each in terms:
-        found = found + each
-    return found
-
-
 def pack(name: str, dtype: str, words: int = WORDS) -> ir.Fragment:
     return ir.Fragment(name, dtype, (Number(words),), packed=True)

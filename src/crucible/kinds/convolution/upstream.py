@@ -11,7 +11,8 @@ from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Size
 from crucible.kinds.convolution.spread import Side, Sides, Spreading, chosen
-from crucible.kinds.convolution.staged import Item, Staged, decoded, flag, total
+from crucible.kinds.convolution.staged import Item, Staged, flag
+from crucible.kinds.indices import decoded, total
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.halo import DIMS, HELD, THREADS
 from crucible.write.convolution.weight_division import Division

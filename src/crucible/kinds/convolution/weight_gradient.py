@@ -20,8 +20,9 @@ from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Either, Index, Number, Place, Range, Size, Smaller
 from crucible.kinds.convolution.halo import Halo, source_of
 from crucible.kinds.convolution.spread import SpreadHalo
-from crucible.kinds.convolution.staged import Item, Staged, decoded, pack, total
+from crucible.kinds.convolution.staged import Item, Staged, pack
 from crucible.kinds.convolution.upstream import Grad, Upstream
+from crucible.kinds.indices import decoded, total
 from crucible.write.convolution.fused import arithmetic
 from crucible.write.convolution.halo import STEP_UNITS, THREADS
 from crucible.write.convolution.questions import WeightGradient

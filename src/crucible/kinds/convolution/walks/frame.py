@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from crucible.gpus import Gpu
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
-from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Size, Smaller
+from crucible.kernel.index import Compare, Condition, Index, Number, Place, Size, Smaller
 from crucible.kernel.places import ITEM_BYTES
+from crucible.kinds.indices import decoded
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.packing import packed
@@ -124,21 +125,3 @@ class Frame:
 
     def channels_inside(self, channel: Index) -> Condition:
         return self.below(channel, self.conv.correlation.out_channels, ROWS)
-
-
-def decoded(number: Index, sizes: Sequence[int]) -> list[Index]:
-    """Coordinates of a number in a box."""
-    found: list[Index] = []
-    step = 1
-    for dim in reversed(range(len(sizes))):
-        at = number // step
-        found.append(at if dim == 0 else ZERO if sizes[dim] == 1 else at % sizes[dim])
-        step *= sizes[dim]
-    return found[::-1]
-
-
-def added(terms: Sequence[Index]) -> Index:
-    index: Index = ZERO
-    for term in terms:
-        index = index + term
-    return index

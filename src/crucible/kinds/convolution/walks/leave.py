@@ -6,7 +6,8 @@ from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ONE, ZERO, Compare, Condition, Either, Index, Number, Smaller, Variable
 from crucible.kernel.places import ITEM_BYTES
-from crucible.kinds.convolution.walks.frame import UNIT, WORDS, Frame, Item, added
+from crucible.kinds.convolution.walks.frame import UNIT, WORDS, Frame, Item
+from crucible.kinds.indices import total
 from crucible.kinds.values import inputs_of
 from crucible.write.convolution.fused import PRODUCT
 from crucible.write.convolution.rows import Rows
@@ -164,4 +165,4 @@ class Leaving:
         terms += [item.starts[dim] * strides[2 + dim] for dim in range(first)]
         if self.walks.boxes[first] > 1:
             terms.append(item.starts[first] * strides[2 + first])
-        return added(terms)
+        return total(terms)

@@ -8,7 +8,8 @@ from typing import Literal
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ONE, ZERO, Compare, Condition, Index, Number, Place
-from crucible.kinds.convolution.walks.frame import Frame, Item, added, decoded
+from crucible.kinds.convolution.walks.frame import Frame, Item
+from crucible.kinds.indices import decoded, total
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.warpgroup.walks import MOST_UNITS, THREADS
 
@@ -68,7 +69,7 @@ class Producing:
         k, frame, in_channels = self.k, self.frame, self.walks.of.in_channels
         terms, tests = self._place(item, t, p)
         inside = k.test("inside", (*self._is_there(p), *tests))
-        source = ir.Pointer("from", origin, added(terms))
+        source = ir.Pointer("from", origin, total(terms))
         k.add(ir.Declare(source))
         with k.unrolled("u", self.units) as u:
             word = ir.Fragment("word", words.dtype, (Number(frame.unit),), True)
