@@ -14,11 +14,13 @@ another machine. Nothing is fetched, and nothing of a clone is run but in the ju
 RESULTS (JSON; without it the manifest's own name with `.results`) is written after each candidate, and what it holds
 already is not judged again; `--again` names kinds of verdicts that are (`all` for every one). `--jobs` are judged at
 once, each on processors of its own and, with `--gpus`, on one of so many GPUs; `--seconds` after its start none is
-begun. Beside its verdict each has `wall_s`, `processors` that it could have, and, looked at twice a second,
-`processor_s` and `peak_mib`, the most that its processes held together. The last lines are the shares of definite
-verdicts, of those that agree, and of those that are right (that agree, or where `right` is `ours`, of all but the
-`open` ones), the times, and the causes by number; with `--beside OTHER`, RESULTS of another device,
-those that differ.
+begun. With `NVIDIA_TF32_OVERRIDE=0` in the environment, which each then says, a GPU's libraries compute in float32 as
+the emulator does: PyTorch's default lets convolutions and recurrent layers round to TF32, and the public rule then
+refuses what is exact. Beside its verdict each has `wall_s`, `processors` that it could have, and, looked at twice a
+second, `processor_s` and `peak_mib`, the most that its processes held together. The last lines are the shares of
+definite verdicts, of those that agree, and of those that are right (that agree, or where `right` is `ours`, of all but
+the `open` ones), the times, and the causes by number; with `--beside OTHER`, RESULTS of another device, those that
+differ.
 """
 
 from __future__ import annotations
@@ -197,6 +199,8 @@ def judged(entry: Entry, folder: Path, device: str, slot: Slot, limit_s: float, 
         command = [sys.executable, "-m", "crucible", "judge", task, candidate, "--device", device, "--fresh"]
         command += ["--contract", "kernelbench", "--baselines", "none", "--json", record, *options]
         said, found = _run([str(part) for part in command], Path(made), limit_s, slot)
+        if "NVIDIA_TF32_OVERRIDE" in os.environ:
+            found["tf32_override"] = os.environ["NVIDIA_TF32_OVERRIDE"]
         return found | (_read(json.loads(record.read_text())) if record.exists() else _no_verdict(said))
 
 

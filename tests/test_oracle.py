@@ -341,7 +341,7 @@ def test_contents_that_were_drawn_can_be_answered_afterwards(tmp_path: Path, mon
 def test_large_contents_are_drawn_by_a_recipe_that_the_process_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timed_cases, "INSIDE_BYTES", 64)
+    monkeypatch.setitem(timed_cases.INSIDE_BYTES, "cpu", 64)
     oracle = prepared(tmp_path, source(CONVOLUTION))
     assert oracle.description()["inside"]
     recipe = read_recipe(tmp_path / "inputs/timed.json")
@@ -354,7 +354,7 @@ def test_large_contents_are_drawn_by_a_recipe_that_the_process_reads(
 
 
 def test_large_contents_without_a_recipe_go_through_the_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timed_cases, "INSIDE_BYTES", 64)
+    monkeypatch.setitem(timed_cases.INSIDE_BYTES, "cpu", 64)
     inputs = "torch.rand(8, 9) * random.random()"
     oracle = prepared(tmp_path, "import random\n" + source("    def forward(self, x):\n        return x * 2\n", inputs))
     assert not oracle.description()["inside"]

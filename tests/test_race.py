@@ -565,6 +565,39 @@ def test_one_interrupted_turn_hides_nothing() -> None:
     assert told(own, eager=turns(1.0, 1.0))[1] == []
 
 
+def unsteady(beside_ms: Sequence[float], device_ms: float = 1.0) -> list[Turn]:
+    """Turns of one sample each, beside which so much passes."""
+    return [Turn((device_ms,), (device_ms,), (device_ms + beside,)) for beside in beside_ms]
+
+
+SLOT_MS = (31.0, 33.2, 30.0, 29.7, 34.0, 31.4, 29.5, 31.4)
+"""Beside eager PyTorch's turns, where 64 MiB were put in place for each sample (H100)."""
+
+
+def test_what_the_rivals_turns_leave_unsure_is_not_held_against_it() -> None:
+    later = unsteady([ms + 1.5 for ms in SLOT_MS])
+    record, findings, _ = told(later, eager=unsteady(SLOT_MS))
+    assert (record.clock, findings) == ("CUDA events", [])
+    beyond = unsteady([ms + 5.0 for ms in SLOT_MS], device_ms=0.1)
+    assert told(beyond, eager=unsteady(SLOT_MS))[0].median_ms == pytest.approx(5.1)
+
+
+def test_who_lies_unsteadily_is_not_believed_the_more() -> None:
+    hidden = unsteady([0.0, 3.0, 3.0, 0.0, 3.0, 3.0, 0.0, 3.0], device_ms=0.1)
+    assert told(hidden, eager=unsteady([0.0] * 8))[0].clock == "the judge's own clock"
+    rivals = {"eager": unsteady([0.0] * 8), "compile": unsteady([0.0, 9.0] * 4)}
+    assert told(hidden, **rivals)[0].clock == "the judge's own clock"
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_a_baseline_is_timed_by_its_own_clock(device: str) -> None:
+    """Otherwise one that waits a little longer than the candidate for its contents is a slow one."""
+    both = {"eager": turns(1.0, 1.0, 100.0), "the candidate": turns(1.0, 1.0, 0.0)}
+    kept = {"device": device, "covers": "forward", "how": "as called"}
+    assert measured("eager", both, **kept, trusted=True)[0].median_ms == 1.0
+    assert measured("eager", both, **kept)[0].median_ms == 101.0
+
+
 def test_alone_nothing_can_be_said_of_what_is_hidden() -> None:
     assert told(turns(1.0, 1.0, 50.0))[0].clock == "CUDA events"
 

@@ -56,6 +56,12 @@ def interval(ratios: Sequence[float]) -> Interval:
     return _interval(statistics.median(ratios), _medians(tuple(ratios)))
 
 
+def spread_of(values: Sequence[float]) -> float:
+    """The width of the 95 % bootstrap interval of the median of differences, one a round, in their own unit."""
+    found = interval(values)
+    return found.high - found.low
+
+
 def quotient(over: Sequence[float], under: Sequence[float]) -> Interval:
     """Median of `over` by median of `under`, which were drawn in different rounds, with its 95 % interval."""
     value = statistics.median(over) / statistics.median(under)

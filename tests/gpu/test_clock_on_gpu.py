@@ -76,7 +76,7 @@ MUCH_FASTER = 0.6
 """A cheat's runtime as a share of its twin's, below which work was hidden."""
 MUCH_BETTER = 1.4
 """A cheat's speed-up by its twin's, above which the baseline was held back."""
-QUICK, SLOW = 1, 24
+QUICK, SLOW = 4, 48
 
 
 @dataclass(frozen=True)

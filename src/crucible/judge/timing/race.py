@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from crucible.judge.verdict.evidence import Finding, Measured, Moments, Speedup
-from crucible.spread import interval, quartiles
+from crucible.spread import interval, quartiles, spread_of
 
 WALL_SHARE = 0.2
 WALL_MS = {"alone": 0.2, "beside": 0.05}
@@ -24,8 +24,8 @@ flush, all of which a baseline's samples show where there is one."""
 HIDDEN_SHARE = 0.5
 HIDDEN_MS = {"cuda": 0.25, "cpu": 25.0}
 """What the judge's own clock may see beside what a process reports and a baseline's samples cost: this part of the
-reported wall time, or this many milliseconds, whichever is more. On a CPU the neighbours' work is in it: 7 ms were
-seen between two honest processes on two busy cores."""
+reported wall time, this many milliseconds, or what the rivals' own samples leave unsure, whichever is most. On a CPU
+the neighbours' work is in it: 7 ms were seen between two honest processes on two busy cores."""
 UNTOLD_SHARE = 0.25
 UNTOLD_MS = 2.0
 """The same of processor time, of all processes of a candidate by the kernel's account, beside what it reports; and of
@@ -179,22 +179,18 @@ def measured(
     """What one contestant's turns say, beside the others', and what there is to doubt.
 
     A GPU's runtime is by events unless the whole device was busy for longer than its stream: then it is the wall's. A
-    CPU's is processor time, and what the process does not tell of it, unless it is `trusted`. Where the judge's own
-    clock cannot be reconciled with the one that counts, it does itself: held against the innermost, since work that is
-    done now before one clock starts, now before another, is mostly in no gap between two of them.
+    CPU's is processor time, and what the process does not tell of it. Where the judge's own clock cannot be reconciled
+    with the one that counts, it does itself: held against the innermost, since work that is done now before one clock
+    starts, now before another, is mostly in no gap between two of them. Of who is `trusted` neither is asked: beside a
+    candidate, what 64 MiB of contents took to be put in place made eager PyTorch six times slower by that clock.
     """
     own = turns[name]
     rivals = {rival: theirs for rival, theirs in turns.items() if rival != name}
     samples, clock, findings = _believed(own, rivals.values(), device)
     if device == "cpu" and not trusted:
         samples, clock, findings = _with_untold(own, rivals.values(), samples, clock, findings)
-    wall, inner = _median(own, "wall_ms"), "device_ms" if clock == "CUDA events" else "wall_ms"
-    reported = _median(own, inner)
-    hidden = _gap(own, rivals.values(), "outside_ms", inner) if rivals else 0.0
-    if hidden > max(wall * HIDDEN_SHARE, HIDDEN_MS[device]) and clock not in UNTOLD_CLOCKS:
-        claim = "more time passes in its turns than it reports; the judge's own clock counts"
-        findings.append(Finding(claim, f"it reports {reported:.3g} ms a call, and {reported + hidden:.3g} ms pass"))
-        samples, clock = [reported + hidden for _ in samples], "the judge's own clock"
+    if rivals and not trusted:
+        samples, clock, findings = _with_hidden(own, rivals.values(), samples, clock, findings, device)
     others = {rival: _believed(theirs, rivals.values(), device)[0] for rival, theirs in rivals.items()}
     record = Measured(
         median_ms=statistics.median(samples),
@@ -203,7 +199,7 @@ def measured(
         clock=clock,
         covers=covers,
         how=how,
-        wall_ms=wall,
+        wall_ms=_median(own, "wall_ms"),
         speedups=tuple(
             _speedup(rival, _rounds(other, rivals[rival]), _rounds(samples, own)) for rival, other in others.items()
         ),
@@ -213,6 +209,27 @@ def measured(
 
 
 UNTOLD_CLOCKS = ("the kernel's account", "waiting too")
+
+
+def _with_hidden(
+    own: Sequence[Turn],
+    rivals: Collection[Sequence[Turn]],
+    samples: list[float],
+    clock: str,
+    findings: list[Finding],
+    device: str,
+) -> tuple[list[float], str, list[Finding]]:
+    """The samples with what passes beside them by the judge's own clock, beyond what passes beside the rivals'."""
+    if clock in UNTOLD_CLOCKS:
+        return samples, clock, findings
+    inner = "device_ms" if clock == "CUDA events" else "wall_ms"
+    hidden, reported = _gap(own, rivals, "outside_ms", inner), _median(own, inner)
+    unsure = min(_unsure(theirs, "outside_ms", inner) for theirs in rivals)
+    if hidden <= max(_median(own, "wall_ms") * HIDDEN_SHARE, HIDDEN_MS[device], unsure):
+        return samples, clock, findings
+    claim = "more time passes in its turns than it reports; the judge's own clock counts"
+    evidence = f"it reports {reported:.3g} ms a call, and {reported + hidden:.3g} ms pass"
+    return [reported + hidden for _ in samples], "the judge's own clock", [*findings, Finding(claim, evidence)]
 
 
 def _with_untold(
@@ -295,8 +312,17 @@ def _gap(own: Sequence[Turn], rivals: Collection[Sequence[Turn]], outer: str, in
 
 
 def _difference(turns: Sequence[Turn], outer: str, inner: str) -> float:
-    pairs = [pair for turn in turns for pair in zip(getattr(turn, outer), getattr(turn, inner), strict=True)]
-    return float(statistics.median([a - b for a, b in pairs]))
+    return float(statistics.median([gap for turn in turns for gap in _gaps(turn, outer, inner)]))
+
+
+def _unsure(turns: Sequence[Turn], outer: str, inner: str) -> float:
+    """How far two honest ones' typical gaps may be apart: the width of the interval of these turns' typical one. It is
+    asked of rivals alone: whoever is judged would be believed the more, the less steadily it lies."""
+    return spread_of([statistics.median(_gaps(turn, outer, inner)) for turn in turns])
+
+
+def _gaps(turn: Turn, outer: str, inner: str) -> list[float]:
+    return [a - b for a, b in zip(getattr(turn, outer), getattr(turn, inner), strict=True)]
 
 
 def _median(turns: Sequence[Turn], clock: str) -> float:
