@@ -87,6 +87,11 @@ def dense(type_: TensorType) -> TensorType:
     return type_
 
 
+def repeats(type_: TensorType) -> bool:
+    """Whether elements along some dim are all the same one in memory."""
+    return any(size > 1 and not stride for size, stride in zip(type_.shape, type_.strides, strict=True))
+
+
 def same(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
     """Whether both strides say the same of a tensor: those of dims of one element say nothing."""
     return all(size < 2 or a == b for size, a, b in zip(shape, one, other, strict=True))

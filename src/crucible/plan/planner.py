@@ -247,11 +247,26 @@ class _Planner:
         """A call over tensors that lie as PyTorch would lay them, so that what it makes does too."""
         names = {}
         for name in call.inputs:
-            if self._is_relaid(name):
+            if not self._is_repeated(name) and self._is_relaid(name):
                 names[name] = self.in_layout(name, self._eager_strides(name))
             else:
-                self.in_memory(name)
+                self._for_pytorch(name)
         return layouts.renamed(call, names)
+
+    def _for_pytorch(self, name: str) -> None:
+        """Computes a value that a call reads. A view that repeats elements stays PyTorch's: so they are written once,
+        and views of it, and what is laid like it, have the strides that they have in eager."""
+        if self._is_repeated(name):
+            self._recall(self.graph.producers[name])
+        else:
+            self.in_memory(name)
+
+    def _is_repeated(self, name: str) -> bool:
+        """Whether a value that waits is a view whose elements are several times the same one."""
+        if name in self.types or name not in self.waiting or name not in self.graph.producers:
+            return False
+        made = self.graph.producers[name].outputs[0].tensor
+        return rules.is_view(self.graph.producers[name].kind) and layouts.repeats(made)
 
     def _biased(self, operation: Operation, product: str, bias: str) -> Lazy:
         shape = operation.output.tensor.shape
@@ -371,7 +386,7 @@ class _Planner:
     def _recall(self, operation: Operation) -> None:
         """Leaves to PyTorch what was to join a kernel: views of tensors in memory, conditions."""
         for name in operation.inputs:
-            self.in_memory(name)
+            self._for_pytorch(name)
         del self.waiting[operation.outputs[0].name]
         self._call(operation)
 
