@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -47,8 +48,18 @@ def prepared_headers(
     for place, (function, pays) in wanted.items():
         if pays and not place.is_dir():
             say("precompiling PyTorch's headers, once for all later runs")
-            _precompile(function, place, say)
+            precompile_once(function, place, say)
     return tuple(place for place in wanted if place.is_dir())
+
+
+def precompile_once(function: str, folder: Path, say: Say) -> None:
+    """By a function of `judge.worker.building`, unless somebody else makes that folder meanwhile: runs that start
+    together wait for the first. Twelve that each made their own had no verdict after 140 s (32 processors)."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_name(f"{folder.name}.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            _precompile(function, folder, say)
 
 
 def _precompile(function: str, folder: Path, say: Say) -> None:
