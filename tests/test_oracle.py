@@ -428,6 +428,8 @@ def test_a_reference_that_does_not_take_its_inputs_under_other_seeds_is_timed_on
 
 # --- the benchmark's contract
 
+TOLD_OF_TF32 = "on a GPU this rule may refuse what is exact"
+
 
 def test_tiny_answers_keep_the_benchmarks_tolerance_and_the_check_is_called_weak(tmp_path: Path) -> None:
     """A softmax over many elements: an absolute 1e-4 takes zeros for the answer, and a stricter rule is told beside."""
@@ -447,7 +449,8 @@ def test_tiny_answers_keep_the_benchmarks_tolerance_and_the_check_is_called_weak
 def test_the_benchmarks_inputs_are_drawn_as_it_draws_them(tmp_path: Path) -> None:
     oracle = prepared(tmp_path, source(CONVOLUTION), contract="kernelbench")
     assert [e.absolute for case in oracle.cases for e in case.outputs] == [1e-4] * 5
-    assert oracle.description()["findings"] == []
+    (found,) = oracle.description()["findings"]
+    assert TOLD_OF_TF32 in found["claim"]
     assert oracle.description()["cases"][0]["gradients"] == {}
     torch.manual_seed(42)
     seeds = [int(torch.randint(0, 2**32 - 1, (1,)).item()) for _ in range(5)]
@@ -455,6 +458,43 @@ def test_the_benchmarks_inputs_are_drawn_as_it_draws_them(tmp_path: Path) -> Non
         torch.manual_seed(seed)
         (x,) = oracle.reference._names["get_inputs"]()
         assert torch.equal(case.inputs[0], x)
+
+
+LAYERS = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = {layer}
+
+    def forward(self, x):
+        return self.layer(x){taken}
+
+def get_inputs():
+    return [4 * torch.rand(4, 16, 64)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize(
+    ("layer", "taken", "rounded"),
+    [
+        ("nn.Conv1d(16, 8, 9)", "", True),
+        ("nn.ConvTranspose1d(16, 8, 9)", "", True),
+        ("nn.LSTM(64, 256, 3)", "[1][1]", True),
+        ("nn.Linear(64, 64)", "", False),
+        ("nn.Sequential(nn.Linear(64, 64), nn.Conv1d(16, 8, 1))[0]", "", False),
+    ],
+)
+def test_the_benchmarks_rule_is_told_to_round_on_a_gpu(tmp_path: Path, layer: str, taken: str, rounded: bool) -> None:
+    """PyTorch's defaults take TF32 for what is cuDNN's, and eager is what the rule compares with."""
+    text = LAYERS.format(layer=layer, taken=taken)
+    assert (TOLD_OF_TF32 in claims(prepared(tmp_path / "rule", text, contract="kernelbench"))) is rounded
+    assert TOLD_OF_TF32 not in claims(prepared(tmp_path / "own", text, contract="tf32"))
 
 
 # --- power

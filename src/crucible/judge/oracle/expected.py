@@ -6,6 +6,7 @@ A large batch of independent items is evaluated in parts, so that the judge need
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from crucible.judge.oracle.batches import batch, batch_size, items_of_part
 from crucible.judge.oracle.compare import Difference, Expected, benchmark_rule, rounding
 from crucible.judge.oracle.footprint import footprint, is_worth_tracing, most_items, room_bytes
 from crucible.judge.oracle.kinks import kinks, positions
-from crucible.judge.oracle.noise import Probe, perturbed, probes
+from crucible.judge.oracle.noise import Probe, by_default_on_a_gpu, perturbed, probes
 from crucible.judge.oracle.reference import Answer, Reference, blamed_on_task
 from crucible.judge.oracle.sealed import SealedStore
 from crucible.judge.verdict.evidence import Finding
@@ -30,6 +31,8 @@ ROUNDINGS = 4.0
 EXACT_BYTES = 256 << 20
 """Expected tensors above this are kept as float32: rounding adds 3e-8, below any contract's noise."""
 
+_BY_CUDNN = re.compile(r"conv|LSTM|GRU|RNN", re.IGNORECASE)
+"""A reference that may convolve or has recurrent layers: another evaluation of others would tell nothing."""
 WATCHED_BYTES = 256 << 20
 """Of parameters and buffers, of which each evaluation that watches them keeps two copies."""
 
@@ -288,17 +291,35 @@ class Answers:
 
     def _eager(self, case: Case) -> list[Expected]:
         """Eager PyTorch's outputs with its default flags, held to the benchmark's rule."""
+        rules = self._rules(case, Probe(None, (True, False), contextlib.nullcontext))
+        first = self.contract.allclose and case.label == "its own inputs"
+        if first and self.reference.device.type == "cpu" and _BY_CUDNN.search(self.reference.source):
+            self._tell_of_tf32(rules, self._rules(case, by_default_on_a_gpu()))
+        return self._no_less_than_rounding(rules, case) if self.cut_down and self.contract.allclose else rules
+
+    def _rules(self, case: Case, probe: Probe) -> list[Expected]:
+        """The outputs that a probe gives, held to the benchmark's rule."""
         rules = [
             benchmark_rule(e, self.vault.empty(e.values.numel(), e.values.dtype), self.contract.tolerance)
             for e in case.outputs
         ]
-        for offset, answer in self._evaluate(
-            replace(case, backward=False), Probe(None, (True, False), contextlib.nullcontext)
-        ):
+        for offset, answer in self._evaluate(replace(case, backward=False), probe):
             for rule, leaf in zip(rules, answer.outputs, strict=True):
                 values = _flat(leaf.tensor)
                 rule.values[offset[leaf.name] :][: values.numel()] = values.to(rule.values.dtype).cpu()
-        return self._no_less_than_rounding(rules, case) if self.cut_down and self.contract.allclose else rules
+        return rules
+
+    def _tell_of_tf32(self, rules: list[Expected], rounded: list[Expected]) -> None:
+        """Where the rule, on a GPU, would refuse what is exact."""
+        pairs = [pair for pair in zip(rules, rounded, strict=True) if pair[0].dtype.is_floating_point]
+        off, name = max(((rounding(theirs, ours.values), ours.name) for ours, theirs in pairs), default=(0.0, ""))
+        if off > 1:
+            claim = "on a GPU this rule may refuse what is exact: it compares with eager PyTorch, which rounds there"
+            words = (
+                f"by PyTorch's defaults cuDNN takes TF32, with which {name} is off by {off:.2g} times the tolerance; "
+                "here nothing is rounded"
+            )
+            self.findings.append(Finding(claim, words))
 
     def _no_less_than_rounding(self, rules: list[Expected], case: Case) -> list[Expected]:
         """The benchmark's tolerance is for the task's own sizes: cut down, a norm over few elements can make more of a

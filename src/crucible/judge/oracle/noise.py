@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from crucible.contract import Contract
@@ -48,6 +49,8 @@ _PREFIXES = (
     "_cudnn_rnn",
     "mkldnn_rnn_layer",
 )
+_CUDNNS = ("convolution", "cudnn_convolution")
+TF32_BITS = 10
 
 
 def round_mantissa(value: torch.Tensor, bits: int) -> torch.Tensor:
@@ -89,7 +92,7 @@ class RoundedOperands(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
         first = 0 if name.startswith(_PREFIXES) else _PRODUCTS.get(name)
-        if first is not None:
+        if first is not None and self._rounds(name):
             last = first + _OPERANDS.get(name, 3)
             args = tuple(
                 round_mantissa(arg, self.bits) if first <= i < last and isinstance(arg, torch.Tensor) else arg
@@ -97,6 +100,9 @@ class RoundedOperands(TorchDispatchMode):
             )
         out = func(*args, **(kwargs or {}))
         return self._round_results(func, out) if self.results else out
+
+    def _rounds(self, name: str) -> bool:
+        return True
 
     def _round_results(self, func: Any, out: Any) -> Any:
         returns = func._schema.returns
@@ -109,6 +115,33 @@ class RoundedOperands(TorchDispatchMode):
         if isinstance(out, tuple) and all(r.alias_info is None for r in returns):
             return tuple(round_mantissa(o, self.bits) if isinstance(o, torch.Tensor) else o for o in out)
         return out
+
+
+class AsCudnn(RoundedOperands):
+    """While active, convolutions and whatever recurrent layers multiply read operands of TF32, and no others do: what
+    PyTorch's default flags let happen on a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__(TF32_BITS)
+        self._inside = 0
+
+    def __enter__(self) -> Any:
+        self._hooks = [
+            register_module_forward_pre_hook(lambda module, *_: self._pass(module, 1)),
+            register_module_forward_hook(lambda module, *_: self._pass(module, -1), always_call=True),
+        ]
+        return super().__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        super().__exit__(*exception)
+        for hook in self._hooks:
+            hook.remove()
+
+    def _pass(self, module: torch.nn.Module, step: int) -> None:
+        self._inside += step * isinstance(module, torch.nn.RNNBase)
+
+    def _rounds(self, name: str) -> bool:
+        return self._inside > 0 or name.startswith(_CUDNNS)
 
 
 def perturbed(value: torch.Tensor, reach: float, generator: torch.Generator) -> torch.Tensor:
@@ -160,3 +193,8 @@ def probes(contract: Contract) -> list[Probe]:
         return [library, replace(library, moved=MOVED), replace(library, moved=MOVED, seed=1)]
     rounding = Probe(None, (False, False), lambda: RoundedOperands(bits))
     return [library, rounding, replace(rounding, moved=0.5)]
+
+
+def by_default_on_a_gpu() -> Probe:
+    """What PyTorch's default flags compute on a GPU, as far as a machine without one can: cuDNN's products in TF32."""
+    return Probe(None, (False, False), AsCudnn)
