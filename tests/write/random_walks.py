@@ -9,7 +9,7 @@ from dataclasses import replace
 from conv_harness import TWO, Case, forward, transposed
 
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.bulk import chain_of
+from crucible.write.convolution.warpgroup.walk_choice import chain_of
 from crucible.write.convolution.warpgroup.walks import best_walks
 
 WAYS = 12

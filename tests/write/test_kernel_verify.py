@@ -21,7 +21,7 @@ from test_weight_gradient_meaning import built, of_windows
 from crucible.errors import KernelError
 from crucible.gpus import H200
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import ZERO, Compare, Listed, Number, Place, Size, Variable
+from crucible.kernel.index import ZERO, Compare, Holds, Index, Listed, Number, Place, Size, Variable
 from crucible.kernel.verify import verify
 from crucible.kinds.built import Built
 from crucible.kinds.pooling.backward import build_pool_backward
@@ -61,6 +61,8 @@ CONVOLUTIONS: dict[str, Callable[[], ir.Kernel]] = {
     "a weight's gradient of windows": lambda: of_windows("plane, source, 2x3, chosen").kernels[0],
     "a weight's gradient in halves": lambda: built(GRADIENTS["halves"]).kernels[0],
     "a walk along planes": lambda: walking(WALKS["bulk"]),
+    "a walk that is brought things": lambda: walking(WALKS["brought_in_pieces"]),
+    "a walk that holds words": lambda: walking(WALKS["exact: all_held"]),
 }
 
 
@@ -125,12 +127,55 @@ def products_behind(node: ir.Slide) -> ir.Node:
     return replace(node, products=(), behind=(*node.products, *node.behind))
 
 
+def of_half_a_unit(node: ir.Bring) -> ir.Node:
+    return replace(node, count=node.count + 2)
+
+
+def of_a_unit_more(node: ir.Bring) -> ir.Node:
+    return replace(node, count=node.count + 4)
+
+
+def to_all_channels(node: ir.Bring) -> ir.Node:
+    return replace(node, who=node.who[:1])
+
+
+def brought_twice(node: ir.Slide) -> ir.Node:
+    return replace(node, before=node.before * 2, behind=node.behind * 2)
+
+
+def by_named_lanes(node: Any) -> ir.Node:
+    few = Variable("few", "bool")
+    let = ir.Let(few, Holds((Compare("<", Place("thread", 512) % 32, Number(5)),)))
+    return ir.Scope((let, ir.If((Compare("!=", few, ZERO),), (node,))))
+
+
+def with_no_barriers(node: ir.Bring) -> ir.Node:
+    return replace(node, pipeline=replace(node.pipeline, brings=False))
+
+
+def of_other_words(node: ir.Product) -> ir.Node:
+    held = node.rows
+    assert isinstance(held, ir.Element)
+    return replace(node, rows=replace(held, of=replace(held.of, dtype="word")))
+
+
+def of_a_tap_further(node: ir.Product) -> ir.Node:
+    held = node.rows
+    assert isinstance(held, ir.Element)
+    return replace(node, rows=replace(held, at=(held.at[0] + 1,)))
+
+
 def with_a_barrier(node: ir.Products) -> ir.Node:
     return replace(node, body=(*node.body, ir.Sync(of="warp")))
 
 
 def to_the_next_plane(node: ir.Copy) -> ir.Node:
     return replace(node, to=replace(node.to, at=node.to.at + 32))
+
+
+def to_the_next_place(node: ir.Store) -> ir.Node:
+    assert isinstance(node.to, ir.InShared)
+    return replace(node, to=replace(node.to, at=(*node.to.at[:-1], node.to.at[-1] + 2)))
 
 
 def of_scratch(node: Any) -> ir.Node:
@@ -370,6 +415,34 @@ WRONG: dict[str, Change] = {
     "Product: into what is not there": (
         "a walk along planes", ir.Product, of_what_is_not_there, 0, "sums is read before anything is in it",
     ),
+    "Product: of words that are not held": ("a walk that holds words", ir.Product, of_other_words, 0, "of word are no"),
+    "Product: of a tap that is not held": ("a walk that holds words", ir.Product, of_a_tap_further, 5, "held is read"),
+    "Bring: half a unit": ("a walk that is brought things", ir.Bring, of_half_a_unit, 0, "no whole sixteens of its"),
+    "Bring: beside the tensor": ("a walk that is brought things", ir.Bring, of_a_unit_more, 0, "other is read or"),
+    "Bring: of channels that are not there": (
+        "a walk that is brought things", ir.Bring, to_all_channels, 0, "other is read or written at 0 to 7999",
+    ),
+    "Bring: by some": ("a walk that is brought things", ir.Bring, by_a_lane, 0, "a copy to a warp stands under a"),
+    "Bring: twice": (
+        "a walk that is brought things", ir.Slide, brought_twice, 0, "asked for before it, and waited for behind, once",
+    ),
+    "Bring: without barriers": ("a walk that is brought things", ir.Bring, with_no_barriers, 0, "has no barriers for"),
+    "Brought: left out": ("a walk that is brought things", ir.Brought, left_out, 0, "a Brought is missing"),
+    "Brought: of nothing": ("a walk that is brought things", ir.Bring, left_out, 0, "waits for what ring does not"),
+    "Fence: before what a warp is brought": (
+        "a walk that is brought things", ir.Fence, left_out, 0, "in use: a Fence is missing",
+    ),
+    "Fence: by some": ("a walk that is brought things", ir.Fence, by_a_lane, 0, "a Fence stands under a condition"),
+    "Sync: by some lanes of which a bool tells": (
+        "a walk that is brought things", ir.Sync, by_named_lanes, 0, "a barrier of a warp stands under a condition",
+    ),
+    "Sync: before what a warp is brought": (
+        "a walk that is brought things", ir.Sync, left_out, 1, "in use: a Sync is missing",
+    ),
+    "Reduce: by some lanes of a warp": ("a walk that is brought things", ir.Reduce, by_a_lane, 0, "stands under a"),
+    "Store: where others read": (
+        "a walk that is brought things", ir.Store, to_the_next_place, 0, "written while others may still be reading it",
+    ),
     "Product: of more than there is": ("a walk along planes", ir.Product, of_more_columns, 3, "planes is multiplied"),
     "Sync: of a warp": ("a walk along planes", ir.Sync, left_out, 0, "read while others may still be writing it"),
     "Sync: before the next plane": (
@@ -447,6 +520,23 @@ def test_a_block_that_waits_for_threads_that_are_done_is_seen() -> None:
     one, row = kernel("rows of a warp"), Variable("beyond")
     gone = (ir.Let(row, LANE % 32), ir.Exit(row, Number(30)))
     assert any("waits for threads that are done" in each for each in verify(replace(one, body=(*gone, *one.body))))
+
+
+def test_lanes_may_begin_elsewhere_where_all_take_as_many_rounds() -> None:
+    lane, r = Place("thread", 32), Variable("r", "int")
+    x, total = ir.Tensor("x", "float32", "write", 1), ir.Fragment("total", "float32")
+    reduced: ir.Body = (ir.Declare((total,), "sum"), ir.Reduce("sum", total, "team", (Size("team", 4),)))
+
+    def verified(first: Index, step: int, body: ir.Body) -> str:
+        rounds = ir.For(r, first, Number(16), Number(step), body, unrolled=False)
+        return "; ".join(verify(ir.Kernel("rounds", (x,), (), 1, 32, "int", (rounds,))))
+
+    assert verified(lane // 4, 8, reduced) == ""
+    for first, step in ((lane // 4, 4), (lane // 4 + 1, 8), (lane // 4, 9)):
+        assert "a different number of rounds" in verified(first, step, reduced)
+    guarded = ir.If((Compare("<", r, Number(5)),), reduced)
+    assert "differs between threads" in verified(lane // 4, 8, (guarded,))
+    assert verified(ZERO, 8, (guarded,)) == ""
 
 
 def test_what_is_wrong_is_never_printed() -> None:

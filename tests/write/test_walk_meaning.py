@@ -3,7 +3,8 @@ any text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,22 +18,22 @@ from kernel_mutants import changed
 from test_packing_meaning import packing
 
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import Number
+from crucible.kernel.index import ZERO, Number
 from crucible.kernel.meaning import Stuck, run
 from crucible.kernel.verify import verify
-from crucible.kinds.convolution.walks.lower import build_walks, is_walked
-from crucible.write.convolution.fused import PRODUCT
+from crucible.kinds.convolution.walks.lower import build_walks
+from crucible.write.convolution.fused import LEAF, PRODUCT, Convolution
 from crucible.write.convolution.warpgroup.walks import Walks
 from crucible.write.evaluate import evaluate
+from crucible.write.expression import tensor
+from crucible.write.program import Operand, Result, contiguous
 
 NEAR = 1e-6
 EVERY = {
     f"{word}{case.name}": case
-    for word, cases in (
-        ("", test_warpgroups.CASES), ("exact: ", test_warpgroups_exact.CASES),
-    )
+    for word, cases in (("", test_warpgroups.CASES), ("exact: ", test_warpgroups_exact.EVERY))
     for case in cases
-    if isinstance(case.divided, Walks) and is_walked(case.fused, case.divided, TWO)
+    if type(case.divided) is Walks
 }  # fmt: skip
 
 
@@ -47,19 +48,33 @@ def held(shape: tuple[int, ...], seed: int) -> torch.Tensor:
     return torch.randint(-64, 64, shape, generator=torch.Generator().manual_seed(seed)).double() / 64
 
 
-def error(case: Case, kernel: ir.Kernel) -> float:
-    """In relative L2."""
-    of, (result,) = case.correlation, case.fused.results
-    x, weight, bias = held(of.in_shape, 1), held(case.weight_shape, 2), held((of.out_channels,), 3)
+def error(case: Case, kernel: ir.Kernel, conv: Convolution | None = None) -> float:
+    """In relative L2, of the result that is furthest off; of the case's convolution or another one of its shape."""
+    of, conv = case.correlation, conv or case.fused
+    x, weight = held(of.in_shape, 1), held(case.weight_shape, 2)
     if case.exact:  # what three products lose nothing of
         x, weight = x + x.flip(0) * 2**-13, weight + weight.flip(0) * 2**-13
-    product = case.torchs(x, weight).numpy()
-    shifted = bias.numpy().reshape(1, -1, *(1 for _ in of.axes)) + np.zeros_like(product)
-    wanted = np.asarray(evaluate(result.expr, {PRODUCT: product, "bias": shifted}))
-    order = packing(case)
-    packed = run(order, {"weight": weight.numpy().ravel()})
-    found = run(kernel, {"x": x.numpy().ravel(), "bias": bias.numpy(), **packed})["out"].reshape(wanted.shape)
-    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
+    given = {each.name: held((extent(each, of.out_shape),), number) for number, each in enumerate(conv.operands, 3)}
+    values = {
+        each.name: torch.as_strided(given[each.name], of.out_shape, each.strides).numpy() for each in conv.operands
+    }
+    values[PRODUCT] = case.torchs(x, weight).numpy()
+    packed = run(packing(case), {"weight": weight.numpy().ravel()})
+    storages = {name: each.numpy().ravel() for name, each in {"x": x, **given}.items()}
+    found, errors = run(kernel, storages | packed), list[float]()
+    for result in conv.results:
+        wanted = np.asarray(evaluate(result.expr, values))
+        if result.sums:
+            wanted = wanted.sum(axis=tuple(dim for dim in range(wanted.ndim) if dim != 1))
+            made = found[f"{result.name}_parts"].reshape(-1, case.padded_channels).sum(0)[: of.out_channels]
+        else:
+            made = torch.as_strided(torch.from_numpy(found[result.name]), wanted.shape, result.strides).numpy()
+        errors.append(float(np.linalg.norm(made - wanted) / np.linalg.norm(wanted)))
+    return max(errors) if np.isfinite(errors).all() else np.inf
+
+
+def extent(laid: Operand | Result, shape: Sequence[int]) -> int:
+    return 1 + sum((n - 1) * stride for n, stride in zip(shape, laid.strides, strict=True))
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -69,31 +84,71 @@ def test_kernels_mean_convolutions(name: str) -> None:
     assert error(EVERY[name], kernel) < NEAR
 
 
+@pytest.mark.parametrize("name", ["two_dims", "narrow", "bulk", "exact: rows", "summed_in_rows"])
+def test_rows_may_lie_anyhow(name: str) -> None:
+    """A result with channels last beside a contiguous one and a sum, of what is one number an image's channel, a row,
+    or a column."""
+    case = EVERY[name]
+    batch, channels, *space = case.correlation.out_shape
+    *inner, _ = contiguous((*space, channels))
+    last = (channels * math.prod(space), 1, *inner)
+    of_rows = (0, 0, *(1 if dim == len(space) - 2 else 0 for dim in range(len(space))))
+    of_columns = (0, 0, *(0 for _ in space[1:]), 1)
+    strides = {"bias": (channels, 1, *(0 for _ in space)), "lines": of_rows, "columns": of_columns, "other": last}
+    expr = ((LEAF + tensor("bias")) * tensor("lines") + tensor("columns")) * tensor("other")
+    results = (
+        Result("out", "float32", contiguous((batch, channels, *space)), expr),
+        Result("turned", "float32", last, expr + LEAF),
+        Result("total", "float32", (0, 1, *(0 for _ in space)), expr, sums=True),
+    )
+    operands = tuple(Operand(each, "float32", laid) for each, laid in strides.items())
+    conv = replace(case.fused, operands=operands, results=results)
+    assert isinstance(case.divided, Walks)
+    (made,) = build_walks(conv, case.divided, TWO).kernels
+    assert verify(made) == ()
+    assert error(case, made, conv) < NEAR
+
+
 def moved(node: ir.Product) -> ir.Node:
     matrix, by = node.columns
     return replace(node, columns=(matrix, by + 1))
 
 
-WRONG: dict[str, tuple[type, Callable[[Any], ir.Node], int]] = {
-    "Product: a position further": (ir.Product, moved, 0),
-    "Product: into sums that were there": (ir.Product, lambda node: replace(node, adds=()), 0),
-    "Product: anew": (ir.Product, lambda node: replace(node, adds=None), -1),
-    "Describe: another plane": (ir.Describe, lambda node: replace(node, behind=1 - node.behind), 1),
+def of_neighbours(node: ir.Bring) -> ir.Node:
+    (to, source), *_ = node.copies
+    return replace(node, copies=((to, replace(source, at=source.at + -4)),))
+
+
+WRONG: dict[str, tuple[str, type, Callable[[Any], ir.Node], int]] = {
+    "Product: a position further": ("bulk", ir.Product, moved, 0),
+    "Product: into sums that were there": ("bulk", ir.Product, lambda node: replace(node, adds=()), 0),
+    "Product: anew": ("bulk", ir.Product, lambda node: replace(node, adds=None), -1),
+    "Describe: another plane": ("bulk", ir.Describe, lambda node: replace(node, behind=1 - node.behind), 1),
+    "Product: of other words": (
+        "exact: all_held", ir.Product, lambda node: replace(node, rows=replace(node.rows, at=(ZERO,))), 1,
+    ),
+    "Bring: of neighbours": ("brought", ir.Bring, of_neighbours, 0),
+    "Bring: less": ("brought", ir.Bring, lambda node: replace(node, count=node.count + -4), 0),
+    "Brought: left out": ("brought", ir.Brought, lambda _: ir.Note("left out"), 0),
+    "Accumulate: not what is added up": ("sums", ir.Accumulate, lambda _: ir.Note("left out"), 0),
+    "Reduce: of two lanes": (
+        "sums", ir.Reduce, lambda node: replace(node, sizes=(replace(node.sizes[0], value=2),)), 0,
+    ),
     "Copy: a row on": (
-        ir.Copy, lambda node: replace(node, to=replace(node.to, at=node.to.at + 4)), 1,
+        "bulk", ir.Copy, lambda node: replace(node, to=replace(node.to, at=node.to.at + 4)), 1,
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("word", WRONG)
 def test_what_is_wrong_makes_other_outputs(word: str) -> None:
-    kind, change, which = WRONG[word]
-    case = EVERY["bulk"]
+    name, kind, change, which = WRONG[word]
+    case = EVERY[name]
     wrong = changed(walking(case), kind, change, which)
     try:
         assert not error(case, wrong) < NEAR
     except IndexError as beside:
-        assert "out" in str(beside)
+        assert {"out", "other"} & set(str(beside).replace(":", " ").split())
 
 
 def test_windows_that_nobody_fills_are_waited_for_forever() -> None:
@@ -102,3 +157,6 @@ def test_windows_that_nobody_fills_are_waited_for_forever() -> None:
         error(case, changed(walking(case), ir.Fill, lambda node: ir.Note("left out")))
     with pytest.raises(Stuck, match="wait forever"):
         error(case, changed(walking(case), ir.Slide, lambda node: replace(node, count=Number(1))))
+    case = EVERY["brought_in_pieces"]
+    with pytest.raises(Stuck, match="waits for other copies"):
+        error(case, changed(walking(case), ir.Bring, lambda node: replace(node, lanes=Number(16))))

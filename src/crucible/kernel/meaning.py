@@ -24,6 +24,7 @@ from crucible.kernel.tensor_cores import (
     as_halves,
     as_words,
     bits,
+    columns_of,
     converted,
     matrices,
     multiplied,
@@ -162,6 +163,14 @@ class _Run(Places):
         yield from pipelines.slide(self, node)
 
     @node.register
+    def _(self, node: ir.Bring) -> None:
+        pipelines.bring(self, node)
+
+    @node.register
+    def _(self, node: ir.Brought) -> None:
+        pipelines.brought(self)
+
+    @node.register
     def _(self, node: ir.Describe) -> None:
         pipelines.describe(self, node)
 
@@ -274,7 +283,10 @@ class _Run(Places):
     @node.register
     def _(self, node: ir.Mma) -> None:
         sums = self.registers[node.into]
-        made = [multiplied(self.registers[rows], self.shared[tile], 2 * len(sums)) for rows, tile in node.terms]
+        made = [
+            multiplied(held := self.registers[rows], columns_of(self.shared[tile], len(held), 2 * len(sums)))
+            for rows, tile in node.terms
+        ]
         total = np.where(self.holds(node.adds), sums, 0) + sum(made)
         self.registers[node.into] = np.where(self.active, total, sums)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
-from crucible.kernel.tensor_cores import reinterpreted, spread
+from crucible.kernel.tensor_cores import multiplied, reinterpreted, spread
 from crucible.kernel.whereabouts import Array, Places, Waits
 
 WARPGROUP, ROWS, UNITS = 128, 64, 2
@@ -90,8 +91,12 @@ def describe(run: Places, node: ir.Describe) -> None:
 
 def product(run: Places, node: ir.Product) -> None:
     before = run.registers[node.into]
-    left, right = _read(run, *node.rows, ROWS), _read(run, *node.columns, 2 * len(before))
-    made = spread(left @ right.T, run.kernel.threads // WARPGROUP)
+    right = _read(run, *node.columns, 2 * len(before))
+    if isinstance(node.rows, ir.Element):
+        held = run.registers[node.rows.of][run.element(node.rows)]
+        made = multiplied(held[None], right)
+    else:
+        made = spread(_read(run, *node.rows, ROWS) @ right.T, run.kernel.threads // WARPGROUP)
     if node.adds is not None:
         made = made + np.where(run.holds(node.adds), before, 0)
     run.registers[node.into] = np.where(run.active, made, before)
@@ -105,6 +110,27 @@ def _read(run: Places, matrix: ir.Matrix, moved: int, rows: int) -> Array:
 
 
 # copies
+
+
+def bring(run: Places, node: ir.Bring) -> None:
+    """What comes is there when it is waited for."""
+    who, lanes = run.condition(node.who), run.index(node.lanes)
+    warps = np.any(run.active.reshape(len(run.blocks), -1, WARP), axis=-1).repeat(WARP, axis=-1)
+    come = who.reshape(len(run.blocks), -1, WARP).sum(axis=-1).repeat(WARP, axis=-1)
+    if (warps & (come != lanes)).any():
+        raise Stuck(f"{run.kernel.name}: a warp waits for other copies than it is brought")
+    count = np.broadcast_to(run.index(node.count), run.shape)
+    for more in range(int(count.max())):
+        own = who & (more < count)
+        for to, source in node.copies:
+            read, at = run.places(source, own, more)
+            run.coming.append((*run.places(to, own, more), read[at]))
+
+
+def brought(run: Places) -> None:
+    for memory, at, value in run.coming:
+        memory[at] = value
+    run.coming.clear()
 
 
 def copy(run: Places, node: ir.Copy) -> None:

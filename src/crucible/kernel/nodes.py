@@ -25,14 +25,14 @@ from crucible.kernel.places import (
     Tensor,
     Turns,
 )
-from crucible.kernel.sliding import Copy, Describe, Product, Products, Slide, Vacant
+from crucible.kernel.sliding import Bring, Brought, Copy, Describe, Product, Products, Slide, Vacant
 from crucible.kernel.warp_nodes import HELD, AsyncCopy, LoadMatrix, Own, Turn, WarpMma
 from crucible.write.expression import Expr
 
 __all__ = [
-    "HELD", "ITEM_BYTES", "AsyncCopy", "Copy", "Describe", "Element", "Fragment", "Global", "Held", "InShared",
-    "LoadMatrix", "Matrix", "Own", "Pipeline", "Pointer", "Product", "Products", "Shared", "Slide", "Spot", "Tensor",
-    "Turn", "Turns", "Vacant", "WarpMma",
+    "HELD", "ITEM_BYTES", "AsyncCopy", "Bring", "Brought", "Copy", "Describe", "Element", "Fragment", "Global", "Held",
+    "InShared", "LoadMatrix", "Matrix", "Own", "Pipeline", "Pointer", "Product", "Products", "Shared", "Slide", "Spot",
+    "Tensor", "Turn", "Turns", "Vacant", "WarpMma",
 ]  # fmt: skip
 """What is defined elsewhere, for those who import nodes alone."""
 
@@ -146,7 +146,7 @@ class Drain:
 
 @dataclass(frozen=True)
 class Fence:
-    """What this thread stored in shared memory is there for tensor cores."""
+    """What this thread stored in shared memory is there for tensor cores, and what it read there for bulk copies."""
 
 
 # moving
@@ -316,7 +316,7 @@ Node: TypeAlias = (
     Let | Declare | For | If | Scope | Roles | Exit | Note
     | Fill | Drain | Fence | Load | Store | Convert | Bits
     | Chain | Value | Choose | Accumulate | Reduce | Split | Mma | Promote
-    | Vacant | Slide | Copy | Describe | Products | Product
+    | Vacant | Slide | Bring | Brought | Copy | Describe | Products | Product
     | AsyncCopy | Turn | Own | LoadMatrix | WarpMma
     | Sync
 )  # fmt: skip

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from crucible import graph
+from crucible.gpus import WARP
 from crucible.kernel.index import Index, Known, constant
 
 ITEM_BYTES = {**graph.ITEM_BYTES, "tf32": 4, "word": 4, "half": 2, "halves": 4}
@@ -200,13 +201,15 @@ class Pipeline:
     """Stages that are read at once, where a window slides along them (see `Slide`)."""
     teams: int = 1
     """Warpgroups of consumers that take windows in turn."""
+    brings: bool = False
+    """Whether bulk copies bring each warp of consumers what it reads behind a window (see `Bring`)."""
     slack: int = 0
     """Of each unit of sixteen bytes of K the last rows, which nobody stores: they are 0 from the beginning."""
 
     @property
     def barriers(self) -> int:
-        """Each stage is full, or empty; each team has its turn."""
-        return 2 * self.stages + (self.teams if self.teams > 1 else 0)
+        """Each stage is full, or empty; each team has its turn; what each warp is brought has come."""
+        return 2 * self.stages + (self.teams if self.teams > 1 else 0) + self.brings * self.consumers // WARP
 
     @property
     def offsets(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import (
     ONE,
@@ -19,6 +20,7 @@ from crucible.kernel.index import (
     Index,
     Larger,
     Listed,
+    Number,
     Place,
     Range,
     Smaller,
@@ -30,6 +32,13 @@ from crucible.kernel.index import (
     reach,
     value_of,
 )
+
+WARPS = "warps"
+"""What a condition differs between that all lanes of a warp agree on."""
+
+
+MOST_VALUES = 64
+"""That are looked at one after the other."""
 
 
 @dataclass
@@ -75,8 +84,12 @@ class Reader:
         """What threads may still be writing: nobody synchronised since."""
         self.read: set[ir.Shared] = set()
         """What threads may still be reading."""
+        self.touched_at: dict[ir.Shared, list[tuple[Index, ...]]] = {}
+        """Where a warp's own arrays were read or written since its lanes came together."""
         self.apart: list[str] = []
         """Why not all threads of the block are here."""
+        self.uneven: set[Index] = set()
+        """Variables of loops that begin elsewhere for other threads."""
         self.last: ir.Node | None = None
         """What a loop's round ends with."""
         self.done: list[Index] = []
@@ -97,6 +110,10 @@ class Reader:
         self.copies = Copies()
         self.fenced: set[ir.Shared] = set()
         """What was stored before all threads came together and tensor cores were told."""
+        self.touched: dict[ir.Shared, str] = {}
+        """What is missing between threads that touched an array of their warp and a bulk copy into it."""
+        self.coming: set[ir.Shared] = set()
+        """What bulk copies are on their way to."""
         self.described: dict[ir.Matrix, Range] = {}
         """Where matrices begin, in sixteens of bytes."""
         self.smaller: list[tuple[Index, Index]] = []
@@ -212,6 +229,18 @@ class Reader:
             found = found.plus(self.reach(atom).times(factor))
         return found
 
+    def _by_values(self, index: Index) -> Iterator[Range]:
+        """Where it lies by one value after the other of a number that it depends on, as what two divisions of it leave
+        go together."""
+        for each in dict.fromkeys(self.places(index)):
+            known = self.ranges.get(each)
+            if known and known.high - known.low < MOST_VALUES * known.step:
+                found = list[Range]()
+                for value in range(known.low, known.high + 1, known.step):
+                    with self.inside({each: Range(value, value)}):
+                        found.append(self._by_cases(index))
+                yield functools.reduce(Range.either, found)
+
     def _asked(self, index: Index) -> Iterator[Condition]:
         """Conditions that it depends on, of which nothing is known yet."""
         if isinstance(index, Binary | Smaller | Larger):
@@ -251,32 +280,40 @@ class Reader:
                 found[each.left] = met(each, self._by_cases(each.left), self.reach(each.right))
         return found
 
-    def differs(self, index: Index) -> bool:
-        """Whether it is not the same for all threads of a block."""
+    def differs(self, index: Index, in_warps: bool = False) -> bool:
+        """Whether it is not the same for all threads of a block, or for all lanes of a warp."""
         return any(
             (isinstance(each, Place) and each.of == "thread")
+            or each in self.uneven
             or (isinstance(each, ir.Held) and each.of.of not in self.alike)
-            for each in self.places(index)
+            for each in self.places(index, in_warps)
         )
 
-    def places(self, index: Index) -> Iterator[Index]:
-        """What an index comes from in the end."""
-        if isinstance(index, Holds):
+    def places(self, index: Index, in_warps: bool = False) -> Iterator[Index]:
+        """What an index comes from in the end; of warps perhaps without their numbers."""
+        if isinstance(index, Holds | Either):
             for each in index.condition:
-                yield from self.places(each.left + each.right)
+                yield from self.places(each.left, in_warps)
+                yield from self.places(each.right, in_warps)
+        if isinstance(index, Either):
+            yield from self.places(index.one, in_warps)
+            yield from self.places(index.other, in_warps)
         elif isinstance(index, Binary | Smaller | Larger):
-            yield from self.places(index.left)
-            yield from self.places(index.right)
-        elif isinstance(index, Either):
-            for each in index.condition:
-                yield from self.places(each.left + each.right)
-            yield from self.places(index.one + index.other)
+            if not (in_warps and self._is_of_warps(index)):
+                yield from self.places(index.left, in_warps)
+                yield from self.places(index.right, in_warps)
         elif isinstance(index, Listed):
-            yield from self.places(index.at)
+            yield from self.places(index.at, in_warps)
         elif index in self.definitions:
-            yield from self.places(self.definitions[index])
+            yield from self.places(self.definitions[index], in_warps)
         elif isinstance(index, Variable | Place | ir.Held):
             yield index
+
+    def _is_of_warps(self, index: Index) -> bool:
+        """Whether it is a number of whole warps."""
+        if not isinstance(index, Binary) or index.sign != "/" or not isinstance(index.left, Place):
+            return False
+        return self.reach(index.right).low % WARP == 0
 
     def is_never(self, condition: Condition) -> bool:
         """Whether it asks for something that nobody has set so far."""
@@ -286,8 +323,9 @@ class Reader:
         )
 
     def why_apart(self, condition: Condition) -> str:
-        differ = [each for each in condition if self.differs(each.left) or self.differs(each.right)]
-        return "under a condition that differs between threads" if differ else ""
+        sides = [side for each in condition for side in (each.left, each.right) if self.differs(side)]
+        between = "threads" if any(self.differs(side, in_warps=True) for side in sides) else WARPS
+        return f"under a condition that differs between {between}" if sides else ""
 
     # places
 
@@ -325,6 +363,10 @@ class Reader:
         if found.low < 0 or found.high + vector > size:
             found = self._by_sums(index)
         if found.low < 0 or found.high + vector > size:
+            found = min(
+                self._by_values(index), default=found, key=lambda each: max(-each.low, each.high + vector - size)
+            )
+        if found.low < 0 or found.high + vector > size:
             self.say(f"{name} is read or written at {found.low} to {found.high + vector - 1}, and has {size} elements")
         if vector > 1 and (found.low % vector or found.step % vector):
             self.say(f"{name}: packs of {vector} at {found.low} and every {found.step} from there are not aligned")
@@ -352,6 +394,22 @@ class Reader:
         """All threads of the role come here."""
         for each in self.apart[self.parted :]:
             self.say(f"{what} stands {each}")
+
+    def warp_together(self, what: str) -> None:
+        """All lanes of a warp come here."""
+        for each in self.apart[self.parted :]:
+            if not each.endswith(WARPS):
+                self.say(f"{what} stands {each}")
+
+    def is_own(self, spot: ir.InShared) -> bool:
+        """Whether a thread may touch an array of its warp here, whatever it did before: it is where all did, or they
+        did in other parts of it. As no two threads store to one place, nobody else did there."""
+        places = self.touched_at.setdefault(spot.tile, [])
+        first = spot.place[0]
+        apart = [isinstance(first, Number) and isinstance(other, Number) and first != other for other, *_ in places]
+        alike = [spot.place == each for each in places]
+        places.append(spot.place)
+        return spot.tile.per_warp and all(a or b for a, b in zip(apart, alike, strict=True))
 
     def not_while(self, shared: ir.Shared, who: set[ir.Shared], words: str) -> None:
         if shared in who:

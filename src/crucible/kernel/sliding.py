@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from crucible.kernel.index import Condition, Index, Variable
-from crucible.kernel.places import Fragment, Matrix, Pipeline, Spot
+from crucible.kernel.places import Element, Fragment, Global, InShared, Matrix, Pipeline, Spot
 
 Body: TypeAlias = tuple[Any, ...]
 """Nodes, as `nodes.Body`: that is put together of these as well."""
@@ -49,6 +49,27 @@ class Copy:
 
 
 @dataclass(frozen=True)
+class Bring:
+    """Bulk copies into arrays of a warp, beside what its threads do: each lane that comes asks for its own, of so many
+    elements. Until `Brought` nobody touches what they go to. A warp is brought things once a window of its team."""
+
+    pipeline: Pipeline
+    copies: tuple[tuple[InShared, Global], ...]
+    count: Index
+    """Of each; whole sixteens of bytes."""
+    who: Condition
+    lanes: Index
+    """For how many of a warp it holds."""
+
+
+@dataclass(frozen=True)
+class Brought:
+    """All that a warp was brought is there."""
+
+    pipeline: Pipeline
+
+
+@dataclass(frozen=True)
 class Describe:
     """A matrix begins at a unit of sixteen bytes of an array; of a pipeline's in the stage so much behind the oldest of
     the window."""
@@ -69,10 +90,11 @@ class Products:
 
 @dataclass(frozen=True)
 class Product:
-    """64 rows by the columns that sums are of, 32 bytes of K: each matrix is moved on by so many sixteens of bytes."""
+    """64 rows by the columns that sums are of, 32 bytes of K: each matrix is moved on by so many sixteens of bytes. A
+    thread may hold what `mma.sync` has of the rows: four words."""
 
     into: Fragment
-    rows: tuple[Matrix, int]
+    rows: tuple[Matrix, int] | Element
     columns: tuple[Matrix, int]
     adds: Condition | None = ()
     """Where the sums that were there are added to; nowhere if there is none."""

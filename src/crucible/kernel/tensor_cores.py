@@ -97,17 +97,23 @@ def converted(value: Array, given: str, wanted: str) -> Array:
     """Of element types; rounded to TF32 alone."""
     if (given, wanted) == ("float32", "tf32"):
         return nearest(value)
+    if (given, wanted) == ("int32", "tf32"):
+        return value.astype(np.int32).view(np.float32).astype(np.float64)
     return bits(value, given).astype(np.float64) if wanted == "half" != given else value
 
 
-def multiplied(rows: Array, columns: Array, count: int) -> Array:
-    """Sums of all threads, from what they hold of rows [k / 8][4][blocks, threads] and `count` columns of a tile."""
+def columns_of(tile: Array, steps: int, count: int) -> Array:
+    """[column][k] of the first columns of a tile, so many steps of K."""
+    return tile[0, : 2 * steps, :count].transpose(1, 0, 2).reshape(count, -1)
+
+
+def multiplied(rows: Array, columns: Array) -> Array:
+    """Sums of all threads, from what they hold of rows [k / 8][4][blocks, threads], and columns [column][k]."""
     steps, _, blocks, threads = rows.shape
     assert blocks == 1, "roles go through one block after the other"
     apart = rows.reshape(steps, 2, 2, -1, WARPS, ROWS, LANES)  # step, half of k, half of rows, group, warp, row, k
     left = apart.transpose(3, 4, 2, 5, 0, 1, 6).reshape(-1, 2 * WARPS * ROWS, steps * 2 * LANES)
-    right = columns[0, : 2 * steps, :count].transpose(0, 2, 1).reshape(-1, count)
-    return _of_threads(left @ right, count).reshape(count // 2, blocks, threads)
+    return _of_threads(left @ columns.T, len(columns)).reshape(-1, blocks, threads)
 
 
 def spread(made: Array, groups: int) -> Array:

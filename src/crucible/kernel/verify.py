@@ -15,7 +15,7 @@ from crucible.kernel import nodes as ir
 from crucible.kernel import verify_sliding as sliding
 from crucible.kernel import verify_warpgroups as warpgroups
 from crucible.kernel import verify_warps as warps
-from crucible.kernel.index import Binary, Compare, Holds, Index, Place, Range, Smaller
+from crucible.kernel.index import Binary, Compare, Holds, Range
 from crucible.kernel.nodes import ITEM_BYTES
 from crucible.kernel.reader import Reader
 
@@ -110,8 +110,10 @@ class _Verifier(Reader):
             self.say(f"a loop over {node.variable.name} goes on by {step.low}")
             return
         found = Range(start.low, stop.high - 1, math.gcd(start.step, step.low))
-        ends = (node.start, node.stop, node.step)
-        apart = "in a loop of which threads take a different number of rounds" if any(map(self.differs, ends)) else ""
+        if self.differs(node.start):
+            self.uneven.add(node.variable)
+        differ = any(map(self.differs, (node.start, node.stop, node.step))) and not _are_as_many(start, stop, step)
+        apart = "in a loop of which threads take a different number of rounds" if differ else ""
         with self.inside({node.variable: found}, apart, (Compare("<", node.variable, node.stop),)):
             for _ in range(2 if start.low + step.low < stop.high else 1):  # what a round leaves meets the next one
                 for each in node.body:
@@ -153,6 +155,14 @@ class _Verifier(Reader):
     @node.register
     def _(self, node: ir.Slide) -> None:
         sliding.slide(self, node)
+
+    @node.register
+    def _(self, node: ir.Bring) -> None:
+        sliding.bring(self, node)
+
+    @node.register
+    def _(self, node: ir.Brought) -> None:
+        sliding.brought(self, node)
 
     @node.register
     def _(self, node: ir.Describe) -> None:
@@ -211,14 +221,17 @@ class _Verifier(Reader):
         elif source.tile in self.pipelines:
             warpgroups.touched(self, source.tile, is_stored=False)
         else:
-            self._from_shared(source.tile)
+            self._from_shared(source)
 
-    def _from_shared(self, tile: ir.Shared) -> None:
+    def _from_shared(self, spot: ir.InShared) -> None:
+        tile = spot.tile
         if tile not in self.filled:
             self.say(f"{tile.name} is read before anything is in it")
         warps.touched(self, tile)
-        if tile not in self.copies.own:
+        sliding.touched_beside(self, tile)
+        if tile not in self.copies.own and not self.is_own(spot):
             self.not_while(tile, self.written, "read while others may still be writing it")
+        if tile not in self.copies.own:
             self.read.add(tile)
 
     @node.register
@@ -235,11 +248,14 @@ class _Verifier(Reader):
         elif to.tile in self.pipelines:
             warpgroups.touched(self, to.tile, is_stored=True)
         else:
-            self._to_shared(to.tile)
+            self._to_shared(to)
 
-    def _to_shared(self, tile: ir.Shared) -> None:
+    def _to_shared(self, spot: ir.InShared) -> None:
+        tile = spot.tile
         warps.touched(self, tile)
-        self.not_while(tile, self.read, "written while others may still be reading it")
+        sliding.touched_beside(self, tile)
+        if not self.is_own(spot):
+            self.not_while(tile, self.read, "written while others may still be reading it")
         self.written.add(tile)
         self.filled.add(tile)
         self.copies.unrounded.discard(tile)
@@ -296,9 +312,9 @@ class _Verifier(Reader):
 
     @node.register
     def _(self, node: ir.Reduce) -> None:
-        self.together(f"a reduction over the {node.over}")
+        (self.warp_together if node.over == "team" else self.together)(f"a reduction over the {node.over}")
         for each in self.done:
-            if node.over != "groups" and not self._goes_by_warps(each):
+            if node.over != "groups" and self.differs(each, in_warps=True):
                 self.say(f"a reduction over the {node.over} waits for threads that are done")
         self.element(ir.Element(node.into), is_read=True) if not node.into.shape else self.known(node.into)
         self.changes(ir.Element(node.into))
@@ -355,16 +371,14 @@ class _Verifier(Reader):
         if node.of == "block":
             self.together("a barrier")
         else:
-            self.role_together("a barrier of a warp")
+            self.warp_together("a barrier of a warp")
+        self.touched = {each: word for each, word in self.touched.items() if word != "Sync"}
         for each in (self.written, self.read):
             each -= {shared for shared in each if node.of == "block" or shared.per_warp}
+        self.touched_at.clear()
 
-    def _goes_by_warps(self, index: Index) -> bool:
-        """Whether it is the same for all lanes of a warp."""
-        if isinstance(index, Place):
-            return index.of == "block"
-        if isinstance(index, Binary) and index.sign == "/" and isinstance(index.left, Place):
-            return self.reach(index.right).low % WARP == 0
-        if isinstance(index, Binary | Smaller):
-            return self._goes_by_warps(index.left) and self._goes_by_warps(index.right)
-        return self._goes_by_warps(self.definitions[index]) if index in self.definitions else True
+
+def _are_as_many(start: Range, stop: Range, step: Range) -> bool:
+    """Whether rounds are, wherever threads begin within the first of them."""
+    known = stop.low == stop.high and step.low == step.high
+    return known and stop.low % step.low == 0 and start.low >= 0 and start.high < step.low

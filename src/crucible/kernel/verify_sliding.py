@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import Compare, Range
+from crucible.kernel.index import ZERO, Compare, Range, Variable
 from crucible.kernel.reader import Reader
 from crucible.kernel.verify_warpgroups import (
     CORE_BYTES,
@@ -20,6 +21,8 @@ from crucible.kernel.verify_warpgroups import (
 
 ROWS, UNITS = 64, 2
 """Of a product: its rows, and sixteens of bytes of K."""
+HELD_WORDS = 4
+"""Of rows that registers hold."""
 MULTIPLIED = ("tf32", "float16", "bfloat16")
 
 
@@ -41,6 +44,9 @@ def slide(reader: Reader, node: ir.Slide) -> None:
     count = reader.reach(node.count)
     if reader.differs(node.count):
         reader.say(f"a window of {of.name} slides along a different number of stages for different threads")
+    brings = [isinstance(each, ir.Bring) for each in ir.every(node.before)]
+    if sum(brings) != sum(isinstance(each, ir.Brought) for each in ir.every(node.behind)) or sum(brings) > 1:
+        reader.say(f"a window of {of.name}: what a warp is brought is asked for before it, and waited for behind, once")
     rounds = (Compare("<", node.variable, node.count),)
     with reader.inside({node.variable: Range(0, count.high - 1)}, holds=rounds):
         for _ in range(2):  # what a round leaves meets the next one
@@ -48,6 +54,46 @@ def slide(reader: Reader, node: ir.Slide) -> None:
             with at_hand(reader, node):
                 reader.body(node.products)
             reader.body(node.behind)
+
+
+def bring(reader: Reader, node: ir.Bring) -> None:
+    reader.known(node.pipeline)
+    reader.warp_together("a copy to a warp")
+    if not node.pipeline.brings:
+        reader.say(f"{node.pipeline.name} has no barriers for what warps are brought")
+    known, count, number = reader.narrowed(node.who), reader.reach(node.count), Variable("number", "int")
+    with reader.inside(known, holds=node.who):
+        for to, source in node.copies:
+            unit = CORE_BYTES // ir.ITEM_BYTES[to.dtype]
+            if count.low % unit or count.step % unit or to.dtype != source.dtype or not to.tile.per_warp:
+                reader.say(f"{to.tile.name}: {count.low} of {source.dtype} are no whole sixteens of its warp's bytes")
+            reader.spot(to, unit)
+            reader.spot(source, unit)
+            with reader.inside({number: Range(0, count.high - 1)}, holds=(Compare("<", number, node.count),)):
+                reader.spot(replace(to, at=(*to.at[:-1], to.at[-1] + number)), 1)
+                reader.spot(replace(source, at=source.at + number), 1)
+    for tile in dict.fromkeys(to.tile for to, _ in node.copies):
+        if tile in reader.coming or tile in reader.touched:
+            missing = reader.touched.get(tile, "Brought")
+            reader.say(f"{tile.name} is copied to while it is in use: a {missing} is missing")
+        reader.coming.add(tile)
+
+
+def brought(reader: Reader, node: ir.Brought) -> None:
+    reader.known(node.pipeline)
+    reader.warp_together("a barrier of a warp")
+    if not reader.coming:
+        reader.say(f"a warp waits for what {node.pipeline.name} does not bring")
+    reader.filled |= reader.coming
+    reader.coming.clear()
+
+
+def touched_beside(reader: Reader, tile: ir.Shared) -> None:
+    """By threads, which bulk copies do not know of."""
+    if tile in reader.coming:
+        reader.say(f"{tile.name} is touched while copies to it are on their way: a Brought is missing")
+    if tile.per_warp:
+        reader.touched[tile] = "Fence"
 
 
 def describe(reader: Reader, node: ir.Describe) -> None:
@@ -81,14 +127,24 @@ def product(reader: Reader, node: ir.Product) -> None:
     if node.adds == () and node.into not in reader.filled:
         reader.say(f"{node.into.name} is read before anything is in it")
     reader.filled.add(node.into)
-    for (matrix, moved), rows in ((node.rows, ROWS), (node.columns, 2 * node.into.elements)):
-        reader.known(matrix)
-        if matrix in reader.described:
-            _described(reader, matrix, reader.described[matrix].plus(Range(moved, moved)), rows)
+    if isinstance(node.rows, ir.Element):
+        _held(reader, node.rows)
+    else:
+        _described(reader, *node.rows, ROWS)
+    _described(reader, *node.columns, 2 * node.into.elements)
 
 
-def _described(reader: Reader, matrix: ir.Matrix, begin: Range, rows: int) -> None:
-    of = matrix.of
+def _held(reader: Reader, rows: ir.Element) -> None:
+    reader.element(replace(rows, at=(*rows.at, ZERO)), is_read=True)
+    if rows.of.dtype != "tf32" or rows.of.sizes[len(rows.at) :] != (HELD_WORDS,):
+        reader.say(f"{rows.of.name}: {rows.of.sizes} of {rows.of.dtype} are no four words of TF32 each")
+
+
+def _described(reader: Reader, matrix: ir.Matrix, moved: int, rows: int) -> None:
+    reader.known(matrix)
+    if matrix not in reader.described:
+        return
+    of, begin = matrix.of, reader.described[matrix].plus(Range(moved, moved))
     if of.dtype not in MULTIPLIED or of.sizes[-1] * ir.ITEM_BYTES[of.dtype] != CORE_BYTES:
         reader.say(f"{of.name} of {of.dtype} {of.sizes} has no units of {CORE_BYTES} bytes that tensor cores multiply")
     if not rows <= matrix.pitch < MOST_UNITS:

@@ -155,10 +155,13 @@ def touched(reader: Reader, tile: ir.Shared, *, is_stored: bool) -> None:
 
 
 def fence(reader: Reader) -> None:
-    if reader.stage is None:
-        reader.say("a Fence stands where no stage is filled")
+    if reader.stage:
+        reader.stage.unfenced.clear()
         return
-    reader.stage.unfenced.clear()
+    reader.warp_together("a Fence")
+    if not reader.touched:
+        reader.say("a Fence stands where no stage is filled, and nothing was touched")
+    reader.touched = dict.fromkeys(reader.touched, "Sync")
 
 
 # products

@@ -63,6 +63,8 @@ class Places:
         self.rings: dict[ir.Pipeline, Ring] = {}
         self.window: list[dict[Any, Array]] = []
         """Tiles of the stages that a team has before it."""
+        self.coming: list[tuple[Array, Any, Array]] = []
+        """What is on its way: memory, where in it, values."""
         self.matrices: dict[ir.Matrix, tuple[Array, int]] = {}
         """Units of sixteen bytes, and where one begins among them."""
         self.copied: dict[ir.Shared, Array] = {}

@@ -194,6 +194,14 @@ class _Printer(Words):
         return sliding.slide(self, node)
 
     @lines.register
+    def _(self, node: ir.Bring) -> list[str]:
+        return sliding.bring(self, node)
+
+    @lines.register
+    def _(self, node: ir.Brought) -> list[str]:
+        return [sliding.brought(self, node)]
+
+    @lines.register
     def _(self, node: ir.Describe) -> list[str]:
         return sliding.describe(self, node)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+from crucible.gpus import WARP
 from crucible.kernel import memory as asked
 from crucible.kernel import nodes as ir
 from crucible.print.words import UNIT, Words
@@ -45,6 +48,10 @@ def pipeline(words: Words, of: ir.Pipeline) -> list[str]:
     if turns:
         lines.append(f"unsigned long long* {turns} = {empty} + {of.stages};  // of warpgroups to multiply")
         begins.append(f"for (int {s} = 0; {s} < {of.teams}; ++{s}) mbarrier_init({turns} + {s}, {WARPGROUP});")
+    if of.brings:
+        brings = names.give((of, "brings"), "brings")
+        lines.append(f"unsigned long long* {brings} = {turns} + {of.teams};  // to each warp")
+        begins.append(f"for (int {s} = 0; {s} < {of.consumers // WARP}; ++{s}) mbarrier_init({brings} + {s}, 1);")
     told = ["fence_proxy_async();", "__syncthreads();"]
     return [*lines, *_slack(words, of), *block("if (threadIdx.x == 0)", begins), *told]
 
@@ -141,6 +148,25 @@ def _passed(words: Words, of: ir.Pipeline, s: str) -> list[str]:
     return block(f"if ({turn} % {of.teams} != {team})", passed)
 
 
+def bring(words: Words, node: ir.Bring) -> list[str]:
+    """A lane says how many bytes come before any of them can."""
+    of, own = node.copies[0][0].dtype, f"{words.names.of((node.pipeline, 'brings'))} + threadIdx.x / {WARP}"
+    bytes_ = node.count * ir.ITEM_BYTES[of]
+    all_ = words.index(node.lanes * len(node.copies) * bytes_)
+    copies = [
+        f"bulk_copy({words.address(to)}, {words.address(source)}, {words.index(bytes_)}, {own});"
+        for to, source in node.copies
+    ]
+    expected = f"if (threadIdx.x % {WARP} == 0) mbarrier_expect_tx({own}, {all_});"
+    return [expected, *block(f"if ({words.condition(node.who)})", copies)]
+
+
+def brought(words: Words, node: ir.Brought) -> str:
+    of, names = node.pipeline, words.names
+    phase = f"{names.of((of, 'turn'))} / {of.teams} % 2"
+    return f"mbarrier_wait({names.of((of, 'brings'))} + threadIdx.x / {WARP}, {phase});  // for what is brought"
+
+
 def _waits(words: Words, of: ir.Pipeline) -> list[str]:
     """For a team's turn, and the newest stage of each group that fills some: it fills its own in order."""
     names = words.names
@@ -188,12 +214,17 @@ def products(words: Words, node: ir.Products) -> list[str]:
 
 
 def product(words: Words, node: ir.Product) -> list[str]:
-    (rows, first), (columns, begin) = node.rows, node.columns
-    functions = sm90.wgmma(2 * node.into.elements, MULTIPLIED[rows.of.dtype], rows="described")
+    of = node.columns[0].of.dtype
+    rows: Literal["held", "described"] = "held" if isinstance(node.rows, ir.Element) else "described"
+    functions = sm90.wgmma(2 * node.into.elements, MULTIPLIED[of], rows)
     words.called |= dict.fromkeys(functions.values())
     adds = "false" if node.adds is None else words.condition(node.adds) or "true"
-    operands = [
-        f"{words.names.of(matrix)} + {moved}" if moved else words.names.of(matrix)
-        for matrix, moved in ((rows, first), (columns, begin))
-    ]
-    return [f"{next(iter(functions))}({words.names.of(node.into)}, {', '.join(operands)}, {adds});"]
+    operands = ", ".join(_operand(words, each) for each in (node.rows, node.columns))
+    return [f"{next(iter(functions))}({words.names.of(node.into)}, {operands}, {adds});"]
+
+
+def _operand(words: Words, operand: tuple[ir.Matrix, int] | ir.Element) -> str:
+    if isinstance(operand, ir.Element):
+        return words.element(operand)
+    matrix, moved = operand
+    return f"{words.names.of(matrix)} + {moved}" if moved else words.names.of(matrix)

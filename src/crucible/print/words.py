@@ -173,12 +173,7 @@ class Words:
         if isinstance(spot, ir.InShared) and not spot.tile.at_launch and spot.of not in self.tiles:
             base, place = self.names.of(spot.of), self.index(quotient(spot.at[-1], vector))
             return f"reinterpret_cast<{const}Pack<{TYPES[dtype]}, {vector}>*>({base})[{place}]"
-        if isinstance(spot, ir.Global):
-            at = self.address(spot)
-        elif spot.tile.at_launch:
-            at = f"{self.names.of(spot.of)} + {self.index(self._flat(spot), 1)}"
-        else:
-            at = self._unit(spot)
+        at = self._unit(spot) if isinstance(spot, ir.InShared) and not spot.tile.at_launch else self.address(spot)
         return f"*reinterpret_cast<{const}Pack<{TYPES[dtype]}, {vector}>*>({at})"
 
     def units(self, spot: ir.Spot, const: str = "") -> str:
@@ -222,6 +217,8 @@ class Words:
         return f"{self.tiles[spot.tile]} + {self.names.of(spot.tile)} + {self.index(place, 1)}"
 
     def address(self, spot: ir.Spot) -> str:
+        if isinstance(spot, ir.InShared) and spot.tile.at_launch:
+            return self.offset(spot.of, self._flat(spot))
         return self.offset(spot.of, spot.at if isinstance(spot, ir.Global) else spot.at[0])
 
     def offset(self, of: ir.Tensor | ir.Shared | ir.Pointer, at: Index) -> str:

@@ -30,6 +30,7 @@ _FROM = {
     ("bfloat16", "half"): "static_cast<unsigned>(raw({}))",
     ("word", "float32"): "__uint_as_float({})",
     ("tf32", "word"): "{}",
+    ("int32", "tf32"): "{}",
 }
 AS_WORD = {
     "float32": "__float_as_uint({})", "tf32": "{}", "word": "{}", "half": "{}", "float16": "raw({})",

@@ -33,6 +33,18 @@ __device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int p
                      : "memory");
     } while (!over);
 }"""
+MBARRIER_EXPECT_TX = """\
+__device__ __forceinline__ void mbarrier_expect_tx(unsigned long long* barrier, int bytes) {  // in its phase
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :: "r"(address(barrier)), "r"(bytes)
+                 : "memory");
+}"""
+BULK_COPY = """\
+__device__ __forceinline__ void bulk_copy(void* to, const void* from, int bytes, unsigned long long* barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :: "r"(address(to)), "l"(from), "r"(bytes), "r"(address(barrier))
+                 : "memory");
+}"""
 FENCE_PROXY_ASYNC = """\
 __device__ __forceinline__ void fence_proxy_async() {  // what was stored in shared memory is there for tensor cores
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -83,6 +95,8 @@ HELPERS = {
     "mbarrier_init": MBARRIER_INIT,
     "mbarrier_arrive": MBARRIER_ARRIVE,
     "mbarrier_wait": MBARRIER_WAIT,
+    "mbarrier_expect_tx": MBARRIER_EXPECT_TX,
+    "bulk_copy": BULK_COPY,
     "fence_proxy_async": FENCE_PROXY_ASYNC,
     "setmaxnreg_inc": SETMAXNREG.format(word="inc", about="so many registers: what another one gave"),
     "setmaxnreg_dec": SETMAXNREG.format(word="dec", about="all registers but so many"),

@@ -11,10 +11,10 @@ go through PyTorch.
     - A block makes 64 channels at 1x1x5 positions at a time, along 1 planes: 2 warpgroups in turn, while two
       others in turn load planes of input into 6 slots; its weights stay in shared memory (63 KiB). What a
       warpgroup makes leaves by the rows of its output.
-    - conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias: 64 rows of 16: neighbours in memory are rows, so
-      a block takes 16 rows, 4 a thread, and 16 groups of threads share the columns
-    - conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor: 64 rows of 16: neighbours in memory are rows,
-      so a block takes 16 rows, 4 a thread, and 16 groups of threads share the columns
+    - conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias: 64 rows of 32: neighbours in memory are rows, so
+      a block takes 16 rows, 4 a thread, and 32 groups of threads share the columns
+    - conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor: 64 rows of 32: neighbours in memory are rows,
+      so a block takes 16 rows, 4 a thread, and 32 groups of threads share the columns
     - [2, 64, 2, 4, 5] to [2, 8, 4, 6, 7] by 9 products (of 3 taps at once, in the place of channels) of 64
       channels, TF32 (rounded to nearest), sums in fp32.
     - A block makes 32 channels at 4x1x5 positions; its inputs are in shared memory with their halo, its
@@ -201,6 +201,31 @@ __device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_input_pa
     conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed[word] = bits;
 }
 
+// sums (+)= 64 rows x 8 times 8 x 8 in shared memory.
+__device__ __forceinline__ void wgmma_m64n8k8_tf32(float (&sums)[4], unsigned long long rows,
+                                                   unsigned long long columns, bool adds) {
+    asm volatile("{\n"
+                 ".reg .pred adds;\n"
+                 "setp.ne.b32 adds, %6, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 "
+                 "{%0, %1, %2, %3}"
+                 ", %4, %5, adds, 1, 1;\n"
+                 "}"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "l"(rows), "l"(columns), "r"(static_cast<int>(adds)));
+}
+
+__device__ __forceinline__ void wgmma_wait(float (&sums)[4]) {  // which are there behind it
+    asm volatile("wgmma.wait_group.sync.aligned 0;"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 :: "memory");
+}
+
+template <int count, typename T>
+__device__ __forceinline__ Pack<T, count> load(const T* from) {
+    return *reinterpret_cast<const Pack<T, count>*>(from);
+}
+
 __device__ __forceinline__ unsigned address(const void* place) {  // in shared memory
     return static_cast<unsigned>(__cvta_generic_to_shared(place));
 }
@@ -233,6 +258,17 @@ __device__ __forceinline__ void fence_proxy_async(
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+template <int count>
+__device__ __forceinline__ void setmaxnreg_inc(
+    ) {  // each thread of a warpgroup so many registers: what another one gave
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(count));
+}
+
+template <int count>
+__device__ __forceinline__ void setmaxnreg_dec() {  // each thread of a warpgroup all registers but so many
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(count));
+}
+
 // A matrix in shared memory: eights of rows of 16 bytes, 128 bytes apart; chunks of rows are `pitch` x 16
 // apart.
 __device__ __forceinline__ unsigned long long make_smem_desc(const void* matrix, int pitch) {
@@ -245,42 +281,6 @@ __device__ __forceinline__ void wgmma_fence() {
 
 __device__ __forceinline__ void wgmma_commit() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-template <int count>
-__device__ __forceinline__ void setmaxnreg_inc(
-    ) {  // each thread of a warpgroup so many registers: what another one gave
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(count));
-}
-
-template <int count>
-__device__ __forceinline__ void setmaxnreg_dec() {  // each thread of a warpgroup all registers but so many
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(count));
-}
-
-// sums (+)= weights of 64 channels x 8, times inputs of 8 x 8 positions.
-__device__ __forceinline__ void multiply_tf32(float (&sums)[4], unsigned long long weights,
-                                              unsigned long long inputs, bool adds) {
-    asm volatile("{\n"
-                 ".reg .pred adds;\n"
-                 "setp.ne.b32 adds, %6, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 "
-                 "{%0, %1, %2, %3}"
-                 ", %4, %5, adds, 1, 1;\n"
-                 "}"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                 : "l"(weights), "l"(inputs), "r"(static_cast<int>(adds)));
-}
-
-__device__ __forceinline__ void finish_products(float (&sums)[4]) {  // which are there from here on
-    asm volatile("wgmma.wait_group.sync.aligned 0;"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                 :: "memory");
-}
-
-template <int count, typename T>
-__device__ __forceinline__ Pack<T, count> load(const T* from) {
-    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
 
 template <int team, typename T>
@@ -596,248 +596,260 @@ __global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_a
 // others in turn load planes of input into 6 slots; its weights stay in shared memory (63 KiB). What a
 // warpgroup makes leaves by the rows of its output.
 __global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kernel_again(
-        const float* __restrict__ x,
-        const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed,
-        const float* __restrict__ conv_bias,
-        const float* __restrict__ sum_tensor,
-        const float* __restrict__ grad_gelu,
-        float* __restrict__ grad_product,
-        float* __restrict__ grad_conv_bias_parts,
-        float* __restrict__ grad_sum_tensor_parts) {
+    const float* __restrict__ x,
+    const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed,
+    const float* __restrict__ conv_bias,
+    const float* __restrict__ sum_tensor,
+    const float* __restrict__ grad_gelu,
+    float* __restrict__ grad_product,
+    float* __restrict__ grad_conv_bias_parts,
+    float* __restrict__ grad_sum_tensor_parts) {
+    constexpr long long x_batch_stride = 1344;
+    constexpr int x_channel_stride = 168;
+    constexpr int x_d_stride = 42;
+    constexpr int x_h_stride = 7;
+    constexpr long long grad_gelu_batch_stride = 2560;
+    constexpr int grad_gelu_channel_stride = 40;
+    constexpr int grad_gelu_d_stride = 20;
+    constexpr int grad_gelu_h_stride = 5;
+    constexpr long long grad_product_batch_stride = 2560;
+    constexpr int grad_product_channel_stride = 40;
+    constexpr int grad_product_d_stride = 20;
+    constexpr int grad_product_h_stride = 5;
+    constexpr int channel_lanes = 8;  // that have products of a channel
     extern __shared__ uint4 memory[];
-    uint4* weights = memory;
-    uint4* ring = weights + 3456;  // slots of planes
-    float* tile = reinterpret_cast<float*>(ring + 288);
-    unsigned long long* loaded = reinterpret_cast<unsigned long long*>(tile + 1024);  // each slot
-    unsigned long long* done = loaded + 6;  // with each slot
-    unsigned long long* turns = done + 6;  // of warpgroups to multiply
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int part = blockIdx.x % 1;
-    const int first_channel = part * 64;
-    float* all_totals = reinterpret_cast<float*>(loaded + 14);  // of each warpgroup
-    for (int p = threadIdx.x; p < 256; p += 512) all_totals[p] = 0;
-    for (int p = threadIdx.x; p < 3456; p += 512) weights[p] = (reinterpret_cast<const uint4*>(
-        conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed) + part * 3456)[p];
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    unsigned* weights = reinterpret_cast<unsigned*>(memory);  // of a tile of channels
+    const uint4* own = reinterpret_cast<const uint4*>(conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed);
+    for (int p = threadIdx.x; p < 3456; p += 512) {
+        reinterpret_cast<uint4*>(weights)[p] = own[p];
+    }
+    uint4* ring = memory + 3456;  // stages: planes of input
+    constexpr int stage_units = 48;  // of 16 bytes
+    constexpr int planes = 0;  // in a stage
+    unsigned long long* full = reinterpret_cast<unsigned long long*>(memory + 4064);  // each stage
+    unsigned long long* empty = full + 6;
+    unsigned long long* turns = empty + 6;  // of warpgroups to multiply
     for (
         int p = threadIdx.x; p < 36; p += 512) ring[p / 3 * 24 + 21 + p % 3] = uint4{};  // read, and thrown away
     if (threadIdx.x == 0) {
-        for (int s = 0; s < 6; ++s) mbarrier_init(loaded + s, 128), mbarrier_init(done + s, 256);
+        for (int s = 0; s < 6; ++s) {
+            mbarrier_init(full + s, 128);
+            mbarrier_init(empty + s, 256);
+        }
         for (int s = 0; s < 2; ++s) mbarrier_init(turns + s, 128);
     }
     fence_proxy_async();
     __syncthreads();
-    if (warp < 8) {
+    if (warp < 8) {  // consumers
         setmaxnreg_inc<168>();
-        tile += warp * 128;  // of this warp, for 16 channels
-        const int team = warp / 4;
-        float* totals = all_totals + team * 128;
-        int plane = 0, turn = 0;  // of all items
-        for (int item = static_cast<int>(blockIdx.x) / 1; item < 16; item += 16) {
+        const int team = threadIdx.x / 128;
+        int stage = 0, turn = 0;
+        float* tile = reinterpret_cast<float*>(
+            memory + 3744) + threadIdx.x / 32 * 128;  // of this warp, for 16 channels
+        float* totals = reinterpret_cast<float*>(
+            memory + 4000) + threadIdx.x / 32 * 32;  // of this warp's channels
+        float none = 0.0f;
+        if (lane < 16) {
+            totals[lane] = none;
+            totals[16 + lane] = none;
+        }
+        for (int item = blockIdx.x; item < 16; item += 16) {
             const int n = item / 8;
             const int first_plane = item / 4 % 2;
             const int box_h = item % 4;
-            const int box_w = 0;
-            const int planes = 1;
-            for (int t = 0; t < planes; ++t, ++turn, ++plane) {
-                const int leave = t + 1 < planes ? 1 : 3;  // planes of input that nothing later reads
+            for (int t = 0; t < 1; ++t, ++turn, ++stage) {
+                const int leave = t + 1 < 1 ? 1 : 3;  // stages that no later window has
                 if (turn % 2 != team) {
                     for (int s = 0; s < leave; ++s) {
-                        const int slot = (plane + s) % 6;
-                        mbarrier_wait(loaded + slot,
-                            (plane + s) / 6 % 2);  // or the plane before in it is not yet done with
-                        mbarrier_arrive(done + slot);
+                        const int slot = (stage + s) % 6;
+                        mbarrier_wait(full + slot, (stage + s) / 6 % 2);
+                        mbarrier_arrive(empty + slot);
                     }
                     continue;
                 }
                 const int box_d = first_plane + t;
                 float sums[4];
-                mbarrier_wait(turns + team, turn / 2 % 2 ^ (team == 0));  // for its turn
-                mbarrier_wait(loaded + (plane + 2) % 6, (plane + 2) / 6 % 2);
-                mbarrier_wait(loaded + (plane + 1) % 6, (plane + 1) / 6 % 2);
+                mbarrier_wait(turns + team, turn / 2 % 2 ^ (team == 0));
+                mbarrier_wait(full + (stage + 2) % 6, (stage + 2) / 6 % 2);
+                mbarrier_wait(full + (stage + 1) % 6, (stage + 1) / 6 % 2);
                 wgmma_fence();
                 const unsigned long long a = make_smem_desc(weights, 64);
-                const unsigned long long b_0 = make_smem_desc(ring + plane % 6 * 48, 24);
-                multiply_tf32(sums, a + 0, b_0 + 0, false);
-                multiply_tf32(sums, a + 128, b_0 + 1, true);
-                multiply_tf32(sums, a + 256, b_0 + 2, true);
-                multiply_tf32(sums, a + 384, b_0 + 7, true);
-                multiply_tf32(sums, a + 512, b_0 + 8, true);
-                multiply_tf32(sums, a + 640, b_0 + 9, true);
-                multiply_tf32(sums, a + 768, b_0 + 14, true);
-                multiply_tf32(sums, a + 896, b_0 + 15, true);
-                multiply_tf32(sums, a + 1024, b_0 + 16, true);
-                const unsigned long long b_1 = make_smem_desc(ring + (plane + 1) % 6 * 48, 24);
-                multiply_tf32(sums, a + 1152, b_1 + 0, true);
-                multiply_tf32(sums, a + 1280, b_1 + 1, true);
-                multiply_tf32(sums, a + 1408, b_1 + 2, true);
-                multiply_tf32(sums, a + 1536, b_1 + 7, true);
-                multiply_tf32(sums, a + 1664, b_1 + 8, true);
-                multiply_tf32(sums, a + 1792, b_1 + 9, true);
-                multiply_tf32(sums, a + 1920, b_1 + 14, true);
-                multiply_tf32(sums, a + 2048, b_1 + 15, true);
-                multiply_tf32(sums, a + 2176, b_1 + 16, true);
-                const unsigned long long b_2 = make_smem_desc(ring + (plane + 2) % 6 * 48, 24);
-                multiply_tf32(sums, a + 2304, b_2 + 0, true);
-                multiply_tf32(sums, a + 2432, b_2 + 1, true);
-                multiply_tf32(sums, a + 2560, b_2 + 2, true);
-                multiply_tf32(sums, a + 2688, b_2 + 7, true);
-                multiply_tf32(sums, a + 2816, b_2 + 8, true);
-                multiply_tf32(sums, a + 2944, b_2 + 9, true);
-                multiply_tf32(sums, a + 3072, b_2 + 14, true);
-                multiply_tf32(sums, a + 3200, b_2 + 15, true);
-                multiply_tf32(sums, a + 3328, b_2 + 16, true);
+                const unsigned long long b_0 = make_smem_desc(ring + stage % 6 * stage_units, 24);
+                wgmma_m64n8k8_tf32(sums, a, b_0, false);
+                wgmma_m64n8k8_tf32(sums, a + 128, b_0 + 1, true);
+                wgmma_m64n8k8_tf32(sums, a + 256, b_0 + 2, true);
+                wgmma_m64n8k8_tf32(sums, a + 384, b_0 + 7, true);
+                wgmma_m64n8k8_tf32(sums, a + 512, b_0 + 8, true);
+                wgmma_m64n8k8_tf32(sums, a + 640, b_0 + 9, true);
+                wgmma_m64n8k8_tf32(sums, a + 768, b_0 + 14, true);
+                wgmma_m64n8k8_tf32(sums, a + 896, b_0 + 15, true);
+                wgmma_m64n8k8_tf32(sums, a + 1024, b_0 + 16, true);
+                const unsigned long long b_1 = make_smem_desc(ring + (stage + 1) % 6 * stage_units, 24);
+                wgmma_m64n8k8_tf32(sums, a + 1152, b_1, true);
+                wgmma_m64n8k8_tf32(sums, a + 1280, b_1 + 1, true);
+                wgmma_m64n8k8_tf32(sums, a + 1408, b_1 + 2, true);
+                wgmma_m64n8k8_tf32(sums, a + 1536, b_1 + 7, true);
+                wgmma_m64n8k8_tf32(sums, a + 1664, b_1 + 8, true);
+                wgmma_m64n8k8_tf32(sums, a + 1792, b_1 + 9, true);
+                wgmma_m64n8k8_tf32(sums, a + 1920, b_1 + 14, true);
+                wgmma_m64n8k8_tf32(sums, a + 2048, b_1 + 15, true);
+                wgmma_m64n8k8_tf32(sums, a + 2176, b_1 + 16, true);
+                const unsigned long long b_2 = make_smem_desc(ring + (stage + 2) % 6 * stage_units, 24);
+                wgmma_m64n8k8_tf32(sums, a + 2304, b_2, true);
+                wgmma_m64n8k8_tf32(sums, a + 2432, b_2 + 1, true);
+                wgmma_m64n8k8_tf32(sums, a + 2560, b_2 + 2, true);
+                wgmma_m64n8k8_tf32(sums, a + 2688, b_2 + 7, true);
+                wgmma_m64n8k8_tf32(sums, a + 2816, b_2 + 8, true);
+                wgmma_m64n8k8_tf32(sums, a + 2944, b_2 + 9, true);
+                wgmma_m64n8k8_tf32(sums, a + 3072, b_2 + 14, true);
+                wgmma_m64n8k8_tf32(sums, a + 3200, b_2 + 15, true);
+                wgmma_m64n8k8_tf32(sums, a + 3328, b_2 + 16, true);
                 wgmma_commit();
                 mbarrier_arrive(turns + (team + 1) % 2);
-                finish_products(sums);
-                for (int s = 0; s < leave; ++s) mbarrier_arrive(done + (plane + s) % 6);
+                wgmma_wait(sums);
+                for (int s = 0; s < leave; ++s) mbarrier_arrive(empty + (stage + s) % 6);
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
-                    float* into = tile + (lane / 4 + i * 8) * 8;
 #pragma unroll
-                    for (int j = 0; j < 1; ++j) {
-#pragma unroll
-                        for (int k = 0; k < 2; ++k) {
-                            const int column = j * 8 % 7 + lane % 4 * 2 + k;
-                            const bool beyond = column >= 7;
-                            const int row_in = j * 8 / 7 + beyond, w_in = column - (beyond ? 7 : 0);
-                            const int place = row_in * 5 + w_in;
-                            const Pack<float, 1> products = {sums[j * 4 + i * 2 + k]};
-                            if (w_in < 5 && row_in < 1) *reinterpret_cast<Pack<float, 1>*>(
-                                into + place) = products;
+                    for (int k = 0; k < 2; ++k) {
+                        const int column = lane % 4 * 2 + k;
+                        const int row_in = column >= 7 ? 1 : 0;
+                        const int w_in = column - (column >= 7 ? 7 : 0);
+                        Pack<float, 1> products;
+                        products.at[0] = sums[i * 2 + k];
+                        if (w_in < 5 && row_in < 1) {
+                            *reinterpret_cast<Pack<float, 1>*>(tile + (
+                                lane / 4 + i * 8) * 8 + row_in * 5 + w_in) = products;
                         }
                     }
                 }
                 __syncwarp();
                 for (int r = lane / 8; r < 16; r += 4) {
-                    const int channel = first_channel + warp % 4 * 16 + r;
-                    const int c = channel;
+                    const int c = warp % 4 * 16 + r;
                     const float conv_bias_value = conv_bias[c];
                     const float sum_tensor_value = sum_tensor[c];
-                    float grad_conv_bias_total = 0;
-                    float grad_sum_tensor_total = 0;
-                    const int first = lane % 8;
+                    float grad_conv_bias_total = 0.0f;
+                    float grad_sum_tensor_total = 0.0f;
                     Pack<float, 1> grad_gelu_each[1];
-#pragma unroll
-                    for (int j = 0; j < 1; ++j) {
-                        const int v = first + j * 8;
-                        const int i = v;
-                        const int d = box_d;
-                        if (v < 5) {
-                            grad_gelu_each[j] = load<1>(
-                                grad_gelu + n * 2560LL + c * 40 + d * 20 + box_h * 5 + i);
-                        }
+                    const int v = lane % 8;
+                    if (v < 5) {
+                        grad_gelu_each[0] = load<1>(
+                            grad_gelu + n * grad_gelu_batch_stride + c * grad_gelu_channel_stride +
+                            box_d * grad_gelu_d_stride + box_h * grad_gelu_h_stride + v);
                     }
-#pragma unroll
-                    for (int j = 0; j < 1; ++j) {
-                        const int v = first + j * 8;
-                        const int i = v;
-                        const int d = box_d;
-                        if (v < 5) {
-                            const auto products = *reinterpret_cast<const Pack<float, 1>*>(
-                                tile + r * 8 + v * 1);
-                            const Pack<float, 1> grad_gelu_pack = grad_gelu_each[j];
-                            Pack<float, 1> grad_product_pack;
-                            const float product = products.at[0];
-                            const float grad_gelu_value = grad_gelu_pack.at[0];
-                            const float sum = product + conv_bias_value;
-                            const bool above = sum > 0.0f;
-                            const float leaky_relu = above ? sum : sum * 0.2f;
-                            const float sum_2 = leaky_relu + sum_tensor_value;
-                            const float clamp = min_nan(max_nan(sum_2, -1.0f), 1.0f);
-                            const float clamp_squared = clamp * clamp;
-                            // gelu_slope on [-1, 1]: off by at most 2.4e-07 (proven, rounding included)
-                            float gelu_slope = -8.875188e-05f;
-                            gelu_slope = fmaf(gelu_slope, clamp_squared, 0.001127868f);
-                            gelu_slope = fmaf(gelu_slope, clamp_squared, -0.009485175f);
-                            gelu_slope = fmaf(gelu_slope, clamp_squared, 0.059838224f);
-                            gelu_slope = fmaf(gelu_slope, clamp_squared, -0.26596126f);
-                            gelu_slope = fmaf(gelu_slope, clamp_squared, 0.7978846f);
-                            gelu_slope = fmaf(gelu_slope, clamp, 0.5f);
-                            const float grad_sum_tensor_is = sum_2 >= -1.0f && sum_2 <= 1.0f ? grad_gelu_value * gelu_slope : 0.0f;
-                            const float grad_product_is = above ? grad_sum_tensor_is : grad_sum_tensor_is * 0.2f;
-                            const float grad_conv_bias_is = grad_product_is;
-                            grad_product_pack.at[0] = grad_product_is;
-                            grad_conv_bias_total += grad_conv_bias_is;
-                            grad_sum_tensor_total += grad_sum_tensor_is;
-                            store(grad_product + n * 2560LL + c * 40 + d * 20 + box_h * 5 + i,
+                    const int v_2 = lane % 8;
+                    if (v_2 < 5) {
+                        const Pack<float, 1> products = *reinterpret_cast<const Pack<float, 1>*>(
+                            tile + r * 8 + v_2);
+                        Pack<float, 1> grad_product_pack;
+                        const float grad_gelu_value = grad_gelu_each[0].at[0];
+                        const float sum = (products.at[0]) + conv_bias_value;
+                        const bool above = sum > 0.0f;
+                        const float leaky_relu = above ? sum : sum * 0.2f;
+                        const float sum_2 = leaky_relu + sum_tensor_value;
+                        const float clamp = min_nan(max_nan(sum_2, -1.0f), 1.0f);
+                        const float clamp_squared = clamp * clamp;
+                        // gelu_slope on [-1, 1]: off by at most 2.4e-07 (proven, rounding included)
+                        float gelu_slope = -8.875188e-05f;
+                        gelu_slope = fmaf(gelu_slope, clamp_squared, 0.001127868f);
+                        gelu_slope = fmaf(gelu_slope, clamp_squared, -0.009485175f);
+                        gelu_slope = fmaf(gelu_slope, clamp_squared, 0.059838224f);
+                        gelu_slope = fmaf(gelu_slope, clamp_squared, -0.26596126f);
+                        gelu_slope = fmaf(gelu_slope, clamp_squared, 0.7978846f);
+                        gelu_slope = fmaf(gelu_slope, clamp, 0.5f);
+                        const float grad_sum_tensor_is = sum_2 >= -1.0f && sum_2 <= 1.0f ? grad_gelu_value * gelu_slope : 0.0f;
+                        const float grad_product_is = above ? grad_sum_tensor_is : grad_sum_tensor_is * 0.2f;
+                        const float grad_conv_bias_is = grad_product_is;
+                        grad_product_pack.at[0] = grad_product_is;
+                        grad_conv_bias_total += grad_conv_bias_is;
+                        grad_sum_tensor_total += grad_sum_tensor_is;
+                        store(grad_product + n * grad_product_batch_stride + c * grad_product_channel_stride +
+                            box_d * grad_product_d_stride + box_h * grad_product_h_stride + v_2,
                                 grad_product_pack);
-                        }
                     }
-                    grad_conv_bias_total = sum_over_team<8>(grad_conv_bias_total);
-                    if (lane % 8 == 0) totals[0 + channel - first_channel] += grad_conv_bias_total;
-                    grad_sum_tensor_total = sum_over_team<8>(grad_sum_tensor_total);
-                    if (lane % 8 == 0) totals[64 + channel - first_channel] += grad_sum_tensor_total;
+                    grad_conv_bias_total = sum_over_team<channel_lanes>(grad_conv_bias_total);
+                    if (lane % 8 == 0) {
+                        const float before = totals[r];
+                        grad_conv_bias_total += before;
+                        totals[r] = grad_conv_bias_total;
+                    }
+                    grad_sum_tensor_total = sum_over_team<channel_lanes>(grad_sum_tensor_total);
+                    if (lane % 8 == 0) {
+                        const float before = totals[16 + r];
+                        grad_sum_tensor_total += before;
+                        totals[16 + r] = grad_sum_tensor_total;
+                    }
                 }
                 __syncwarp();
             }
-            plane += 2;
+            stage += 2;
         }
-    } else {
+        if (lane < 16) {
+            const float total = totals[lane];
+            grad_conv_bias_parts[(blockIdx.x * 2 + warp / 4) * 64 + warp % 4 * 16 + lane] = total;
+        }
+        if (lane < 16) {
+            const float total = totals[16 + lane];
+            grad_sum_tensor_parts[(blockIdx.x * 2 + warp / 4) * 64 + warp % 4 * 16 + lane] = total;
+        }
+    } else {  // producers
         setmaxnreg_dec<88>();
-        const int thread = (threadIdx.x - 256) % 128, stager = (
-            threadIdx.x - 256) / 128;  // of a plane in turn
-        int plane = 0;
-        for (int item = static_cast<int>(blockIdx.x) / 1; item < 16; item += 16) {
+        const int filler = (threadIdx.x - 256) / 128;  // of a stage in turn
+        int stage = 0;
+        const int thread = (threadIdx.x - 256) % 128;
+        for (int item = blockIdx.x; item < 16; item += 16) {
             const int n = item / 8;
             const int first_plane = item / 4 % 2;
             const int box_h = item % 4;
-            const int box_w = 0;
-            const auto* origin = x + n * 1344LL;
-            for (int t = 0; t < 1 + 2; ++t, ++plane) {
-                if (plane % 2 != stager) continue;
-                const int d = first_plane + t;
-                const int slot = plane % 6;
-                uint4 words[1][2];
-#pragma unroll
-                for (int k = 0; k < 1; ++k) {
-                    const int p = thread + k * 128;
+            const float* origin = x + n * x_batch_stride;
+            for (int t = 0; t < 3; ++t) {
+                if (stage % 2 == filler) {
+                    const int slot = stage % 6;
+                    Pack<unsigned, 4> words[1][2];
+                    const int p = thread;
+                    const int d = first_plane + t;
                     const int h = box_h + p / 7;
-                    const int w = box_w + p % 7;
+                    const int w = p % 7;
                     const bool inside = p < 21;
-                    const auto* from = origin + d * 42 + h * 7 + w;
+                    const float* from = origin + d * x_d_stride + h * x_h_stride + w;
 #pragma unroll
                     for (int u = 0; u < 2; ++u) {
-                        uint4 word;
-                        word.x = inside ? rounded(from[(u * 4 + 0) * 168]) : 0u;
-                        word.y = inside ? rounded(from[(u * 4 + 1) * 168]) : 0u;
-                        word.z = inside ? rounded(from[(u * 4 + 2) * 168]) : 0u;
-                        word.w = inside ? rounded(from[(u * 4 + 3) * 168]) : 0u;
-                        words[k][u] = word;
+                        Pack<unsigned, 4> word;
+                        word.at[0] = inside ? rounded(from[u * 4 * x_channel_stride]) : 0u;
+                        word.at[1] = inside ? rounded(from[(u * 4 + 1) * x_channel_stride]) : 0u;
+                        word.at[2] = inside ? rounded(from[(u * 4 + 2) * x_channel_stride]) : 0u;
+                        word.at[3] = inside ? rounded(from[(u * 4 + 3) * x_channel_stride]) : 0u;
+                        words[0][u] = word;
                     }
-                }
-                mbarrier_wait(done + slot, plane / 6 % 2 ^ 1);  // with what was in the slot before
-#pragma unroll
-                for (int k = 0; k < 1; ++k) {
-                    const int p = thread + k * 128;
+                    mbarrier_wait(empty + slot, stage / 6 % 2 ^ 1);  // with what was in it before
                     if (p < 21) {
 #pragma unroll
                         for (int u = 0; u < 2; ++u) {
-                            ring[slot * 48 + u * 24 + p] = words[k][u];
+                            *reinterpret_cast<Pack<unsigned, 4>*>(
+                                ring + slot * stage_units + planes + u * 24 + p) = words[0][u];
                         }
                     }
+                    fence_proxy_async();
+                    mbarrier_arrive(full + slot);
                 }
-                fence_proxy_async();
-                mbarrier_arrive(loaded + slot);
+                ++stage;
             }
         }
     }
-    __syncthreads();
-    if (const int p = threadIdx.x; p < 64) grad_conv_bias_parts[(
-        blockIdx.x / 1 * 1 + part) * 64 + p] = all_totals[0 + p] + all_totals[128 + p];
-    if (const int p = threadIdx.x; p < 64) grad_sum_tensor_parts[(
-        blockIdx.x / 1 * 1 + part) * 64 + p] = all_totals[64 + p] + all_totals[192 + p];
 }
 
-// 64 rows of 16: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 16 groups of
+// 64 rows of 32: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 32 groups of
 // threads share the columns
 // total = sum of grad_conv_bias_parts
 // grad_conv_bias = total
-__global__ void __launch_bounds__(64) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias(
+__global__ void __launch_bounds__(128) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias(
     const float* __restrict__ grad_conv_bias_parts,
     float* __restrict__ grad_conv_bias) {
     constexpr unsigned grad_conv_bias_parts_stride_1 = 64;
     constexpr int lanes = 4;  // threads side by side
-    constexpr int groups = 16;  // of threads, which share the columns
+    constexpr int groups = 32;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
     constexpr int pitch = 20;  // odd, so that groups meet different banks
     const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
@@ -864,16 +876,16 @@ __global__ void __launch_bounds__(64) conv3d_leaky_relu_add_clamp_gelu_kernel_gr
     }
 }
 
-// 64 rows of 16: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 16 groups of
+// 64 rows of 32: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 32 groups of
 // threads share the columns
 // total = sum of grad_sum_tensor_parts
 // grad_sum_tensor = total
-__global__ void __launch_bounds__(64) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor(
+__global__ void __launch_bounds__(128) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor(
     const float* __restrict__ grad_sum_tensor_parts,
     float* __restrict__ grad_sum_tensor) {
     constexpr unsigned grad_sum_tensor_parts_stride_1 = 64;
     constexpr int lanes = 4;  // threads side by side
-    constexpr int groups = 16;  // of threads, which share the columns
+    constexpr int groups = 32;  // of threads, which share the columns
     constexpr int vector = 4;  // neighbours that a thread takes at once
     constexpr int pitch = 20;  // odd, so that groups meet different banks
     const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
@@ -1335,10 +1347,10 @@ cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu_backward(const float* grad_g
       conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed, conv_bias, sum_tensor, grad_gelu, grad_product,
       grad_conv_bias_parts, grad_sum_tensor_parts);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias<<<4, 64, 0, stream>>>(grad_conv_bias_parts,
+  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias<<<4, 128, 0, stream>>>(grad_conv_bias_parts,
       grad_conv_bias);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor<<<4, 64, 0, stream>>>(grad_sum_tensor_parts,
+  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor<<<4, 128, 0, stream>>>(grad_sum_tensor_parts,
       grad_sum_tensor);
   if (const cudaError_t error = cudaGetLastError()) return error;
   if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel_input>(119808,
@@ -1429,9 +1441,9 @@ std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(
   torch::Tensor grad_product = torch::empty_strided({5120}, {1}, grad_gelu.options().dtype(torch::kFloat32));
   torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed = torch::empty_strided({13824}, {1},
       grad_gelu.options().dtype(torch::kInt32));
-  torch::Tensor grad_conv_bias_parts = torch::empty_strided({1024}, {1},
+  torch::Tensor grad_conv_bias_parts = torch::empty_strided({2048}, {1},
       grad_gelu.options().dtype(torch::kFloat32));
-  torch::Tensor grad_sum_tensor_parts = torch::empty_strided({1024}, {1},
+  torch::Tensor grad_sum_tensor_parts = torch::empty_strided({2048}, {1},
       grad_gelu.options().dtype(torch::kFloat32));
   torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed = torch::empty_strided({18432}, {1},
       grad_gelu.options().dtype(torch::kInt32));
@@ -1512,7 +1524,7 @@ torch::Tensor fused_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x,
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_27b812417c0c",
+    name="conv3d_leakyrelu_sum_clamp_gelu_49fbb4c8545c",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
 from crucible.kinds.convolution.packing import pack
-from crucible.kinds.convolution.walks.lower import build_walks, is_walked
+from crucible.kinds.convolution.walks.lower import build_walks
 from crucible.print.cuda import printed
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.lower import chosen, multiplied
@@ -24,15 +24,14 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
     tiling = tiling or chosen(conv, gpu)
     if tiling is None:
         raise MisuseError(f"{conv.name}: no tile of it fits in shared memory, or it has too many taps")
+    if conv.front is not None and type(tiling) is not Tiling:
+        raise MisuseError(f"{conv.name}: a chain in front is for warps, and {type(tiling).__name__} is not")
     simple = simplify(*conv.exprs).exprs
     results = tuple(replace(each, expr=expr) for each, expr in zip(conv.results, simple, strict=False))
     rest = simple[len(results) :]
     reductions = tuple(replace(each, expr=expr) for each, expr in zip(conv.reductions, rest, strict=True))
     conv = replace(conv, results=results, reductions=reductions)
-    if isinstance(tiling, Walks) and is_walked(conv, tiling, gpu):
-        made = build_walks(conv, tiling, gpu).lowered()
-    else:
-        made = multiplied(conv, tiling, gpu)
+    made = build_walks(conv, tiling, gpu).lowered() if type(tiling) is Walks else multiplied(conv, tiling, gpu)
     if isinstance(tiling, PooledWalks):  # puts the weight in order itself
         return made
     return replace(made, kernels=(printed(pack(conv, tiling, made.buffers[0])), *made.kernels))

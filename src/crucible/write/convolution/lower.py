@@ -36,9 +36,7 @@ def multiplied(conv: Convolution, tiling: Tiling, gpu: Gpu) -> Lowered:
 
 def _lowered(conv: Convolution, tiling: Tiling, gpu: Gpu) -> Lowered:
     for kind in KINDS:
-        if isinstance(tiling, kind.divisions):
-            if conv.front is not None:
-                raise MisuseError(f"{conv.name}: a chain in front is for warps, and {type(tiling).__name__} is not")
+        if kind.lower and isinstance(tiling, kind.divisions):
             return kind.lower(conv, tiling, gpu)
     scene = Scene(conv, tiling, packed(conv.name, tiling), gpu)
     _check_shared_memory(scene)

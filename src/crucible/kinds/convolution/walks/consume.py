@@ -5,37 +5,54 @@ from __future__ import annotations
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ONE, ZERO, Compare, Index, Number, Variable
-from crucible.kinds.convolution.walks.frame import Frame, Item
+from crucible.kinds.convolution.walks.frame import WORDS, Frame, Item
 from crucible.kinds.convolution.walks.leave import Leaving
+from crucible.kinds.convolution.walks.rows import ByRows
+from crucible.kinds.convolution.walks.runs import InRuns
 from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.warpgroup.lower import PASSES, Pass
-from crucible.write.convolution.warpgroup.walks import ROWS
+from crucible.write.convolution.warpgroup.walks import CHANNELS, PASSES, ROWS, Pass
 
 
 class Consuming:
     """Their body while it is made."""
 
-    def __init__(self, frame: Frame, k: Builder, lane: Index, warp: Index, first_channel: Index) -> None:
+    def __init__(self, frame: Frame, k: Builder, lane: Index, warp: Index, part: Index, first_channel: Index) -> None:
         self.frame, self.k, self.walks = frame, k, frame.walks
-        self.leaving = Leaving(frame, k, lane, warp, first_channel)
+        self.lane, self.warp, self.part = lane, warp, part
+        self.leaving: Leaving = (InRuns if self.walks.in_bulk else ByRows)(frame, k, lane, warp, first_channel)
         self.sums = ir.Fragment("sums", "float32", (Number(self.walks.columns_of_b // 2),))
 
     def consume(self) -> None:
         k, frame = self.k, self.frame
         self.leaving.begin()
+        self._hold()
         with frame.items(k) as item:
             number = Variable("t", "int")
             planes = k.named("planes", item.planes)
             before, products, behind = list[ir.Node](), list[ir.Node](), list[ir.Node]()
             with k.apart(before):
                 start = k.let(f"box_{frame.dims[0]}", item.starts[0] + number, "int") if len(frame.dims) == 3 else None
+                placed = Item(item.image, (start, *item.starts[1:]), planes) if start else item
+                self.leaving.ask(placed)
                 k.add(ir.Declare((self.sums,)))
             with k.apart(products), k.products(self.sums):
                 self._products()
-            placed = Item(item.image, (start, *item.starts[1:]), planes) if start else item
             with k.apart(behind):
                 self.leaving.leave(placed, self.sums)
             k.add(ir.Slide(frame.ring, number, planes, tuple(before), tuple(products), tuple(behind)))
+        self.leaving.end()
+
+    def _hold(self) -> None:
+        """Lower words of the last taps: what a lane has of the rows of an instruction."""
+        k, walks, packed = self.k, self.walks, self.frame.packed
+        self.held = ir.Fragment("held", "tf32", (Number(walks.lower_held), Number(WORDS)))
+        if walks.lower_held:
+            first = self.part * walks.packed_units + walks.weight_units + self.warp % 4 * CHANNELS + self.lane // 4
+            own = ir.Pointer("own", packed, first * WORDS + self.lane % 4)
+            k.add(ir.Declare((self.held,)), ir.Declare(own))
+            with k.unrolled("tap", Number(walks.lower_held)) as tap, k.unrolled("i", Number(WORDS)) as i:
+                at = ((tap * STEP_UNITS + i // 2) * ROWS + i % 2 * 8) * WORDS
+                k.add(ir.Load(ir.Element(self.held, (tap, i)), ir.Global(own, at)))
 
     def _products(self) -> None:
         """All taps of all channels; of float32 that is kept the products of lower words first."""
@@ -67,7 +84,9 @@ class Consuming:
                 if turn == 0:
                     k.add(ir.Describe(planes[plane], step * (STEP_UNITS * walks.points), plane))
                 for tap, at in placed:
-                    rows = tap * STEP_UNITS * ROWS + of_weight * walks.word_units
-                    columns = at + of_plane * walks.plane_units
-                    k.add(ir.Product(self.sums, (weights, rows), (planes[plane], columns), adds))
+                    of_held, columns = tap - (taps - walks.lower_held), at + of_plane * walks.plane_units
+                    rows: tuple[ir.Matrix, int] | ir.Element = ir.Element(self.held, (Number(of_held),))
+                    if of_held < 0 or not of_weight:
+                        rows = weights, tap * STEP_UNITS * ROWS + of_weight * walks.word_units
+                    k.add(ir.Product(self.sums, rows, (planes[plane], columns), adds))
                     adds = ()

@@ -13,9 +13,11 @@ from crucible.kernel.index import Compare, Condition, Index, Number, Place, Size
 from crucible.kernel.places import ITEM_BYTES
 from crucible.kinds.indices import decoded
 from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.rows import plain
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.packing import packed
 from crucible.write.convolution.warpgroup.walks import ROWS, THREADS, Walks
+from crucible.write.kernel import Buffer
 from crucible.write.program import Operand, Result
 
 UNIT = 16
@@ -53,7 +55,12 @@ class Frame:
         self.source = self.laid(conv.source, conv.correlation.in_shape, "read")
         self.packed = ir.Tensor(self.scene.packed.name, "int32", "read", self.scene.packed.elements)
         self.operands = {each.name: self.laid(each, conv.made_shape, "read") for each in self.scene.operands}
-        (self.result,) = (self.laid(each, conv.made_shape, "write") for each in self.scene.elementwise)
+        self.results = {each.name: self.laid(each, conv.made_shape, "write") for each in self.scene.elementwise}
+        self.parts = tuple(
+            Buffer(f"{each.name}_parts", "float32", self.blocks * walks.groups * ROWS) for each in self.scene.sums
+        )
+        """Of sums: [a warpgroup of a block][channels], those that fill the last tile included."""
+        self.part_tensors = tuple(ir.Tensor(each.name, each.dtype, "write", each.elements) for each in self.parts)
         self.dtype = {"tf32": "tf32", "fp32": "tf32"}.get(conv.math, conv.source.dtype)
         """Of what tensor cores multiply."""
         units = (Number(walks.weight_units), Number(self.unit))
@@ -64,7 +71,7 @@ class Frame:
         staged = walks.plane[0] * walks.plane[1]
         self.ring = ir.Pipeline(
             "ring", (self.planes,), walks.slots, THREADS, walks.groups * THREADS, fillers=walks.stagers,
-            window=walks.span, teams=walks.groups, slack=walks.points - staged,
+            window=walks.span, teams=walks.groups, brings=walks.loads > 0, slack=walks.points - staged,
         )  # fmt: skip
 
     def laid(self, tensor: Operand | Result, shape: Sequence[int], access: str) -> Laid:
@@ -72,7 +79,7 @@ class Frame:
         names = ("batch", "channel", *self.dims)
         strides = (
             Size(f"{tensor.name}_{name}_stride", stride, counts=name != "batch")
-            for name, stride in zip(names, tensor.strides, strict=True)
+            for name, stride in zip(names, plain(tensor.strides, shape), strict=True)
         )
         made = ir.Tensor(tensor.name, tensor.dtype, "read" if access == "read" else "write", 1 + last)
         return Laid(made, tuple(strides))
@@ -85,11 +92,12 @@ class Frame:
     @property
     def tensors(self) -> tuple[ir.Tensor, ...]:
         laid = [self.source, *self.operands.values()]
-        return laid[0].tensor, self.packed, *(each.tensor for each in laid[1:]), self.result.tensor
+        written = (*(each.tensor for each in self.results.values()), *self.part_tensors)
+        return laid[0].tensor, self.packed, *(each.tensor for each in laid[1:]), *written
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        laid = [self.source, *self.operands.values(), self.result]
+        laid = [self.source, *self.operands.values(), *self.results.values()]
         return tuple(stride for each in laid for stride in each.strides)
 
     @property

@@ -11,8 +11,6 @@ from crucible.schedule.machine import machine_of
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.bulk import chain_of
-from crucible.write.convolution.warpgroup.lower import division, lower_for_warpgroups
 from crucible.write.convolution.warpgroup.phase_lower import lower_phases
 from crucible.write.convolution.warpgroup.phases import (
     PhaseWalks,
@@ -28,7 +26,8 @@ from crucible.write.convolution.warpgroup.scatter_lower import lower_scatter
 from crucible.write.convolution.warpgroup.stream_choice import best_streams, moved_by, stream_division
 from crucible.write.convolution.warpgroup.stream_lower import lower_streams
 from crucible.write.convolution.warpgroup.streams import Streams
-from crucible.write.convolution.warpgroup.walks import Walks, best_walks
+from crucible.write.convolution.warpgroup.walk_choice import best_divisions_of, division
+from crucible.write.convolution.warpgroup.walks import Walks
 from crucible.write.kernel import Lowered
 
 
@@ -41,7 +40,8 @@ class Kind:
     """The one of least estimated time; None where the kind does not serve a convolution."""
     several: Callable[[Convolution, int, Gpu], list[Any]]
     """So many of least estimated time, for a convolution that it serves."""
-    lower: Callable[[Convolution, Any, Gpu], Lowered]
+    lower: Callable[[Convolution, Any, Gpu], Lowered] | None
+    """None where its kernels are of the IR."""
 
 
 def for_warpgroups(conv: Convolution, gpu: Gpu) -> Tiling | None:
@@ -54,11 +54,6 @@ def best_for_warpgroups(conv: Convolution, count: int, gpu: Gpu) -> list[Tiling]
     """So many of each kind that serves a convolution."""
     serving = [kind for kind in KINDS if conv.front is None and kind.chosen(conv, gpu)]
     return [each for kind in serving for each in kind.several(conv, count, gpu)]
-
-
-def _walks(conv: Convolution, count: int, gpu: Gpu) -> list[Walks]:
-    exact = conv.math == "fp32"
-    return best_walks(conv.correlation, UNITS[conv.source.dtype], count, gpu, chain_of(conv), exact=exact)
 
 
 def _phase_walks(conv: Convolution, count: int, gpu: Gpu) -> list[PhaseWalks]:
@@ -93,6 +88,6 @@ KINDS = (
     Kind(PhaseWalks, phase_division, _phase_walks, lower_phases),
     Kind(Scatter, scattered, _scatters, lower_scatter),
     Kind(Streams, stream_division, _streams, lower_streams),
-    Kind(Walks, division, _walks, lower_for_warpgroups),
+    Kind(Walks, division, best_divisions_of, None),
 )
 """Divisions that are also another kind's stand before that."""

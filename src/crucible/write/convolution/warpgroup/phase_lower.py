@@ -18,7 +18,7 @@ from crucible.write.convolution.warpgroup.lower import Body
 from crucible.write.convolution.warpgroup.phase_tail import PhaseTail
 from crucible.write.convolution.warpgroup.phases import PhaseWalks, fetched_by, issued_by
 from crucible.write.convolution.warpgroup.staging import LANES, Planes
-from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS
+from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, THREADS
 from crucible.write.kernel import Lowered
 from crucible.write.program import Reduction
 
@@ -159,6 +159,20 @@ class PhaseBody(Body):
         share = f"part % {walks.shares}" if walks.shares > 1 else "0"
         tile = f"part / {walks.shares} * {ROWS}" if walks.channel_tiles > 1 else "0"
         return [*parts, f"const int share = {share};  // of the phases", f"const int first_channel = {tile};"]
+
+    def _start(self) -> list[str]:
+        walks = self.walks
+        prepare = [
+            f"for (int s = 0; s < {walks.slots}; ++s) mbarrier_init(loaded + s, {THREADS}),"
+            f" mbarrier_init(done + s, {walks.groups * THREADS});",
+        ]
+        return [
+            *self._weights(),
+            *self.staging.slack(walks.threads),
+            *block("if (threadIdx.x == 0)", prepare),
+            "fence_proxy_async();",
+            "__syncthreads();",
+        ]
 
     def _weights(self) -> list[str]:
         walks, taps = self.walks, self.walks.taps_of_shares

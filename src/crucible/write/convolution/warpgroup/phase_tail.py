@@ -17,8 +17,8 @@ from crucible.target.cuda import CUDA_TYPES, LOAD, PACK, START, STEPS, STORE, co
 from crucible.write.convolution.fused import is_of_row
 from crucible.write.convolution.halo import decoded, times
 from crucible.write.convolution.rows import plain
+from crucible.write.convolution.tail import Tail
 from crucible.write.convolution.warpgroup.phases import PhaseWalks
-from crucible.write.convolution.warpgroup.tail import WarpgroupTail
 from crucible.write.convolution.warpgroup.walks import ROWS
 from crucible.write.program import Operand, Result
 
@@ -27,7 +27,7 @@ WORD = 16
 
 
 @dataclass
-class PhaseTail(WarpgroupTail):
+class PhaseTail(Tail):
     """Text behind the multiplication."""
 
     @property

@@ -10,17 +10,7 @@ from crucible.target import sm90
 BARRIERS = (sm90.ADDRESS, sm90.MBARRIER_INIT, sm90.MBARRIER_ARRIVE, sm90.MBARRIER_WAIT, sm90.FENCE_PROXY_ASYNC)
 BEGIN = (sm90.WGMMA_FENCE, sm90.WGMMA_COMMIT)
 REGISTERS = (sm90.HELPERS["setmaxnreg_inc"], sm90.HELPERS["setmaxnreg_dec"])
-TF32_WORDS = (
-    sm90.TF32_HIGH,
-    sm90.TF32_LOW,
-    """\
-__device__ __forceinline__ uint4 tf32_high(const uint4& word) {
-    return {tf32_high(word.x), tf32_high(word.y), tf32_high(word.z), tf32_high(word.w)};
-}
-__device__ __forceinline__ uint4 tf32_low(const uint4& word) {
-    return {tf32_low(word.x), tf32_low(word.y), tf32_low(word.z), tf32_low(word.w)};
-}""",
-)
+TF32_WORDS = (sm90.TF32_HIGH, sm90.TF32_LOW)
 DESCRIBE_APART = """\
 // A matrix in shared memory: eights of rows of 16 bytes, `eight` x 16 bytes apart; what follows in a row is `unit` x 16
 // further.
@@ -33,17 +23,7 @@ MOVED_ON = """\
 __device__ __forceinline__ float moved_on(float sum, float to, unsigned none) {
     return __uint_as_float((__float_as_uint(to) & none) | __float_as_uint(sum));
 }"""
-COPY_IN = """\
-__device__ __forceinline__ void expect(unsigned long long* barrier, int bytes) {  // to come until its phase is over
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-                 :: "r"(address(barrier)), "r"(bytes)
-                 : "memory");
-}
-__device__ __forceinline__ void copy_in(void* to, const void* from, int bytes, unsigned long long* barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 :: "r"(address(to)), "l"(from), "r"(bytes), "r"(address(barrier))
-                 : "memory");
-}"""
+COPY_IN = (sm90.MBARRIER_EXPECT_TX, sm90.BULK_COPY)
 FETCH = """\
 __device__ __forceinline__ void fetch(const void* from, int bytes) {  // to the L2 cache, for loads to come
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(from), "r"(bytes) : "memory");

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from crucible.gpus import Gpu
 from crucible.target.cuda import block
 from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup import pieces
@@ -151,6 +152,35 @@ class PooledBody(Body):
             *block(f"for (int own = 0; own < {walks.passes}; ++own, ++passes)", own),
             *self.tail.lines(),
         ]
+
+    def _passed(self) -> list[str]:
+        """By the warpgroups whose turn it is not."""
+        slots = self.walks.slots
+        each = [
+            f"const int slot = (plane + s) % {slots};",
+            f"mbarrier_wait(loaded + slot, (plane + s) / {slots} % 2);  // or the plane before in it is not yet done"
+            " with",
+            "mbarrier_arrive(done + slot);",
+        ]
+        passed = [*block("for (int s = 0; s < leave; ++s)", each), "continue;"]
+        return [
+            f"const int leave = {self._leave()};  // planes of input that nothing later reads",
+            *block(f"if (turn % {self.walks.groups} != team)", passed),
+        ]
+
+    def _left(self) -> str:
+        """When their products are made."""
+        return f"for (int s = 0; s < leave; ++s) mbarrier_arrive(done + (plane + s) % {self.walks.slots});"
+
+    def _leave(self) -> str:
+        return f"t + 1 < planes ? 1 : {self.walks.span}" if self.walks.span > 1 else "1"
+
+    def _described(self, plane: int) -> str:
+        walks = self.walks
+        moved = f"(plane + {plane})" if plane else "plane"
+        step = f" + s * {STEP_UNITS * walks.points}" if walks.steps > 1 else ""
+        at = f"ring + {moved} % {walks.slots} * {walks.slot_units}{step}"
+        return f"const unsigned long long b_{plane} = make_smem_desc({at}, {walks.points});"
 
     def _products(self) -> list[str]:
         """Of pass `own`, each in one go: where they begin outside of branches, nvcc makes them wait for each other."""

@@ -16,8 +16,8 @@ from crucible.write.convolution.fused import is_of_row
 from crucible.write.convolution.halo import times
 from crucible.write.convolution.rows import plain
 from crucible.write.convolution.running import Running
+from crucible.write.convolution.tail import Tail
 from crucible.write.convolution.warpgroup.pooled import PooledWalks
-from crucible.write.convolution.warpgroup.tail import WarpgroupTail
 from crucible.write.program import Operand, Result
 
 TILES = 4
@@ -37,7 +37,7 @@ __device__ __forceinline__ uint2 exchanged(const unsigned (&pairs)[4]) {
 
 
 @dataclass
-class PooledTail(WarpgroupTail):
+class PooledTail(Tail):
     """Text behind the multiplication."""
 
     @property

@@ -9,14 +9,13 @@ from functools import cached_property
 from crucible.errors import MisuseError
 from crucible.gpus import Gpu
 from crucible.target.cuda import PACK, block, unrolled
-from crucible.target.sm90 import MAKE_SMEM_DESC, SETTLED
+from crucible.target.sm90 import ARCHITECTURE, MAKE_SMEM_DESC, SETTLED
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS, decoded, times
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup import packing, pieces
 from crucible.write.convolution.warpgroup.held import FINISH, held_products, multiply_held
-from crucible.write.convolution.warpgroup.lower import ARCHITECTURE, PASSES
 from crucible.write.convolution.warpgroup.scatter import (
     CHANNELS,
     COPYING,
@@ -27,7 +26,7 @@ from crucible.write.convolution.warpgroup.scatter import (
     Scatter,
 )
 from crucible.write.convolution.warpgroup.scatter_tail import Adding
-from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
+from crucible.write.convolution.warpgroup.walks import PASSES, THREADS, WARPS
 from crucible.write.kernel import Kernel, Lowered
 from crucible.write.program import contiguous
 
@@ -59,7 +58,7 @@ class _Body:
     def kernel(self) -> Kernel:
         division, math, lines = self.division, self._math, self._lines()
         before = [*packing.conversions(self.scene.conv.math), PACK, *pieces.BARRIERS]
-        before += [MAKE_SMEM_DESC, *pieces.BEGIN, pieces.COPY_IN, pieces.TOGETHER, *pieces.REGISTERS]
+        before += [MAKE_SMEM_DESC, *pieces.BEGIN, *pieces.COPY_IN, pieces.TOGETHER, *pieces.REGISTERS]
         before += held_products(math, division.columns, 1 if division.exact else division.groups)
         before += [SETTLED] if division.exact else []
         return self.scene.kernel(self.notes(), lines, [*before, *self.adding.preamble], (1, division.threads),
@@ -186,11 +185,11 @@ class _Body:
             "int bytes = 0;",
             *self._each_channel(["bytes += size;"]),
             "bytes = __reduce_add_sync(0xffffffffu, bytes);",
-            "if (lane == 0) expect(loaded + slot, bytes);",
+            "if (lane == 0) mbarrier_expect_tx(loaded + slot, bytes);",
             *self._each_channel(
                 [
                     f"float* to = slots + slot * {division.slot_words} + c * {division.pitch}{of_row};",
-                    f"copy_in(to, {source} + from, size, loaded + slot);",
+                    f"bulk_copy(to, {source} + from, size, loaded + slot);",
                 ]
             ),
             "++count;",

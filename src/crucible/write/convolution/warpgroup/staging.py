@@ -47,17 +47,8 @@ class Planes:
         return str(walks.walk) if planes % walks.walk == 0 else f"min({walks.walk}, {planes} - first_plane)"
 
     def slack(self, threads: int) -> list[str]:
-        """What lies behind the planes, and only positions that are thrown away read: 0 once and for all."""
-        walks = self._walks
-        staged = math.prod(walks.plane)
-        more = walks.points - staged
-        if more <= 0:
-            return []
-        count = walks.slots * walks.words * walks.steps * STEP_UNITS * more
-        at = f"p / {more} * {walks.points} + {staged} + p % {more}" if more > 1 else f"p * {walks.points} + {staged}"
-        return [
-            f"for (int p = threadIdx.x; p < {count}; p += {threads}) ring[{at}] = uint4{{}};  // read, and thrown away"
-        ]
+        """What is never loaded is 0 once and for all."""
+        raise NotImplementedError
 
     def lines(self) -> list[str]:
         walks, scene = self._walks, self.scene
@@ -66,19 +57,13 @@ class Planes:
             f"const int slot = plane % {walks.slots};",
             *self._load(),
         ]
-        if walks.stagers > 1:
-            planes = [f"if (plane % {walks.stagers} != stager) continue;", *planes]
         count = f"{self.planes} + {walks.span - 1}" if walks.span > 1 else self.planes
         each = [
             *self.item(),
             f"const auto* origin = {scene.conv.source.name} + n * {scene.conv.source.strides[0]}LL;",
             *block(f"for (int t = 0; t < {count}; ++t, ++plane)", planes),
         ]
-        thread = f"threadIdx.x - {walks.groups * LANES}"
-        first = [f"const int thread = {thread};"]
-        if walks.stagers > 1:
-            first = [f"const int thread = ({thread}) % {LANES}, stager = ({thread}) / {LANES};  // of a plane in turn"]
-        return [*first, "int plane = 0;", *self.each_item(each)]
+        return [f"const int thread = threadIdx.x - {walks.groups * LANES};", "int plane = 0;", *self.each_item(each)]
 
     def each_item(self, lines: list[str]) -> list[str]:
         """The loop over the block's items."""
@@ -115,11 +100,8 @@ class Planes:
     def _stores(self, units: int) -> list[str]:
         """The units of position p to its slot."""
         walks = self._walks
-        to, word = f"slot * {walks.slot_units} + u * {walks.points} + {self._at()}", "words[k][u]"
-        stores = [f"ring[{to}] = {word};"]
-        if walks.exact:
-            stores = [f"ring[{to}] = tf32_high({word});", f"ring[{to} + {walks.plane_units}] = tf32_low({word});"]
-        return unrolled("u", str(units), stores)
+        to = f"slot * {walks.slot_units} + u * {walks.points} + {self._at()}"
+        return unrolled("u", str(units), [f"ring[{to}] = words[k][u];"])
 
     def _at(self) -> str:
         """Position p in its slot."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from crucible.errors import MisuseError
 from crucible.gpus import Gpu
 from crucible.target.cuda import block, unrolled
+from crucible.target.sm90 import ARCHITECTURE
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.spreading import SPREAD
 from crucible.write.convolution.warpgroup import pieces
-from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
 from crucible.write.convolution.warpgroup.packing import conversions, packed
 from crucible.write.convolution.warpgroup.stream_staging import Stages
 from crucible.write.convolution.warpgroup.stream_tail import StreamTail
@@ -52,7 +52,7 @@ class _Body:
     def kernel(self) -> Kernel:
         streams, math, lines = self.streams, self.scene.conv.math, self._lines()
         before = [*conversions(math), *pieces.BARRIERS, pieces.DESCRIBE_APART]
-        before += [*pieces.BEGIN, pieces.COPY_IN, *pieces.REGISTERS, pieces.held_sums(streams.held)]
+        before += [*pieces.BEGIN, *pieces.COPY_IN, *pieces.REGISTERS, pieces.held_sums(streams.held)]
         before += [pieces.MOVED_ON] if streams.live > 1 else []
         for part in streams.parts:
             before += pieces.products_of_positions(math, part.blocks * streams.channels, streams.held)

@@ -133,8 +133,8 @@ class Stages:
         ask = [
             f"const int units = {_of_part([streams.weight_units(part) for part in parts], 'm')};",
             f"const uint4* from_units = packed_units + {_of_part(streams.begins, 'm')} + s * units;",
-            f"expect(loaded + {slot}, units * 16);",
-            f"copy_in(slot + {streams.plane_units}, from_units, units * 16, loaded + {slot});",
+            f"mbarrier_expect_tx(loaded + {slot}, units * 16);",
+            f"bulk_copy(slot + {streams.plane_units}, from_units, units * 16, loaded + {slot});",
         ]
         return [
             f"uint4* const slot = ring + {slot} * {streams.slot_units};",

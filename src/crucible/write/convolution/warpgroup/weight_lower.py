@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.target.cuda import CUDA_TYPES, INCLUDES, PACK, block, indented, unrolled
-from crucible.target.sm90 import MAKE_SMEM_DESC
+from crucible.target.sm90 import ARCHITECTURE, MAKE_SMEM_DESC
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.fused import arithmetic
 from crucible.write.convolution.halo import decoded, times
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.warpgroup import packing, pieces
 from crucible.write.convolution.warpgroup.held import FINISH, held_products, multiply_held
-from crucible.write.convolution.warpgroup.lower import ARCHITECTURE
 from crucible.write.convolution.warpgroup.walks import ROWS, THREADS, WARPS
 from crucible.write.convolution.warpgroup.weight_choice import weight_walk
 from crucible.write.convolution.warpgroup.weight_moves import WARP_ROWS
@@ -88,7 +87,7 @@ class _Body:
         choices = [walks.windows.spread.choices] if walks.windows else []
         include = [INCLUDES[self.source.dtype]] if self.source.dtype in INCLUDES else []
         preamble = [*include, *packing.conversions(self.math), PACK, *pieces.BARRIERS,
-                    MAKE_SMEM_DESC, *pieces.BEGIN, *pieces.REGISTERS, *([pieces.COPY_IN] if walks.raw else []),
+                    MAKE_SMEM_DESC, *pieces.BEGIN, *pieces.REGISTERS, *(pieces.COPY_IN if walks.raw else ()),
                     *held_products(self.math, walks.columns, walks.chunks)]  # fmt: skip
         return Kernel(self.name, text, tuple(dict.fromkeys(preamble)), (self.source.name, self.grad.name, *choices),
                       (self.partial.name,), (walks.parts * walks.blocks_a_part, 1, 1), walks.threads,

@@ -121,7 +121,7 @@ class Copies:
         strides = (0, 0, 0, *source.strides[2:])[-3:]
         places = f"n * {source.strides[0]}LL + (first_input + c) * {source.strides[1]}LL"
         to = f"brought + place * {walks.raw_units} + c * {walks.raw_pitch} + (row - top) * {width * walks.item // 16}"
-        copy = f"copy_in({to}, source + {places} + d * {strides[0]} + row * {strides[1]}, bytes, came + place);"
+        copy = f"bulk_copy({to}, source + {places} + d * {strides[0]} + row * {strides[1]}, bytes, came + place);"
         channels = walks.channel_tiles * COLUMNS
         count = str(channels)
         if walks.of.in_channels % channels:
@@ -133,7 +133,7 @@ class Copies:
             f"const int bytes = inside ? rows * {width * walks.item} : 0, channels = {count};",
             f"const int place = next_plane % {walks.raw};",
             f"mbarrier_wait(taken + place, next_plane / {walks.raw} % 2 ^ 1);",
-            "if (lane == 0) expect(came + place, bytes * channels);",
+            "if (lane == 0) mbarrier_expect_tx(came + place, bytes * channels);",
             "__syncwarp();",
             *block("if (inside)", [f"for (int c = lane; c < channels; c += 32) {copy}"]),
             "++next_plane;",

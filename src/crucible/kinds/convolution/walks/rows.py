@@ -1,0 +1,167 @@
+"""Results that leave by the rows of the output, however it lies: products go to the tile of a warp, and the chain runs
+over its rows in the order of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from crucible.gpus import WARP
+from crucible.kernel import nodes as ir
+from crucible.kernel.builder import Builder
+from crucible.kernel.index import ZERO, Compare, Index, Number
+from crucible.kinds.convolution.walks.frame import Frame, Item, Laid
+from crucible.kinds.convolution.walks.leave import SLABS, Leaving, Position
+from crucible.kinds.indices import decoded
+from crucible.write.convolution.fused import is_of_row
+from crucible.write.convolution.rows import MOST, Rows
+from crucible.write.convolution.sharing import Sharing
+from crucible.write.convolution.warpgroup.walks import CHANNELS
+
+Where = Callable[[Laid], Index]
+"""A place in a tensor."""
+
+
+class ByRows(Leaving):
+    """It while it is made. A warp adds sums up in shared memory of its own."""
+
+    def __init__(self, frame: Frame, k: Builder, lane: Index, warp: Index, first_channel: Index) -> None:
+        super().__init__(frame, k, lane, warp, first_channel)
+        self.of_row = [each.name for each in frame.scene.operands if is_of_row(each)]
+        self.each = {name: laid for name, laid in frame.operands.items() if name not in self.of_row}
+        laid = [*frame.results.values(), *self.each.values()]
+        strides = dict.fromkeys(tuple(each.value for each in one.strides) for one in laid)
+        self.runs = Rows(self.walks, tuple(strides), frame.dims, MOST)
+        self.sharing = Sharing(frame.scene, self.runs, CHANNELS, WARP)
+        self.lanes = replace(self.lanes, value=self.sharing.lanes)
+        self.tile = self._own("tile", (CHANNELS, self.walks.pitch), "of this warp, for 16 channels")
+        self.sums = [each.name for each in frame.scene.sums]
+        self.totals = self._own("totals", (len(self.sums), CHANNELS), "of this warp's channels")
+
+    @staticmethod
+    def _own(name: str, shape: tuple[int, ...], note: str) -> ir.Shared:
+        return ir.Shared(name, "float32", tuple(map(Number, shape)), note, at_launch=True, per_warp=True)
+
+    def begin(self) -> None:
+        k, none = self.k, ir.Fragment("none", "float32")
+        k.add(ir.Declare(self.tile))
+        if self.sums:
+            k.add(ir.Declare(self.totals), ir.Declare((none,), "sum"))
+            with k.when((Compare("<", self.lane, Number(CHANNELS)),)):
+                for number in map(Number, range(len(self.sums))):
+                    k.add(ir.Store(ir.Element(none), ir.InShared(self.totals, (number, self.lane))))
+
+    def leave(self, item: Item, sums: ir.Fragment) -> None:
+        k = self.k
+        with k.unrolled("i", SLABS) as i, k.unrolled("j", Number(self.walks.columns_of_b // 8)) as j:
+            self.eight(item, sums, i, j)
+        k.add(ir.Sync(of="warp"))
+        self._rows(item)
+        k.add(ir.Sync(of="warp"))
+
+    def end(self) -> None:
+        for number, parts in enumerate(self.frame.part_tensors):
+            total = ir.Element(ir.Fragment("total", "float32"))
+            with self.k.when((Compare("<", self.lane, Number(CHANNELS)),)):
+                self.k.add(ir.Load(total, ir.InShared(self.totals, (Number(number), self.lane)), declares=True))
+                self.k.add(ir.Store(total, ir.Global(parts, self.own_parts + self.own_channel + self.lane)))
+
+    def neighbours(self, item: Item, sums: ir.Fragment, first: Index, place: Position) -> None:
+        k, count = self.k, Number(self.together)
+        pack = ir.Fragment("products", "float32", (count,), True)
+        k.add(ir.Declare((pack,)))
+        with k.unrolled("k", count) as n:
+            k.add(ir.Convert(ir.Element(pack, (n,)), ir.Element(sums, (first + n,))))
+        with k.when(place.inside):
+            at = place.row_in * self.walks.box[-1] + place.w_in
+            k.add(ir.Store(ir.Element(pack), ir.InShared(self.tile, (place.channel, at))))
+
+    # rows of the tile
+
+    def _rows(self, item: Item) -> None:
+        """Some lanes take a row."""
+        k, lanes = self.k, self.sharing.lanes
+        own, rows = (self.lane if lanes == WARP else self.lane % lanes), WARP // lanes
+        first = ZERO if rows == 1 else self.lane // lanes
+        with k.loop("r", first, Number(CHANNELS), Number(rows), "int") as row:
+            channel = k.let("c", self.own_channel + row, "int")
+            with k.when(self.frame.channels_inside(channel), is_rest=True):
+                self._row(item, row, channel, own)
+
+    def _row(self, item: Item, row: Index, channel: Index, own: Index) -> None:
+        k, step = self.k, self.sharing.together * self.sharing.lanes
+        self.values = {name: ir.Element(ir.Fragment(f"{name}_value", "float32")) for name in self.of_row}
+        for name, value in self.values.items():
+            laid = self.frame.operands[name]
+            at = item.image * laid.strides[0] + channel * laid.strides[1]
+            k.add(ir.Load(value, ir.Global(laid.tensor, at), declares=True))
+        self.of_plane = {name: ir.Fragment(f"{name}_total", "float32") for name in self.sums}
+        k.add(*(ir.Declare((each,), "sum") for each in self.of_plane.values()))
+        if step >= self.runs.vectors:
+            self._some(item, row, channel, own)
+        else:
+            with k.loop("first", own, Number(self.runs.vectors), Number(step), "int") as first:
+                self._some(item, row, channel, first)
+        for number, total in enumerate(self.of_plane.values()):
+            k.add(ir.Reduce("sum", total, "team", (self.lanes,)))
+            with k.when((Compare("==", own, ZERO),)):
+                kept, before = ir.InShared(self.totals, (Number(number), row)), ir.Fragment("before", "float32")
+                k.add(ir.Load(ir.Element(before), kept, declares=True))
+                k.add(ir.Accumulate("sum", ir.Element(total), ir.Element(before)))
+                k.add(ir.Store(ir.Element(total), kept))
+
+    def _some(self, item: Item, row: Index, channel: Index, first: Index) -> None:
+        """Of a lane's vectors those that are on their way at once: what they load, then what becomes of them."""
+        k, together = self.k, Number(self.sharing.together)
+        self.came = {name: ir.Fragment(f"{name}_each", *self._type(laid, together)) for name, laid in self.each.items()}
+        k.add(*(ir.Declare((each,)) for each in self.came.values()))
+        beyond = self.runs.vectors % (together.value * self.sharing.lanes) > 0
+        for make in (self._load, self._make) if self.each else (self._make,):
+            with k.unrolled("j", together) as j:
+                v = k.named("v", first + j * self.sharing.lanes)
+                at, tests = self._spot(item, channel, v)
+                with k.when((*((Compare("<", v, Number(self.runs.vectors)),) if beyond else ()), *tests)):
+                    make(j, ir.InShared(self.tile, (row, v * self.runs.vector)), at)
+
+    def _type(self, laid: Laid, together: Number) -> tuple[str, tuple[Index, ...], bool]:
+        """Of what is loaded: a pack of neighbours, or a number that they have in common."""
+        if laid.strides[-1].value == 0:
+            return "float32", (together,), False
+        return laid.tensor.dtype, (together, Number(self.runs.vector)), True
+
+    def _spot(self, item: Item, channel: Index, v: Index) -> tuple[Where, list[Compare]]:
+        """A vector's place in a tensor, and the tests that it is inside."""
+        k, runs, names = self.k, self.runs, self.frame.dims
+        steps = runs.run // runs.vector
+        piece, run = (v, ZERO) if runs.runs == 1 else (v % steps, v // steps)
+        outer = [start + at for start, at in zip(item.starts, decoded(run, runs.box[: runs.first]), strict=False)]
+        outer = outer if runs.runs == 1 else [k.named(name, at) for name, at in zip(names, outer, strict=False)]
+        tests = [
+            Compare("<", at, Number(runs.outputs[dim]))
+            for dim, at in enumerate(outer)
+            if self.walks.boxes[dim] * runs.box[dim] > runs.outputs[dim]
+        ]
+        tests += [] if self.left is None else [Compare("<", piece, self.left // runs.vector)]
+        i = piece * runs.vector
+        return lambda laid: self.place_of(item, laid, channel, outer) + i * laid.strides[-1], tests
+
+    def _load(self, j: Index, place: ir.InShared, at: Where) -> None:
+        for name, laid in self.each.items():
+            self.k.add(ir.Load(ir.Element(self.came[name], (j,)), ir.Global(laid.tensor, at(laid))))
+
+    def _make(self, j: Index, place: ir.InShared, at: Where) -> None:
+        """Of a vector its products, their chain, and what leaves."""
+        k, vector, results = self.k, Number(self.runs.vector), self.frame.results
+        products = ir.Fragment("products", "float32", (vector,), True)
+        k.add(ir.Load(ir.Element(products), place, declares=True))
+        packs = {
+            name: ir.Fragment(f"{name}_pack", laid.tensor.dtype, (vector,), True) for name, laid in results.items()
+        }
+        k.add(*(ir.Declare((each,)) for each in packs.values()))
+        with k.unrolled("k", vector) as n:
+            came = {name: ir.Element(each, (j, n) if each.packed else (j,)) for name, each in self.came.items()}
+            made = self.made(ir.Element(products, (n,)), self.values, came)
+            k.add(*(ir.Convert(ir.Element(pack, (n,)), made[name]) for name, pack in packs.items()))
+            self.add(made, self.of_plane)
+        for name, laid in results.items():
+            k.add(ir.Store(ir.Element(packs[name]), ir.Global(laid.tensor, at(laid))))

@@ -1,0 +1,61 @@
+"""Which convolutions `walks` serves, and what a division is to know of the chain behind the products.
+
+That runs in registers where the outputs of a channel in a plane are one run of whole 16 bytes: the tile leaves run by
+run, 16 bytes a lane. Tensors of the output's size that the chain reads come in bulk copies, a run each, into the tile
+that its results then take; they are on their way while the tensor cores multiply.
+
+Bulk copies out of the tile are 2 to 4 % faster where nothing comes (P90's forward, H200), and 2 % slower where the next
+tensors wait for them (its chain's gradient). compute-sanitizer does not see what they write."""
+
+from __future__ import annotations
+
+from crucible.gpus import Gpu
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.rows import plain
+from crucible.write.convolution.warpgroup.walks import Chain, Walks, best_walks, walk
+from crucible.write.operations import BRANCHING, cost
+from crucible.write.program import Operand, Result, contiguous, reads
+
+MOST_LOADS = 2
+
+
+def division(conv: Convolution, gpu: Gpu) -> Walks | None:
+    """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, strided or
+    grouped inputs, pools and reductions of rows, weights that do not stay in shared memory."""
+    if conv.reductions or conv.pool or conv.spread:
+        return None
+    return walk(conv.correlation, UNITS[conv.source.dtype], gpu, chain_of(conv), exact=conv.math == "fp32")
+
+
+def best_divisions_of(conv: Convolution, count: int, gpu: Gpu) -> list[Walks]:
+    """So many of least estimated time."""
+    exact = conv.math == "fp32"
+    return best_walks(conv.correlation, UNITS[conv.source.dtype], count, gpu, chain_of(conv), exact=exact)
+
+
+def chain_of(conv: Convolution) -> Chain:
+    """What a division is to know of the chain."""
+    sums, loaded = sum(each.sums for each in conv.results), brought(conv)
+    slots = cost(*conv.exprs, of=BRANCHING)
+    if loaded is not None:
+        return Chain(sums, len(loaded), slots=slots)
+    return Chain(sums, sum(not _is_of_channel(each) for each in conv.operands), by_rows=True, slots=slots)
+
+
+def brought(conv: Convolution) -> tuple[Operand, ...] | None:
+    """What of a chain's operands bulk copies bring, the others being a number a channel; None where the chain cannot
+    run in registers: tensors laid otherwise than the output, numbers of images, several results or types."""
+    read = frozenset[str]().union(*map(reads, conv.exprs))
+    loaded = tuple(each for each in conv.operands if each.name in read and not _is_of_channel(each))
+    written = [each for each in conv.results if not each.sums]
+    whole = contiguous(conv.made_shape)
+    tensors: list[Operand | Result] = [*loaded, *written]
+    if len(written) > 1 or len(loaded) > MOST_LOADS or len({each.dtype for each in tensors}) > 1:
+        return None
+    return loaded if all(plain(each.strides, conv.made_shape) == whole for each in tensors) else None
+
+
+def _is_of_channel(operand: Operand) -> bool:
+    """Whether a channel has one element of it, in all images."""
+    return not any(stride for dim, stride in enumerate(operand.strides) if dim != 1)
