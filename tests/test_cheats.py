@@ -104,7 +104,7 @@ def raced(judge_batch: Callable[..., crucible.Run]) -> dict[str, crucible.Verdic
         names = [name for file in RACED for name in (expectation(file).costs, file.stem)]
         here = [CHEATS / f"{name}.py" for name in dict.fromkeys(names) if OTHER_TASK.get(name, SMALL_TASK) == task]
         if here:
-            limits = crucible.Limits(race_s=0.5, shrink_s=0, stress_s=0)
+            limits = crucible.Limits(race_s=0.25, shrink_s=0, stress_s=0)
             run = judge_batch(task, here, baselines="eager", limits=limits)
             found.update({verdict.candidate: verdict for verdict in run.verdicts})
     return found

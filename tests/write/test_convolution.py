@@ -109,7 +109,7 @@ WEIGHTS = [WeightCase(case) for case in FORWARD]
 WEIGHTS += [
     WeightCase(case, way) for case in FORWARD if case.name in ("strided", "exact", "three_dims") for way in (1, 2)
 ]
-RUN = [*FORWARD, *some(CASES[len(FORWARD) :], 3), *some(WEIGHTS, 3)]
+RUN = [*FORWARD, *some(CASES[len(FORWARD) :], 6), *some(WEIGHTS, 6)]
 """What is run: all forward, and some of either gradient. Of all of them the text is held to its hash."""
 
 

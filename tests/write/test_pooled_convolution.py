@@ -91,7 +91,7 @@ def drawn(count: int) -> list[PooledCase]:
 
 RANDOM = drawn(COUNT)
 WITH_NAN = ("in_registers", "in_the_tile", "mean_of_phases", "left_over")
-TRIED = some([*CASES, *RANDOM], 3, lambda case: case.case.name in WITH_NAN)
+TRIED = some([*CASES, *RANDOM], 6, lambda case: case.case.name in WITH_NAN)
 
 
 @pytest.fixture(scope="module")

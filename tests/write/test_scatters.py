@@ -83,7 +83,7 @@ BY_NAME = {case.name: case for case in CASES}
 
 
 ANY_ORDER = ("bands", "image_in_bands", "exact_in_chunks")
-TRIED = some([*CASES, *DRAWN], 3, lambda case: case in KEPT or case.name in (*ANY_ORDER, "whole_rows"))
+TRIED = some([*CASES, *DRAWN], 6, lambda case: case in KEPT or case.name in (*ANY_ORDER, "whole_rows"))
 
 
 @pytest.fixture(scope="module")

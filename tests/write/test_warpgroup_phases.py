@@ -124,7 +124,7 @@ LAID = [
 ]
 
 
-TRIED = some(CASES, 3, lambda case: case is SHARES)
+TRIED = some(CASES, 6, lambda case: case is SHARES)
 
 
 @pytest.fixture(scope="module")
@@ -210,8 +210,12 @@ ROWS = [
 
 @pytest.mark.usefixtures("no_faults")
 def test_rows_are_reduced_as_pytorch_does() -> None:
-    built = reducing_harness.build(ROWS)
-    assert {case.name: wrong(built, case) for case in ROWS} == {case.name: [] for case in ROWS}
+    tried = some(ROWS, 3)
+    built = reducing_harness.build(tried)
+    assert {case.name: wrong(built, case) for case in tried} == {case.name: [] for case in tried}
+
+
+def test_which_passes_over_rows_are_for_warpgroups() -> None:
     by_warpgroups = {case.name: [k.name for k in case.lowered.kernels if k.architecture] for case in ROWS}
     assert {name: len(found) for name, found in by_warpgroups.items()} == {
         "p38_bounded": 4,  # forward and backward, which reads a gradient of the output's size

@@ -208,7 +208,7 @@ def way_of(number: int) -> Callable[[Tiling], Tiling]:
 
 
 CASES += drawn_cases()
-TRIED = some(CASES, 3, lambda case: case.name == "streamed_summed")
+TRIED = some(CASES, 6, lambda case: case.name == "streamed_summed")
 
 
 @pytest.fixture(scope="module")

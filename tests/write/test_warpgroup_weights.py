@@ -111,7 +111,7 @@ CASES = [
 ]
 
 
-TRIED = some(CASES, 3, lambda case: case.name == "walked_weight")
+TRIED = some(CASES, 6, lambda case: case.name == "walked_weight")
 
 
 @pytest.fixture(scope="module")

@@ -111,7 +111,7 @@ BROUGHT = (
     "narrow",
 )
 LEAVE_IN_RUNS = ("bulk", "one_stages", "bulk_halves", "bulk_bfloats", "three_teams", "at_stride_1", "sums", *BROUGHT)
-TRIED = some(CASES, 3, lambda case: case.name == "bulk")
+TRIED = some(CASES, 6, lambda case: case.name == "bulk")
 SUMMED = [case for case in TRIED if case.chain in SUMS]
 
 

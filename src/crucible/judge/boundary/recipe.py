@@ -66,6 +66,10 @@ class _Recorder(TorchDispatchMode):
         self._made: list[torch.Tensor] = []
         """Kept, so that no two have one identity."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as in noise.RoundedOperands
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func.namespace != "aten":

@@ -188,6 +188,10 @@ class _Recorder(TorchDispatchMode):
         self._slot: dict[int, int] = {}
         self._alive: list[Any] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as in noise.RoundedOperands
+
     def slot_of(self, tensor: torch.Tensor) -> Slot:
         """Its slot; a tensor that no operation gave is from outside and gets one."""
         if id(tensor) not in self._slot:

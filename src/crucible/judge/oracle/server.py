@@ -12,6 +12,7 @@ import torch
 
 from crucible.errors import JudgeError, TaskError
 from crucible.judge.boundary.bundles import NotPlain, write_bundle
+from crucible.judge.oracle import without_dynamo
 from crucible.judge.oracle.oracle import Oracle
 from crucible.judge.process.channel import Channel, ChannelClosed
 from crucible.judge.verdict.verdict import to_json
@@ -116,5 +117,6 @@ def _as_error(error: BaseException) -> dict[str, str]:
 
 
 def main() -> None:
+    without_dynamo.put_off()
     with contextlib.suppress(ChannelClosed):
         serve(Channel.from_descriptor(int(sys.argv[1])))

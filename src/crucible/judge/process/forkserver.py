@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import gc
-import importlib
 import json
 import os
 import signal
@@ -39,25 +37,10 @@ def serve(channel: Channel) -> None:
         with contextlib.suppress(ChannelTimeout):
             request = channel.receive(REAP_S)
             if request["do"] == "start":
-                if request.get("again"):
-                    _import_ahead()
                 forked |= _start(channel)
             elif request["pid"] in forked:  # not reaped yet, so the number is still its own
                 os.kill(request["pid"], signal.SIGKILL if request["at_once"] else signal.SIGTERM)
         forked -= _reaped(forked)
-
-
-def _import_ahead() -> None:
-    """What each oracle would import to count its reference's work, as PyTorch's functions on shapes alone bring Dynamo
-    along: 0.8 s of the 2.1 that a run of a tiny task takes. Not at the start: most judges judge once."""
-    if "torch._dynamo" in sys.modules:
-        return
-    gc.disable()
-    with contextlib.suppress(ImportError):  # it is then the oracle's to say what it lacks
-        for name in ("torch._dynamo", "crucible.work"):
-            importlib.import_module(name)
-    gc.freeze()
-    gc.enable()
 
 
 def _start(channel: Channel) -> set[int]:

@@ -22,8 +22,6 @@ SOURCE = Path(__file__).resolve().parents[3]
 """The folder that holds the package."""
 START_S = 120.0
 """For Python and torch to come up, also on a crowded machine; no candidate has a part in it."""
-ORACLE = "oracle.server"
-"""The module of an oracle's process."""
 _BOOT = (
     "import gc, sys, types; sys.path += {packages!r}; front = types.ModuleType('crucible'); "
     "front.__path__ = [{package!r}]; sys.modules['crucible'] = front; "
@@ -36,18 +34,14 @@ _READ_AT_START = ("LANG=", "LC_", "LD_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENB
 _READ_LATER = ("TORCH_EXTENSIONS_DIR",)
 
 _Alike = tuple[tuple[str, str], ...]
-_launchers: dict[tuple[_Alike, bool], Launcher] = {}
-_judged: set[_Alike] = set()
-"""Environments in which an oracle was started."""
+_launchers: dict[_Alike, Launcher] = {}
 _lock = threading.Lock()
 
 
 class Launcher:
     """A fork server, started on first use; it lives as long as this process."""
 
-    def __init__(self, environment: dict[str, str], ahead: bool = False) -> None:
-        """`ahead`: what oracles import later is in memory before it forks."""
-        self.ahead = ahead
+    def __init__(self, environment: dict[str, str]) -> None:
         ours, theirs = pair()
         log, output = os.pipe()
         self._lock = threading.Lock()
@@ -76,7 +70,7 @@ class Launcher:
         try:
             os.write(written, json.dumps(settings).encode())
             with self._lock:
-                self._channel.send({"do": "start", "again": self.ahead}, (written, *descriptors))
+                self._channel.send({"do": "start"}, (written, *descriptors))
                 reply = self._channel.receive(START_S)
         except (ChannelClosed, ChannelTimeout, BadMessage, OSError) as error:
             self._process.kill()  # what it may yet answer is nobody's
@@ -104,10 +98,9 @@ class Launcher:
             self._process.wait(timeout=5)
 
 
-def launcher(environment: dict[str, str], module: str = "") -> Launcher:
-    """The launcher of processes with this environment: all of those for which Python and libraries start alike. The
-    first oracle's is the candidates' (1.5 s of a processor for another one); a second oracle tells that there may be
-    hundreds, which have one of their own: what it imports ahead, Triton among it, no candidate may find there."""
+def launcher(environment: dict[str, str]) -> Launcher:
+    """The launcher of processes with this environment: all of those for which Python and libraries start alike, the
+    oracle's and the candidates' (1.5 s of a processor for another one)."""
     start = {
         name: value
         for name, value in environment.items()
@@ -115,15 +108,11 @@ def launcher(environment: dict[str, str], module: str = "") -> Launcher:
     }
     alike = tuple(sorted(start.items()))
     with _lock:
-        ahead = module == ORACLE and alike in _judged
-        if module == ORACLE:
-            _judged.add(alike)
-        if (alike, ahead) not in _launchers or not _launchers[alike, ahead].is_up:
-            _launchers[alike, ahead] = Launcher(start, ahead)
-        return _launchers[alike, ahead]
+        if alike not in _launchers or not _launchers[alike].is_up:
+            _launchers[alike] = Launcher(start)
+        return _launchers[alike]
 
 
-os.register_at_fork(after_in_child=_judged.clear)
 os.register_at_fork(after_in_child=_launchers.clear)  # a fork has servers of its own: two would mix up one's answers
 
 

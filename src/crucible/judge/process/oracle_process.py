@@ -13,7 +13,6 @@ from typing import Any
 
 from crucible.errors import JudgeError, ProcessLostError, TaskError
 from crucible.judge.process.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, pair
-from crucible.judge.process.launcher import ORACLE
 from crucible.judge.process.limits import Limits
 from crucible.judge.process.log import SILENT
 from crucible.judge.process.supervised import FIRST, WAITING, SupervisedProcess, exit_in_words
@@ -35,7 +34,7 @@ class OracleProcess:
         self._smaller = "judge at smaller sizes (--shape)"
         """What to do where its memory or time is too little."""
         self._process = SupervisedProcess(
-            ORACLE,
+            "oracle.server",
             str(FIRST),
             folder=work,
             passed=[theirs.fileno()],

@@ -70,7 +70,7 @@ class SupervisedProcess:
         self._status = os.fdopen(status, "rb", buffering=0)
         self.log = Log(log)
         try:
-            self._launcher = launcher(environment, module)
+            self._launcher = launcher(environment)
             self._supervisor = self._launcher.start(settings, (theirs, output, *passed))
         finally:
             os.close(theirs)

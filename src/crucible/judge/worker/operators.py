@@ -22,6 +22,10 @@ class Operators(TorchDispatchMode):
         super().__init__()
         self._seen: dict[str, list[int]] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as in noise.RoundedOperands
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = heard(func, args, kwargs)
