@@ -139,6 +139,7 @@ hostile = st.lists(
     st.deferred(lambda: st.sampled_from(words_of_kernels())) | st.from_regex(r"[a-z][a-z_0-9]{0,6}", fullmatch=True),
     min_size=9, max_size=9, unique=True,
 ).filter(lambda names: not LEAVES & set(names))  # fmt: skip
+OF_KERNELS = ("three_dims", "sums", "front_grouped", "brought_two", "rows", "all_held", "reads_shares", "image", "stem")
 ENDS = ("t", "x", "x_value", "x_pack", "x_row", "x_value_2", "exp", "x_parts", "x_total")
 
 
@@ -147,6 +148,8 @@ ENDS = ("t", "x", "x_value", "x_pack", "x_row", "x_value_2", "exp", "x_parts", "
 @example(names=["t", "int", "tile", "lane", "value", "product_2", "total", "best", "n"])
 @example(names=["own", "threadIdx", "Pack", "sums", "c", "all", "EOF", "relu", "load"])
 @example(names=["f", "e", "LL", "KiB", "It", "A", "Each", "INFINITY", "x0"])
+@example(names=list(OF_KERNELS))
+@example(names=list(reversed(OF_KERNELS)))
 @example(names=list(ENDS))
 @example(names=list(reversed(ENDS)))
 @settings(max_examples=6, deadline=None)

@@ -31,7 +31,7 @@ def printed(kernel: ir.Kernel) -> launch.Kernel:
     check(kernel)
     marked = _Printer(kernel, Names())
     words = marked.entry().text("", 0)
-    printer = _Printer(kernel, Names(marked.names.words(words) | {"block_number"}))
+    printer = _Printer(kernel, Names(marked.names.words(words) | {"block_number", kernel.name}))
     entry = printer.entry()
     dtypes = [each.dtype for each in kernel.tensors]
     before = preamble(words, dtypes, _precision(kernel), tuple(printer.called))

@@ -37,10 +37,11 @@ def best_divisions_of(conv: Convolution, count: int, gpu: Gpu) -> list[Walks]:
 def chain_of(conv: Convolution) -> Chain:
     """What a division is to know of the chain."""
     sums, loaded = sum(each.sums for each in conv.results), brought(conv)
-    slots = cost(*conv.exprs, of=BRANCHING)
+    slots, of_channel = cost(*conv.exprs, of=BRANCHING), sum(map(_is_of_channel, conv.operands))
+    numbers = 2 * of_channel + 3 * sums
     if loaded is not None:
-        return Chain(sums, len(loaded), slots=slots)
-    return Chain(sums, sum(not _is_of_channel(each) for each in conv.operands), by_rows=True, slots=slots)
+        return Chain(sums, len(loaded), slots=slots, numbers=numbers)
+    return Chain(sums, len(conv.operands) - of_channel, by_rows=True, slots=slots, numbers=numbers)
 
 
 def brought(conv: Convolution) -> tuple[Operand, ...] | None:

@@ -43,6 +43,8 @@ MOST_UNITS = 16
 """Of 16 bytes that a thread which stages has on their way at once."""
 REGISTERS, STAGING_REGISTERS = 65536, 88
 """Of a multiprocessor; those of a thread that stages."""
+PACK = 8
+"""Registers of what is on its way to memory or from there."""
 
 
 Pass: TypeAlias = tuple[bool, bool]
@@ -66,6 +68,9 @@ class Chain:
     """Whether it runs over rows of the tile, however they lie."""
     slots: int = 0
     """Instructions of an element's functions that branch."""
+    numbers: int = 0
+    """Registers that its numbers of a channel take: what it reads of two rows, and of these and of the thread what it
+    adds up."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +340,9 @@ def _walks(of: Correlation, unit: int, gpu: Gpu, chain: Chain, exact: bool) -> I
         narrow = wanted.plane[1] < 8 and wanted.outputs_a_plane > box[-1]  # eight positions lie in two rows at most
         if not narrow and wanted.columns_of_b <= most and steps * STEP_UNITS <= most_units:
             room = (most - wanted.columns_of_b) // 2  # registers that sums leave; P90 spilled with 8 more
-            yield from with_slots(wanted, gpu, room // 4 if exact and steps == 1 else 0)
+            held = room // 4 if exact and steps == 1 else 0
+            if wanted.columns_of_b // 2 + 4 * held + chain.numbers + PACK <= wanted.registers:
+                yield from with_slots(wanted, gpu, held)
 
 
 def with_slots(wanted: AnyWalks, gpu: Gpu, most_held: int = 0) -> Iterator[AnyWalks]:
