@@ -153,7 +153,8 @@ HELD = BY_NAME["held"]
 LEFT_OUT = {
     # what: in which of both kernels, text, in its place
     "lower words of weights": (0, "? low : high", "? 0 * low : high"),
-    "lower words of weights in registers": (1, "held[tap][i] = own_2[", "held[tap][i] = 0 * own_2["),
+    # `held` is what the kernel is called
+    "lower words of weights in registers": (1, "held_2[tap][i] = own_2[", "held_2[tap][i] = 0 * own_2["),
     "lower words of planes": (1, "low = tf32_low_of_pack(words[0][u]);", "low = {};"),
 }
 
