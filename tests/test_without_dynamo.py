@@ -27,6 +27,16 @@ assert survey.work().matrix_flops > 0
 assert survey.rate({{"batch_size": 2}}).is_little
 assert not is_there() and marked()
 """
+STARTED = """
+import socket
+from crucible.judge.oracle import server
+del sys.modules["torch._dynamo"]
+ours, theirs = socket.socketpair()
+ours.close()  # nobody asks anything
+sys.argv = ["oracle", str(theirs.fileno())]
+server.main()
+assert type(sys.modules["torch._dynamo"]).__name__ == "_NotYet"
+"""
 FORKS = """
 import json, os, sys
 import torch
@@ -63,14 +73,13 @@ assert (torch.empty(3, device="meta") + 1).shape == (3,) and not marked()
 @pytest.fixture(scope="module")
 def ended() -> dict[str, str]:
     """How each ended, in a fork of one process: PyTorch is imported once for all."""
-    texts = [*(f"{words}\n{CAME}" for words in ASKING.values()), COUNTED]
+    texts = [*(f"{words}\n{CAME}" for words in ASKING.values()), COUNTED, STARTED]
     command = [sys.executable, "-c", FORKS, json.dumps(texts)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     codes = [line for line in done.stdout.splitlines() if line.isdigit()]
-    return dict(
-        zip([*ASKING, "counted"], [f"{code} {done.stderr if code != '0' else ''}" for code in codes], strict=True)
-    )
+    said = [f"{code} {done.stderr if code != '0' else ''}" for code in codes]
+    return dict(zip([*ASKING, "counted", "started"], said, strict=True))
 
 
 @pytest.mark.parametrize("name", ASKING)
@@ -81,3 +90,7 @@ def test_dynamo_comes_where_it_is_asked_for(name: str, ended: dict[str, str]) ->
 
 def test_an_oracle_counts_its_references_work_without_it(ended: dict[str, str]) -> None:
     assert ended["counted"] == "0 "
+
+
+def test_an_oracles_process_puts_it_off(ended: dict[str, str]) -> None:
+    assert ended["started"] == "0 "
