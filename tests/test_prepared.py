@@ -28,3 +28,10 @@ def test_what_cannot_be_made_is_told_and_goes_on(tmp_path: Path) -> None:
     said: list[str] = []
     precompile_once("no_such_function", tmp_path / "new/one", said.append)
     assert "no precompiled header: ImportError" in said[0]
+
+
+def test_a_home_that_cannot_be_written_is_told_and_goes_on(tmp_path: Path) -> None:
+    said: list[str] = []
+    (tmp_path / "home").touch()
+    precompile_once("precompile_header", tmp_path / "home/headers/one", said.append)
+    assert "no precompiled header: [Errno 20] Not a directory" in said[0]

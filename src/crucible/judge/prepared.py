@@ -55,11 +55,14 @@ def prepared_headers(
 def precompile_once(function: str, folder: Path, say: Say) -> None:
     """By a function of `judge.worker.building`, unless somebody else makes that folder meanwhile: runs that start
     together wait for the first. Twelve that each made their own had no verdict after 140 s (32 processors)."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.with_name(f"{folder.name}.lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            _precompile(function, folder, say)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with open(folder.with_name(f"{folder.name}.lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.is_dir():
+                _precompile(function, folder, say)
+    except OSError as error:  # candidates are built without
+        say(f"no precompiled header: {error}")
 
 
 def _precompile(function: str, folder: Path, say: Say) -> None:
