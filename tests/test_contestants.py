@@ -34,6 +34,8 @@ class PlayedLane:
     """The turn in which its process ends."""
     failure: Callable[[str], Exception] = lambda name: BaselineLost(name, Crashed("timing", "signal 9"))
     turns: list[int] = field(default_factory=list)
+    beside_ms: tuple[float, ...] = (0.1,)
+    """What passes beside its samples, in one turn after another."""
 
     checks: int = 4
     weights: int = 1
@@ -42,7 +44,8 @@ class PlayedLane:
         self.turns.append(checked)
         if 0 <= self.fails_at < len(self.turns):
             raise self.failure(self.name)
-        return Turn((self.step_ms,) * samples, (self.step_ms,) * samples, (self.step_ms + 0.1,) * samples)
+        outside = self.step_ms + self.beside_ms[len(self.turns) % len(self.beside_ms)]
+        return Turn((self.step_ms,) * samples, (self.step_ms,) * samples, (outside,) * samples)
 
 
 def lane(name: str, step_ms: float, **more: Any) -> Any:
@@ -96,6 +99,20 @@ def test_each_discipline_has_rivals_of_its_own() -> None:
         ("forward", "graph replay"): {"eager": 5.0},
         ("forward+backward", "graph replay"): {},
     }
+
+
+def test_what_baselines_among_themselves_leave_unsure_is_not_held_against_a_candidate() -> None:
+    one, unsteady = a_field(), (30.0, 30.0, 34.0, 34.0)
+    one.meet([lane("eager", 1.0, beside_ms=unsteady)])
+    assert one.race(lane("own", 1.0, beside_ms=(34.0,)))[0].clock == "CUDA events"
+    assert one.race(lane("own", 1.0, beside_ms=(44.0,)))[0].clock == "the judge's own clock"
+
+
+def test_a_candidate_that_makes_the_baselines_unsteady_may_hide_nothing_for_that() -> None:
+    one, eager = a_field(), lane("eager", 1.0)
+    one.meet([eager])
+    eager.beside_ms = (0.1, 0.1, 8.1)
+    assert one.race(lane("own", 1.0, beside_ms=(4.1,)))[0].clock == "the judge's own clock"
 
 
 def test_only_the_candidates_calls_are_compared() -> None:

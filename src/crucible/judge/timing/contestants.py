@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from crucible.judge.timing.contestant import BaselineLost, ProcessContestant
 from crucible.judge.timing.kept import Kept, through_anchor
-from crucible.judge.timing.race import Contestant, Pace, Race, Turn, measured
+from crucible.judge.timing.race import Contestant, Pace, Race, Turn, measured, unsure
 from crucible.judge.timing.throttling import ClockWatch, doubts
 from crucible.judge.timing.undisturbed import undisturbed
 from crucible.judge.verdict.evidence import NOT_MEASURED, Clocks, Finding, Measured, NotMeasured, Speedup
@@ -33,6 +33,8 @@ class Contestants:
     rivals: dict[Discipline, list[ProcessContestant]] = field(default_factory=dict)
     alone_ms: dict[Discipline, dict[str, float]] = field(default_factory=dict)
     """Third quartiles of the baselines' times among themselves."""
+    unsure_ms: dict[Discipline, float] = field(default_factory=dict)
+    """The least that the judge's own clock leaves unsure of one of them, among themselves."""
     lost: dict[str, Outcome] = field(default_factory=dict)
     """How those ended that failed on the way."""
     kept: Sequence[Kept] = ()
@@ -65,6 +67,9 @@ class Contestants:
         turns, clocks = self._run(contestants, contestants[0])
         still = [contestant for contestant in contestants if contestant.name in turns]
         records = {contestant.name: self._record(contestant, turns, clocks, contestant.name) for contestant in still}
+        if still:
+            found = min(unsure(turns[contestant.name], self.device) for contestant in still)
+            self.unsure_ms[_discipline(contestants[0])] = found
         self.rivals[_discipline(contestants[0])] = still
         self.alone_ms[_discipline(contestants[0])] = {n: record.quartiles_ms[1] for n, (record, _) in records.items()}
         return records
@@ -107,6 +112,7 @@ class Contestants:
             covers="forward+backward" if contestant.backward else "forward",
             how="graph replay" if contestant.replay else "as called",
             trusted=name != CANDIDATE,
+            unsure_ms=self.unsure_ms.get(_discipline(contestant), 0.0),
         )
         return replace(record, clocks=clocks), findings + doubts(clocks)
 

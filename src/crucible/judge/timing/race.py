@@ -24,8 +24,9 @@ flush, all of which a baseline's samples show where there is one."""
 HIDDEN_SHARE = 0.5
 HIDDEN_MS = {"cuda": 0.25, "cpu": 25.0}
 """What the judge's own clock may see beside what a process reports and a baseline's samples cost: this part of the
-reported wall time, this many milliseconds, or what the rivals' own samples leave unsure, whichever is most. On a CPU
-the neighbours' work is in it: 7 ms were seen between two honest processes on two busy cores."""
+reported wall time, this many milliseconds, or what the rivals' samples leave unsure where they are among themselves,
+whichever is most. On a CPU the neighbours' work is in it: 7 ms were seen between two honest processes on two busy
+cores."""
 UNTOLD_SHARE = 0.25
 UNTOLD_MS = 2.0
 """The same of processor time, of all processes of a candidate by the kernel's account, beside what it reports; and of
@@ -174,7 +175,14 @@ def paired(over: Sequence[Turn], under: Sequence[Turn]) -> list[float]:
 
 
 def measured(
-    name: str, turns: Mapping[str, Sequence[Turn]], *, device: str, covers: str, how: str, trusted: bool = False
+    name: str,
+    turns: Mapping[str, Sequence[Turn]],
+    *,
+    device: str,
+    covers: str,
+    how: str,
+    trusted: bool = False,
+    unsure_ms: float = 0.0,
 ) -> tuple[Measured, list[Finding]]:
     """What one contestant's turns say, beside the others', and what there is to doubt.
 
@@ -183,6 +191,7 @@ def measured(
     with the one that counts, it does itself: held against the innermost, since work that is done now before one clock
     starts, now before another, is mostly in no gap between two of them. Of who is `trusted` neither is asked: beside a
     candidate, what 64 MiB of contents took to be put in place made eager PyTorch six times slower by that clock.
+    `unsure_ms` is what the judge's own clock leaves `unsure` of honest ones.
     """
     own = turns[name]
     rivals = {rival: theirs for rival, theirs in turns.items() if rival != name}
@@ -190,7 +199,8 @@ def measured(
     if device == "cpu" and not trusted:
         samples, clock, findings = _with_untold(own, rivals.values(), samples, clock, findings)
     if rivals and not trusted:
-        samples, clock, findings = _with_hidden(own, rivals.values(), samples, clock, findings, device)
+        bound = max(_median(own, "wall_ms") * HIDDEN_SHARE, HIDDEN_MS[device], unsure_ms)
+        samples, clock, findings = _with_hidden(own, rivals.values(), samples, clock, findings, bound)
     others = {rival: _believed(theirs, rivals.values(), device)[0] for rival, theirs in rivals.items()}
     record = Measured(
         median_ms=statistics.median(samples),
@@ -217,15 +227,14 @@ def _with_hidden(
     samples: list[float],
     clock: str,
     findings: list[Finding],
-    device: str,
+    bound_ms: float,
 ) -> tuple[list[float], str, list[Finding]]:
-    """The samples with what passes beside them by the judge's own clock, beyond what passes beside the rivals'."""
+    """The samples with what passes beside them by the judge's own clock, where it is so much beyond the rivals'."""
     if clock in UNTOLD_CLOCKS:
         return samples, clock, findings
     inner = "device_ms" if clock == "CUDA events" else "wall_ms"
     hidden, reported = _gap(own, rivals, "outside_ms", inner), _median(own, inner)
-    unsure = min(_unsure(theirs, "outside_ms", inner) for theirs in rivals)
-    if hidden <= max(_median(own, "wall_ms") * HIDDEN_SHARE, HIDDEN_MS[device], unsure):
+    if hidden <= bound_ms:
         return samples, clock, findings
     claim = "more time passes in its turns than it reports; the judge's own clock counts"
     evidence = f"it reports {reported:.3g} ms a call, and {reported + hidden:.3g} ms pass"
@@ -315,10 +324,12 @@ def _difference(turns: Sequence[Turn], outer: str, inner: str) -> float:
     return float(statistics.median([gap for turn in turns for gap in _gaps(turn, outer, inner)]))
 
 
-def _unsure(turns: Sequence[Turn], outer: str, inner: str) -> float:
-    """How far two honest ones' typical gaps may be apart: the width of the interval of these turns' typical one. It is
-    asked of rivals alone: whoever is judged would be believed the more, the less steadily it lies."""
-    return spread_of([statistics.median(_gaps(turn, outer, inner)) for turn in turns])
+def unsure(turns: Sequence[Turn], device: str) -> float:
+    """Milliseconds by which what typically passes beside two honest ones' samples may differ: the width of the interval
+    of these turns'. It is asked of baselines among themselves: beside a candidate they would be as unsteady as it likes
+    them to be."""
+    inner = "device_ms" if device == "cuda" else "wall_ms"
+    return spread_of([statistics.median(_gaps(turn, "outside_ms", inner)) for turn in turns])
 
 
 def _gaps(turn: Turn, outer: str, inner: str) -> list[float]:
