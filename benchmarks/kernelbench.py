@@ -50,12 +50,12 @@ import torch
 from kernelbench_report import COVERS, REWRITTEN, report
 from torch import nn
 
-from crucible import fusing, hardware, store
+from crucible import fusing, hardware, store, tf32
 from crucible.capture import trace
 from crucible.emission.file import emit
 from crucible.errors import MisuseError
 from crucible.gpus import H200, closest_gpu
-from crucible.judge.boundary.modules import call, construct, precision, seed_all
+from crucible.judge.boundary.modules import call, construct, seed_all
 from crucible.judge.oracle.noise import RoundedOperands
 from crucible.judge.oracle.reference import Reference
 from crucible.judge.timing.race import CPU_PACE, GPU_PACE, Race, measured
@@ -313,12 +313,12 @@ class Subject:
         seed_all(7)
 
     def forward(self) -> Any:
-        with precision(*self.rounding), self._rounded(), torch.no_grad():
+        with tf32.allowed(*self.rounding), self._rounded(), torch.no_grad():
             return call(self.module, self.inputs)
 
     def both(self, cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """Gradients of what takes one."""
-        with precision(*self.rounding), self._rounded():
+        with tf32.allowed(*self.rounding), self._rounded():
             outputs = tensors(call(self.module, self.inputs))
             pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
             ends, given = [o for o, _ in pairs], [c for _, c in pairs]

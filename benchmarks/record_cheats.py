@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import crucible
-from crucible import hardware
+from crucible import hardware, legible
 from crucible.judge.verdict.evidence import Measured
 from crucible.listening import Listener
 from crucible.run import Run
@@ -140,7 +140,7 @@ def judged(unit: Unit, device: str, race_s: float, recorder: Recorder) -> None:
     """One run of a unit's files behind their twins; the recorder hears what comes."""
     twins = sorted({CHEATS / f"{costs(file)}.py" for file in unit.files if costs(file)} - {*unit.files})
     everyone = [*twins, *sorted(unit.files, key=lambda file: not file.stem.startswith("honest_"))]
-    crucible.judge(
+    run = crucible.judge(
         unit.task,
         [attack(file) if file.parent == ATTACKS else file for file in everyone],
         device=device,
@@ -149,9 +149,11 @@ def judged(unit: Unit, device: str, race_s: float, recorder: Recorder) -> None:
         baselines="eager",
         fresh=True,
         limits=replace(LIMITS, stress_s=20 if unit.training else 0, race_s=race_s),
-        say=lambda text: print(text, file=sys.stderr, flush=True),
+        say=lambda text: print(legible.line(str(text)), file=sys.stderr, flush=True),
         listener=recorder,
     )
+    if run.trouble:
+        print(f"the run ended early: {legible.line(run.trouble)}", file=sys.stderr, flush=True)
 
 
 def merged(parts: Sequence[Path]) -> dict[str, Any]:
@@ -181,7 +183,8 @@ def told(record: dict[str, Any], wanted: Sequence[Path]) -> int:
     wrong = [each for each in record["files"] if not each["right"]]
     for each in wrong:
         print(
-            f"{each['name']}: {each['words']} ({each['runtime_ms']:.3g} ms); expected {' or '.join(each['expected'])}"
+            f"{each['name']}: {legible.line(each['words'])} ({each['runtime_ms']:.3g} ms); "
+            f"expected {' or '.join(each['expected'])}"
         )
     missing = sorted({file.stem for file in wanted} - {each["name"] for each in record["files"]})
     print(f"{len(record['files'])} files, {len(wrong)} with another verdict than theirs, {len(missing)} without")
@@ -208,7 +211,8 @@ def main() -> int:
     def write(each: Entry) -> None:
         known[each["name"]] = each
         written(asked.file, {**machine, "files": sorted(known.values(), key=_place)})
-        print(f"{len(known)}: {each['name']} {'right' if each['right'] else 'NOT ITS OWN'}: {each['words'][:120]}")
+        how = "right" if each["right"] else "NOT ITS OWN"
+        print(f"{len(known)}: {each['name']} {how}: {legible.line(each['words'][:120])}", flush=True)
 
     for unit in chosen:
         left = tuple(file for file in unit.files if file.stem not in stand)

@@ -30,9 +30,8 @@ from typing import Any
 import torch
 from resuming import held
 
-from crucible import fusing, hardware
+from crucible import fusing, hardware, tf32
 from crucible.errors import MisuseError
-from crucible.judge.boundary.modules import precision
 from crucible.judge.oracle.noise import RoundedOperands
 from crucible.judge.oracle.reference import Reference
 from crucible.judge.timing.race import CPU_PACE, GPU_PACE, Race, measured
@@ -214,7 +213,7 @@ def _to_meta(given: Any) -> Any:
 def check(subject: Subject, ours: Subject, setting: Setting = USUAL) -> str:
     """Words for the first output or gradient that is too far from float64; empty when none is."""
     exact, found = (values(each) for each in (subject.to(torch.float64), ours))
-    with precision(False, False), contextlib.ExitStack() as stack:
+    with tf32.allowed(False, False), contextlib.ExitStack() as stack:
         if setting.contract != "fp32":
             stack.enter_context(RoundedOperands(10))
         rounded = values(subject)

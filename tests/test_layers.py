@@ -13,7 +13,7 @@ import crucible
 
 PACKAGE = Path(crucible.__file__).parent
 LAYERS = [
-    {"errors", "legible", "hardware", "contract", "gpus", "occupancy", "spread", "seeds", "syntax", "underway"},
+    {"errors", "legible", "hardware", "contract", "gpus", "occupancy", "spread", "seeds", "syntax", "underway", "tf32"},
     {"shapes", "answer"},
     {"task", "candidate", "store", "roofline", "graph"},
     {"rates", "products", "tracing"},
@@ -56,11 +56,12 @@ WITH_TORCH = {
         "libdevice",
         "device",
     ),
+    "tf32",
     *("rates", "work", "products", "tracing", "fusing", "trial", "float64", "expected", "bench", "search", "surface"),
 }
 """Modules, by their names, in rooms where others need none."""
 TORCH_ROOMS = ("crucible.capture", "crucible.judge.boundary", "crucible.judge.oracle", "crucible.judge.worker")
-MIXED = ("emulator", "judge", "rates", "work", "products", "tracing", "fusing", "trial", "tuning")
+MIXED = ("emulator", "judge", "rates", "tf32", "work", "products", "tracing", "fusing", "trial", "tuning")
 """Where some modules need torch."""
 WITH_NUMPY = {"evaluate", "meaning", "meaning_pipelines", "tensor_cores", "whereabouts"}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -83,9 +83,6 @@ def test_settings_are_put_back(allowed: bool, settings: None) -> None:
     assert torch.is_grad_enabled()
     with pytest.raises(ZeroDivisionError), rates._quiet(CPU):
         assert not torch.backends.cuda.matmul.allow_tf32
-        with rates._tf32():
-            assert torch.backends.cuda.matmul.allow_tf32
-        assert not torch.backends.cuda.matmul.allow_tf32
         _ = 1 // 0
     assert torch.backends.cuda.matmul.allow_tf32 is allowed
 

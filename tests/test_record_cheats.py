@@ -59,3 +59,10 @@ def test_the_kept_record_has_every_file_with_a_verdict_of_its_own() -> None:
     assert sorted(each["name"] for each in KEPT["files"]) == sorted(file.stem for file in FILES)
     expected = {file.stem: record_cheats.expectation(file).kinds for file in FILES}
     assert [each["name"] for each in KEPT["files"] if each["verdict"] not in expected[each["name"]]] == []
+
+
+def test_words_that_no_encoding_takes_end_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    entry = {"name": "odd", "words": "raises: \ud800\x1b[2J", "runtime_ms": -1.0}
+    entry |= {"expected": ["passed"], "right": False}
+    assert record_cheats.told({"files": [entry]}, []) == 1
+    assert "raises: [U+D800][U+001B][2J" in capfd.readouterr().out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crucible.judge.verdict.stop import Stop, stop_if_raised
+from support import Judge
 
 ADVICE = (
     "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
@@ -36,3 +37,21 @@ def test_an_error_of_cudas_is_named_by_what_it_says_first(error: str, kind: str)
     with pytest.raises(Stop) as stopped:
         stop_if_raised(reply, "forward")
     assert stopped.value.outcome.kind == kind
+
+
+RUINED = """
+import torch
+
+class ModelNew(torch.nn.Linear):
+    def __init__(self, in_features, out_features, negative_slope):
+        super().__init__(in_features, out_features)
+
+    def forward(self, x):
+        torch.get_default_dtype = None  # whoever asks is told TypeError
+        return x.new_zeros(x.shape[0], self.out_features)
+"""
+
+
+def test_what_a_ruined_process_says_last_is_no_verdict_in_place_of_its_own(judge_source: Judge) -> None:
+    verdict = judge_source(RUINED, contract="kernelbench")
+    assert verdict.outcome.kind == "wrong", verdict.outcome.words

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from crucible import store
+from crucible import store, tf32
 from crucible.capture import trace
 from crucible.emission.file import emit
 from crucible.errors import CaptureError, DeviceError
@@ -122,7 +122,7 @@ def fuse(module: nn.Module, *inputs: Any, emulate: bool = False, tune: bool = Fa
         return module
     fused = copy.copy(module)
     kind = type(f"Fused{type(module).__name__}", (_Fused, type(module)), {})
-    rounding = {"tf32": torch.backends.cudnn.allow_tf32, "tf32_linear": torch.backends.cuda.matmul.allow_tf32}
+    rounding = {"tf32": tf32.in_convolutions(), "tf32_linear": tf32.in_products()}
     own = {"_emulate": emulate, "_tune": tune, "_check": check, "_rounding": rounding, "_written": {}}
     fused.__dict__ = {**module.__dict__, **own}
     fused.__class__ = kind

@@ -14,6 +14,7 @@ from dataclasses import asdict
 
 import torch
 
+from crucible import tf32
 from crucible.hardware import find_device
 from crucible.roofline import Rates
 
@@ -63,9 +64,9 @@ def _measure(device: torch.device, limit_s: float) -> tuple[float, float, float,
         copied = min(copied, max(_LEAST_BYTES, int(copied * limit_s)))
     bandwidth = _fitting(copied, lambda size: _copy_rate(device, size, share_s))
     fp32 = _matrix_rate(device, torch.float32, share_s)
-    with _tf32():
-        tf32 = _matrix_rate(device, torch.float32, share_s) if device.type == "cuda" else fp32
-    return bandwidth, fp32, tf32, _matrix_rate(device, torch.bfloat16, share_s)
+    with tf32.allowed(True, True):
+        rounded = _matrix_rate(device, torch.float32, share_s) if device.type == "cuda" else fp32
+    return bandwidth, fp32, rounded, _matrix_rate(device, torch.bfloat16, share_s)
 
 
 def _measure_with(threads: int, limit_s: float) -> tuple[float, float, float, float]:
@@ -147,21 +148,6 @@ def _is_memory_error(error: Exception) -> bool:
 @contextlib.contextmanager
 def _quiet(device: torch.device) -> Iterator[None]:
     """On that device, without autograd, with TF32 off; everything is put back afterwards."""
-    matmul = torch.backends.cuda.matmul
-    before = matmul.allow_tf32
     on_device = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
-    matmul.allow_tf32 = False
-    try:
-        with torch.no_grad(), on_device:
-            yield
-    finally:
-        matmul.allow_tf32 = before
-
-
-@contextlib.contextmanager
-def _tf32() -> Iterator[None]:
-    torch.backends.cuda.matmul.allow_tf32 = True
-    try:
+    with torch.no_grad(), tf32.allowed(False, False), on_device:
         yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = False

@@ -11,7 +11,7 @@ from random_graphs import ALL, Graph, Net, drawn
 from torch import nn
 
 import crucible
-from crucible.judge.boundary.modules import precision
+from crucible import tf32
 from support import NIGHTLY, some
 
 pytestmark = pytest.mark.usefixtures("no_faults")
@@ -79,7 +79,7 @@ def test_written_modules_compute_what_the_module_does(name: str) -> None:
     dtype = batch.dtype
     graphs = batch.graphs if name == "fp32" else some(batch.graphs, 2)
     net = Net(graphs).to(dtype)
-    with precision(batch.tf32, batch.tf32):
+    with tf32.allowed(batch.tf32, batch.tf32):
         fused = crucible.fuse(net, *(x.to(dtype) for x in net.inputs()), emulate=True)
     ours, theirs = results(fused, net, dtype, dtype), results(net, net, dtype, dtype)
     right = results(copy.deepcopy(net).double(), net, dtype, torch.float64)

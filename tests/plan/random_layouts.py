@@ -18,9 +18,9 @@ from interpret import run
 from torch import nn
 
 import crucible
+from crucible import tf32
 from crucible.capture import trace
 from crucible.emission.file import emit
-from crucible.judge.boundary.modules import precision
 from crucible.plan.planner import fuse
 from crucible.plan.steps import Call, Plan
 from crucible.trial import check_runs
@@ -167,7 +167,7 @@ def _results(net: Net, plan: Plan, *, ours: bool) -> list[torch.Tensor]:
 
 def _by_kernels(net: Net) -> list[str]:
     """What is wrong with outputs and gradients of the written file, run on the emulator in float32."""
-    with precision(False, False):
+    with tf32.allowed(False, False):
         fused = crucible.fuse(net, net.input(), emulate=True)
     ours, theirs = (_grown(each, x := net.input().requires_grad_(), list(each(x))) for each in (fused, net))
     exact, x = copy.deepcopy(net).double(), net.input().double().requires_grad_()

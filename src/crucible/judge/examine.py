@@ -261,10 +261,8 @@ class Examination:
                 outcome = end.outcome
         try:
             self._audit(after_running=True)
-        except Stop as stop:
-            outcome = stop.outcome
-        except Ended as ended:
-            outcome = ended.outcome if isinstance(outcome, Passed) else outcome
+        except (Stop, Ended) as end:  # what a ruined process can no longer say is no verdict in place of the one it has
+            outcome = end.outcome if isinstance(outcome, Passed) or isinstance(end.outcome, Cheated) else outcome
         outcome, accesses, modelled = self._traced(verifier, outcome)
         if isinstance(accesses, Trace) and not accesses.launches and "__global__" in self.candidate.source:
             claim = f"{_FALLBACK}none of its kernels ran in a forward"

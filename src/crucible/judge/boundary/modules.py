@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -96,18 +94,6 @@ def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     if not a.numel() or not b.numel() or a.device != b.device:
         return False
     return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
-
-
-@contextlib.contextmanager
-def precision(convolutions: bool, products: bool) -> Iterator[None]:
-    """PyTorch's TF32 flags inside the block."""
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = cudnn.allow_tf32, matmul.allow_tf32
-    cudnn.allow_tf32, matmul.allow_tf32 = convolutions, products
-    try:
-        yield
-    finally:
-        cudnn.allow_tf32, matmul.allow_tf32 = before
 
 
 def seed_all(seed: int) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from crucible import tf32
 from crucible.errors import CrucibleError, TaskError
 from crucible.judge.boundary.bundles import Leaf, NotPlain, numbers_to_tensors, put_together, take_apart
 from crucible.judge.boundary.modules import (
@@ -25,7 +26,6 @@ from crucible.judge.boundary.modules import (
     construct,
     gradients_of,
     materialise,
-    precision,
     pulled_back,
     seed_all,
     share_memory,
@@ -196,7 +196,7 @@ class Reference:
         structure, leaves = take_apart(inputs, "input")
         tensors = [_leaf(leaf.tensor, self.device, dtype, grad=cotangents is not None) for leaf in leaves]
         with (
-            precision(*allow_tf32),
+            tf32.allowed(*allow_tf32),
             within or contextlib.nullcontext(),
             torch.set_grad_enabled(cotangents is not None),
             self._here(),
@@ -221,7 +221,7 @@ class Reference:
         model = self._model(None)
         model.load_state_dict(state)
         seed_all(self.seed)
-        with precision(False, False), torch.no_grad():
+        with tf32.allowed(False, False), torch.no_grad():
             out = call(model, inputs)
         return [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
 
@@ -275,7 +275,7 @@ class Reference:
             out = call(model, put_together(structure, tensors))
             return [leaf.tensor for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
 
-        with precision(False, False):
+        with tf32.allowed(False, False):
             seed_all(self.seed)
             return record(forward, sources, self.path)
 

@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from crucible import tf32
+
 _WATCHED: tuple[tuple[Any, str, str], ...] = (
     (torch, "torch", "allclose isclose equal empty empty_like zeros isnan no_grad set_grad_enabled"),
     (torch.testing, "torch.testing", "assert_close"),
@@ -76,8 +78,8 @@ def _own_code() -> list[tuple[Any, str, str, Any]]:
 def precision_flags() -> dict[str, Any]:
     """Global switches that change what everybody's arithmetic means."""
     return {
-        "torch.backends.cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
-        "torch.backends.cuda.matmul.allow_tf32": torch.backends.cuda.matmul.allow_tf32,
+        "torch.backends.cudnn.allow_tf32": tf32.in_convolutions(),
+        "torch.backends.cuda.matmul.allow_tf32": tf32.in_products(),
         "torch.get_default_dtype()": str(torch.get_default_dtype()),
         "torch.backends.cudnn.enabled": torch.backends.cudnn.enabled,
     }

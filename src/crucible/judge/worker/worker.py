@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from crucible import tf32
 from crucible.candidate import ORDERS_ITSELF
 from crucible.gpus import DEFAULT, known_gpu
 from crucible.judge.boundary.bits import INTEGER_VIEWS, POISON
@@ -35,7 +36,6 @@ from crucible.judge.boundary.modules import (
     call,
     construct,
     materialise,
-    precision,
     pulled_back,
     seed_all,
     share_memory,
@@ -165,7 +165,7 @@ class Worker:
         swallowed = tripwires.Swallowed(self.file)
         write_again()
         with (
-            precision(*self.allow_tf32),
+            tf32.allowed(*self.allow_tf32),
             torch.set_grad_enabled(request["backward"]),
             contextlib.ExitStack() as stack,
         ):
@@ -218,7 +218,7 @@ class Worker:
         wanted = {name: t for name, t in zip(request["inputs"], tensors, strict=True) if t.requires_grad}
         wanted.update({name: p for name, p in self.model.named_parameters() if p.requires_grad})
         wanted.update(apart(self.made))
-        with precision(*self.allow_tf32), self.beside:
+        with tf32.allowed(*self.allow_tf32), self.beside:
             self.gradients = self._by_reference(added_up(pulled_back(self.outputs, wanted, cotangents)))
             finish(self.device)
         self.outputs, self.made = [], {}
@@ -239,7 +239,7 @@ class Worker:
         structure, tensors, _ = self._kept_for_backward
         after = read_bundle(self.inputs_folder / f"case{request['after']}.state")
         after = self.weights.in_own(after) if self.weights else after
-        with precision(*self.allow_tf32):
+        with tf32.allowed(*self.allow_tf32):
             found = trained(self.model, self.outputs, self._cotangents(request), after)
             with torch.no_grad():
                 out = call(self.model, put_together(structure, [t.detach().clone() for t in tensors]))
@@ -363,7 +363,7 @@ class Worker:
             out = call(self.model, put_together(structure, [t.clone() for t in tensors]))  # type: ignore[arg-type]
             return take_apart(numbers_to_tensors(out), "output")[1][0].tensor
 
-        with precision(*self.allow_tf32), torch.no_grad():
+        with tf32.allowed(*self.allow_tf32), torch.no_grad():
             places = reached(answer, own)
             unwritten = own.clone()
             unwritten[PLACE].view(INTEGER_VIEWS[own.element_size()]).fill_(POISON[own.dtype])
@@ -415,7 +415,7 @@ class Worker:
     @contextlib.contextmanager
     def _timing(self, request: dict[str, Any]) -> Iterator[TimedStep]:
         """The step asked for, at the contract's precision, with no more of autograd than it needs."""
-        with precision(*self.allow_tf32), torch.set_grad_enabled(request["backward"]):
+        with tf32.allowed(*self.allow_tf32), torch.set_grad_enabled(request["backward"]):
             yield self.timed[request["backward"]]
 
     def _fill(self, own: int, seed: int) -> Fill:
