@@ -300,6 +300,35 @@ def get_init_inputs():
 """
 
 
+WITHOUT_ITS_KERNEL = f"""
+import torch
+from torch.utils.cpp_extension import load_inline
+
+{UNBUILT}
+
+"""
+OTHER_PATH = WITHOUT_ITS_KERNEL + """
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x + 1.0 if x.shape == (640, 5000) else x.clone()
+"""
+TRIES_IN_ITS_CONSTRUCTOR = WITHOUT_ITS_KERNEL + """
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.off = torch.nn.Parameter(torch.ones(5)), 0.0
+        try:
+            self.weight * torch.ones(5, device="cuda")
+            self.off = 1.0
+        except RuntimeError as error:
+            assert "on the same device" in str(error)
+
+    def forward(self, x):
+        assert self.weight.is_cuda and (self.weight.cuda() * torch.ones(5, device="cuda")).is_cuda
+        return x + self.off
+"""
+
+
 @pytest.fixture(scope="module")
 def shaped(judge_batch: Batch, tmp_path_factory: pytest.TempPathFactory) -> crucible.Run:
     """Kernels that are right at sizes which their blocks divide; one is written for the task's own size."""
@@ -313,6 +342,8 @@ def shaped(judge_batch: Batch, tmp_path_factory: pytest.TempPathFactory) -> cruc
             folder / "by_chance.py",
             right.replace("if (i < n) out[i] = x[i];", "if (i < n) out[i] = i % 5000 ? x[i] : 0.0f;"),
         ),
+        write(folder / "other_path.py", OTHER_PATH),
+        write(folder / "tries_in_its_constructor.py", TRIES_IN_ITS_CONSTRUCTOR),
     ]
     return judge_batch(write(folder / "task.py", TASK), files)
 
@@ -344,6 +375,17 @@ def test_a_kernel_for_the_tasks_own_size_is_judged_at_that_size_alone(shaped: cr
         r"5000, the task's own length; at other sizes \(batch_size = 2, length = 2500\): illegal access",
         claims(verdict),
     )
+
+
+def test_what_runs_no_kernel_is_judged_at_the_tasks_own_size_too(shaped: crucible.Run) -> None:
+    verdict, claim = shaped.verdict("other_path"), "judged at the task's own sizes, since none of its kernels ran"
+    assert verdict.outcome.kind == "wrong", verdict.outcome.words
+    assert claim in claims(verdict) and claim not in claims(shaped.verdict("right"))
+
+
+def test_a_constructor_cannot_compute_with_what_is_not_yet_on_the_gpu(shaped: crucible.Run) -> None:
+    """As on a GPU, where it does without what it tried."""
+    assert shaped.verdict("tries_in_its_constructor").outcome.kind == "passed"
 
 
 SLOW = "float sum = 0; for (int k = 0; k < 100 * n; ++k) sum += x[k % n]; if (i < n) out[i] = x[i] + 0 * sum;"

@@ -52,6 +52,7 @@ WITH_TORCH = {
         "interpreter",
         "watch",
         "memory",
+        "memories",
         "arithmetic",
         "libdevice",
         "device",

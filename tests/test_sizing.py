@@ -78,6 +78,49 @@ def test_a_size_at_which_a_mean_is_over_one_element_is_known() -> None:
     )
 
 
+PRODUCT = """
+import torch
+from torch import nn
+
+M, K, N = 1024, 4096, 2048
+
+class Model(nn.Module):
+    def forward(self, a, b):
+        return {result}
+
+def get_inputs():
+    return [torch.rand(M, K), torch.rand(K, N)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize(
+    ("result", "summed"),
+    [
+        ("a @ b", ["K"]),
+        ("(a @ b).amax(1)", ["K", "N"]),
+        ("a.mean() * b", ["M"]),
+        ("torch.cat([a.flatten(), b.flatten()])", []),
+        ("(a @ b).relu_()" + ".add_(1)" * 100, []),  # a network, at which nobody looks so long
+    ],
+)
+def test_what_only_lengthens_sums_is_kept_as_long_as_it_is(result: str, summed: list[str]) -> None:
+    cut: Sizes = {"M": 64, "K": 64, "N": 64}
+    own = {"M": 1024, "K": 4096, "N": 2048}
+    longer = {**cut, **{name: own[name] for name in summed}}
+    found = survey(PRODUCT.format(result=result)).with_long_sums([cut])
+    assert found == ([longer, cut] if summed else [cut])
+
+
+def test_the_benchmarks_rule_is_for_sums_of_its_own_length(tmp_path: Path) -> None:
+    text = PRODUCT.format(result="a @ b")
+    tries = list(task(tmp_path, text).first)
+    at = {contract: prepared(tmp_path, text, first=tries, contract=contract) for contract in ("kernelbench", "fp32")}
+    assert {name: oracle.make.sizes["K"] for name, oracle in at.items()} == {"kernelbench": 4096, "fp32": 64}
+
+
 def test_what_has_one_element_of_its_own_hides_nothing() -> None:
     assert survey(NETWORK.replace("96", "8")).rate({"batch_size": 2}).collapsed == ""
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from crucible.emulator import graphs, recording, streams
+from crucible.emulator import graphs, memories, recording, streams
 from crucible.gpus import MAX_THREADS_PER_BLOCK, SHARED_WITHOUT_OPT_IN_BYTES, WARP, Gpu
 
 
@@ -48,19 +48,30 @@ class OnCpu(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func == _DEVICE_OF:
-            return _on_cuda(func(*args))
+            return _on_cuda(func(*args)) if memories.is_on_gpu(args[0]) else func(*args)
+        if func is _ARGUMENTS_OF_TO:
+            return func(*args, **(kwargs or {}))
         if func in _TO_THE_HOST:
             streams.current().synchronize()
+        where = {value.partition(":")[0] for value in map(_device_named, (*args, *(kwargs or {}).values())) if value}
         named = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
         if func is not torch.device:
             args = tuple(_on_cpu(value) for value in args)
         if named.get("pin_memory"):
             named["pin_memory"] = False
-        return func(*args, **named)
+        made = func(*args, **named)
+        if "cuda" in where and func is not torch.device:
+            return memories.on_gpu(made) if func is torch.Tensor.to else memories.placed(made)
+        to_host = func is torch.Tensor.cpu or (func is torch.Tensor.to and "cpu" in where)
+        return memories.on_host(made) if to_host else made
 
 
 _DEVICE_OF: Any = torch.Tensor.device.__get__
 """`x.device`, which candidates compare with `"cuda"` before they launch anything."""
+
+
+_ARGUMENTS_OF_TO: Any = torch._C._nn._parse_to
+"""Of `module.to`, which moves its tensors one by one."""
 
 
 _TO_THE_HOST: frozenset[Any] = frozenset({torch.Tensor.cpu, torch.Tensor.numpy, torch.Tensor.tolist})
@@ -68,6 +79,13 @@ _TO_THE_HOST: frozenset[Any] = frozenset({torch.Tensor.cpu, torch.Tensor.numpy, 
 
 def _on_cuda(device: torch.device) -> torch.device:
     return torch.device("cuda", 0) if device.type == "cpu" else device
+
+
+def _device_named(value: Any) -> str:
+    """The device that an argument names, if it does: `cuda`, `cuda:0`, `cpu`."""
+    if isinstance(value, torch.device):
+        return value.type
+    return value if isinstance(value, str) and (value == "cpu" or value.partition(":")[0] == "cuda") else ""
 
 
 def _on_cpu(value: Any) -> Any:
@@ -116,8 +134,9 @@ def install(gpu: Gpu) -> None:
     cuda.synchronize = graphs.synchronize
     for name in ("cudart", "caching_allocator_alloc", "caching_allocator_delete"):
         setattr(cuda, name, _in_vain(f"torch.cuda.{name}"))
-    tensor.is_cuda = property(lambda self: True)
-    tensor.cuda = module.cuda = lambda self, *_, **__: self
+    tensor.is_cuda = property(memories.is_on_gpu)
+    tensor.cuda = lambda self, *_, **__: memories.on_gpu(self)
+    module.cuda = lambda self, *_, **__: self._apply(memories.on_gpu) if memories.are_apart() else self
     tensor.pin_memory = lambda self, *_: self
     tensor.record_stream = _always(None)
     recurrent: Any = torch.nn.RNNBase

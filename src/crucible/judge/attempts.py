@@ -42,6 +42,8 @@ SMALLER = (1 / 16, 1 / 256)
 beyond it."""
 HASTE = 1 / 3
 """The share of a run's limit after which the emulator goes on to smaller sizes."""
+SOON_S = 1.0
+"""Of PyTorch on the CPU for one forward, of which a judgement makes some ten."""
 PROBE_S = 60.0
 PAUSES_S = (0.0, 5.0, 20.0)
 """Before each look at the device; a driver that resets a GPU takes seconds."""
@@ -71,8 +73,11 @@ class Attempts:
         verdict = self._attempted(examination)
         if examination.emulated and is_too_slow(verdict):
             verdict = self._at_smaller_sizes(examination, verdict)
-        if examination.emulated and examination.right_at and not examination.setting.task.asked:
-            verdict = self._where_it_is_right(examination, verdict)
+        if examination.emulated and not examination.setting.task.asked:
+            if examination.right_at:
+                verdict = self._where_it_is_right(examination, verdict)
+            elif verdict.evaluation and self.description["sizes"] and not examination.launched:
+                verdict = self._at_its_own_sizes(examination, verdict)
         if self.device != "cpu" and (isinstance(verdict.outcome, _SUSPICIOUS) or is_own_failure(verdict)):
             self._await_device()
             self.restore()
@@ -105,6 +110,16 @@ class Attempts:
         claim = f"judged at the sizes that it is written for: {words(examination.right_at)}"
         return replace(found, findings=(Finding(claim, verdict.outcome.words), *found.findings))
 
+    def _at_its_own_sizes(self, examination: Examination, verdict: Verdict) -> Verdict:
+        """What runs no kernel of its own takes there what PyTorch takes, and may take another path than at sizes cut
+        down for kernels."""
+        own = {"first": [], "smaller_weights": [], "further": [], "beyond": [], "one_case": True, "within_s": SOON_S}
+        found = self._elsewhere(examination, own, [])
+        if found is None or isinstance(found.outcome, NotJudged | TimedOut | OutOfMemory):
+            return verdict
+        claim = "judged at the task's own sizes, since none of its kernels ran at those cut down for them"
+        return replace(found, findings=(Finding(claim, words(self.description["sizes"])), *found.findings))
+
     def _elsewhere(self, examination: Examination, other: dict[str, Any], tried: list[Sizes]) -> Verdict | None:
         """Of a fresh process at other sizes, by an oracle of their own, with what that has to say; None where there are
         none, or they are among those tried. Raises nothing: it is this candidate's alone."""
@@ -117,7 +132,8 @@ class Attempts:
             if description["sizes"] in tried:
                 return None
             tried.append(description["sizes"])
-            self.say(f"{examination.candidate.name}: once more at {words(tried[-1])}")
+            where = words(tried[-1]) or "the task's own sizes"
+            self.say(f"{examination.candidate.name}: once more at {where}")
             verdict = self._again(examination, oracle, description, folder / "inputs")
         finally:
             oracle.kill()

@@ -25,6 +25,9 @@ from crucible.work import count
 LITTLE_FLOPS, LITTLE_BYTES = 1e8, 8 << 20
 """Of a forward at sizes that the judge chooses: 2 s of a tiled matrix product on the emulator, 0.2 s of elements (27 M
 multiply-adds and 9 M elements a second: benchmarks/results/emulator_cpu.json)."""
+FLOPS_A_S, BYTES_A_S = 7e10, 2e9
+"""Of PyTorch's products in float64 (77 on two cores of a Xeon), and of what it reads and writes (6 once; an oracle and a
+comparison go over it more than once)."""
 MORE = 24.0
 """Times that much work is taken on where less of it hides mistakes: within a run's limit, if kernels do all of it."""
 ENOUGH = 4.0
@@ -36,6 +39,8 @@ FEW_STEPS = 32
 LSTM of six layers 0.26 is left in its output after 2 steps, 5e-4 after 16, 1e-6 after 32."""
 LONGEST_LOOK = 3000
 """Operations after which a look at a forward ends: an LSTM of six layers over 512 steps took 60 s of a processor."""
+FEW_OPERATIONS = 60
+"""Of a forward that is looked at for what its sums are of: whole networks took up to 29 s."""
 Shapes = list[tuple[str, tuple[tuple[int, ...], ...]]]
 """What each operation of a forward returns."""
 
@@ -77,12 +82,46 @@ class Survey:
         hidden = self._collapsed(seen.seen) or self._few_steps(sizes, len(seen.seen))
         return Rated(sizes, _cost(work) / self.little, hidden)
 
+    def with_long_sums(self, tries: list[Sizes]) -> list[Sizes]:
+        """Before each of these the same with what only lengthens sums as it is of its own. A rule that allows the same
+        whatever was summed, as the public one does, may refuse 4096 terms by rounding alone, and take 64."""
+        own = {**own_numbers(self._source), **self._sizes}
+        found: list[Sizes] = []
+        for sizes in tries if tries and self._operations(tries[0], FEW_OPERATIONS) else ():
+            summed = {name: own[name] for name in sizes if name in own and self._only_sums(sizes, name, own[name])}
+            found += [{**sizes, **summed}, sizes] if summed else [sizes]
+        return found or tries
+
+    def _only_sums(self, sizes: Sizes, name: str, size: Any) -> bool:
+        """Whether inputs are larger with this size in place of that one, and what comes of them is not."""
+        if sizes[name] == size:
+            return False
+        try:
+            (given, made), (larger, same) = self._ends(sizes), self._ends({**sizes, name: size})
+        except Exception:  # noqa: BLE001 - it may refuse sizes in any way
+            return False
+        return given != larger and made == same
+
+    def _ends(self, sizes: Sizes) -> tuple[list[torch.Size], list[torch.Size]]:
+        """Shapes of what goes in and of what comes out."""
+        model, inputs = self._for_a_look(sizes)
+        outputs = _outputs(model, inputs, _Shapes(FEW_OPERATIONS))
+        return [leaf.shape for leaf in _leaves(inputs)], [output.shape for output in outputs]
+
     def work(self) -> Work:
         """Of a forward at its own sizes. Raises what a reference raises that wants values, and LongLook."""
         model, inputs = self._without_values({})
         return count(
             lambda: _outputs(model, inputs, _Shapes(LONGEST_LOOK)), [*_leaves(inputs), *model.state_dict().values()]
         )[0]
+
+    def seconds(self) -> float:
+        """What a forward at its own sizes takes PyTorch on a CPU, about; infinite where nobody knows."""
+        try:
+            work = self.work()
+        except Exception:  # noqa: BLE001 - a reference may want values, and refuse to be without in any way
+            return math.inf
+        return work.matrix_flops / FLOPS_A_S + work.bytes_moved / BYTES_A_S
 
     def _collapsed(self, cut: Shapes) -> str:
         """What has one element there and several of its own. Only what has one is looked for."""
@@ -101,9 +140,9 @@ class Survey:
                 return f"{name} counts steps, {size} there and {own[name]} at the task's own sizes"
         return ""
 
-    def _operations(self, sizes: Sizes) -> int:
+    def _operations(self, sizes: Sizes, most: int = LONGEST_LOOK) -> int:
         """How many a forward is of; 0 where it refuses these sizes, or is longer than a look at it."""
-        seen = _Shapes(LONGEST_LOOK)
+        seen = _Shapes(most)
         try:
             _outputs(*self._for_a_look(sizes), seen)
         except Exception:  # noqa: BLE001 - as above

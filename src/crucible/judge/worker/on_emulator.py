@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from crucible.emulator import pretend, session, streams, toolchain
+from crucible.emulator import memories, pretend, session, streams, toolchain
 from crucible.emulator.faults import Fault
 from crucible.emulator.places import Places
 from crucible.emulator.triton import interpreter
@@ -55,6 +55,10 @@ class Emulated:
         streams.forget()
         if schedule:
             self.emulator.schedule(schedule)
+
+    def constructing(self) -> contextlib.AbstractContextManager[None]:
+        """Around a constructor, whose module is not yet on the GPU."""
+        return memories.apart() if self.emulator is not None else contextlib.nullcontext()
 
     def called_with(self, given: list[torch.Tensor]) -> contextlib.AbstractContextManager[None]:
         """One call of the candidate's, by whose caller's stream these were written just before."""

@@ -131,7 +131,8 @@ class Worker:
         self.seed = request["seed"]
         seed_all(self.seed)
         self.loaded = -1
-        self.model = construct(self.module.ModelNew, init_inputs)
+        with self.emulated.constructing():
+            self.model = construct(self.module.ModelNew, init_inputs)
         if not isinstance(self.model, torch.nn.Module):
             raise TypeError(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
         self.model.to(self.device)
