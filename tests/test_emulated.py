@@ -304,6 +304,7 @@ WITHOUT_ITS_KERNEL = f"""
 import torch
 from torch.utils.cpp_extension import load_inline
 
+SOURCE = "__global__ void unused() {{}}"
 {UNBUILT}
 
 """
