@@ -308,12 +308,17 @@ SOURCE = "__global__ void unused() {{}}"
 {UNBUILT}
 
 """
-OTHER_PATH = WITHOUT_ITS_KERNEL + """
+OTHER_PATH = (
+    WITHOUT_ITS_KERNEL
+    + """
 class ModelNew(torch.nn.Module):
     def forward(self, x):
         return x + 1.0 if x.shape == (640, 5000) else x.clone()
 """
-TRIES_IN_ITS_CONSTRUCTOR = WITHOUT_ITS_KERNEL + """
+)
+TRIES_IN_ITS_CONSTRUCTOR = (
+    WITHOUT_ITS_KERNEL
+    + """
 class ModelNew(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -328,6 +333,7 @@ class ModelNew(torch.nn.Module):
         assert self.weight.is_cuda and (self.weight.cuda() * torch.ones(5, device="cuda")).is_cuda
         return x + self.off
 """
+)
 
 
 @pytest.fixture(scope="module")

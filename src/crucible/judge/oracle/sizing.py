@@ -26,8 +26,8 @@ LITTLE_FLOPS, LITTLE_BYTES = 1e8, 8 << 20
 """Of a forward at sizes that the judge chooses: 2 s of a tiled matrix product on the emulator, 0.2 s of elements (27 M
 multiply-adds and 9 M elements a second: benchmarks/results/emulator_cpu.json)."""
 FLOPS_A_S, BYTES_A_S = 7e10, 2e9
-"""Of PyTorch's products in float64 (77 on two cores of a Xeon), and of what it reads and writes (6 once; an oracle and a
-comparison go over it more than once)."""
+"""Of PyTorch's products in float64 (77 on two cores of a Xeon), and of what it reads and writes (6 once; an oracle and
+a comparison go over it more than once)."""
 MORE = 24.0
 """Times that much work is taken on where less of it hides mistakes: within a run's limit, if kernels do all of it."""
 ENOUGH = 4.0
