@@ -43,6 +43,7 @@ ALLOWED = {
     "beside where the weight is": "layer.weight * torch.ones(3, device=layer.weight.device)",
     "weights made there": "nn.Parameter(torch.ones(3, device='cuda')) * x.cuda()",
     "not a weight": "torch.ones(3) * x.cuda()",  # an extension's result, for all that anybody can tell
+    "compiled": "torch.compile(layer.cuda(), backend='eager')(x.cuda())",
     "sparse": "layer.weight.detach().to_sparse() * 2",
 }
 """By why."""

@@ -23,6 +23,8 @@ _BETWEEN = ("copy_", "_copy_from", "set_")
 REFUSED = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
 """PyTorch's own words."""
 
+_refusing = contextlib.ExitStack()
+"""Holds who refuses, where anybody does."""
 _on_gpu: dict[int, torch.UntypedStorage] | None = None
 """By address, what is the GPU's; they are held, so that no other one takes their place. None where it is all one."""
 
@@ -34,7 +36,7 @@ def apart() -> Iterator[None]:
     _on_gpu = {}
     recording.watched.append(_launched)
     try:
-        with _Refusing():
+        with _refusing:
             yield
     finally:
         recording.watched.remove(_launched)
@@ -48,8 +50,10 @@ def are_apart() -> bool:
 
 def is_on_gpu(tensor: torch.Tensor) -> bool:
     """Whether it would be; so is what has no storage to be known by."""
+    if _on_gpu is None:
+        return True
     address = _address(tensor)
-    return _on_gpu is None or not address or address in _on_gpu
+    return not address or address in _on_gpu
 
 
 def on_gpu(tensor: torch.Tensor) -> torch.Tensor:
@@ -69,7 +73,10 @@ def on_host(tensor: torch.Tensor) -> torch.Tensor:
 def placed(made: Any) -> Any:
     """What was made there, which is so from now on."""
     if _on_gpu is not None:
-        _on_gpu.update({_address(tensor): tensor.untyped_storage() for tensor in tensors_in(made) if _address(tensor)})
+        found = {_address(tensor): tensor.untyped_storage() for tensor in tensors_in(made) if _address(tensor)}
+        if found and not _on_gpu:  # most constructors have nothing there, and pay nothing for one who looks
+            _refusing.enter_context(_Refusing())
+        _on_gpu.update(found)
     return made
 
 
@@ -92,7 +99,8 @@ def _launched(given: Any, result: Any, _: str) -> None:
 
 
 class _Refusing(TorchDispatchMode):
-    """Raises where PyTorch would for a weight on the host beside a tensor on the GPU."""
+    """Raises where PyTorch would for a weight on the host beside a tensor on the GPU. Unlike in `streams` Dynamo does
+    without it: under it `torch.compile` raises, which a constructor may call to warm up."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -105,7 +113,3 @@ class _Refusing(TorchDispatchMode):
         if any(isinstance(each, torch.nn.Parameter) and each.dim() and not is_on_gpu(each) for each in given):
             raise RuntimeError(REFUSED)
         return placed(heard(func, args, named))
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # as in `streams`

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from crucible.emulator.trace import Trace
 from crucible.errors import JudgeError, ProcessLostError, TaskError
 from crucible.judge.examine import Examination
 from crucible.judge.process.limits import Limits
@@ -73,15 +74,19 @@ class Attempts:
         verdict = self._attempted(examination)
         if examination.emulated and is_too_slow(verdict):
             verdict = self._at_smaller_sizes(examination, verdict)
-        if examination.emulated and not examination.setting.task.asked:
-            if examination.right_at:
-                verdict = self._where_it_is_right(examination, verdict)
-            elif verdict.evaluation and self.description["sizes"] and not examination.launched:
-                verdict = self._at_its_own_sizes(examination, verdict)
+        elif examination.emulated and examination.right_at and not examination.setting.task.asked:
+            verdict = self._where_it_is_right(examination, verdict)
+        elif examination.emulated and self.description["sizes"] and self._runs_no_kernel(examination, verdict):
+            verdict = self._at_its_own_sizes(examination, verdict)
         if self.device != "cpu" and (isinstance(verdict.outcome, _SUSPICIOUS) or is_own_failure(verdict)):
             self._await_device()
             self.restore()
         return verdict
+
+    def _runs_no_kernel(self, examination: Examination, verdict: Verdict) -> bool:
+        """Whether it passes without one, at sizes that nobody asked for."""
+        ran = examination.launched or not isinstance(verdict.accesses, Trace) or verdict.accesses.launches
+        return verdict.evaluation and not ran and not examination.setting.task.asked
 
     def _at_smaller_sizes(self, examination: Examination, slow: Verdict) -> Verdict:
         """On what the emulator took too long for: the verdict at smaller sizes; where there are none, its own with all
