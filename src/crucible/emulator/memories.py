@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from crucible.emulator import recording
-from crucible.products import tensors_in
+from crucible.emulator.streams import tensors_in
 from crucible.tracing import heard
 
 _BETWEEN = ("copy_", "_copy_from", "set_")
@@ -107,7 +107,7 @@ class _Refusing(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
-        given = [] if func._schema.name.partition("::")[2] in _BETWEEN else list(tensors_in((args, named)))
+        given = [] if func._schema.name.partition("::")[2] in _BETWEEN else tensors_in((args, named))
         if not any(map(_is_known_there, given)):
             return heard(func, args, named)
         if any(isinstance(each, torch.nn.Parameter) and each.dim() and not is_on_gpu(each) for each in given):
