@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -72,16 +73,17 @@ def parts(file: Path) -> tuple[str, ...]:
     return file.relative_to(PACKAGE).with_suffix("").parts
 
 
-def imported(file: Path) -> set[str]:
+@functools.cache
+def imported(file: Path) -> frozenset[str]:
     """Every module a file imports anywhere in it, lazily too; `from crucible import x` counts as crucible.x."""
-    found = set()
+    found = set[str]()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file.name}, line {node.lineno}: a relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def in_a_torch_room(file: Path) -> bool:
