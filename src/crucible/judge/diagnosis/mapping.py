@@ -13,7 +13,7 @@ import torch
 from crucible.judge.boundary.bits import INTEGER_VIEWS, POISON
 from crucible.judge.diagnosis.relations import bounds, by_sign, fits, matches, rounded_to, values_of
 from crucible.judge.diagnosis.where import NEARLY_ALL, along_dimension, along_flat, covered_share, share_in_box, tail_of
-from crucible.judge.oracle.compare import PIECE_ELEMENTS, Expected
+from crucible.judge.oracle.compare import Expected, pieces
 from crucible.judge.verdict.error_map import INFINITE, LEVELS, NAN, RIGHT, UNWRITTEN, ErrorMap, Picture
 
 MOST_ELEMENTS = 1 << 30
@@ -49,7 +49,7 @@ class Mapper:
 
     def add(self, got: torch.Tensor) -> None:
         """The next elements, flat, on the device to compare on."""
-        for piece in got.split(PIECE_ELEMENTS) if got.numel() else ():
+        for piece in pieces(got) if got.numel() else ():
             want = self.expected.values[self.index : self.index + piece.numel()].to(piece.device)
             room = max(0, self.levels.numel() - self.index)
             self.levels[self.index : self.index + piece.numel()] = self._levels(piece, want)[:room].cpu()

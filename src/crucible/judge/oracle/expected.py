@@ -18,7 +18,7 @@ from crucible.contract import Contract
 from crucible.errors import JudgeError, TaskError
 from crucible.judge.boundary.bundles import put_together, take_apart
 from crucible.judge.oracle.batches import batch, batch_size, items_of_part
-from crucible.judge.oracle.compare import Difference, Expected, benchmark_rule, rounding
+from crucible.judge.oracle.compare import Difference, Expected, benchmark_rule, pieces, rounding
 from crucible.judge.oracle.footprint import footprint, is_worth_tracing, most_items, room_bytes
 from crucible.judge.oracle.kinks import kinks, positions
 from crucible.judge.oracle.noise import Probe, by_default_on_a_gpu, perturbed, probes
@@ -459,13 +459,9 @@ def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal within what nondeterministic summation does; looked at a part at a time."""
     if not a.is_floating_point() or not a.numel():
         return torch.equal(a, b)
-    parts = [(one.float(), two.float()) for one, two in zip(_parts_of(a), _parts_of(b), strict=True)]
+    parts = [(one.float(), two.float()) for one, two in zip(pieces(_flat(a)), pieces(_flat(b)), strict=True)]
     near = 1e-2 * sum(float(one.abs().sum(dtype=torch.float64)) for one, _ in parts) / a.numel()
     return all(torch.allclose(one, two, rtol=1e-2, atol=near, equal_nan=True) for one, two in parts)
-
-
-def _parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    return list(_flat(tensor).split(4 << 20))
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
@@ -475,7 +471,7 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 def rms(values: torch.Tensor) -> float:
     """Root mean square of the finite values, 1.0 when that is zero; read a part at a time."""
     total = 0.0
-    for part in _parts_of(values):
+    for part in pieces(_flat(values)):
         wide = part.to(torch.float64)
         total += float(torch.where(torch.isfinite(wide), wide * wide, 0.0).sum())
     return (total / max(1, values.numel())) ** 0.5 or 1.0
