@@ -10,6 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 judge: $(VENV)/ready  ## the main job: judge a task's candidates
 	$(BIN)/crucible judge $(TASK)
 
+test nightly: export OMP_NUM_THREADS = 1  # two workers on two cores: threads of each would spin, waiting for the other's
 test: $(VENV)/ready lint  ## everything that needs no GPU, of wide sweeps a part
 	$(BIN)/python -m pytest -n auto --ignore=tests/gpu --durations=30 --durations-min=5 --cov=crucible.judge --cov-report=term:skip-covered --cov-fail-under=90
 

@@ -18,9 +18,10 @@ from crucible.judge.verdict.evidence import TensorError
 
 HEADS_BYTES = 64 << 20
 """Of a candidate's answer, kept for a look at what it is the answer of."""
-_PIECE_ELEMENTS, _ON_A_CPU = 4 << 20, 1 << 18
-"""Elements looked at at a time: half a dozen float64 temporaries of it are alive at once. On a CPU what its caches and
-its allocator hold: 16 M elements are compared in 0.22 s of a core, in pieces of 4 M in 1.6."""
+_PIECE_ELEMENTS, _ON_A_CPU = 4 << 20, 1 << 15
+"""Elements looked at at a time: half a dozen float64 temporaries of it are alive at once. On a CPU what its caches hold
+and one thread does: 16 M elements are compared in 0.3 s of a core, in pieces of 4 M in 2.2, and in pieces of 256 k,
+which two threads share, in 9 to 14 where others use the cores too (each operation ends with threads that spin)."""
 SUM_UNITS = 4
 """The least noise of float32 and wider, in units of roundoff: sums in another order than PyTorch's are right too. Eight
 sums of 297 random terms, each in plain sequence, were 5 units off in the median of 30 draws and 13 at most, where
