@@ -388,6 +388,8 @@ def test_what_runs_no_kernel_is_judged_at_the_tasks_own_size_too(shaped: crucibl
     verdict, claim = shaped.verdict("other_path"), "judged at the task's own sizes, since none of its kernels ran"
     assert verdict.outcome.kind == "wrong", verdict.outcome.words
     assert claim in claims(verdict) and claim not in claims(shaped.verdict("right"))
+    passed = shaped.verdict("tries_in_its_constructor")
+    assert claim in claims(passed) and passed.forward == shaped.verdict("right").forward
 
 
 def test_a_constructor_cannot_compute_with_what_is_not_yet_on_the_gpu(shaped: crucible.Run) -> None:

@@ -123,7 +123,9 @@ class Attempts:
         if found is None or isinstance(found.outcome, NotJudged | TimedOut | OutOfMemory):
             return verdict
         claim = "judged at the task's own sizes, since none of its kernels ran at those cut down for them"
-        return replace(found, findings=(Finding(claim, words(self.description["sizes"])), *found.findings))
+        told = Finding(claim, words(self.description["sizes"]))
+        kept = verdict if found.evaluation else found  # one case proves less than all of them did
+        return replace(kept, findings=(told, *kept.findings))
 
     def _elsewhere(self, examination: Examination, other: dict[str, Any], tried: list[Sizes]) -> Verdict | None:
         """Of a fresh process at other sizes, by an oracle of their own, with what that has to say; None where there are
