@@ -137,3 +137,60 @@ def test_one_tap_behind_a_convolution_of_ours_is_not_laid_channels_last() -> Non
         assert list(convolutions(plan).values()) == [False]
     plan = check(Module(lambda m, x: F.silu(m.last(x)), last=last), torch.randn(2, 8, 5, 6), gradients=False)
     assert list(convolutions(plan).values()) == [True]
+
+
+def depthwise(channels: int, taps: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(channels, channels, taps, stride, taps // 2, groups=channels)
+
+
+def between(m: Module, x: torch.Tensor) -> torch.Tensor:
+    return F.relu(m.conv(torch.tanh(x)))
+
+
+@pytest.mark.parametrize(("taps", "stride"), [(3, 1), (3, 2), (5, 1)])
+def test_a_depthwise_convolution_between_kernels_is_pytorchs_channels_last(taps: int, stride: int) -> None:
+    plan = check(Module(between, conv=depthwise(16, taps, stride)), torch.randn(2, 16, 9, 10))
+    assert calls(plan) == ["conv2d"] and kernels(plan) == ["tanh", "bias_relu"]
+    assert convolutions(plan) == {"conv_without_bias": True} and lies_channels_last(plan, "tanh")
+
+
+@pytest.mark.parametrize(
+    ("forward", "conv"),
+    [
+        (lambda m, x: F.relu(m.conv(x)), depthwise(16, 3)),  # of an input, which lies as it lies
+        (lambda m, x: m.conv(torch.tanh(x)), depthwise(16, 3)),  # of an output
+        (between, depthwise(16, 7)),  # whose weight's gradient cuDNN has no good kernel for
+        (between, nn.Conv2d(16, 32, 3, groups=16)),  # two channels a group
+        (between, depthwise(10, 3)),  # channels that do not fill 16 bytes
+    ],
+)
+def test_other_depthwise_convolutions_are_not(forward: Callable[..., torch.Tensor], conv: nn.Conv2d) -> None:
+    plan = check(Module(forward, conv=conv), torch.randn(2, conv.in_channels, 9, 10), gradients=False)
+    assert not any(convolutions(plan).values())
+
+
+def test_factors_of_channels_that_ours_made_do_not_decide_a_projections_layout() -> None:
+    """Behind squeeze and excitation, whose small convolutions are ours."""
+
+    def forward(m: Module, x: torch.Tensor) -> torch.Tensor:
+        y = F.silu(m.depthwise(torch.tanh(x)))
+        return F.relu(m.project(y * torch.sigmoid(m.expand(F.silu(m.reduce(y.mean((2, 3), keepdim=True)))))))
+
+    convs = {"depthwise": depthwise(16, 3), "reduce": nn.Conv2d(16, 4, 1), "expand": nn.Conv2d(4, 16, 1)}
+    module = Module(forward, project=nn.Conv2d(16, MANY, 1), **convs)
+    plan = check(module, torch.randn(2, 16, 9, 10), gradients=False)
+    assert convolutions(plan)["project_without_bias"]
+
+
+def test_tensors_of_three_dims_are_concatenated_as_they_lie() -> None:
+    """What `cat` makes of them is contiguous all the same."""
+
+    def forward(m: Module, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([m.token.expand(2, -1, -1), F.relu(m.conv(x)).flatten(2).transpose(1, 2)], 1) * 2
+
+    module = Module(forward, conv=nn.Conv2d(4, MANY, 3), token=torch.randn(1, 1, MANY))
+    plan = check(module, torch.randn(X))
+    joined = next(step for step in plan.steps if isinstance(step, Call) and step.operation.kind == "cat")
+    assert [plan.types[name].strides[-1] for name in joined.operation.inputs] == [1, 1]
+    assert plan.types[joined.results[0]].strides == (13 * MANY, MANY, 1)
+    assert returns_as_eager(plan, module, torch.randn(X, dtype=torch.float64))

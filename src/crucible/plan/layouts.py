@@ -7,10 +7,13 @@ them before and after each product, forward and twice backward: 2-d convolutions
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from crucible.graph import ITEM_BYTES, Argument, Graph, Operation, Ref, TensorType
+from crucible.schedule import pays
+from crucible.schedule.machine import Machine
 from crucible.write.program import contiguous
 
 CONVOLUTIONS = frozenset({"conv2d", "conv_transpose2d"})
@@ -21,19 +24,48 @@ CHANNEL_BYTES = 16
 Fits = Callable[[Operation], bool]
 
 
-def channels_last_convolutions(graph: Graph, joins_kernels: Fits, is_ours: Fits) -> frozenset[str]:
-    """The names of the convolutions that run channels-last: those whose output is only read by kernels of ours
-    (`joins_kernels`), which write what follows in any order, and by other such convolutions. Not those of one tap that
-    read what a convolution of ours (`is_ours`) writes: a copy would cost more than they gain (64 channels to 64 at
-    94x94, batch 64, H200: 0.077 ms so, 0.090 else, 0.09 for the copy)."""
+def depthwise_between_kernels(graph: Graph, joins_kernels: Fits, machine: Machine) -> frozenset[str]:
+    """The names of the depthwise convolutions in two dims that PyTorch computes, channels-last, since kernels of ours
+    (`joins_kernels`) write what they read and read what they write."""
+    return frozenset(each.name for each in graph.operations if _stands_between(each, graph, joins_kernels, machine))
+
+
+def _stands_between(operation: Operation, graph: Graph, joins_kernels: Fits, machine: Machine) -> bool:
+    if operation.kind != "conv2d" or operation.output.tensor.dtype != "float32":
+        return False
+    given, made = graph.values[_input(operation)].tensor, operation.output.tensor
+    weight = operation.args["weight"]
+    if not isinstance(weight, Ref) or len(given.shape) != 4 or not given.elements:
+        return False
+    taps, channels = math.prod(graph.values[weight.name].tensor.shape[2:]), given.shape[1]
+    depthwise = operation.args["groups"] == channels == made.shape[1] > 1 and taps > 1
+    if not depthwise or channels * ITEM_BYTES[given.dtype] % CHANNEL_BYTES:
+        return False
+    producer, readers = graph.producers.get(_input(operation)), graph.readers(operation.output.name)
+    between = producer is not None and joins_kernels(producer) and readers and all(map(joins_kernels, readers))
+    is_seen = operation.output.name in graph.outputs
+    return bool(between) and not is_seen and pays.channels_last_depthwise_pays(machine, taps)
+
+
+def channels_last_convolutions(
+    graph: Graph, joins_kernels: Fits, is_ours: Fits, between: frozenset[str]
+) -> frozenset[str]:
+    """The names of the convolutions that run channels-last: depthwise ones `between` kernels, and those whose output is
+    only read by kernels of ours (`joins_kernels`), which write what follows in any order, and by other such
+    convolutions. Not those of one tap that read what a convolution of ours (`is_ours`) writes: a copy would cost more
+    than they gain (64 channels to 64 at 94x94, batch 64, H200: 0.077 ms so, 0.090 else, 0.09 for the copy)."""
 
     def follows_ours(name: str) -> bool:
         producer = graph.producers.get(name)
         if producer is None or is_ours(producer):
             return producer is not None
-        return joins_kernels(producer) and any(map(follows_ours, producer.inputs))
+        large = [each for each in producer.inputs if elements(each) >= elements(name)]  # no factor of channels
+        return joins_kernels(producer) and any(map(follows_ours, large))
 
-    found: set[str] = set()
+    def elements(name: str) -> int:
+        return graph.values[name].tensor.elements
+
+    found = {*between}
     for operation in reversed(graph.operations):
         if is_ours(operation) or (_has_one_tap(operation, graph) and follows_ours(_input(operation))):
             continue

@@ -15,6 +15,7 @@ from crucible.plan.backward import flat, with_backward
 from crucible.plan.fold import Folded, fold
 from crucible.plan.join import combined
 from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, leaf, reshaped
+from crucible.plan.patches import with_patches_as_channels
 from crucible.plan.settle import Settled, layout_like, settled
 from crucible.plan.steps import Call, Fused, Plan, Step
 from crucible.schedule import pays
@@ -40,10 +41,12 @@ def fuse(
     Shared memory and multiprocessors are those of `gpu`. What several kernels would convolve again is computed once,
     into memory. What draws random numbers stays PyTorch's: from the same seed they are those of the module."""
     rounding = taken.Rounding(tf32, tf32 if tf32_linear is None else tf32_linear)
-    folded = fold(graph, machine_of(gpu)) if rewrite else Folded(graph, ())
-    apart = folded.apart
+    machine = machine_of(gpu)
+    folded = fold(graph, machine) if rewrite else Folded(graph, ())
+    apart, laid = folded.apart, folded.graph
+    laid = with_patches_as_channels(laid, lambda each: taken.is_ours(each, folded.graph, rounding, machine), machine)
     while True:
-        plan = _Planner(folded.graph, rounding, gpu, apart).plan()
+        plan = _Planner(laid, rounding, gpu, apart).plan()
         found = convolutions.convolved_again(plan) - apart
         if not found:
             return replace(plan, rewrites=folded.notes, asked=graph)
@@ -69,7 +72,12 @@ class _Planner:
         self.names = set(graph.values)
         self.bounds: dict[str, Interval] = {}
         """Where elements of tensors in memory are known to lie."""
-        self.channels_last = layouts.channels_last_convolutions(graph, self._joins_kernels, self._convolves)
+        self.between = frozenset[str]()
+        """Depthwise convolutions that PyTorch computes for kernels before and behind them."""
+        self.between = layouts.depthwise_between_kernels(graph, self._joins_kernels, self.machine)
+        self.channels_last = layouts.channels_last_convolutions(
+            graph, self._joins_kernels, self._convolves, self.between
+        )
         self.relaid: set[str] = set()
         """Tensors in memory that lie otherwise than PyTorch would lay them, since a convolution runs channels-last."""
         self.copies: dict[tuple[str, tuple[int, ...]], str] = {}
@@ -181,7 +189,7 @@ class _Planner:
 
     def _convolves(self, operation: Operation) -> bool:
         """Whether kernels of ours do."""
-        return taken.is_ours(operation, self.graph, self.rounding, self.machine)
+        return operation.name not in self.between and taken.is_ours(operation, self.graph, self.rounding, self.machine)
 
     def _wait(self, operation: Operation, value: Lazy) -> None:
         name, type_ = operation.outputs[0].name, operation.outputs[0].tensor
@@ -244,10 +252,12 @@ class _Planner:
         return replace(layouts.renamed(call, {given: laid}), outputs=(replace(made, tensor=type_),))
 
     def _as_in_eager(self, call: Operation) -> Operation:
-        """A call over tensors that lie as PyTorch would lay them, so that what it makes does too."""
+        """A call over tensors that lie as PyTorch would lay them, so that what it makes does too. Of tensors of other
+        than four or five dims `cat` makes a contiguous one, however they lie."""
+        any_order = call.kind == "cat" and len(call.output.tensor.shape) not in (4, 5)
         names = {}
         for name in call.inputs:
-            if not self._is_repeated(name) and self._is_relaid(name):
+            if not any_order and not self._is_repeated(name) and self._is_relaid(name):
                 names[name] = self.in_layout(name, self._eager_strides(name))
             else:
                 self._for_pytorch(name)

@@ -80,7 +80,7 @@ class Rewriting:
         self._made, self._where = [], operation.where
 
     def finish(self, operation: Operation, found: str, note: str) -> None:
-        """Its output is `found` from now on, which is of its shape."""
+        """Its output is `found` from now on, which is of its shape; an empty note says nothing."""
         output = operation.outputs[0].name
         if self.shape(found) != self.shape(output):
             raise AssertionError(f"{operation.where}: {self.shape(found)} is not {self.shape(output)}")
@@ -99,7 +99,7 @@ class Rewriting:
             self._made.append(Operation(output, "view", "aten.view.default", args, (value,), operation.where, 0, 0))
         self._rebuild((*before, *self._made, *after))
         self._made = []
-        if note not in self.notes:
+        if note and note not in self.notes:
             self.notes.append(note)
 
     def abandon(self) -> None:
@@ -197,6 +197,13 @@ class Maker:
     def permute(self, a: str, dims: Sequence[int]) -> str:
         shape = [self.shape(a)[d] for d in dims]
         return self._put("permute", "permute.default", {"self": Ref(a), "dims": tuple(dims)}, shape)
+
+    def patches(self, a: str, size: int) -> str:
+        """Squares of two dims of space as channels of one place."""
+        batch, channels, height, width = self.shape(a)
+        shape = (batch, channels * size * size, height // size, width // size)
+        args: dict[str, Argument] = {"self": Ref(a), "downscale_factor": size}
+        return self._put("pixel_unshuffle", "pixel_unshuffle.default", args, shape)
 
     def slice(self, a: str, dim: int, start: int, end: int) -> str:
         shape = [end - start if d == dim else n for d, n in enumerate(self.shape(a))]
