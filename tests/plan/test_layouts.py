@@ -194,3 +194,31 @@ def test_tensors_of_three_dims_are_concatenated_as_they_lie() -> None:
     assert [plan.types[name].strides[-1] for name in joined.operation.inputs] == [1, 1]
     assert plan.types[joined.results[0]].strides == (13 * MANY, MANY, 1)
     assert returns_as_eager(plan, module, torch.randn(X, dtype=torch.float64))
+
+
+def test_channels_between_convolutions_are_put_side_by_side_as_these_lie() -> None:
+    """As blocks of a DenseNet and the way up of a U-Net have them."""
+
+    def forward(m: Module, x: torch.Tensor) -> torch.Tensor:
+        y = F.relu(m.first(torch.tanh(x)))
+        return F.relu(m.last(torch.cat([y, m.up(y)], 1)))
+
+    convs = {"first": nn.Conv2d(4, MANY, 3), "up": nn.ConvTranspose2d(MANY, MANY, 1), "last": nn.Conv2d(2 * MANY, 4, 1)}
+    module = Module(forward, **convs)
+    plan = check(module, torch.randn(X))
+    assert all(convolutions(plan).values()) and lies_channels_last(plan, "cat")
+    assert not [name for name in kernels(plan) if "channels_last" in name or "contiguous" in name]
+    assert returns_as_eager(plan, module, torch.randn(X, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda m, x: torch.cat([F.relu(m.first(x)), torch.sin(x[..., 1:-1, 1:-1])], 1),  # an output
+        lambda m, x: F.relu(m.wide(torch.cat([torch.sin(x), torch.cos(x)], 3))),  # rows
+    ],
+)
+def test_what_else_is_put_side_by_side_lies_as_in_eager(forward: Callable[..., torch.Tensor]) -> None:
+    module = Module(forward, first=nn.Conv2d(4, MANY, 3), wide=nn.Conv2d(4, MANY, 3))
+    plan = check(module, torch.randn(X), gradients=False)
+    assert not lies_channels_last(plan, "cat") and returns_as_eager(plan, module, torch.randn(X, dtype=torch.float64))

@@ -47,13 +47,12 @@ def _stands_between(operation: Operation, graph: Graph, joins_kernels: Fits, mac
     return bool(between) and not is_seen and pays.channels_last_depthwise_pays(machine, taps)
 
 
-def channels_last_convolutions(
-    graph: Graph, joins_kernels: Fits, is_ours: Fits, between: frozenset[str]
-) -> frozenset[str]:
-    """The names of the convolutions that run channels-last: depthwise ones `between` kernels, and those whose output is
-    only read by kernels of ours (`joins_kernels`), which write what follows in any order, and by other such
-    convolutions. Not those of one tap that read what a convolution of ours (`is_ours`) writes: a copy would cost more
-    than they gain (64 channels to 64 at 94x94, batch 64, H200: 0.077 ms so, 0.090 else, 0.09 for the copy)."""
+def run_channels_last(graph: Graph, joins_kernels: Fits, is_ours: Fits, between: frozenset[str]) -> frozenset[str]:
+    """The names of what PyTorch computes channels-last: depthwise convolutions `between` kernels; convolutions whose
+    output is only read by kernels of ours (`joins_kernels`), which write what follows in any order, and by others that
+    run so; and `cat` of channels between such. Not convolutions of one tap that read what a convolution of ours
+    (`is_ours`) writes: a copy would cost more than they gain (64 channels to 64 at 94x94, batch 64, H200: 0.077 ms so,
+    0.090 else, 0.09 for the copy)."""
 
     def follows_ours(name: str) -> bool:
         producer = graph.producers.get(name)
@@ -65,17 +64,34 @@ def channels_last_convolutions(
     def elements(name: str) -> int:
         return graph.values[name].tensor.elements
 
+    def converts(operation: Operation) -> bool:
+        """Whether cuDNN would convert for it, and nobody else."""
+        if is_ours(operation) or (_has_one_tap(operation, graph) and follows_ours(_input(operation))):
+            return False
+        return _suits_tensor_cores(operation, graph)
+
+    def joins(operation: Operation) -> bool:
+        """Whether it puts channels side by side that a convolution makes or reads so."""
+        if not _concatenates_channels(operation):
+            return False
+        before = [graph.producers[name] for name in operation.inputs if name in graph.producers]
+        behind = graph.readers(operation.output.name)
+        return any(map(converts, before)) or any(each.name in found for each in behind)
+
     found = {*between}
     for operation in reversed(graph.operations):
-        if is_ours(operation) or (_has_one_tap(operation, graph) and follows_ours(_input(operation))):
-            continue
-        if _suits_tensor_cores(operation, graph):
+        if converts(operation) or joins(operation):
             name = operation.output.name
             readers = graph.readers(name)
             fits = all(reader.name in found or joins_kernels(reader) for reader in readers)
             if fits and readers and name not in graph.outputs:
                 found.add(operation.name)
     return frozenset(found)
+
+
+def _concatenates_channels(operation: Operation) -> bool:
+    made = operation.outputs[0].tensor
+    return operation.kind == "cat" and len(made.shape) == 4 and operation.args.get("dim", 0) in (1, -3)
 
 
 def _suits_tensor_cores(operation: Operation, graph: Graph) -> bool:

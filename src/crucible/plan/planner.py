@@ -75,9 +75,7 @@ class _Planner:
         self.between = frozenset[str]()
         """Depthwise convolutions that PyTorch computes for kernels before and behind them."""
         self.between = layouts.depthwise_between_kernels(graph, self._joins_kernels, self.machine)
-        self.channels_last = layouts.channels_last_convolutions(
-            graph, self._joins_kernels, self._convolves, self.between
-        )
+        self.channels_last = layouts.run_channels_last(graph, self._joins_kernels, self._convolves, self.between)
         self.relaid: set[str] = set()
         """Tensors in memory that lie otherwise than PyTorch would lay them, since a convolution runs channels-last."""
         self.copies: dict[tuple[str, tuple[int, ...]], str] = {}
@@ -241,15 +239,18 @@ class _Planner:
         return True
 
     def _channels_last(self, call: Operation) -> Operation:
-        """A convolution over tensors in that order. Its weight follows its input: PyTorch sees to that."""
-        given, *rest = call.inputs
-        for name in rest:
-            self.in_memory(name)
-        laid = self.in_layout(given, layouts.channels_last(self.graph.values[given].tensor.shape))
+        """A convolution, or `cat`, over tensors in that order. A weight follows its input: PyTorch sees to that."""
+        laid = call.inputs if call.kind == "cat" else call.inputs[:1]
+        for name in call.inputs:
+            if name not in laid:
+                self.in_memory(name)
+        names = {
+            name: self.in_layout(name, layouts.channels_last(self.graph.values[name].tensor.shape)) for name in laid
+        }
         made = call.output
         type_ = replace(made.tensor, strides=layouts.channels_last(made.tensor.shape))
         self.relaid.add(made.name)
-        return replace(layouts.renamed(call, {given: laid}), outputs=(replace(made, tensor=type_),))
+        return replace(layouts.renamed(call, names), outputs=(replace(made, tensor=type_),))
 
     def _as_in_eager(self, call: Operation) -> Operation:
         """A call over tensors that lie as PyTorch would lay them, so that what it makes does too. Of tensors of other

@@ -55,6 +55,8 @@ def channel_dim(operation: Operation) -> int:
 
 def why_called(operation: Operation, channels_last: bool = False) -> str:
     """Words for the plan."""
+    if channels_last and operation.kind == "cat":
+        return "not covered; channels-last, as what stands around it"
     if channels_last:
         return "a matrix product, channels-last, since cuDNN's tensor-core kernels would convert to that and back"
     if operation.kind in BIASED or operation.kind in MATRIX_PRODUCTS:
