@@ -3,11 +3,12 @@ beside eager PyTorch, torch.compile and max-autotune.
 
     python benchmarks/kernelbench.py CHECKOUT LEVEL FOLDER [--column tf32|default|bf16] [--only 5,36,40]
         [--seconds 570] [--processes 28] [--gpus 0,1] [--baselines eager,compile,max-autotune] [--race-seconds 1]
-        [--build-only]
+        [--race] [--build-only]
     python benchmarks/kernelbench.py CHECKOUT LEVEL FOLDER --report      record.json, table.md and plot.svg alone
 
 Of level 0 CHECKOUT is itself a folder of tasks, `NUMBER_name.py`: so `benchmarks/networks.py` has it. Tasks that
-declare SMALL can be taken at --scale small; --mode eval has them written and measured so.
+declare SMALL can be taken at --scale small; --mode eval has them written and measured so. With --race they are written
+as `crucible fuse --race` writes them: what torch.compile did faster, when both were built, it computes.
 
 Columns of precision: `tf32`, which is allowed to all; `default`, PyTorch's flags as they come (convolutions may round
 to TF32, matrix products may not) against what is written for the contract `fp32`, whose own calls of PyTorch round
@@ -40,7 +41,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,6 +54,7 @@ from torch import nn
 from crucible import fusing, hardware, store, tf32
 from crucible.capture import trace
 from crucible.emission.file import emit
+from crucible.emission.handing import Beside
 from crucible.errors import MisuseError
 from crucible.gpus import H200, closest_gpu
 from crucible.judge.boundary.modules import call, construct, seed_all
@@ -63,6 +65,8 @@ from crucible.judge.worker.clock import sampler
 from crucible.plan.planner import fuse
 from crucible.task import Task
 from crucible.tuning.bench import Runner
+from crucible.tuning.bench import race as turns_on_gpu
+from crucible.tuning.rival import beside_compile
 
 BASELINES = ("eager", "compile", "max-autotune")
 LAST_S = 20.0
@@ -122,6 +126,7 @@ def main() -> None:
     parser.add_argument("--race-seconds", type=float, default=1.0)
     parser.add_argument("--scale", choices=("full", "small"), default="full")
     parser.add_argument("--mode", choices=("train", "eval"), default="train")
+    parser.add_argument("--race", action="store_true")
     parser.add_argument("--build-only", action="store_true")
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--one", choices=("write", "build", "measure"), help=argparse.SUPPRESS)
@@ -210,6 +215,7 @@ def check_header(file: Path, args: argparse.Namespace) -> None:
         "race_seconds": args.race_seconds,
         **({"scale": args.scale} if args.scale != "full" else {}),
         **({"mode": args.mode} if args.mode != "train" else {}),
+        **({"race": True} if args.race else {}),
     }
     held = json.loads(file.read_text()) if file.exists() else header
     if held != header:
@@ -226,6 +232,7 @@ def begun(what: str, file: Path, args: argparse.Namespace, deadline: float, gpu:
         return
     own = ["--column", args.column, "--only", str(number(file)), "--baselines", args.baselines]
     own += ["--race-seconds", str(args.race_seconds), "--scale", args.scale, "--mode", args.mode, "--one", what]
+    own += ["--race"] * args.race
     first = GIVES_WAY if what != "measure" and torch.cuda.is_available() else ()
     command = [*first, sys.executable, __file__, str(args.checkout), str(args.level), str(args.folder), *own]
     start = time.monotonic()
@@ -376,14 +383,43 @@ def build(file: Path, args: argparse.Namespace) -> None:
     place, column = args.folder / args.column, COLUMNS[args.column]
     kind = hardware.find_device().kind
     path = place / "written" / file.name
-    imported(path)
-    if kind == "cuda" and "compile" in args.baselines.split(","):
+    new = imported(path).ModelNew
+    if kind == "cuda" and args.race:
+        with seat("warming", WARMING):
+            hand_over(file, path, new, args)
+    elif kind == "cuda" and "compile" in args.baselines.split(","):
         _, reference, inputs = loaded(file, args)
         with seat("warming", WARMING), gpu_lock(alone=False):
             given = [_cast(each, column.dtype, "cuda") for each in inputs]
             warm(Subject(compiled("compile", reference.model.to("cuda")), column.baselines, given, {}))
     mark(path).parent.mkdir(parents=True, exist_ok=True)
     mark(path).write_text("")
+
+
+def hand_over(file: Path, path: Path, new: type[nn.Module], args: argparse.Namespace) -> None:
+    """Writes the file anew, as measured beside torch.compile, whose caches that fills; keeps what was found."""
+    column = COLUMNS[args.column]
+    task, reference, inputs = loaded(file, args)
+    with tf32.allowed(*column.baselines):
+        given = [_cast(each, column.dtype, "cuda") for each in inputs]
+        beside = beside_compile(new.forward, copy.deepcopy(reference.model).to("cuda"), given, _raced)
+    path.write_text(written_text(task, reference.model, inputs, column, beside))
+    found = {"forward": beside.forward, "forward+backward": beside.training, "words": beside.words}
+    beside_of(path).write_text(json.dumps(found) + "\n")
+
+
+def _raced(calls: Mapping[str, Callable[[], Any]]) -> Mapping[str, float]:
+    """Compiled beside others, timed alone."""
+    with gpu_lock(alone=False):
+        for call in calls.values():
+            call()
+        torch.cuda.empty_cache()
+    with gpu_lock(alone=True):
+        return turns_on_gpu(calls)
+
+
+def beside_of(path: Path) -> Path:
+    return path.with_suffix(".beside")
 
 
 def warm(subject: Subject) -> None:
@@ -393,13 +429,13 @@ def warm(subject: Subject) -> None:
         subject.both([torch.ones_like(each) for each in tensors(subject.forward())])
 
 
-def written_text(task: Task, module: nn.Module, inputs: list[Any], column: Column) -> str:
+def written_text(task: Task, module: nn.Module, inputs: list[Any], column: Column, beside: Beside | None = None) -> str:
     """As `crucible fuse` writes it, for the column's dtype. Raises CaptureError."""
     gpu = closest_gpu(torch.cuda.get_device_name()) if torch.cuda.is_available() else H200
     convolutions, linear = column.written
     planned = fuse(trace(module, inputs, drops=True), tf32=convolutions, tf32_linear=linear, gpu=gpu)
     loader = fusing._LOADERS[not torch.cuda.is_available()]
-    return emit(planned, task.name, task.source, loader)
+    return emit(planned, task.name, task.source, loader, beside=beside)
 
 
 def imported(path: Path) -> Any:
@@ -432,7 +468,8 @@ def measure(file: Path, args: argparse.Namespace) -> None:
             begin = time.monotonic()
             found = measured_alone(reference.model, everyone, buffers, column, args)
     seconds = {"shared": waiting - start, "waited": begin - waiting, "alone": time.monotonic() - begin}
-    words = text.read_text()
+    words, beside = text.read_text(), beside_of(text)
+    found |= {"beside": json.loads(beside.read_text())} if beside.exists() else {}
     keep(place, file, {"written_sha256": hashlib.sha256(words.encode()).hexdigest(),
                        "rewritten": REWRITTEN in words, "seconds": seconds, **found})  # fmt: skip
 

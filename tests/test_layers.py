@@ -37,7 +37,7 @@ LAYERS = [
     {"records", "request", "listening"},
     {"bench"},
     {"pipeline", "fusing", "trial", "doctor"},
-    {"scoring", "fleet", "interchange"},
+    {"scoring", "fleet", "interchange", "backend"},
     {"serve"},
     {"cli"},
     {"__main__"},
@@ -59,11 +59,25 @@ WITH_TORCH = {
         "device",
     ),
     "tf32",
-    *("rates", "work", "products", "tracing", "fusing", "trial", "float64", "expected", "bench", "search", "surface"),
+    *(
+        "rates",
+        "work",
+        "products",
+        "tracing",
+        "fusing",
+        "trial",
+        "float64",
+        "expected",
+        "bench",
+        "search",
+        "surface",
+        "rival",
+        "backend",
+    ),
 }
 """Modules, by their names, in rooms where others need none."""
 TORCH_ROOMS = ("crucible.capture", "crucible.judge.boundary", "crucible.judge.oracle", "crucible.judge.worker")
-MIXED = ("emulator", "judge", "rates", "tf32", "work", "products", "tracing", "fusing", "trial", "tuning")
+MIXED = ("backend", "emulator", "judge", "rates", "tf32", "work", "products", "tracing", "fusing", "trial", "tuning")
 """Where some modules need torch."""
 WITH_NUMPY = {"evaluate", "meaning", "meaning_pipelines", "tensor_cores", "whereabouts"}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -19,6 +19,7 @@ from torch import nn
 from crucible import store, tf32
 from crucible.capture import trace
 from crucible.emission.file import emit
+from crucible.emission.handing import Beside
 from crucible.errors import CaptureError, DeviceError
 from crucible.gpus import H200, Gpu, closest_gpu
 from crucible.graph import Graph
@@ -26,9 +27,11 @@ from crucible.judge.surface import Reference
 from crucible.plan.planner import fuse as plan
 from crucible.plan.steps import Plan
 from crucible.task import Task
+from crucible.tf32 import allowed as allowed_tf32
 from crucible.trial import check_runs
 from crucible.tuning.bench import gpu_bench
 from crucible.tuning.cache import cache_of
+from crucible.tuning.rival import beside_compile, check_can_race
 from crucible.tuning.search import Search, check_gpu
 
 _LOADERS = {False: "torch.utils.cpp_extension", True: "crucible.emulator"}
@@ -43,6 +46,7 @@ def write(
     tf32: bool = True,
     gpu: Gpu = H200,
     tune: bool = False,
+    race: bool = False,
     check: bool = True,
     say: Callable[[str], None] = lambda text: None,
 ) -> str:
@@ -53,28 +57,40 @@ def write(
     among them) are ours then where warpgroup instructions are estimated faster than cuBLAS without tensor cores.
     Kernels are laid out for `gpu`; on one of less shared memory some may not start. With `tune` the few divisions of
     each convolution that are estimated best are verified and timed here, and the fastest taken (see
-    `crucible.tuning`); `say` hears how far it is. With `check` the file is run once over tensors without elements
-    (`crucible.trial`): KernelError where it raises. Runs the reference's text in this process to trace its module. It
-    raises CaptureError for what cannot be traced or written, TaskError for a reference that fails; tuning, DeviceError
-    where this machine has no such GPU, and TuningError for a division that is wrong.
+    `crucible.tuning`); `say` hears how far it is. With `race` the file is built and timed beside torch.compile of the
+    module, forward and with gradients, and hands over to torch.compile what that does faster. With `check` the file is
+    run once over tensors without elements (`crucible.trial`): KernelError where it raises. Runs the reference's text in
+    this process to trace its module. It raises CaptureError for what cannot be traced or written, TaskError for a
+    reference that fails; tuning and races, DeviceError where this machine has no such GPU; tuning, TuningError for a
+    division that is wrong.
     """
     if tune:
         check_gpu(gpu, _gpu_here())
+    if race:
+        check_can_race()
     reference = Reference(
         task.source, str(task.path), task.sizes, mode=task.mode, seed=seed, device=torch.device("cpu")
     )
     given = reference.inputs(seed)
     graph = trace(reference.model, given, drops=True)
     planned = plan(graph, tf32=tf32, gpu=gpu)
-    text = emit(
-        _tuned(planned, say) if tune else planned,
-        task.name,
-        task.source,
-        in_both_modes=_is_same_in_other_mode(reference.model, given, graph),
-    )
+    planned = _tuned(planned, say) if tune else planned
+    in_both = _is_same_in_other_mode(reference.model, given, graph)
+    text = emit(planned, task.name, task.source, in_both_modes=in_both)
     if check:
         check_runs(text, reference.model, given)
-    return text
+    if not race:
+        return text
+    beside = _raced(text, reference.model, given, rounds=tf32)
+    say(beside.words)
+    return emit(planned, task.name, task.source, in_both_modes=in_both, beside=beside)
+
+
+def _raced(text: str, module: nn.Module, inputs: Sequence[Any], *, rounds: bool) -> Beside:
+    """A file beside torch.compile, both with TF32 allowed or not."""
+    given = [each.cuda() if isinstance(each, torch.Tensor) else each for each in inputs]
+    with allowed_tf32(rounds, rounds):
+        return beside_compile(_imported(text).ModelNew.forward, module.cuda(), given)
 
 
 def _gpu_here() -> str:
@@ -102,7 +118,14 @@ def plan_of(text: str) -> str:
     return ast.get_docstring(ast.parse(text)) or ""
 
 
-def fuse(module: nn.Module, *inputs: Any, emulate: bool = False, tune: bool = False, check: bool = True) -> nn.Module:
+def fuse(
+    module: nn.Module,
+    *inputs: Any,
+    emulate: bool = False,
+    tune: bool = False,
+    race: bool = False,
+    check: bool = True,
+) -> nn.Module:
     """A module that computes the same with fused kernels; a drop-in for `module`, with whose parameters it works.
 
     It is written for these inputs (their shapes, dtypes and layouts) and the module's mode at once; for other shapes,
@@ -111,19 +134,23 @@ def fuse(module: nn.Module, *inputs: Any, emulate: bool = False, tune: bool = Fa
     if `torch.backends.cudnn.allow_tf32` says so now, else they keep float32's precision. Linear layers do as
     `torch.backends.cuda.matmul.allow_tf32` says: those of few features are fused and others PyTorch's if so, else large
     ones are kernels of ours, in float32's precision by tensor cores. With `tune` convolutions are divided as
-    measured, which takes minutes the first time; progress goes to stderr. With `check` what is written is run once
-    over tensors without elements first: KernelError where that raises. Raises CaptureError for what cannot be traced
-    or written, DeviceError where inputs are not on a GPU, TuningError for a division that is wrong.
+    measured, which takes minutes the first time; progress goes to stderr. With `race` what is written is timed beside
+    torch.compile of the module, forward and with gradients, and calls that torch.compile does faster go to that. With
+    `check` what is written is run once over tensors without elements first: KernelError where that raises. Raises
+    CaptureError for what cannot be traced or written, DeviceError where inputs are not on a GPU, TuningError for a
+    division that is wrong.
     """
-    if tune and emulate:
-        raise DeviceError("fuse: tuning times kernels on a GPU, which emulate=True does without: leave one of them out")
+    if (tune or race) and emulate:
+        word = "tune" if tune else "race"
+        raise DeviceError(
+            f"fuse: {word} times kernels on a GPU, which emulate=True does without: leave one of them out"
+        )
     if isinstance(module, _Fused):
         module._write(inputs)
         return module
     fused = copy.copy(module)
     kind = type(f"Fused{type(module).__name__}", (_Fused, type(module)), {})
-    rounding = {"tf32": tf32.in_convolutions(), "tf32_linear": tf32.in_products()}
-    own = {"_emulate": emulate, "_tune": tune, "_check": check, "_rounding": rounding, "_written": {}}
+    own = {"_emulate": emulate, "_tune": tune, "_race": race, "_check": check, "_rounding": _rounding(), "_written": {}}
     fused.__dict__ = {**module.__dict__, **own}
     fused.__class__ = kind
     fused._write(inputs)  # type: ignore[operator]
@@ -135,6 +162,7 @@ class _Fused(nn.Module):
 
     _emulate: bool
     _tune: bool
+    _race: bool
     _check: bool
     _rounding: dict[str, bool]
     """Arguments of the planner."""
@@ -162,19 +190,11 @@ class _Fused(nn.Module):
         return bound.args[1 : given + 1]
 
     def _write(self, inputs: Sequence[Any]) -> Callable[..., Any]:
-        _check_device(inputs, self._emulate)
         plain = copy.copy(self)
         plain.__class__ = type(self).__mro__[2]
-        with torch.enable_grad():
-            graph = trace(plain, inputs, drops=True)
-        gpu = H200 if self._emulate else closest_gpu(torch.cuda.get_device_name(_device(inputs)))
-        planned = plan(graph, gpu=gpu, **self._rounding)
-        if self._tune:
-            planned = _tuned(planned, lambda text: print(f"crucible: {text}", file=sys.stderr, flush=True))
-        text = emit(planned, type(plain).__name__.lower(), loader=_LOADERS[self._emulate])
-        if self._check:
-            check_runs(text, plain, inputs)
-        written: Callable[..., Any] = _imported(text).forward
+        written = written_forward(
+            plain, inputs, emulate=self._emulate, tune=self._tune, race=self._race, check=self._check, **self._rounding
+        )
         self._written[_key(self.training, inputs)] = written
         return written
 
@@ -185,6 +205,67 @@ class _Fused(nn.Module):
         own = {name: value for name, value in self.__dict__.items() if name != "_written"}
         new.__dict__ = {**copy.deepcopy(own, memo), "_written": dict(self._written)}
         return new
+
+
+def written_forward(
+    module: nn.Module,
+    inputs: Sequence[Any],
+    *,
+    emulate: bool = False,
+    tune: bool = False,
+    race: bool = False,
+    check: bool = True,
+    tf32: bool | None = None,
+    tf32_linear: bool | None = None,
+) -> Callable[..., Any]:
+    """A function `forward(self, *inputs)` for these inputs and the module's mode, as `fuse` says. What may round to
+    TF32 is what PyTorch's flags say now, unless it is given."""
+    if (tune or race) and emulate:
+        word = "tune" if tune else "race"
+        raise DeviceError(
+            f"fuse: {word} times kernels on a GPU, which emulate=True does without: leave one of them out"
+        )
+    _check_device(inputs, emulate)
+    with torch.enable_grad():
+        graph = trace(module, inputs, drops=True)
+    gpu = H200 if emulate else closest_gpu(torch.cuda.get_device_name(_device(inputs)))
+    planned = plan(graph, gpu=gpu, **_rounding(tf32, tf32_linear))
+    if tune:
+        planned = _tuned(planned, _tell)
+    text = emit(planned, type(module).__name__.lower(), loader=_LOADERS[emulate])
+    if check:
+        check_runs(text, module, inputs)
+    written: Callable[..., Any] = _imported(text).forward
+    if not race:
+        return written
+    beside = beside_compile(written, module, inputs)
+    _tell(beside.words)
+    return _handing(beside, written, type(module).forward)
+
+
+def _tell(text: str) -> None:
+    print(f"crucible: {text}", file=sys.stderr, flush=True)
+
+
+def _rounding(convolutions: bool | None = None, linear: bool | None = None) -> dict[str, bool]:
+    """Arguments of the planner: what is None is as PyTorch's flags say now."""
+    return {
+        "tf32": tf32.in_convolutions() if convolutions is None else convolutions,
+        "tf32_linear": tf32.in_products() if linear is None else linear,
+    }
+
+
+def _handing(beside: Beside, written: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    """What is written, or torch.compile of the module's own forward, each where it is the faster one."""
+    if not (beside.hands_forward or beside.hands_training):
+        return written
+    compiled: Callable[..., Any] = torch.compile(plain)
+
+    def forward(self: nn.Module, *inputs: Any) -> Any:
+        hands = beside.hands_training if torch.is_grad_enabled() else beside.hands_forward
+        return (compiled if hands else written)(self, *inputs)
+
+    return forward
 
 
 def _key(training: bool, inputs: Sequence[Any]) -> _Key:

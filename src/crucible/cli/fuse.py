@@ -32,6 +32,12 @@ def fuse(
         bool,
         typer.Option("--tune", help="Choose tile configs by measuring them on this GPU, each verified; minutes once."),
     ] = False,
+    race: Annotated[
+        bool,
+        typer.Option(
+            "--race", help="Time it beside torch.compile on this GPU, which then computes what it does faster."
+        ),
+    ] = False,
     check: Annotated[
         bool, typer.Option(help="Run the file once, over tensors without elements, before it is handed over.")
     ] = True,
@@ -51,7 +57,8 @@ def fuse(
         console.print(words(line), soft_wrap=True)
 
     outputs.check_outputs({"--output": output}, [task])
-    text = fusing.write(loaded, tf32=contract == "tf32", gpu=_laid_out_for(gpu), tune=tune, check=check, say=say)
+    target, rounds = _laid_out_for(gpu), contract == "tf32"
+    text = fusing.write(loaded, tf32=rounds, gpu=target, tune=tune, race=race, check=check, say=say)
     store.write_text(output, text)
     print(fusing.plan_of(text))
     console.print(words(f"written to {output}"), soft_wrap=True)

@@ -13,6 +13,7 @@ from crucible.emission.body import body
 from crucible.emission.calls import LYING, needs_strides
 from crucible.emission.extension import HOST_FLAGS, digest, flags, kernels
 from crucible.emission.fold import folded
+from crucible.emission.handing import COMPILED, Beside
 from crucible.emission.header import header
 from crucible.emission.operator import Operator, operator, registration
 from crucible.emission.reference import definitions
@@ -43,25 +44,33 @@ def _takes_gradient(*given):
 
 
 def emit(
-    plan: Plan, name: str, source: str = "", loader: str = "torch.utils.cpp_extension", *, in_both_modes: bool = False
+    plan: Plan,
+    name: str,
+    source: str = "",
+    loader: str = "torch.utils.cpp_extension",
+    *,
+    in_both_modes: bool = False,
+    beside: Beside | None = None,
 ) -> str:
     """A Python file that computes what a module does, as planned: with a class `ModelNew` in the stead of the class
     `Model` in `source`, or without a source with a function `forward(self, ...)`, `self` being the module.
 
     `name` is for the header and the extension; `loader` is where `load_inline` comes from. `in_both_modes` says
-    that the module computes the same after train() and eval(). Raises CaptureError for what cannot be written.
+    that the module computes the same after train() and eval(). What was measured `beside` torch.compile is told, and a
+    class hands over to that what it does faster. Raises CaptureError for what cannot be written.
     """
     served = alike(plan)
     first = {step.name: step for step in served.values()}
     operators = [operator(step, plan.types, plan.gpu) for step in first.values()]
+    computes = not (source and beside and beside.hands_all)
     parts = [
-        f'"""{header(plan, name, operators, served)}"""',
-        _imports(source, loader if operators else ""),
+        f'"""{header(plan, name, operators, served, beside)}"""',
+        _imports(source, loader if operators and computes else ""),
         definitions_without_imports(source),
-        *_kernels(operators, name),
+        *(_kernels(operators, name) if computes else ()),
         _CHECK,
-        LYING if needs_strides(plan.graph) else "",
-        _class(plan, served, in_both_modes=in_both_modes) if source else _function(plan, served),
+        LYING if computes and needs_strides(plan.graph) else "",
+        _class(plan, served, in_both_modes=in_both_modes, beside=beside) if source else _function(plan, served),
     ]
     head, *code = (part.rstrip("\n") + "\n" for part in parts if part)
     return re.sub(r"\n{4,}", "\n\n\n", "\n\n".join([head, *map(folded, code)]))
@@ -109,13 +118,16 @@ def _kernels(operators: list[Operator], name: str) -> list[str]:
     ]
 
 
-def _class(plan: Plan, served: Mapping[str, Fused], *, in_both_modes: bool) -> str:
+def _class(plan: Plan, served: Mapping[str, Fused], *, in_both_modes: bool, beside: Beside | None) -> str:
     """For other inputs, or in another mode, the module does what it did before."""
+    handed = beside.lines(_arguments(plan)) if beside else []
     mode = [] if in_both_modes else ["self.training" if plan.graph.training else "not self.training"]
     checks = mode + _checks(plan)
     fits = [f"if not ({' and '.join(checks)}):", f"    return super().forward({', '.join(_arguments(plan))})"]
-    lines = [*(fits if checks else []), *body(plan, served)]
+    computed = [] if beside and beside.hands_all else body(plan, served)
+    lines = [*(fits if checks else []), *handed, *computed]
     start = ["class ModelNew(Model):", '    """The module, its parameters built as before."""', ""]
+    start = [f"{COMPILED} = torch.compile(Model.forward)", "", "", *start] if handed else start
     return "\n".join([*start, f"    def forward({_parameters(plan)}):", *(f"        {line}" for line in lines)])
 
 

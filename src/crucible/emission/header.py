@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from crucible.emission.handing import Beside
 from crucible.emission.operator import Operator
 from crucible.plan.rules import BIASED
 from crucible.plan.steps import Call, Fused, Plan
@@ -16,13 +17,18 @@ from crucible.write.product.matrix import Product
 _WIDTH = 110
 
 
-def header(plan: Plan, name: str, operators: Sequence[Operator], served: Mapping[str, Fused]) -> str:
+def header(
+    plan: Plan, name: str, operators: Sequence[Operator], served: Mapping[str, Fused], beside: Beside | None = None
+) -> str:
     """What shares a kernel, what it moves, what is kept for backward, and what stays with PyTorch; `served` says whose
-    operator a step calls."""
+    operator a step calls, `beside` what was measured."""
     by_step = {op.step.name: op for op in operators}
     inputs = ", ".join(f"{v.name} {list(v.tensor.shape)} {v.tensor.dtype}" for v in plan.graph.inputs)
     title = f"{name}, fused by Crucible for {inputs} on {plan.gpu.name}. Other inputs go through PyTorch."
     lines = [*textwrap.wrap(title, _WIDTH), ""]
+    lines += _item(beside.words) if beside else []
+    if beside and beside.hands_all:
+        lines += _item("the plan, of which nothing is called:")
     for note in plan.rewrites:
         lines += _item(f"algebraic rewrite: {note}; the same in exact arithmetic, for finite inputs")
     for step in plan.steps:

@@ -1,0 +1,46 @@
+"""`--race` on a GPU: what is written, timed beside torch.compile, is right whoever computes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import crucible
+from crucible import fusing
+from crucible.task import Task
+
+TASK = Path(__file__).parents[2] / "tasks/avgpool3d_convtranspose3d_clamp_softmax_scale"
+
+
+def test_a_raced_module_computes_what_the_module_does(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(512, 512), nn.GELU()).cuda(), torch.randn(256, 512, device="cuda")
+    fused = crucible.fuse(module, x, race=True)
+    assert "times as fast as torch.compile forward" in capsys.readouterr().err
+    with torch.no_grad():
+        torch.testing.assert_close(fused(x), module(x))
+    torch.testing.assert_close(fused(x), module(x))
+
+
+def test_a_file_says_what_was_measured() -> None:
+    said: list[str] = []
+    task = Task.load(TASK).at(scale="small", training=True, mode="train", small_by_default=False)
+    text = fusing.write(task, race=True, say=said.append)
+    head = " ".join(fusing.plan_of(text).split())
+    assert said[0] in head and "with gradients" in said[0]
+
+
+def test_a_graph_of_dynamos_runs_on_the_gpu() -> None:
+    from crucible import backend
+
+    torch.manual_seed(0)
+    module, x = (
+        nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.MaxPool2d(2)).cuda(),
+        torch.randn(4, 3, 32, 32, device="cuda"),
+    )
+    compiled = torch.compile(module, backend=backend.backend)
+    torch.testing.assert_close(compiled(x), module(x), rtol=5e-3, atol=5e-3)
+    assert backend.decisions[-1].endswith("fused")

@@ -1,0 +1,76 @@
+"""`torch.compile(model, backend="crucible")`, on the emulator: what is fused, and what goes on to Inductor."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from crucible import backend
+from crucible.errors import MisuseError
+
+CLOSE = {"rtol": 5e-3, "atol": 5e-3}
+"""Convolutions round to TF32."""
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch.compiler.reset()
+    backend.decisions.clear()
+    yield
+    torch.compiler.reset()
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5), nn.GELU())
+
+
+def compiled(module: nn.Module) -> nn.Module:
+    return torch.compile(module, backend="crucible", options={"emulate": True})  # type: ignore[return-value]
+
+
+@pytest.mark.slow
+def test_a_network_is_fused_and_trains_as_in_eager() -> None:
+    module, x = network(), torch.randn(2, 3, 8, 8)
+    eager = copy.deepcopy(module)
+    fused = compiled(module)
+    for _ in range(2):
+        fused(x).square().sum().backward()
+        eager(x).square().sum().backward()
+        for own, other in zip(module.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(own.grad, other.grad, **CLOSE)
+            own.grad = other.grad = None
+    assert backend.decisions == ["a graph of 7 operations is fused"]
+    for own, other in zip(module.buffers(), eager.buffers(), strict=True):
+        torch.testing.assert_close(own, other, **CLOSE)
+    with torch.no_grad():  # a weight of another tensor, which the same graph is called with
+        module[0].weight = nn.Parameter(module[0].weight + 1)
+        eager[0].weight = nn.Parameter(eager[0].weight + 1)
+    torch.testing.assert_close(fused(x), eager(x), **CLOSE)
+    module.eval(), eager.eval()
+    torch.testing.assert_close(fused(x), eager(x), **CLOSE)
+    assert all(each.endswith("fused") for each in backend.decisions)
+
+
+@pytest.mark.slow
+def test_what_cannot_be_written_is_inductors() -> None:
+    module, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(3, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, expected = compiled(module)(x), module(x)
+    torch.testing.assert_close(found, expected)
+    (said,) = backend.decisions
+    assert "is Inductor's: torch.autocast('cpu') is on" in said
+
+
+def test_options_are_those_of_fuse() -> None:
+    graph = torch.fx.symbolic_trace(nn.ReLU())
+    with pytest.raises(MisuseError, match="no option speed: give some of emulate, race, tune"):
+        backend.backend(graph, [torch.randn(2)], options={"speed": True})
+
+
+def test_it_is_known_by_name() -> None:
+    assert "crucible" in torch.compiler.list_backends()
