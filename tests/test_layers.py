@@ -36,6 +36,7 @@ LAYERS = [
     {"report"},
     {"records", "request", "listening"},
     {"bench"},
+    {"graphed"},
     {"pipeline", "fusing", "trial", "doctor"},
     {"scoring", "fleet", "interchange", "backend"},
     {"serve"},
@@ -73,11 +74,25 @@ WITH_TORCH = {
         "surface",
         "rival",
         "backend",
+        "graphed",
     ),
 }
 """Modules, by their names, in rooms where others need none."""
 TORCH_ROOMS = ("crucible.capture", "crucible.judge.boundary", "crucible.judge.oracle", "crucible.judge.worker")
-MIXED = ("backend", "emulator", "judge", "rates", "tf32", "work", "products", "tracing", "fusing", "trial", "tuning")
+MIXED = (
+    "backend",
+    "graphed",
+    "emulator",
+    "judge",
+    "rates",
+    "tf32",
+    "work",
+    "products",
+    "tracing",
+    "fusing",
+    "trial",
+    "tuning",
+)
 """Where some modules need torch."""
 WITH_NUMPY = {"evaluate", "meaning", "meaning_pipelines", "tensor_cores", "whereabouts"}
 FILES = sorted(PACKAGE.rglob("*.py"))

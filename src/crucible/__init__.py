@@ -30,11 +30,12 @@ __all__ = [
 ]
 
 
-def fuse(module: _Any, *inputs: _Any, emulate: bool = False, tune: bool = False) -> _Any:
-    """A drop-in for `module`, computed by fused kernels, forward and backward; see `crucible.fusing.fuse`."""
+def fuse(module: _Any, *inputs: _Any, **options: _Any) -> _Any:
+    """A drop-in for `module`, computed by fused kernels, forward and backward; see `crucible.fusing.fuse` for options:
+    `emulate`, `tune`, `race`, `cuda_graph`, `check`."""
     from crucible.fusing import fuse as written  # torch is loaded by who asks for it
 
-    return written(module, *inputs, emulate=emulate, tune=tune)
+    return written(module, *inputs, **options)
 
 
 async def score(reference: _Any, candidate: _Any, **options: _Any) -> Verdict:

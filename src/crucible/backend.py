@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import types
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch import fx, nn
 
 from crucible import fusing
 from crucible.errors import CaptureError, CrucibleError, MisuseError
+from crucible.tuning.rival import beside_compile
 
 NAME = "crucible"
 OPTIONS = frozenset({"emulate", "race", "tune"})
@@ -36,12 +38,10 @@ def backend(graph: fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[st
             f"backend {NAME!r} has no option {', '.join(unknown)}: give some of {', '.join(sorted(OPTIONS))}"
         )
     try:
-        found = _fused(graph, inputs, asked)
+        return _fused(graph, inputs, asked)
     except CrucibleError as error:
         _decided(graph, f"Inductor's: {str(error).splitlines()[0]}")
         return _inductor(graph, inputs)
-    _decided(graph, "fused")
-    return found
 
 
 def _decided(graph: fx.GraphModule, words: str) -> None:
@@ -76,9 +76,12 @@ class _Whole(nn.Module):
             self.held[place] = node.name
 
     def forward(self, *given: Any) -> Any:
-        rest = iter(given)
-        count = len(self.held) + len(given)
-        return self.graph(*(getattr(self, self.held[n]) if n in self.held else next(rest) for n in range(count)))
+        return self.graph(*self.arguments(self, given))
+
+    def arguments(self, own: Any, given: Sequence[Any]) -> list[Any]:
+        """All of the graph's: those that are attributes of `own`, in their places, and the others."""
+        rest, count = iter(given), len(self.held) + len(given)
+        return [getattr(own, self.held[n]) if n in self.held else next(rest) for n in range(count)]
 
 
 def _fused(graph: fx.GraphModule, inputs: Sequence[Any], asked: Mapping[str, Any]) -> Compiled:
@@ -87,7 +90,9 @@ def _fused(graph: fx.GraphModule, inputs: Sequence[Any], asked: Mapping[str, Any
     whole = _Whole(graph, inputs)
     given = [each for place, each in enumerate(inputs) if place not in whole.held]
     with torch._guards.tracing(None), torch.enable_grad():
-        written = fusing.written_forward(whole, given, **asked)
+        written = fusing.written_forward(whole, given, **{**asked, "race": False})
+        written, words = _raced(whole, given, written, graph, inputs) if asked.get("race") else (written, "fused")
+    _decided(graph, words)
     held = whole.held
 
     def call(*arguments: Any) -> Any:
@@ -95,3 +100,17 @@ def _fused(graph: fx.GraphModule, inputs: Sequence[Any], asked: Mapping[str, Any
         return written(own, *(each for place, each in enumerate(arguments) if place not in held))
 
     return call
+
+
+def _raced(
+    whole: _Whole, given: Sequence[Any], written: Compiled, graph: fx.GraphModule, inputs: Sequence[Any]
+) -> tuple[Compiled, str]:
+    """Whoever is faster with gradients, and without, and that in words."""
+    compiled = _inductor(graph, inputs)
+
+    def by_inductor(own: Any, *rest: Any) -> Any:
+        return compiled(*whole.arguments(own, rest))
+
+    beside = beside_compile(written, whole, given, compile=lambda plain: partial(by_inductor, plain))
+    words = f"fused, {beside.words}"
+    return (fusing.handing(beside, written, by_inductor) if beside.hands_any else written), words

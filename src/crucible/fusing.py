@@ -23,6 +23,7 @@ from crucible.emission.handing import Beside
 from crucible.errors import CaptureError, DeviceError
 from crucible.gpus import H200, Gpu, closest_gpu
 from crucible.graph import Graph
+from crucible.graphed import Graphed
 from crucible.judge.surface import Reference
 from crucible.plan.planner import fuse as plan
 from crucible.plan.steps import Plan
@@ -124,6 +125,7 @@ def fuse(
     emulate: bool = False,
     tune: bool = False,
     race: bool = False,
+    cuda_graph: bool = False,
     check: bool = True,
 ) -> nn.Module:
     """A module that computes the same with fused kernels; a drop-in for `module`, with whose parameters it works.
@@ -136,21 +138,18 @@ def fuse(
     ones are kernels of ours, in float32's precision by tensor cores. With `tune` convolutions are divided as
     measured, which takes minutes the first time; progress goes to stderr. With `race` what is written is timed beside
     torch.compile of the module, forward and with gradients, and calls that torch.compile does faster go to that. With
-    `check` what is written is run once over tensors without elements first: KernelError where that raises. Raises
-    CaptureError for what cannot be traced or written, DeviceError where inputs are not on a GPU, TuningError for a
-    division that is wrong.
+    `cuda_graph` a call's kernels are one CUDA graph: it copies its inputs, and its results, gradients among them, are
+    overwritten by the next call. With `check` what is written is run once over tensors without elements first:
+    KernelError where that raises. Raises CaptureError for what cannot be traced or written, DeviceError where inputs
+    are not on a GPU, TuningError for a division that is wrong.
     """
-    if (tune or race) and emulate:
-        word = "tune" if tune else "race"
-        raise DeviceError(
-            f"fuse: {word} times kernels on a GPU, which emulate=True does without: leave one of them out"
-        )
     if isinstance(module, _Fused):
         module._write(inputs)
         return module
     fused = copy.copy(module)
     kind = type(f"Fused{type(module).__name__}", (_Fused, type(module)), {})
-    own = {"_emulate": emulate, "_tune": tune, "_race": race, "_check": check, "_rounding": _rounding(), "_written": {}}
+    options = {"emulate": emulate, "tune": tune, "race": race, "cuda_graph": cuda_graph, "check": check}
+    own = {"_options": {**options, **_rounding()}, "_written": {}}
     fused.__dict__ = {**module.__dict__, **own}
     fused.__class__ = kind
     fused._write(inputs)  # type: ignore[operator]
@@ -160,12 +159,8 @@ def fuse(
 class _Fused(nn.Module):
     """What a fused module is beside its own class."""
 
-    _emulate: bool
-    _tune: bool
-    _race: bool
-    _check: bool
-    _rounding: dict[str, bool]
-    """Arguments of the planner."""
+    _options: dict[str, bool]
+    """How it is written: keywords of `written_forward`."""
     _written: dict[_Key, Callable[..., Any]]
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
@@ -179,7 +174,7 @@ class _Fused(nn.Module):
 
     def _in_order(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Arguments by name in their places; what follows the last that was given is left out."""
-        plain: type[nn.Module] = type(self).__mro__[2]
+        plain = _plain(self)
         bound = inspect.signature(plain.forward).bind(self, *inputs, **named)
         places = [name for name, each in bound.signature.parameters.items() if each.kind in _BY_PLACE]
         alone = [name for name in named if name not in places]
@@ -191,10 +186,8 @@ class _Fused(nn.Module):
 
     def _write(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         plain = copy.copy(self)
-        plain.__class__ = type(self).__mro__[2]
-        written = written_forward(
-            plain, inputs, emulate=self._emulate, tune=self._tune, race=self._race, check=self._check, **self._rounding
-        )
+        plain.__class__ = _plain(self)
+        written = written_forward(plain, inputs, **self._options)
         self._written[_key(self.training, inputs)] = written
         return written
 
@@ -207,6 +200,12 @@ class _Fused(nn.Module):
         return new
 
 
+def _plain(fused: _Fused) -> type[nn.Module]:
+    """The class of the module that was fused, whatever has been put in front of it since (FSDP's)."""
+    classes = type(fused).__mro__
+    return classes[classes.index(_Fused) + 1]
+
+
 def written_forward(
     module: nn.Module,
     inputs: Sequence[Any],
@@ -214,17 +213,16 @@ def written_forward(
     emulate: bool = False,
     tune: bool = False,
     race: bool = False,
+    cuda_graph: bool = False,
     check: bool = True,
     tf32: bool | None = None,
     tf32_linear: bool | None = None,
 ) -> Callable[..., Any]:
     """A function `forward(self, *inputs)` for these inputs and the module's mode, as `fuse` says. What may round to
     TF32 is what PyTorch's flags say now, unless it is given."""
-    if (tune or race) and emulate:
-        word = "tune" if tune else "race"
-        raise DeviceError(
-            f"fuse: {word} times kernels on a GPU, which emulate=True does without: leave one of them out"
-        )
+    for word, asked in (("tune", tune), ("race", race), ("cuda_graph", cuda_graph)):
+        if asked and emulate:
+            raise DeviceError(f"fuse: {word} needs a GPU, which emulate=True does without: leave one of them out")
     _check_device(inputs, emulate)
     with torch.enable_grad():
         graph = trace(module, inputs, drops=True)
@@ -236,11 +234,12 @@ def written_forward(
     if check:
         check_runs(text, module, inputs)
     written: Callable[..., Any] = _imported(text).forward
+    written = Graphed(written) if cuda_graph else written
     if not race:
         return written
     beside = beside_compile(written, module, inputs)
     _tell(beside.words)
-    return _handing(beside, written, type(module).forward)
+    return handing(beside, written, torch.compile(type(module).forward)) if beside.hands_any else written
 
 
 def _tell(text: str) -> None:
@@ -255,13 +254,10 @@ def _rounding(convolutions: bool | None = None, linear: bool | None = None) -> d
     }
 
 
-def _handing(beside: Beside, written: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    """What is written, or torch.compile of the module's own forward, each where it is the faster one."""
-    if not (beside.hands_forward or beside.hands_training):
-        return written
-    compiled: Callable[..., Any] = torch.compile(plain)
+def handing(beside: Beside, written: Callable[..., Any], compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """What is written, or what torch.compile made of the same, each where it is the faster one."""
 
-    def forward(self: nn.Module, *inputs: Any) -> Any:
+    def forward(self: Any, *inputs: Any) -> Any:
         hands = beside.hands_training if torch.is_grad_enabled() else beside.hands_forward
         return (compiled if hands else written)(self, *inputs)
 

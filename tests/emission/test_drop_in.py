@@ -440,3 +440,9 @@ def test_hooks_of_saved_tensors_and_anomaly_mode_see_the_step(pooled: nn.Module)
 def test_a_view_that_stands_for_its_negative_is_read_as_that(pooled: nn.Module) -> None:
     x = torch.rand(2, 3, 5, 5, 7)
     assert torch.equal(pooled(torch._neg_view(x)), pooled(-x))
+
+
+@pytest.mark.parametrize("option", ["tune", "race", "cuda_graph"])
+def test_what_needs_a_gpu_is_refused_on_the_emulator(option: str) -> None:
+    with pytest.raises(DeviceError, match=f"fuse: {option} needs a GPU"):
+        crucible.fuse(nn.ReLU(), torch.randn(4), emulate=True, **{option: True})

@@ -31,6 +31,11 @@ class Beside:
         return self.hands_forward if self.training is None else self.training < 1
 
     @property
+    def hands_any(self) -> bool:
+        """Whether torch.compile gets any call."""
+        return self.hands_forward or self.hands_training
+
+    @property
     def hands_all(self) -> bool:
         """Whether no kernel is left that anybody calls."""
         return self.hands_forward and self.hands_training
@@ -42,7 +47,7 @@ class Beside:
         found = f"measured on {self.gpu}: {self.forward:.2f} times as fast as torch.compile forward{with_gradients}"
         if self.hands_all:
             return f"{found}; so torch.compile computes all of it"
-        if not (self.hands_forward or self.hands_training):
+        if not self.hands_any:
             return found
         which = "without" if self.hands_forward else "with"
         return f"{found}; so torch.compile computes what is called {which} gradients"
