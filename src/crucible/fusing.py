@@ -185,7 +185,7 @@ class _Fused(nn.Module):
         return bound.args[1 : given + 1]
 
     def _write(self, inputs: Sequence[Any]) -> Callable[..., Any]:
-        plain = copy.copy(self)
+        plain: nn.Module = copy.copy(self)
         plain.__class__ = _plain(self)
         written = written_forward(plain, inputs, **self._options)
         self._written[_key(self.training, inputs)] = written
