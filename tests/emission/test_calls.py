@@ -12,7 +12,7 @@ from torch import nn
 
 from crucible.capture import trace
 from crucible.emission.body import _argument
-from crucible.emission.calls import _FORMS, _RESHAPED, _SPLIT, expression
+from crucible.emission.calls import _FORMS, RESHAPED, SPLIT, expression
 from crucible.graph import Ref
 
 SDPA = F.scaled_dot_product_attention
@@ -85,7 +85,7 @@ def test_a_call_as_written_does_what_its_operator_does(name: str) -> None:
 
 
 def test_every_form_was_seen() -> None:
-    named = {*_FORMS, *_RESHAPED, *_SPLIT}
+    named = {*_FORMS, *RESHAPED, *SPLIT}
     assert named - SEEN <= {"_unsafe_view.default", "split.sizes", "gru_cell.default", "conv_transpose1d.default",
                             "conv2d.padding", "conv3d.padding"}  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crucible.emission.at_once import FUNCTION, UNLEARNED
 from crucible.emission.extension import tensors
 from crucible.emission.host import SCALAR, Host, braced
 from crucible.emission.operator import Operator, function, gradients
@@ -45,18 +46,21 @@ static variable_list call_operator(const std::string& library, const std::string
 """
 
 
-def cpp(operators: list[Operator]) -> str:
-    """The C++ source beside the kernels."""
+def cpp(operators: list[Operator], whole: str = "") -> str:
+    """The C++ source beside the kernels; `whole` is a function over all steps, if there is one."""
     hosts = [host for op in operators for host in op.hosts]
     learning = [op for op in operators if op.step.wanted]
-    shared = [_NAMES, _PLAIN, *([_WATCHED] if any(op.backward for op in learning) else [])]
-    return "\n".join([tensors(hosts, _HEADERS), *shared, *(_learning(op) for op in learning)])
+    unlearned = bool(whole) and len(learning) < len(operators)
+    shared = [_NAMES, _PLAIN, *([_WATCHED] if unlearned or any(op.backward for op in learning) else [])]
+    ends = [*([UNLEARNED] if unlearned else []), *([whole] if whole else [])]
+    return "\n".join([tensors(hosts, _HEADERS), *shared, *(_learning(op) for op in learning), *ends])
 
 
-def exported(operators: list[Operator]) -> list[str]:
+def exported(operators: list[Operator], whole: str = "") -> list[str]:
     """The names of the functions that Python calls."""
     hosts = [host.name for op in operators for host in op.hosts]
-    return [*hosts, "are_plain", *(f"fused_{op.step.name}" for op in operators if op.step.wanted)]
+    fused = [f"fused_{op.step.name}" for op in operators if op.step.wanted]
+    return [*hosts, "are_plain", *fused, *([FUNCTION] if whole else [])]
 
 
 def _learning(op: Operator) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from itertools import count
 from typing import Any
 
+from crucible.emission import at_once
 from crucible.emission.calls import expression
 from crucible.emission.owners import Owners, own
+from crucible.emission.updates import counted, read_by, waiting
 from crucible.errors import CaptureError
 from crucible.graph import Argument, Graph, Ref
-from crucible.plan.steps import Call, Fused, Plan, Step
+from crucible.plan.steps import Call, Fused, Plan
 
 _MOST_ELEMENTS = 64
 """Of a constant that is written out."""
@@ -24,21 +27,21 @@ _NAMED = _DTYPES | {"strided", "channels_last", "channels_last_3d", "contiguous_
 
 def body(plan: Plan, served: Mapping[str, Fused]) -> list[str]:
     """The statements of `forward(self, ...)`, without indentation; `served` says whose operator a step calls."""
-    graph, counted, waiting = plan.graph, _counted(plan), _waiting(plan)
+    graph, added, later = plan.graph, counted(plan), waiting(plan)
     owners = _owners(plan)
     words = _words(graph, owners)
-    lines = owners.lines
+    lines = owners.lines + (_at_once(plan, words) if at_once.is_written(plan) else [])
     for step in plan.steps:
         if isinstance(step, Fused):
-            lines += _fused(step, served[step.name].name, words, waiting)
-        elif step.results[0] not in counted:
+            lines += _fused(step, served[step.name].name, words, later)
+        elif step.results[0] not in added:
             lines.append(_call(step, words, graph))
-    lines += _copied([(words[buffer], name) for name, buffer in waiting.items()])
+    lines += _copied([(words[buffer], name) for name, buffer in later.items()])
     more: dict[int, list[str]] = {}
     for mutation in graph.mutations:
         buffer, value = words[mutation.buffer], mutation.value
-        if value in counted:
-            more.setdefault(counted[value], []).append(buffer)
+        if value in added:
+            more.setdefault(added[value], []).append(buffer)
         else:
             lines.append(f"{buffer}.copy_({words.get(value, value)})")
     lines += [_added(buffers, number) for number, buffers in more.items()]
@@ -46,16 +49,13 @@ def body(plan: Plan, served: Mapping[str, Fused]) -> list[str]:
     return [*lines, f"return {returned}"]
 
 
-def _read(step: Step) -> tuple[str, ...]:
-    return step.operation.inputs if isinstance(step, Call) else step.reads
-
-
-def _waiting(plan: Plan) -> dict[str, str]:
-    """New values of buffers that nothing reads any more, with these: all are copied at the end, in one kernel in the
-    stead of one for each layer."""
-    last = {name: place for place, step in enumerate(plan.steps) for name in _read(step)}
-    steps = [(place, step) for place, step in enumerate(plan.steps) if isinstance(step, Fused)]
-    return {n: buffer for place, step in steps for n, buffer in step.updates.items() if last.get(buffer, 0) <= place}
+def _at_once(plan: Plan, words: Mapping[str, str]) -> list[str]:
+    """All of it by one function, where nobody looks on."""
+    made = next(name for n in count(1) if (name := "made" if n == 1 else f"made_{n}") not in plan.graph.values)
+    state = ", ".join(words.get(name, name) for name in at_once.outside(plan))
+    outputs = [f"{made}[{n}]" for n in range(len(plan.graph.outputs))]
+    returned = _structure(plan.graph.structure, outputs)
+    return [f"{made} = _{at_once.FUNCTION}([{state}])", f"if {made}:", f"    return {returned}"]
 
 
 def _copied(pairs: Sequence[tuple[str, str]]) -> list[str]:
@@ -71,26 +71,10 @@ def _added(buffers: Sequence[str], number: int) -> str:
     )
 
 
-def _counted(plan: Plan) -> dict[str, int]:
-    """Values that are a buffer and a number more, and nothing but that buffer's new value, as batch norm's count of
-    batches: added in place they take one kernel in the stead of two."""
-    new = {mutation.value: mutation.buffer for mutation in plan.graph.mutations}
-    read = {name for step in plan.steps for name in _read(step)}
-    found = {}
-    for step in plan.steps:
-        if not isinstance(step, Call) or step.operation.target != "aten.add.Tensor":
-            continue
-        name, args = step.results[0], step.operation.args
-        is_last = name in new and name not in read and name not in plan.graph.outputs
-        if is_last and args["self"] == Ref(new[name]) and type(args["other"]) is int and args["alpha"] == 1:
-            found[name] = args["other"]
-    return found
-
-
 def _owners(plan: Plan) -> Owners:
     """Of what the steps read and change."""
     graph = plan.graph
-    used = {name for step in plan.steps for name in _read(step)} | {each.buffer for each in graph.mutations}
+    used = read_by(plan) | {each.buffer for each in graph.mutations}
     own = {p.value.name: p.names[0] for p in graph.parameters}
     made = {name for step in plan.steps for name in (step.results if isinstance(step, Call) else [step.result])}
     return Owners([path for name, path in own.items() if name in used], {*graph.values, *made})
@@ -119,7 +103,7 @@ def _device(graph: Graph) -> str:
     return f"{outside[0]}.device" if outside else "None"
 
 
-def _fused(step: Fused, operator: str, words: Mapping[str, str], waiting: Container[str]) -> list[str]:
+def _fused(step: Fused, operator: str, words: Mapping[str, str], later: Container[str]) -> list[str]:
     """What it makes of detached tensors alone takes no gradient either."""
     detached = set() if step.wanted else {step.operands[each.name] for each in step.all_operands if each.constant}
     given = [f"{words.get(name, name)}{'.detach()' * (name in detached)}" for name in step.reads]
@@ -127,7 +111,7 @@ def _fused(step: Fused, operator: str, words: Mapping[str, str], waiting: Contai
     if not step.updates:
         return [f"{step.result} = {call}"]
     made = ", ".join([step.result, *(["*_"] if step.saved else []), *step.updates])
-    now = [(words[buffer], name) for name, buffer in step.updates.items() if name not in waiting]
+    now = [(words[buffer], name) for name, buffer in step.updates.items() if name not in later]
     return [f"{made} = {call}", *_copied(now)]
 
 

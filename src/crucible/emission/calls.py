@@ -69,8 +69,8 @@ _FORMS = {
     "contiguous.default": _form(".contiguous", by_name="memory_format", memory_format=0),
 }  # fmt: skip
 """By operator and overload of `aten`."""
-_RESHAPED = frozenset({"view.default", "_unsafe_view.default", "reshape.default", "view_as.default", "unflatten.int"})
-_SPLIT = frozenset({"split.Tensor", "split_with_sizes.default", "split.sizes"})
+RESHAPED = frozenset({"view.default", "_unsafe_view.default", "reshape.default", "view_as.default", "unflatten.int"})
+SPLIT = frozenset({"split.Tensor", "split_with_sizes.default", "split.sizes"})
 _STRIDED = frozenset({"as_strided.default", "view_as_complex.default", "view.dtype"})
 """What depends on the strides of what it is given."""
 
@@ -78,10 +78,10 @@ _STRIDED = frozenset({"as_strided.default", "view_as_complex.default", "view.dty
 def expression(operation: Operation, graph: Graph, words: Words, device: str) -> str:
     """The call; `device` is where forward makes tensors of its own."""
     name = operation.target.removeprefix("aten.")
-    if name in _RESHAPED:
+    if name in RESHAPED:
         first = next(iter(operation.args.values()))
         return f"{words(first)}.reshape({', '.join(map(str, operation.output.tensor.shape)) or '()'})"
-    if name in _SPLIT:
+    if name in SPLIT:
         dim = operation.args["dim"]
         assert isinstance(dim, int)
         sizes = tuple(each.tensor.shape[dim] for each in operation.outputs)

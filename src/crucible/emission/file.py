@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 
+from crucible.emission import at_once
 from crucible.emission.alike import alike
 from crucible.emission.autograd import cpp, exported
 from crucible.emission.body import body
@@ -63,11 +64,12 @@ def emit(
     first = {step.name: step for step in served.values()}
     operators = [operator(step, plan.types, plan.gpu) for step in first.values()]
     computes = not (source and beside and beside.hands_all)
+    whole = at_once.function(plan, served) if at_once.is_written(plan) else ""
     parts = [
         f'"""{header(plan, name, operators, served, beside)}"""',
         _imports(source, loader if operators and computes else ""),
         definitions_without_imports(source),
-        *(_kernels(operators, name) if computes else ()),
+        *(_kernels(operators, name, whole) if computes else ()),
         _CHECK,
         LYING if computes and needs_strides(plan.graph) else "",
         _class(plan, served, in_both_modes=in_both_modes, beside=beside) if source else _function(plan, served),
@@ -88,12 +90,12 @@ def definitions_without_imports(source: str) -> str:
     return "\n".join(lines).strip("\n")
 
 
-def _kernels(operators: list[Operator], name: str) -> list[str]:
+def _kernels(operators: list[Operator], name: str, whole: str) -> list[str]:
     if not operators:
         return []
     hosts = [host for op in operators for host in op.hosts]
-    functions = ", ".join(f'"{each}"' for each in exported(operators))
-    word, of_cuda, of_cpp = re.sub(r"\W", "_", name), kernels(hosts), cpp(operators)
+    functions = ", ".join(f'"{each}"' for each in exported(operators, whole))
+    word, of_cuda, of_cpp = re.sub(r"\W", "_", name), kernels(hosts), cpp(operators, whole)
     build = [
         "kernels = load_inline(",
         f'    name="{word}_{digest(of_cpp, of_cuda)}",',  # another text is another extension
@@ -113,6 +115,7 @@ def _kernels(operators: list[Operator], name: str) -> list[str]:
         f'TENSORS = r"""\n{of_cpp}"""',
         "\n".join(build),
         _CALLS,
+        at_once.PYTHON if whole else "",
         _ASKS if asks else "",
         "\n".join(line for op in operators for line in registration(op)).strip("\n"),
     ]

@@ -18,7 +18,7 @@ _ATEN = {"float16": "at::Half", "bfloat16": "at::BFloat16"}
 """Those that PyTorch calls otherwise."""
 SCALAR = {
     "float32": "kFloat32", "float64": "kFloat64", "float16": "kFloat16", "bfloat16": "kBFloat16", "bool": "kBool",
-    "uint8": "kUInt8", "int32": "kInt32",
+    "uint8": "kUInt8", "int32": "kInt32", "int64": "kInt64",
 }  # fmt: skip
 FREE_SHARED_BYTES = 48 * 1024
 """Dynamic shared memory that a kernel may have without asking."""

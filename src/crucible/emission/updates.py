@@ -1,0 +1,40 @@
+"""What a forward changes: buffers, whose new values steps make, and when they are put in place."""
+
+from __future__ import annotations
+
+from crucible.graph import Ref
+from crucible.plan.steps import Call, Fused, Plan, Step
+
+
+def reads(step: Step) -> tuple[str, ...]:
+    """The tensors that a step takes."""
+    return step.operation.inputs if isinstance(step, Call) else step.reads
+
+
+def read_by(plan: Plan) -> set[str]:
+    """The tensors that any step takes."""
+    return {name for step in plan.steps for name in reads(step)}
+
+
+def waiting(plan: Plan) -> dict[str, str]:
+    """New values of buffers that nothing reads any more, with these: all are copied at the end, in one kernel in the
+    stead of one for each layer."""
+    last = {name: place for place, step in enumerate(plan.steps) for name in reads(step)}
+    steps = [(place, step) for place, step in enumerate(plan.steps) if isinstance(step, Fused)]
+    return {n: buffer for place, step in steps for n, buffer in step.updates.items() if last.get(buffer, 0) <= place}
+
+
+def counted(plan: Plan) -> dict[str, int]:
+    """Values that are a buffer and a number more, and nothing but that buffer's new value, as batch norm's count of
+    batches: added in place they take one kernel in the stead of two."""
+    new = {mutation.value: mutation.buffer for mutation in plan.graph.mutations}
+    read = read_by(plan)
+    found = {}
+    for step in plan.steps:
+        if not isinstance(step, Call) or step.operation.target != "aten.add.Tensor":
+            continue
+        name, args = step.results[0], step.operation.args
+        is_last = name in new and name not in read and name not in plan.graph.outputs
+        if is_last and args["self"] == Ref(new[name]) and type(args["other"]) is int and args["alpha"] == 1:
+            found[name] = args["other"]
+    return found
