@@ -111,8 +111,10 @@ def told(name: str, column: Mapping[str, Any]) -> str:
     """The summary in lines."""
     found = column["summary"]
     lines = [f"{name}: {found['tasks']} tasks, {found['written']} written, {found['right']} right, "
-             f"{found['rewritten']} by an {REWRITTEN}; left to torch.compile where that was faster: "
-             + ", ".join(f"{covers} {n}" for covers, n in found["handed over"].items())]  # fmt: skip
+             f"{found['rewritten']} by an {REWRITTEN}"]  # fmt: skip
+    handed = found.get("handed over", {})
+    if any(handed.values()):
+        lines.append(f"  left to torch.compile, which was faster: {', '.join(f'{n} {c}' for c, n in handed.items())}")
     close = found["allclose"]
     lines.append(f"  by the benchmark's own rule of 1e-4: eager {close['eager']}, ours {close['written']}; "
                  f"eager alone: {', '.join(close['eager alone']) or 'none'}")  # fmt: skip

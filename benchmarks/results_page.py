@@ -78,6 +78,12 @@ def figures() -> str:
         what = f"KernelBench level 2, {len(tasks)} of 100 tasks, {LEVEL_2[name]}, {gpu}"
         found = {covers: _over_best(tasks, covers) for covers in COVERS}
         lines.append(_row(f"[{what}](docs/results.md#{record})", found))
+    column = read("networks_h200")["columns"]["tf32"]
+    networks, handed = column["tasks"], column["summary"]["handed over"]
+    left = " and ".join(str(handed[covers]) for covers in COVERS)
+    what = f"{len(networks)} networks, TF32, with `--race`: {left} left to torch.compile"
+    found = {covers: _over_best(networks, covers) for covers in COVERS}
+    lines.append(_row(f"[{what}](docs/results.md#networks_h200)", found))
     return "\n".join(lines)
 
 
@@ -153,6 +159,28 @@ def _level_2(record: Record) -> str:
     return "\n\n".join(parts)
 
 
+def _networks(record: Record) -> str:
+    column = record["columns"]["tf32"]
+    summary = kernelbench_report.told("TF32 allowed to all", column).replace("\n  ", "\n- ")
+    plot = "![Networks: speed-ups over torch.compile](../benchmarks/results/networks_h200.svg)"
+    table = kernelbench_report.table("tf32", column["tasks"]).split("\n\n", 1)[1]
+    return "\n\n".join([plot, f"{column['device']}. {summary}", table])
+
+
+def _training(record: Record) -> str:
+    lines = [
+        "| network | precision | fused | torch.compile | strict float32 | a step's MB: eager | torch.compile | fused |"
+    ]
+    lines.append("|---" * 8 + "|")
+    for name, network in record["networks"].items():
+        for precision, each in network["apart"].items():
+            strict = f"{each['strict float32']:.1e}" if "strict float32" in each else "-"
+            memory = " | ".join(f"{each['step_mb'][who]:.0f}" for who in ("eager", "torch.compile", "fused"))
+            apart = f"{each['fused']:.1e} | {each['torch.compile']:.1e} | {strict}"
+            lines.append(f"| {name} | {precision} | {apart} | {memory} |")
+    return "\n".join(lines)
+
+
 def _products(record: Record) -> str:
     lines = ["| rows × features × columns | | ms | cuBLAS float32 (ms) | times as fast | error over cuBLAS's |"]
     lines.append("|---|---|---|---|---|---|")
@@ -205,6 +233,19 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
         "At default flags linear layers and batched products alone: the other tasks are not measured yet. With TF32 "
         "those that lost to torch.compile before or are rewritten, a day before the whole run above.",
         _level_2,
+    ),
+    "networks_h200": (
+        "Networks",
+        "27 of the 33 networks of `tests/networks` (the other six were not reached), as `crucible fuse --race` writes "
+        "them: what torch.compile did faster when both were built, it computes. No max-autotune among the baselines. "
+        "Times of networks of small kernels are the host's, and vary as it does.",
+        _networks,
+    ),
+    "training_h200": (
+        "A training run",
+        "200 steps, fused without `--race`, beside eager and torch.compile: how far logarithms of losses are from "
+        "eager's, in the mean over all steps (of strict float32: from eager's in TF32), and the memory of a step.",
+        _training,
     ),
     "written_modules_h200": (
         "43 modules, written",

@@ -46,5 +46,5 @@ def test_a_graph_of_dynamos_runs_on_the_gpu(race: bool) -> None:
     wanted = list(module.parameters())
     pairs = zip(*(torch.autograd.grad(y.square().sum(), wanted) for y in (found, expected)), strict=True)
     for own, other in pairs:
-        torch.testing.assert_close(own, other, rtol=2e-2, atol=2e-2)
+        assert (own - other).norm() < 0.02 * other.norm()  # a rounding of TF32 moves the maximum of a window
     assert " fused" in backend.decisions[-1] and ("measured" in backend.decisions[-1]) == race
