@@ -285,7 +285,11 @@ load_inline(
 )
 '''
 LIMITED = {
-    "endless_import": (importing("import time", "while True: time.sleep(1)"), "timed-out", "import or build took over 10 s"),
+    "endless_import": (
+        importing("import time", "while True: time.sleep(1)"),
+        "timed-out",
+        "import or build took over 10 s",
+    ),
     "endless_build": (importing(ENDLESS_BUILD), "timed-out", "import or build took over 10 s"),
     "never_returns": (returning("while True: pass"), "timed-out", "forward took over 8 s"),
     "sleeping_backward": (
