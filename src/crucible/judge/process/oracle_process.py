@@ -20,8 +20,10 @@ from crucible.judge.process.supervised import FIRST, WAITING, SupervisedProcess,
 RATES_KEPT_S = 600.0
 """What a CPU was measured to do holds for later runs of this process: 3 s of a processor each, 0.2 where races are
 short."""
-_rates: dict[tuple[float, str], tuple[float, Any]] = {}
-"""By the time that they were given and the number of threads: when they were measured, and what they are."""
+RATES_FROM = 2
+"""Runs in that time whose measurements' best it is: one may have been taken beside somebody's work."""
+_rates: dict[tuple[float, str], tuple[float, int, Any]] = {}
+"""By the time that they were given and the number of threads: when they were measured first, how often, the best."""
 
 
 class OracleProcess:
@@ -91,12 +93,14 @@ class OracleProcess:
         """The task's floors on this device, whose rates are measured now in at most `race_s` seconds where that is not
         0, or were lately on a CPU; or a finding that says why there is none."""
         key = race_s, os.environ.get("OMP_NUM_THREADS", "")
-        when, rates = _rates.get(key, (-RATES_KEPT_S, None))
-        known = rates if time.monotonic() - when < RATES_KEPT_S else None
-        self._send({"do": "floors", "race_s": race_s, "rates": known})
+        now = time.monotonic()
+        when, times, rates = _rates.get(key, (now, 0, None))
+        if now - when >= RATES_KEPT_S:
+            when, times, rates = now, 0, None
+        self._send({"do": "floors", "race_s": race_s, "rates": rates, "measure": times < RATES_FROM})
         reply = self._receive(limit_s, f"measuring the device's rates took over {limit_s:g} s")
-        if known is None and "rates" in reply:
-            _rates[key] = time.monotonic(), reply["rates"]
+        if times < RATES_FROM and "rates" in reply:
+            _rates[key] = when, times + 1, reply["rates"]
         return reply["floors"]
 
     def growth(self, limit_s: float) -> list[float]:
