@@ -285,7 +285,11 @@ load_inline(
 )
 '''
 LIMITED = {
-    "endless_import": (importing("while True: pass"), "timed-out", "import or build took over 10 s"),
+    "endless_import": (
+        importing("import time", "while True: time.sleep(1)"),
+        "timed-out",
+        "import or build took over 10 s",
+    ),
     "endless_build": (importing(ENDLESS_BUILD), "timed-out", "import or build took over 10 s"),
     "never_returns": (returning("while True: pass"), "timed-out", "forward took over 8 s"),
     "sleeping_backward": (
@@ -353,16 +357,20 @@ CLI = [sys.executable, "-m", "crucible"]
 QUICKLY = ["--device", "cpu", "--baselines", "none", "--race-limit", "0.05"]
 
 
+def temporary_of(home: Path) -> Path:
+    return home.with_name(f"{home.name}-tmp")
+
+
 def start_cli(
     home: Path, *arguments: str | Path, first: Callable[[], None] = lambda: None, **options: object
 ) -> subprocess.Popen[str]:
-    """The command line in a process of its own, which does something `first`, with its temporary files below `home`."""
+    """The command line in a process of its own, which does something `first`, its temporary files beside `home`."""
 
     def prepare() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # jobs in a shell's background ignore it
         first()
 
-    temporary = home.parent / "tmp"
+    temporary = temporary_of(home)
     temporary.mkdir(exist_ok=True)
     own = {name: value for name, value in os.environ.items() if not name.startswith("COV")}  # its writes would fail too
     return subprocess.Popen(
@@ -436,7 +444,7 @@ def test_an_interrupted_run_keeps_what_it_has(crucible_home: Path, tmp_path: Pat
     assert "Traceback" not in trouble
     assert json.loads((kept[0].parents[1] / "run.json").read_text())["best"] == "plain"
     assert wait_until_gone(str(tmp_path)) == []
-    assert list((crucible_home.parent / "tmp").glob("crucible-*")) == []
+    assert list(temporary_of(crucible_home).glob("crucible-*")) == []
 
 
 @pytest.mark.slow

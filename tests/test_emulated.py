@@ -405,7 +405,7 @@ def test_kernels_too_slow_for_the_emulator_are_judged_at_smaller_sizes(judge_bat
     right = write(tmp_path / "right.py", CANDIDATE.format(body=SLOW))
     wrong = write(tmp_path / "wrong.py", CANDIDATE.format(body=SLOW.replace("0 * sum", "1")))
     hangs = write(tmp_path / "hangs.py", changed(FORWARD, "        __import__('time').sleep(1000)"))
-    limits = crucible.Limits(run_s=9, shrink_s=0, stress_s=0)
+    limits = crucible.Limits(run_s=6, shrink_s=0, stress_s=0)
     run = judge_batch(write(tmp_path / "task.py", TASK), [right, wrong, hangs], limits=limits)
     assert run.verdict("right").evaluation, run.verdict("right").outcome.words
     assert "judged at smaller sizes than the emulator is usually given: batch_size = 2, length = 156" in claims(
@@ -413,7 +413,7 @@ def test_kernels_too_slow_for_the_emulator_are_judged_at_smaller_sizes(judge_bat
     )
     assert "judged at another shape too: batch_size = 3, length = 67" in claims(run.verdict("right"))
     assert run.verdict("wrong").outcome.kind == "wrong"
-    assert run.verdict("hangs").outcome.words == "not judged here: forward took over 9 s on the emulator"
+    assert run.verdict("hangs").outcome.words == "not judged here: forward took over 6 s on the emulator"
 
 
 def test_what_its_text_alone_tells_of_a_candidate_waits_for_no_reference(judge_batch: Batch, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import crucible
 from crucible import store
+from crucible.judge.process import oracle_process
 from crucible.judge.timing.baselines import BASELINES
 from crucible.judge.timing.kept import Kept, KeptBaselines, through_anchor, told
 from crucible.judge.verdict.evidence import Measured, NotMeasured, Speedup
@@ -240,3 +241,20 @@ def test_baselines_are_measured_once_and_whenever_asked(tmp_path: Path) -> None:
         file.write_text(file.read_text().replace('"rounds": [', '"rounds": [-'))
     assert judge()[1] == {"eager", "channels-last"}
     assert judge(training=True)[1] == {"eager", "channels-last"}  # another task: nobody has measured that
+
+
+def test_a_cpus_rates_hold_for_a_while(
+    judge_batch: Callable[..., crucible.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured twice they differ in some digit, and the better ones are kept."""
+
+    def floor() -> float:
+        (found,) = judge_batch(SMALL_TASK, [PLAIN]).ground.floors
+        return found.time_ms
+
+    monkeypatch.setattr(oracle_process, "_rates", {})
+    first, second = floor(), floor()
+    assert second <= first
+    assert floor() == second
+    monkeypatch.setattr(oracle_process, "RATES_KEPT_S", 0.0)
+    assert floor() != second

@@ -120,7 +120,7 @@ def case(
         extra = [] if rank == 1 else [divisor]
         return getattr(F, f"avg_pool{rank}d")(x, size, stride, padding, ceil_mode, count_include_pad, *extra)
 
-    out = tuple(pooled(torch.zeros(shape)).shape)
+    out = tuple(pooled(torch.empty(shape, device="meta")).shape)
     windows = tuple(
         own_size(shape[2 + i], out[2 + i]) if adaptive else Window(s, t, shape[2 + i], out[2 + i], p, d)
         for i, (s, t, p, d) in enumerate(zip(size, stride, padding, dilation, strict=True))

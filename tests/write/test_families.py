@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,15 +43,35 @@ PROGRAMS = {
 MULTIPROCESSORS = {"long rows": 1, "softmax of channels, both orders": 1}
 """Fewer than the H200 has, for layouts that need many rows otherwise."""
 MULTIPROCESSORS |= {name: 1 for name in PROGRAMS if name.startswith(("turned", "short rows "))}
-STEPS = {
-    f"{name} {place}": Step(step, lower(step, MULTIPROCESSORS.get(name, 132)))
-    for name, program in PROGRAMS.items()
-    for place, step in enumerate(stages(program))
-}
+
+
+class Steps(Mapping[str, Step]):
+    """Each is lowered when it is asked for: to collect tests takes none."""
+
+    def __init__(self) -> None:
+        self._steps = {
+            f"{name} {place}": step for name, program in PROGRAMS.items() for place, step in enumerate(stages(program))
+        }
+        self._made: dict[str, Step] = {}
+
+    def __getitem__(self, which: str) -> Step:
+        if which not in self._made:
+            step, multiprocessors = self._steps[which], MULTIPROCESSORS.get(which.rpartition(" ")[0], 132)
+            self._made[which] = Step(step, lower(step, multiprocessors))
+        return self._made[which]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._steps)
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+
+STEPS = Steps()
 
 
 def steps_of(name: str) -> dict[str, Step]:
-    return {which: step for which, step in STEPS.items() if which.rpartition(" ")[0] == name}
+    return {which: STEPS[which] for which in STEPS if which.rpartition(" ")[0] == name}
 
 
 @pytest.fixture(scope="module")

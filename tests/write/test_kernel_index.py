@@ -14,6 +14,7 @@ from crucible.kernel.index import (
     Binary,
     Compare,
     Either,
+    Holds,
     Index,
     Known,
     Larger,
@@ -22,6 +23,7 @@ from crucible.kernel.index import (
     Range,
     Size,
     Smaller,
+    Surroundings,
     Variable,
     constant,
     lift,
@@ -70,10 +72,10 @@ def test_a_condition_narrows_what_comes_after_it() -> None:
     """`past % 2` is asked for where past is known not to be negative."""
     past = Variable("past", "int")
     condition = (Compare(">=", past, ZERO), Compare("<", past, Number(9)), Compare("==", past % 2, ZERO))
-    found = narrowed(condition, {past: Range(-3, 20)}, {})
+    found = narrowed(condition, Surroundings({past: Range(-3, 20)}, {}))
     assert found[past] == Range(0, 8) and found[past % 2] == Range(0, 0)
     with pytest.raises(ValueError, match="a negative dividend"):
-        narrowed(condition[2:], {past: Range(-3, 20)}, {})
+        narrowed(condition[2:], Surroundings({past: Range(-3, 20)}, {}))
 
 
 def test_where_a_condition_holds_one_is_narrowed() -> None:
@@ -82,6 +84,24 @@ def test_where_a_condition_holds_one_is_narrowed() -> None:
     end = Either((Compare("<", cell, Number(3)),), cell * 4 + 4, Number(14))
     assert reach(end, {cell: Range(0, 3)}, {}) == Range(4, 14, 2)
     assert reach(Known(Range(-1, 8)), {}, {}) == Range(-1, 8)
+
+
+def test_what_followed_from_less_is_asked_again_where_more_is_known() -> None:
+    """Of variables that nobody knew before, too, if anything asked for them."""
+    row, of = Variable("row"), Variable("of")
+    end = Either((Compare("<", J, Number(3)),), J + row, row)
+    here = Surroundings({J: Range(0, 5), row: Range(0, 9)}, {})
+    assert here.reach(end) == Range(0, 11) and here.reach(J + row) == Range(0, 14)
+    assert here.within({row: Range(4, 4)}).reach(end) == Range(4, 6)
+    assert here.within({J: Range(1, 1)}).reach(J + row) == Range(1, 10)
+    assert here.linear(of + row) == {of: 1, row: 1}
+    there = here.defined(of, J * 2 + row)
+    assert there.linear(of + row) == {J: 2, row: 2} and there.reach(of - row) == Range(0, 10, 2)
+    assert there.defined(of, row).reach(of - row) == Range(0, 0)
+    with pytest.raises(ValueError, match="no Let and no For sets"):  # it was set in there alone
+        here.reach(of)
+    assert there.within({Holds(end.condition): Range(1, 1)}).reach(end - J) == Range(0, 9)
+    assert there.within({J * 2 + row: Range(7, 7)}).defined(of, J * 2 + row).reach(of) == Range(7, 7)
 
 
 leaves = st.sampled_from([THREAD, BLOCK, J, Number(0), Number(5), Size("n", 6)])

@@ -21,6 +21,23 @@ from crucible.products import tensors_in
 NO_NUMBERS = "Use torch.where, clamp or masks, so that the same operations run for all values"
 NO_BLOCKS = "Use .detach() where gradients shall stop, and put what needs none outside of forward"
 _FAKE_CONSTANT = "fake tensor in the exported program constant's list"
+_ATTRIBUTES = (
+    "device",
+    "dtype",
+    "is_leaf",
+    "is_mkldnn",
+    "is_nested",
+    "is_quantized",
+    "is_sparse",
+    "layout",
+    "requires_grad",
+)
+_METHODS = ("_is_view", "dim", "is_conj", "is_inference", "is_neg", "numel", "size", "storage_offset", "stride")
+_ASKED = frozenset({
+    *(getattr(torch.Tensor, name).__get__ for name in _ATTRIBUTES),
+    *(getattr(torch.Tensor, name) for name in _METHODS),
+})  # fmt: skip
+"""What tells of a tensor and computes nothing: four fifths of all that PyTorch calls meanwhile."""
 _DEPENDENT = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException"})
 
 
@@ -89,6 +106,8 @@ class _Watch(TorchFunctionMode):
     it may lie otherwise on another device."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _ASKED:
+            return func(*args, **(kwargs or {}))
         hidden = (not torch.is_grad_enabled() or torch.is_inference_mode_enabled()) and not is_standing_in()
         func = torch.ops.aten.contiguous.default if func is torch.Tensor.contiguous else func
         with annotate({LINE: calling_line()}):

@@ -7,6 +7,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -77,6 +78,7 @@ def _innermost(frames: list[tuple[str, int]]) -> str:
     return f"{Path(file).name}:{line}: {text}" if text else f"{Path(file).name}:{line}"
 
 
+@cache
 def _is_foreign(file: str) -> bool:
     return file.startswith(_FOREIGN) or (file.startswith(_STDLIB) and "site-packages" not in file)
 

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
+
+
+def remembered_hash(expression: object) -> int:
+    """Of frozen expressions: else every look-up walks all of it."""
+    known = vars(expression)
+    if "hash" not in known:
+        known["hash"] = hash(tuple(known.values()))
+    return int(known["hash"])
 
 
 class Index:
@@ -93,6 +101,8 @@ class Variable(Index):
 class Binary(Index):
     """Of numbers that are not negative, except that a difference may be on the way to one."""
 
+    __hash__ = remembered_hash
+
     sign: Sign
     left: Index
     right: Index
@@ -102,6 +112,8 @@ class Binary(Index):
 class Smaller(Index):
     """The smaller of two."""
 
+    __hash__ = remembered_hash
+
     left: Index
     right: Index
 
@@ -110,6 +122,8 @@ class Smaller(Index):
 class Larger(Index):
     """The larger of two."""
 
+    __hash__ = remembered_hash
+
     left: Index
     right: Index
 
@@ -117,6 +131,8 @@ class Larger(Index):
 @dataclass(frozen=True)
 class Either(Index):
     """`one` where the condition holds, else `other`."""
+
+    __hash__ = remembered_hash
 
     condition: Condition
     one: Index
@@ -127,6 +143,8 @@ class Either(Index):
 class Listed(Index):
     """The number at a place in a table."""
 
+    __hash__ = remembered_hash
+
     table: Table
     at: Index
 
@@ -134,6 +152,8 @@ class Listed(Index):
 @dataclass(frozen=True)
 class Holds(Index):
     """1 where a condition holds, 0 elsewhere: what a `Let` keeps of one, or is known while both are looked at."""
+
+    __hash__ = remembered_hash
 
     condition: Condition
 
@@ -148,6 +168,8 @@ class Known(Index):
 @dataclass(frozen=True)
 class Compare:
     """A condition."""
+
+    __hash__ = remembered_hash
 
     sign: Literal["<", ">=", "==", "!=", "in"]
     """`in`: the left one is from 0 up to before the right one."""
@@ -193,6 +215,9 @@ def quotient(index: Index, by: int) -> Index:
 
 def constant(index: Index) -> int:
     """Of sizes and numbers. Raises ValueError for what differs between threads or rounds."""
+    value = value_of(index)
+    if value is not None:
+        return value
     found = reach(index, {}, {})
     if found.low != found.high:
         raise ValueError(f"{index} is no constant: it may be {found.low} to {found.high}")
@@ -307,20 +332,74 @@ Definitions: TypeAlias = Mapping[Index, Index]
 """Of variables that a `Let` set."""
 
 
+class Surroundings:
+    """What is known at some place of a kernel, and what followed from it so far: nobody is asked the same twice. It
+    never changes: where more is known, there are others."""
+
+    def __init__(self, ranges: Ranges, definitions: Definitions) -> None:
+        self.ranges, self.definitions = ranges, definitions
+        self._sums: dict[Index, Mapping[Index, int]] = {}
+        self._ranges: dict[Index, Range] = {}
+        self._within: dict[tuple[tuple[Index, Range], ...], Surroundings] = {}
+
+    def within(self, ranges: Ranges) -> Surroundings:
+        """Where things lie in these ranges as well."""
+        if not ranges:
+            return self
+        key = tuple(ranges.items())
+        if key not in self._within:
+            self._within[key] = self._with(ranges, {**self.ranges, **ranges}, self.definitions)
+        return self._within[key]
+
+    def defined(self, variable: Index, index: Index) -> Surroundings:
+        """Where a variable is set; what a condition says of its index, it says of the variable."""
+        ranges = {each: range_ for each, range_ in self.ranges.items() if each is not variable}
+        if isinstance(index, Binary) and index in ranges:
+            ranges[variable] = ranges[index]
+        if self.definitions.get(variable) is index and ranges == self.ranges:  # as in a loop's second round
+            return self
+        return self._with((variable,), ranges, {**self.definitions, variable: index})
+
+    def _with(self, changed: Iterable[Index], ranges: Ranges, definitions: Definitions) -> Surroundings:
+        """What followed from less stays where only variables came that nobody knew, or asked for."""
+        found = Surroundings(ranges, definitions)
+        known = (self.ranges, self.definitions, self._sums)
+        if all(isinstance(each, Variable) and not any(each in of for of in known) for each in changed):
+            found._sums, found._ranges = self._sums.copy(), self._ranges.copy()
+        return found
+
+    def reach(self, index: Index) -> Range:
+        """Where it lies. Sums are taken apart and put together by what they depend on, so that what cancels is gone."""
+        found = self._ranges.get(index)
+        if found is None:
+            low = high = step = 0
+            for atom, factor in self.linear(index).items():
+                of = _atom(atom, self)
+                ends = of.low * factor, of.high * factor
+                low, high = low + min(ends), high + max(ends)
+                step = math.gcd(step, of.step * factor)
+            found = self._ranges[index] = Range(low, high, step)
+        return found
+
+    def linear(self, index: Index) -> Mapping[Index, int]:
+        """Factors of what is not taken apart further; the constant is that of ONE."""
+        found = self._sums.get(index)
+        if found is None:
+            found = self._sums[index] = _linear(index, self)
+        return found
+
+
 def reach(index: Index, ranges: Ranges, definitions: Definitions) -> Range:
-    """Where it lies. Sums are taken apart and put together by what they depend on, so that what cancels is gone."""
-    terms, found = linear(index, ranges, definitions), Range(0, 0)
-    for atom, factor in terms.items():
-        found = found.plus(_atom(atom, ranges, definitions).times(factor))
-    return found
+    """Where it lies. Raises ValueError where nothing is known of it."""
+    return Surroundings(ranges, definitions).reach(index)
 
 
-def narrowed(condition: Condition, ranges: Ranges, definitions: Definitions) -> dict[Index, Range]:
+def narrowed(condition: Condition, here: Surroundings) -> dict[Index, Range]:
     """Where things lie if it holds."""
     found: dict[Index, Range] = {}
     for each in condition:
-        left, right = (reach(side, {**ranges, **found}, definitions) for side in (each.left, each.right))
-        found[each.left] = met(each, left, right)
+        there = here.within(found)
+        found[each.left] = met(each, there.reach(each.left), there.reach(each.right))
     return found
 
 
@@ -339,34 +418,35 @@ def opposite(condition: Condition) -> Condition:
     return (replace(condition[0], sign=OPPOSITE[condition[0].sign]),)
 
 
-def linear(index: Index, ranges: Ranges, definitions: Definitions) -> dict[Index, int]:
-    """Factors of what is not taken apart further; the constant is that of ONE."""
+def _linear(index: Index, here: Surroundings) -> Mapping[Index, int]:
     value = value_of(index)
     if value is not None:
         return {ONE: value}
-    if index in definitions and index not in ranges:
-        return linear(definitions[index], ranges, definitions)
-    if isinstance(index, Either) and Holds(index.condition) in ranges:
-        holds = ranges[Holds(index.condition)].low
-        return linear(index.one if holds else index.other, ranges, definitions)
+    if index in here.definitions and index not in here.ranges:
+        return here.linear(here.definitions[index])
+    if isinstance(index, Either) and Holds(index.condition) in here.ranges:
+        holds = here.ranges[Holds(index.condition)].low
+        return here.linear(index.one if holds else index.other)
     if not isinstance(index, Binary) or index.sign in "/%^":
         return {index: 1}
-    left, right = (linear(each, ranges, definitions) for each in (index.left, index.right))
+    left, right = here.linear(index.left), here.linear(index.right)
     if index.sign == "*":
-        scaled, factor = (left, right) if right.keys() <= {ONE} else (right, left)
-        if not factor.keys() <= {ONE}:
+        scaled, by = (left, right) if right.keys() <= {ONE} else (right, left)
+        if not by.keys() <= {ONE}:
             return {index: 1}
-        return {atom: each * factor.get(ONE, 0) for atom, each in scaled.items()}
+        return {atom: each * by.get(ONE, 0) for atom, each in scaled.items()}
     sign = 1 if index.sign == "+" else -1
-    both = {atom: left.get(atom, 0) + sign * right.get(atom, 0) for atom in (*left, *right)}
+    both = dict(left)
+    for atom, factor in right.items():
+        both[atom] = both.get(atom, 0) + sign * factor
     return {atom: factor for atom, factor in both.items() if factor}
 
 
-def _atom(index: Index, ranges: Ranges, definitions: Definitions) -> Range:
+def _atom(index: Index, here: Surroundings) -> Range:
     if index == ONE:
         return Range(1, 1)
-    if index in ranges:
-        return ranges[index]
+    if index in here.ranges:
+        return here.ranges[index]
     if isinstance(index, Place):
         return Range(0, index.count - 1)
     if isinstance(index, Known):
@@ -374,17 +454,17 @@ def _atom(index: Index, ranges: Ranges, definitions: Definitions) -> Range:
     if isinstance(index, Holds):
         return Range(0, 1)
     if isinstance(index, Listed):
-        at = reach(index.at, ranges, definitions)
+        at = here.reach(index.at)
         found = sorted(set(index.table.values[max(0, at.low) : at.high + 1] or index.table.values))
         return Range(found[0], found[-1], math.gcd(*(each - found[0] for each in found)) or 1)
     if isinstance(index, Either):
-        one = reach(index.one, {**ranges, **narrowed(index.condition, ranges, definitions)}, definitions)
-        return one.either(reach(index.other, ranges, definitions))
+        one = here.within(narrowed(index.condition, here)).reach(index.one)
+        return one.either(here.reach(index.other))
     if isinstance(index, Smaller | Larger):
-        left, right = (reach(each, ranges, definitions) for each in (index.left, index.right))
+        left, right = here.reach(index.left), here.reach(index.right)
         return left.least(right) if isinstance(index, Smaller) else left.most(right)
     if isinstance(index, Binary):
-        left, right = (reach(each, ranges, definitions) for each in (index.left, index.right))
+        left, right = here.reach(index.left), here.reach(index.right)
         if index.sign == "*":
             ends = [one * other for one in (left.low, left.high) for other in (right.low, right.high)]
             return Range(min(ends), max(ends))

@@ -15,6 +15,7 @@ from crucible.kernel.index import (
     Binary,
     Compare,
     Condition,
+    Definitions,
     Either,
     Holds,
     Index,
@@ -23,13 +24,13 @@ from crucible.kernel.index import (
     Number,
     Place,
     Range,
+    Ranges,
     Smaller,
+    Surroundings,
     Table,
     Variable,
-    linear,
     met,
     opposite,
-    reach,
     value_of,
 )
 
@@ -74,8 +75,7 @@ class Reader:
         self.kernel = kernel
         self.has_tables = any(isinstance(each, Table) for each in kernel.sizes)
         self.wrong: list[str] = []
-        self.ranges: dict[Index, Range] = {}
-        self.definitions: dict[Index, Index] = {}
+        self.here = Surroundings({}, {})
         self.there: list[set[object]] = [set(kernel.tensors)]
         """What was declared, by scopes."""
         self.filled: set[ir.Fragment | ir.Shared] = set()
@@ -119,6 +119,14 @@ class Reader:
         self.smaller: list[tuple[Index, Index]] = []
         """What is known to be less than what."""
 
+    @property
+    def ranges(self) -> Ranges:
+        return self.here.ranges
+
+    @property
+    def definitions(self) -> Definitions:
+        return self.here.definitions
+
     def say(self, words: str) -> None:
         self.wrong.append(words)
 
@@ -134,14 +142,14 @@ class Reader:
 
     @contextmanager
     def inside(self, ranges: Mapping[Index, Range], apart: str = "", holds: Condition = ()) -> Iterator[None]:
-        before, definitions = dict(self.ranges), dict(self.definitions)
+        before = self.here
         smaller, is_vacant = len(self.smaller), self.stage is not None and self.stage.is_vacant
-        self.ranges |= ranges
+        self.here = before.within(ranges)
         self.smaller += [(each.left, each.right) for each in self.opened(holds) if each.sign == "<"]
         self.there.append(set())
         self.apart += [apart] if apart else []
         yield
-        self.ranges, self.definitions = before, definitions
+        self.here = before
         del self.smaller[smaller:]
         if self.stage:
             self.stage.is_vacant = is_vacant
@@ -153,7 +161,7 @@ class Reader:
         if self.has_tables:
             self._looked_up(index)
         try:
-            return reach(index, self.ranges, self.definitions)
+            return self.here.reach(index)
         except ValueError:
             if next(self._asked(index), None) is None:
                 raise
@@ -187,7 +195,7 @@ class Reader:
 
     def _times(self, index: Index, part: Index) -> int:
         """How many times the sum that a part is, is in another sum."""
-        whole, parts = (linear(each, self.ranges, self.definitions) for each in (index, part))
+        whole, parts = self.here.linear(index), self.here.linear(part)
         return min((whole.get(atom, 0) // times for atom, times in parts.items() if atom != ONE), default=0)
 
     def _bounds(self, index: Index) -> list[Index]:
@@ -205,7 +213,7 @@ class Reader:
         knows, as several that ask for the same go together."""
         condition = next(self._asked(index), None)
         if condition is None:
-            return reach(index, self.ranges, self.definitions)
+            return self.here.reach(index)
         found: list[Range] = []
         for holds in (1, 0):
             known = self.narrowed(condition if holds else opposite(condition))
@@ -216,10 +224,10 @@ class Reader:
 
     def _by_sums(self, index: Index) -> Range:
         """Where it lies when a sum of which a condition says something is taken as one."""
-        found, rest = Range(0, 0), linear(index, self.ranges, self.definitions)
+        found, rest = Range(0, 0), self.here.linear(index)
         for known, range_ in self.ranges.items():
             if isinstance(known, Binary) and known.sign in "+*":
-                of = linear(known, self.ranges, self.definitions)
+                of = dict(self.here.linear(known))
                 constant = of.pop(ONE, 0)
                 times = {rest.get(atom, 0) / factor for atom, factor in of.items()}
                 if len(times) == 1 and (factor := times.pop()) >= 1 and factor.is_integer():

@@ -15,7 +15,7 @@ from crucible.kernel import nodes as ir
 from crucible.kernel import verify_sliding as sliding
 from crucible.kernel import verify_warpgroups as warpgroups
 from crucible.kernel import verify_warps as warps
-from crucible.kernel.index import Binary, Compare, Holds, Range
+from crucible.kernel.index import Compare, Holds, Range
 from crucible.kernel.nodes import ITEM_BYTES
 from crucible.kernel.reader import Reader
 
@@ -78,10 +78,7 @@ class _Verifier(Reader):
 
     @node.register
     def _(self, node: ir.Let) -> None:
-        self.ranges.pop(node.variable, None)
-        self.definitions[node.variable] = node.index
-        if isinstance(node.index, Binary) and node.index in self.ranges:  # a condition says something of it
-            self.ranges[node.variable] = self.ranges[node.index]
+        self.here = self.here.defined(node.variable, node.index)
         self.reach(node.index)
 
     @node.register
@@ -203,7 +200,7 @@ class _Verifier(Reader):
     def _(self, node: ir.Exit) -> None:
         self.together("the end of some threads")
         self.done.append(node.variable)
-        self.ranges |= self.narrowed((Compare("<", node.variable, node.limit),))
+        self.here = self.here.within(self.narrowed((Compare("<", node.variable, node.limit),)))
 
     @node.register
     def _(self, node: ir.Load) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from crucible.judge.verdict.evidence import Finding, NoVariant, Variant
 from crucible.judge.verdict.verdict import to_json
 from crucible.legible import counted
 from crucible.rates import measure
-from crucible.roofline import floor
+from crucible.roofline import Rates, floor
 from crucible.seeds import construction, derived
 from crucible.shapes import Sizes, free_sizes, words
 
@@ -193,16 +193,22 @@ class Oracle:
             "buffers": sorted(case.buffers),
         }
 
-    def floors(self, race_s: float = 0.0) -> list[dict[str, Any]]:
-        """The least time of the task on this device, whose rates are measured now, so nobody else should use it;
-        where races are shorter than that usually takes, in a race's time."""
+    def floors(self, race_s: float, known: dict[str, Any] | None, *, measured: bool) -> dict[str, Any]:
+        """`floors`: the least time of the task on this device, by rates that are known, or the best of them and what is
+        measured now, so nobody else should use it; where races are shorter than that usually takes, in a race's time.
+        `rates` of a CPU: of a GPU they change as it warms."""
         try:
             works = self.reference.work(self.cases[0].inputs, backward=self.training)
         except Exception as error:  # noqa: BLE001 - a reference may refuse tensors without values in any way
             reason = f"{type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}"
-            return [to_json(Finding("no floor is known: the reference cannot be traced on shapes alone", reason))]
-        rates = measure(self.device, min(RATES_S, race_s or RATES_S))
-        return [to_json(floor(work, rates, self.contract)) for work in works]
+            finding = Finding("no floor is known: the reference cannot be traced on shapes alone", reason)
+            return {"floors": [to_json(finding)]}
+        rates = [Rates(**known)] if known else []
+        if not (known and measured):
+            rates.append(measure(self.device, min(RATES_S, race_s or RATES_S)))
+        best = Rates(*(max(each) for each in zip(*map(astuple, rates), strict=True)))
+        found = {"floors": [to_json(floor(work, best, self.contract)) for work in works]}
+        return {**found, "rates": asdict(best)} if self.device.type == "cpu" else found
 
     def growth(self) -> list[float]:
         """How many times as many bytes and operations a forward is at the task's full size as in the first case: the

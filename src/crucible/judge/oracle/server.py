@@ -82,7 +82,7 @@ def _answered(oracle: Oracle, request: dict[str, Any], stream: int) -> dict[str,
 def _answer(oracle: Oracle, request: dict[str, Any], stream: int) -> dict[str, Any]:
     match request["do"]:
         case "floors":
-            return {"floors": oracle.floors(request["race_s"])}
+            return oracle.floors(request["race_s"], request["rates"], measured=not request["measure"])
         case "growth":
             return {"growth": oracle.growth()}
         case "trial":

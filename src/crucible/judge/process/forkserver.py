@@ -18,6 +18,7 @@ import tempfile
 from typing import Any
 
 import setuptools.command.build_ext  # noqa: F401 - most of the time that torch.utils.cpp_extension takes (0.2 s)
+import torch.fx.experimental.symbolic_shapes  # noqa: F401 - shapes alone, and gradients, ask for it and SymPy (0.3 s)
 
 import crucible.judge.oracle.server  # noqa: F401 - in memory before forks that need it are made
 from crucible.judge.process import supervisor
