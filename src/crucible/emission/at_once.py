@@ -123,7 +123,8 @@ def is_written(plan: Plan) -> bool:
     read = read_by(plan)
     makes_own = any(constant.value.name in read for constant in plan.graph.constants)
     fuses = any(isinstance(step, Fused) for step in plan.steps)
-    return fuses and len(plan.steps) >= FEWEST_STEPS and not makes_own and all(map(is_known, calls))
+    several = len(plan.steps) >= FEWEST_STEPS and bool(plan.graph.outputs)
+    return fuses and several and not makes_own and all(map(is_known, calls))
 
 
 def is_known(operation: Operation) -> bool:
