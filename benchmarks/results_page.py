@@ -150,21 +150,21 @@ def _ground(record: Any) -> Iterator[str]:
 
 def _level_2(record: Record) -> str:
     gpu = kernelbench_report.short(next(iter(record["columns"].values()))["device"]).lower()
-    plot = f"../benchmarks/results/kernelbench_level{record['level']}_{gpu}.svg"
-    parts = [f"![Speed-ups over the better of torch.compile's]({plot})"]
+    return _columns(record, f"kernelbench_level{record['level']}_{gpu}")
+
+
+def _networks(record: Record) -> str:
+    return _columns(record, "networks_h200")
+
+
+def _columns(record: Record, plot: str) -> str:
+    """Of a run of `kernelbench.py`: its plot, and for each precision the summary and the table."""
+    parts = [f"![Speed-ups over the better of torch.compile's](../benchmarks/results/{plot}.svg)"]
     for name, column in record["columns"].items():
         parts += [column["note"]] if "note" in column else []
         summary = kernelbench_report.told(LEVEL_2[name], column).replace("\n  ", "\n- ")
         parts += [f"{column['device']}. {summary}", kernelbench_report.table(name, column["tasks"]).split("\n\n", 1)[1]]
     return "\n\n".join(parts)
-
-
-def _networks(record: Record) -> str:
-    column = record["columns"]["tf32"]
-    summary = kernelbench_report.told("TF32 allowed to all", column).replace("\n  ", "\n- ")
-    plot = "![Networks: speed-ups over torch.compile](../benchmarks/results/networks_h200.svg)"
-    table = kernelbench_report.table("tf32", column["tasks"]).split("\n\n", 1)[1]
-    return "\n\n".join([plot, f"{column['device']}. {summary}", table])
 
 
 def _training(record: Record) -> str:

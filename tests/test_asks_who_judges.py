@@ -21,6 +21,7 @@ HONEST += [file for task in TASKS for file in (task / "candidates").glob("*.py")
         ("known = 'crucible' in sys.modules", "crucible"),
         ("SOURCE = '''\n#ifdef CRUCIBLE_BRIDGE\n'''", "CRUCIBLE_BRIDGE"),
         ("SOURCE = '''\n#if !defined(__CUDACC__)\nreturn right();\n#endif'''", "__CUDACC__"),
+        ("SOURCE = '''\n#ifdef GPU_IS_EMULATED\nreturn right();\n#endif'''", "GPU_IS_EMULATED"),
         ("kind = open('/proc/self/status').read()", "/proc/self/status"),
         ("open('/proc/1/cmdline')", "/proc/1/cmdline"),
         ("caller = sys._getframe(1)", "_getframe"),

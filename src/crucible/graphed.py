@@ -43,6 +43,10 @@ class Graphed:
                 self._recorded[key] = record(_Alone(module, self._forward, inputs), tensors)
         return self._recorded[key](*tensors)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graphed:
+        """A copy of who holds it records its own: graphs cannot be copied."""
+        return Graphed(self._forward)
+
 
 class _Alone(nn.Module):
     """A module, called with the tensors among its inputs alone."""
@@ -94,7 +98,9 @@ def _without_gradients(alone: _Alone, tensors: Sequence[torch.Tensor]) -> Forwar
 def _unchanged(module: nn.Module) -> Iterator[None]:
     """Buffers are afterwards as before: recording calls the module several times."""
     before = [each.clone() for each in module.buffers()]
-    yield
-    with torch.no_grad():
-        for own, each in zip(module.buffers(), before, strict=True):
-            own.copy_(each)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for own, each in zip(module.buffers(), before, strict=True):
+                own.copy_(each)

@@ -6,6 +6,7 @@ import copy
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from crucible.emission import at_once
 from crucible.emission.file import emit
 from crucible.gpus import H200
 from crucible.graph import Graph
+from crucible.judge.diagnosis.asks_who_judges import signs
 from crucible.plan.planner import fuse
 from crucible.plan.steps import Call, Plan
 
@@ -38,7 +40,9 @@ class Everything(nn.Module):
         self.linear, self.words = nn.Linear(8, 6, bias=False), nn.Embedding(10, 6, padding_idx=2)
         self.cell, self.drop = nn.GRUCell(6, 5), nn.Dropout(0.5)
 
-    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(self, given: torch.Tensor, given_: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """By names that the function has for other things, and would put in their stead."""
+        x, ids = given, given_
         line, plane, box = x.reshape(4, 4, 12), x.reshape(2, 4, 4, 6), x.reshape(2, 2, 2, 4, 6)
         made = [self.layers[0](line), self.layers[1](plane), self.layers[2](box)]
         made += [self.turned[0](line), self.turned[1](plane), self.turned[2](box)]
@@ -200,6 +204,13 @@ def test_who_looks_on_sees_every_step(written: types.ModuleType) -> None:
     assert torch.compile(lambda: len(written._at_once(state)), backend="eager", fullgraph=True)() == 0
 
 
+def test_a_judge_has_no_doubts_of_it() -> None:
+    """Though the emulator leaves the function out."""
+    text = emit(fuse(trace(Block(), [torch.randn(2, 3, 4, 4)])), "block")
+    assert "#ifdef GPU_IS_EMULATED" in text and signs(text) == []
+    assert signs(text.replace("{ return {}; }", "{ return right(); }")) != []
+
+
 @pytest.mark.slow
 def test_the_emulator_goes_line_by_line() -> None:
     """Its tensors are no GPU's, and what calls all of PyTorch takes it ten times as long to build."""
@@ -210,6 +221,12 @@ def test_the_emulator_goes_line_by_line() -> None:
     assert names.kernels.__file__.endswith("_lean.so")
     assert names._at_once([torch.randn(2, 3, 4, 4)]) == []
     assert len(results(names)) > 3
+
+
+def test_a_call_with_an_argument_that_no_form_says_is_not_known() -> None:
+    (operation,) = trace(nn.Linear(3, 3), [torch.randn(2, 3)]).operations
+    assert at_once.is_known(operation)
+    assert not at_once.is_known(replace(operation, args={**operation.args, "more": 1}))
 
 
 def test_what_is_not_known_is_written_line_by_line() -> None:

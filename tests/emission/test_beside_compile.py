@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from torch import nn
 from crucible.capture import trace
 from crucible.emission.file import emit
 from crucible.emission.handing import Beside
+from crucible.graphed import Graphed
 from crucible.plan.planner import fuse
 from crucible.tuning.rival import beside_compile
 
@@ -120,3 +122,19 @@ def test_without_parameters_only_forward_is_timed() -> None:
         lambda self, given: self(given), nn.ReLU(), [torch.randn(3)], lambda _: next(times), lambda m: m
     )
     assert (found.forward, found.training) == (2.0, None)
+
+
+def test_copies_of_a_graphed_module_record_their_own() -> None:
+    """Graphs cannot be copied, and a race works with copies."""
+    graphed = Graphed(lambda module, x: x)
+    graphed._recorded[()] = open  # what deepcopy would share, or fail on
+    copied = copy.deepcopy(graphed)
+    assert copied is not graphed and not copied._recorded and copied._forward is graphed._forward
+
+
+def test_a_module_whose_outputs_take_no_gradient_is_timed_all_the_same() -> None:
+    def time(calls: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
+        return {name: 1.0 + (call() is None) for name, call in calls.items()}
+
+    found = beside_compile(lambda self, x: self(x).detach(), Noisy(), [torch.randn(4, 8)], time, lambda m: m)
+    assert found.training == 1.0

@@ -2,8 +2,8 @@
 
 What a window covers becomes the channels of one place, once copied (`pixel_unshuffle`): the same products, in sums of
 the same length. cuDNN's tensor-core kernels ask for channels that fill 16 bytes, which those of an image do not: 16 by
-16 patches of three channels take 0.28 to 0.34 ms in float32 so, forward, where the copy and the product that is left
-take 0.1 (H200, batch 64, 224 by 224 to 384 and 512 features, TF32).
+16 patches of three channels took 0.28 and 0.34 ms so, forward (H200, batch 32, 224 by 224 to 384 and 512 features,
+TF32), of 1.09 ms of an MLP-Mixer, which takes 0.83 since.
 """
 
 from __future__ import annotations

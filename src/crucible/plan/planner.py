@@ -72,7 +72,7 @@ class _Planner:
         self.names = set(graph.values)
         self.bounds: dict[str, Interval] = {}
         """Where elements of tensors in memory are known to lie."""
-        self.between = frozenset[str]()
+        self.between = frozenset[str]()  # what joins kernels asks for it
         """Depthwise convolutions that PyTorch computes for kernels before and behind them."""
         self.between = layouts.depthwise_between_kernels(graph, self._joins_kernels, self.machine)
         self.channels_last = layouts.run_channels_last(graph, self._joins_kernels, self._convolves, self.between)

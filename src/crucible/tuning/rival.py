@@ -48,7 +48,7 @@ def beside_compile(
         forward = {name: _without_gradients(call) for name, (call, _) in contestants.items()}
         both = {name: _with_gradients(call, takers) for name, (call, takers) in contestants.items()}
         ratio = _ratio(time(forward))
-        trained = _ratio(time(both)) if _takers(own, inputs) else None
+        trained = _ratio(time(both)) if contestants[WRITTEN][1] else None
     return Beside(torch.cuda.get_device_name() if on_gpu else "this machine", ratio, trained)
 
 
@@ -78,6 +78,6 @@ def _with_gradients(call: Callable[[], Any], takers: Sequence[torch.Tensor]) -> 
         made = [each for each in tensors_in(call()) if each.requires_grad]
         if not ones:
             ones.extend(map(torch.ones_like, made))
-        return torch.autograd.grad(made, takers, ones, allow_unused=True)
+        return torch.autograd.grad(made, takers, ones, allow_unused=True) if made else ()
 
     return both

@@ -13,8 +13,16 @@ _SIGNS = (
     (re.compile(r"\b(_?getframe|getppid)\b"), "who called it"),
     (re.compile(r"\b(TRITON_INTERPRET)\b"), "whether Triton is interpreted"),
     (re.compile(r"#\s*(?:if|elif)\w*\b[^\n]*\b(__CUDACC__|__NVCC__|__GNUC__|__clang__)"), "which compiler builds it"),
+    (
+        re.compile(
+            r"\b(GPU_IS_EMULATED)\b(?!\s*\nvariable_list at_once\(const variable_list&, const std::string&\) "
+            r"\{ return \{\}; \}\s*\n#else)"
+        ),
+        "whether its GPU is emulated",
+    ),
 )
-"""A name, and what whoever holds it learns."""
+"""A name, and what whoever holds it learns. What `crucible fuse` writes leaves a function out by the last, which would
+return nothing there."""
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 MOST = 3
 
