@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from crucible.emission.calls import RESHAPED, SPLIT
 from crucible.emission.host import SCALAR
-from crucible.emission.updates import counted, read_by, waiting
+from crucible.emission.updates import at_the_end, counted, detached, read_by, waiting
 from crucible.graph import Argument, Operation, Ref
 from crucible.plan.steps import Call, Fused, Plan
 
@@ -197,8 +197,8 @@ def _is_own(name: str) -> bool:
 
 def _fused(step: Fused, served: Fused, later: Mapping[str, str], words: _Words) -> list[str]:
     """A step of ours; new values of buffers that others still read are copied there at once."""
-    detached = set() if step.wanted else {step.operands[each.name] for each in step.all_operands if each.constant}
-    given = ", ".join(f"{words(name)}{'.detach()' * (name in detached)}" for name in step.reads)
+    apart = detached(step)
+    given = ", ".join(f"{words(name)}{'.detach()' * (name in apart)}" for name in step.reads)
     call = f'unlearned(&run_{served.name}, library, "{served.name}", {given})'
     if step.wanted:
         call = f"fused_{served.name}({given}, library)"
@@ -222,14 +222,11 @@ def _copied(pairs: Sequence[tuple[str, str]], words: _Words) -> list[str]:
 
 def _changed(plan: Plan, added: Mapping[str, int], words: _Words) -> list[str]:
     """What else is copied, and added, to buffers at the end."""
-    lines: list[str] = []
-    more: dict[int, list[str]] = {}
-    for mutation in plan.graph.mutations:
-        if mutation.value in added:
-            more.setdefault(added[mutation.value], []).append(words(mutation.buffer))
-        else:
-            lines += _copied([(mutation.buffer, mutation.value)], words)
-    adding = [f"  at::_foreach_add_(variable_list{{{', '.join(buffers)}}}, {n});" for n, buffers in more.items()]
+    copied, more = at_the_end(plan, added)
+    lines = [line for pair in copied for line in _copied([pair], words)]
+    adding = [
+        f"  at::_foreach_add_(variable_list{{{', '.join(map(words, buffers))}}}, {n});" for n, buffers in more.items()
+    ]
     return [*lines, *adding]
 
 

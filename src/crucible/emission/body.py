@@ -9,7 +9,7 @@ from typing import Any
 from crucible.emission import at_once
 from crucible.emission.calls import expression
 from crucible.emission.owners import Owners, own
-from crucible.emission.updates import counted, read_by, waiting
+from crucible.emission.updates import at_the_end, counted, detached, read_by, waiting
 from crucible.errors import CaptureError
 from crucible.graph import Argument, Graph, Ref
 from crucible.plan.steps import Call, Fused, Plan
@@ -37,14 +37,9 @@ def body(plan: Plan, served: Mapping[str, Fused]) -> list[str]:
         elif step.results[0] not in added:
             lines.append(_call(step, words, graph))
     lines += _copied([(words[buffer], name) for name, buffer in later.items()])
-    more: dict[int, list[str]] = {}
-    for mutation in graph.mutations:
-        buffer, value = words[mutation.buffer], mutation.value
-        if value in added:
-            more.setdefault(added[value], []).append(buffer)
-        else:
-            lines.append(f"{buffer}.copy_({words.get(value, value)})")
-    lines += [_added(buffers, number) for number, buffers in more.items()]
+    copied, more = at_the_end(plan, added)
+    lines += [f"{words[buffer]}.copy_({words.get(value, value)})" for buffer, value in copied]
+    lines += [_added([words[buffer] for buffer in buffers], number) for number, buffers in more.items()]
     returned = _structure(graph.structure, [words.get(name, name) for name in graph.outputs])
     return [*lines, f"return {returned}"]
 
@@ -104,9 +99,8 @@ def _device(graph: Graph) -> str:
 
 
 def _fused(step: Fused, operator: str, words: Mapping[str, str], later: Container[str]) -> list[str]:
-    """What it makes of detached tensors alone takes no gradient either."""
-    detached = set() if step.wanted else {step.operands[each.name] for each in step.all_operands if each.constant}
-    given = [f"{words.get(name, name)}{'.detach()' * (name in detached)}" for name in step.reads]
+    apart = detached(step)
+    given = [f"{words.get(name, name)}{'.detach()' * (name in apart)}" for name in step.reads]
     call = f"fused_{operator}({', '.join(given)})"
     if not step.updates:
         return [f"{step.result} = {call}"]

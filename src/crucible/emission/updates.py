@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from crucible.graph import Ref
 from crucible.plan.steps import Call, Fused, Plan, Step
 
@@ -38,3 +40,20 @@ def counted(plan: Plan) -> dict[str, int]:
         if is_last and args["self"] == Ref(new[name]) and type(args["other"]) is int and args["alpha"] == 1:
             found[name] = args["other"]
     return found
+
+
+def at_the_end(plan: Plan, added: Mapping[str, int]) -> tuple[list[tuple[str, str]], dict[int, list[str]]]:
+    """What changes behind all steps: buffers and the values that are copied into them, and by each number the buffers
+    that it is added to."""
+    copied, more = [], dict[int, list[str]]()
+    for mutation in plan.graph.mutations:
+        if mutation.value in added:
+            more.setdefault(added[mutation.value], []).append(mutation.buffer)
+        else:
+            copied.append((mutation.buffer, mutation.value))
+    return copied, more
+
+
+def detached(step: Fused) -> set[str]:
+    """The tensors that a step takes detached: what it makes of these alone takes no gradient either."""
+    return set() if step.wanted else {step.operands[each.name] for each in step.all_operands if each.constant}
