@@ -298,7 +298,8 @@ class Choices:
     """taps: of a depthwise convolution that keeps float32, up to which ours do. From: depthwise_exact_h200.json."""
     most_taps_between: int = 25
     """taps: of a depthwise convolution in two dims between kernels of ours, up to which cuDNN's channels-last ones are
-    faster; its weight's gradient of 49 takes 1.5 ms where ours takes 0.12. From: notes.md (Networks)."""
+    faster; its weight's gradient of 49 takes 1.5 ms where ours takes 0.12. From: notes.md,
+    "Networks (H200, measured"."""
     most_strided_bytes: int = 227 * 1024
     """bytes: of the weight of a transposed convolution with strides, in two dims, up to which ours do (64 channels of
     4x4: 5.36 ms where torch.compile's took 2.69). From: kernelbench_level2_h200.json."""
