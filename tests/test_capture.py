@@ -17,7 +17,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from crucible.capture import trace
+from crucible.capture import schema, trace
+from crucible.capture.autocast import Casts, casts
 from crucible.errors import CaptureError
 from crucible.graph import Argument, Graph, Operation, Ref
 from support import TASKS
@@ -520,8 +521,8 @@ def in_inference_mode(m: Any, x: torch.Tensor) -> torch.Tensor:
     return x + y
 
 
-def under_autocast(m: Any, x: torch.Tensor) -> torch.Tensor:
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+def for_a_gpu(m: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cuda", enabled=False):
         y = x @ x.mT
     return y
 
@@ -541,7 +542,7 @@ REFUSED: dict[str, tuple[Forward, str, str]] = {
     "no_grad": (without_gradients, "y = x * 2", "gradients are off here (no_grad"),
     "inference": (in_inference_mode, "y = x * 3", "gradients are off here"),
     "function": (lambda m, x: Sign.apply(x), "return x.sign()", "Use .detach() where gradients shall stop"),
-    "autocast": (under_autocast, "y = x @ x.mT", "wrap_with_autocast"),
+    "autocast": (for_a_gpu, "y = x @ x.mT", "torch.autocast('cuda') is for other tensors than these"),
     "data": (lambda m, x: x.data * 2, "", "takes a tensor's .data, or its values"),
     "input": (lambda m, x: x.relu_(), "x.relu_()", "aten.relu_.default writes to the input args_0"),
     "view": (lambda m, x: x.view(-1).relu_(), "x.view(-1).relu_()", "writes to a view of the input args_0"),
@@ -600,13 +601,8 @@ def test_inputs_that_are_refused(inputs: list[Any], words: str) -> None:
         trace(nn.Identity(), inputs)
 
 
-def test_what_surrounds_forward_is_refused_too() -> None:
+def test_backward_hooks_are_refused() -> None:
     x = torch.rand(2, 2)
-    with (
-        torch.autocast("cpu", dtype=torch.bfloat16),
-        pytest.raises(CaptureError, match=r"torch.autocast\('cpu'\) is on"),
-    ):
-        trace(nn.Linear(2, 2), [x])
     module = nn.Sequential(nn.ReLU())
     module[0].register_full_backward_hook(lambda *_: None)
     with pytest.raises(CaptureError, match="0 has backward hooks"):
@@ -617,6 +613,93 @@ def test_refusals_are_quiet(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(CaptureError):
         graph_of(branching)
     assert capfd.readouterr() == ("", "")
+
+
+# Autocast.
+
+
+def in_blocks(m: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        y = m.lin(x)
+        with torch.autocast("cpu", enabled=False):
+            y = y.float() @ y.float().mT
+        y = y.add_(1) @ x
+    return y @ y.mT
+
+
+AUTOCAST: dict[str, tuple[Forward, int]] = {
+    "linear": (lambda m, x: m.lin(x), 3),
+    "one parameter twice": (lambda m, x: m.lin(x) + m.lin(x * 2), 4),
+    "one value twice": (lambda m, x: (y := x * 2) @ m.lin.weight + y @ m.lin.weight.mT, 3),
+    "narrow where it was cast": (lambda m, x: torch.relu(m.lin(x)) @ x.mT, 4),
+    "einsum": (lambda m, x: torch.einsum("bij,bkj->bik", x, x), 1),
+    "attention": (lambda m, x: F.scaled_dot_product_attention(x, x, x), 1),
+    "loss": (lambda m, x: F.cross_entropy(m.lin(x).flatten(0, 1), torch.arange(6) % 7), 4),
+    "nothing to cast": (lambda m, x: torch.softmax(x, -1), 0),
+    "in blocks": (in_blocks, 6),
+    "recurrent, which no CPU casts": (lambda m, x: m.rnn(x)[0], 0),
+}
+"""Forward, and how many values are cast in its graph."""
+
+
+@pytest.mark.parametrize("name", AUTOCAST)
+def test_what_autocast_casts_is_cast_in_the_graph(name: str) -> None:
+    forward, count = AUTOCAST[name]
+    module, x = Wrapped(forward, lin=nn.Linear(7, 7), rnn=nn.GRU(7, 5, batch_first=True)), torch.rand(2, 3, 7)
+    with torch.autocast("cpu", torch.bfloat16, enabled=name != "in blocks"):
+        graph = trace(module, [x])
+        out = module(x.requires_grad_())
+    wanted = [x, *module.parameters()]
+    found = [out, *gradients(out, wanted)]
+    mine = interpret(graph, module, [x])
+    assert kinds(graph).count("to") == count, kinds(graph)
+    for ours, eager in zip([mine, *gradients(mine, wanted)], found, strict=True):
+        assert (ours is None) == (eager is None)
+        if eager is not None:  # where a value was cast once for two readers, their gradients are added in bfloat16
+            torch.testing.assert_close(ours, eager, rtol=2e-2, atol=2e-2)
+    check_form(graph)
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def on_a_gpu(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
+    return torch.empty(shape, device="cuda", dtype=dtype)
+
+
+WIDE, NARROW = torch.float32, torch.float16
+POLICIES: list[tuple[str, Callable[[], tuple[Any, ...]], Casts]] = [
+    ("linear", lambda: (on_a_gpu(2, 8), on_a_gpu(4, 8, dtype=WIDE)), Casts({1: NARROW})),
+    ("layer_norm", lambda: (on_a_gpu(2, 8), [8], on_a_gpu(8, dtype=WIDE)), Casts({0: WIDE})),
+    ("softmax.int", lambda: (on_a_gpu(2, 8), -1), Casts({}, WIDE)),
+    ("softmax.int", lambda: (on_a_gpu(2, 8, dtype=WIDE), -1), Casts({})),
+    ("softmax.int", lambda: (on_a_gpu(2, 8), -1, torch.float64), Casts({})),
+    ("sum.dim_IntList", lambda: (on_a_gpu(2, 8), [1]), Casts({}, WIDE)),
+    ("norm.Scalar", lambda: (on_a_gpu(2, 8), 2), Casts({0: WIDE})),
+    ("exp", lambda: (on_a_gpu(2, 8),), Casts({0: WIDE})),
+    ("cross_entropy_loss", lambda: (on_a_gpu(2, 8), on_a_gpu(2, dtype=torch.int64)), Casts({0: WIDE})),
+    ("mse_loss", lambda: (on_a_gpu(2, 8), on_a_gpu(2, 8, dtype=WIDE)), Casts({0: WIDE})),
+    ("add.Tensor", lambda: (on_a_gpu(2, 8), on_a_gpu(2, 8, dtype=WIDE)), Casts({})),
+    ("gelu", lambda: (on_a_gpu(2, 8),), Casts({})),
+    ("to.dtype", lambda: (on_a_gpu(2, 8), WIDE), Casts({})),
+    ("matmul", lambda: (on_a_gpu(2, 2, dtype=torch.float64), on_a_gpu(2, 2, dtype=torch.float64)), Casts({})),
+    ("einsum", lambda: ("ij,jk->ik", [on_a_gpu(2, 3, dtype=WIDE), on_a_gpu(3, 2)]), Casts({1: NARROW})),
+]
+
+
+def test_a_recurrent_layer_is_cast_whole_whichever_library_computes_it() -> None:
+    lstm = torch.ops.aten.lstm.input
+    with FakeTensorMode():
+        x, h, c = torch.empty(2, 3, 7), torch.empty(1, 2, 5), torch.empty(1, 2, 5)
+        weights = [torch.empty(20, 7), torch.empty(20, 5), torch.empty(20), torch.empty(20)]
+        given_ = schema.named(lstm, (x, [h, c], weights, True, 1, 0.0, False, False, True), {})
+        assert casts(lstm, given_, {"cpu": torch.bfloat16}) == Casts(dict.fromkeys(range(7), torch.bfloat16))
+
+
+@pytest.mark.parametrize(("name", "given_", "expected"), POLICIES, ids=[name for name, *_ in POLICIES])
+def test_casts_are_those_of_a_gpu(name: str, given_: Callable[[], tuple[Any, ...]], expected: Casts) -> None:
+    packet, _, kind = name.partition(".")
+    func = getattr(getattr(torch.ops.aten, packet), kind or "default")
+    with FakeTensorMode():
+        assert casts(func, schema.named(func, given_(), {}), {"cuda": NARROW}) == expected
 
 
 # Properties.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import hashlib
 import importlib.util
 import inspect
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import nn
 
 from crucible import store, tf32
 from crucible.capture import trace
+from crucible.capture.autocast import around, autocast
 from crucible.emission.file import emit
 from crucible.emission.handing import Beside
 from crucible.errors import CaptureError, DeviceError
@@ -224,22 +226,37 @@ def written_forward(
         if asked and emulate:
             raise DeviceError(f"fuse: {word} needs a GPU, which emulate=True does without: leave one of them out")
     _check_device(inputs, emulate)
+    casts = around()
     with torch.enable_grad():
         graph = trace(module, inputs, drops=True)
-    gpu = H200 if emulate else closest_gpu(torch.cuda.get_device_name(_device(inputs)))
-    planned = plan(graph, gpu=gpu, **_rounding(tf32, tf32_linear))
-    if tune:
-        planned = _tuned(planned, _tell)
-    text = emit(planned, type(module).__name__.lower(), loader=_LOADERS[emulate])
-    if check:
-        check_runs(text, module, inputs)
+    with autocast({}):
+        gpu = H200 if emulate else closest_gpu(torch.cuda.get_device_name(_device(inputs)))
+        planned = plan(graph, gpu=gpu, **_rounding(tf32, tf32_linear))
+        planned = _tuned(planned, _tell) if tune else planned
+        text = emit(planned, type(module).__name__.lower(), loader=_LOADERS[emulate])
+        if check:
+            check_runs(text, module, inputs)
     written: Callable[..., Any] = _imported(text).forward
     written = Graphed(written) if cuda_graph else written
+    written = _with_casts_inside(written, casts) if casts else written
     if not race:
         return written
     beside = beside_compile(written, module, inputs)
     _tell(beside.words)
     return handing(beside, written, torch.compile(type(module).forward)) if beside.hands_any else written
+
+
+def _with_casts_inside(written: Callable[..., Any], kinds: Iterable[str]) -> Callable[..., Any]:
+    """What is written casts by itself as autocast did around it; nothing else shall."""
+    off = [(kind, torch.get_autocast_dtype(kind)) for kind in kinds]
+
+    def forward(self: Any, *inputs: Any) -> Any:
+        with contextlib.ExitStack() as stack:
+            for kind, dtype in off:
+                stack.enter_context(torch.autocast(kind, dtype, enabled=False))
+            return written(self, *inputs)
+
+    return forward
 
 
 def _tell(text: str) -> None:
@@ -266,7 +283,7 @@ def handing(beside: Beside, written: Callable[..., Any], compiled: Callable[...,
 
 def _key(training: bool, inputs: Sequence[Any]) -> _Key:
     each = ((tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else (type(x).__name__, x) for x in inputs)
-    return (training, *each)
+    return (training, *around().items(), *each)
 
 
 def _check_device(inputs: Sequence[Any], emulate: bool) -> None:

@@ -146,6 +146,22 @@ def test_a_chain_before_the_norm_goes_into_the_pool_too(monkeypatch: pytest.Monk
     check(Scaled(), torch.randn(2, 3, 11, 14))
 
 
+def test_two_norms_added_fit_in_registers_in_eights() -> None:
+    """Neighbours are channels, of which a thread would take eight of bfloat16 with 32 values for each of them."""
+
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.main, self.side = nn.Conv2d(160, 160, 3, padding=1, bias=False), nn.Conv2d(160, 160, 1, bias=False)
+            self.norm, self.other = randomised(nn.BatchNorm2d(160)), randomised(nn.BatchNorm2d(160))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.norm(self.main(x)) + self.other(self.side(x)))
+
+    x = torch.randn(2, 160, 2, 2).bfloat16().to(memory_format=torch.channels_last)
+    check(Residual().bfloat16(), x, 4 * torch.finfo(torch.bfloat16).eps)
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_no_module_leaves_batch_norm_to_pytorch(file: Path) -> None:
     task = Task.load(file).at(scale="small", training=True, mode="train", small_by_default=True)

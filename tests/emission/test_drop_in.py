@@ -16,6 +16,7 @@ from torch.profiler import profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import crucible
+from crucible import fusing
 from crucible.errors import CaptureError, DeviceError
 
 pytestmark = pytest.mark.usefixtures("no_faults")
@@ -162,9 +163,33 @@ def test_it_compiles_as_one_graph(net: Net, fused: nn.Module) -> None:
     compiled(x)["mean"].sum().backward()
 
 
-def test_it_refuses_autocast(fused: nn.Module) -> None:
+@pytest.mark.parametrize("within", [False, True], ids=["backward outside", "backward within"])
+def test_under_autocast_it_casts_as_eager_does(within: bool) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(32, 48), nn.LayerNorm(48), nn.GELU(), nn.Linear(48, 16), nn.Softmax(-1))
+    x = torch.rand(8, 32)
+    fused = crucible.fuse(net, x, emulate=True)
+    found = []
+    for module in (fused, net):
+        with torch.autocast("cpu", torch.bfloat16):
+            out = module(x)
+            loss = (out.float() * torch.linspace(-1, 1, 16)).square().sum()
+            gradients = torch.autograd.grad(loss, list(module.parameters())) if within else None
+        found.append((out, *(gradients or torch.autograd.grad(loss, list(module.parameters())))))
+    for own, eager in zip(*found, strict=True):
+        assert own.dtype == eager.dtype
+        torch.testing.assert_close(own, eager, rtol=2e-2, atol=2e-2 * float(eager.abs().max()))
+    assert fused(x).dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    with torch.autocast("cpu", torch.bfloat16):  # whatever was written between
+        assert fused(x).dtype == torch.bfloat16 and torch.is_autocast_enabled("cpu")
+    assert len(fused._written) == 2
+
+
+def test_what_was_written_outside_of_autocast_refuses_it() -> None:
+    module, x = nn.Sequential(nn.Tanh(), nn.Sigmoid()), torch.rand(4, 4)
+    written = fusing.written_forward(module, [x], emulate=True)
     with torch.autocast("cpu"), pytest.raises(RuntimeError, match=r"outside of torch\.autocast"):
-        fused(torch.rand(2, 4, 7, 9))
+        written(module, x)
 
 
 def test_it_is_written_again_for_other_inputs(net: Net, fused: nn.Module) -> None:

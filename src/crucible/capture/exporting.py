@@ -79,9 +79,6 @@ def _check(module: nn.Module, inputs: Sequence[Any]) -> None:
     for name, part in module.named_modules():
         if part._backward_hooks or part._backward_pre_hooks:
             raise CaptureError(f"{name or 'the module'} has backward hooks, which a graph would lose: remove them")
-    for device in ("cpu", "cuda"):
-        if torch.is_autocast_enabled(device):
-            raise CaptureError(f"torch.autocast({device!r}) is on: capture outside of it, or cast in forward")
 
 
 def _refused(error: Exception) -> CaptureError:

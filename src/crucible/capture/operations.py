@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,10 +13,11 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 
 from crucible.capture import schema
+from crucible.capture.autocast import casts
 from crucible.capture.exporting import NO_NUMBERS
 from crucible.capture.lines import line_in, refusal
 from crucible.capture.names import kind_of, layer_name
-from crucible.capture.values import Environment, Number, leaves, tensor_type
+from crucible.capture.values import Environment, Number, leaves, mapped, tensor_type
 from crucible.graph import Argument, Constant, Operation, Ref
 from crucible.products import tensors_in
 from crucible.work import count
@@ -35,15 +37,21 @@ _OUTSIDE = {"input": "the input", "parameter": "the parameter", "attribute": "th
 class Operations:
     """The operations of a graph, in their order."""
 
-    def __init__(self, values: Environment, program: ExportedProgram, *, drops: bool = False) -> None:
+    def __init__(
+        self, values: Environment, program: ExportedProgram, *, drops: bool = False, autocast: Mapping[str, torch.dtype]
+    ) -> None:
+        """`autocast` is what is on around forward."""
         self.values = values
+        self._autocast = autocast
+        self._cast: dict[tuple[str, torch.dtype], Ref] = {}
+        """Values that were cast: once, as eager keeps a parameter's."""
         self._drops = drops
         self.done: list[Operation] = []
         self.constants: list[Constant] = []
         """Numbers that had to stay tensors."""
         self.written: dict[str, str] = {}
         """The newest value of each buffer that forward wrote to."""
-        self._place = {node: place for place, node in enumerate(program.graph.nodes)}
+        self._place = {node: place for place, node in enumerate(_in_order(program.graph_module))}
         self._mode = _fake_mode(program)
         self._loose: set[str] = set()
         """Values that may lie otherwise on another device: what attention or a recurrent layer makes, and what follows
@@ -52,8 +60,12 @@ class Operations:
     def take(self, node: fx.Node) -> None:
         """One call. Raises CaptureError."""
         func, where = node.target, line_in(node.meta)
+        if func is operator.getitem:
+            whole, place = node.args
+            self.values.bind(node, self.values.of(whole)[place])  # type: ignore[arg-type]
+            return
         if isinstance(func, HigherOrderOperator):
-            _check_block(node, func.name(), where)
+            self._take_block(node, func.name(), where)
             return
         if not isinstance(func, OpOverload):
             raise refusal(where, "it computes with numbers taken from tensors", NO_NUMBERS)
@@ -72,7 +84,7 @@ class Operations:
         elif schema.written(func):
             self._write(node, func, given, where)
         else:
-            self.values.bind(node, self._call(node, func, given, where))
+            self.values.bind(node, self._call(node, func, self._as_autocast(node, func, given, where), where))
 
     def value_of(self, node: fx.Node) -> str | None:
         """The name of the tensor that a node is; None if it is none."""
@@ -123,7 +135,50 @@ class Operations:
             )
         )
         names = iter(output.name for output in outputs)
-        return _mapped(_tuples(result), lambda item: next(names) if isinstance(item, torch.Tensor) else None)
+        return mapped(_tuples(result), lambda item: next(names) if isinstance(item, torch.Tensor) else None)
+
+    def _take_block(self, node: fx.Node, name: str, where: str) -> None:
+        """A part of forward that became a graph of its own: under autocast, or one that computes nothing."""
+        if name != "wrap_with_autocast":
+            _check_block(node, name, where)
+            return
+        kind, dtype, enabled, _, part, *given = list[Any](node.args)
+        module = _module(part)
+        if not {each.meta["val"].device.type for each in given if isinstance(each, fx.Node)} <= {kind}:
+            reason = f"torch.autocast({kind!r}) is for other tensors than these here"
+            raise refusal(_first_line(module) or where, reason, "Cast with .to(dtype) instead")
+        before, others = self._autocast, {each: on for each, on in self._autocast.items() if each != kind}
+        self._autocast = {**others, kind: dtype or torch.get_autocast_dtype(kind)} if enabled else others
+        places = iter(given)
+        for inner in module.graph.nodes:
+            if inner.op == "placeholder":
+                self.values.bind(inner, self._bound(next(places)))
+            elif inner.op == "call_function":
+                self.take(inner)
+            elif inner.op == "output":
+                self.values.bind(node, mapped(_tuples(inner.args[0]), self._bound))
+        self._autocast = before
+
+    def _bound(self, item: Any) -> Any:
+        return self.values.of(item) if isinstance(item, fx.Node) else item
+
+    def _as_autocast(self, node: fx.Node, func: OpOverload, given: dict[str, Any], where: str) -> dict[str, Any]:
+        """The arguments, cast as autocast does."""
+        if not self._autocast:
+            return given
+        with self._mode:
+            found = casts(func, {name: mapped(value, self._operand) for name, value in given.items()}, self._autocast)
+        if found is None:
+            raise refusal(where, f"autocast makes of {func} what casts of its operands do not", "Cast with .to(dtype)")
+        return found.applied(given, lambda item, dtype: self._as(node, item, dtype, where))
+
+    def _as(self, node: fx.Node, item: Any, dtype: torch.dtype, where: str) -> Ref:
+        """A value in another dtype."""
+        key, cast = (str(self.value_of(item)), dtype), torch.ops.aten.to.dtype
+        if key not in self._cast:
+            given = schema.named(cast, (Ref(key[0]), dtype), {})
+            self._cast[key] = Ref(str(self._call(node, cast, given, where, name=key[0])))
+        return self._cast[key]
 
     def _write(self, node: fx.Node, func: OpOverload, given: dict[str, Any], where: str) -> None:
         """An operation in place becomes one that is not; who reads the value later reads the new one."""
@@ -201,7 +256,7 @@ class Operations:
         self, func: OpOverload, given: dict[str, Any], *, numbers: bool
     ) -> tuple[dict[str, Argument], Any, int, int]:
         args = {name: self._argument(value, numbers=numbers) for name, value in given.items()}
-        fakes = {name: _mapped(value, lambda item: self._fake(item, numbers=numbers)) for name, value in given.items()}
+        fakes = {name: mapped(value, lambda item: self._fake(item, numbers=numbers)) for name, value in given.items()}
         positional, by_name = schema.split(func, fakes)
         results: list[Any] = []
 
@@ -213,17 +268,28 @@ class Operations:
             (work,) = count(run, list(tensors_in(list(fakes.values()))))
         return args, results[0], work.matrix_flops or work.other_flops, work.bytes_moved
 
+    def _operand(self, item: Any) -> Any:
+        """As a fake tensor, if it is one; what may stay a number does."""
+        if not isinstance(item, fx.Node):
+            return item
+        bound = self.values.of(item)
+        return bound.fake if isinstance(bound, Number) else self.values.fakes.get(bound)
+
     def _argument(self, value: Any, *, numbers: bool) -> Argument:
         if isinstance(value, tuple | list):
             return tuple(self._argument(item, numbers=numbers) for item in value)
         if isinstance(value, fx.Node):
             bound = self.values.of(value)
             return bound.value if isinstance(bound, Number) and numbers else Ref(str(self.value_of(value)))
+        if isinstance(value, Ref):
+            return value
         if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
             return str(value).removeprefix("torch.")
         return value if value is None or isinstance(value, bool | int | float) else str(value)
 
     def _fake(self, value: Any, *, numbers: bool) -> Any:
+        if isinstance(value, Ref):
+            return self.values.fakes[value.name]
         if not isinstance(value, fx.Node):
             return value
         bound = self.values.of(value)
@@ -252,31 +318,41 @@ def _check_results(node: fx.Node, func: OpOverload, where: str) -> None:
 
 def _check_block(node: fx.Node, name: str, where: str) -> None:
     """A part of forward that became a graph of its own may compute nothing."""
-    parts = [arg for arg in node.args if isinstance(arg, fx.Node) and arg.op == "get_attr"]
-    inner = [call for part in parts for call in _calls(getattr(node.graph.owning_module, str(part.target)))]
-    if parts and not inner:
-        return
-    lines = [line for call in inner if (line := line_in(call.meta))]
-    way_out = "Cast with .to(dtype) instead" if "autocast" in name else NO_NUMBERS
-    reason = f"{name} runs a part of forward under conditions of its own"
-    raise refusal(lines[0] if lines else where, reason, way_out)
+    parts = [_module(arg) for arg in node.args if isinstance(arg, fx.Node) and arg.op == "get_attr"]
+    if not parts or any(_calls(part) for part in parts):
+        lines = [line for part in parts if (line := _first_line(part))]
+        reason = f"{name} runs a part of forward under conditions of its own"
+        raise refusal(lines[0] if lines else where, reason, NO_NUMBERS)
+
+
+def _module(part: Any) -> fx.GraphModule:
+    """The graph that a node stands for."""
+    found: fx.GraphModule = getattr(part.graph.owning_module, str(part.target))
+    return found
 
 
 def _calls(module: fx.GraphModule) -> list[fx.Node]:
     return [node for node in module.graph.nodes if node.op == "call_function"]
 
 
+def _first_line(module: fx.GraphModule) -> str:
+    """Of the user's, that computes in it; empty where none is known."""
+    return next((line for node in _calls(module) if (line := line_in(node.meta))), "")
+
+
+def _in_order(module: fx.GraphModule) -> Iterator[fx.Node]:
+    """All nodes, those of parts behind the node that calls them."""
+    for node in module.graph.nodes:
+        yield node
+        for arg in node.args:
+            if node.op == "call_function" and isinstance(arg, fx.Node) and arg.op == "get_attr":
+                yield from _in_order(_module(arg))
+
+
 def _fake_mode(program: ExportedProgram) -> FakeTensorMode:
     """The mode that torch.export's fake tensors belong to."""
     fakes = (node.meta.get("val") for node in program.graph.nodes)
     return next(fake.fake_mode for fake in fakes if isinstance(fake, FakeTensor))
-
-
-def _mapped(nested: Any, change: Callable[[Any], Any]) -> Any:
-    """The same nesting with each item changed."""
-    if isinstance(nested, tuple | list):
-        return type(nested)(_mapped(item, change) for item in nested)
-    return change(nested)
 
 
 def _tuples(nested: Any) -> Any:

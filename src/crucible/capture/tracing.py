@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
 from torch.utils import _pytree as pytree
 
+from crucible.capture.autocast import around, autocast
 from crucible.capture.exporting import export
 from crucible.capture.lines import refusal
 from crucible.capture.operations import Operations
@@ -31,18 +31,18 @@ def trace(module: nn.Module, inputs: Sequence[Any], *, drops: bool = False) -> G
 
     Raises CaptureError, which names the user's line, for whatever depends on values in tensors, writes to inputs,
     parameters or shared views, draws random numbers without `drops`, turns gradients off or replaces them
-    (`torch.no_grad`, `autograd.Function`), switches autocast on, takes or returns other things than tensors.
+    (`torch.no_grad`, `autograd.Function`), takes or returns other things than tensors. What autocast casts, around
+    this call or in forward, is cast in the graph.
     """
     program = export(module, inputs)
     outside = _Outside(module, program)
-    operations = Operations(outside.values, program, drops=drops)
-    for node in program.graph.nodes:
-        if node.op == "placeholder":
-            outside.take(node)
-        elif node.op == "call_function" and node.target is operator.getitem:
-            outside.values.bind(node, outside.values.of(node.args[0])[node.args[1]])
-        elif node.op == "call_function":
-            operations.take(node)
+    operations = Operations(outside.values, program, drops=drops, autocast=around())
+    with autocast({}):
+        for node in program.graph.nodes:
+            if node.op == "placeholder":
+                outside.take(node)
+            elif node.op == "call_function":
+                operations.take(node)
     operations.check()
     outputs, structure = _outputs(program, operations)
     live = _live(operations.done, {*outputs, *operations.written.values()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -60,8 +60,8 @@ class Environment:
 
     def sharing(self, name: str) -> list[str]:
         """The other values that lie in the same memory."""
-        storage = _storage(self.fakes[name])
-        return [other for other, fake in self.fakes.items() if other != name and _storage(fake) == storage]
+        memory = storage(self.fakes[name])
+        return [other for other, fake in self.fakes.items() if other != name and storage(fake) == memory]
 
     def same(self, fake: torch.Tensor, names: Iterable[str]) -> str | None:
         """That of the values which has the same elements in the same places."""
@@ -89,9 +89,17 @@ def leaves(nested: Any) -> Iterator[Any]:
         yield nested
 
 
+def mapped(nested: Any, change: Callable[[Any], Any]) -> Any:
+    """The same nesting with each item changed."""
+    if isinstance(nested, tuple | list):
+        return type(nested)(mapped(item, change) for item in nested)
+    return change(nested)
+
+
 def _place(tensor: torch.Tensor) -> tuple[int, int, TensorType]:
-    return _storage(tensor), int(tensor.storage_offset()), tensor_type(tensor)
+    return storage(tensor), int(tensor.storage_offset()), tensor_type(tensor)
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def storage(tensor: torch.Tensor) -> int:
+    """Which memory it lies in."""
     return int(tensor.untyped_storage()._cdata)

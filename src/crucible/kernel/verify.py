@@ -43,6 +43,12 @@ def verify(kernel: ir.Kernel) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reader.wrong))
 
 
+def lasting_words(kernel: ir.Kernel) -> int:
+    """Registers of a thread for what is held from where it is declared to the kernel's end."""
+    lasting = [node.what for node in kernel.body if isinstance(node, ir.Declare)]
+    return sum(warpgroups.words(each) for what in lasting if isinstance(what, tuple) for each in what)
+
+
 class _Verifier(Reader):
     """What each node must not do."""
 
@@ -61,8 +67,7 @@ class _Verifier(Reader):
         self.static = shared
         if shared > MOST_SHARED:
             self.say(f"shared memory: {shared} bytes, and a block has {MOST_SHARED}")
-        lasting = [node.what for node in kernel.body if isinstance(node, ir.Declare)]
-        words = sum(warpgroups.words(each) for what in lasting if isinstance(what, tuple) for each in what)
+        words = lasting_words(kernel)
         if words > MOST_REGISTERS:
             self.say(f"registers: {words} words are held to the end, and a thread has {MOST_REGISTERS}")
 

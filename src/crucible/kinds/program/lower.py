@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from crucible.kernel.verify import MOST_REGISTERS, lasting_words
 from crucible.kinds.built import Built
 from crucible.kinds.program.body import kernel
 from crucible.kinds.program.describe import about, formulas
@@ -75,8 +76,13 @@ def _single(program: Program, sms: int) -> Built:
 
 
 def _kernel(program: Program, geometry: Geometry) -> Built:
+    """In fewer neighbouring rows a thread where what is held for each of them would not fit in its registers: two batch
+    norms with their sums, of eight bfloat16."""
     words = about(program, geometry)
-    return Built((kernel(program, geometry, [words, *formulas(program)]),), (), (f"{program.name}: {words}",))
+    made = kernel(program, geometry, [words, *formulas(program)])
+    if geometry.along == "rows" and geometry.vector > 1 and lasting_words(made) > MOST_REGISTERS:
+        return _kernel(program, replace(geometry, vector=geometry.vector // 2))
+    return Built((made,), (), (f"{program.name}: {words}",))
 
 
 def _joined(parts: Sequence[Built]) -> Built:
