@@ -1,7 +1,7 @@
 """`torch.compile(model, backend="crucible")`: each graph that Dynamo finds is fused, or goes on to Inductor.
 
 Dynamo cuts a model into graphs and hands parameters and buffers over as inputs. Here they are a module's again, which
-is fused as any other. What cannot be written (sizes that vary, autocast, whatever capture refuses) is Inductor's, and
+is fused as any other. What cannot be written (sizes that vary, whatever capture refuses) is Inductor's, and
 so, with `options={"race": True}`, is what Inductor was measured to do faster. The logger "crucible" says at INFO who
 computes a graph and why, `decisions` holds the same.
 """

@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,12 @@ from crucible.tuning.search import Search, check_gpu
 _LOADERS = {False: "torch.utils.cpp_extension", True: "crucible.emulator"}
 _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _Key = tuple[Any, ...]
+MOST_FORMS = 8
+"""Shapes, dtypes and modes for which a fused module is written as they come: as many as torch.compile builds."""
+_MANY_FORMS = (
+    "{name} was written for {most} forms of inputs: others go through its own forward, unfused. Pad inputs to a few "
+    "sizes, or give crucible.fuse() a form that shall be written as well"
+)
 
 
 def write(
@@ -132,18 +139,18 @@ def fuse(
 ) -> nn.Module:
     """A module that computes the same with fused kernels; a drop-in for `module`, with whose parameters it works.
 
-    It is written for these inputs (their shapes, dtypes and layouts) and the module's mode at once; for other shapes,
-    dtypes or modes when they come. Inputs of another layout are copied. Kernels need a GPU, or `emulate=True`: then
-    they run on the CPU, slowly, with every fault named. Convolutions of float32 tensors round their operands to TF32
-    if `torch.backends.cudnn.allow_tf32` says so now, else they keep float32's precision. Linear layers do as
-    `torch.backends.cuda.matmul.allow_tf32` says: those of few features are fused and others PyTorch's if so, else large
-    ones are kernels of ours, in float32's precision by tensor cores. With `tune` convolutions are divided as
-    measured, which takes minutes the first time; progress goes to stderr. With `race` what is written is timed beside
-    torch.compile of the module, forward and with gradients, and calls that torch.compile does faster go to that. With
-    `cuda_graph` a call's kernels are one CUDA graph: it copies its inputs, and its results, gradients among them, are
-    overwritten by the next call. With `check` what is written is run once over tensors without elements first:
-    KernelError where that raises. Raises CaptureError for what cannot be traced or written, DeviceError where inputs
-    are not on a GPU, TuningError for a division that is wrong.
+    It is written for these inputs (their shapes, dtypes and layouts) and the module's mode at once; for other
+    shapes, dtypes or modes when they come, up to MOST_FORMS. Inputs of another layout are copied. Kernels need a
+    GPU, or `emulate=True`: then they run on the CPU, slowly, with every fault named. Convolutions of float32
+    tensors round their operands to TF32 if `torch.backends.cudnn.allow_tf32` says so now, else they keep float32's
+    precision. Linear layers do as `torch.backends.cuda.matmul.allow_tf32` says: those of few features are fused and
+    others PyTorch's if so, else large ones are kernels of ours, in float32's precision by tensor cores. With `tune`
+    convolutions are divided as measured, which takes minutes the first time; progress goes to stderr. With `race`
+    what is written is timed beside torch.compile of the module, forward and with gradients, and calls that
+    torch.compile does faster go to that. With `cuda_graph` a call's kernels are one CUDA graph: it copies its
+    inputs, and its results, gradients among them, are overwritten by the next call. With `check` what is written is
+    run once over tensors without elements first: KernelError where that raises. Raises CaptureError for what cannot
+    be traced or written, DeviceError where inputs are not on a GPU, TuningError for a division that is wrong.
     """
     if isinstance(module, _Fused):
         module._write(inputs)
@@ -166,12 +173,15 @@ class _Fused(nn.Module):
     _written: dict[_Key, Callable[..., Any]]
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """What the module computes. Inputs of another form than seen before take a build, tens of seconds."""
+        """What the module computes. Inputs of another form than seen before take a build, tens of seconds; once it
+        was written for MOST_FORMS, other forms go through the module's own forward."""
         if named:
             inputs = self._in_order(inputs, named)
         written = self._written.get(_key(self.training, inputs))
-        if written is None:
-            written = self._write(inputs)
+        if written is None and len(self._written) >= MOST_FORMS:
+            warnings.warn(_MANY_FORMS.format(name=_plain(self).__name__, most=MOST_FORMS), stacklevel=2)
+            return _plain(self).forward(self, *inputs)
+        written = written or self._write(inputs)
         return written(self, *inputs)
 
     def _in_order(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -197,6 +197,22 @@ def test_it_is_written_again_for_other_inputs(net: Net, fused: nn.Module) -> Non
     same(fused(x), net(x))
 
 
+def test_beyond_so_many_forms_the_module_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fusing, "MOST_FORMS", 2)
+    module = nn.Sequential(nn.Sigmoid(), nn.Tanh())
+    fused = crucible.fuse(module, torch.rand(2, 3), emulate=True)
+    x = torch.rand(3, 3)
+    torch.testing.assert_close(fused(x), module(x))
+    for size in (4, 5):
+        x = torch.rand(size, 3, requires_grad=True)
+        with pytest.warns(UserWarning, match="Sequential was written for 2 forms of inputs: others go through its own"):
+            out = fused(x)
+        assert torch.equal(out, module(x)) and out.grad_fn is not None
+    assert len(fused._written) == 2
+    crucible.fuse(fused, x, emulate=True)  # asked for by name, it is written
+    assert len(fused._written) == 3
+
+
 def test_arguments_may_be_given_by_name() -> None:
     class Scaled(nn.Module):
         def forward(
