@@ -66,7 +66,7 @@ from crucible.plan.planner import fuse
 from crucible.task import Task
 from crucible.tuning.bench import Runner
 from crucible.tuning.bench import race as turns_on_gpu
-from crucible.tuning.rival import beside_compile
+from crucible.tuning.rival import beside_compile, rivals_of
 
 BASELINES = ("eager", "compile", "max-autotune")
 LAST_S = 20.0
@@ -402,7 +402,9 @@ def hand_over(file: Path, path: Path, new: type[nn.Module], args: argparse.Names
     task, reference, inputs = loaded(file, args)
     with tf32.allowed(*column.baselines):
         given = [_cast(each, column.dtype, "cuda") for each in inputs]
-        beside = beside_compile(new.forward, copy.deepcopy(reference.model).to("cuda"), given, _raced)
+        module = copy.deepcopy(reference.model).to("cuda")
+        rivals = rivals_of("max-autotune" if "max-autotune" in args.baselines.split(",") else "compile")
+        beside = beside_compile(new.forward, module, given, _raced, rivals)
     path.write_text(written_text(task, reference.model, inputs, column, beside))
     found = {"forward": beside.forward, "forward+backward": beside.training, "words": beside.words}
     beside_of(path).write_text(json.dumps(found) + "\n")

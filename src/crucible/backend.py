@@ -111,6 +111,6 @@ def _raced(
     def by_inductor(own: Any, *rest: Any) -> Any:
         return compiled(*whole.arguments(own, rest))
 
-    beside = beside_compile(written, whole, given, compile=lambda plain: partial(by_inductor, plain))
+    beside = beside_compile(written, whole, given, rivals={"": lambda plain: partial(by_inductor, plain)})
     words = f"fused, {beside.words}"
-    return (fusing.handing(beside, written, by_inductor) if beside.hands_any else written), words
+    return (fusing.handing(beside, written, {"": by_inductor}) if beside.modes else written), words

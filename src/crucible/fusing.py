@@ -35,7 +35,7 @@ from crucible.tf32 import allowed as allowed_tf32
 from crucible.trial import check_runs
 from crucible.tuning.bench import gpu_bench
 from crucible.tuning.cache import cache_of
-from crucible.tuning.rival import beside_compile, check_can_race
+from crucible.tuning.rival import beside_compile, check_can_race, rivals_of
 from crucible.tuning.search import Search, check_gpu
 
 _LOADERS = {False: "torch.utils.cpp_extension", True: "crucible.emulator"}
@@ -56,7 +56,7 @@ def write(
     tf32: bool = True,
     gpu: Gpu = H200,
     tune: bool = False,
-    race: bool = False,
+    race: bool | str = False,
     check: bool = True,
     say: Callable[[str], None] = lambda text: None,
 ) -> str:
@@ -68,7 +68,8 @@ def write(
     Kernels are laid out for `gpu`; on one of less shared memory some may not start. With `tune` the few divisions of
     each convolution that are estimated best are verified and timed here, and the fastest taken (see
     `crucible.tuning`); `say` hears how far it is. With `race` the file is built and timed beside torch.compile of the
-    module, forward and with gradients, and hands over to torch.compile what that does faster. With `check` the file is
+    module, forward and with gradients, and hands over to torch.compile what that does faster; with race="max-autotune"
+    beside its mode that times what it chooses as well, minutes more. With `check` the file is
     run once over tensors without elements (`crucible.trial`): KernelError where it raises. Runs the reference's text in
     this process to trace its module. It raises CaptureError for what cannot be traced or written, TaskError for a
     reference that fails; tuning and races, DeviceError where this machine has no such GPU; tuning, TuningError for a
@@ -77,7 +78,7 @@ def write(
     if tune:
         check_gpu(gpu, _gpu_here())
     if race:
-        check_can_race()
+        check_can_race(race)
     reference = Reference(
         task.source, str(task.path), task.sizes, mode=task.mode, seed=seed, device=torch.device("cpu")
     )
@@ -91,16 +92,16 @@ def write(
         check_runs(text, reference.model, given)
     if not race:
         return text
-    beside = _raced(text, reference.model, given, rounds=tf32)
+    beside = _raced(text, reference.model, given, race, rounds=tf32)
     say(beside.words)
     return emit(planned, task.name, task.source, in_both_modes=in_both, beside=beside)
 
 
-def _raced(text: str, module: nn.Module, inputs: Sequence[Any], *, rounds: bool) -> Beside:
+def _raced(text: str, module: nn.Module, inputs: Sequence[Any], race: bool | str, *, rounds: bool) -> Beside:
     """A file beside torch.compile, both with TF32 allowed or not."""
     given = [each.cuda() if isinstance(each, torch.Tensor) else each for each in inputs]
     with allowed_tf32(rounds, rounds):
-        return beside_compile(_imported(text).ModelNew.forward, module.cuda(), given)
+        return beside_compile(_imported(text).ModelNew.forward, module.cuda(), given, rivals=rivals_of(race))
 
 
 def _gpu_here() -> str:
@@ -133,7 +134,7 @@ def fuse(
     *inputs: Any,
     emulate: bool = False,
     tune: bool = False,
-    race: bool = False,
+    race: bool | str = False,
     cuda_graph: bool = False,
     check: bool = True,
 ) -> nn.Module:
@@ -168,7 +169,7 @@ def fuse(
 class _Fused(nn.Module):
     """What a fused module is beside its own class."""
 
-    _options: dict[str, bool]
+    _options: dict[str, Any]
     """How it is written: keywords of `written_forward`."""
     _written: dict[_Key, Callable[..., Any]]
 
@@ -224,7 +225,7 @@ def written_forward(
     *,
     emulate: bool = False,
     tune: bool = False,
-    race: bool = False,
+    race: bool | str = False,
     cuda_graph: bool = False,
     check: bool = True,
     tf32: bool | None = None,
@@ -251,9 +252,10 @@ def written_forward(
     written = _with_casts_inside(written, casts) if casts else written
     if not race:
         return written
-    beside = beside_compile(written, module, inputs)
+    beside = beside_compile(written, module, inputs, rivals=rivals_of(race))
     _tell(beside.words)
-    return handing(beside, written, torch.compile(type(module).forward)) if beside.hands_any else written
+    compiled = {mode: torch.compile(type(module).forward, mode=mode or None) for mode in beside.modes}
+    return handing(beside, written, compiled) if compiled else written
 
 
 def _with_casts_inside(written: Callable[..., Any], kinds: Iterable[str]) -> Callable[..., Any]:
@@ -281,12 +283,15 @@ def _rounding(convolutions: bool | None = None, linear: bool | None = None) -> d
     }
 
 
-def handing(beside: Beside, written: Callable[..., Any], compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """What is written, or what torch.compile made of the same, each where it is the faster one."""
+def handing(
+    beside: Beside, written: Callable[..., Any], compiled: Mapping[str, Callable[..., Any]]
+) -> Callable[..., Any]:
+    """What is written, or what torch.compile made of the same in one of its modes, each where it is the fastest."""
+    with_gradients, without = (beside.mode(each) for each in (True, False))
 
     def forward(self: Any, *inputs: Any) -> Any:
-        hands = beside.hands_training if torch.is_grad_enabled() else beside.hands_forward
-        return (compiled if hands else written)(self, *inputs)
+        mode = with_gradients if torch.is_grad_enabled() else without
+        return (written if mode is None else compiled[mode])(self, *inputs)
 
     return forward
 

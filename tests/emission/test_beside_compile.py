@@ -13,10 +13,11 @@ from torch import nn
 
 from crucible.capture import trace
 from crucible.emission.file import emit
-from crucible.emission.handing import Beside
+from crucible.emission.handing import MAX_AUTOTUNE, Beside
+from crucible.errors import MisuseError
 from crucible.graphed import Graphed
 from crucible.plan.planner import fuse
-from crucible.tuning.rival import beside_compile
+from crucible.tuning.rival import beside_compile, check_can_race, rivals_of
 
 SOURCE = """
 import torch
@@ -35,12 +36,12 @@ class Model(nn.Module):
 
 
 def written(beside: Beside | None, monkeypatch: pytest.MonkeyPatch) -> tuple[types.ModuleType, str, list[str]]:
-    """The file as a module, its text, and a list that hears whenever torch.compile's forward is called."""
+    """The file as a module, its text, and a list of the modes in which torch.compile's forward was called."""
     called: list[str] = []
 
-    def compile(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def compile(forward: Callable[..., Any], mode: str = "") -> Callable[..., Any]:
         def compiled(self: nn.Module, *given: Any) -> Any:
-            called.append(type(self).__name__)
+            called.append(mode)
             return forward(self, *given)
 
         return compiled
@@ -74,6 +75,44 @@ def test_calls_go_to_whoever_is_faster(
     assert ("torch.compile computes" in words) == (without + with_gradients > 0)
 
 
+@pytest.mark.parametrize(
+    ("modes", "ratios", "expected"),
+    [
+        ((MAX_AUTOTUNE, MAX_AUTOTUNE), (0.9, 0.9), [MAX_AUTOTUNE, MAX_AUTOTUNE]),
+        (("", MAX_AUTOTUNE), (0.9, 0.8), ["", MAX_AUTOTUNE]),
+        ((MAX_AUTOTUNE, ""), (0.9, 1.1), [MAX_AUTOTUNE]),
+        ((MAX_AUTOTUNE, ""), (1.2, 0.9), [""]),
+    ],
+)
+def test_each_call_goes_to_the_fastest_mode(
+    modes: tuple[str, str], ratios: tuple[float, float], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, text, called = written(Beside("a GPU", *ratios, *modes), monkeypatch)
+    module, x = names.ModelNew(), torch.randn(4, 32)
+    with torch.no_grad():
+        module(x)
+    module(x)
+    assert called == expected
+    words = " ".join(text.split())
+    assert f"{ratios[0]:.2f} times as fast as torch.compile{f' ({MAX_AUTOTUNE})' if modes[0] else ''} forward" in words
+    assert ("by_max_autotune = " in text) == (MAX_AUTOTUNE in expected)
+
+
+def test_the_fastest_of_the_modes_is_found() -> None:
+    times = iter([{"written": 2.0, "": 3.0, MAX_AUTOTUNE: 1.0}, {"written": 2.0, "": 1.0, MAX_AUTOTUNE: 4.0}])
+    found = beside_compile(
+        lambda self, given: self(given), nn.Linear(3, 3), [torch.randn(3)], lambda _: next(times),
+        {"": lambda plain: plain, MAX_AUTOTUNE: lambda plain: plain},
+    )  # fmt: skip
+    assert found == Beside("this machine", 0.5, 0.5, MAX_AUTOTUNE, "")
+
+
+def test_a_race_that_there_is_not_is_refused_before_a_gpu_is_asked_for() -> None:
+    assert [*rivals_of(True)] == [""] and [*rivals_of("max-autotune")] == ["", MAX_AUTOTUNE]
+    with pytest.raises(MisuseError, match="race is True or one of compile, max-autotune, not 'triton'"):
+        check_can_race("triton")
+
+
 def test_what_was_not_measured_is_not_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     names, text, called = written(None, monkeypatch)
     names.ModelNew()(torch.randn(4, 32))
@@ -104,10 +143,10 @@ def test_both_are_timed_forward_and_with_gradients_and_nothing_changes() -> None
 
     def time(calls: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
         asked.append({name: call() for name, call in calls.items()})
-        return {"written": 2.0, "torch.compile": 3.0 if len(asked) == 1 else 1.0}
+        return {"written": 2.0, "": 3.0 if len(asked) == 1 else 1.0}
 
     state, seed = {name: each.clone() for name, each in module.state_dict().items()}, torch.random.get_rng_state()
-    found = beside_compile(lambda self, given: self(given), module, [x], time, lambda plain: plain)
+    found = beside_compile(lambda self, given: self(given), module, [x], time, {"": lambda plain: plain})
     assert (found.forward, found.training) == (1.5, 0.5)
     forward, both = asked
     assert all(not each.requires_grad for each in forward.values())
@@ -117,9 +156,9 @@ def test_both_are_timed_forward_and_with_gradients_and_nothing_changes() -> None
 
 
 def test_without_parameters_only_forward_is_timed() -> None:
-    times = iter([{"written": 1.0, "torch.compile": 2.0}])
+    times = iter([{"written": 1.0, "": 2.0}])
     found = beside_compile(
-        lambda self, given: self(given), nn.ReLU(), [torch.randn(3)], lambda _: next(times), lambda m: m
+        lambda self, given: self(given), nn.ReLU(), [torch.randn(3)], lambda _: next(times), {"": lambda m: m}
     )
     assert (found.forward, found.training) == (2.0, None)
 
@@ -136,5 +175,5 @@ def test_a_module_whose_outputs_take_no_gradient_is_timed_all_the_same() -> None
     def time(calls: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
         return {name: 1.0 + (call() is None) for name, call in calls.items()}
 
-    found = beside_compile(lambda self, x: self(x).detach(), Noisy(), [torch.randn(4, 8)], time, lambda m: m)
+    found = beside_compile(lambda self, x: self(x).detach(), Noisy(), [torch.randn(4, 8)], time, {"": lambda m: m})
     assert found.training == 1.0

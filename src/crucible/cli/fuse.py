@@ -38,6 +38,10 @@ def fuse(
             "--race", help="Time it beside torch.compile on this GPU, which then computes what it does faster."
         ),
     ] = False,
+    race_max_autotune: Annotated[
+        bool,
+        typer.Option("--race-max-autotune", help="The same, beside torch.compile's max-autotune as well: minutes."),
+    ] = False,
     check: Annotated[
         bool, typer.Option(help="Run the file once, over tensors without elements, before it is handed over.")
     ] = True,
@@ -58,7 +62,8 @@ def fuse(
 
     outputs.check_outputs({"--output": output}, [task])
     target, rounds = _laid_out_for(gpu), contract == "tf32"
-    text = fusing.write(loaded, tf32=rounds, gpu=target, tune=tune, race=race, check=check, say=say)
+    rivals = "max-autotune" if race_max_autotune else race
+    text = fusing.write(loaded, tf32=rounds, gpu=target, tune=tune, race=rivals, check=check, say=say)
     store.write_text(output, text)
     print(fusing.plan_of(text))
     console.print(words(f"written to {output}"), soft_wrap=True)

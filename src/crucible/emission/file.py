@@ -14,7 +14,7 @@ from crucible.emission.body import body
 from crucible.emission.calls import LYING, needs_strides
 from crucible.emission.extension import HOST_FLAGS, digest, flags, kernels
 from crucible.emission.fold import folded
-from crucible.emission.handing import COMPILED, Beside
+from crucible.emission.handing import Beside
 from crucible.emission.header import header
 from crucible.emission.operator import Operator, operator, registration
 from crucible.emission.reference import definitions
@@ -130,7 +130,7 @@ def _class(plan: Plan, served: Mapping[str, Fused], *, in_both_modes: bool, besi
     computed = [] if beside and beside.hands_all else body(plan, served)
     lines = [*(fits if checks else []), *handed, *computed]
     start = ["class ModelNew(Model):", '    """The module, its parameters built as before."""', ""]
-    start = [f"{COMPILED} = torch.compile(Model.forward)", "", "", *start] if handed else start
+    start = [*beside.definitions, "", "", *start] if beside and handed else start
     return "\n".join([*start, f"    def forward({_parameters(plan)}):", *(f"        {line}" for line in lines)])
 
 

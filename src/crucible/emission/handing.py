@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-COMPILED = "by_torch_compile"
-"""What the file calls the compiled forward."""
+MAX_AUTOTUNE = "max-autotune-no-cudagraphs"
+NAMES = {"": "by_torch_compile", MAX_AUTOTUNE: "by_max_autotune"}
+"""What a file calls the compiled forward, by torch.compile's mode; the empty word is its own."""
+_MADE = {"": "torch.compile(Model.forward)", MAX_AUTOTUNE: f'torch.compile(Model.forward, mode="{MAX_AUTOTUNE}")'}
+_MEASURED = "measured: see above"
 
 
 @dataclass(frozen=True)
 class Beside:
-    """How many times as fast as torch.compile what is written is, by medians of turns on one GPU."""
+    """How many times as fast as torch.compile in its fastest mode what is written is: by medians of turns on a GPU."""
 
     gpu: str
     """Its name."""
@@ -19,44 +22,61 @@ class Beside:
     """Of calls without gradients."""
     training: float | None
     """Of calls with the gradients behind them; None where nothing takes one."""
+    forward_mode: str = ""
+    """That mode of torch.compile."""
+    training_mode: str = ""
+    """The same with gradients."""
+
+    def mode(self, with_gradients: bool) -> str | None:
+        """In which torch.compile computes calls where gradients are on, or off; None where it does not."""
+        if with_gradients and self.training is not None:
+            return self.training_mode if self.training < 1 else None
+        return self.forward_mode if self.forward < 1 else None
 
     @property
-    def hands_forward(self) -> bool:
-        """Whether torch.compile gets calls where gradients are off."""
-        return self.forward < 1
-
-    @property
-    def hands_training(self) -> bool:
-        """Whether it gets those where they are on."""
-        return self.hands_forward if self.training is None else self.training < 1
-
-    @property
-    def hands_any(self) -> bool:
-        """Whether torch.compile gets any call."""
-        return self.hands_forward or self.hands_training
+    def modes(self) -> tuple[str, ...]:
+        """All in which it computes any call."""
+        modes = (self.mode(each) for each in (False, True))
+        return tuple(sorted({mode for mode in modes if mode is not None}))
 
     @property
     def hands_all(self) -> bool:
         """Whether no kernel is left that anybody calls."""
-        return self.hands_forward and self.hands_training
+        return None not in (self.mode(False), self.mode(True))
 
     @property
     def words(self) -> str:
         """For the plan."""
-        with_gradients = "" if self.training is None else f", {self.training:.2f} with gradients"
-        found = f"measured on {self.gpu}: {self.forward:.2f} times as fast as torch.compile forward{with_gradients}"
+        found = f"measured on {self.gpu}: {self.forward:.2f} times as fast as {_called(self.forward_mode)} forward"
+        if self.training is not None:
+            by = f" {_called(self.training_mode)}" if self.training_mode != self.forward_mode else ""
+            found = f"{found}, {self.training:.2f}{by} with gradients"
         if self.hands_all:
             return f"{found}; so torch.compile computes all of it"
-        if not self.hands_any:
+        if not self.modes:
             return found
-        which = "without" if self.hands_forward else "with"
+        which = "with" if self.mode(False) is None else "without"
         return f"{found}; so torch.compile computes what is called {which} gradients"
 
     def lines(self, arguments: Iterable[str]) -> list[str]:
         """Of the body of `forward`, before anything is computed."""
-        call = f"return {COMPILED}({', '.join(['self', *arguments])})"
-        if self.hands_all:
-            return [call]
-        if self.hands_forward:
-            return ["if not torch.is_grad_enabled():  # measured: see above", f"    {call}"]
-        return ["if torch.is_grad_enabled():  # measured: see above", f"    {call}"] if self.hands_training else []
+        given = ", ".join(["self", *arguments])
+        without, with_ = (self.mode(each) for each in (False, True))
+        calls = {mode: f"return {NAMES[mode]}({given})" for mode in self.modes}
+        if without == with_:
+            return [*calls.values()]
+        lines = []
+        if without is not None:
+            lines += [f"if not torch.is_grad_enabled():  # {_MEASURED}", f"    {calls[without]}"]
+        if with_ is not None:
+            lines += [f"if torch.is_grad_enabled():  # {_MEASURED}", f"    {calls[with_]}"]
+        return lines
+
+    @property
+    def definitions(self) -> list[str]:
+        """Of what `lines` call."""
+        return [f"{NAMES[mode]} = {_MADE[mode]}" for mode in self.modes]
+
+
+def _called(mode: str) -> str:
+    return f"torch.compile ({mode})" if mode else "torch.compile"
