@@ -128,7 +128,11 @@ def _gradient(op: Operator, tensor: str) -> str:
     made = list(op.backward.makes) if op.backward else []
     type_ = op.forward.takes[tensor]
     zero = f"torch::zeros({braced(type_.shape)}, given[0].options().dtype(torch::{SCALAR[type_.dtype]}))"
-    return " + ".join(f"made[{made.index(name)}]" for name in found) or zero
+    terms = []
+    for name, of in found:
+        term = f"made[{made.index(name)}]" if name in made else "given[0]"
+        terms.append(term if of.shape == type_.shape else f"{term}.reshape({braced(type_.shape)})")
+    return " + ".join(terms) or zero
 
 
 def _called(op: Operator) -> list[str]:

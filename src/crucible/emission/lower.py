@@ -65,7 +65,7 @@ def lowered_backward(step: Fused, gpu: Gpu) -> Backward:
 
 
 def _of_program(backward: Program, wanted: Sequence[str], gpu: Gpu) -> Backward:
-    programs = stages(backward)
+    programs = stages(backward) if backward.results else ()
     made = {result.name for program in programs for result in program.results}
     gradients = tuple(name for name in wanted if f"grad_{name}" in made)
     return Backward(tuple(lower(program, gpu.sms) for program in programs), gradients, _flat_types(partials(programs)))

@@ -207,12 +207,13 @@ def _unpacked(all_: tuple[str, ...], wanted: list[str]) -> str:
     return ", ".join(names) + ("," if len(names) == 1 else "")
 
 
-def gradients(op: Operator, tensor: str) -> list[str] | None:
-    """What backward makes that adds up to the gradient of a tensor, one for each operand that reads it; none where the
-    gradient is 0 everywhere, None where none is wanted."""
-    names = [f"grad_{name}" for name in op.step.wanted if op.step.operands[name] == tensor]
-    made = op.backward.makes if op.backward else {}
-    return [name for name in names if name in made] if names else None
+def gradients(op: Operator, tensor: str) -> list[tuple[str, TensorType]] | None:
+    """What adds up to the gradient of a tensor, one for each operand that reads it, with their types: what backward
+    makes, or is given; none where the gradient is 0 everywhere, None where none is wanted."""
+    step = op.step
+    names = [step.passed.get(name, f"grad_{name}") for name in step.wanted if step.operands[name] == tensor]
+    known = {f"grad_{step.result}": step.type, **(op.backward.makes if op.backward else {})}
+    return [(name, known[name]) for name in names if name in known] if names else None
 
 
 def _gradient(op: Operator, tensor: str) -> str:
@@ -220,7 +221,8 @@ def _gradient(op: Operator, tensor: str) -> str:
     found, type_ = gradients(op, tensor), op.forward.takes[tensor]
     if found is None:
         return "None"
-    return " + ".join(found) or f"grad_{op.step.result}.new_zeros({_tuple(type_.shape)}, dtype=torch.{type_.dtype})"
+    terms = (name if of.shape == type_.shape else f"{name}.reshape({_tuple(type_.shape)})" for name, of in found)
+    return " + ".join(terms) or f"grad_{op.step.result}.new_zeros({_tuple(type_.shape)}, dtype=torch.{type_.dtype})"
 
 
 def _tuple(numbers: tuple[int, ...]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from crucible.graph import TensorType
@@ -14,13 +14,14 @@ from crucible.plan.steps import Fused
 from crucible.write.adjoint import adjoint, saving
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.reducing import ReducingConvolution
+from crucible.write.expression import Expr
 from crucible.write.pool import Pool
-from crucible.write.program import Program, Result
+from crucible.write.program import Operand, Program, Result, contiguous, trimmed
 from crucible.write.tidy import without_idle_maxima
 
 
-def with_backward(step: Fused) -> Fused:
-    """The step with what the gradients of its `wanted` operands need of it."""
+def with_backward(step: Fused, types: Mapping[str, TensorType]) -> Fused:
+    """The step with what the gradients of its `wanted` operands need of it; `types` are those of tensors in memory."""
     compute, wanted, upstream = step.compute, step.wanted, f"grad_{step.result}"
     if isinstance(compute, Convolution):
         return replace(step, saved={r.name: flat(compute, r) for r in kept(compute, wanted, upstream)})
@@ -37,7 +38,34 @@ def with_backward(step: Fused) -> Fused:
     compute, backward = _adjoint(compute, wanted)
     saved = {r.name: flat(compute, r) for r in compute.results[1:] if r.name not in step.updates}
     backward = replace(backward, name=f"{step.name}_backward")
-    return replace(step, compute=compute, saved=saved, backward=backward, notes=(*step.notes, *notes))
+    step = replace(step, compute=compute, saved=saved, backward=backward, notes=(*step.notes, *notes))
+    return _made_once(step, backward, types)
+
+
+def _made_once(step: Fused, backward: Program, types: Mapping[str, TensorType]) -> Fused:
+    """Without gradients that are another's, element by element: both terms of a sum have that of the sum."""
+    upstream = f"grad_{step.result}"
+    found: list[tuple[Result | Operand, Expr, TensorType]] = []
+    found += [(each, each.leaf, step.type) for each in backward.operands if each.name == upstream]
+    passed: dict[str, str] = {}
+    for result in backward.results:
+        operand = result.name.removeprefix("grad_")
+        type_ = types[step.operands[operand]]
+        same = (each for each, expr, of in found if expr == result.expr and each.strides == result.strides
+                and each.dtype == result.dtype and _lie_alike(type_, of))  # fmt: skip
+        other = None if result.sums else next(same, None)
+        if other is not None:
+            passed[operand] = other.name
+        else:
+            found.append((result, result.expr, type_))
+    kept = tuple(result for result in backward.results if result.name.removeprefix("grad_") not in passed)
+    return replace(step, backward=trimmed(replace(backward, results=kept)), passed=passed)
+
+
+def _lie_alike(one: TensorType, other: TensorType) -> bool:
+    """Whether one is the other, seen in another shape at most."""
+    dense = all(each.strides == contiguous(each.shape) for each in (one, other))
+    return one == other or (dense and one.dtype == other.dtype)
 
 
 def _adjoint(program: Program, wanted: Sequence[str]) -> tuple[Program, Program]:

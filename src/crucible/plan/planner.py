@@ -475,7 +475,7 @@ class _Planner:
         if not wanted:
             return step
         self.differentiable.add(name)
-        return with_backward(step)
+        return with_backward(step, self.types)
 
     def _operator(self, covers: Sequence[str], convolves: bool) -> str:
         kinds = [self.graph.producers[name].kind for name in covers if name in self.graph.producers]

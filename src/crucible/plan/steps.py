@@ -61,6 +61,9 @@ class Fused:
     """What is computed before a pool: reductions, as results that its chain reads."""
     updates: Mapping[str, str] = field(default_factory=dict)
     """Further results that are copied into buffers, by the names of both."""
+    passed: Mapping[str, str] = field(default_factory=dict)
+    """Operands whose gradient is that of the result as it comes, or the one that is made for another operand: by its
+    name. A sum of two tensors makes none."""
 
     @property
     def is_copy(self) -> bool:
