@@ -29,7 +29,7 @@ class Cells(nn.Module):
         for step in range(self.steps):
             h = self.hh(torch.tanh(c))
             x = x + c * h
-            c = c * (0.5 if self.other and step == 1 else 0.25) + torch.sigmoid(h) * x
+            c = c * (0.5 if self.other and step == 2 else 0.25) + torch.sigmoid(h) * x
         return c
 
 

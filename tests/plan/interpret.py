@@ -34,7 +34,7 @@ def run(plan: Plan, tensors: Tensors) -> list[torch.Tensor]:
             known.update(zip(step.results, _call(step, known), strict=True))
             continue
         given = {name: _laid(known[name], plan.types[name].strides) for name in step.reads}
-        names = (step.result, *step.updates.values())
+        names = (*step.results, *step.updates.values())
         laid = [_laid(t, plan.types[n].strides) for n, t in zip(names, _fused(step, {**known, **given}), strict=True)]
         known.update(zip(names, laid, strict=True))
     tensors |= {name: known[name] for name in tensors} | {m.buffer: known[m.value] for m in plan.graph.mutations}
@@ -72,22 +72,27 @@ class _Step(torch.autograd.Function):
         ctx.step, ctx.storages, ctx.shapes = step, {**storages, **results}, [(t.shape, t.stride()) for t in given]
         updates = [torch.from_numpy(results[name]) for name in step.updates]
         ctx.mark_non_differentiable(*updates)
-        return torch.from_numpy(results[step.result]).as_strided(step.type.shape, step.type.strides), *updates
+        made = [torch.from_numpy(results[n]).as_strided(t.shape, t.strides) for n, t in step.results.items()]
+        return *made, *updates
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor, *_: Any) -> Any:
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         step: Fused = ctx.step
         if step.is_copy:
-            return None, gradient
-        laid = torch.empty_strided(step.type.shape, step.type.strides, dtype=gradient.dtype).copy_(gradient)
+            return None, gradients[0]
+        upstream = {}
+        for (name, type_), gradient in zip(step.upstream.items(), gradients, strict=False):
+            laid = torch.empty_strided(type_.shape, type_.strides, dtype=gradient.dtype).copy_(gradient)
+            upstream[name] = _storage(laid)
         assert step.backward is not None
-        results = evaluate_program(step.backward, {**ctx.storages, f"grad_{step.result}": _storage(laid)})
+        results = upstream | evaluate_program(step.backward, {**ctx.storages, **upstream})
         sums: list[torch.Tensor | None] = [None] * len(step.reads)
         for name in step.wanted:
             place = step.reads.index(step.operands[name])
             found = torch.zeros(ctx.shapes[place][0], dtype=torch.float64)
-            if f"grad_{name}" in results:
-                found = torch.from_numpy(results[f"grad_{name}"]).as_strided(*ctx.shapes[place])
+            source = step.passed.get(name, f"grad_{name}")
+            if source in results:
+                found = torch.from_numpy(results[source]).as_strided(*ctx.shapes[place])
             before = sums[place]
             sums[place] = found if before is None else before + found
         return None, *sums

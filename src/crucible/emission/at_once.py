@@ -175,8 +175,8 @@ class _Words:
     """What the function calls tensors: as the plan does, unless it has that name for something else."""
 
     def __init__(self, plan: Plan) -> None:
-        made = {name for step in plan.steps if isinstance(step, Fused) for name in (step.result, *step.updates)}
-        names = {*plan.graph.values, *made, *(n for step in plan.steps if isinstance(step, Call) for n in step.results)}
+        made = {name for step in plan.steps if isinstance(step, Fused) for name in step.updates}
+        names = {*plan.graph.values, *made, *(name for step in plan.steps for name in step.results)}
         self._taken = names | _OWN
         self._renamed = {name: self.new(name) for name in sorted(names) if _is_own(name)}
 
@@ -203,6 +203,10 @@ def _fused(step: Fused, served: Fused, later: Mapping[str, str], words: _Words) 
     if step.wanted:
         call = f"fused_{served.name}({given}, library)"
     result = f"const torch::Tensor {words(step.result)}"
+    if step.further:
+        every = words.new(f"{step.result}_and_more")
+        each = [f"  const torch::Tensor {words(name)} = {every}[{place}];" for place, name in enumerate(step.results)]
+        return [f"  const variable_list {every} = {call};", *each]
     if not step.updates:
         return [f"  {result} = {call}{'' if step.wanted else '[0]'};"]
     every = words.new(f"{step.result}_and_updates")

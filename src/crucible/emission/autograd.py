@@ -6,6 +6,7 @@ from crucible.emission.at_once import FUNCTION, UNLEARNED
 from crucible.emission.extension import tensors
 from crucible.emission.host import SCALAR, Host, braced
 from crucible.emission.operator import Operator, function, gradients
+from crucible.plan.steps import Fused
 
 _HEADERS = (
     "ATen/core/dispatch/Dispatcher.h",
@@ -95,27 +96,58 @@ def _forward(op: Operator) -> list[str]:
         lines.append(f"    ctx->save_for_backward({{{', '.join(kept)}}});")
     if step.updates:
         lines.append("    ctx->mark_non_differentiable({made.begin() + 1, made.end()});")
-    return [*lines, f"    return {'made' if step.updates else 'made[0]'};", "  }"]
+    return [*lines, f"    return {_returned(step)};", "  }"]
+
+
+def _returned(step: Fused) -> str:
+    """Of `made`, what the module reads."""
+    if step.updates:
+        return "made"
+    return f"{{{', '.join(f'made[{k}]' for k in range(len(step.results)))}}}" if step.further else "made[0]"
 
 
 def _backward(op: Operator) -> list[str]:
     step, host = op.step, op.backward
     lines = [
         "  static variable_list backward(AutogradContext* ctx, const variable_list& given) {",
-        f"    if (!given[0].defined()) return variable_list({len(step.reads) + 1});",
+        f"    if ({' && '.join(f'!given[{k}].defined()' for k in range(len(step.results)))}) "
+        f"return variable_list({len(step.reads) + 1});",
     ]
+    if step.further:
+        lines += _all_given(step)
     if host:
         lines += _computed(op, host)
     of_tensors = ["given[0]"] if step.is_copy else [_gradient(op, name) for name in step.reads]
     return [*lines, f"    return {{{', '.join([*of_tensors, 'torch::Tensor()'])}}};", "  }"]
 
 
+def _upstream(step: Fused, place: int) -> str:
+    """The gradient of a result."""
+    return f"{'upstream' if step.further else 'given'}[{place}]"
+
+
+def _all_given(step: Fused) -> list[str]:
+    """Where the gradient of one of several does not come, it is 0."""
+    count = len(step.results)
+    lines = [
+        f"    variable_list upstream = {{given.begin(), given.begin() + {count}}};",
+        "    torch::Tensor some;",
+        "    for (const torch::Tensor& each : upstream) some = each.defined() ? each : some;",
+    ]
+    for place, type_ in enumerate(step.results.values()):
+        zeros = f"torch::zeros({braced(type_.shape)}, some.options().dtype(torch::{SCALAR[type_.dtype]}))"
+        lines += [f"    if (!upstream[{place}].defined())", f"      upstream[{place}] = {zeros};"]
+    return lines
+
+
 def _computed(op: Operator, host: Host) -> list[str]:
-    given = ", ".join(["given[0]", *(f"kept[{k}]" for k in range(len(op.kept)))])
+    step = op.step
+    upstream = [_upstream(step, k) for k in range(len(step.results))]
+    given = ", ".join([*upstream, *(f"kept[{k}]" for k in range(len(op.kept)))])
     return [
         *(["    const variable_list kept = ctx->get_saved_variables();"] if op.kept else []),
-        "    const variable_list made = is_watched(given[0])",
-        f'        ? call_operator(ctx->saved_data["library"].toStringRef(), "{op.step.name}_backward", {{{given}}})',
+        f"    const variable_list made = is_watched({upstream[0]})",
+        f'        ? call_operator(ctx->saved_data["library"].toStringRef(), "{step.name}_backward", {{{given}}})',
         f"        : {host.name}({given});",
     ]
 
@@ -130,7 +162,8 @@ def _gradient(op: Operator, tensor: str) -> str:
     zero = f"torch::zeros({braced(type_.shape)}, given[0].options().dtype(torch::{SCALAR[type_.dtype]}))"
     terms = []
     for name, of in found:
-        term = f"made[{made.index(name)}]" if name in made else "given[0]"
+        place = [*op.step.upstream].index(name) if name not in made else 0
+        term = f"made[{made.index(name)}]" if name in made else _upstream(op.step, place)
         terms.append(term if of.shape == type_.shape else f"{term}.reshape({braced(type_.shape)})")
     return " + ".join(terms) or zero
 
@@ -141,19 +174,24 @@ def _called(op: Operator) -> list[str]:
     reads = step.reads
     learns = dict.fromkeys(held for name, held in step.operands.items() if name in step.wanted)
     asks = " || ".join(f"{name}.requires_grad()" for name in learns)
-    run = f"{op.forward.name}({', '.join(reads)}){'' if step.updates else '[0]'}"
+    run = f"{op.forward.name}({', '.join(reads)})"
+    ends = [f"  return {run}{'' if step.updates else '[0]'};"]
+    if step.further and len(op.forward.makes) > len(step.results):
+        ends = [f"  const variable_list made = {run};", f"  return {_returned(step)};"]
+    elif step.further:
+        ends = [f"  return {run};"]
     return [
         f"{_result(op)} fused_{step.name}({_parameters(op)}, const std::string& library) {{",
         f"  if (c10::GradMode::is_enabled() && ({asks}))",
         f"    return {function(step)}::apply({', '.join([*reads, 'library'])});",
-        f"  return {run};",
+        *ends,
         "}",
         "",
     ]
 
 
 def _result(op: Operator) -> str:
-    return "variable_list" if op.step.updates else "torch::Tensor"
+    return "variable_list" if op.step.updates or op.step.further else "torch::Tensor"
 
 
 def _parameters(op: Operator) -> str:

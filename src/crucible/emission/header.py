@@ -37,7 +37,7 @@ def header(
         elif served[step.name] is step:
             lines += _of_kernel(step, by_step[step.name], plan)
         else:
-            lines += _item(f"{step.result} = {served[step.name].name} again; {_size(step.bytes_moved)}")
+            lines += _item(f"{', '.join(step.results)} = {served[step.name].name} again; {_size(step.bytes_moved)}")
     if isinstance(plan.gpu, Tuned) and plan.gpu.notes:
         lines += _item(f"divisions of these kernels were measured on {plan.gpu.name}, each verified in float64 first:")
         lines += [line for note in plan.gpu.notes for line in _item(note, indent="    ")]
@@ -63,7 +63,7 @@ def _of_kernel(step: Fused, op: Operator, plan: Plan) -> list[str]:
     notes = dict.fromkeys(note for host in op.hosts for each in host.lowered for note in each.notes)
     lines += [line for note in notes for line in _item(note, indent="    ")]
     if op.backward is not None:
-        kept = [name for name in op.backward.takes if name != f"grad_{step.result}"]
+        kept = [name for name in op.backward.takes if name not in step.upstream]
         again = "the chain is" if any(name in step.reads for name in kept) else "nothing is"
         lines += _item(f"backward keeps {', '.join(kept) or 'nothing'}; {again} computed again", indent="    ")
     if step.keeps_apart:

@@ -37,33 +37,33 @@ class Operator:
     @property
     def kept(self) -> tuple[str, ...]:
         """The tensors that backward reads beside the gradient, in the order in which it takes them."""
-        return tuple(self.backward.takes)[1:] if self.backward else ()
+        return tuple(self.backward.takes)[len(self.step.results) :] if self.backward else ()
 
 
 def operator(step: Fused, types: Mapping[str, TensorType], gpu: Gpu) -> Operator:
     """The operator of a step; `types` are those of the tensors in memory."""
     takes = {name: types[name] for name in step.reads}
     buffers = {name: types[buffer] for name, buffer in step.updates.items()}
-    makes = {step.result: step.type, **step.saved, **buffers}
+    makes = {**step.results, **step.saved, **buffers}
     held = dict(step.operands)
     keeping = None
     if step.keeps_apart:
         lowered = side_by_side(lowered_forward(step, gpu, keeping=True), held, gpu)
         keeping = Host(f"run_{step.name}_keeping", takes, makes, {}, held, lowered)
-        makes = {step.result: step.type}
+        makes = step.results
     forward = Host(f"run_{step.name}", takes, makes, {}, held, side_by_side(lowered_forward(step, gpu), held, gpu))
     backward = _backward(step, takes, gpu) if step.wanted and not step.is_copy else None
     return Operator(step, forward, keeping, backward)
 
 
 def _backward(step: Fused, takes: Mapping[str, TensorType], gpu: Gpu) -> Host | None:
-    """Takes the gradient, then of the tensors and of what was saved those that it reads."""
+    """Takes the gradients, then of the tensors and of what was saved those that it reads."""
     found = lowered_backward(step, gpu)
     if not found.gradients:
         return None
     read = {step.operands.get(name, name) for each in found.lowered for kernel in each.kernels for name in kernel.reads}
-    gradient = f"grad_{step.result}"
-    given = {gradient: step.type} | {name: type_ for name, type_ in {**takes, **step.saved}.items() if name in read}
+    known = {**takes, **step.results, **step.saved}
+    given = step.upstream | {name: type_ for name, type_ in known.items() if name in read}
     makes = {f"grad_{name}": takes[step.operands[name]] for name in found.gradients}
     held = dict(step.operands)
     lowered = side_by_side(found.lowered, held, gpu)
@@ -132,8 +132,8 @@ def _passed_on(step: Fused) -> list[str]:
 def _autograd(op: Operator) -> list[str]:
     step, host = op.step, op.backward
     inputs = [name for name in op.kept if name in step.reads]
-    saved = [name for name in op.kept if name in step.saved]
-    outputs = (step.result, *step.saved, *step.updates)
+    saved = [name for name in op.kept if name in {*step.results, *step.saved}]
+    outputs, count = (*step.results, *step.saved, *step.updates), len(step.results)
     lines = [f"def {step.name}_keeps(ctx, inputs, output):"]
     if inputs:
         lines.append(f"    {_unpacked(step.reads, inputs)} = inputs")
@@ -141,17 +141,30 @@ def _autograd(op: Operator) -> list[str]:
         lines.append(f"    {_unpacked(outputs, saved)} = output")
     # Without, autograd would fill a tensor of zeros for each output that only backward reads.
     lines.append("    ctx.set_materialize_grads(False)")
-    if outputs[1:]:
-        lines.append("    ctx.mark_non_differentiable(*output[1:])")
+    if outputs[count:]:
+        lines.append(f"    ctx.mark_non_differentiable(*output[{count}:])")
     lines.append(f"    ctx.save_for_backward({', '.join(op.kept)})")
-    gradient = f"grad_{step.result}"
-    rest = ", *_" if outputs[1:] else ""
-    lines += ["", "", f"def {step.name}_gradients(ctx, {gradient}{rest}):"]
-    lines += [f"    if {gradient} is None:", f"        return {', '.join('None' for _ in step.reads)}"]
+    upstream = ", ".join(step.upstream)
+    rest = ", *_" if outputs[count:] else ""
+    lines += ["", "", f"def {step.name}_gradients(ctx, {upstream}{rest}):"]
+    lines += _given_gradients(step)
     if host:
-        given = f"{gradient}, *ctx.saved_tensors" if op.kept else gradient
+        given = f"{upstream}, *ctx.saved_tensors" if op.kept else upstream
         lines.append(f"    {', '.join(host.makes)} = operators.{step.name}_backward({given})")
     return [*lines, f"    return {', '.join(_gradient(op, name) for name in step.reads)}", "", ""]
+
+
+def _given_gradients(step: Fused) -> list[str]:
+    """Nothing is computed where none comes; where one of several does not, it is 0."""
+    nothing = f"        return {', '.join('None' for _ in step.reads)}"
+    if len(step.upstream) == 1:
+        return [f"    if {next(iter(step.upstream))} is None:", nothing]
+    all_ = ", ".join(step.upstream)
+    lines = [f"    some = next((each for each in ({all_}) if each is not None), None)", "    if some is None:", nothing]
+    for name, type_ in step.upstream.items():
+        zeros = f"some.new_zeros({_tuple(type_.shape)}, dtype=torch.{type_.dtype})"
+        lines += [f"    if {name} is None:", f"        {name} = {zeros}"]
+    return lines
 
 
 def _registered(op: Operator) -> list[str]:
@@ -177,7 +190,7 @@ def _called(op: Operator) -> list[str]:
     """What forward calls: the kernels where it can, else the operator."""
     step, given = op.step, ", ".join(op.step.reads)
     lines = [f"def fused_{step.name}({given}):"]
-    end = "[0]" if _only_first(step) else ""
+    end = _end(step)
     if not step.wanted:  # a gradient that nobody wrote is the operator's to miss, in PyTorch's words
         lines += [
             f"    if _is_unwatched({given}) and not _takes_gradient({given}):",
@@ -197,9 +210,11 @@ def _called(op: Operator) -> list[str]:
     return [*lines, f"    return operators.{step.name}({given}){end}", "", ""]
 
 
-def _only_first(step: Fused) -> bool:
-    """Whether forward makes more than the module reads."""
-    return bool(step.saved) and not step.keeps_apart and not step.updates
+def _end(step: Fused) -> str:
+    """What the module reads of what an operator makes: the first of it, where there is more."""
+    if not step.saved or step.keeps_apart or step.updates:
+        return ""
+    return "[0]" if len(step.results) == 1 else f"[:{len(step.results)}]"
 
 
 def _unpacked(all_: tuple[str, ...], wanted: list[str]) -> str:
@@ -212,7 +227,7 @@ def gradients(op: Operator, tensor: str) -> list[tuple[str, TensorType]] | None:
     makes, or is given; none where the gradient is 0 everywhere, None where none is wanted."""
     step = op.step
     names = [step.passed.get(name, f"grad_{name}") for name in step.wanted if step.operands[name] == tensor]
-    known = {f"grad_{step.result}": step.type, **(op.backward.makes if op.backward else {})}
+    known = {**step.upstream, **(op.backward.makes if op.backward else {})}
     return [(name, known[name]) for name in names if name in known] if names else None
 
 

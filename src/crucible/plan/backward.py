@@ -14,7 +14,7 @@ from crucible.plan.steps import Fused
 from crucible.write.adjoint import adjoint, saving
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.reducing import ReducingConvolution
-from crucible.write.expression import Expr
+from crucible.write.expression import Expr, substitute
 from crucible.write.pool import Pool
 from crucible.write.program import Operand, Program, Result, contiguous, trimmed
 from crucible.write.tidy import without_idle_maxima
@@ -35,18 +35,32 @@ def with_backward(step: Fused, types: Mapping[str, TensorType]) -> Fused:
         return replace(step, saved={**step.saved, **further})
     assert isinstance(compute, Program)
     compute, notes = without_idle_maxima(compute)
-    compute, backward = _adjoint(compute, wanted)
-    saved = {r.name: flat(compute, r) for r in compute.results[1:] if r.name not in step.updates}
+    compute, backward = _adjoint(compute, wanted, [*step.results])
+    backward = _reading(backward, [result for result in compute.results if result.name in step.further])
+    saved = {r.name: flat(compute, r) for r in compute.results if r.name not in {*step.results, *step.updates}}
     backward = replace(backward, name=f"{step.name}_backward")
     step = replace(step, compute=compute, saved=saved, backward=backward, notes=(*step.notes, *notes))
     return _made_once(step, backward, types)
 
 
+def _reading(backward: Program, written: Sequence[Result]) -> Program:
+    """With what is in memory read there, instead of computed again."""
+    held = {each.expr: Operand(each.name, each.dtype, each.strides) for each in written}
+    leaves = {expr: operand.leaf for expr, operand in held.items()}
+    return trimmed(
+        replace(
+            backward,
+            operands=(*backward.operands, *held.values()),
+            reductions=tuple(replace(each, expr=substitute(each.expr, leaves)) for each in backward.reductions),
+            results=tuple(replace(each, expr=substitute(each.expr, leaves)) for each in backward.results),
+        )
+    )
+
+
 def _made_once(step: Fused, backward: Program, types: Mapping[str, TensorType]) -> Fused:
     """Without gradients that are another's, element by element: both terms of a sum have that of the sum."""
-    upstream = f"grad_{step.result}"
     found: list[tuple[Result | Operand, Expr, TensorType]] = []
-    found += [(each, each.leaf, step.type) for each in backward.operands if each.name == upstream]
+    found += [(each, each.leaf, step.upstream[each.name]) for each in backward.operands if each.name in step.upstream]
     passed: dict[str, str] = {}
     for result in backward.results:
         operand = result.name.removeprefix("grad_")
@@ -68,12 +82,11 @@ def _lie_alike(one: TensorType, other: TensorType) -> bool:
     return one == other or (dense and one.dtype == other.dtype)
 
 
-def _adjoint(program: Program, wanted: Sequence[str]) -> tuple[Program, Program]:
+def _adjoint(program: Program, wanted: Sequence[str], results: Sequence[str]) -> tuple[Program, Program]:
     """The program with the reductions as further results that its gradients read, a number a row against another
     pass; and the gradients."""
     reductions = [reduction.name for reduction in program.reductions]
-    result = program.results[0].name
-    backward = adjoint(program, wanted, {result: f"grad_{result}"}, saved=reductions)
+    backward = adjoint(program, wanted, {result: f"grad_{result}" for result in results}, saved=reductions)
     read = {operand.name for operand in backward.operands}
     return saving(program, [name for name in reductions if f"saved_{name}" in read]), backward
 

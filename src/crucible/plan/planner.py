@@ -10,7 +10,7 @@ from itertools import count
 
 from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType
-from crucible.plan import bases, convolutions, forks, layouts, matrix, reducing, rules, taken
+from crucible.plan import along, bases, convolutions, forks, layouts, matrix, reducing, rules, taken
 from crucible.plan.backward import flat, with_backward
 from crucible.plan.fold import Folded, fold
 from crucible.plan.join import combined
@@ -91,7 +91,8 @@ class _Planner:
         for name in (*self.graph.outputs, *(mutation.value for mutation in self.graph.mutations)):
             self.in_memory(name)
         self.update(self.graph.operations)
-        return Plan(self.graph, tuple(self.steps), self.types, self.gpu)
+        steps = along.written_along(self.steps, self.types, lambda covers, steps: self._operator(covers, False, steps))
+        return Plan(self.graph, steps, self.types, self.gpu)
 
     # what the rules ask for
 
@@ -477,11 +478,11 @@ class _Planner:
         self.differentiable.add(name)
         return with_backward(step, self.types)
 
-    def _operator(self, covers: Sequence[str], convolves: bool) -> str:
+    def _operator(self, covers: Sequence[str], convolves: bool, steps: Sequence[Step] | None = None) -> str:
         kinds = [self.graph.producers[name].kind for name in covers if name in self.graph.producers]
         words = "_".join(dict.fromkeys(rules.noun(kind, convolves) for kind in kinds if not rules.is_view(kind)))
         wanted = re.sub(r"_+", "_", words)[:LONGEST_NAME].strip("_") or "copy"
-        names = [step.name for step in self.steps if isinstance(step, Fused)]
+        names = {step.name for step in (self.steps if steps is None else steps) if isinstance(step, Fused)}
         return next(name for n in count(1) if (name := wanted if n == 1 else f"{wanted}_{n}") not in names)
 
 

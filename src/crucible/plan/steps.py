@@ -62,8 +62,21 @@ class Fused:
     updates: Mapping[str, str] = field(default_factory=dict)
     """Further results that are copied into buffers, by the names of both."""
     passed: Mapping[str, str] = field(default_factory=dict)
-    """Operands whose gradient is that of the result as it comes, or the one that is made for another operand: by its
+    """Operands whose gradient is that of a result as it comes, or the one that is made for another operand: by its
     name. A sum of two tensors makes none."""
+    further: Mapping[str, TensorType] = field(default_factory=dict)
+    """Further results that other steps read, with gradients of their own: what a norm reads, which a residual stream
+    goes on with."""
+
+    @property
+    def results(self) -> dict[str, TensorType]:
+        """What it makes for others to read."""
+        return {self.result: self.type, **self.further}
+
+    @property
+    def upstream(self) -> dict[str, TensorType]:
+        """What its backward is given: the gradients of those."""
+        return {f"grad_{name}": type_ for name, type_ in self.results.items()}
 
     @property
     def is_copy(self) -> bool:
@@ -93,7 +106,8 @@ class Fused:
             held = self.operands[operand.name]
             distinct = math.prod(size for size, stride in zip(space, operand.strides, strict=True) if stride)
             read[held] = max(distinct * ITEM_BYTES[operand.dtype], read.get(held, 0))
-        return sum(read.values()) + self.type.bytes + (0 if self.keeps_apart else self.saved_bytes)
+        made = sum(type_.bytes for type_ in self.results.values())
+        return sum(read.values()) + made + (0 if self.keeps_apart else self.saved_bytes)
 
     @property
     def saved_bytes(self) -> int:
