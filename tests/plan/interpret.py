@@ -34,7 +34,7 @@ def run(plan: Plan, tensors: Tensors) -> list[torch.Tensor]:
             known.update(zip(step.results, _call(step, known), strict=True))
             continue
         given = {name: _laid(known[name], plan.types[name].strides) for name in step.reads}
-        names = (*step.results, *step.updates.values())
+        names = (*step.readable, *step.updates.values())
         laid = [_laid(t, plan.types[n].strides) for n, t in zip(names, _fused(step, {**known, **given}), strict=True)]
         known.update(zip(names, laid, strict=True))
     tensors |= {name: known[name] for name in tensors} | {m.buffer: known[m.value] for m in plan.graph.mutations}
@@ -72,7 +72,10 @@ class _Step(torch.autograd.Function):
         ctx.step, ctx.storages, ctx.shapes = step, {**storages, **results}, [(t.shape, t.stride()) for t in given]
         updates = [torch.from_numpy(results[name]) for name in step.updates]
         ctx.mark_non_differentiable(*updates)
-        made = [torch.from_numpy(results[n]).as_strided(t.shape, t.strides) for n, t in step.results.items()]
+        made = [
+            torch.from_numpy(results[step.again.get(n, n)].copy()).as_strided(t.shape, t.strides)
+            for n, t in step.readable.items()
+        ]
         return *made, *updates
 
     @staticmethod

@@ -176,7 +176,8 @@ class _Words:
 
     def __init__(self, plan: Plan) -> None:
         made = {name for step in plan.steps if isinstance(step, Fused) for name in step.updates}
-        names = {*plan.graph.values, *made, *(name for step in plan.steps for name in step.results)}
+        made |= {n for step in plan.steps for n in (step.results if isinstance(step, Call) else step.readable)}
+        names = {*plan.graph.values, *made}
         self._taken = names | _OWN
         self._renamed = {name: self.new(name) for name in sorted(names) if _is_own(name)}
 
@@ -202,15 +203,12 @@ def _fused(step: Fused, served: Fused, later: Mapping[str, str], words: _Words) 
     call = f'unlearned(&run_{served.name}, library, "{served.name}", {given})'
     if step.wanted:
         call = f"fused_{served.name}({given}, library)"
-    result = f"const torch::Tensor {words(step.result)}"
-    if step.further:
-        every = words.new(f"{step.result}_and_more")
-        each = [f"  const torch::Tensor {words(name)} = {every}[{place}];" for place, name in enumerate(step.results)]
-        return [f"  const variable_list {every} = {call};", *each]
-    if not step.updates:
-        return [f"  {result} = {call}{'' if step.wanted else '[0]'};"]
-    every = words.new(f"{step.result}_and_updates")
-    lines = [f"  const variable_list {every} = {call};", f"  {result} = {every}[0];"]
+    if len(step.readable) == 1 and not step.updates:
+        return [f"  const torch::Tensor {words(step.result)} = {call}{'' if step.wanted else '[0]'};"]
+    every = words.new(f"{step.result}_and_more")
+    lines = [f"  const variable_list {every} = {call};"]
+    for place, name in enumerate(step.readable):
+        lines.append(f"  const torch::Tensor {words(name)} = {every}[{place}];")
     for place, name in enumerate(step.updates):
         lines.append(f"  const torch::Tensor {words(name)} = {every}[{every}.size() - {len(step.updates) - place}];")
     return [*lines, *_copied([(buffer, name) for name, buffer in step.updates.items() if name not in later], words)]

@@ -95,25 +95,31 @@ def _forward(op: Operator) -> list[str]:
     if kept:
         lines.append(f"    ctx->save_for_backward({{{', '.join(kept)}}});")
     if step.updates:
-        lines.append("    ctx->mark_non_differentiable({made.begin() + 1, made.end()});")
-    return [*lines, f"    return {_returned(step)};", "  }"]
+        lines.append(f"    ctx->mark_non_differentiable({{made.begin() + {len(step.results)}, made.end()}});")
+    return [*lines, f"    return {_returned(step, learns=True)};", "  }"]
 
 
-def _returned(step: Fused) -> str:
-    """Of `made`, what the module reads."""
-    if step.updates:
+def _returned(step: Fused, *, learns: bool) -> str:
+    """Of `made`, what the module reads, by all names. To autograd each name is a tensor of its own over the memory."""
+    if not (step.again or step.further or step.updates):
+        return "made[0]"
+    if not step.again and step.updates:
         return "made"
-    return f"{{{', '.join(f'made[{k}]' for k in range(len(step.results)))}}}" if step.further else "made[0]"
+    place = {name: n for n, name in enumerate(step.results)}
+    words = [f"made[{n}]" for n in place.values()]
+    words += [f"made[{place[held]}]{'.variable_data()' * learns}" for held in step.again.values()]
+    words += [f"made[{len(place) + len(step.saved) + n}]" for n in range(len(step.updates))]
+    return f"{{{', '.join(words)}}}"
 
 
 def _backward(op: Operator) -> list[str]:
     step, host = op.step, op.backward
     lines = [
         "  static variable_list backward(AutogradContext* ctx, const variable_list& given) {",
-        f"    if ({' && '.join(f'!given[{k}].defined()' for k in range(len(step.results)))}) "
+        f"    if ({' && '.join(f'!given[{k}].defined()' for k in range(len(step.upstream)))}) "
         f"return variable_list({len(step.reads) + 1});",
     ]
-    if step.further:
+    if len(step.upstream) > 1:
         lines += _all_given(step)
     if host:
         lines += _computed(op, host)
@@ -123,18 +129,18 @@ def _backward(op: Operator) -> list[str]:
 
 def _upstream(step: Fused, place: int) -> str:
     """The gradient of a result."""
-    return f"{'upstream' if step.further else 'given'}[{place}]"
+    return f"{'upstream' if len(step.upstream) > 1 else 'given'}[{place}]"
 
 
 def _all_given(step: Fused) -> list[str]:
     """Where the gradient of one of several does not come, it is 0."""
-    count = len(step.results)
+    count = len(step.upstream)
     lines = [
         f"    variable_list upstream = {{given.begin(), given.begin() + {count}}};",
         "    torch::Tensor some;",
         "    for (const torch::Tensor& each : upstream) some = each.defined() ? each : some;",
     ]
-    for place, type_ in enumerate(step.results.values()):
+    for place, type_ in enumerate(step.upstream.values()):
         zeros = f"torch::zeros({braced(type_.shape)}, some.options().dtype(torch::{SCALAR[type_.dtype]}))"
         lines += [f"    if (!upstream[{place}].defined())", f"      upstream[{place}] = {zeros};"]
     return lines
@@ -142,7 +148,7 @@ def _all_given(step: Fused) -> list[str]:
 
 def _computed(op: Operator, host: Host) -> list[str]:
     step = op.step
-    upstream = [_upstream(step, k) for k in range(len(step.results))]
+    upstream = [_upstream(step, k) for k in range(len(step.upstream))]
     given = ", ".join([*upstream, *(f"kept[{k}]" for k in range(len(op.kept)))])
     return [
         *(["    const variable_list kept = ctx->get_saved_variables();"] if op.kept else []),
@@ -176,10 +182,8 @@ def _called(op: Operator) -> list[str]:
     asks = " || ".join(f"{name}.requires_grad()" for name in learns)
     run = f"{op.forward.name}({', '.join(reads)})"
     ends = [f"  return {run}{'' if step.updates else '[0]'};"]
-    if step.further and len(op.forward.makes) > len(step.results):
-        ends = [f"  const variable_list made = {run};", f"  return {_returned(step)};"]
-    elif step.further:
-        ends = [f"  return {run};"]
+    if step.further or step.again:
+        ends = [f"  const variable_list made = {run};", f"  return {_returned(step, learns=False)};"]
     return [
         f"{_result(op)} fused_{step.name}({_parameters(op)}, const std::string& library) {{",
         f"  if (c10::GradMode::is_enabled() && ({asks}))",
@@ -191,7 +195,8 @@ def _called(op: Operator) -> list[str]:
 
 
 def _result(op: Operator) -> str:
-    return "variable_list" if op.step.updates or op.step.further else "torch::Tensor"
+    several = op.step.updates or op.step.further or op.step.again
+    return "variable_list" if several else "torch::Tensor"
 
 
 def _parameters(op: Operator) -> str:

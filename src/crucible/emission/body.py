@@ -71,7 +71,7 @@ def _owners(plan: Plan) -> Owners:
     graph = plan.graph
     used = read_by(plan) | {each.buffer for each in graph.mutations}
     own = {p.value.name: p.names[0] for p in graph.parameters}
-    made = {name for step in plan.steps for name in step.results}
+    made = {n for step in plan.steps for n in (step.results if isinstance(step, Call) else step.readable)}
     return Owners([path for name, path in own.items() if name in used], {*graph.values, *made})
 
 
@@ -103,8 +103,8 @@ def _fused(step: Fused, operator: str, words: Mapping[str, str], later: Containe
     given = [f"{words.get(name, name)}{'.detach()' * (name in apart)}" for name in step.reads]
     call = f"fused_{operator}({', '.join(given)})"
     if not step.updates:
-        return [f"{', '.join(step.results)} = {call}"]
-    made = ", ".join([step.result, *(["*_"] if step.saved else []), *step.updates])
+        return [f"{', '.join(step.readable)} = {call}"]
+    made = ", ".join([*step.readable, *(["*_"] if step.saved else []), *step.updates])
     now = [(words[buffer], name) for name, buffer in step.updates.items() if name not in later]
     return [f"{made} = {call}", *_copied(now)]
 

@@ -37,7 +37,7 @@ class Operator:
     @property
     def kept(self) -> tuple[str, ...]:
         """The tensors that backward reads beside the gradient, in the order in which it takes them."""
-        return tuple(self.backward.takes)[len(self.step.results) :] if self.backward else ()
+        return tuple(self.backward.takes)[len(self.step.upstream) :] if self.backward else ()
 
 
 def operator(step: Fused, types: Mapping[str, TensorType], gpu: Gpu) -> Operator:
@@ -144,9 +144,9 @@ def _autograd(op: Operator) -> list[str]:
     if outputs[count:]:
         lines.append(f"    ctx.mark_non_differentiable(*output[{count}:])")
     lines.append(f"    ctx.save_for_backward({', '.join(op.kept)})")
-    upstream = ", ".join(step.upstream)
+    upstream, given = ", ".join(step.upstream), ", ".join(f"grad_{name}" for name in step.results)
     rest = ", *_" if outputs[count:] else ""
-    lines += ["", "", f"def {step.name}_gradients(ctx, {upstream}{rest}):"]
+    lines += ["", "", f"def {step.name}_gradients(ctx, {given}{rest}):"]
     lines += _given_gradients(step)
     if host:
         given = f"{upstream}, *ctx.saved_tensors" if op.kept else upstream
@@ -155,16 +155,24 @@ def _autograd(op: Operator) -> list[str]:
 
 
 def _given_gradients(step: Fused) -> list[str]:
-    """Nothing is computed where none comes; where one of several does not, it is 0."""
+    """Nothing is computed where none comes; where one of several does not, it is 0. An operator makes each result under
+    one name: what comes back by others is in its gradient already."""
+    names = [f"grad_{name}" for name in step.results]
     nothing = f"        return {', '.join('None' for _ in step.reads)}"
-    if len(step.upstream) == 1:
-        return [f"    if {next(iter(step.upstream))} is None:", nothing]
-    all_ = ", ".join(step.upstream)
-    lines = [f"    some = next((each for each in ({all_}) if each is not None), None)", "    if some is None:", nothing]
-    for name, type_ in step.upstream.items():
-        zeros = f"some.new_zeros({_tuple(type_.shape)}, dtype=torch.{type_.dtype})"
-        lines += [f"    if {name} is None:", f"        {name} = {zeros}"]
-    return lines
+    if len(names) == 1:
+        lines = [f"    if {names[0]} is None:", nothing]
+    else:
+        all_ = ", ".join(names)
+        lines = [f"    some = next((each for each in ({all_}) if each is not None), None)"]
+        lines += ["    if some is None:", nothing]
+        for name in names:
+            lines += [f"    if {name} is None:", f"        {name} = {_zeros('some', step.upstream[name])}"]
+    other = {f"grad_{name}": f"grad_{held}" for name, held in step.again.items()}
+    return lines + [f"    {name} = {_zeros(held, step.upstream[name])}" for name, held in other.items()]
+
+
+def _zeros(like: str, type_: TensorType) -> str:
+    return f"{like}.new_zeros({_tuple(type_.shape)}, dtype=torch.{type_.dtype})"
 
 
 def _registered(op: Operator) -> list[str]:
@@ -190,13 +198,13 @@ def _called(op: Operator) -> list[str]:
     """What forward calls: the kernels where it can, else the operator."""
     step, given = op.step, ", ".join(op.step.reads)
     lines = [f"def fused_{step.name}({given}):"]
-    end = _end(step)
+    operators = _returned_by(step, f"operators.{step.name}({given})")
     if not step.wanted:  # a gradient that nobody wrote is the operator's to miss, in PyTorch's words
         lines += [
             f"    if _is_unwatched({given}) and not _takes_gradient({given}):",
-            f"        return {op.forward.name}({given}){end}",
+            *(f"    {line}" for line in _returned_by(step, f"{op.forward.name}({given})")),
         ]
-        return [*lines, f"    return operators.{step.name}({given}){end}", "", ""]
+        return [*lines, *operators, "", ""]
     lines += [
         f"    if _is_unwatched({given}):",
         f"        return kernels.fused_{step.name}({given}, library.ns)",
@@ -207,14 +215,21 @@ def _called(op: Operator) -> list[str]:
             f"    if _takes_gradient({learns}):",
             f"        return operators.{op.learning[1]}({given})[0]",
         ]
-    return [*lines, f"    return operators.{step.name}({given}){end}", "", ""]
+    return [*lines, *operators, "", ""]
 
 
-def _end(step: Fused) -> str:
-    """What the module reads of what an operator makes: the first of it, where there is more."""
-    if not step.saved or step.keeps_apart or step.updates:
-        return ""
-    return "[0]" if len(step.results) == 1 else f"[:{len(step.results)}]"
+def _returned_by(step: Fused, call: str) -> list[str]:
+    """What the module reads of what an operator makes: the first of it, where there is more, by all names."""
+    more = bool(step.saved) and not step.keeps_apart
+    count, ends = len(step.results), bool(step.updates)
+    if not step.again:
+        only = "" if ends or not more else "[0]" if count == 1 else f"[:{count}]"
+        return [f"    return {call}{only}"]
+    place = {name: n for n, name in enumerate(step.results)}
+    alone = count == 1 and not more and not ends
+    words = ["made" if alone else f"made[{place[step.again.get(name, name)]}]" for name in step.readable]
+    rest = [f"*made[{count}:]"] if ends else []
+    return [f"    made = {call}", f"    return {', '.join([*words, *rest])}"]
 
 
 def _unpacked(all_: tuple[str, ...], wanted: list[str]) -> str:

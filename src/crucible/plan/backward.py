@@ -34,26 +34,41 @@ def with_backward(step: Fused, types: Mapping[str, TensorType]) -> Fused:
         further = {r.name: flat(compute, r) for r in keepable(compute) if r.name in wanting}
         return replace(step, saved={**step.saved, **further})
     assert isinstance(compute, Program)
-    compute, notes = without_idle_maxima(compute)
+    asked = {*step.results, *step.updates}
+    compute, notes = without_idle_maxima(replace(compute, results=tuple(r for r in compute.results if r.name in asked)))
     compute, backward = _adjoint(compute, wanted, [*step.results])
+    backward = _added_up(backward, step.again)
     backward = _reading(backward, [result for result in compute.results if result.name in step.further])
-    saved = {r.name: flat(compute, r) for r in compute.results if r.name not in {*step.results, *step.updates}}
+    saved = {r.name: flat(compute, r) for r in compute.results if r.name not in asked}
     backward = replace(backward, name=f"{step.name}_backward")
     step = replace(step, compute=compute, saved=saved, backward=backward, notes=(*step.notes, *notes))
     return _made_once(step, backward, types)
+
+
+def _added_up(backward: Program, again: Mapping[str, str]) -> Program:
+    """With the gradients by all of a result's names in the place of the one by its first."""
+    known = {each.name: each for each in backward.operands}
+    further = {f"grad_{name}": known.get(f"grad_{held}") for name, held in again.items()}
+    operands = {name: replace(of, name=name) for name, of in further.items() if of is not None}
+    total: dict[Expr, Expr] = {}
+    for name, of in further.items():
+        if of is not None:
+            total[of.leaf] = total.get(of.leaf, of.leaf) + operands[name].leaf
+    return _substituted(replace(backward, operands=(*backward.operands, *operands.values())), total)
 
 
 def _reading(backward: Program, written: Sequence[Result]) -> Program:
     """With what is in memory read there, instead of computed again."""
     held = {each.expr: Operand(each.name, each.dtype, each.strides) for each in written}
     leaves = {expr: operand.leaf for expr, operand in held.items()}
-    return trimmed(
-        replace(
-            backward,
-            operands=(*backward.operands, *held.values()),
-            reductions=tuple(replace(each, expr=substitute(each.expr, leaves)) for each in backward.reductions),
-            results=tuple(replace(each, expr=substitute(each.expr, leaves)) for each in backward.results),
-        )
+    return trimmed(_substituted(replace(backward, operands=(*backward.operands, *held.values())), leaves))
+
+
+def _substituted(program: Program, replaced: Mapping[Expr, Expr]) -> Program:
+    return replace(
+        program,
+        reductions=tuple(replace(each, expr=substitute(each.expr, replaced)) for each in program.reductions),
+        results=tuple(replace(each, expr=substitute(each.expr, replaced)) for each in program.results),
     )
 
 

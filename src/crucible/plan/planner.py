@@ -10,7 +10,7 @@ from itertools import count
 
 from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType
-from crucible.plan import along, bases, convolutions, forks, layouts, matrix, reducing, rules, taken
+from crucible.plan import along, bases, convolutions, forks, layouts, matrix, reducing, rules, taken, uses
 from crucible.plan.backward import flat, with_backward
 from crucible.plan.fold import Folded, fold
 from crucible.plan.join import combined
@@ -92,6 +92,7 @@ class _Planner:
             self.in_memory(name)
         self.update(self.graph.operations)
         steps = along.written_along(self.steps, self.types, lambda covers, steps: self._operator(covers, False, steps))
+        steps = uses.told_apart(steps, self.types, self.differentiable, self.graph.outputs, self.new_name)
         return Plan(self.graph, steps, self.types, self.gpu)
 
     # what the rules ask for

@@ -67,6 +67,8 @@ class Fused:
     further: Mapping[str, TensorType] = field(default_factory=dict)
     """Further results that other steps read, with gradients of their own: what a norm reads, which a residual stream
     goes on with."""
+    again: Mapping[str, str] = field(default_factory=dict)
+    """Further names of results, by which other steps read the same memory: each has a gradient of its own."""
 
     @property
     def results(self) -> dict[str, TensorType]:
@@ -74,9 +76,14 @@ class Fused:
         return {self.result: self.type, **self.further}
 
     @property
+    def readable(self) -> dict[str, TensorType]:
+        """The same by all names."""
+        return {**self.results, **{name: self.results[held] for name, held in self.again.items()}}
+
+    @property
     def upstream(self) -> dict[str, TensorType]:
-        """What its backward is given: the gradients of those."""
-        return {f"grad_{name}": type_ for name, type_ in self.results.items()}
+        """What its backward is given: a gradient for each name."""
+        return {f"grad_{name}": type_ for name, type_ in self.readable.items()}
 
     @property
     def is_copy(self) -> bool:

@@ -1,0 +1,77 @@
+"""Names for each use of a tensor that several steps read.
+
+Autograd adds up what comes back from each of them, in a pass for each but the first. Under a name of its own for each
+reader what comes back is told apart, and the step that made the tensor adds it up as it reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, MutableMapping, Sequence
+from dataclasses import replace
+
+from crucible.graph import TensorType
+from crucible.plan import layouts
+from crucible.plan.backward import with_backward
+from crucible.plan.steps import Call, Fused, Step
+from crucible.write.program import Program
+
+MOST_USES = 4
+"""That are told apart; what comes back from further ones autograd adds up."""
+
+
+def told_apart(
+    steps: Sequence[Step],
+    types: MutableMapping[str, TensorType],
+    differentiable: Container[str],
+    outputs: Container[str],
+    new_name: Callable[[str], str],
+) -> tuple[Step, ...]:
+    """The steps, of which each reads results of programs under a name of its own, but for the first; `types` gets those
+    names as well."""
+    found = list(steps)
+    for place, step in enumerate(found):
+        if not _adds_up(step):
+            continue
+        assert isinstance(step, Fused)
+        again: dict[str, str] = {}
+        for name in step.results:
+            if _is_seen(found, name, outputs):
+                continue
+            users = [n for n, each in enumerate(found) if _differentiates(each, name, differentiable)]
+            for user in users[1:MOST_USES]:
+                other = new_name(name)
+                again[other], types[other] = name, types[name]
+                found[user] = _renamed(found[user], name, other)
+        if again:
+            found[place] = with_backward(replace(step, again=again), types)
+    return tuple(found)
+
+
+def _is_seen(steps: Sequence[Step], name: str, outputs: Container[str]) -> bool:
+    """Whether who calls the module gets it, or a view of it. Written to in place, it would be written to for those who
+    kept it by another name, and autograd would not know."""
+    if name in outputs:
+        return True
+    readers = (each for each in steps if isinstance(each, Call) and name in each.operation.inputs)
+    views = [each for each in readers if not each.bytes_moved]
+    return any(_is_seen(steps, result, outputs) for each in views for result in each.results)
+
+
+def _adds_up(step: Step) -> bool:
+    """Whether its backward is a program, which may read several gradients."""
+    return isinstance(step, Fused) and isinstance(step.compute, Program) and bool(step.wanted) and not step.is_copy
+
+
+def _differentiates(step: Step, name: str, differentiable: Container[str]) -> bool:
+    """Whether a step reads a tensor, whose gradient it has a part of."""
+    if isinstance(step, Call):
+        takes = step.operation.kind != "detach" and any(result in differentiable for result in step.results)
+        return takes and name in step.operation.inputs
+    return name in {step.operands[each] for each in step.wanted}
+
+
+def _renamed(step: Step, name: str, other: str) -> Step:
+    """The same, reading a tensor under another name."""
+    if isinstance(step, Call):
+        return replace(step, operation=layouts.renamed(step.operation, {name: other}))
+    return replace(step, operands={each: other if held == name else held for each, held in step.operands.items()})

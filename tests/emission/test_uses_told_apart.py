@@ -1,0 +1,171 @@
+"""What comes back from each reader of a tensor is added up by the kernel that reads it, not by autograd."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import crucible
+from crucible.capture import trace
+from crucible.plan.planner import fuse
+from crucible.plan.steps import Fused
+
+pytestmark = pytest.mark.usefixtures("no_faults")
+WIDTH = 12
+
+
+class Net(nn.Module):
+    """A function with three linear layers and two norms, one over the batch."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.function = function
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.norm, self.batch = nn.LayerNorm(WIDTH), nn.BatchNorm1d(WIDTH)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(self, x)
+
+
+def heads(m: Net, x: torch.Tensor) -> torch.Tensor:
+    y = m.norm(x.tanh())
+    return m.q(y).view(-1, 4) @ m.k(y).view(-1, 4).mT @ m.v(y).view(-1, 4)
+
+
+def batch_norm(m: Net, x: torch.Tensor) -> torch.Tensor:
+    y = torch.relu(m.batch(m.q(x)) + x)
+    return m.k(y).cumsum(0) + y
+
+
+def many(m: Net, x: torch.Tensor) -> torch.Tensor:
+    y = torch.tanh(x)
+    return sum(layer(y).cumsum(0) for layer in (m.q, m.k, m.v, m.q, m.k))  # type: ignore[return-value]
+
+
+def with_an_output(m: Net, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = torch.tanh(x)
+    return m.q(y).cumsum(0), y
+
+
+def seen_in_an_output(m: Net, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = torch.tanh(x)
+    return m.q(y).cumsum(0) + m.k(y).cumsum(0), y.chunk(2)[1].view(-1, 2)
+
+
+def two_outputs(m: Net, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = torch.tanh(x)
+    return m.q(y).cumsum(0), m.k(y).cumsum(0)
+
+
+def one_that_takes_no_gradient(m: Net, x: torch.Tensor) -> torch.Tensor:
+    y = torch.tanh(x)
+    return m.q(y).cumsum(0) * m.k(y.detach()).cumsum(0)
+
+
+def twice_in_one_call(m: Net, x: torch.Tensor) -> torch.Tensor:
+    y = torch.tanh(x)
+    return y @ y.mT
+
+
+def with_its_stream(m: Net, x: torch.Tensor) -> torch.Tensor:
+    s = m.q(x) + x
+    y = m.norm(s)
+    return m.k(y).cumsum(0) + m.v(y).cumsum(0) + s
+
+
+CASES: dict[str, tuple[Callable[..., Any], int]] = {
+    "heads": (heads, 2),
+    "batch norm": (batch_norm, 1),
+    "more than are told apart": (many, 3),
+    "an output": (with_an_output, 0),
+    "seen in an output": (seen_in_an_output, 0),
+    "of two outputs": (two_outputs, 1),
+    "one that takes no gradient": (one_that_takes_no_gradient, 0),
+    "a view of it": (twice_in_one_call, 1),
+    "with its stream": (with_its_stream, 1),
+}
+"""Forward, and how many further names there are."""
+
+
+def steps_of(module: nn.Module, x: torch.Tensor) -> list[Fused]:
+    return [step for step in fuse(trace(module, [x])).steps if isinstance(step, Fused)]
+
+
+def results(module: nn.Module, x: torch.Tensor, used: Callable[[Any], Any]) -> list[torch.Tensor]:
+    """What it returns, its gradients and its buffers."""
+    leaf = x.clone().requires_grad_()
+    out = module(leaf)
+    outputs = out if isinstance(out, tuple) else (out,)
+    loss = sum((each * torch.linspace(-1, 2, each.numel()).view(each.shape)).sum() for each in used(outputs))
+    wanted = [leaf, *module.parameters()]
+    found = torch.autograd.grad(loss, wanted, allow_unused=True)  # type: ignore[arg-type]
+    filled = [torch.zeros_like(of) if each is None else each for each, of in zip(found, wanted, strict=True)]
+    return [*outputs, *filled, *(each.clone() for each in module.buffers())]
+
+
+def assert_same(
+    one: nn.Module, other: nn.Module, x: torch.Tensor, used: Callable[[Any], Any] = lambda out: out
+) -> None:
+    for own, eager in zip(results(one, x, used), results(other, x, used), strict=True):
+        torch.testing.assert_close(own, eager, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_reader_has_a_name_of_its_own(name: str) -> None:
+    function, count = CASES[name]
+    module, x = Net(function), torch.randn(6, WIDTH)
+    steps = steps_of(copy.deepcopy(module), x)
+    assert sum(len(step.again) for step in steps) == count, [(step.name, step.again) for step in steps]
+    fused = crucible.fuse(copy.deepcopy(module), x, emulate=True)
+    for _ in range(2):  # running statistics go on
+        assert_same(fused, module, x)
+
+
+def test_autograd_adds_nothing_up() -> None:
+    module, x = Net(heads), torch.randn(8, WIDTH)
+    fused = crucible.fuse(copy.deepcopy(module), x, emulate=True)
+
+    def sums(net: nn.Module) -> int:
+        """Accumulations, beside those of the loss."""
+        out = net(x.clone().requires_grad_())
+        with torch.profiler.profile() as found:
+            out.backward(torch.ones_like(out))
+        return sum(event.name in ("aten::add", "aten::add_") for event in found.events())
+
+    assert sums(module) == 2 and sums(fused) == 0
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_comes_back_by_one_name_alone_is_right(place: int) -> None:
+    module, x = Net(two_outputs), torch.randn(5, WIDTH)
+    fused = crucible.fuse(copy.deepcopy(module), x, emulate=True)
+    assert_same(fused, module, x, lambda out: out[place : place + 1])
+    with torch.no_grad():
+        for own, eager in zip(fused(x), module(x), strict=True):
+            torch.testing.assert_close(own, eager)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", [heads, batch_norm, with_its_stream])
+def test_a_compiler_sees_one_tensor(function: Callable[..., Any]) -> None:
+    module, x = Net(function), torch.randn(5, WIDTH)
+    fused = crucible.fuse(copy.deepcopy(module), x, emulate=True)
+    assert_same(torch.compile(fused, backend="aot_eager", fullgraph=True), module, x)
+
+
+@pytest.mark.parametrize("function", [with_an_output, seen_in_an_output])
+def test_who_writes_to_an_output_is_told_as_in_eager(function: Callable[..., Any]) -> None:
+    """Names of one memory know nothing of each other's writes."""
+    module, x = Net(function), torch.randn(6, WIDTH)
+    for each in (module, crucible.fuse(copy.deepcopy(module), x, emulate=True)):
+        first, second = each(x.clone().requires_grad_())
+        with torch.no_grad():
+            second.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            first.sum().backward()
