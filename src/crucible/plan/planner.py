@@ -15,6 +15,7 @@ from crucible.plan.backward import flat, with_backward
 from crucible.plan.fold import Folded, fold
 from crucible.plan.join import combined
 from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, leaf, reshaped
+from crucible.plan.parts import with_parts_by_one_call
 from crucible.plan.patches import with_patches_as_channels
 from crucible.plan.settle import Settled, layout_like, settled
 from crucible.plan.steps import Call, Fused, Plan, Step
@@ -43,7 +44,7 @@ def fuse(
     rounding = taken.Rounding(tf32, tf32 if tf32_linear is None else tf32_linear)
     machine = machine_of(gpu)
     folded = fold(graph, machine) if rewrite else Folded(graph, ())
-    apart, laid = folded.apart, folded.graph
+    apart, laid = folded.apart, with_parts_by_one_call(folded.graph)
     laid = with_patches_as_channels(laid, lambda each: taken.is_ours(each, folded.graph, rounding, machine), machine)
     while True:
         plan = _Planner(laid, rounding, gpu, apart).plan()
