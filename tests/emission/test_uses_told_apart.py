@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import crucible
 from crucible.capture import trace
@@ -169,3 +172,51 @@ def test_who_writes_to_an_output_is_told_as_in_eager(function: Callable[..., Any
             second.mul_(2)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             first.sum().backward()
+
+
+def both_kinds(m: Net, x: torch.Tensor) -> torch.Tensor:
+    """A stream that is written along, and kept for backward, and read twice besides."""
+    s = m.q(x) + x
+    return m.k(m.norm(s)).cumsum(0) * m.v(s).cumsum(0) + s
+
+
+def test_a_checkpoint_computes_it_again() -> None:
+    module, x = Net(both_kinds), torch.randn(6, WIDTH)
+    fused = crucible.fuse(copy.deepcopy(module), x, emulate=True)
+    (step,) = [step for step in steps_of(module, x) if step.further]
+    assert step.again
+    leaf, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+    out, expected = checkpoint(fused, leaf, use_reentrant=False), module(other)
+    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
+    out.sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(leaf.grad, other.grad, rtol=1e-4, atol=1e-4)
+
+
+class Box:
+    """What a node keeps in the stead of a tensor."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+
+@pytest.mark.parametrize("backward", [True, False])
+def test_what_is_kept_is_let_go(backward: bool) -> None:
+    """A node that keeps a result of its own, which has names, is no ring: nothing stays once nobody holds results."""
+    module, x = Net(both_kinds), torch.randn(6, WIDTH)
+    fused = crucible.fuse(module, x, emulate=True)
+    boxes: list[weakref.ref[Box]] = []
+
+    def pack(tensor: torch.Tensor) -> Box:
+        box = Box(tensor.detach())
+        boxes.append(weakref.ref(box))
+        return box
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda box: box.tensor):
+        out = fused(x.clone().requires_grad_())
+    assert len(boxes) > 4 and all(box() is not None for box in boxes)
+    if backward:
+        out.sum().backward()
+    del out
+    gc.collect()
+    assert all(box() is None for box in boxes)
