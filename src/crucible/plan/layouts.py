@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from crucible.graph import ITEM_BYTES, Argument, Graph, Operation, Ref, TensorType
 from crucible.schedule import pays
@@ -154,3 +155,16 @@ def renamed(operation: Operation, names: dict[str, str]) -> Operation:
         return tuple(map(new, argument)) if isinstance(argument, tuple) else argument
 
     return replace(operation, args={name: new(argument) for name, argument in operation.args.items()})
+
+
+def matrices_lie_apart(tensors: Sequence[TensorType]) -> bool:
+    """Whether tensors have the same rows of matrices, in several dims, and those of any do not lie at one distance from
+    each other."""
+    first = tensors[0].shape[:-2]
+    several = sum(size > 1 for size in first) > 1 and all(each.shape[:-2] == first for each in tensors)
+    return several and not all(map(_at_one_distance, tensors))
+
+
+def _at_one_distance(tensor: TensorType) -> bool:
+    dims = [(size, stride) for size, stride in zip(tensor.shape[:-2], tensor.strides[:-2], strict=True) if size > 1]
+    return all(outer[1] == inner[0] * inner[1] for outer, inner in pairwise(dims))

@@ -41,6 +41,15 @@ def is_view(kind: str) -> bool:
     return kind in VIEWS
 
 
+def turns_matrices(operation: Operation, rank: int) -> bool:
+    """Whether it is a view in which the last two dims change places."""
+    if operation.kind == "mT":
+        return True
+    dims = [operation.args.get(name) for name in ("dim0", "dim1")]
+    ints = [each % rank for each in dims if isinstance(each, int)]
+    return operation.kind == "transpose" and sorted(ints) == [rank - 2, rank - 1]
+
+
 def noun(kind: str, convolves: bool) -> str:
     """What an operator's name says for an operation; of a convolution that PyTorch does it has the bias."""
     return "bias" if kind in BIASED and not convolves else kind.strip("_")
