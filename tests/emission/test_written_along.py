@@ -15,7 +15,7 @@ import crucible
 from crucible.capture import trace
 from crucible.plan import along
 from crucible.plan.planner import fuse
-from crucible.plan.steps import Call, Fused
+from crucible.plan.steps import Fused
 
 pytestmark = pytest.mark.usefixtures("no_faults")
 WIDTH = 24
@@ -194,6 +194,5 @@ def test_calls_stay_in_their_order() -> None:
     steps = fuse(trace(Block(two_streams), given())).steps
     made: set[str] = {"x", "y"}
     for step in steps:
-        read = step.operation.inputs if isinstance(step, Call) else step.reads
-        assert all(name in made or "weight" in name or "bias" in name for name in read), step
-        made.update(step.results)
+        assert all(name in made or "weight" in name or "bias" in name for name in step.reads), step
+        made.update(step.names)

@@ -176,7 +176,7 @@ class _Words:
 
     def __init__(self, plan: Plan) -> None:
         made = {name for step in plan.steps if isinstance(step, Fused) for name in step.updates}
-        made |= {n for step in plan.steps for n in (step.results if isinstance(step, Call) else step.readable)}
+        made |= {name for step in plan.steps for name in step.names}
         names = {*plan.graph.values, *made}
         self._taken = names | _OWN
         self._renamed = {name: self.new(name) for name in sorted(names) if _is_own(name)}

@@ -71,7 +71,7 @@ def _owners(plan: Plan) -> Owners:
     graph = plan.graph
     used = read_by(plan) | {each.buffer for each in graph.mutations}
     own = {p.value.name: p.names[0] for p in graph.parameters}
-    made = {n for step in plan.steps for n in (step.results if isinstance(step, Call) else step.readable)}
+    made = {name for step in plan.steps for name in step.names}
     return Owners([path for name, path in own.items() if name in used], {*graph.values, *made})
 
 

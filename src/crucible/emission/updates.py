@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from crucible.graph import Ref
-from crucible.plan.steps import Call, Fused, Plan, Step
-
-
-def reads(step: Step) -> tuple[str, ...]:
-    """The tensors that a step takes."""
-    return step.operation.inputs if isinstance(step, Call) else step.reads
+from crucible.plan.steps import Call, Fused, Plan
 
 
 def read_by(plan: Plan) -> set[str]:
     """The tensors that any step takes."""
-    return {name for step in plan.steps for name in reads(step)}
+    return {name for step in plan.steps for name in step.reads}
 
 
 def waiting(plan: Plan) -> dict[str, str]:
     """New values of buffers that nothing reads any more, with these: all are copied at the end, in one kernel in the
     stead of one for each layer."""
-    last = {name: place for place, step in enumerate(plan.steps) for name in reads(step)}
+    last = {name: place for place, step in enumerate(plan.steps) for name in step.reads}
     steps = [(place, step) for place, step in enumerate(plan.steps) if isinstance(step, Fused)]
     return {n: buffer for place, step in steps for n, buffer in step.updates.items() if last.get(buffer, 0) <= place}
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from crucible.graph import TensorType
 from crucible.plan.backward import with_backward
-from crucible.plan.steps import Call, Fused, Step
+from crucible.plan.steps import Fused, Step
 from crucible.write.expression import substitute
 from crucible.write.program import Operand, Program, Result
 
@@ -55,7 +55,7 @@ def _first_reader(steps: Sequence[Step], place: int, made: Container[str]) -> in
     """None where that is no kernel of this kind. What is read to make it is the same there: capture refuses whoever
     reads a buffer that changes in passing."""
     later = enumerate(steps[place + 1 :], place + 1)
-    first = next(((n, step) for n, step in later if any(name in made for name in _read(step))), None)
+    first = next(((n, step) for n, step in later if any(name in made for name in step.reads)), None)
     return first[0] if first and isinstance(first[1], Fused) and _is_plain(first[1]) else None
 
 
@@ -72,10 +72,6 @@ def _computes(step: Fused, made: Fused) -> bool:
 
 def _is_plain(step: Fused) -> bool:
     return isinstance(step.compute, Program) and not step.updates and step.statistics is None and not step.is_copy
-
-
-def _read(step: Step) -> tuple[str, ...]:
-    return step.operation.inputs if isinstance(step, Call) else step.reads
 
 
 def _both(first: Step, second: Step, named: Callable[[Sequence[str]], str]) -> Fused | None:

@@ -31,6 +31,16 @@ class Call:
     def bytes_moved(self) -> int:
         return self.operation.bytes_moved
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors it takes."""
+        return self.operation.inputs
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of what it makes, for others to read."""
+        return self.results
+
 
 @dataclass(frozen=True)
 class Fused:
@@ -79,6 +89,11 @@ class Fused:
     def readable(self) -> dict[str, TensorType]:
         """The same by all names."""
         return {**self.results, **{name: self.results[held] for name, held in self.again.items()}}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All by which others read what it makes."""
+        return tuple(self.readable)
 
     @property
     def upstream(self) -> dict[str, TensorType]:

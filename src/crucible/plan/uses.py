@@ -52,7 +52,7 @@ def _is_seen(steps: Sequence[Step], name: str, outputs: Container[str]) -> bool:
     kept it by another name, and autograd would not know."""
     if name in outputs:
         return True
-    readers = (each for each in steps if isinstance(each, Call) and name in each.operation.inputs)
+    readers = (each for each in steps if isinstance(each, Call) and name in each.reads)
     views = [each for each in readers if not each.bytes_moved]
     return any(_is_seen(steps, result, outputs) for each in views for result in each.results)
 
@@ -66,7 +66,7 @@ def _differentiates(step: Step, name: str, differentiable: Container[str]) -> bo
     """Whether a step reads a tensor, whose gradient it has a part of."""
     if isinstance(step, Call):
         takes = step.operation.kind != "detach" and any(result in differentiable for result in step.results)
-        return takes and name in step.operation.inputs
+        return takes and name in step.reads
     return name in {step.operands[each] for each in step.wanted}
 
 
