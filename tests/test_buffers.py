@@ -72,7 +72,7 @@ def judged(
     files: list[Path] = [write(folder / f"{name}.py", CANDIDATE.format(body)) for name, body in bodies.items()]
 
     def judge(training: bool) -> dict[str, crucible.Verdict]:
-        run = judge_batch(task, files, training=training, limits=LIMITS)
+        run = judge_batch(task, files[: 2 if training else 3], training=training, limits=LIMITS)
         return {verdict.candidate: verdict for verdict in run.verdicts}
 
     return judge
