@@ -91,19 +91,8 @@ LONGEST = (
 
 
 OTHER_ROOMS = ("emission", "emulator", "modules", "plan", "report", "write")
-WHOLE = ("test_backend", "test_bad_input", "test_capture", "test_cheats", "test_layers", "test_modules", "test_readme")
-WHOLE += (
-    "test_kernelbench",
-    "test_resources",
-    "test_roofline",
-    "test_shown_commands",
-    "test_sweep",
-    "test_spread",
-    "test_tasks",
-    "test_tree",
-    "test_tuning",
-    "test_work",
-)
+WHOLE = ("test_bad_input", "test_capture", "test_cheats", "test_layers", "test_modules", "test_readme")
+WHOLE += ("test_resources", "test_roofline", "test_spread", "test_tasks", "test_tree", "test_tuning", "test_work")
 """Folders and files whose tests are of other rooms than the judge, or of it as a whole. That its own tests run 90 % of
 it is measured in those alone: a tracer makes 2.4 times the time of plain Python, 1.7 times of a process with torch."""
 
