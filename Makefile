@@ -3,15 +3,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 TASK ?= tasks/conv3d_leakyrelu_sum_clamp_gelu
 # A machine's setting may be that every process compiles all that it imports: 10 s for each that collects tests.
-unexport PYTHONDONTWRITEBYTECODE
+# And what tests run is none of this make's jobs.
+unexport PYTHONDONTWRITEBYTECODE MAKEFLAGS
 
-.PHONY: judge test nightly quick lint fuzz gpu-test clean
+.PHONY: judge test nightly quick lint prepared fuzz gpu-test clean
 
 judge: $(VENV)/ready  ## the main job: judge a task's candidates
 	$(BIN)/crucible judge $(TASK)
 
 test nightly: export OMP_NUM_THREADS = 1  # two workers on two cores: threads of each would spin, waiting for the other's
-test: $(VENV)/ready lint  ## everything that needs no GPU, of wide sweeps a part
+test: $(VENV)/ready lint prepared  ## everything that needs no GPU, of wide sweeps a part
 	$(BIN)/python -m pytest -n auto --ignore=tests/gpu --durations=30 --durations-min=5 --cov=crucible.judge --cov-report=term:skip-covered --cov-fail-under=90
 
 nightly: export CRUCIBLE_NIGHTLY = 1
@@ -24,6 +25,9 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
+
+prepared: $(VENV)/ready  ## what the emulator compiles against, once a checkout; mypy leaves a core to it with `make -j2 test`
+	-CRUCIBLE_EMULATOR_HOME=$(CURDIR)/build/emulator $(BIN)/python -c "from crucible.emulator import toolchain; toolchain.prepare(whole=True)"
 
 fuzz: $(VENV)/ready  ## for nights: hours of mutated tasks, candidates, options and records, by a seed that it prints
 	$(BIN)/python tests/fuzz.py --count 10000 --judged 100 --answered 1000

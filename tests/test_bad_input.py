@@ -269,7 +269,7 @@ def test_endless_output_is_kept_in_part(bad_candidates: dict[str, crucible.Verdi
 # --- candidates that run into a limit
 
 FORK_BOMB_SLEEP = "31415.926"
-LIMITS = crucible.Limits(build_s=10, run_s=8, race_s=0.05, memory_bytes=2 << 30, processes=24)
+LIMITS = crucible.Limits(build_s=6, run_s=5, race_s=0.05, memory_bytes=2 << 30, processes=24)
 ENDLESS_BUILD = '''
 from torch.utils.cpp_extension import load_inline
 SOURCE = """
@@ -288,17 +288,17 @@ LIMITED = {
     "endless_import": (
         importing("import time", "while True: time.sleep(1)"),
         "timed-out",
-        "import or build took over 10 s",
+        "import or build took over 6 s",
     ),
-    "endless_build": (importing(ENDLESS_BUILD), "timed-out", "import or build took over 10 s"),
-    "never_returns": (returning("while True: pass"), "timed-out", "forward took over 8 s"),
+    "endless_build": (importing(ENDLESS_BUILD), "timed-out", "import or build took over 6 s"),
+    "never_returns": (returning("while True: pass"), "timed-out", "forward took over 5 s"),
     "sleeping_backward": (
         importing("import time")
         + "\n\nclass Slow(torch.autograd.Function):\n"
         + "    @staticmethod\n    def forward(ctx, y):\n        return y.clone()\n\n"
         + "    @staticmethod\n    def backward(ctx, g):\n        time.sleep(1000)\n        return g\n",
         "timed-out",
-        "backward took over 8 s",
+        "backward took over 5 s",
     ),
     "fork_bomb": (
         importing(

@@ -20,7 +20,7 @@ import crucible
 from crucible.judge.process.sandbox import landlock_abi
 from crucible.judge.verdict.evidence import Measured
 from crucible.judge.verdict.verdict import OUTCOMES
-from support import CHEATS, GATE_TASK, IDENTITY_TASK, ORDER_TASK, SMALL_TASK, claims
+from support import CHEATS, GATE_TASK, IDENTITY_TASK, ORDER_TASK, SMALL_TASK, claims, some
 
 FILES = sorted(CHEATS.glob("*.py"))
 OTHER_TASK = {
@@ -56,6 +56,7 @@ DISARMED = (
     "works_in_the_constructor",
 )
 """A representative of each way to cheat."""
+DISARMED_HERE = some(DISARMED, 3, lambda name: name in OTHER_TASK)
 
 
 @dataclass(frozen=True)
@@ -116,13 +117,13 @@ def disarmed(
 ) -> dict[str, crucible.Verdict]:
     """The representatives without their trick, in one run for each task."""
     folder = tmp_path_factory.mktemp("disarmed")
-    for name in DISARMED:
+    for name in DISARMED_HERE:
         source = (CHEATS / f"{name}.py").read_text()
         assert "\nARMED = True\n" in source
         (folder / f"{name}.py").write_text(source.replace("\nARMED = True\n", "\nARMED = False\n"))
-    small = [folder / f"{name}.py" for name in DISARMED if name not in OTHER_TASK]
+    small = [folder / f"{name}.py" for name in DISARMED_HERE if name not in OTHER_TASK]
     found = list(judge_batch(SMALL_TASK, small).verdicts)
-    for name, task in [(name, task) for name, task in OTHER_TASK.items() if name in DISARMED]:
+    for name, task in [(name, task) for name, task in OTHER_TASK.items() if name in DISARMED_HERE]:
         found += judge_batch(task, [folder / f"{name}.py"]).verdicts
     return {verdict.candidate: verdict for verdict in found}
 
@@ -180,7 +181,7 @@ def test_each_cheat_judged_alone_gets_the_verdict_its_file_names(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DISARMED)
+@pytest.mark.parametrize("name", DISARMED_HERE)
 def test_without_its_trick_the_same_candidate_passes(name: str, disarmed: dict[str, crucible.Verdict]) -> None:
     verdict = disarmed[name]
     assert verdict.evaluation, verdict.outcome.words

@@ -42,7 +42,8 @@ CHECKS = {
         "sizes = [[int(n, 16) for n in line[0].split('-')] for line in maps if line[-1] != '[vvar]']; "
         "texts = [(memory.seek(start), memory.read(end - start))[1] or b'' for start, end in sizes]; "
         "assert sum(map(len, texts)) > 10 << 20; "
-        "assert not any(re.search(b'hush-[0-9a-f]{20}', text) for text in texts), 'a secret is in memory'"
+        "found = any(b'hush-' in text and re.search(b'hush-[0-9a-f]{20}', text) for text in texts); "
+        "assert not found, 'a secret is in memory'"
     ),
     "commands_have_an_input": (
         "import subprocess; done = subprocess.run(['cat'], capture_output=True, text=True); "

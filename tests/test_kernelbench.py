@@ -49,6 +49,7 @@ def test_a_run_records_each_task_and_goes_on_where_it_stopped(
     (level / "1_conv.py").write_text(TASK)
     (level / "2_refused.py").write_text(REFUSED)
     command = ["kernelbench.py", str(tmp_path / "checkout"), "2", str(tmp_path / "found"), "--baselines", "eager"]
+    command += ["--race-seconds", "0.2"]
 
     def called(*more: str) -> str:
         monkeypatch.setattr(sys, "argv", [*command, *more])

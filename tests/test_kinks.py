@@ -23,7 +23,7 @@ POOL = """
     def forward(self, x):
         return F.max_pool2d(F.leaky_relu(self.conv(x), 0.2), 2)
 """
-INPUTS = "torch.randn(batch, 4, 96, 96)"
+INPUTS = "torch.randn(batch, 4, 72, 72)"
 SMOOTH = (torch.sigmoid, torch.tanh, torch.exp, F.silu, F.gelu, torch.sin, lambda v: 3 * v - 1)
 
 

@@ -33,7 +33,7 @@ def resident() -> int:
 
 
 LOSS = source("    def forward(self, x, y):\n        return ((x - y).pow(2) * x.sigmoid()).mean()\n",
-              "torch.randn(1 << 20), torch.randn(1 << 20)")  # fmt: skip
+              "torch.randn(1 << 18), torch.randn(1 << 18)")  # fmt: skip
 ROWS = source("    def forward(self, x):\n        return (x.sigmoid() * x).sum(1)\n", "torch.randn(64, 1 << 14)")
 
 

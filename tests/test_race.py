@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from crucible.judge.timing.race import CPU_PACE, GPU_PACE, HIDDEN_MS, Pace, Race, Turn, measured, paired, unsure
 from crucible.judge.verdict.evidence import Finding, Measured, Moments, Speedup
+from support import NIGHTLY
 
 STEADY = Pace(limit_s=1e6, warm_limit_s=1e6, half_width=0.005)
 
@@ -257,7 +258,7 @@ def test_nothing_is_compared_while_it_warms_up_and_what_comes_after_the_rounds_i
 
 def test_which_rounds_and_places_are_compared_is_left_to_chance() -> None:
     numbers, places, many, last = set(), set(), set(), set()
-    for seed in range(200):
+    for seed in range(RACES):
         _, rounds, after = parts_of(race(*pair(Machine()), pace=CPU_PACE, seed=seed))
         own = [checked for name, _, checked in rounds if name == "own"]
         numbers |= {number for number, checked in enumerate(own) if checked >= 0}
@@ -345,6 +346,9 @@ def test_a_wave_of_the_machine_cancels() -> None:
     assert over_eager(run).ratio == pytest.approx(1.5, rel=0.01)
 
 
+RACES = 200 if NIGHTLY else 100
+
+
 def outliers(seed: int) -> Callable[[], float]:
     """Two percent of noise, and one call in twenty that takes three times as long."""
     draw = random.Random(seed)
@@ -356,11 +360,11 @@ def test_the_interval_of_a_race_holds_the_true_ratio(noisy: Callable[[int], Call
     """Also as the race is stopped when its interval is narrow."""
     pace = dataclasses.replace(STEADY, rounds=(8, 14), half_width=0.02, samples=(3, 5))
     hits = 0
-    for seed in range(200):
+    for seed in range(RACES):
         run = race(*pair(Machine(), noise=noisy(seed)), pace=pace, seed=seed)
         low, high = over_eager(run).interval
         hits += low <= 1.5 <= high
-    assert hits >= 0.88 * 200
+    assert hits >= 0.88 * RACES
 
 
 def test_ratios_are_paired_round_by_round() -> None:

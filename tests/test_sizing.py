@@ -34,7 +34,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-LARGE = NETWORK.replace("batch_size = 16", "batch_size = 8192")
+LARGE = NETWORK.replace("batch_size = 16", "batch_size = 2048")
 PERCEPTRON = """
 import torch
 from torch import nn

@@ -18,7 +18,7 @@ from crucible.judge.oracle.oracle import Oracle
 from crucible.judge.oracle.stress import CONTENTS, at_boundaries, changed, repeated
 from crucible.judge.verdict.stressed import NOT_TRIED, RIGHT
 from crucible.judge.verdict.verdict import Fragile, Wrong, from_json, to_json
-from support import CHEATS, TESTS, claims
+from support import CHEATS, TESTS, claims, some
 from test_cheats import check, expectation
 from test_oracle import prepared, returning, source
 
@@ -125,11 +125,11 @@ def test_what_float32_and_float64_answer_differently_is_left_out(tmp_path: Path)
 
 
 def test_cases_are_small_whatever_the_tasks_own_size(tmp_path: Path) -> None:
-    text = returning("torch.relu(x)", "torch.randn(batch * 2, 300, 400)")
+    text = returning("torch.relu(x)", "torch.randn(batch * 2, 250, 280)")
     oracle = prepared(tmp_path, text, secrets=[[], []])
     told = oracle.stress(60)["cases"]
-    assert told[0]["needed"] and told[0]["how"] == "8 of its 16 batch items"
-    assert all(output["shape"][0] <= 9 for one in told for output in one["case"]["outputs"])
+    assert told[0]["needed"] and told[0]["how"] == "14 of its 16 batch items"
+    assert all(output["shape"][0] <= 15 for one in told for output in one["case"]["outputs"])
 
 
 def test_the_benchmarks_own_rule_knows_its_own_inputs_alone(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_record_of_it_comes_back_from_json(verdicts: dict[str, crucible.Verdic
 
 
 def test_where_the_task_asks_for_training_its_rules_decide(judge_batch: Callable[..., crucible.Run]) -> None:
-    chosen = [*OF_GRADIENTS, "ignores_padding_idx", "updates_no_statistics", "drops_nan", "honest_kernels_way"]
+    chosen = [*some(OF_GRADIENTS, 2), "ignores_padding_idx", "updates_no_statistics", "drops_nan", "honest_kernels_way"]
     run = judge_batch(TASK, [CHEATS / f"stressed/{name}.py" for name in chosen], training=True, limits=LIMITS)
     outcomes = {verdict.candidate: verdict.outcome for verdict in run.verdicts}
     assert outcomes.pop("drops_nan").kind == outcomes.pop("honest_kernels_way").kind == "passed"

@@ -95,7 +95,11 @@ def test_cuda_candidates_never_pass_where_they_cannot_run(task: Path, monkeypatc
     assert run.best is None
 
 
-EACH = [(task, contract) for contract in CONTRACTS for task in TASKS]
+EACH = [
+    (task, contract)
+    for contract in CONTRACTS
+    for task in sorted(TASKS, key=lambda task: "conv3d_leaky" not in task.name)
+]
 """The smallest task under every contract is tried always, and the one that PyTorch cannot compute under one."""
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crucible.emission.fold import WIDTH, folded
+from support import NIGHTLY
 
 names = st.from_regex(r"[a-z]{1,25}", fullmatch=True).map(lambda name: f"{name}_")
 strings = st.text("ab, ()[]\\'{}", max_size=30).map(repr).filter(lambda text: text.startswith("'"))
@@ -18,7 +19,7 @@ calls = st.lists(st.one_of(items, lists), min_size=1, max_size=12).map(lambda ea
 
 
 @given(calls, st.integers(0, 3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200 if NIGHTLY else 70, deadline=None)
 def test_python_stays_the_same(call: str, depth: int) -> None:
     line = "    " * depth + f"out = {call}"
     text = "".join("    " * i + "if x:\n" for i in range(depth)) + line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -16,10 +17,11 @@ from crucible.emission.file import emit
 from crucible.fusing import fuse
 from crucible.plan.planner import fuse as plan
 from crucible.schedule.machine import H200, MACHINES
+from support import some
 
 
 class Folded(nn.Module):
-    """Each kind of rewrite once."""
+    """Each kind of rewrite once; by day every second of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,18 +36,19 @@ class Folded(nn.Module):
 
     def forward(self, rows: torch.Tensor, plane: torch.Tensor, volume: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = self.fc(rows).max(1, keepdim=True).values
-        return (
-            (self.fc(rows) / 2 - self.term).mean(1, keepdim=True).sigmoid(),
-            F.avg_pool1d(self.fc(rows).unsqueeze(1), 4).squeeze(1).tanh(),
-            torch.logsumexp(self.space(plane).mean((2, 3), keepdim=True), 1),
-            torch.softmax(self.depth(volume).mean(2, keepdim=True), 1),
-            F.avg_pool2d(self.pooled(plane), 4).sigmoid(),
-            F.avg_pool3d(self.turned(volume) * 0.5, 2),
-            self.norm(F.hardswish(self.grouped(volume))).mean((2, 3, 4)),
-            F.adaptive_avg_pool3d(self.batch(self.batched(volume) * 2), 1),
-            F.gelu(y - y.mean(1, keepdim=True)),
-            F.dropout(torch.clamp(torch.min(self.fc(rows), torch.tensor(0.0)), 0, 1), 0.2),
-        )
+        every: list[Callable[[], torch.Tensor]] = [
+            lambda: (self.fc(rows) / 2 - self.term).mean(1, keepdim=True).sigmoid(),
+            lambda: F.avg_pool1d(self.fc(rows).unsqueeze(1), 4).squeeze(1).tanh(),
+            lambda: torch.logsumexp(self.space(plane).mean((2, 3), keepdim=True), 1),
+            lambda: torch.softmax(self.depth(volume).mean(2, keepdim=True), 1),
+            lambda: F.avg_pool2d(self.pooled(plane), 4).sigmoid(),
+            lambda: F.avg_pool3d(self.turned(volume) * 0.5, 2),
+            lambda: self.norm(F.hardswish(self.grouped(volume))).mean((2, 3, 4)),
+            lambda: F.adaptive_avg_pool3d(self.batch(self.batched(volume) * 2), 1),
+            lambda: F.gelu(y - y.mean(1, keepdim=True)),
+            lambda: F.dropout(torch.clamp(torch.min(self.fc(rows), torch.tensor(0.0)), 0, 1), 0.2),
+        ]
+        return tuple(made() for made in some(every, 2))
 
 
 @pytest.mark.slow
@@ -64,9 +67,13 @@ def test_rewritten_modules_compute_the_same_on_the_emulator(no_faults: object, m
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one.double(), other, rtol=2e-5, atol=2e-5)
     cotangents = [torch.randn_like(each) for each in found]
-    ours = torch.autograd.grad(found, [*given, *fused.parameters()], cotangents)
-    theirs = torch.autograd.grad(expected, [*wide, *exact.parameters()], [each.double() for each in cotangents])
+    ours = torch.autograd.grad(found, [*given, *fused.parameters()], cotangents, allow_unused=True)
+    upstream = [each.double() for each in cotangents]
+    theirs = torch.autograd.grad(expected, [*wide, *exact.parameters()], upstream, allow_unused=True)
     for one, other in zip(ours, theirs, strict=True):
+        if one is None or other is None:
+            assert one is other
+            continue
         torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-4 * float(other.abs().max()) + 1e-6)
     for name, buffer in module.named_buffers():
         torch.testing.assert_close(buffer.double(), exact.get_buffer(name).double(), rtol=1e-5, atol=1e-5)

@@ -50,7 +50,7 @@ READ_AGAIN: dict[str, tuple[tuple[int, ...], tuple[int, ...], Function]] = {
 }
 
 
-@pytest.mark.parametrize("case", some(list(READ_AGAIN), 3))
+@pytest.mark.parametrize("case", some(list(READ_AGAIN), 6))
 def test_gradients_of_both_readers_are_added_up(case: str) -> None:
     """Within what TF32 rounds off of the product's gradient; operands are exact in it. A gradient left out is a large
     part of the whole."""

@@ -73,7 +73,7 @@ def compare(found: Tensors, exact: Tensors, eager: Tensors, near: float) -> None
         assert error <= allowed, f"{name}: off by {error:.2g}, PyTorch by {theirs:.2g}, allowed {allowed:.2g}"
 
 
-@pytest.mark.parametrize("file", some(FILES, 8), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", some(FILES, 12), ids=lambda file: file.stem)
 def test_written_modules_compute_what_the_module_does(file: Path) -> None:
     module, inputs = loaded(file)
     exact, eager = copy.deepcopy(module).double(), copy.deepcopy(module)

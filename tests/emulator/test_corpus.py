@@ -18,12 +18,19 @@ import torch
 
 from crucible import emulator, hardware
 from crucible.emulator import session, toolchain
+from support import some
 
 BATCH = 13
 """Kernels in one translation unit: the more, the fewer times 1.4 s of headers; g++ holds 1 GB for as many."""
 FAULTY = [corpus.Kernel(path) for path in sorted((corpus.KERNELS / "faults").glob("*.cu"))]
 FIELD = [corpus.Kernel(path) for path in sorted((corpus.KERNELS / "field").glob("*.cu"))]
-CORPUS = {"faults": FAULTY, "twins": FAULTY, "field": FIELD}
+FIRST = {kernel.kind: kernel for kernel in reversed(FAULTY)}
+CORPUS = {
+    "faults": some(FAULTY, 2, lambda kernel: kernel is FIRST[kernel.kind]),
+    "twins": some(FAULTY, 4),
+    "field": some(FIELD, 2),
+}
+"""Of faults some of each kind; all of them at night."""
 ALL = os.environ.get("CRUCIBLE_CORPUS") == "all"
 
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from crucible.capture import trace
 from crucible.plan.planner import fuse
+from support import NIGHTLY
 
 Op = Callable[[nn.Module, torch.Tensor, int], torch.Tensor]
 
@@ -97,7 +98,7 @@ def steps(x: torch.Tensor) -> list[int]:
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(OPS)), st.integers(0, 30)), min_size=2, max_size=9))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80 if NIGHTLY else 40, deadline=None)
 def test_random_rows_of_kernels_calls_and_views(chosen: list[tuple[str, int]]) -> None:
     holds(chosen)
 

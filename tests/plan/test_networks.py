@@ -67,7 +67,7 @@ def compare(plan: Plan, module: torch.nn.Module, inputs: list[Any]) -> None:
         assert error <= NEAR * max(largest, 1.0), f"{name}: off by {error:.2g} of {largest:.2g}"
 
 
-@pytest.mark.parametrize("file", some(FILES, 4, lambda file: file.stem in IN_EVAL), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", some(FILES, 8, lambda file: file.stem in IN_EVAL), ids=lambda file: file.stem)
 def test_a_networks_plan_computes_what_the_network_does(file: Path) -> None:
     for mode in ("train", *(["eval"] if file.stem in IN_EVAL else [])):
         module, inputs = loaded(file, mode)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import pytest
@@ -30,6 +30,7 @@ from crucible.write.convolution.tiling import Tiling
 from crucible.write.expression import substitute
 from crucible.write.kernel import Lowered
 from crucible.write.program import Reduction
+from support import NIGHTLY, some
 
 TOKEN = re.compile(r"\.?[A-Za-z_]\w*|\d[\w.]*|\S")
 COMMENT = re.compile(r"//.*")
@@ -141,18 +142,26 @@ hostile = st.lists(
 ).filter(lambda names: not LEAVES & set(names))  # fmt: skip
 OF_KERNELS = ("three_dims", "sums", "front_grouped", "brought_two", "rows", "all_held", "reads_shares", "image", "stem")
 ENDS = ("t", "x", "x_value", "x_pack", "x_row", "x_value_2", "exp", "x_parts", "x_total")
+FURTHER = [
+    list(OF_KERNELS),
+    ["own", "threadIdx", "Pack", "sums", "c", "all", "EOF", "relu", "load"],
+    ["f", "e", "LL", "KiB", "It", "A", "Each", "INFINITY", "x0"],
+    list(ENDS),
+    list(reversed(OF_KERNELS)),
+    list(reversed(ENDS)),
+]
+
+
+def all_of(lists: Sequence[list[str]]) -> Callable[[Any], Any]:
+    """Each as an example of its own."""
+    return lambda test: reduce(lambda made, names: example(names=names)(made), lists, test)
 
 
 @pytest.mark.parametrize("name", KINDS)
 @given(names=hostile)
 @example(names=["t", "int", "tile", "lane", "value", "product_2", "total", "best", "n"])
-@example(names=["own", "threadIdx", "Pack", "sums", "c", "all", "EOF", "relu", "load"])
-@example(names=["f", "e", "LL", "KiB", "It", "A", "Each", "INFINITY", "x0"])
-@example(names=list(OF_KERNELS))
-@example(names=list(reversed(OF_KERNELS)))
-@example(names=list(ENDS))
-@example(names=list(reversed(ENDS)))
-@settings(max_examples=6, deadline=None)
+@all_of(some(FURTHER, 3))
+@settings(max_examples=6 if NIGHTLY else 2, deadline=None)
 def test_kernels_are_the_same_but_for_names(name: str, names: list[str]) -> None:
     conv, tiling, _ = kind(name)
     mild = [f"{chr(ord('A') + place)}{'q' * (len(each) - 1)}" for place, each in enumerate(names)]  # lengths count

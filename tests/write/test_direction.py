@@ -17,6 +17,7 @@ from crucible.write.evaluate import Array, evaluate
 from crucible.write.expression import Expr, parameter, substitute, tensor
 from crucible.write.program import Operand
 from crucible.write.sinking import MOST
+from support import NIGHTLY
 
 M, B = parameter("m"), parameter("b")
 
@@ -80,7 +81,7 @@ def follow(found: Direction, u: Array, known: dict[str, Array]) -> tuple[Array, 
 
 
 @given(trees(), st.sampled_from([*SCALED]), st.booleans(), st.integers(0, 2**31))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500 if NIGHTLY else 150, deadline=None)
 def test_the_element_that_is_followed_has_the_largest_value(tree: Tree, scaled: str, strict: bool, seed: int) -> None:
     chain = SCALED[scaled](substitute(ours(tree), {tensor("x"): LEAF, tensor("y"): parameter("y")}))
     found = direction(chain, numbers("y", "m"), strict=strict)

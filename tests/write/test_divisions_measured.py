@@ -34,7 +34,7 @@ def words(way: Way) -> str:
     return f"{type(way).__name__} {box} groups {groups} stagers {stagers} blocks {way.blocks}"
 
 
-@pytest.mark.parametrize("module", some(sorted(MEASURED), 3))
+@pytest.mark.parametrize("module", some(sorted(MEASURED), 6))
 def test_the_division_that_is_taken_is_near_the_fastest(module: str) -> None:
     task = Task.load(ROOT / "tests/modules" / f"{module}.py")
     reference = Reference(task.source, str(task.path), task.sizes, mode=task.mode, seed=0, device=torch.device("cpu"))

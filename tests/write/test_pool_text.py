@@ -26,6 +26,7 @@ from crucible.write.kernel import Kernel, Lowered
 from crucible.write.pool import Pool, Window, adaptive, collapsed_pool
 from crucible.write.program import Operand, Result
 from crucible.write.sinking import LARGEST, SMALLEST, sink
+from support import NIGHTLY
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "families"
 X, M = tensor("x"), parameter("m")
@@ -119,7 +120,7 @@ def rows_of_16(before: object, shared: bool = True) -> Pool:
 @given(trees(), st.integers(0, 2**31))
 @example(("div", "x", "y"), 0)
 @example(("rsqrt", "x"), 0)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if NIGHTLY else 100, deadline=None)
 def test_what_sinks_gives_the_same_values(tree: Tree, seed: int) -> None:
     chain = substitute(ours(tree), {tensor("y"): parameter("y")})
     pool = rows_of_16(chain)

@@ -18,6 +18,7 @@ from crucible.write.kernel import Lowered
 from crucible.write.product.division import STAGES, STEP, TILE, divided, is_faster, serves
 from crucible.write.product.matrix import Product
 from crucible.write.program import Operand
+from support import some
 
 RELATIVE = 1e-6
 """Error in relative L2 that is allowed: 3 to 5e-7 was measured on the H200, of which 2^-22 is what factors lose."""
@@ -90,9 +91,12 @@ CASES = {
 }
 
 
+TRIED = some(list(CASES), 3, lambda name: "parts" in name or name == "more_steps_than_slots")
+
+
 @pytest.fixture(scope="module")
 def lowered() -> dict[str, Lowered]:
-    return {name: lower_product(replace(each, name=name), H200) for name, each in CASES.items()}
+    return {name: lower_product(replace(each, name=name), H200) for name, each in CASES.items() if name in TRIED}
 
 
 def test_cases_have_what_their_names_say(lowered: dict[str, Lowered]) -> None:
@@ -108,7 +112,8 @@ def test_kernels_compute_products(lowered: dict[str, Lowered]) -> None:
         for each in lowered.values()
     ]
     run, number = loaded("products", list(lowered.values()), types), 0
-    for place, (name, of) in enumerate(CASES.items()):
+    for place, name in enumerate(TRIED):
+        of = CASES[name]
         held = storages(of, place, torch.float32)
         made = {of.result: torch.full((of.batch * of.rows * of.columns,), float("nan"))}
         made |= {each.name: torch.full((each.elements,), float("nan")) for each in lowered[name].buffers}

@@ -10,7 +10,7 @@ from support import some
 
 pytestmark = pytest.mark.usefixtures("no_faults")
 COUNT = 16
-CASES = directions(some(drawn(COUNT), 3))
+CASES = directions(some(drawn(COUNT), 6))
 
 
 @pytest.fixture(scope="module")

@@ -244,13 +244,16 @@ def test_inputs_are_dealt_without_bank_conflicts(built: Built) -> None:
     assert stored and all(line.wavefronts == line.ideal_wavefronts for line in stored)
 
 
+SPREAD_HERE = some(SPREAD, 3, lambda case: case.name == "streamed_mean_grad_spread")
+
+
 @pytest.fixture(scope="module")
 def of_windows() -> Built:
-    return build(SPREAD)
+    return build(SPREAD_HERE)
 
 
 @pytest.mark.usefixtures("no_faults")
-@pytest.mark.parametrize("case", SPREAD, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", SPREAD_HERE, ids=lambda case: case.name)
 def test_gradients_of_windows_are_spread_where_they_are_staged(of_windows: Built, case: Spreading) -> None:
     assert of_windows.lowered[case.name].kernels[1].architecture == "sm_90a"
     assert case.error(of_windows) <= NEAR[case.dtype]

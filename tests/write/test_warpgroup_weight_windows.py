@@ -20,6 +20,7 @@ from crucible.write.convolution.weights import chosen_for_weight
 from crucible.write.convolution.windows import Spread, Spreads
 from crucible.write.kernel import Buffer, Lowered
 from crucible.write.program import Operand, contiguous
+from support import some
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,16 @@ CASES = [
 ]  # fmt: skip
 
 
+TRIED = some(CASES, 3, lambda case: case.case.name in ("two_stage", "halves"))
+
+
 @pytest.fixture(scope="module")
 def built() -> Built:
-    return build(CASES)
+    return build(TRIED)
 
 
 @pytest.mark.usefixtures("no_faults")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: WindowCase) -> None:
     assert is_spread_right(built, case) == ""
 

@@ -24,6 +24,7 @@ from crucible.write.convolution.questions import WeightGradient
 from crucible.write.convolution.weight_division import Division
 from crucible.write.convolution.windows import WHOLE, Spread, Spreads
 from crucible.write.program import Operand, contiguous
+from support import some
 
 NEAR = 3e-7
 """Of the size of what is added up: of float32 by three products, what is left of a word is rounded once more."""
@@ -138,7 +139,7 @@ def of_windows(word: str) -> Built:
     return build_weight_gradient(question(each, (None, spread) if side else (spread, None)), division, "result", TWO)
 
 
-@pytest.mark.parametrize("word", SPREAD)
+@pytest.mark.parametrize("word", some(list(SPREAD), 3))
 def test_gradients_of_windows_are_spread(word: str) -> None:
     (name, side, sizes, chosen), made = SPREAD[word], of_windows(word)
     each = CASES[name]

@@ -1,5 +1,6 @@
 // The Python module: PyTorch's tensors in our arena, calls into extensions.
 #define CRUCIBLE_BRIDGE
+#define AT_PER_OPERATOR_HEADERS  // of PyTorch's 3,000 operators the factories alone: g++ takes 20 s with all of them
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include "crucible/messages.h"  // before what would instantiate them
@@ -11,7 +12,7 @@
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/python_variable.h>
-#include <torch/types.h>
+#include <torch/csrc/autograd/generated/variable_factories.h>
 
 #include "crucible/abi.h"
 #include "crucible/autograd.h"

@@ -1,6 +1,10 @@
 // How Python calls a candidate's functions: plain values, and one table of exports, instead of pybind11.
 #pragma once
+#ifdef CRUCIBLE_BRIDGE
+#include <ATen/core/Tensor.h>
+#else
 #include <ATen/ATen.h>
+#endif
 
 #include <algorithm>
 #include <array>
