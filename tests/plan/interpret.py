@@ -9,7 +9,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from crucible.graph import Argument, Ref
+from crucible.graph import Argument, Ref, TensorType
+from crucible.plan.layouts import packed
 from crucible.plan.steps import Call, Fused, Plan
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.fused import GIVEN, PRODUCT, Convolution
@@ -95,7 +96,8 @@ class _Step(torch.autograd.Function):
             found = torch.zeros(ctx.shapes[place][0], dtype=torch.float64)
             source = step.passed.get(name, f"grad_{name}")
             if source in results:
-                found = torch.from_numpy(results[source]).as_strided(*ctx.shapes[place])
+                given_type = TensorType(*map(tuple, ctx.shapes[place]), "float64")
+                found = torch.from_numpy(results[source]).as_strided(given_type.shape, packed(given_type).strides)
             before = sums[place]
             sums[place] = found if before is None else before + found
         return None, *sums

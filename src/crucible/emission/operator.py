@@ -10,6 +10,7 @@ from crucible.emission.host import Host
 from crucible.emission.lower import lowered_backward, lowered_forward
 from crucible.gpus import Gpu
 from crucible.graph import TensorType
+from crucible.plan.layouts import packed
 from crucible.plan.steps import Fused
 
 
@@ -64,7 +65,7 @@ def _backward(step: Fused, takes: Mapping[str, TensorType], gpu: Gpu) -> Host | 
     read = {step.operands.get(name, name) for each in found.lowered for kernel in each.kernels for name in kernel.reads}
     known = {**takes, **step.results, **step.saved}
     given = step.upstream | {name: type_ for name, type_ in known.items() if name in read}
-    makes = {f"grad_{name}": takes[step.operands[name]] for name in found.gradients}
+    makes = {f"grad_{name}": packed(takes[step.operands[name]]) for name in found.gradients}
     held = dict(step.operands)
     lowered = side_by_side(found.lowered, held, gpu)
     return Host(f"run_{step.name}_backward", given, makes, found.partials, held, lowered)

@@ -10,6 +10,7 @@ from crucible.graph import TensorType
 from crucible.kinds.convolution.backward import kept
 from crucible.kinds.pooling.backward import useful
 from crucible.kinds.pooling.forward import saved as keepable
+from crucible.plan.layouts import packed, without_gaps
 from crucible.plan.steps import Fused
 from crucible.write.adjoint import adjoint, saving
 from crucible.write.convolution.fused import Convolution
@@ -37,12 +38,22 @@ def with_backward(step: Fused, types: Mapping[str, TensorType]) -> Fused:
     asked = {*step.results, *step.updates}
     compute, notes = without_idle_maxima(replace(compute, results=tuple(r for r in compute.results if r.name in asked)))
     compute, backward = _adjoint(compute, wanted, [*step.results])
-    backward = _added_up(backward, step.again)
+    backward = _added_up(_without_gaps(step, backward, types), step.again)
     backward = _reading(backward, [result for result in compute.results if result.name in step.further])
     saved = {r.name: flat(compute, r) for r in compute.results if r.name not in asked}
     backward = replace(backward, name=f"{step.name}_backward")
     step = replace(step, compute=compute, saved=saved, backward=backward, notes=(*step.notes, *notes))
     return _made_once(step, backward, types)
+
+
+def _without_gaps(step: Fused, backward: Program, types: Mapping[str, TensorType]) -> Program:
+    """The gradient of a part of a tensor is a tensor of its own."""
+    parts = {f"grad_{name}" for name, held in step.operands.items() if packed(types[held]) != types[held]}
+    results = (
+        replace(each, strides=without_gaps(backward.shape, each.strides)) if each.name in parts else each
+        for each in backward.results
+    )
+    return replace(backward, results=tuple(results))
 
 
 def _added_up(backward: Program, again: Mapping[str, str]) -> Program:
@@ -79,7 +90,7 @@ def _made_once(step: Fused, backward: Program, types: Mapping[str, TensorType]) 
     passed: dict[str, str] = {}
     for result in backward.results:
         operand = result.name.removeprefix("grad_")
-        type_ = types[step.operands[operand]]
+        type_ = packed(types[step.operands[operand]])
         same = (each for each, expr, of in found if expr == result.expr and each.strides == result.strides
                 and each.dtype == result.dtype and _lie_alike(type_, of))  # fmt: skip
         other = None if result.sums else next(same, None)

@@ -136,6 +136,20 @@ def dense(type_: TensorType) -> TensorType:
     return type_
 
 
+def packed(type_: TensorType) -> TensorType:
+    """Laid in the same order without the gaps that a part of a tensor has."""
+    if dense(type_) == type_:
+        return type_
+    return replace(type_, strides=without_gaps(type_.shape, type_.strides))
+
+
+def without_gaps(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """Strides in the same order, of elements side by side; dims without a stride stay so."""
+    order = sorted((d for d, n in enumerate(shape) if n > 1 and strides[d]), key=lambda d: -strides[d])
+    side_by_side = dict(zip(order, contiguous([shape[d] for d in order]), strict=True))
+    return tuple(side_by_side.get(d, 0 if not stride else 1) for d, stride in enumerate(strides))
+
+
 def repeats(type_: TensorType) -> bool:
     """Whether elements along some dim are all the same one in memory."""
     return any(size > 1 and not stride for size, stride in zip(type_.shape, type_.strides, strict=True))

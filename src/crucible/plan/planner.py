@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import count
 
 from crucible.gpus import H200, Gpu
-from crucible.graph import Graph, Operation, Ref, TensorType
+from crucible.graph import Graph, Operation, Ref, TensorType, Value
 from crucible.plan import along, bases, convolutions, forks, layouts, matrix, reducing, rules, taken, uses
 from crucible.plan.backward import flat, with_backward
 from crucible.plan.fold import Folded, fold
@@ -211,12 +211,29 @@ class _Planner:
         call = self._channels_last(call) if turned else self._as_in_eager(call, self._in_rows(call))
         if any(name in self.differentiable for name in call.inputs) and call.kind != "detach":
             self.differentiable |= {output.name for output in call.outputs if output.tensor.is_floating}
-        self.types |= {output.name: layouts.dense(output.tensor) for output in call.outputs}
+        self.types |= {output.name: self._type_of(call, output) for output in call.outputs}
         self.steps.append(
             Call(call, tuple(output.name for output in call.outputs), rules.why_called(operation, turned))
         )
         if bias is not None:
             self._wait(operation, self._biased(operation, call.output.name, bias))
+
+    def _type_of(self, call: Operation, made: Value) -> TensorType:
+        """What a call makes, as kernels take it to lie. A part of a tensor has gaps, which programs can read; what
+        others read, or what may lie otherwise than in eager, is laid anew in front of kernels."""
+        dense, known = layouts.dense(made.tensor), self.relaid.isdisjoint(call.inputs)
+        is_part = dense != made.tensor and not call.bytes_moved and not layouts.repeats(made.tensor)
+        return made.tensor if is_part and known and self._programs_read(made.name) else dense
+
+    def _programs_read(self, name: str) -> bool:
+        """Whether kernels that read a tensor, or views of it, are programs; no convolutions, products and pools."""
+        for reader in self.graph.readers(name):
+            own = reader.kind in rules.MATRIX_PRODUCTS and not self.rounding.linear
+            if own or reader.kind in taken.KINDS or reader.kind.endswith(("pool1d", "pool2d", "pool3d")):
+                return False
+            if self._joins_kernels(reader) and not self._programs_read(reader.outputs[0].name):
+                return False
+        return True
 
     def _is_multiplied(self, operation: Operation) -> bool:
         """Takes in a product of float32 matrices that keeps float32, where a kernel of ours is the faster one."""
@@ -298,10 +315,10 @@ class _Planner:
         return seen.name
 
     def _reads_parts(self, name: str) -> bool:
-        """Whether a value is a part of a tensor, which lies with gaps, or is seen in such a part."""
+        """Whether a value is a part of a tensor, whose gaps kernels would not read, or is seen in such a part."""
         held = [name] if name in self.types else self.lazy(name).tensors.values()
-        tensors = (self.graph.values[each].tensor for each in held if each in self.graph.values)
-        return any(layouts.dense(each) != each for each in tensors)
+        pairs = ((self.types[each], self.graph.values[each].tensor) for each in held if each in self.graph.values)
+        return any(taken_for != lies and layouts.dense(lies) != lies for taken_for, lies in pairs)
 
     def _for_pytorch(self, name: str) -> None:
         """Computes a value that a call reads. A view that repeats elements stays PyTorch's: so they are written once,
