@@ -65,31 +65,16 @@ def test_sizes_that_vary_are_inductors() -> None:
     assert "is Inductor's: sizes vary from call to call" in said
 
 
-class Blocks(nn.Module):
-    """Autocast within forward."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(8, 8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cpu", torch.bfloat16):
-            y = torch.relu(self.inner(x))
-        return torch.tanh(y.float() @ x.mT)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("around", [True, False])
-def test_autocast_is_fused(around: bool) -> None:
-    module, x = network() if around else Blocks(), torch.randn(2, 3, 8, 8) if around else torch.randn(5, 8)
-    if around:
-        module[0].register_parameter("bias", None)  # before a batch norm its gradient is what rounding leaves
+def test_autocast_is_fused() -> None:
+    module, x = network(), torch.randn(2, 3, 8, 8)
+    module[0].register_parameter("bias", None)  # before a batch norm its gradient is what rounding leaves
     eager = copy.deepcopy(module)
     found = []
     for each in (compiled(module), eager):
-        with torch.autocast("cpu", torch.bfloat16, enabled=around):
+        with torch.autocast("cpu", torch.bfloat16):
             out = each(x)
-        found.append((out, *torch.autograd.grad(out.float().square().sum(), list(each.parameters()))))
+        found.append((out.detach(), *torch.autograd.grad(out.float().square().sum(), list(each.parameters()))))
     assert all(each.endswith("fused") for each in backend.decisions) and backend.decisions
     for own, other in zip(*found, strict=True):
         assert own.dtype == other.dtype

@@ -167,22 +167,21 @@ def test_it_compiles_as_one_graph(net: Net, fused: nn.Module) -> None:
     compiled(x)["mean"].sum().backward()
 
 
-@pytest.mark.parametrize("within", [False, True], ids=["backward outside", "backward within"])
-def test_under_autocast_it_casts_as_eager_does(within: bool) -> None:
+def test_under_autocast_it_casts_as_eager_does() -> None:
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(32, 48), nn.LayerNorm(48), nn.GELU(), nn.Linear(48, 16), nn.Softmax(-1))
-    x = torch.rand(8, 32)
+    net, x = nn.Sequential(nn.Linear(32, 48), nn.LayerNorm(48), nn.GELU(), nn.Softmax(-1)), torch.rand(8, 32)
     fused = crucible.fuse(net, x, emulate=True)
-    found = []
-    for module in (fused, net):
-        with torch.autocast("cpu", torch.bfloat16):
-            out = module(x)
-            loss = (out.float() * torch.linspace(-1, 1, 16)).square().sum()
-            gradients = torch.autograd.grad(loss, list(module.parameters())) if within else None
-        found.append((out, *(gradients or torch.autograd.grad(loss, list(module.parameters())))))
-    for own, eager in zip(*found, strict=True):
-        assert own.dtype == eager.dtype
-        torch.testing.assert_close(own, eager, rtol=2e-2, atol=2e-2 * float(eager.abs().max()))
+    for within in (False, True):  # backward
+        found = []
+        for module in (fused, net):
+            with torch.autocast("cpu", torch.bfloat16):
+                out = module(x)
+                loss = (out.float() * torch.linspace(-1, 1, 48)).square().sum()
+                gradients = torch.autograd.grad(loss, list(module.parameters())) if within else None
+            found.append((out.detach(), *(gradients or torch.autograd.grad(loss, list(module.parameters())))))
+        for own, eager in zip(*found, strict=True):
+            assert own.dtype == eager.dtype
+            torch.testing.assert_close(own, eager, rtol=2e-2, atol=2e-2 * float(eager.abs().max()))
     assert fused(x).dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
     with torch.autocast("cpu", torch.bfloat16):  # whatever was written between
         assert fused(x).dtype == torch.bfloat16 and torch.is_autocast_enabled("cpu")
@@ -202,19 +201,17 @@ def test_it_is_written_again_for_other_inputs(net: Net, fused: nn.Module) -> Non
 
 
 def test_beyond_so_many_forms_the_module_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fusing, "MOST_FORMS", 2)
+    monkeypatch.setattr(fusing, "MOST_FORMS", 1)
     module = nn.Sequential(nn.Sigmoid(), nn.Tanh())
     fused = crucible.fuse(module, torch.rand(2, 3), emulate=True)
-    x = torch.rand(3, 3)
-    torch.testing.assert_close(fused(x), module(x))
     for size in (4, 5):
         x = torch.rand(size, 3, requires_grad=True)
-        with pytest.warns(UserWarning, match="Sequential was written for 2 forms of inputs: others go through its own"):
+        with pytest.warns(UserWarning, match="Sequential was written for 1 forms of inputs: others go through its own"):
             out = fused(x)
         assert torch.equal(out, module(x)) and out.grad_fn is not None
-    assert len(fused._written) == 2
+    assert len(fused._written) == 1
     crucible.fuse(fused, x, emulate=True)  # asked for by name, it is written
-    assert len(fused._written) == 3
+    assert len(fused._written) == 2
 
 
 def test_arguments_may_be_given_by_name() -> None:

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
+from crucible.capture import trace
 from crucible.graph import Argument, Ref, TensorType
 from crucible.plan.layouts import packed
+from crucible.plan.planner import fuse
 from crucible.plan.steps import Call, Fused, Plan
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.fused import GIVEN, PRODUCT, Convolution
@@ -24,6 +27,40 @@ from crucible.write.program import Operand, Program
 
 Tensors = dict[str, torch.Tensor]
 Array = np.ndarray[Any, Any]
+
+
+def planned(module: nn.Module, *inputs: torch.Tensor) -> Plan:
+    return fuse(trace(module, inputs, drops=True))
+
+
+def check(module: nn.Module, *inputs: torch.Tensor, gradients: bool = True, unused: bool = False) -> Plan:
+    """The plan, after it was found to compute what the module does, in float64, gradients included; `unused` says that
+    some take no part."""
+    plan = planned(module.float(), *(t.float() for t in inputs))
+    module, inputs = module.double(), tuple(t.double().requires_grad_(gradients) for t in inputs)
+    state = {**dict(module.named_parameters()), **{name: each.clone() for name, each in module.named_buffers()}}
+    torch.manual_seed(3)
+    expected = module(*inputs)
+    outputs = expected if isinstance(expected, tuple) else (expected,)
+    tensors = {value.name: t for value, t in zip(plan.graph.inputs, inputs, strict=True)}
+    tensors |= {p.value.name: state[p.names[0]] for p in plan.graph.parameters}
+    tensors |= {c.value.name: c.tensor.double() for c in plan.graph.constants}
+    torch.manual_seed(3)
+    found = run(plan, tensors)
+    for one, other in zip(found, outputs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    for parameter in plan.graph.parameters:
+        after = module.get_buffer(parameter.names[0]) if parameter.is_buffer else state[parameter.names[0]]
+        torch.testing.assert_close(tensors[parameter.value.name], after, rtol=1e-12, atol=1e-12)
+    if gradients:
+        cotangents = [torch.randn_like(each) for each in outputs]
+        wanted = [t for t in (*inputs, *module.parameters()) if t.requires_grad]
+        theirs = torch.autograd.grad(outputs, wanted, cotangents, retain_graph=True, allow_unused=unused)
+        ours = torch.autograd.grad(found, wanted, cotangents, allow_unused=unused)
+        for one, other, of in zip(ours, theirs, wanted, strict=True):
+            pair = (torch.zeros_like(of) if each is None else each for each in (one, other))
+            torch.testing.assert_close(*pair, rtol=1e-8, atol=1e-10)
+    return plan
 
 
 def run(plan: Plan, tensors: Tensors) -> list[torch.Tensor]:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interpret import run
+from interpret import check, planned, run
 from torch import nn
 
 from crucible.capture import trace
@@ -41,38 +41,6 @@ class Module(nn.Module):
 
     def forward(self, *inputs: torch.Tensor) -> object:
         return self.function(self, *inputs)
-
-
-def planned(module: nn.Module, *inputs: torch.Tensor) -> Plan:
-    return fuse(trace(module, inputs, drops=True))
-
-
-def check(module: nn.Module, *inputs: torch.Tensor, gradients: bool = True) -> Plan:
-    """The plan, after it was found to compute what the module does, in float64, gradients included."""
-    plan = planned(module.float(), *(t.float() for t in inputs))
-    module, inputs = module.double(), tuple(t.double().requires_grad_(gradients) for t in inputs)
-    state = {**dict(module.named_parameters()), **{name: each.clone() for name, each in module.named_buffers()}}
-    torch.manual_seed(3)
-    expected = module(*inputs)
-    outputs = expected if isinstance(expected, tuple) else (expected,)
-    tensors = {value.name: t for value, t in zip(plan.graph.inputs, inputs, strict=True)}
-    tensors |= {p.value.name: state[p.names[0]] for p in plan.graph.parameters}
-    tensors |= {c.value.name: c.tensor.double() for c in plan.graph.constants}
-    torch.manual_seed(3)
-    found = run(plan, tensors)
-    for one, other in zip(found, outputs, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
-    for parameter in plan.graph.parameters:
-        after = module.get_buffer(parameter.names[0]) if parameter.is_buffer else state[parameter.names[0]]
-        torch.testing.assert_close(tensors[parameter.value.name], after, rtol=1e-12, atol=1e-12)
-    if gradients:
-        cotangents = [torch.randn_like(each) for each in outputs]
-        wanted = [t for t in (*inputs, *module.parameters()) if t.requires_grad]
-        theirs = torch.autograd.grad(outputs, wanted, cotangents, retain_graph=True)
-        ours = torch.autograd.grad(found, wanted, cotangents)
-        for one, other in zip(ours, theirs, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
-    return plan
 
 
 def kernels(plan: Plan) -> list[str]:

@@ -144,6 +144,10 @@ class _Watch(TorchDispatchMode):
     def _source(self, tensor: torch.Tensor) -> int:
         return self._copied.get(storage(tensor), storage(tensor))
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or PyTorch wraps the above, and the first call imports its compiler with sympy: 1.3 s
+
 
 def _only_asks(func: OpOverload) -> bool:
     """Whether it computes nothing: a view, which is the same before a cast or behind it, or a tensor's device."""

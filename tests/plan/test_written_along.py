@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from interpret import check
 from torch import nn
 
 import crucible
@@ -43,7 +44,7 @@ def pre_norm(m: Block, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def two_blocks(m: Block, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     v = m.first(x) + y
     w = m.second(m.norm(v)) + v
-    return m.first(F.rms_norm(w, (WIDTH,))) + w
+    return m.first(F.rms_norm(w, (WIDTH,), eps=1e-6)) + w
 
 
 def two_streams(m: Block, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -117,9 +118,12 @@ def assert_same(one: nn.Module, other: nn.Module, inputs: list[torch.Tensor], us
 @pytest.mark.parametrize("name", CASES)
 def test_a_stream_is_written_by_who_reads_it_first(name: str) -> None:
     function, count = CASES[name]
-    module = Block(function)
-    steps = fused_steps(copy.deepcopy(module), given())
+    steps = [step for step in check(Block(function), *given(), unused=True).steps if isinstance(step, Fused)]
     assert sum(len(step.further) for step in steps) == count, [step.name for step in steps]
+
+
+def test_kernels_write_two_streams() -> None:
+    module = Block(two_streams)
     assert_same(crucible.fuse(copy.deepcopy(module), *given(), emulate=True), module, given())
 
 
@@ -128,12 +132,12 @@ def both(m: Block, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torc
     return m.second(m.norm(v)), torch.tanh(v)
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_the_gradient_of_one_may_not_come(place: int) -> None:
+def test_the_gradient_of_one_may_not_come() -> None:
     module = Block(both)
     assert [len(step.results) for step in fused_steps(module, given())] == [2, 1]
     fused = crucible.fuse(copy.deepcopy(module), *given(), emulate=True)
-    assert_same(fused, module, given(), lambda out: out[place])
+    for place in (0, 1):
+        assert_same(fused, module, given(), lambda out, place=place: out[place])
     with torch.no_grad():
         for own, eager in zip(fused(*given()), module(*given()), strict=True):
             torch.testing.assert_close(own, eager)
