@@ -87,5 +87,10 @@ def test_options_are_those_of_fuse() -> None:
         backend.backend(graph, [torch.randn(2)], options={"speed": True})
 
 
+def test_it_races_inductor_alone() -> None:
+    with pytest.raises(MisuseError, match="races Inductor alone: race is True or False, not 'max-autotune'"):
+        backend.backend(torch.fx.symbolic_trace(nn.ReLU()), [torch.randn(2)], options={"race": "max-autotune"})
+
+
 def test_it_is_known_by_name() -> None:
     assert "crucible" in torch.compiler.list_backends()

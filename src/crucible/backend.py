@@ -31,12 +31,14 @@ _LOG = logging.getLogger(NAME)
 
 def backend(graph: fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Compiled:
     """What runs in the stead of a graph, with the same arguments. `options` are keywords of `crucible.fuse`: `emulate`,
-    `race`, `tune`. Raises MisuseError for others."""
+    `race` (True or False), `tune`. Raises MisuseError for others."""
     asked = dict(options or {})
     if unknown := sorted(asked.keys() - OPTIONS):
         raise MisuseError(
             f"backend {NAME!r} has no option {', '.join(unknown)}: give some of {', '.join(sorted(OPTIONS))}"
         )
+    if asked.get("race") not in (None, False, True):
+        raise MisuseError(f"backend {NAME!r} races Inductor alone: race is True or False, not {asked['race']!r}")
     try:
         return _fused(graph, inputs, asked)
     except CrucibleError as error:

@@ -148,10 +148,11 @@ def fuse(
     others PyTorch's if so, else large ones are kernels of ours, in float32's precision by tensor cores. With `tune`
     convolutions are divided as measured, which takes minutes the first time; progress goes to stderr. With `race`
     what is written is timed beside torch.compile of the module, forward and with gradients, and calls that
-    torch.compile does faster go to that. With `cuda_graph` a call's kernels are one CUDA graph: it copies its
-    inputs, and its results, gradients among them, are overwritten by the next call. With `check` what is written is
-    run once over tensors without elements first: KernelError where that raises. Raises CaptureError for what cannot
-    be traced or written, DeviceError where inputs are not on a GPU, TuningError for a division that is wrong.
+    torch.compile does faster go to that; with race="max-autotune" beside that mode as well. With `cuda_graph` a
+    call's kernels are one CUDA graph: it copies its inputs, and its results, gradients among them, are overwritten
+    by the next call. With `check` what is written is run once over tensors without elements first: KernelError
+    where that raises. Raises CaptureError for what cannot be traced or written, DeviceError where inputs are not on
+    a GPU, TuningError for a division that is wrong.
     """
     if isinstance(module, _Fused):
         module._write(inputs)
@@ -237,7 +238,7 @@ def written_forward(
         if asked and emulate:
             raise DeviceError(f"fuse: {word} needs a GPU, which emulate=True does without: leave one of them out")
     _check_device(inputs, emulate)
-    casts = around()
+    rivals, casts = rivals_of(race) if race else {}, around()
     with torch.enable_grad():
         graph = trace(module, inputs, drops=True)
     with autocast({}):
@@ -252,7 +253,7 @@ def written_forward(
     written = _with_casts_inside(written, casts) if casts else written
     if not race:
         return written
-    beside = beside_compile(written, module, inputs, rivals=rivals_of(race))
+    beside = beside_compile(written, module, inputs, rivals=rivals)
     _tell(beside.words)
     compiled = {mode: torch.compile(type(module).forward, mode=mode or None) for mode in beside.modes}
     return handing(beside, written, compiled) if compiled else written

@@ -6,9 +6,10 @@ Torch is not needed to read one; `capture.trace` makes it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import Any, TypeAlias
 
 ITEM_BYTES = {
@@ -174,6 +175,19 @@ class Graph:
         """The operations that read a value."""
         return tuple(self._read_by.get(name, ()))
 
+    def is_seen(self, name: str) -> bool:
+        """Whether who calls the module gets a value, or a view of it, which may be written to in place."""
+        pending, seen = [name], {name}
+        while pending:
+            at = pending.pop()
+            if at in self.outputs:
+                return True
+            views = (each for each in self.readers(at) if not each.bytes_moved)
+            found = {output.name for each in views for output in each.outputs} - seen
+            pending += found
+            seen |= found
+        return False
+
     @cached_property
     def _read_by(self) -> dict[str, list[Operation]]:
         found: dict[str, list[Operation]] = {}
@@ -191,6 +205,11 @@ class Graph:
     def bytes_moved(self) -> int:
         """By all operations, each for itself."""
         return sum(operation.bytes_moved for operation in self.operations)
+
+
+def unused(wanted: str, taken: Container[str]) -> str:
+    """The word wanted, or the first that nothing has: `relu`, `relu_2`, `relu_3`."""
+    return next(name for n in count(1) if (name := wanted if n == 1 else f"{wanted}_{n}") not in taken)
 
 
 def _names_in(argument: Argument) -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from beside_eager import assert_same
 from interpret import check
 from torch import nn
 
@@ -98,14 +99,7 @@ def test_parts_are_read_where_they_lie(name: str) -> None:
 def test_kernels_read_them_there(name: str) -> None:
     module, x = Net(CASES[name][0]), torch.randn(B, N, D)
     fused = crucible.fuse(copy.deepcopy(module), x, emulate=True)
-    found = []
-    for each in (fused, module):
-        leaf = x.clone().requires_grad_()
-        out = each(leaf)
-        cotangent = torch.linspace(-1, 1, out.numel()).view(out.shape)
-        found.append((out, *torch.autograd.grad(out, [leaf, *each.whole.parameters()], cotangent)))
-    for own, eager in zip(*found, strict=True):
-        torch.testing.assert_close(own, eager, rtol=1e-3, atol=1e-3)
+    assert_same(fused, module, [x], near=1e-3)
 
 
 def test_gradients_of_parts_have_no_gaps() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from beside_eager import assert_same, results
 from interpret import check
 from torch import nn
 
@@ -100,21 +101,6 @@ def fused_steps(module: nn.Module, inputs: list[torch.Tensor]) -> list[Fused]:
     return [step for step in fuse(trace(module, inputs)).steps if isinstance(step, Fused)]
 
 
-def results(module: nn.Module, inputs: list[torch.Tensor], used: Callable[[Any], torch.Tensor]) -> list[torch.Tensor]:
-    leaves = [each.clone().requires_grad_() for each in inputs]
-    out = module(*leaves)
-    loss = (used(out) * torch.linspace(-1, 2, used(out).numel()).view(used(out).shape)).sum()
-    found = torch.autograd.grad(loss, [*leaves, *module.parameters()], allow_unused=True)
-    zeros = (torch.zeros_like(each) for each in (*leaves, *module.parameters()))
-    outputs = list(out) if isinstance(out, tuple) else [out]
-    return outputs + [zero if each is None else each for each, zero in zip(found, zeros, strict=True)]
-
-
-def assert_same(one: nn.Module, other: nn.Module, inputs: list[torch.Tensor], used: Any = lambda out: out) -> None:
-    for own, eager in zip(results(one, inputs, used), results(other, inputs, used), strict=True):
-        torch.testing.assert_close(own, eager, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_stream_is_written_by_who_reads_it_first(name: str) -> None:
     function, count = CASES[name]
@@ -157,6 +143,15 @@ def test_rows_that_do_not_stay_in_registers_are_read_from_memory(monkeypatch: py
     assert not any(step.further for step in fused_steps(Block(pre_norm), given()))
 
 
+def test_a_kernel_has_so_many_tensors_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    (step,) = [each for each in fused_steps(Block(pre_norm), given()) if each.further]
+    made = len(step.results) + len(step.saved)
+    count = len(step.all_operands) + made + 1  # the norm reads the stream, before they are one
+    for most, along_ in ((count, 1), (count - 1, 0)):
+        monkeypatch.setattr(along, "MOST_TENSORS", most)
+        assert sum(len(each.further) for each in fused_steps(Block(pre_norm), given())) == along_
+
+
 def test_where_the_stream_takes_no_gradient_it_is_a_step_of_its_own() -> None:
     module = Block(pre_norm)
     module.first.requires_grad_(False)
@@ -187,8 +182,8 @@ def test_narrow_tensors_are_computed_wide_in_between() -> None:
     inputs = [each.bfloat16() for each in given()]
     exact = copy.deepcopy(module).double()
     fused = crucible.fuse(copy.deepcopy(module), *inputs, emulate=True)
-    ours, eager = (results(each, inputs, lambda out: out) for each in (fused, module))
-    for own, theirs, right in zip(ours, eager, results(exact, [i.double() for i in inputs], lambda o: o), strict=True):
+    ours, eager = (results(each, inputs) for each in (fused, module))
+    for own, theirs, right in zip(ours, eager, results(exact, [i.double() for i in inputs]), strict=True):
         error, noise = (float((each.double() - right).norm()) for each in (own, theirs))
         assert error <= 1.5 * noise + 1e-2 * float(right.norm())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from itertools import count
 from typing import Any
 
 from crucible.emission import at_once
@@ -11,7 +10,7 @@ from crucible.emission.calls import expression
 from crucible.emission.owners import Owners, own
 from crucible.emission.updates import at_the_end, counted, detached, read_by, waiting
 from crucible.errors import CaptureError
-from crucible.graph import Argument, Graph, Ref
+from crucible.graph import Argument, Graph, Ref, unused
 from crucible.plan.steps import Call, Fused, Plan
 
 _MOST_ELEMENTS = 64
@@ -46,7 +45,7 @@ def body(plan: Plan, served: Mapping[str, Fused]) -> list[str]:
 
 def _at_once(plan: Plan, words: Mapping[str, str]) -> list[str]:
     """All of it by one function, where nobody looks on."""
-    made = next(name for n in count(1) if (name := "made" if n == 1 else f"made_{n}") not in plan.graph.values)
+    made = unused("made", plan.graph.values)
     state = ", ".join(words.get(name, name) for name in at_once.outside(plan))
     outputs = [f"{made}[{n}]" for n in range(len(plan.graph.outputs))]
     returned = _structure(plan.graph.structure, outputs)

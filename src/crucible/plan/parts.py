@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from crucible.graph import Argument, Graph, Operation, Ref, TensorType, Value
+from crucible.graph import Argument, Graph, Operation, Ref, TensorType, Value, unused
 
 LEAST_SHARE = 0.5
 """Of a tensor that is taken: the gradient of what is not is zeros."""
@@ -31,12 +31,15 @@ def with_parts_by_one_call(graph: Graph) -> Graph:
     for operation in graph.operations:
         for key, part in _part(operation, graph):
             groups.setdefault(key, []).append(part)
-    names = _Names(graph)
+    taken = {*graph.values, *(operation.name for operation in graph.operations)}
     calls: dict[str, Operation] = {}
     gone: set[str] = set()
     for (kind, source, dim), parts in groups.items():
-        if _pays(parts, graph.values[source].tensor.shape[dim]) and not any(_is_seen(graph, part) for part in parts):
-            calls[parts[0].operation.name] = _TAKEN[kind](graph, source, dim, parts, names)
+        seen = any(
+            graph.is_seen(part.operation.output.name) for part in parts
+        )  # one of several views is not written to
+        if _pays(parts, graph.values[source].tensor.shape[dim]) and not seen:
+            calls[parts[0].operation.name] = _TAKEN[kind](graph, source, dim, parts, taken)
             gone |= {part.operation.name for part in parts}
     if not calls:
         return graph
@@ -73,59 +76,39 @@ def _pays(parts: list[_Part], size: int) -> bool:
     return len(parts) > 1 and apart and sum(part.end - part.start for part in parts) >= LEAST_SHARE * size
 
 
-def _is_seen(graph: Graph, part: _Part) -> bool:
-    """Whether who calls the module gets it, or a view of it: what one call of several views made may not be written to
-    in place."""
-    pending = [part.operation.output.name]
-    while pending:
-        name = pending.pop()
-        if name in graph.outputs:
-            return True
-        pending += [out.name for each in graph.readers(name) if not each.bytes_moved for out in each.outputs]
-    return False
-
-
-class _Names:
-    """Names that no value has."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._taken = {*graph.values, *(operation.name for operation in graph.operations)}
-
-    def new(self, wanted: str) -> str:
-        name, number = wanted, 1
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._taken.add(name)
-        return name
-
-
-def _split(graph: Graph, source: str, dim: int, parts: list[_Part], names: _Names) -> Operation:
+def _split(graph: Graph, source: str, dim: int, parts: list[_Part], taken: set[str]) -> Operation:
     """Slices, and what lies between them."""
     tensor = graph.values[source].tensor
     outputs, sizes, at = [], [], 0
     for part in sorted(parts, key=lambda part: part.start):
-        between = [(names.new(f"{source}_rest"), part.start - at)] if part.start > at else []
+        between = [(_rest(source, taken), part.start - at)] if part.start > at else []
         for name, size in [*between, (part.operation.output.name, part.end - part.start)]:
             outputs.append(Value(name, _sized(tensor, dim, size)))
             sizes.append(size)
         at = part.end
     if at < tensor.shape[dim]:
         sizes.append(tensor.shape[dim] - at)
-        outputs.append(Value(names.new(f"{source}_rest"), _sized(tensor, dim, sizes[-1])))
+        outputs.append(Value(_rest(source, taken), _sized(tensor, dim, sizes[-1])))
     args: dict[str, Argument] = {"self": Ref(source), "split_sizes": tuple(sizes), "dim": dim}
     return _call("split_with_sizes", "aten.split_with_sizes.default", args, outputs, parts)
 
 
-def _unbound(graph: Graph, source: str, dim: int, parts: list[_Part], names: _Names) -> Operation:
+def _unbound(graph: Graph, source: str, dim: int, parts: list[_Part], taken: set[str]) -> Operation:
     """All places along a dim."""
     tensor = graph.values[source].tensor
-    taken = {part.start: part.operation.output for part in parts}
+    given = {part.start: part.operation.output for part in parts}
     shape, strides = (each[:dim] + each[dim + 1 :] for each in (tensor.shape, tensor.strides))
     type_ = TensorType(shape, strides, tensor.dtype)
     places = range(tensor.shape[dim])
-    outputs = [taken.get(place) or Value(names.new(f"{source}_rest"), type_) for place in places]
+    outputs = [given.get(place) or Value(_rest(source, taken), type_) for place in places]
     return _call("unbind", "aten.unbind.int", {"self": Ref(source), "dim": dim}, outputs, parts)
+
+
+def _rest(source: str, taken: set[str]) -> str:
+    """A name for a part that nobody reads."""
+    name = unused(f"{source}_rest", taken)
+    taken.add(name)
+    return name
 
 
 def _sized(tensor: TensorType, dim: int, size: int) -> TensorType:
@@ -136,5 +119,5 @@ def _call(kind: str, target: str, args: Mapping[str, Argument], outputs: list[Va
     return Operation(outputs[0].name, kind, target, args, tuple(outputs), parts[0].operation.where, 0, 0)
 
 
-_TAKEN: dict[str, Callable[[Graph, str, int, list[_Part], _Names], Operation]] = {"slice": _split, "select": _unbound}
+_TAKEN: dict[str, Callable[[Graph, str, int, list[_Part], set[str]], Operation]] = {"slice": _split, "select": _unbound}
 """By the kind of the operations that take parts."""

@@ -6,10 +6,9 @@ import math
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 
 from crucible.gpus import H200, Gpu
-from crucible.graph import Graph, Operation, Ref, TensorType, Value
+from crucible.graph import Graph, Operation, Ref, TensorType, Value, unused
 from crucible.plan import along, bases, convolutions, forks, layouts, matrix, reducing, rules, taken, uses
 from crucible.plan.backward import flat, with_backward
 from crucible.plan.fold import Folded, fold
@@ -93,7 +92,7 @@ class _Planner:
             self.in_memory(name)
         self.update(self.graph.operations)
         steps = along.written_along(self.steps, self.types, lambda covers, steps: self._operator(covers, False, steps))
-        steps = uses.told_apart(steps, self.types, self.differentiable, self.graph.outputs, self.new_name)
+        steps = uses.told_apart(steps, self.types, self.differentiable, self.graph.is_seen, self.new_name)
         return Plan(self.graph, steps, self.types, self.gpu)
 
     # what the rules ask for
@@ -107,10 +106,7 @@ class _Planner:
 
     def new_name(self, wanted: str) -> str:
         """A name that nothing has: for a reduction, or a pool's value."""
-        name, number = wanted, 1
-        while name in self.names:
-            number += 1
-            name = f"{wanted}_{number}"
+        name = unused(wanted, self.names)
         self.names.add(name)
         return name
 
@@ -226,13 +222,18 @@ class _Planner:
         return made.tensor if is_part and known and self._programs_read(made.name) else dense
 
     def _programs_read(self, name: str) -> bool:
-        """Whether kernels that read a tensor, or views of it, are programs; no convolutions, products and pools."""
-        for reader in self.graph.readers(name):
-            own = reader.kind in rules.MATRIX_PRODUCTS and not self.rounding.linear
-            if own or reader.kind in taken.KINDS or reader.kind.endswith(("pool1d", "pool2d", "pool3d")):
-                return False
-            if self._joins_kernels(reader) and not self._programs_read(reader.outputs[0].name):
-                return False
+        """Whether kernels that read a tensor, or what follows in the same kernels, are programs; no convolutions,
+        products and pools."""
+        pending, seen = [name], {name}
+        while pending:
+            for reader in self.graph.readers(pending.pop()):
+                own = reader.kind in rules.MATRIX_PRODUCTS and not self.rounding.linear
+                if own or reader.kind in taken.KINDS or reader.kind.endswith(("pool1d", "pool2d", "pool3d")):
+                    return False
+                made = reader.outputs[0].name
+                if made not in seen and self._joins_kernels(reader):
+                    pending.append(made)
+                    seen.add(made)
         return True
 
     def _is_multiplied(self, operation: Operation) -> bool:
@@ -307,7 +308,7 @@ class _Planner:
             return copied
         strides = contiguous((*tensor.shape[:-2], tensor.shape[-1], tensor.shape[-2]))
         type_ = replace(tensor, strides=(*strides[:-2], strides[-1], strides[-2]))
-        seen = replace(producer.output, name=self.new_name(f"{name}_in_a_row"), tensor=type_)
+        seen = replace(producer.output, name=self.new_name(f"{name}_in_rows"), tensor=type_)
         call = replace(layouts.renamed(producer, {before: copied}), outputs=(seen,), name=seen.name)
         self.types[seen.name] = type_
         self.differentiable |= {seen.name} if copied in self.differentiable else set()
@@ -541,7 +542,7 @@ class _Planner:
         words = "_".join(dict.fromkeys(rules.noun(kind, convolves) for kind in kinds if not rules.is_view(kind)))
         wanted = re.sub(r"_+", "_", words)[:LONGEST_NAME].strip("_") or "copy"
         names = {step.name for step in (self.steps if steps is None else steps) if isinstance(step, Fused)}
-        return next(name for n in count(1) if (name := wanted if n == 1 else f"{wanted}_{n}") not in names)
+        return unused(wanted, names)
 
 
 def _without_updates(value: Lazy, done: Container[str]) -> Lazy:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
-from crucible.graph import Argument, Graph, Mutation, Operation, Ref, TensorType, Value
+from crucible.graph import Argument, Graph, Mutation, Operation, Ref, TensorType, Value, unused
 from crucible.plan.layouts import renamed
 from crucible.schedule.machine import Machine
 from crucible.write.interval import Interval
@@ -60,7 +59,7 @@ class Rewriting:
     ) -> str:
         """A new operation in front of the one that is rewritten; `depth` is how many products each element of a matrix
         product adds up. Returns the name of what it makes."""
-        name = next(word for n in count(1) if (word := kind if n == 1 else f"{kind}_{n}") not in self.values)
+        name = unused(kind, self.values)
         value = Value(name, TensorType(tuple(shape), contiguous(shape), dtype))
         read = list(_names(tuple(args.values())))
         moved = 0 if kind in VIEWS else sum(self.values[each].tensor.bytes for each in read) + value.tensor.bytes

@@ -23,11 +23,12 @@ def told_apart(
     steps: Sequence[Step],
     types: MutableMapping[str, TensorType],
     differentiable: Container[str],
-    outputs: Container[str],
+    is_seen: Callable[[str], bool],
     new_name: Callable[[str], str],
 ) -> tuple[Step, ...]:
     """The steps, of which each reads results of programs under a name of its own, but for the first; `types` gets those
-    names as well."""
+    names as well. What the module's caller sees has one name: written to in place, it would be written to for those who
+    kept it by another, and autograd would not know."""
     found = list(steps)
     for place, step in enumerate(found):
         if not _adds_up(step):
@@ -35,7 +36,7 @@ def told_apart(
         assert isinstance(step, Fused)
         again: dict[str, str] = {}
         for name in step.results:
-            if _is_seen(found, name, outputs):
+            if is_seen(name):
                 continue
             users = [n for n, each in enumerate(found) if _differentiates(each, name, differentiable)]
             for user in users[1:MOST_USES]:
@@ -45,16 +46,6 @@ def told_apart(
         if again:
             found[place] = with_backward(replace(step, again=again), types)
     return tuple(found)
-
-
-def _is_seen(steps: Sequence[Step], name: str, outputs: Container[str]) -> bool:
-    """Whether who calls the module gets it, or a view of it. Written to in place, it would be written to for those who
-    kept it by another name, and autograd would not know."""
-    if name in outputs:
-        return True
-    readers = (each for each in steps if isinstance(each, Call) and name in each.reads)
-    views = [each for each in readers if not each.bytes_moved]
-    return any(_is_seen(steps, result, outputs) for each in views for result in each.results)
 
 
 def _adds_up(step: Step) -> bool:
