@@ -102,6 +102,18 @@ def test_kernels_read_them_there(name: str) -> None:
     assert_same(fused, module, [x], near=1e-3)
 
 
+def crossing(m: Net, x: torch.Tensor) -> torch.Tensor:
+    a, b, _ = m.whole(x).chunk(3, -1)
+    for _ in range(30):
+        a, b = torch.tanh(a + b), torch.sin(a - b)
+    return (a * b).cumsum(0)
+
+
+def test_paths_that_cross_are_walked_once() -> None:
+    """There are two to the power of 30."""
+    assert len(read_with_gaps(fuse(trace(Net(crossing), [torch.randn(B, N, D)])))) == 2
+
+
 def test_gradients_of_parts_have_no_gaps() -> None:
     plan = fuse(trace(Net(gated), [torch.randn(B, N, D)]))
     (step,) = [each for each in plan.steps if isinstance(each, Fused) and each.backward and len(each.reads) == 3]

@@ -56,8 +56,7 @@ def _adds_up(step: Step) -> bool:
 def _differentiates(step: Step, name: str, differentiable: Container[str]) -> bool:
     """Whether a step reads a tensor, whose gradient it has a part of."""
     if isinstance(step, Call):
-        takes = step.operation.kind != "detach" and any(result in differentiable for result in step.results)
-        return takes and name in step.reads
+        return name in step.reads and any(result in differentiable for result in step.results)
     return name in {step.operands[each] for each in step.wanted}
 
 
