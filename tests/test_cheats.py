@@ -105,10 +105,14 @@ def raced(judge_batch: Callable[..., crucible.Run]) -> dict[str, crucible.Verdic
         names = [name for file in RACED for name in (expectation(file).costs, file.stem)]
         here = [CHEATS / f"{name}.py" for name in dict.fromkeys(names) if OTHER_TASK.get(name, SMALL_TASK) == task]
         if here:
-            limits = crucible.Limits(race_s=0.25, shrink_s=0, stress_s=0)
-            run = judge_batch(task, here, baselines="eager", limits=limits)
-            found.update({verdict.candidate: verdict for verdict in run.verdicts})
+            found.update({verdict.candidate: verdict for verdict in race(judge_batch, task, here).verdicts})
     return found
+
+
+def race(judge_batch: Callable[..., crucible.Run], task: Path, files: list[Path]) -> crucible.Run:
+    """In turns with eager PyTorch."""
+    limits = crucible.Limits(race_s=0.25, shrink_s=0, stress_s=0)
+    return judge_batch(task, files, baselines="eager", limits=limits)
 
 
 @pytest.fixture(scope="module")
@@ -154,18 +158,32 @@ def test_what_a_cheat_leaves_in_shared_memory_is_gone(verdicts: dict[str, crucib
 @pytest.mark.slow
 @pytest.mark.parametrize("file", RACED, ids=lambda file: file.stem)
 def test_what_hides_its_runtime_is_caught_or_its_cost_is_counted(
-    file: Path, raced: dict[str, crucible.Verdict]
+    file: Path, raced: dict[str, crucible.Verdict], judge_batch: Callable[..., crucible.Run]
 ) -> None:
+    """Those two alone are judged again where it looks hidden: on a busy machine one of two medians of some
+    microseconds may be another's work."""
     verdict, twin = raced[file.stem], raced[expectation(file).costs]
+    for _ in range(2):
+        check(file, verdict)
+        if not undercut(verdict, twin):
+            return
+        run = race(judge_batch, OTHER_TASK.get(file.stem, SMALL_TASK), [CHEATS / f"{twin.candidate}.py", file])
+        verdict, twin = run.verdict(file.stem), run.verdict(twin.candidate)
     check(file, verdict)
+    assert not (seen := undercut(verdict, twin)), seen
+
+
+def undercut(verdict: crucible.Verdict, twin: crucible.Verdict) -> str:
+    """What was measured, where a cheat that passed seems faster than the honest file that does its work."""
     assert isinstance(twin.timing, Measured)
-    if isinstance(verdict.timing, Measured) and verdict.evaluation:
-        seen = f"{verdict.timing}\nthe honest twin: {twin.timing}\n{claims(verdict)}"
-        assert verdict.runtime_ms > MUCH_FASTER * twin.runtime_ms, seen
-        own, honest = verdict.timing.speedup_over("eager"), twin.timing.speedup_over("eager")
-        assert own is not None and honest is not None
-        # Two medians of some microseconds, taken apart on a busy machine: three times as much is still noise.
-        assert own.ratio < 3 * honest.ratio / MUCH_FASTER, seen
+    if not (isinstance(verdict.timing, Measured) and verdict.evaluation):
+        return ""
+    own, honest = verdict.timing.speedup_over("eager"), twin.timing.speedup_over("eager")
+    assert own is not None and honest is not None
+    # Two medians of some microseconds, taken apart on a busy machine: three times as much is still noise.
+    if verdict.runtime_ms > MUCH_FASTER * twin.runtime_ms and own.ratio < 3 * honest.ratio / MUCH_FASTER:
+        return ""
+    return f"{verdict.timing}\nthe honest twin: {twin.timing}\n{claims(verdict)}"
 
 
 ALONE_HERE = [f for f in FILES if f.stem in (*ALONE, *OTHER_TASK) and f not in RACED and f.stem not in TWINS]
