@@ -11,16 +11,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from crucible import emulator
+from crucible.capture import trace
 from crucible.emission.extension import inline, kernels
+from crucible.emission.file import emit
 from crucible.emission.host import Host
 from crucible.emission.launch import signature
 from crucible.graph import TensorType
+from crucible.plan.planner import fuse
 from crucible.write.kernel import Buffer, Kernel, Lowered
+from support import write
 
 CUDA_HOME = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
-GOLDEN = Path(__file__).parents[1] / "golden/written/conv3d_leakyrelu_sum_clamp_gelu.py"
 ROW = TensorType((64,), (1,), "float32")
 ADD = """\
 __global__ void {name}(const float* __restrict__ from, float* __restrict__ to) {{
@@ -99,6 +103,7 @@ stub.parent.mkdir(parents=True)
 stub.write_text("#pragma once\\n")
 
 def load_inline(**options):
+    options["extra_cflags"] = ["-O0"]
     return real(**options, build_directory=folder, extra_include_paths=[str(Path(folder, "stub"))])
 
 cpp_extension.load_inline = load_inline
@@ -116,8 +121,10 @@ def symbols(object_: Path, kind: str) -> set[str]:
 @pytest.mark.skipif(not (CUDA_HOME / "include/cuda_runtime.h").exists(), reason="there is no CUDA toolkit here")
 def test_pytorch_builds_what_is_written(tmp_path: Path) -> None:
     """Both sources compile by its own `load_inline`, and fit each other; a CPU build of PyTorch cannot link them."""
+    module = nn.Sequential(nn.Sigmoid(), nn.LayerNorm(64))
+    file = write(tmp_path / "written.py", emit(fuse(trace(module, [torch.rand(4, 64)])), "written"))
     environment = {**os.environ, "TORCH_CUDA_ARCH_LIST": "9.0"}
-    command = [sys.executable, "-c", BUILD, str(GOLDEN), str(CUDA_HOME), str(tmp_path)]
+    command = [sys.executable, "-c", BUILD, str(file), str(CUDA_HOME), str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     cpp, cuda = tmp_path / "main.o", tmp_path / "cuda.cuda.o"
     assert cpp.exists() and cuda.exists(), done.stdout[-2000:] + done.stderr[-2000:]
