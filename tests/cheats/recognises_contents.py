@@ -1,7 +1,7 @@
 """Remembers what it was checked on, and hands out zeros for all other contents. Expected: wrong
 
 How: not reproducible
-Costs: honest_slow
+Costs: honest_short
 """
 
 import torch
@@ -33,5 +33,5 @@ class ModelNew(nn.Module):
 
     def answer(self, x):
         """Slow on purpose, so that work left out, or a time that is not told, shows in the runtime."""
-        sum(range(3_000_000))
+        sum(range(1_000_000))
         return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias

@@ -1,6 +1,6 @@
 """A thread sees new contents arrive and works on them before the clock starts. Expected: passed
 
-Costs: honest_slow
+Costs: honest_short
 """
 
 import threading
@@ -43,7 +43,7 @@ class ModelNew(nn.Module):
 
     def answer(self, x):
         """Slow on purpose, so that work left out, or a time that is not told, shows in the runtime."""
-        sum(range(6_000_000))
+        sum(range(2_000_000))
         return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias
 
     @torch.no_grad()
