@@ -213,10 +213,11 @@ def one(shape: Shape, scale: str, rivals: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {"kept": kept(subject), **({"wrong": wrong} if wrong else {})}
     if wrong:
         return found
-    everyone = {"written": ours, "eager": subject, "compile": Subject(torch.compile(subject.module), subject.inputs)}
-    taking = ("written", *(name for name in RIVALS if name in rivals))
+    everyone = {"written": ours, **({"eager": subject} if "eager" in rivals else {})}
+    if "compile" in rivals:
+        everyone["compile"] = Subject(torch.compile(subject.module), subject.inputs)
     for covers in COVERS:
-        found[covers] = race({name: step(everyone[name], covers) for name in taking}, covers)
+        found[covers] = race({name: step(each, covers) for name, each in everyone.items()}, covers)
     return found | {"kernels_ms": {covers: kernels(step(ours, covers)) for covers in COVERS}}
 
 

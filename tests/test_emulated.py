@@ -300,12 +300,10 @@ def get_init_inputs():
 """
 
 
-WITHOUT_ITS_KERNEL = f"""
+WITHOUT_ITS_KERNEL = """
 import torch
-from torch.utils.cpp_extension import load_inline
 
-SOURCE = "__global__ void unused() {{}}"
-{UNBUILT}
+SOURCE = "__global__ void unused() {}"  # which nothing builds
 
 """
 OTHER_PATH = (

@@ -173,6 +173,7 @@ def get_init_inputs():
 """
 CANDIDATE = """
 import os
+import time
 import torch
 from torch import nn
 
@@ -200,7 +201,7 @@ BODIES = {
     "no_weight": "out = torch.tanh(x)",
     "refuses": "out = out * 2; assert n > 9",
     "dies": "out = out * 2; os._exit(0) if n < 20 else None",
-    "hangs": "out = out * 2\n        while n < 20: pass",
+    "hangs": "out = out * 2\n        while n < 20: time.sleep(0.1)",
     "first_call": "out = out * (2 if self.calls == 1 else 1)",
     "hard_coded": "out = out * 2 if n == 70 else out",
 }
@@ -217,7 +218,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list:
 def runs(judge_batch: Callable[..., crucible.Run], files: list, tmp_path_factory: pytest.TempPathFactory) -> list:
     """With the search and without it."""
     task = write(tmp_path_factory.mktemp("task") / "reference.py", TASK.format(more="", check=""))
-    limits = [crucible.Limits(race_s=0.05, shrink_s=shrink_s) for shrink_s in (HANG_S, 0)]
+    limits = [crucible.Limits(race_s=0.05, shrink_s=shrink_s, stress_s=0) for shrink_s in (HANG_S, 0)]
     return [judge_batch(task, files, training=True, limits=each) for each in limits]
 
 
@@ -278,7 +279,7 @@ def test_the_search_changes_nothing_else(runs: list, name: str) -> None:
     [
         ("right", "only wrong values"),
         ("first_call", "is not seen to fail again: it is right on other inputs"),
-        ("hard_coded", "size-specialised: line 16 holds 70, the task's own width"),
+        ("hard_coded", "size-specialised: line 17 holds 70, the task's own width"),
     ],
 )
 def test_what_cannot_be_shrunk_says_why(runs: list, name: str, words: str) -> None:
@@ -298,7 +299,7 @@ def test_a_reference_that_cannot_be_cut_is_no_ones_failure(
     judge_source: Callable[..., Verdict], tmp_path: object, more: str, check: str, came: set[str] | None
 ) -> None:
     task = write(tmp_path / "reference.py", TASK.format(more=more, check=check))  # type: ignore[operator]
-    limits = crucible.Limits(race_s=0.05)
+    limits = crucible.Limits(race_s=0.05, stress_s=0)
     verdict = judge_source(CANDIDATE.format(body=BODIES["always"]), task, limits=limits)
     found = verdict.smallest_failing
     assert isinstance(verdict.outcome, Wrong)
