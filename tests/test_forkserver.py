@@ -27,7 +27,7 @@ RUN = """
 import crucible, os, sys
 from crucible.judge.process import launcher
 from support import PLAIN, SMALL_TASK
-crucible.judge(SMALL_TASK, [PLAIN], device="cpu", baselines="none", limits=crucible.Limits(race_s=0.05))
+crucible.judge(SMALL_TASK, [PLAIN], device="cpu", baselines="none", limits=crucible.Limits(race_s=0.05, stress_s=0))
 print(*(each._process.pid for each in launcher._launchers.values()))
 """
 

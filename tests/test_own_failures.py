@@ -33,7 +33,7 @@ SLOW_ONCE = PLAIN_SOURCE.replace(
 SLEEPER = PLAIN_SOURCE.replace(
     "    def forward(self, x):\n", "    def forward(self, x):\n        __import__('time').sleep(1000)\n"
 )
-QUICKLY = ["--device", "cpu", "--race-limit", "0.05", "--shrink-limit", "0"]
+QUICKLY = ["--device", "cpu", "--race-limit", "0.05", "--shrink-limit", "0", "--stress-limit", "0"]
 
 
 def start(home: Path, *arguments: str | Path) -> subprocess.Popen[str]:
@@ -188,7 +188,7 @@ def test_what_the_judges_own_code_raises_over_one_candidate_is_that_candidates_a
         real(self, after_running=after_running)
 
     monkeypatch.setattr(examine.Examination, "_audit", planted)
-    options = {"device": "cpu", "baselines": "none", "limits": Limits(race_s=0.05, shrink_s=0)}
+    options = {"device": "cpu", "baselines": "none", "limits": Limits(race_s=0.05, shrink_s=0, stress_s=0)}
     run = crucible.judge(SMALL_TASK, [tmp_path], **options)
     outcome = run.verdict("aa_unlucky").outcome
     assert outcome.kind == "not-judged" and "the judge failed: ZeroDivisionError" in outcome.words

@@ -357,7 +357,7 @@ def judged(tmp_path: Path, source: str, *, sanitize: bool = True) -> Verdict:
         scale=None, training=False, mode="train", small_by_default=False
     )
     (tmp_path / "inputs").mkdir()
-    limits = crucible.Limits(race_s=0.05, shrink_s=0)
+    limits = crucible.Limits(race_s=0.05, shrink_s=0, stress_s=0)
     device = hardware.find_device("emulator")
     emulator = toolchain.prepare().folder
     setting = Setting(
