@@ -180,7 +180,7 @@ def find_compiler() -> str:
 def prepare(compiler: str | None = None, *, checked: bool = True, whole: bool = False) -> Toolchain:
     """Builds what candidates are compiled against, once per machine and version.
 
-    With g++ 12 47 s of processor time and 310 MB, with clang 19 35 s and 90 MB. What `complete` adds comes at once if
+    With g++ 12 41 s of processor time and 290 MB, with clang 19 35 s and 90 MB. What `complete` adds comes at once if
     `whole`: for processes that may not write. It is kept below `$CRUCIBLE_EMULATOR_HOME`, or in `store.home()`. Raises
     BuildError.
     """
