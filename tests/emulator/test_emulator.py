@@ -68,6 +68,24 @@ def test_what_host_and_device_share_is_the_devices() -> None:
     assert built.of_host(3) == 4
 
 
+def test_kernels_are_watched_in_the_hosts_unit_too() -> None:
+    """Which is compiled without hooks where it can have none."""
+    source = """
+__global__ void shifted(const float* x, float* out) { out[threadIdx.x + 1] = x[threadIdx.x]; }
+torch::Tensor run(torch::Tensor x) {
+    auto out = torch::zeros_like(x);
+    const float* from = x.data_ptr<float>();
+    float* to = out.data_ptr<float>();
+    void* arguments[] = {&from, &to};
+    cudaLaunchKernel((const void*)shifted, dim3(1), dim3(64), arguments, 0, 0);
+    return out;
+}"""
+    built = emulator.load_inline("launching_host", source, functions=["run"])
+    with pytest.raises(RuntimeError, match="an illegal memory access was encountered"):
+        built.run(torch.ones(64))
+    assert [fault.kind for fault in emulator.faults()][:1] == ["out-of-bounds-global"]
+
+
 def test_a_function_that_cpp_sources_do_not_declare_is_refused_in_pytorchs_words() -> None:
     with pytest.raises(RuntimeError, match=r"Error building extension 'x'.*‘run’ was not declared in this scope"):
         emulator.load_inline("x", "", NEGATE, ["run"])

@@ -75,6 +75,8 @@ HOST = "main.cpp"
 _OF_HOST = ("-O0",)
 """Faults are those of kernels: a written module's host file takes g++ 1.3 s instead of 2.1, against a header of its own
 kind. For g++ alone, nobody tried clang."""
+_LAUNCHING = re.compile(r"__global__|[lL]aunch_?[kK]ernel|Launcher|##")
+"""What a unit has that may launch what it defines itself, whose accesses are to be watched."""
 _OF_WHOLE_HOST = ("-fno-sanitize=undefined",)
 """Against all of PyTorch's headers, which are not precompiled once more for it: with `-fsanitize=thread` still."""
 
@@ -134,9 +136,10 @@ class Toolchain:
         """What to try first: it refuses what needs more of PyTorch. clang gains nothing, it keeps instances."""
         return None if self.lean or self.is_clang else replace(self, lean=True)
 
-    def for_unit(self, name: str) -> Toolchain:
-        """What compiles the unit of that name."""
-        return replace(self, host=True) if name == HOST and self.lean else self
+    @property
+    def for_host(self) -> Toolchain:
+        """What compiles the host's unit, where no kernel can be in it."""
+        return replace(self, host=True) if self.lean else self
 
     def compile(self, units: dict[str, str], flags: list[str], out: Path) -> None:
         """Compiles texts by file name and links them into `out`. Raises BuildError with the compiler's output.
@@ -148,7 +151,7 @@ class Toolchain:
             for name, text in units.items():
                 (folder / name).write_text(text, encoding="utf-8")
             with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)))) as pool:
-                objects = list(pool.map(lambda name: self._object(folder, name, flags), units))
+                objects = list(pool.map(lambda name: self._object(folder, name, units[name], flags), units))
             built = folder / "extension.so"
             # Not linked against the runtime, which is loaded globally: ld would read all of libtorch for it (4 s).
             _run([self.compiler, "-shared", "-o", str(built), *objects], folder)
@@ -157,9 +160,10 @@ class Toolchain:
             shutil.copyfile(built, partial)
             partial.rename(out)
 
-    def _object(self, folder: Path, name: str, flags: list[str]) -> str:
+    def _object(self, folder: Path, name: str, text: str, flags: list[str]) -> str:
         object_ = f"{name}.o"
-        tools = self.for_unit(name)
+        # Flags may bring a header, or another name for a launch.
+        tools = self.for_host if name == HOST and not flags and not _LAUNCHING.search(text) else self
         # Who wants NVIDIA's operators back does without the precompiled header: it is of the types without them.
         other = any("__CUDA_NO_" in flag for flag in flags)
         include = ["-include", str(HEADERS / "crucible/all.h" if other else tools.prefix), *tools.where]
@@ -188,7 +192,7 @@ def prepare(compiler: str | None = None, *, checked: bool = True, whole: bool = 
     home = Path(os.environ.get("CRUCIBLE_EMULATOR_HOME") or store.home() / "emulator").absolute()
     tools = Toolchain(compiler, home / _key(compiler), checked)
     first = tools.leaner or tools
-    _prepare(tools, [*([tools] if whole else []), first, first.for_unit(HOST)])
+    _prepare(tools, [*([tools] if whole else []), first, first.for_host])
     return tools
 
 
@@ -247,8 +251,9 @@ def _key(compiler: str) -> str:
         if file.is_file():
             digest.update(file.read_bytes())
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    of_host = (_OF_HOST, _LAUNCHING.pattern, _OF_WHOLE_HOST)
     settings = (compiler, version, metadata.version("torch"), str(torch_folder()))
-    digest.update(repr((*settings, _LANGUAGE, _OF_CLANG, _CANDIDATE, _HOOKS, _OF_HOST, _OF_WHOLE_HOST)).encode())
+    digest.update(repr((*settings, _LANGUAGE, _OF_CLANG, _CANDIDATE, _HOOKS, *of_host)).encode())
     return digest.hexdigest()[:16]
 
 
