@@ -103,7 +103,6 @@ stub.parent.mkdir(parents=True)
 stub.write_text("#pragma once\\n")
 
 def load_inline(**options):
-    options["extra_cflags"] = ["-O0"]
     return real(**options, build_directory=folder, extra_include_paths=[str(Path(folder, "stub"))])
 
 cpp_extension.load_inline = load_inline

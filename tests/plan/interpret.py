@@ -33,6 +33,10 @@ def planned(module: nn.Module, *inputs: torch.Tensor) -> Plan:
     return fuse(trace(module, inputs, drops=True))
 
 
+def fused_steps(plan: Plan) -> list[Fused]:
+    return [step for step in plan.steps if isinstance(step, Fused)]
+
+
 def check(module: nn.Module, *inputs: torch.Tensor, gradients: bool = True, unused: bool = False) -> Plan:
     """The plan, after it was found to compute what the module does, in float64, gradients included; `unused` says that
     some take no part."""

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 import torch
 from beside_eager import assert_same
-from interpret import check
+from interpret import check, fused_steps
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import crucible
 from crucible.capture import trace
 from crucible.plan.planner import fuse
-from crucible.plan.steps import Fused
 
 pytestmark = pytest.mark.usefixtures("no_faults")
 WIDTH = 12
@@ -104,15 +103,10 @@ CASES: dict[str, tuple[Callable[..., Any], int]] = {
 """Forward, and how many further names there are."""
 
 
-def steps_of(module: nn.Module, x: torch.Tensor) -> list[Fused]:
-    return [step for step in fuse(trace(module, [x])).steps if isinstance(step, Fused)]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_each_reader_has_a_name_of_its_own(name: str) -> None:
     function, count = CASES[name]
-    plan = check(Net(function), torch.randn(6, WIDTH), unused=True)
-    steps = [step for step in plan.steps if isinstance(step, Fused)]
+    steps = fused_steps(check(Net(function), torch.randn(6, WIDTH), unused=True))
     assert sum(len(step.again) for step in steps) == count, [(step.name, step.again) for step in steps]
 
 
@@ -168,7 +162,7 @@ def test_who_writes_to_an_output_is_told_as_in_eager() -> None:
 def test_a_checkpoint_computes_it_again() -> None:
     module, x = Net(both_kinds), torch.randn(6, WIDTH)
     fused = crucible.fuse(copy.deepcopy(module), x, emulate=True)
-    (step,) = [step for step in steps_of(module, x) if step.further]
+    (step,) = [step for step in fused_steps(fuse(trace(module, [x]))) if step.further]
     assert step.again
     leaf, other = x.clone().requires_grad_(), x.clone().requires_grad_()
     out, expected = checkpoint(fused, leaf, use_reentrant=False), module(other)

@@ -10,14 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from beside_eager import assert_same, results
-from interpret import check
+from interpret import check, fused_steps
 from torch import nn
 
 import crucible
 from crucible.capture import trace
 from crucible.plan import along
 from crucible.plan.planner import fuse
-from crucible.plan.steps import Fused
 
 pytestmark = pytest.mark.usefixtures("no_faults")
 WIDTH = 24
@@ -97,14 +96,10 @@ def given() -> list[torch.Tensor]:
     return [torch.randn(5, WIDTH), torch.randn(5, WIDTH)]
 
 
-def fused_steps(module: nn.Module, inputs: list[torch.Tensor]) -> list[Fused]:
-    return [step for step in fuse(trace(module, inputs)).steps if isinstance(step, Fused)]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_stream_is_written_by_who_reads_it_first(name: str) -> None:
     function, count = CASES[name]
-    steps = [step for step in check(Block(function), *given(), unused=True).steps if isinstance(step, Fused)]
+    steps = fused_steps(check(Block(function), *given(), unused=True))
     assert sum(len(step.further) for step in steps) == count, [step.name for step in steps]
 
 
@@ -120,7 +115,7 @@ def both(m: Block, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torc
 
 def test_the_gradient_of_one_may_not_come() -> None:
     module = Block(both)
-    assert [len(step.results) for step in fused_steps(module, given())] == [2, 1]
+    assert [len(step.results) for step in fused_steps(fuse(trace(module, given())))] == [2, 1]
     fused = crucible.fuse(copy.deepcopy(module), *given(), emulate=True)
     for place in (0, 1):
         assert_same(fused, module, given(), lambda out, place=place: out[place])
@@ -130,7 +125,7 @@ def test_the_gradient_of_one_may_not_come() -> None:
 
 
 def test_backward_reads_what_was_written_and_nothing_that_it_is_made_of() -> None:
-    (step,) = [each for each in fused_steps(Block(pre_norm), given()) if each.further]
+    (step,) = [each for each in fused_steps(fuse(trace(Block(pre_norm), given()))) if each.further]
     (stream,) = step.further
     assert step.backward is not None
     read = {operand.name for operand in step.backward.operands}
@@ -140,16 +135,16 @@ def test_backward_reads_what_was_written_and_nothing_that_it_is_made_of() -> Non
 
 def test_rows_that_do_not_stay_in_registers_are_read_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(along, "MOST_COLUMNS", WIDTH - 1)
-    assert not any(step.further for step in fused_steps(Block(pre_norm), given()))
+    assert not any(step.further for step in fused_steps(fuse(trace(Block(pre_norm), given()))))
 
 
 def test_a_kernel_has_so_many_tensors_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    (step,) = [each for each in fused_steps(Block(pre_norm), given()) if each.further]
+    (step,) = [each for each in fused_steps(fuse(trace(Block(pre_norm), given()))) if each.further]
     made = len(step.results) + len(step.saved)
     count = len(step.all_operands) + made + 1  # the norm reads the stream, before they are one
     for most, along_ in ((count, 1), (count - 1, 0)):
         monkeypatch.setattr(along, "MOST_TENSORS", most)
-        assert sum(len(each.further) for each in fused_steps(Block(pre_norm), given())) == along_
+        assert sum(len(each.further) for each in fused_steps(fuse(trace(Block(pre_norm), given())))) == along_
 
 
 def test_where_the_stream_takes_no_gradient_it_is_a_step_of_its_own() -> None:
@@ -166,7 +161,7 @@ def test_where_the_stream_takes_no_gradient_it_is_a_step_of_its_own() -> None:
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return self.module(x.detach(), y.detach())  # type: ignore[no-any-return]
 
-    assert not any(step.further for step in fused_steps(Inside(), given()))
+    assert not any(step.further for step in fused_steps(fuse(trace(Inside(), given()))))
 
 
 @pytest.mark.slow
