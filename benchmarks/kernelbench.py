@@ -2,8 +2,8 @@
 beside eager PyTorch, torch.compile and max-autotune.
 
     python benchmarks/kernelbench.py CHECKOUT LEVEL FOLDER [--column tf32|default|bf16] [--only 5,36,40]
-        [--seconds 570] [--processes 28] [--gpus 0,1] [--baselines eager,compile,max-autotune] [--race-seconds 1]
-        [--race] [--build-only]
+        [--seconds 570] [--processes 28] [--warming 4] [--gpus 0,1] [--baselines eager,compile,max-autotune]
+        [--race-seconds 1] [--race] [--build-only]
     python benchmarks/kernelbench.py CHECKOUT LEVEL FOLDER --report      record.json, table.md and plot.svg alone
 
 Of level 0 CHECKOUT is itself a folder of tasks, `NUMBER_name.py`: so `benchmarks/networks.py` has it. Tasks that
@@ -16,10 +16,10 @@ nothing; `bf16`, modules and inputs of that type.
 
 Tasks are written side by side, in the order in which --only names them, then built, the shortest text first, with
 torch.compile's caches filled. What is built is measured while others are, in a process of its own that has its GPU
-alone: everybody takes turns, by the judge's race and clock, from a cold L2. Of the cores a few for each GPU are kept
-for that, and builds give way. FOLDER/COLUMN holds a JSON for each task. What is there is left as it is: a
-run that was cut short, by itself when the seconds are over, goes on when it is called again; remove a task's file to
-have it measured anew. Everybody draws the same weights and inputs.
+alone, whoever else works with it being stopped: everybody takes turns, by the judge's race and clock, from a cold L2.
+Of the cores a few for each GPU are kept for that, and builds give way. FOLDER/COLUMN holds a JSON for each task. What
+is there is left as it is: a run that was cut short, by itself when the seconds are over, goes on when it is called
+again; remove a task's file to have it measured anew. Everybody draws the same weights and inputs.
 Without a GPU kernels run on the emulator: a dry run, whose times mean nothing.
 """
 
@@ -28,7 +28,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
-import fcntl
 import hashlib
 import importlib.util
 import json
@@ -39,14 +38,14 @@ import random
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+import gpu_turns
 import torch
 from kernelbench_report import COVERS, REWRITTEN, report
 from torch import nn
@@ -69,12 +68,12 @@ from crucible.tuning.bench import race as turns_on_gpu
 from crucible.tuning.rival import beside_compile, rivals_of
 
 BASELINES = ("eager", "compile", "max-autotune")
+COMPILED = BASELINES[1:]
 LAST_S = 20.0
 """Of the time that is given, which no task begins in."""
-TASK_S = 600.0
-"""The most that one task may take to be built, or to be measured."""
-CACHES = Path(tempfile.gettempdir(), "crucible-kernelbench")
-"""Says what is built on this machine; locks."""
+TASK_S = 1800.0
+"""The most that one task may take to be built, or to be measured, waits for a turn included: max-autotune of a network
+is 250 to more than 600 s."""
 AHEAD = 3
 """Processes of tasks to be measured, of each GPU: one has it, the others draw their inputs and trace meanwhile."""
 KEPT_CORES = 4
@@ -83,7 +82,8 @@ and eager took the longer the busier its host was."""
 GIVES_WAY = ("nice", "-n", "15")
 """In front of the command of what is not measured."""
 WARMING = 4
-"""Processes that fill torch.compile's caches at once, of each GPU: each has a task's tensors there."""
+"""Processes that fill torch.compile's caches at once, of each GPU, unless others are asked for: each has a task's
+tensors there. Eight networks and what is measured took 25 GB of it."""
 CHUNK = 1 << 26
 """Elements that are compared at once: in float64 they take room."""
 
@@ -121,6 +121,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="numbers of tasks")
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--processes", type=int, help="that write and build at once, else of each core to spare")
+    parser.add_argument("--warming", type=int, default=WARMING, help="that fill torch.compile's caches, of each GPU")
     parser.add_argument("--gpus", default="", help="numbers of those that tasks are shared out to")
     parser.add_argument("--baselines", default=",".join(BASELINES))
     parser.add_argument("--race-seconds", type=float, default=1.0)
@@ -232,19 +233,23 @@ def begun(what: str, file: Path, args: argparse.Namespace, deadline: float, gpu:
         return
     own = ["--column", args.column, "--only", str(number(file)), "--baselines", args.baselines]
     own += ["--race-seconds", str(args.race_seconds), "--scale", args.scale, "--mode", args.mode, "--one", what]
-    own += ["--race"] * args.race
+    own += ["--warming", str(args.warming), *["--race"] * args.race]
     first = GIVES_WAY if what != "measure" and torch.cuda.is_available() else ()
     command = [*first, sys.executable, __file__, str(args.checkout), str(args.level), str(args.folder), *own]
     start = time.monotonic()
     environment = {"TORCHINDUCTOR_COMPILE_THREADS": "1", **os.environ}  # else each has a pool of its own
     environment |= {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
+    whole = False
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=min(TASK_S, left), env=environment, check=False
         )
-        failed = f"{what}: {(done.stderr or done.stdout).strip()[-800:]}" if done.returncode else ""
+        whole = not done.returncode
+        failed = "" if whole else f"{what}: {(done.stderr or done.stdout).strip()[-800:]}"
     except subprocess.TimeoutExpired:
         failed = f"{what}: more than {TASK_S:.0f} s" if left > TASK_S else ""  # else the next call goes on
+    if not whole and what == "measure":
+        gpu_turns.resume(gpu or os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     if failed:
         keep(place, file, {"failed": failed})
     print(f"{time.monotonic() - start:.0f} s: {file.stem} {what} {failed[-200:] or 'done'}", flush=True)
@@ -259,35 +264,7 @@ def built(place: Path, file: Path) -> bool:
 def mark(text: Path) -> Path:
     """What says so, of this text by this writer."""
     words = text.read_text() + store.code_digest()
-    return CACHES / f"{text.stem}.{hashlib.sha256(words.encode()).hexdigest()[:16]}.built"
-
-
-@contextlib.contextmanager
-def seat(which: str, seats: int) -> Iterator[None]:
-    """One of so many, of this GPU; waits for it."""
-    while True:
-        for place in range(seats):
-            with lock_file(f"{which}{place}") as file, contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                yield
-                return
-        time.sleep(0.05)
-
-
-@contextlib.contextmanager
-def gpu_lock(*, alone: bool) -> Iterator[None]:
-    """The GPU for this process alone, or with others that measure nothing. Behind who waits to be alone wait all who
-    come later."""
-    with lock_file("used") as used:
-        with lock_file("door") as door:
-            fcntl.flock(door, fcntl.LOCK_EX)
-            fcntl.flock(used, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        yield
-
-
-def lock_file(word: str) -> IO[str]:
-    CACHES.mkdir(parents=True, exist_ok=True)
-    return open(CACHES / f"gpu{os.environ.get('CUDA_VISIBLE_DEVICES', '')}.{word}", "w")
+    return gpu_turns.PLACE / f"{text.stem}.{hashlib.sha256(words.encode()).hexdigest()[:16]}.built"
 
 
 def keep(place: Path, file: Path, found: dict[str, Any]) -> None:
@@ -381,42 +358,43 @@ def write(file: Path, args: argparse.Namespace) -> None:
 def build(file: Path, args: argparse.Namespace) -> None:
     """Compiles a task's kernels, and fills torch.compile's caches."""
     place, column = args.folder / args.column, COLUMNS[args.column]
-    kind = hardware.find_device().kind
     path = place / "written" / file.name
-    new = imported(path).ModelNew
-    if kind == "cuda" and args.race:
-        with seat("warming", WARMING):
-            hand_over(file, path, new, args)
-    elif kind == "cuda" and "compile" in args.baselines.split(","):
-        _, reference, inputs = loaded(file, args)
-        with seat("warming", WARMING), gpu_lock(alone=False):
-            given = [_cast(each, column.dtype, "cuda") for each in inputs]
-            warm(Subject(compiled("compile", reference.model.to("cuda")), column.baselines, given, {}))
+    imported(path)
+    if hardware.find_device().kind == "cuda":
+        with gpu_turns.seat("warming", args.warming):
+            _, reference, inputs = loaded(file, args)
+            with gpu_turns.beside_others():
+                module, given = reference.model.to("cuda"), [_cast(each, column.dtype, "cuda") for each in inputs]
+                for name in filter(COMPILED.__contains__, args.baselines.split(",")):
+                    warm(Subject(compiled(name, copy.deepcopy(module)), column.baselines, given, {}))
     mark(path).parent.mkdir(parents=True, exist_ok=True)
     mark(path).write_text("")
 
 
-def hand_over(file: Path, path: Path, new: type[nn.Module], args: argparse.Namespace) -> None:
-    """Writes the file anew, as measured beside torch.compile, whose caches that fills; keeps what was found."""
+def hand_over(file: Path, path: Path, args: argparse.Namespace) -> Path:
+    """Writes the file anew, as measured beside torch.compile, and keeps what was found. Returns where."""
     column = COLUMNS[args.column]
     task, reference, inputs = loaded(file, args)
     with tf32.allowed(*column.baselines):
         given = [_cast(each, column.dtype, "cuda") for each in inputs]
         module = copy.deepcopy(reference.model).to("cuda")
         rivals = rivals_of("max-autotune" if "max-autotune" in args.baselines.split(",") else "compile")
-        beside = beside_compile(new.forward, module, given, _raced, rivals)
-    path.write_text(written_text(task, reference.model, inputs, column, beside))
+        beside = beside_compile(imported(path).ModelNew.forward, module, given, _raced, rivals)
+    raced = path.parent.with_name("raced") / path.name
+    raced.parent.mkdir(exist_ok=True)
+    raced.write_text(written_text(task, reference.model, inputs, column, beside))
     found = {"forward": beside.forward, "forward+backward": beside.training, "words": beside.words}
-    beside_of(path).write_text(json.dumps(found) + "\n")
+    beside_of(raced).write_text(json.dumps(found) + "\n")
+    return raced
 
 
 def _raced(calls: Mapping[str, Callable[[], Any]]) -> Mapping[str, float]:
     """Compiled beside others, timed alone."""
-    with gpu_lock(alone=False):
+    with gpu_turns.beside_others():
         for call in calls.values():
             call()
         torch.cuda.empty_cache()
-    with gpu_lock(alone=True):
+    with gpu_turns.alone():
         return turns_on_gpu(calls)
 
 
@@ -425,8 +403,8 @@ def beside_of(path: Path) -> Path:
 
 
 def warm(subject: Subject) -> None:
-    """Fills torch.compile's caches, or builds from them. Not max-autotune's, which times what it chooses from: it has
-    the GPU alone then. Whatever fails here fails again where it is measured, and is said then."""
+    """Fills torch.compile's caches, or builds from them. Whatever fails here fails again where it is measured, and is
+    said then."""
     with contextlib.suppress(Exception):
         subject.both([torch.ones_like(each) for each in tensors(subject.forward())])
 
@@ -441,7 +419,7 @@ def written_text(task: Task, module: nn.Module, inputs: list[Any], column: Colum
 
 
 def imported(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"written_{path.stem}", path)
+    spec = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -458,15 +436,17 @@ def measure(file: Path, args: argparse.Namespace) -> None:
     """Everybody held against float64 and strict float32, then timed."""
     place, column = args.folder / args.column, COLUMNS[args.column]
     text = place / "written" / file.name
-    _, reference, inputs = loaded(file, args)
-    new = construct(imported(text).ModelNew, reference.init_inputs).to(column.dtype).train(args.mode == "train")
-    new.load_state_dict(reference.model.state_dict())
     start = time.monotonic()
-    with seat("measured", AHEAD):
-        with gpu_lock(alone=False):
+    with gpu_turns.seat("measured", AHEAD):
+        if args.race and hardware.find_device().kind == "cuda":
+            text = hand_over(file, text, args)
+        _, reference, inputs = loaded(file, args)
+        new = construct(imported(text).ModelNew, reference.init_inputs).to(column.dtype).train(args.mode == "train")
+        new.load_state_dict(reference.model.state_dict())
+        with gpu_turns.beside_others():
             everyone, buffers = contestants(reference.model, new, inputs, column, args)
         waiting = time.monotonic()
-        with gpu_lock(alone=True):
+        with gpu_turns.alone():
             begin = time.monotonic()
             found = measured_alone(reference.model, everyone, buffers, column, args)
     seconds = {"shared": waiting - start, "waited": begin - waiting, "alone": time.monotonic() - begin}
@@ -488,7 +468,7 @@ def contestants(
     for name in filter(None, args.baselines.split(",")):
         rival = module if name == "eager" else compiled(name, module)
         everyone[name] = Subject(rival, column.baselines, inputs, buffers)
-    for name in ("written", "compile"):
+    for name in ("written", *COMPILED):
         if kind == "cuda" and name in everyone:
             warm(everyone[name])
             torch.cuda.empty_cache()

@@ -2,8 +2,8 @@
 PyTorch, torch.compile and max-autotune, forward and with gradients.
 
     python benchmarks/networks.py FOLDER [--column tf32|default|bf16] [--mode train|eval] [--scale full|small]
-        [--only 4,15] [--seconds 570] [--processes 14] [--gpus 0,1] [--baselines eager,compile,max-autotune]
-        [--race-seconds 1] [--race] [--build-only] [--report]
+        [--only 4,15] [--seconds 570] [--processes 14] [--warming 8] [--gpus 0,1]
+        [--baselines eager,compile,max-autotune] [--race-seconds 1] [--race] [--build-only] [--report]
 
 It is `benchmarks/kernelbench.py` over these files, resumable in the same way. `--scale small` is for machines without
 a GPU, where kernels run on the emulator: a dry run, whose times mean nothing.

@@ -153,10 +153,6 @@ def _level_2(record: Record) -> str:
     return _columns(record, f"kernelbench_level{record['level']}_{gpu}")
 
 
-def _networks(record: Record) -> str:
-    return _columns(record, "networks_h200")
-
-
 def _columns(record: Record, plot: str) -> str:
     """Of a run of `kernelbench.py`: its plot, and for each precision the summary and the table."""
     parts = [f"![Speed-ups over the better of torch.compile's](../benchmarks/results/{plot}.svg)"]
@@ -239,7 +235,14 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
         "27 of the 33 networks of `tests/networks` (the other six were not reached), as `crucible fuse --race` writes "
         "them: what torch.compile did faster when both were built, it computes. No max-autotune among the baselines. "
         "Times of networks of small kernels are the host's, and vary as it does.",
-        _networks,
+        lambda record: _columns(record, "networks_h200"),
+    ),
+    "networks_autotune_h100": (
+        "Networks, with max-autotune among the baselines",
+        "14 of the 33, as `crucible fuse --race-max-autotune` writes them, on another GPU: max-autotune compiles a "
+        "network for five minutes or more, and the time that there was did not suffice for the others. Before "
+        "attention that is written out was rewritten.",
+        lambda record: _columns(record, "networks_autotune_h100"),
     ),
     "training_h200": (
         "A training run",

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,6 +21,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 
+import gpu_turns  # noqa: E402
 import kernelbench  # noqa: E402
 from kernelbench_report import report, summary, table  # noqa: E402
 
@@ -93,37 +98,70 @@ def test_tasks_come_in_the_order_that_is_asked_for(tmp_path: Path) -> None:
         chosen("10,3")
 
 
-def test_who_measures_has_the_gpu_alone_and_is_not_kept_waiting_by_newcomers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+WORKER = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+import gpu_turns
+from pathlib import Path
+gpu_turns.PLACE = Path(sys.argv[2])
+with gpu_turns.beside_others():
+    for turn in range(100_000):
+        Path(sys.argv[2], "turn").write_text(str(turn))
+        time.sleep(0.005)
+"""
+
+
+@pytest.fixture
+def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], bool]]:
+    """Whether another process goes on, which works with the GPU beside others."""
+    monkeypatch.setattr(gpu_turns, "PLACE", tmp_path)
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, str(ROOT / "benchmarks"), str(tmp_path)])
+    file = tmp_path / "turn"
+
+    def go_on() -> bool:
+        before = file.read_text() if file.exists() else ""
+        end = time.monotonic() + 10
+        while time.monotonic() < end and (not file.exists() or file.read_text() in ("", before)):
+            time.sleep(0.01)
+        return file.read_text() != before
+
+    assert go_on()
+    yield go_on
+    worker.kill()
+    worker.wait()
+
+
+def test_who_measures_has_the_gpu_alone_and_waits_for_no_worker(
+    turns: Callable[[], bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernelbench, "CACHES", tmp_path)
-    order: list[str] = []
-    begun = {word: threading.Event() for word in ("first", "alone", "late")}
-    end = {word: threading.Event() for word in begun}
+    file, entered = tmp_path / "turn", threading.Event()
 
-    def use(word: str, alone: bool) -> None:
-        with kernelbench.gpu_lock(alone=alone):
-            order.append(word)
-            begun[word].set()
-            assert end[word].wait(30)
-        order.append(f"{word} left")
+    def other() -> None:
+        with gpu_turns.alone():
+            entered.set()
 
-    threads = {word: threading.Thread(target=use, args=(word, word == "alone")) for word in begun}
-    threads["first"].start()
-    assert begun["first"].wait(30)
-    with kernelbench.gpu_lock(alone=False):  # others share it
-        threads["alone"].start()
-        assert not begun["alone"].wait(0.2)
-        threads["late"].start()
-        assert not begun["late"].wait(0.2)
-    end["first"].set()
-    assert begun["alone"].wait(30)
-    assert not begun["late"].wait(0.2)
-    for word in ("alone", "late"):
-        end[word].set()
-    for thread in threads.values():
-        thread.join(30)
-    assert order.index("first") < order.index("first left") and order.index("alone") < order.index("late")
+    with gpu_turns.alone():
+        before = file.read_text()
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert not entered.wait(0.3)
+        assert file.read_text() == before
+    assert entered.wait(10)
+    thread.join(10)
+    assert turns()
+
+
+def test_whom_a_killed_process_has_stopped_goes_on(turns: Callable[[], bool], tmp_path: Path) -> None:
+    code = "import os, signal, gpu_turns; from pathlib import Path; gpu_turns.PLACE = Path(os.environ['HERE'])\n"
+    code += "with gpu_turns.alone(): os.kill(os.getpid(), signal.SIGKILL)"
+    place = {"PYTHONPATH": str(ROOT / "benchmarks"), "HERE": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, **place}, check=False)
+    file = tmp_path / "turn"
+    before = file.read_text()
+    time.sleep(0.3)
+    assert file.read_text() == before
+    gpu_turns.resume("")
+    assert turns()
 
 
 def test_what_is_noise_is_held_to_the_benchmarks_rule_alone() -> None:

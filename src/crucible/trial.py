@@ -16,11 +16,13 @@ import copy
 import traceback
 import types
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import count
 from typing import Any, NoReturn
 
 import torch
 from torch import nn
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
@@ -31,6 +33,7 @@ _NUMBERS = count()
 _FILE = "<trial>"
 _AS_ASKED = frozenset({"contiguous", "reshape", "clone", "copy_", "empty_strided", "new_empty_strided"})
 """Functions that say how their results lie."""
+_RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
 
 
 def check_runs(text: str, module: nn.Module, inputs: Sequence[Any]) -> list[torch.Tensor]:
@@ -40,7 +43,7 @@ def check_runs(text: str, module: nn.Module, inputs: Sequence[Any]) -> list[torc
     try:
         exec(compile(_unbuilt(text), _FILE, "exec"), names.__dict__)
         forward = names.ModelNew.forward if "ModelNew" in names.__dict__ else names.forward
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), _Decomposed():
             found = _run(forward, module, inputs)
             with _Otherwise():
                 forward(*_given_all(module, inputs))
@@ -76,6 +79,15 @@ def _run(forward: Any, module: nn.Module, inputs: Sequence[Any]) -> list[torch.T
     if outputs and wanted:
         torch.autograd.grad(outputs, wanted, [torch.empty_like(each) for each in outputs], allow_unused=True)
     return made
+
+
+class _Decomposed(TorchFunctionMode):
+    """Recurrent layers are cells: cuDNN's, without elements, keep nothing of their weights for backward, and raise."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        is_recurrent = getattr(func, "__name__", "").split(".")[0] in _RECURRENT
+        with enable_python_dispatcher() if is_recurrent else nullcontext():
+            return func(*args, **(kwargs or {}))
 
 
 class _Otherwise(TorchFunctionMode):

@@ -21,7 +21,8 @@ def test_a_network_trains_as_eager_does(name: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # behind ReLUs roundings of TF32 turn signs
     task = Task.load(NETWORKS / f"{name}.py").at(scale="small", training=True, mode="train", small_by_default=True)
     reference = Reference(task.source, name, task.sizes, mode=task.mode, seed=0, device=torch.device("cuda"))
-    net, inputs = reference.model, list(reference.inputs(0))
+    net = reference.model.cuda()
+    inputs = [each.cuda() if torch.is_tensor(each) else each for each in reference.inputs(0)]
     fused = crucible.fuse(copy.deepcopy(net), *inputs)
     exact = copy.deepcopy(net).double()
     wide = [each.double() if torch.is_tensor(each) and each.is_floating_point() else each for each in inputs]

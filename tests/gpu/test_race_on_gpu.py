@@ -36,6 +36,7 @@ def test_a_file_says_what_was_measured() -> None:
 @pytest.mark.parametrize("race", [False, True])
 def test_a_graph_of_dynamos_runs_on_the_gpu(race: bool) -> None:
     torch.manual_seed(0)
+    torch.compiler.reset()  # a Sequential that was compiled for other sizes would have theirs vary
     module, x = (
         nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.MaxPool2d(2)).cuda(),
         torch.randn(4, 3, 32, 32, device="cuda"),

@@ -7,6 +7,7 @@
 - Averages commute with affine maps of one value a window: with numbers, terms and factors of channels, and with what a
   norm does once its statistics are known (`fold_norms.py`).
 - What is one number for all finite inputs is that number (`fold_constants.py`).
+- Attention that is written out is PyTorch's, whose kernels write no scores (`fold_attention.py`).
 
 Values are the same in exact arithmetic, for finite inputs; gradients are autograd's of what is written. Each rewrite
 is of one operation, and the first that is found is made, until there is none.
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from crucible.graph import Graph, Operation, Ref
+from crucible.plan.fold_attention import attention, laid
 from crucible.plan.fold_constants import constant
 from crucible.plan.fold_norms import behind_norm
 from crucible.plan.fold_pools import into_kernel
@@ -49,20 +51,19 @@ def fold(graph: Graph, machine: Machine = H200) -> Folded:
     work = Rewriting(graph, machine)
     while any(_rewritten(work, operation) for operation in work.graph.operations):
         pass
-    return Folded(work.graph, tuple(work.notes), frozenset(work.apart & work.graph.producers.keys()))
+    return Folded(laid(work.graph), tuple(work.notes), frozenset(work.apart & work.graph.producers.keys()))
 
 
 def _rewritten(work: Rewriting, operation: Operation) -> bool:
     """Whether a rewrite of this operation was made."""
-    work.begin(operation)
-    found = constant(work, operation)
-    if found is None:
-        found = _behind(work, operation)
-    if found is None:
+    for rewrite in (attention, constant, _behind):
+        work.begin(operation)
+        found = rewrite(work, operation)
+        if found is not None:
+            work.finish(operation, *found)
+            return True
         work.abandon()
-        return False
-    work.finish(operation, *found)
-    return True
+    return False
 
 
 def _behind(work: Rewriting, operation: Operation) -> tuple[str, str] | None:

@@ -231,6 +231,26 @@ class Maker:
         shape = (*broadcast(self.shape(a)[:-2], self.shape(b)[:-2]), self.shape(a)[-2], self.shape(b)[-1])
         return self._put("matmul", "matmul.default", {"self": Ref(a), "other": Ref(b)}, shape, self.shape(a)[-1])
 
+    def attention(self, query: str, key: str, value: str, mask: str | None, scale: float) -> str:
+        """softmax(q k' scale + mask) v, all in batch, heads, places and features; the mask is broadcast."""
+        args: dict[str, Argument] = {"query": Ref(query), "key": Ref(key), "value": Ref(value)}
+        args |= {"attn_mask": mask and Ref(mask), "dropout_p": 0.0, "is_causal": False}
+        args |= {"scale": scale, "enable_gqa": False}
+        kind, shape = "scaled_dot_product_attention", (*self.shape(query)[:-1], self.shape(value)[-1])
+        return self._put(kind, f"{kind}.default", args, shape, 2 * self.shape(key)[-2])
+
+    def chosen(self, condition: str, where: float, elsewhere: float) -> str:
+        """One number where a condition holds, another where it does not."""
+        args: dict[str, Argument] = {"condition": Ref(condition), "self": where, "other": elsewhere}
+        return self.work.put("where", "aten.where.Scalar", args, self.shape(condition), "float32")
+
+    def cast(self, a: str) -> str:
+        """In the dtype that is computed in."""
+        if self.work.values[a].tensor.dtype == self.dtype:
+            return a
+        args: dict[str, Argument] = {"self": Ref(a), "dtype": self.dtype, "non_blocking": False, "copy": False}
+        return self._put("to", "to.dtype", {**args, "memory_format": None}, self.shape(a))
+
     def linear(self, a: str, weight: str, bias: str | None) -> str:
         args: dict[str, Argument] = {"input": Ref(a), "weight": Ref(weight), "bias": bias and Ref(bias)}
         outputs, features = self.shape(weight)

@@ -294,6 +294,11 @@ class Choices:
     """channels: of a group, of several, from which on they do. From: sweep_not_taken_h200.json."""
     most_features: int = 16
     """features: of a linear layer, up to which ours do. From: sweep_h200.json."""
+    most_features_of_heads: int = 64
+    """features: of a head of attention in float32, up to which PyTorch's fused kernels beat products and softmax. From:
+    notes.md, "Attention that is written out"."""
+    most_features_of_half_heads: int = 256
+    """features: the same of half types. From: notes.md, "Attention that is written out"."""
     most_exact_taps: int = 64
     """taps: of a depthwise convolution that keeps float32, up to which ours do. From: depthwise_exact_h200.json."""
     most_taps_between: int = 25
