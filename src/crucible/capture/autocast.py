@@ -80,10 +80,10 @@ def casts(func: OpOverload, fakes: Mapping[str, Any], on: Mapping[str, torch.dty
     tensors by name, whose mode is on."""
     wanted = _seen(func, fakes, on)
     if wanted is None:
-        return None
+        return _by_cudnn(func, fakes)
     if _seen(func, fakes, {}) == wanted:
         return Casts({})
-    operands = {n: each for n, each in enumerate(leaves(tuple(fakes.values()))) if isinstance(each, torch.Tensor)}
+    operands = _operands(fakes)
     cast = {n: wanted.casts[storage(each)] for n, each in operands.items() if storage(each) in wanted.casts}
     tries = [Casts(cast)]
     dtypes = {kind.dtype for kind in wanted.results}
@@ -97,9 +97,27 @@ def casts(func: OpOverload, fakes: Mapping[str, Any], on: Mapping[str, torch.dty
     run = _seen(func, widened.applied(fakes, torch.Tensor.to), {})
     if run is not None and run.names == wanted.names and run.results == wanted.results:
         return widened
-    if func._schema.name.partition("::")[2] in _RECURRENT and len(dtypes) == 1:  # a library's, another for each dtype
+    if _is_recurrent(func) and len(dtypes) == 1:  # a library's, another for each dtype
         return Casts({n: getattr(torch, *dtypes) for n in operands})
     return None
+
+
+def _operands(fakes: Mapping[str, Any]) -> dict[int, torch.Tensor]:
+    """Tensors, by their places among all that the arguments hold."""
+    return {n: each for n, each in enumerate(leaves(tuple(fakes.values()))) if isinstance(each, torch.Tensor)}
+
+
+def _is_recurrent(func: OpOverload) -> bool:
+    return func._schema.name.partition("::")[2] in _RECURRENT
+
+
+def _by_cudnn(func: OpOverload, fakes: Mapping[str, Any]) -> Casts | None:
+    """Of a recurrent layer that cuDNN computes, whatever autocast's dtype is: PyTorch copies weights to float16 there,
+    into one buffer whose address fake tensors do not have (`AutocastRNN.cpp`)."""
+    operands = {n: each for n, each in _operands(fakes).items() if each.is_floating_point()}
+    if not _is_recurrent(func) or any(each.device.type != "cuda" for each in operands.values()):
+        return None
+    return Casts(dict.fromkeys(operands, torch.float16))
 
 
 @dataclass
