@@ -45,6 +45,7 @@ SCALED: dict[str, Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]] =
     "divided": lambda q, k, scale: torch.matmul(q, k) / (1 / scale),
     "query": lambda q, k, scale: (q * scale) @ k,
     "none": lambda q, k, scale: q @ k,
+    "rows": lambda q, k, scale: (q @ k) * torch.linspace(0.5, 1.5, HEADS).to(q).view(HEADS, 1, 1),
 }
 TURNED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "transpose": lambda k: k.transpose(1, 2).transpose(-2, -1),
@@ -110,6 +111,42 @@ def test_half_types_that_are_widened_for_the_softmax() -> None:
         torch.testing.assert_close(fused(x), module(x), rtol=2e-2, atol=2e-2)
 
 
+class Heads(nn.Module):
+    """Heads of all batches in one dim, as `nn.MultiheadAttention` has them that could show its weights."""
+
+    def __init__(self, mask: bool) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(HEADS * FEATURES, HEADS)
+        self.mask = torch.randn(PLACES, PLACES) if mask else None
+
+    def forward(self, x: torch.Tensor) -> Any:
+        mask = None if self.mask is None else self.mask.to(x)
+        return self.attention(x, x, x, attn_mask=mask)[0] * 2
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_heads_of_all_batches_are_a_batch_of_one(mask: bool) -> None:
+    torch.manual_seed(0)
+    plan = check(Heads(mask), torch.randn(PLACES, BATCH, HEADS * FEATURES))
+    assert calls(plan).count(ATTENTION) == 1 and not {"bmm", "baddbmm", "softmax"} & {*calls(plan)}
+
+
+@pytest.mark.parametrize("items", [1, BATCH])
+def test_masks_of_items_are_added_where_heads_are_told_apart(items: int) -> None:
+    class Items(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mask = nn.Parameter(torch.randn(items, 1, PLACES, PLACES))
+
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+            scores = torch.bmm(q * 0.4, k.transpose(1, 2)).view(BATCH, HEADS, PLACES, PLACES) + self.mask
+            return torch.bmm(scores.view(BATCH * HEADS, PLACES, PLACES).softmax(-1), v).view(BATCH, HEADS, PLACES, -1)
+
+    torch.manual_seed(0)
+    plan = check(Items(), *(torch.randn(BATCH * HEADS, PLACES, FEATURES) for _ in range(3)))
+    assert calls(plan).count(ATTENTION) == 1 and not {"bmm", "softmax"} & {*calls(plan)}
+
+
 class Shown(Attention):
     def forward(self, x: torch.Tensor) -> Any:
         weights, v = self.weights(x)
@@ -140,9 +177,16 @@ class Wide(Attention):
         return (q.transpose(1, 2) @ k.transpose(1, 2).mT).softmax(-1) @ v.transpose(1, 2)
 
 
-@pytest.mark.parametrize("module", [Shown, Dropped, Along, Scaled, Wide])
+class Widened(Attention):
+    def forward(self, x: torch.Tensor) -> Any:
+        q, k, v = self.qkv(x).view(BATCH, PLACES, 3, HEADS, FEATURES).permute(2, 0, 3, 1, 4)
+        return (q @ k.mT).double().softmax(-1).float() @ v
+
+
+@pytest.mark.parametrize("module", [Shown, Dropped, Along, Scaled, Wide, Widened])
 def test_what_is_something_else_or_no_gain_stays(module: type[Attention]) -> None:
-    """Weights that somebody sees, or that are dropped; a softmax over queries; a mask that is scaled; heads of 72."""
+    """Weights that somebody sees, or that are dropped; a softmax over queries; a mask that is scaled; heads of 72; a
+    softmax in double precision."""
     graph = trace(module(), [drawn()], drops=True)
     assert ATTENTION not in [each.kind for each in fold(graph).graph.operations]
     assert ATTENTION not in calls(fuse(graph))
@@ -150,3 +194,13 @@ def test_what_is_something_else_or_no_gain_stays(module: type[Attention]) -> Non
 
 def test_double_precision_stays() -> None:
     assert ATTENTION not in calls(fuse(trace(Attention().double(), [drawn().double()])))
+
+
+def test_more_heads_than_a_grid_has_blocks_stay() -> None:
+    class Bare(nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+            return torch.bmm(torch.bmm(q, k.mT).softmax(-1), v)
+
+    for heads, stays in ((65_535, False), (65_536, True)):
+        graph = trace(Bare(), [torch.empty(heads, 2, 8) for _ in range(3)])
+        assert ("softmax" in [each.kind for each in fold(graph).graph.operations]) == stays

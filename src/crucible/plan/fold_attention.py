@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from crucible.graph import Graph, Operation, Ref, TensorType, Value
+from crucible.graph import Graph, Operation, TensorType
 from crucible.plan.rewriting import Maker, Rewriting
 from crucible.plan.rules import turns_matrices
 from crucible.schedule import pays
@@ -23,17 +23,25 @@ _VIEWS = frozenset({"view", "reshape"})
 _CASTS = frozenset({"to", "_to_copy"})
 _HEADS_AND_PLACES = 4
 """Dims of what its kernels take: batch, heads, places, features."""
-_AS_GPUS_LAY = (0, 2, 1, 3)
-"""Of its results: heads between places, in every kernel that a GPU has for it."""
+_AS_GPUS_LAY = {3: (1, 0, 2), 4: (0, 2, 1, 3)}
+"""The order of its results' dims in memory: heads between places, in every kernel that a GPU has for it. Of three dims
+the first is a head of all batches."""
+_MOST_BLOCKS = 65_535
+"""Heads, and items, that its kernels can take: each is a block along a dim of the grid."""
+_PRODUCTS = frozenset({"matmul", "bmm"})
 _MADE_CONTIGUOUS = frozenset({"contiguous", "reshape", "clone"})
 
 
 @dataclass(frozen=True)
 class _Scores:
-    """What a softmax is taken of: the product of query and key, times `scale`, and what masks it."""
+    """What a softmax is taken of: the product of query and key, times numbers, and what masks it."""
 
-    product: Operation
+    query: str
+    turned: str
+    """The key's transpose."""
     scale: float
+    of_rows: tuple[str, ...]
+    """Tensors that scores are multiplied by, the same for all keys."""
     added: tuple[tuple[str, tuple[int, ...]], ...]
     """Tensors that are added, and the shape in which the scores are seen then: a batch may be one of windows."""
     left_out: str | None
@@ -42,23 +50,33 @@ class _Scores:
 
 def attention(work: Rewriting, operation: Operation) -> tuple[str, str] | None:
     """A product of matrices whose left factor is a softmax of scores that nobody else reads."""
-    if operation.kind != "matmul" or not pays.attention_pays(work.machine, *_type(work, operation.output.name)):
+    shape, dtype = operation.outputs[0].tensor.shape, operation.outputs[0].tensor.dtype
+    if operation.kind not in _PRODUCTS or len(shape) not in _AS_GPUS_LAY:
         return None
-    weights, value = (str(each.name) for each in operation.args.values() if isinstance(each, Ref))
+    if not pays.attention_pays(work.machine, dtype, shape[-1]):
+        return None
+    weights, value = operation.inputs
     softmax = _alone(work, weights)
-    scores = _scores(work, softmax) if softmax is not None else None
+    scores = _scores(work, softmax, len(shape)) if softmax is not None else None
     if scores is None:
         return None
-    make = Maker(work, work.values[value].tensor.dtype)
-    query, by_query = _unscaled(work, scores.product.inputs[0])
-    key, by_key = _key(make, scores.product.inputs[1])
+    make = Maker(work, dtype)
+    query, by_query = _unscaled(work, scores.query)
+    key, by_key = _key(make, scores.turned)
     if not _fit(work, query, key, value):
         return None
-    mask = _mask(make, scores)
-    made = make.attention(query, key, value, mask, scores.scale * by_query * by_key)
+    for factor in scores.of_rows:
+        query = make.binary("mul", query, make.cast(factor))
+    if make.shape(query) != work.shape(scores.query):
+        return None
+    mask = _mask(make, scores, len(shape))
+    query, key, value = (_in_four(make, name) for name in (query, key, value))
+    mask = mask and _in_four(make, mask)
+    scale = scores.scale * by_query * by_key
+    made = make.attention(query, key, value, mask, scale, _as_gpus_lay(make.shape(query)))
     output = operation.output
-    work.values[output.name] = replace(output, tensor=_moved(output.tensor, _AS_GPUS_LAY))
-    return made, f"softmax between two products, taken as {ATTENTION}"
+    work.values[output.name] = replace(output, tensor=replace(output.tensor, strides=_as_gpus_lay(shape)))
+    return make.reshape(made, shape), f"softmax between two products, taken as {ATTENTION}"
 
 
 def laid(graph: Graph) -> Graph:
@@ -68,7 +86,7 @@ def laid(graph: Graph) -> Graph:
     operations = []
     for each in graph.operations:
         given = types.get(each.inputs[0]) if each.inputs else None
-        if each.kind == ATTENTION:
+        if each.kind == ATTENTION or (given is not None and _drops_one(each, given)):
             types[each.output.name] = each.output.tensor
         elif given is not None and each.kind in ("transpose", "permute"):
             types[each.output.name] = seen = _seen(each, given)
@@ -79,39 +97,49 @@ def laid(graph: Graph) -> Graph:
     return replace(graph, operations=tuple(operations))
 
 
-def _type(work: Rewriting, name: str) -> tuple[str, int]:
-    """The dtype of a value, and how many features its rows have."""
-    tensor = work.values[name].tensor
-    return tensor.dtype, tensor.shape[-1] if len(tensor.shape) == _HEADS_AND_PLACES else 0
+def _drops_one(operation: Operation, given: TensorType) -> bool:
+    """Whether it leaves out a batch of one."""
+    return operation.kind == "reshape" and (1, *operation.output.tensor.shape) == given.shape
 
 
 def _alone(work: Rewriting, name: str) -> Operation | None:
-    """What makes a value that nobody else reads, before it is cast."""
+    """What makes a value that nobody else reads, before it is cast; None where it is computed in more than float32."""
     source = work.alone(name)
     while source is not None and source.kind in _CASTS and work.values[source.inputs[0]].tensor.is_floating:
-        source = work.alone(source.inputs[0])
+        source = None if source.output.tensor.dtype == "float64" else work.alone(source.inputs[0])
     return source
 
 
-def _scores(work: Rewriting, softmax: Operation) -> _Scores | None:
+def _scores(work: Rewriting, softmax: Operation, rank: int) -> _Scores | None:
     """What a softmax over the last dim is taken of; None where it is of something else."""
     if softmax.kind != "softmax" or softmax.args["dim"] not in (-1, len(softmax.output.tensor.shape) - 1):
         return None
     scale, left_out = 1.0, None
+    of_rows: list[str] = []
     added: list[tuple[str, tuple[int, ...]]] = []
     source = _alone(work, softmax.inputs[0])
-    while source is not None and source.kind != "matmul":
+    while source is not None and source.kind not in _PRODUCTS:
         name, factor = _factor(source)
         shape = source.output.tensor.shape
         if factor is not None:
             scale *= factor
         elif source.kind in _VIEWS:
-            if not _splits_batch(shape, work.shape(name)):
+            if not _splits_batch(shape, work.shape(name), rank):
                 return None
-        elif scale != 1.0:  # a mask that would be scaled
+        elif source.kind == "mul" and len(source.inputs) == 2 and len(shape) == rank:
+            name, factor_of_rows = _term(work, source)
+            if work.shape(factor_of_rows)[-1:] not in ((), (1,)):
+                return None
+            of_rows.append(factor_of_rows)
+        elif scale != 1.0 or of_rows:  # a mask that would be scaled
             return None
+        elif source.kind == "baddbmm":
+            if (source.args["alpha"], source.args["beta"]) != (1, 1):
+                return None
+            added.append((source.inputs[0], shape))
+            break
         elif source.kind == "masked_fill":
-            if source.args["value"] != -math.inf or left_out or added or len(shape) != _HEADS_AND_PLACES:
+            if source.args["value"] != -math.inf or left_out or added or len(shape) != rank:
                 return None
             left_out = source.inputs[1]
         elif source.kind == "add" and len(source.inputs) == 2 and source.args["alpha"] == 1:
@@ -120,18 +148,21 @@ def _scores(work: Rewriting, softmax: Operation) -> _Scores | None:
         else:
             return None
         source = None if not name else _alone(work, name)
-    return None if source is None else _Scores(source, scale, tuple(added), left_out)
+    if source is None:
+        return None
+    query, turned = source.inputs[-2:]
+    return _Scores(query, turned, scale, tuple(of_rows), tuple(added), left_out)
 
 
-def _splits_batch(one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether one shape is the other, whose batch is one of windows."""
+def _splits_batch(one: Sequence[int], other: Sequence[int], rank: int) -> bool:
+    """Whether one shape is the other, whose batch is one of windows, or of items and heads."""
     few, many = sorted((tuple(one), tuple(other)), key=len)
-    return len(few) == _HEADS_AND_PLACES and len(many) == len(few) + 1 and few[1:] == many[2:]
+    return len(few) == rank and len(many) == rank + 1 and few[1:] == many[2:]
 
 
 def _term(work: Rewriting, source: Operation) -> tuple[str, str]:
-    """Of a sum, what is as large as it, and made for it alone, and what is added to that; the first is empty where
-    there is none."""
+    """Of a sum or product, what is as large as it, and made for it alone, and the other; the first is empty where there
+    is none."""
     one, other = source.inputs
     if _alone(work, one) is None or work.shape(one) != source.output.tensor.shape:
         one, other = other, one
@@ -157,33 +188,28 @@ def _unscaled(work: Rewriting, name: str) -> tuple[str, float]:
 def _key(make: Maker, turned: str) -> tuple[str, float]:
     """The key, of which the scores' product has the transpose, and the number that it alone was multiplied by."""
     source = make.work.graph.producers.get(turned)
-    if source is not None and turns_matrices(source, _HEADS_AND_PLACES):
-        return _unscaled(make.work, source.inputs[0])
     tensor = make.work.values[turned].tensor
-    if len(tensor.shape) != _HEADS_AND_PLACES:
-        return turned, 1.0
-    seen = make.permute(turned, (0, 1, 3, 2))
-    strides = (*tensor.strides[:2], tensor.strides[3], tensor.strides[2])
-    make.work.values[seen] = Value(seen, replace(make.work.values[seen].tensor, strides=strides))
-    return seen, 1.0
+    before = [*range(len(tensor.shape) - 2)]
+    if source is not None and turns_matrices(source, len(tensor.shape)):
+        return _unscaled(make.work, source.inputs[0])
+    strides = (*tensor.strides[:-2], tensor.strides[-1], tensor.strides[-2])
+    return make.permute(turned, (*before, len(before) + 1, len(before)), strides), 1.0
 
 
 def _fit(work: Rewriting, query: str, key: str, value: str) -> bool:
-    """Whether all lie in batch, heads, places and features, of one dtype, features side by side."""
+    """Whether all lie in heads, places and features, of one dtype, features side by side."""
     tensors = [work.values[name].tensor for name in (query, key, value)]
     shapes = [tensor.shape for tensor in tensors]
-    if any(
-        len(shape) != _HEADS_AND_PLACES or tensor.strides[-1] != 1
-        for shape, tensor in zip(shapes, tensors, strict=True)
-    ):
+    if any(tensor.strides[-1] != 1 for tensor in tensors):
         return False
-    alike = len({(*shape[:2], shape[-1]) for shape in shapes}) == 1 and shapes[1] == shapes[2]
-    return alike and len({tensor.dtype for tensor in tensors}) == 1
+    alike = len({(*shape[:-2], shape[-1]) for shape in shapes}) == 1 and shapes[1] == shapes[2]
+    few = all(n <= _MOST_BLOCKS for n in shapes[0][:-2])
+    return alike and few and len({tensor.dtype for tensor in tensors}) == 1
 
 
-def _mask(make: Maker, scores: _Scores) -> str | None:
+def _mask(make: Maker, scores: _Scores, rank: int) -> str | None:
     """What is added to the scores, in their dtype and seen as they are."""
-    terms = [_in_batch(make, name, shape) for name, shape in scores.added]
+    terms = [_in_batch(make, name, shape, rank) for name, shape in scores.added]
     if scores.left_out is not None:
         terms.append(make.chosen(scores.left_out, -math.inf, 0.0))
     if not terms:
@@ -193,20 +219,31 @@ def _mask(make: Maker, scores: _Scores) -> str | None:
     return found if len(own) > 1 else make.reshape(found, (1,) * (2 - len(own)) + own)
 
 
-def _in_batch(make: Maker, term: str, seen: Sequence[int]) -> str:
+def _in_batch(make: Maker, term: str, seen: Sequence[int], rank: int) -> str:
     """A tensor that is added to scores of this shape, for those whose batch is one."""
     own = make.shape(term)
-    if len(seen) == _HEADS_AND_PLACES or len(own) < _HEADS_AND_PLACES:
+    if len(seen) == rank or len(own) < rank:
         return term
-    lifted = make.reshape(term, (1,) * (len(seen) - len(own)) + own)
-    whole = (*seen[:2], *own[-3:])
-    return make.reshape(make.expand(lifted, whole), (seen[0] * seen[1], *own[-3:]))
+    lifted = (1,) * (len(seen) - len(own)) + own
+    if lifted[:2] == (1, 1):
+        return make.reshape(term, lifted[1:])
+    whole = make.expand(make.reshape(term, lifted), (*seen[:2], *lifted[2:]))
+    return make.reshape(whole, (seen[0] * seen[1], *lifted[2:]))
 
 
-def _moved(type_: TensorType, order: Sequence[int]) -> TensorType:
-    """Laid with its dims in this order, the last one innermost."""
-    strides = dict(zip(order, contiguous([type_.shape[d] for d in order]), strict=True))
-    return replace(type_, strides=tuple(strides[d] for d in range(len(order))))
+def _in_four(make: Maker, name: str) -> str:
+    """Of three dims, seen as a batch of one."""
+    tensor = make.work.values[name].tensor
+    if len(tensor.shape) != _HEADS_AND_PLACES - 1:
+        return name
+    return make.reshape(name, (1, *tensor.shape), (tensor.shape[0] * tensor.strides[0], *tensor.strides))
+
+
+def _as_gpus_lay(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of what attention makes."""
+    order = _AS_GPUS_LAY[len(shape)]
+    strides = dict(zip(order, contiguous([shape[d] for d in order]), strict=True))
+    return tuple(strides[d] for d in range(len(order)))
 
 
 def _seen(view: Operation, given: TensorType) -> TensorType:

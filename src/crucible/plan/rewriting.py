@@ -55,12 +55,20 @@ class Rewriting:
     # made
 
     def put(
-        self, kind: str, target: str, args: Mapping[str, Argument], shape: Sequence[int], dtype: str, depth: int = 0
+        self,
+        kind: str,
+        target: str,
+        args: Mapping[str, Argument],
+        shape: Sequence[int],
+        dtype: str,
+        *,
+        depth: int = 0,
+        strides: Sequence[int] | None = None,
     ) -> str:
         """A new operation in front of the one that is rewritten; `depth` is how many products each element of a matrix
-        product adds up. Returns the name of what it makes."""
+        product adds up, `strides` are those of what is not contiguous. Returns the name of what it makes."""
         name = unused(kind, self.values)
-        value = Value(name, TensorType(tuple(shape), contiguous(shape), dtype))
+        value = Value(name, TensorType(tuple(shape), contiguous(shape) if strides is None else tuple(strides), dtype))
         read = list(_names(tuple(args.values())))
         moved = 0 if kind in VIEWS else sum(self.values[each].tensor.bytes for each in read) + value.tensor.bytes
         self.values[name] = value
@@ -145,8 +153,16 @@ class Maker:
     def shape(self, name: str) -> tuple[int, ...]:
         return self.work.shape(name)
 
-    def _put(self, kind: str, target: str, args: Mapping[str, Argument], shape: Sequence[int], depth: int = 0) -> str:
-        return self.work.put(kind, f"aten.{target}", args, shape, self.dtype, depth)
+    def _put(
+        self,
+        kind: str,
+        target: str,
+        args: Mapping[str, Argument],
+        shape: Sequence[int],
+        depth: int = 0,
+        strides: Sequence[int] | None = None,
+    ) -> str:
+        return self.work.put(kind, f"aten.{target}", args, shape, self.dtype, depth=depth, strides=strides)
 
     def binary(self, kind: str, a: str, b: str | float) -> str:
         """`add`, `sub`, `mul` or `div`, operands broadcast."""
@@ -188,14 +204,16 @@ class Maker:
         }  # fmt: skip
         return self._put(f"avg_pool{rank}d", f"avg_pool{rank}d.default", args, (*shape[:-rank], *inner))
 
-    def reshape(self, a: str, shape: Sequence[int]) -> str:
+    def reshape(self, a: str, shape: Sequence[int], strides: Sequence[int] | None = None) -> str:
         if tuple(shape) == self.shape(a):
             return a
-        return self._put("reshape", "reshape.default", {"self": Ref(a), "shape": tuple(shape)}, shape)
+        args: dict[str, Argument] = {"self": Ref(a), "shape": tuple(shape)}
+        return self._put("reshape", "reshape.default", args, shape, strides=strides)
 
-    def permute(self, a: str, dims: Sequence[int]) -> str:
+    def permute(self, a: str, dims: Sequence[int], strides: Sequence[int] | None = None) -> str:
         shape = [self.shape(a)[d] for d in dims]
-        return self._put("permute", "permute.default", {"self": Ref(a), "dims": tuple(dims)}, shape)
+        args: dict[str, Argument] = {"self": Ref(a), "dims": tuple(dims)}
+        return self._put("permute", "permute.default", args, shape, strides=strides)
 
     def patches(self, a: str, size: int) -> str:
         """Squares of two dims of space as channels of one place."""
@@ -231,13 +249,16 @@ class Maker:
         shape = (*broadcast(self.shape(a)[:-2], self.shape(b)[:-2]), self.shape(a)[-2], self.shape(b)[-1])
         return self._put("matmul", "matmul.default", {"self": Ref(a), "other": Ref(b)}, shape, self.shape(a)[-1])
 
-    def attention(self, query: str, key: str, value: str, mask: str | None, scale: float) -> str:
-        """softmax(q k' scale + mask) v, all in batch, heads, places and features; the mask is broadcast."""
+    def attention(
+        self, query: str, key: str, value: str, mask: str | None, scale: float, strides: Sequence[int]
+    ) -> str:
+        """softmax(q k' scale + mask) v, all in batch, heads, places and features; the mask is broadcast. `strides` are
+        the result's."""
         args: dict[str, Argument] = {"query": Ref(query), "key": Ref(key), "value": Ref(value)}
         args |= {"attn_mask": mask and Ref(mask), "dropout_p": 0.0, "is_causal": False}
         args |= {"scale": scale, "enable_gqa": False}
         kind, shape = "scaled_dot_product_attention", (*self.shape(query)[:-1], self.shape(value)[-1])
-        return self._put(kind, f"{kind}.default", args, shape, 2 * self.shape(key)[-2])
+        return self._put(kind, f"{kind}.default", args, shape, 2 * self.shape(key)[-2], strides)
 
     def chosen(self, condition: str, where: float, elsewhere: float) -> str:
         """One number where a condition holds, another where it does not."""
