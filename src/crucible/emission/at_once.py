@@ -76,6 +76,7 @@ FORMS = {
        for rank in (1, 2, 3)},
     **{f"upsample_{kind}.vec": f"at::upsample_{kind}({{input}}, std::nullopt, {{align_corners}}, {{scale_factors}})"
        for kind in ("bilinear2d", "trilinear3d")},
+    "to.dtype": "{self}.to({options})",
     "arange.default": "at::arange({end}, {options})",
     "arange.start": "at::arange({start}, {end}, {options})",
     "zeros.default": "at::zeros({size}, {options})",
@@ -92,6 +93,7 @@ _NEEDED: dict[str, dict[str, Argument]] = {
     "contiguous.default": {"memory_format": 0},
     "pad.default": {"mode": "constant"},
     "expand.default": {"implicit": False},
+    "to.dtype": {"non_blocking": False, "copy": False, "memory_format": None},
     "einsum.default": {"path": None},
     **{f"upsample_{kind}.vec": {"output_size": None}
        for kind in ("nearest1d", "nearest2d", "nearest3d", "bilinear2d", "trilinear3d")},

@@ -7,6 +7,7 @@
 - Averages commute with affine maps of one value a window: with numbers, terms and factors of channels, and with what a
   norm does once its statistics are known (`fold_norms.py`).
 - What is one number for all finite inputs is that number (`fold_constants.py`).
+- Cross entropy of many classes is its formula, element by element (`fold_loss.py`).
 - Attention that is written out is PyTorch's, whose kernels write no scores (`fold_attention.py`).
 
 Values are the same in exact arithmetic, for finite inputs; gradients are autograd's of what is written. Each rewrite
@@ -22,6 +23,7 @@ from dataclasses import dataclass, replace
 from crucible.graph import Graph, Operation, Ref
 from crucible.plan.fold_attention import attention, laid
 from crucible.plan.fold_constants import constant
+from crucible.plan.fold_loss import cross_entropy
 from crucible.plan.fold_norms import behind_norm
 from crucible.plan.fold_pools import into_kernel
 from crucible.plan.fold_space import into_input
@@ -56,7 +58,7 @@ def fold(graph: Graph, machine: Machine = H200) -> Folded:
 
 def _rewritten(work: Rewriting, operation: Operation) -> bool:
     """Whether a rewrite of this operation was made."""
-    for rewrite in (attention, constant, _behind):
+    for rewrite in (attention, cross_entropy, constant, _behind):
         work.begin(operation)
         found = rewrite(work, operation)
         if found is not None:

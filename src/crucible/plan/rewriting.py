@@ -265,6 +265,42 @@ class Maker:
         args: dict[str, Argument] = {"condition": Ref(condition), "self": where, "other": elsewhere}
         return self.work.put("where", "aten.where.Scalar", args, self.shape(condition), "float32")
 
+    def chosen_of(self, condition: str, a: str, elsewhere: float) -> str:
+        """Elements where a condition holds, a number where it does not."""
+        args: dict[str, Argument] = {"condition": Ref(condition), "self": Ref(a), "other": elsewhere}
+        return self._put("where", "where.ScalarOther", args, broadcast(self.shape(condition), self.shape(a)))
+
+    def compared(self, kind: str, a: str, b: str | float) -> str:
+        """`eq`, `ne`, `lt`, `le`, `gt` or `ge`, operands broadcast: a condition."""
+        args: dict[str, Argument] = {"self": Ref(a), "other": Ref(b) if isinstance(b, str) else b}
+        shape = broadcast(self.shape(a), self.shape(b) if isinstance(b, str) else ())
+        return self.work.put(kind, f"aten.{kind}.{'Tensor' if isinstance(b, str) else 'Scalar'}", args, shape, "bool")
+
+    def both(self, a: str, b: str) -> str:
+        """Whether both conditions hold."""
+        args: dict[str, Argument] = {"self": Ref(a), "other": Ref(b)}
+        shape = broadcast(self.shape(a), self.shape(b))
+        return self.work.put("logical_and", "aten.logical_and.default", args, shape, "bool")
+
+    def numbers(self, count: int) -> str:
+        """0, 1, 2 and so on."""
+        args: dict[str, Argument] = {"end": count, "dtype": self.dtype, "layout": None, "device": None}
+        return self._put("arange", "arange.default", {**args, "pin_memory": False}, (count,))
+
+    def logsumexp(self, a: str) -> str:
+        """Of the last dim, which is gone."""
+        args: dict[str, Argument] = {"self": Ref(a), "dim": (len(self.shape(a)) - 1,), "keepdim": False}
+        return self._put("logsumexp", "logsumexp.default", args, self.shape(a)[:-1])
+
+    def rows_total(self, a: str) -> str:
+        """A sum over the last dim, which is gone."""
+        args: dict[str, Argument] = {"self": Ref(a), "dim": (len(self.shape(a)) - 1,), "keepdim": False, "dtype": None}
+        return self._put("sum", "sum.dim_IntList", args, self.shape(a)[:-1])
+
+    def whole(self, a: str) -> str:
+        """The sum of all elements, of no dims."""
+        return self._put("sum", "sum.default", {"self": Ref(a), "dtype": None}, ())
+
     def cast(self, a: str) -> str:
         """In the dtype that is computed in."""
         if self.work.values[a].tensor.dtype == self.dtype:
@@ -295,8 +331,7 @@ class Maker:
 
     def nothing(self, a: str) -> str:
         """0, of which each element of a tensor has a gradient, of 0."""
-        none = self.slice(self.reshape(a, (math.prod(self.shape(a)),)), 0, 0, 0)
-        return self._put("sum", "sum.default", {"self": Ref(none), "dtype": None}, ())
+        return self.whole(self.slice(self.reshape(a, (math.prod(self.shape(a)),)), 0, 0, 0))
 
     def expand(self, a: str, shape: Sequence[int]) -> str:
         args: dict[str, Argument] = {"self": Ref(a), "size": tuple(shape), "implicit": False}

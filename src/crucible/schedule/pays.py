@@ -58,6 +58,12 @@ def attention_pays(m: Machine, dtype: str, features: int) -> bool:
     return dtype in ("float32", "float16", "bfloat16") and not features % 8 and 0 < features <= most
 
 
+def writing_less_pays(m: Machine, saved: int) -> bool:
+    """Whether two further small kernels are worth it, for so many bytes that are neither written nor read three times
+    and more."""
+    return 3 * saved >= 2 * m.choices.launch_bytes
+
+
 def front_pays(m: Machine, instructions: int) -> bool:
     """Whether a chain may run for each element that is staged, several times where boxes overlap."""
     return instructions <= m.choices.most_in_front
