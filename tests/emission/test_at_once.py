@@ -75,6 +75,7 @@ class Everything(nn.Module):
             torch.ones(2, 3),
             torch.eye(3),
             torch.arange(3, dtype=torch.float32),
+            ids.to(torch.float32),
         ]
         return tuple(made)
 
