@@ -30,6 +30,7 @@ from crucible.graphed import Graphed
 from crucible.judge.surface import Reference
 from crucible.plan.planner import fuse as plan
 from crucible.plan.steps import Plan
+from crucible.syntax import tree_of
 from crucible.task import Task
 from crucible.tf32 import allowed as allowed_tf32
 from crucible.trial import check_runs
@@ -126,7 +127,7 @@ def _is_same_in_other_mode(module: nn.Module, inputs: Sequence[Any], graph: Grap
 
 def plan_of(text: str) -> str:
     """The plan in words, from a written file."""
-    return ast.get_docstring(ast.parse(text)) or ""
+    return ast.get_docstring(tree_of(text)) or ""
 
 
 def fuse(

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
 from crucible.errors import TaskError
+from crucible.syntax import tree_of
 
 Sizes = dict[str, Any]
 _BATCH = ("batch", "bs", "n_batch", "num_samples")
@@ -44,7 +45,7 @@ def free_sizes(source: str) -> Sizes:
     """Module-level integers that `get_inputs` reads and nothing else does: batch and space, in a task of the usual
     form. Another value changes inputs only, never weights."""
     readers = _all_readers(source)
-    return {n: value for n, value in _numbers(ast.parse(source)).items() if readers.get(n) == {"get_inputs"}}
+    return {n: value for n, value in _numbers(tree_of(source)).items() if readers.get(n) == {"get_inputs"}}
 
 
 def weight_sizes(source: str) -> Sizes:
@@ -62,7 +63,7 @@ def groups(source: str) -> Sizes:
 
 
 def _of_weights(source: str) -> Sizes:
-    tree = ast.parse(source)
+    tree = tree_of(source)
     wanted: set[str] = set()
     inside: set[str] = set()
     for owner, names in _readers(source, tree):
@@ -77,7 +78,7 @@ def _of_weights(source: str) -> Sizes:
 
 def own_numbers(source: str) -> Sizes:
     """All module-level positive integers of a reference, by name."""
-    return _numbers(ast.parse(source))
+    return _numbers(tree_of(source))
 
 
 def cut_down(free: Sizes) -> tuple[Sizes, ...]:
@@ -96,7 +97,7 @@ def cut_down(free: Sizes) -> tuple[Sizes, ...]:
 def cut_together(source: str, free: Sizes) -> tuple[Sizes, ...]:
     """Smaller sizes to try where inputs have one size in two places, a number and the one element of a tuple
     (`batch_size = 32768; input_shape = (32768,)`), which may have to be the same."""
-    tree = ast.parse(source)
+    tree = tree_of(source)
     only, numbers = {name for name, who in _all_readers(source).items() if who == {"get_inputs"}}, _numbers(tree)
     tries: list[Sizes] = []
     for node in tree.body:
@@ -182,7 +183,7 @@ def set_in(tree: ast.Module, sizes: Mapping[str, Any]) -> ast.Module:
     body: list[ast.stmt] = []
     for node in tree.body:
         names = [] if _is_named(node) else sorted(_bound_by(node) & set(sizes))
-        body += [node, *ast.parse("\n".join(f"{name} = {sizes[name]!r}" for name in names)).body]
+        body += [node, *tree_of("\n".join(f"{name} = {sizes[name]!r}" for name in names)).body]
     return ast.Module(body, tree.type_ignores)
 
 
@@ -269,7 +270,7 @@ def _readers(source: str, tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
 def _all_readers(source: str) -> dict[str, set[str]]:
     """Of each name of the module's: who reads it."""
     readers: dict[str, set[str]] = {}
-    for owner, names in _readers(source, ast.parse(source)):
+    for owner, names in _readers(source, tree_of(source)):
         for name in names:
             readers.setdefault(name, set()).add(owner)
     return readers

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import ast
+import os
 import threading
+from typing import Any, cast
 
-_PARSING = threading.Lock()
+_PARSING = threading.RLock()
 """Python 3.11 counts the depth of a syntax tree for all threads together: where two parse at once, and a finaliser lets
 the other go on, they end with SystemError (depth mismatch)."""
+os.register_at_fork(after_in_child=_PARSING._at_fork_reinit)  # type: ignore[attr-defined]  # as `threading` has its own
+_TRIES = 5
+"""Others than Crucible parse in threads of theirs, and know no lock: an honest reference was refused for that."""
+
+
+def tree_of(source: str, filename: str = "<unknown>", mode: str = "exec") -> Any:
+    """`ast.parse`, whatever other threads parse. Raises what that raises for the text's own sake."""
+    for left in reversed(range(_TRIES)):
+        try:
+            with _PARSING:
+                return ast.parse(source, filename, mode)
+        except SystemError:
+            if not left:
+                raise
+    raise AssertionError
 
 
 def parsed(source: str) -> ast.Module | str:
     """The text's syntax tree, or in words why it has none."""
     try:
-        with _PARSING:
-            return ast.parse(source)
+        return cast(ast.Module, tree_of(source))
     except SyntaxError as error:
         return f"syntax error, line {error.lineno}: {error.msg}"
     except (ValueError, RecursionError, MemoryError, SystemError) as error:

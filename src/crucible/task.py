@@ -16,6 +16,7 @@ from typing import Any
 
 from crucible import shapes
 from crucible.errors import TaskError
+from crucible.syntax import tree_of
 
 FORM = ("Model", "get_inputs", "get_init_inputs")
 MODES = ("train", "eval")
@@ -186,7 +187,7 @@ def _read(file: Path) -> str:
 def _module_names(file: Path, source: str) -> dict[str, ast.expr | None]:
     """Names bound at the top of the module, with the value's expression where it is a plain assignment."""
     try:
-        tree = ast.parse(source, filename=str(file))
+        tree = tree_of(source, filename=str(file))
     except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError) as error:
         line = getattr(error, "lineno", None)
         raise TaskError(f"{file} is not valid Python{f', line {line}' if line else ''}: {error}") from error

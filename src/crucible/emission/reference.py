@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import symtable
 
+from crucible.syntax import tree_of
+
 CLASS = "Model"
 
 
@@ -13,7 +15,7 @@ def definitions(source: str) -> str:
 
     Raises SyntaxError where the text is not Python.
     """
-    tree, lines = ast.parse(source), source.splitlines()
+    tree, lines = tree_of(source), source.splitlines()
     named = {name: node for node in tree.body for name in _bound(node)}
     wanted = {id(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)}
     pending, seen = [CLASS], set[str]()

@@ -6,6 +6,8 @@ import ast
 from dataclasses import dataclass
 from functools import cached_property
 
+from crucible.syntax import tree_of
+
 UNMISTAKABLE = 6
 """Characters of a line that is looked for by its text alone."""
 
@@ -44,7 +46,7 @@ class Places:
     def strings(self) -> list[tuple[str, int]]:
         """String constants, each with its first line; none where the file cannot be parsed."""
         try:
-            tree = ast.parse(self.source)
+            tree = tree_of(self.source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return []
         nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from crucible.explain.source import line_text, plain_strings_with_doubled_braces
 from crucible.judge.verdict.evidence import Finding
 from crucible.judge.verdict.verdict import DoesNotBuild, DoesNotImport, Raises, Verdict
 from crucible.run import Run
+from crucible.syntax import tree_of
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def _name_of_python(source: str, name: str) -> int:
 
 def _syntax_error(source: str) -> int:
     try:
-        ast.parse(source)
+        tree_of(source)
     except SyntaxError as error:
         return error.lineno or 0
     except (ValueError, RecursionError, MemoryError):

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from crucible.errors import MisuseError
+from crucible.syntax import tree_of
 
 DTYPES = (
     "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8",
@@ -109,7 +110,7 @@ def definition_of(data: Any, where: object) -> Definition:
     """Raises MisuseError that names the file and what is wrong with it."""
     try:
         reference = str(data["reference"])
-        tree = ast.parse(reference)
+        tree = tree_of(reference)
         if not any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in tree.body):
             raise ValueError("its reference defines no function `run`")
         axes = {str(name): dict(axis) for name, axis in data["axes"].items()}
@@ -231,7 +232,7 @@ def _computed(expression: str, known: Mapping[str, int], where: str) -> int:
     if len(expression) > 500 or re.search(r"[^\w\s+\-*/%().]", expression):
         raise MisuseError(f"{where}: {expression[:80]!r} is no expression of axes")
     try:
-        value = _value(ast.parse(expression, mode="eval").body, known)
+        value = _value(tree_of(expression, mode="eval").body, known)
     except (SyntaxError, ValueError, KeyError, ZeroDivisionError, OverflowError, RecursionError) as error:
         raise MisuseError(f"{where}: {expression!r} cannot be computed ({error})") from error
     if value != int(value) or not _is_size(int(value)):

@@ -17,7 +17,7 @@ _REMEMBERED = 4096
 _known: OrderedDict[str, str] = OrderedDict()
 """What is wrong with a task under its options, by batch: candidates come by the thousand for a few tasks."""
 _checking = threading.Lock()
-"""Parsing in two threads at once may end with SystemError on Python 3.11 (see `crucible.candidate`)."""
+"""A batch that several ask for is read once."""
 
 
 def is_known(submission: Submission) -> bool:

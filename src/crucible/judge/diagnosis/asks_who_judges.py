@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from crucible.syntax import tree_of
+
 _SIGNS = (
     (re.compile(r"\b(crucible|CRUCIBLE_\w+)\b"), "the judge's own name"),
     (re.compile(r"\b(seccomp|landlock)\b", re.IGNORECASE), "what its sandbox is made of"),
@@ -43,7 +45,7 @@ def signs(source: str) -> list[str]:
 def _code(source: str) -> Iterator[tuple[int, str]]:
     """Names and texts of Python's syntax tree, which has no comments, with their lines; of CUDA's, without its."""
     try:
-        tree = ast.parse(source)
+        tree = tree_of(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     described = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}

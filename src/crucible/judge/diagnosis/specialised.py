@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from crucible.syntax import tree_of
+
 COMMON = {1 << power for power in range(11)}
 """Also blocks, tiles and counts of anything; as a size they count only under the size's own name."""
 LEAST = 48
@@ -51,7 +53,7 @@ def _letter(name: str) -> str:
 def _own_lines(source: str) -> Iterator[tuple[int, str]]:
     """Lines of strings (CUDA sources) and of classes and functions, those of the task's form and comments left out."""
     try:
-        tree = ast.parse(source)
+        tree = tree_of(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     lines, inside, told = source.splitlines(), set[int](), set[int]()

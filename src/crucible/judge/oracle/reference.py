@@ -5,7 +5,6 @@ Only the oracle imports this; a candidate's process never holds the reference.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import copy
 import sys
@@ -43,6 +42,7 @@ from crucible.judge.oracle.noise import RoundedOperands
 from crucible.judge.oracle.recorded import Recording, record
 from crucible.roofline import Work
 from crucible.shapes import set_in
+from crucible.syntax import tree_of
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,7 @@ def execute(source: str, path: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
     module.__file__ = path
     sys.modules["reference"] = module
     with blamed_on_task(path, "importing it"):
-        exec(compile(set_in(ast.parse(source, path), sizes), path, "exec"), module.__dict__)
+        exec(compile(set_in(tree_of(source, path), sizes), path, "exec"), module.__dict__)
     module.__dict__.update(sizes)
     return module.__dict__
 

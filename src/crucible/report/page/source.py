@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crucible.judge.verdict.evidence import Finding
+from crucible.syntax import tree_of
 
 AROUND = 2
 """Lines shown before and after one that a finding names."""
@@ -54,7 +55,7 @@ def _plan(text: str) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a candidate's invalid escapes are not this reader's concern
-            docstring = ast.get_docstring(ast.parse(text)) or ""
+            docstring = ast.get_docstring(tree_of(text)) or ""
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
     return docstring if WRITTEN.lower() in docstring.lower() else ""
