@@ -252,7 +252,8 @@ def begun(what: str, file: Path, args: argparse.Namespace, deadline: float, gpu:
         gpu_turns.resume(gpu or os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     if failed:
         keep(place, file, {"failed": failed})
-    print(f"{time.monotonic() - start:.0f} s: {file.stem} {what} {failed[-200:] or 'done'}", flush=True)
+    ended = failed[-200:] or ("done" if whole else "cut short")
+    print(f"{time.monotonic() - start:.0f} s: {file.stem} {what} {ended}", flush=True)
 
 
 def built(place: Path, file: Path) -> bool:

@@ -240,8 +240,9 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     "networks_autotune_h100": (
         "Networks, with max-autotune among the baselines",
         "14 of the 33, as `crucible fuse --race-max-autotune` writes them, on another GPU: max-autotune compiles a "
-        "network for five minutes or more, and the time that there was did not suffice for the others. Before "
-        "attention that is written out was rewritten.",
+        "network for five minutes or more, and the time that there was did not suffice for the others. What "
+        "it chooses it timed while others compiled on the same GPU. Before attention that is written out was "
+        "rewritten.",
         lambda record: _columns(record, "networks_autotune_h100"),
     ),
     "training_h200": (

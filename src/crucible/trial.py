@@ -26,6 +26,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
+from crucible.capture.autocast import RECURRENT
 from crucible.errors import KernelError
 
 _NUMBERS = count()
@@ -33,7 +34,6 @@ _NUMBERS = count()
 _FILE = "<trial>"
 _AS_ASKED = frozenset({"contiguous", "reshape", "clone", "copy_", "empty_strided", "new_empty_strided"})
 """Functions that say how their results lie."""
-_RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
 
 
 def check_runs(text: str, module: nn.Module, inputs: Sequence[Any]) -> list[torch.Tensor]:
@@ -85,7 +85,7 @@ class _Decomposed(TorchFunctionMode):
     """Recurrent layers are cells: cuDNN's, without elements, keep nothing of their weights for backward, and raise."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        is_recurrent = getattr(func, "__name__", "").split(".")[0] in _RECURRENT
+        is_recurrent = getattr(func, "__name__", "").split(".")[0] in RECURRENT
         with enable_python_dispatcher() if is_recurrent else nullcontext():
             return func(*args, **(kwargs or {}))
 

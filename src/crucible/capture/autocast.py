@@ -22,7 +22,8 @@ from crucible.products import tensors_in
 KINDS = ("cpu", "cuda")
 """Of devices; autocast is on or off for each."""
 _NARROW = (torch.float16, torch.bfloat16)
-_RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
+RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
+"""Layers that a library may compute whole."""
 _COPIES = frozenset({"aten::clone", "aten::_unsafe_view"})
 _CAST = torch.ops.aten._to_copy.default
 
@@ -108,13 +109,15 @@ def _operands(fakes: Mapping[str, Any]) -> dict[int, torch.Tensor]:
 
 
 def _is_recurrent(func: OpOverload) -> bool:
-    return func._schema.name.partition("::")[2] in _RECURRENT
+    return func._schema.name.partition("::")[2] in RECURRENT
 
 
 def _by_cudnn(func: OpOverload, fakes: Mapping[str, Any]) -> Casts | None:
     """Of a recurrent layer that cuDNN computes, whatever autocast's dtype is: PyTorch copies weights to float16 there,
     into one buffer whose address fake tensors do not have (`AutocastRNN.cpp`)."""
     operands = {n: each for n, each in _operands(fakes).items() if each.is_floating_point()}
+    if torch.float64 in {each.dtype for each in operands.values()}:
+        return None  # which autocast leaves as it is: PyTorch refused the call for something else
     if not _is_recurrent(func) or any(each.device.type != "cuda" for each in operands.values()):
         return None
     return Casts(dict.fromkeys(operands, torch.float16))

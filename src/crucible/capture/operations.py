@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 
 from crucible.capture import schema
-from crucible.capture.autocast import casts
+from crucible.capture.autocast import RECURRENT, casts
 from crucible.capture.exporting import NO_NUMBERS
 from crucible.capture.lines import line_in, refusal
 from crucible.capture.names import kind_of, layer_name
@@ -26,7 +26,7 @@ _CHECKS = frozenset({"_assert_tensor_metadata", "_assert_scalar", "_assert_async
 _RESIZES = frozenset({"resize_", "resize_as_", "set_", "as_strided_"})
 _LIFTS = frozenset({"lift", "lift_fresh", "lift_fresh_copy", "detach", "detach_"})
 """Operations on a tensor that forward wrote down which leave it what it is."""
-_LOOSE = frozenset({"scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"})
+_LOOSE = RECURRENT | {"scaled_dot_product_attention"}
 """Operations whose results lie as the device's kernel has them: in batch, heads, places or in batch, places, heads."""
 _PRODUCTS = frozenset({"linear", "matmul", "mm", "bmm", "addmm", "baddbmm"})
 """Operations that lay their results in one way, whatever the layout of what they are given."""

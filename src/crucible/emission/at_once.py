@@ -76,7 +76,7 @@ FORMS = {
        for rank in (1, 2, 3)},
     **{f"upsample_{kind}.vec": f"at::upsample_{kind}({{input}}, std::nullopt, {{align_corners}}, {{scale_factors}})"
        for kind in ("bilinear2d", "trilinear3d")},
-    "to.dtype": "{self}.to({options})",
+    "to.dtype": "{self}.to({options}.dtype())",  # its device stays
     "arange.default": "at::arange({end}, {options})",
     "arange.start": "at::arange({start}, {end}, {options})",
     "zeros.default": "at::zeros({size}, {options})",

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 
 from crucible.graph import Graph, Operation, TensorType
 from crucible.plan.rewriting import Maker, Rewriting
-from crucible.plan.rules import turns_matrices
+from crucible.plan.rules import ATTENTION, turns_matrices
 from crucible.schedule import pays
 from crucible.write.program import contiguous
 
-ATTENTION = "scaled_dot_product_attention"
 _VIEWS = frozenset({"view", "reshape"})
 _CASTS = frozenset({"to", "_to_copy"})
 _HEADS_AND_PLACES = 4

@@ -72,11 +72,12 @@ def why_called(operation: Operation, channels_last: bool = False) -> str:
         return "a matrix product"
     if operation.draws:
         return "it draws random numbers, from the same seed those that the module would"
-    if operation.kind == "scaled_dot_product_attention":
+    if operation.kind == ATTENTION:
         return "fused there, scores are never written"
     return "a view" if operation.kind in VIEWS else "not covered"
 
 
+ATTENTION = "scaled_dot_product_attention"
 MATRIX_PRODUCTS = frozenset({"matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "convolution"})
 
 

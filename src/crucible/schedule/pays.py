@@ -53,7 +53,7 @@ def attention_pays(m: Machine, dtype: str, features: int) -> bool:
     """Whether PyTorch's fused attention beats two products with the softmax between, by the features of a head: in
     float32 with 32 and 64 of them it takes 0.52 to 0.85 of the time of the better of eager and torch.compile, forward,
     and 0.67 to 0.98 with gradients; with 96 and a mask 1.03 and 1.17, with 256 2.2 and 1.64. In bfloat16 0.09 to 0.38,
-    and 0.24 to 0.81 (H100; `notes.md`, "Attention that is written out")."""
+    and 0.24 to 0.81 (H100; `notes.md`, "Attention that is written out"). float16 is taken by likeness, not measured."""
     most = m.choices.most_features_of_heads if dtype == "float32" else m.choices.most_features_of_half_heads
     return dtype in ("float32", "float16", "bfloat16") and not features % 8 and 0 < features <= most
 
