@@ -92,5 +92,15 @@ def test_it_races_inductor_alone() -> None:
         backend.backend(torch.fx.symbolic_trace(nn.ReLU()), [torch.randn(2)], options={"race": "max-autotune"})
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="of machines without a GPU; tests/gpu has races")
+def test_where_nothing_can_race_inductor_computes() -> None:
+    module, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(3, 4)
+    raced = torch.compile(module, backend="crucible", options={"race": True})
+    torch.testing.assert_close(raced(x), module(x))
+    (said,) = backend.decisions
+    assert "is Inductor's: a race times what is written beside torch.compile, and this machine has no" in said
+
+
 def test_it_is_known_by_name() -> None:
     assert "crucible" in torch.compiler.list_backends()

@@ -9,6 +9,7 @@ computes a graph and why, `decisions` holds the same.
 from __future__ import annotations
 
 import logging
+import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,7 +20,7 @@ from torch import fx, nn
 
 from crucible import fusing
 from crucible.errors import CaptureError, CrucibleError, MisuseError
-from crucible.tuning.rival import beside_compile
+from crucible.tuning.rival import beside_compile, check_can_race
 
 NAME = "crucible"
 OPTIONS = frozenset({"emulate", "race", "tune"})
@@ -87,32 +88,52 @@ class _Whole(nn.Module):
 
 
 def _fused(graph: fx.GraphModule, inputs: Sequence[Any], asked: Mapping[str, Any]) -> Compiled:
+    if asked.get("race"):
+        check_can_race(True)
     if any(isinstance(each, torch.SymInt) for each in inputs):
         raise CaptureError("sizes vary from call to call, and kernels are written for fixed ones")
     whole = _Whole(graph, inputs)
     given = [each for place, each in enumerate(inputs) if place not in whole.held]
     with torch._guards.tracing(None), torch.enable_grad():
         written = fusing.written_forward(whole, given, **{**asked, "race": False})
-        written, words = _raced(whole, given, written, graph, inputs) if asked.get("race") else (written, "fused")
-    _decided(graph, words)
     held = whole.held
 
-    def call(*arguments: Any) -> Any:
+    def call(chosen: Compiled, *arguments: Any) -> Any:
         own = types.SimpleNamespace(**{name: arguments[place] for place, name in held.items()})
-        return written(own, *(each for place, each in enumerate(arguments) if place not in held))
+        return chosen(own, *(each for place, each in enumerate(arguments) if place not in held))
 
-    return call
+    if asked.get("race"):
+        return partial(call, _AtFirstCall(lambda: _raced(whole, given, written, graph, inputs)))
+    _decided(graph, "fused")
+    return partial(call, written)
+
+
+class _AtFirstCall:
+    """A race, and from then on who won it. While Dynamo asks for what runs in a graph's stead its thread has a lock
+    that Inductor takes to compile a backward, which autograd asks for in a thread of its own where tensors are on a
+    GPU: they waited for each other for ever."""
+
+    def __init__(self, race: Callable[[], Compiled]) -> None:
+        self._race: Callable[[], Compiled] | None = race
+        self._turn = threading.Lock()
+
+    def __call__(self, *arguments: Any) -> Any:
+        with self._turn:
+            if self._race is not None:
+                self._chosen, self._race = self._race(), None  # with it go the inputs that it was for
+        return self._chosen(*arguments)
 
 
 def _raced(
     whole: _Whole, given: Sequence[Any], written: Compiled, graph: fx.GraphModule, inputs: Sequence[Any]
-) -> tuple[Compiled, str]:
-    """Whoever is faster with gradients, and without, and that in words."""
-    compiled = _inductor(graph, inputs)
+) -> Compiled:
+    """Whoever is faster with gradients, and without."""
 
     def by_inductor(own: Any, *rest: Any) -> Any:
         return compiled(*whole.arguments(own, rest))
 
-    beside = beside_compile(written, whole, given, rivals={"": lambda plain: partial(by_inductor, plain)})
-    words = f"fused, {beside.words}"
-    return (fusing.handing(beside, written, {"": by_inductor}) if beside.modes else written), words
+    with torch.enable_grad():
+        compiled = _inductor(graph, inputs)
+        beside = beside_compile(written, whole, given, rivals={"": lambda plain: partial(by_inductor, plain)})
+    _decided(graph, f"fused, {beside.words}")
+    return fusing.handing(beside, written, {"": by_inductor}) if beside.modes else written
