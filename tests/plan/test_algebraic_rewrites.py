@@ -17,8 +17,9 @@ from torch import nn
 from crucible.capture import trace
 from crucible.errors import CaptureError
 from crucible.graph import Argument, Graph, Ref
-from crucible.plan.fold import Folded, fold
+from crucible.plan.fold import fold
 from crucible.plan.planner import fuse
+from crucible.plan.rewriting import Folded
 from crucible.plan.steps import Call, Fused
 from crucible.schedule.machine import H200, MACHINES
 from support import some

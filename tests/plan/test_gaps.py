@@ -134,3 +134,14 @@ def test_gradients_of_parts_have_no_gaps() -> None:
 )
 def test_the_order_stays(shape: tuple[int, ...], strides: tuple[int, ...], expected: tuple[int, ...]) -> None:
     assert without_gaps(shape, strides) == expected
+
+
+def test_a_part_with_one_gradient_a_row() -> None:
+    torch.manual_seed(0)
+
+    class Weighed(nn.Module):
+        def forward(self, x: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+            one, other = c.split(1, 1)
+            return (x * one.unsqueeze(-1)).sum(-1) + (x * other.unsqueeze(-1)).sum(-1)
+
+    check(Weighed(), torch.randn(2, 1, 3), torch.randn(2, 2))

@@ -50,7 +50,9 @@ def _without_gaps(step: Fused, backward: Program, types: Mapping[str, TensorType
     """The gradient of a part of a tensor is a tensor of its own."""
     parts = {f"grad_{name}" for name, held in step.operands.items() if packed(types[held]) != types[held]}
     results = (
-        replace(each, strides=without_gaps(backward.shape, each.strides)) if each.name in parts else each
+        replace(each, strides=without_gaps(backward.shape[: len(each.strides)], each.strides))  # one a row has less
+        if each.name in parts
+        else each
         for each in backward.results
     )
     return replace(backward, results=tuple(results))

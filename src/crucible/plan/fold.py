@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from crucible.graph import Graph, Operation, Ref
 from crucible.plan.fold_attention import attention, laid
@@ -28,7 +28,7 @@ from crucible.plan.fold_norms import behind_norm
 from crucible.plan.fold_pools import into_kernel
 from crucible.plan.fold_space import into_input
 from crucible.plan.reduced import Nowhere, Reduced, reduction_of
-from crucible.plan.rewriting import Maker, Rewriting
+from crucible.plan.rewriting import Folded, Maker, Rewriting
 from crucible.schedule import pays
 from crucible.schedule.machine import H200, Machine
 
@@ -38,22 +38,13 @@ Rule = Callable[[Maker, Reduced, Operation], str | None]
 """From a reduction and the operation that makes what it reduces: what stands for the reduction's output, dims kept."""
 
 
-@dataclass(frozen=True)
-class Folded:
-    """A graph and what was rewritten in it."""
-
-    graph: Graph
-    notes: tuple[str, ...]
-    apart: frozenset[str] = frozenset()
-    """Operations whose values several others read, which are to be computed once."""
-
-
 def fold(graph: Graph, machine: Machine = H200) -> Folded:
     """The graph, rewritten until nothing is left to rewrite."""
     work = Rewriting(graph, machine)
     while any(_rewritten(work, operation) for operation in work.graph.operations):
         pass
-    return Folded(laid(work.graph), tuple(work.notes), frozenset(work.apart & work.graph.producers.keys()))
+    found = Folded.of(work)
+    return replace(found, graph=laid(found.graph))
 
 
 def _rewritten(work: Rewriting, operation: Operation) -> bool:

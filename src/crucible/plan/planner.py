@@ -11,11 +11,13 @@ from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType, Value, unused
 from crucible.plan import along, bases, convolutions, forks, layouts, matrix, reducing, rules, taken, uses
 from crucible.plan.backward import flat, with_backward
-from crucible.plan.fold import Folded, fold
+from crucible.plan.batched import with_parts_batched
+from crucible.plan.fold import fold
 from crucible.plan.join import combined
 from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, leaf, reshaped
 from crucible.plan.parts import with_parts_by_one_call
 from crucible.plan.patches import with_patches_as_channels
+from crucible.plan.rewriting import Folded
 from crucible.plan.settle import Settled, layout_like, settled
 from crucible.plan.steps import Call, Fused, Plan, Step
 from crucible.schedule import pays
@@ -43,7 +45,9 @@ def fuse(
     rounding = taken.Rounding(tf32, tf32 if tf32_linear is None else tf32_linear)
     machine = machine_of(gpu)
     folded = fold(graph, machine) if rewrite else Folded(graph, ())
-    apart, laid = folded.apart, with_parts_by_one_call(folded.graph)
+    folded = replace(folded, graph=with_parts_by_one_call(folded.graph))
+    folded = with_parts_batched(folded, machine) if rewrite else folded
+    apart, laid = folded.apart, folded.graph
     laid = with_patches_as_channels(laid, lambda each: taken.is_ours(each, folded.graph, rounding, machine), machine)
     while True:
         plan = _Planner(laid, rounding, gpu, apart).plan()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from crucible.graph import Argument, Graph, Mutation, Operation, Ref, TensorType, Value, unused
@@ -13,10 +13,25 @@ from crucible.schedule.machine import Machine
 from crucible.write.interval import Interval
 from crucible.write.program import contiguous
 
-VIEWS = frozenset({"reshape", "permute", "slice", "expand", "unsqueeze"})
+VIEWS = frozenset({"reshape", "permute", "slice", "expand", "unsqueeze", "select"})
 """Of the operations that are put in, those that move no data."""
 
 OVERLOADS = {"conv_transpose2d": "input", "conv_transpose3d": "input"}
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A graph and what was rewritten in it."""
+
+    graph: Graph
+    notes: tuple[str, ...]
+    apart: frozenset[str] = frozenset()
+    """Operations whose values several others read, which are to be computed once."""
+
+    @classmethod
+    def of(cls, work: Rewriting) -> Folded:
+        """As far as it is."""
+        return cls(work.graph, tuple(work.notes), frozenset(work.apart & work.graph.producers.keys()))
 
 
 class Rewriting:
@@ -107,6 +122,25 @@ class Rewriting:
         self._rebuild((*before, *self._made, *after))
         self._made = []
         if note and note not in self.notes:
+            self.notes.append(note)
+
+    def finish_parts(self, operations: Sequence[Operation | None], found: str, dim: int, note: str) -> None:
+        """Their outputs are the places of `found` along a dim from now on, of which None has nobody's; what was made
+        goes in front of the first."""
+        tensor = self.values[found].tensor
+        shape, strides = (each[:dim] + each[dim + 1 :] for each in (tensor.shape, tensor.strides))
+        parts = []
+        for each in operations:
+            name = unused(f"{found}_rest", self.values) if each is None else each.output.name
+            parts.append(Value(name, TensorType(shape, strides, tensor.dtype)))
+            self.values[name] = parts[-1]
+        first = next(each for each in operations if each is not None)
+        args: dict[str, Argument] = {"self": Ref(found), "dim": dim}
+        unbound = Operation(parts[0].name, "unbind", "aten.unbind.int", args, tuple(parts), first.where, 0, 0)
+        gone = {each.name: (*self._made, unbound) if each is first else () for each in operations if each is not None}
+        self._rebuild([new for each in self.graph.operations for new in gone.get(each.name, (each,))])
+        self._made = []
+        if note not in self.notes:
             self.notes.append(note)
 
     def abandon(self) -> None:
