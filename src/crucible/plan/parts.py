@@ -6,11 +6,12 @@ slices: 4.2 of 6.8 ms of kernels of a scan over 32 chunks with gradients (H200).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from crucible.graph import Argument, Graph, Operation, Ref, TensorType, Value, unused
+from crucible.plan.steps import Part
 
 LEAST_SHARE = 0.5
 """Of a tensor that is taken: the gradient of what is not is zeros."""
@@ -23,6 +24,29 @@ class _Part:
     operation: Operation
     start: int
     end: int
+
+
+SLICES = frozenset({"slice", "split", "split_with_sizes", "chunk"})
+"""Operations that make parts of a tensor, views of it."""
+
+
+def sliced(operation: Operation, shape: Sequence[int]) -> list[tuple[str, Part]]:
+    """The names of what an operation makes of a tensor of this shape, and which parts of it these are; nothing where
+    they are no such."""
+    dim, start = operation.args.get("dim", 0), 0
+    if operation.kind not in SLICES or not isinstance(dim, int) or operation.args.get("step", 1) != 1:
+        return []
+    dim %= len(shape)
+    if operation.kind == "slice":
+        first = operation.args.get("start")
+        if not isinstance(first, int | None):
+            return []
+        start, _, _ = slice(first, None).indices(shape[dim])
+    found = []
+    for output in operation.outputs:
+        found.append((output.name, Part(dim, start, output.tensor.shape[dim])))
+        start += output.tensor.shape[dim]
+    return found
 
 
 def with_parts_by_one_call(graph: Graph) -> Graph:

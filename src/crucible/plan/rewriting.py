@@ -222,10 +222,10 @@ class Maker:
         args: dict[str, Argument] = {"self": Ref(a), "downscale_factor": size}
         return self._put("pixel_unshuffle", "pixel_unshuffle.default", args, shape)
 
-    def slice(self, a: str, dim: int, start: int, end: int) -> str:
+    def slice(self, a: str, dim: int, start: int, end: int, strides: Sequence[int] | None = None) -> str:
         shape = [end - start if d == dim else n for d, n in enumerate(self.shape(a))]
         args: dict[str, Argument] = {"self": Ref(a), "dim": dim, "start": start, "end": end, "step": 1}
-        return self._put("slice", "slice.Tensor", args, shape)
+        return self._put("slice", "slice.Tensor", args, shape, strides=strides)
 
     def cat(self, parts: Sequence[str], dim: int) -> str:
         size = sum(self.shape(each)[dim] for each in parts)

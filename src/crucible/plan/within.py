@@ -15,13 +15,13 @@ from crucible.graph import ITEM_BYTES, Operation, Ref, TensorType
 from crucible.plan import layouts
 from crucible.plan.along import MOST_TENSORS, Named
 from crucible.plan.backward import with_backward
+from crucible.plan.parts import sliced
 from crucible.plan.steps import Call, Fused, Part, Step
 from crucible.write.expression import Expr, substitute
 from crucible.write.program import Operand, Program, Result
 
 ALIGNED_BYTES = 16
 """At multiples of which kernels take tensors to begin."""
-_SPLITS = frozenset({"split", "split_with_sizes", "chunk"})
 
 
 # joined
@@ -224,23 +224,16 @@ def _views(step: Step, types: Mapping[str, TensorType]) -> Iterator[tuple[str, t
     """The slices that a call makes, each with its tensor and where in it that is; all of them lie there as kernels take
     them to, and begin where these may."""
     source = step.operation.args.get("self") if isinstance(step, Call) else None
-    if not isinstance(step, Call) or not isinstance(source, Ref) or step.operation.kind not in (*_SPLITS, "slice"):
+    if not isinstance(step, Call) or not isinstance(source, Ref):
         return
-    dim, whole, start = step.operation.args.get("dim", 0), types[source.name], 0
-    if not isinstance(dim, int) or step.operation.args.get("step", 1) != 1:
-        return
-    dim %= len(whole.shape)
-    if step.operation.kind == "slice":
-        first = step.operation.args.get("start")
-        start, _, _ = slice(first if isinstance(first, int) else None, None).indices(whole.shape[dim])
-    found = []
-    for name in step.results:
-        part = Part(dim, start, types[name].shape[dim])
-        start += part.size
-        if not layouts.same(types[name].shape, types[name].strides, whole.strides) or not _is_aligned(part, whole):
-            return
-        found.append((name, (source.name, part)))
-    yield from found
+    whole = types[source.name]
+    found = sliced(step.operation, whole.shape)
+    if all(_lies_within(types[name], part, whole) and _is_aligned(part, whole) for name, part in found):
+        yield from ((name, (source.name, part)) for name, part in found)
+
+
+def _lies_within(type_: TensorType, part: Part, whole: TensorType) -> bool:
+    return type_.dtype == whole.dtype and layouts.same(type_.shape, type_.strides, part.of(whole).strides)
 
 
 def _reading(
