@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from crucible.graph import Graph, Operation, Ref
 from crucible.plan.fold_attention import attention, laid
-from crucible.plan.fold_cat import over_parts
+from crucible.plan.fold_cat import flattened, over_parts
 from crucible.plan.fold_constants import constant
 from crucible.plan.fold_loss import cross_entropy
 from crucible.plan.fold_norms import behind_norm
@@ -60,7 +60,7 @@ def fold(graph: Graph, machine: Machine = H200) -> Folded:
 
 def _rewritten(work: Rewriting, operation: Operation) -> bool:
     """Whether a rewrite of this operation was made."""
-    for rewrite in (attention, cross_entropy, constant, _behind, over_parts):
+    for rewrite in (attention, cross_entropy, constant, _behind, flattened, over_parts):
         work.begin(operation)
         found = rewrite(work, operation)
         if found is not None:

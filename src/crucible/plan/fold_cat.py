@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from crucible.graph import Operation, Ref
 from crucible.plan import layouts
-from crucible.plan.parts import SLICES, sliced
+from crucible.plan.parts import SLICES, joined, sliced
 from crucible.plan.rewriting import Maker, Rewriting
 from crucible.plan.rules import is_fusable, is_view
 from crucible.plan.steps import Part
 from crucible.plan.taken import KINDS
-from crucible.plan.vocabulary import CONDITIONS, POINTWISE
+from crucible.plan.vocabulary import POINTWISE
 
 MOST_PARTS = 4
 """Of which each is a tensor that the kernel writes, and of each operand one that it reads."""
@@ -27,23 +27,36 @@ _BY_CHANNELS = frozenset({"prelu"})
 
 def over_parts(work: Rewriting, operation: Operation) -> tuple[str, str] | None:
     """A function of elements of what `cat` makes for it alone, and of tensors that are broadcast over it."""
-    if not _is_chain(work, operation):
+    if not _is_chain(work, operation) or not operation.output.tensor.is_floating:
         return None
-    joined = next((each for name in operation.inputs if (each := _joined(work, operation, name))), None)
-    if joined is None:
+    first = next((each for name in operation.inputs if (each := _alike(work, operation, name))), None)
+    if first is None:
         return None
-    taking = _Taking(work, operation, joined)
+    taking = _Taking(work, operation, first)
     if not all(taking.can(name) for name in operation.inputs):
         return None
-    parts = [taking.of(operation, place) for place in range(len(joined.names))]
-    return Maker(work, operation.output.tensor.dtype).cat(parts, joined.dim), "a chain behind cat, taken of its parts"
+    parts = [taking.of(operation, place) for place in range(len(first.names))]
+    return Maker(work, operation.output.tensor.dtype).cat(parts, first.dim), "a chain behind cat, taken of its parts"
 
 
 def _is_chain(work: Rewriting, operation: Operation) -> bool:
-    if operation.kind not in POINTWISE.keys() - CONDITIONS - _BY_CHANNELS or operation.draws:
+    if operation.kind not in POINTWISE.keys() - _BY_CHANNELS or operation.draws:
         return False
     tensors = [operation.output.tensor, *(work.values[name].tensor for name in operation.inputs)]
-    return {each.dtype for each in tensors} <= _DTYPES and operation.output.tensor.is_floating
+    return {each.dtype for each in tensors} <= _DTYPES
+
+
+def flattened(work: Rewriting, operation: Operation) -> tuple[str, str] | None:
+    """`cat` of what another `cat` makes for it alone, along the same dim: of the parts of both."""
+    if operation.kind != "cat":
+        return None
+    names, dim = joined(operation)
+    inner = {name: made for name in names if (made := work.alone(name)) is not None and made.kind == "cat"}
+    inside = {name: found for name, made in inner.items() if (found := joined(made))[1] == dim}
+    if not inside or len({work.values[name].tensor.dtype for each in inside.values() for name in each[0]}) > 1:
+        return None
+    parts = [part for name in names for part in (inside[name][0] if name in inside else [name])]
+    return Maker(work, operation.output.tensor.dtype).cat(parts, dim), ""
 
 
 @dataclass(frozen=True)
@@ -59,20 +72,17 @@ class _Joined:
         return Part(self.dim, place * self.size, self.size)
 
 
-def _joined(work: Rewriting, operation: Operation, name: str) -> _Joined | None:
+def _alike(work: Rewriting, operation: Operation, name: str) -> _Joined | None:
     """What is joined to a value of an operation's shape that it alone reads; None where that is something else."""
     made = work.graph.producers.get(name)
     cat = work.alone(name) if made is not None and made.kind == "cat" else None
     if cat is None or work.shape(name) != operation.output.tensor.shape:
         return None
-    given, dim = cat.args["tensors"], cat.args.get("dim", 0)
-    assert isinstance(given, tuple) and isinstance(dim, int)
-    names = tuple(each.name for each in given if isinstance(each, Ref))
+    names, dim = joined(cat)
     types = {(work.shape(each), work.values[each].tensor.dtype) for each in names}
-    dim %= len(work.shape(name))
     size = work.shape(names[0])[dim]
     alike = len(types) == 1 and size > 0 and work.values[names[0]].tensor.dtype == work.values[name].tensor.dtype
-    return _Joined(names, dim, size) if alike and 1 < len(names) <= MOST_PARTS else None
+    return _Joined(tuple(names), dim, size) if alike and 1 < len(names) <= MOST_PARTS else None
 
 
 @dataclass
@@ -100,9 +110,7 @@ class _Taking:
             for word, argument in operation.args.items()
         }
         tensor = layouts.packed(self._part(operation.output.name, place).of(operation.output.tensor))
-        return self.work.put(
-            operation.kind, operation.target, args, tensor.shape, tensor.dtype, strides=tensor.strides
-        )
+        return self.work.put(operation.kind, operation.target, args, tensor.shape, tensor.dtype, strides=tensor.strides)
 
     def part(self, name: str, place: int) -> str:
         """A tensor's part that goes with one of those that are joined; all of it where it is the same for them."""
@@ -113,9 +121,9 @@ class _Taking:
     def _taken(self, name: str, place: int) -> str:
         if self._dim(name) is None:
             return name
-        joined, chain = _joined(self.work, self.operation, name), self._chain(name)
-        if joined is not None and self._is_joined(name):
-            return joined.names[place]
+        other, chain = _alike(self.work, self.operation, name), self._chain(name)
+        if other is not None and self._is_joined(name):
+            return other.names[place]
         if chain is not None and not self._lies_in_memory(name):
             return self.of(chain, place)
         return self._sliced(name, self._part(name, place))
@@ -133,7 +141,7 @@ class _Taking:
 
     def _is_joined(self, name: str) -> bool:
         """Whether a tensor is joined of parts that go with these."""
-        other = _joined(self.work, self.operation, name)
+        other = _alike(self.work, self.operation, name)
         return other is not None and (other.dim, other.size) == (self.joined.dim, self.joined.size)
 
     def _chain(self, name: str) -> Operation | None:

@@ -49,6 +49,13 @@ def sliced(operation: Operation, shape: Sequence[int]) -> list[tuple[str, Part]]
     return found
 
 
+def joined(cat: Operation) -> tuple[list[str], int]:
+    """What `cat` joins, in its order, and along which dim."""
+    given, dim = cat.args["tensors"], cat.args.get("dim", 0)
+    assert isinstance(given, tuple) and isinstance(dim, int)
+    return [each.name for each in given if isinstance(each, Ref)], dim % len(cat.output.tensor.shape)
+
+
 def with_parts_by_one_call(graph: Graph) -> Graph:
     """The graph with slices that lie beside each other as one `split_with_sizes`, and places as one `unbind`."""
     groups: dict[tuple[str, str, int], list[_Part]] = {}

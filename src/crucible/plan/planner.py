@@ -231,7 +231,7 @@ class _Planner:
         while pending:
             for reader in self.graph.readers(pending.pop()):
                 own = reader.kind in rules.MATRIX_PRODUCTS and not self.rounding.linear
-                if own or reader.kind in taken.KINDS or reader.kind.endswith(("pool1d", "pool2d", "pool3d")):
+                if own or self._convolves(reader) or reader.kind.endswith(("pool1d", "pool2d", "pool3d")):
                     return False
                 made = reader.outputs[0].name
                 if made not in seen and self._joins_kernels(reader):

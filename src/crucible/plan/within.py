@@ -15,7 +15,7 @@ from crucible.graph import ITEM_BYTES, Operation, Ref, TensorType
 from crucible.plan import layouts
 from crucible.plan.along import MOST_TENSORS, Named
 from crucible.plan.backward import with_backward
-from crucible.plan.parts import sliced
+from crucible.plan.parts import joined, sliced
 from crucible.plan.steps import Call, Fused, Part, Step
 from crucible.write.expression import Expr, substitute
 from crucible.write.program import Operand, Program, Result
@@ -41,28 +41,49 @@ def written_within(
     place = 0
     while place < len(found):
         makers = _makers(found, place, types, kept)
-        if makers:
-            step = _Joining(found[place], types, differentiable, new_name).step(found, makers)
-            if step is not None:
-                name = named(step.covers, found)
-                step = replace(step, name=name, compute=replace(step.compute, name=f"{name}_kernel"))
-                found[place] = with_backward(step, types) if step.wanted else step
-                gone = set(makers.values())
-                found = [each for n, each in enumerate(found) if n not in gone]
-                place -= len(gone)
-        place += 1
+        step = _Joining(found[place], types, differentiable, new_name).step(found, makers) if makers else None
+        if step is None:
+            place += 1
+            continue
+        gone = {*makers.values()}
+        again = _laid_anew(found, step.result, kept)
+        if again is not None:
+            step, gone = _lying(step, found[again], types), {*gone, again}
+        name = named(step.covers, found)
+        step = replace(step, name=name, compute=replace(step.compute, name=f"{name}_kernel"))
+        found[place] = with_backward(step, types) if step.wanted else step
+        found = [each for n, each in enumerate(found) if n not in gone]
+        place += 1 - len(set(makers.values()))
     return tuple(found)
 
 
-def _makers(
-    steps: Sequence[Step], place: int, types: Mapping[str, TensorType], kept: Container[str]
-) -> dict[str, int]:
+def _laid_anew(steps: Sequence[Step], made: str, kept: Container[str]) -> int | None:
+    """Where a tensor is copied into another layout, if nobody else reads it."""
+    readers = [n for n, step in enumerate(steps) if made in step.reads]
+    if len(readers) != 1 or made in kept:
+        return None
+    step = steps[readers[0]]
+    return readers[0] if isinstance(step, Fused) and step.is_copy else None
+
+
+def _lying(step: Fused, copy: Step, types: Mapping[str, TensorType]) -> Fused:
+    """A step that joins parts in the layout of a copy of what it makes."""
+    assert isinstance(step.compute, Program) and isinstance(copy, Fused)
+    whole = types[copy.result]
+    results = tuple(
+        replace(r, strides=layouts.relaid(r.strides, step.parts[r.name].of(step.type), step.parts[r.name].of(whole)))
+        for r in step.compute.results
+    )
+    return replace(step, compute=replace(step.compute, results=results), result=copy.result, type=whole)
+
+
+def _makers(steps: Sequence[Step], place: int, types: Mapping[str, TensorType], kept: Container[str]) -> dict[str, int]:
     """The parts of what `cat` makes that kernels make for it alone, element by element and all in the same way, and
     where these stand; none where they cannot be written within the whole."""
     call = steps[place]
     if not isinstance(call, Call) or call.operation.kind != "cat":
         return {}
-    names, whole = _joined(call.operation), types[call.results[0]]
+    (names, _), whole = joined(call.operation), types[call.results[0]]
     laid = [types[name] for name in names]
     alike = {(each.shape, each.dtype) for each in laid} == {(laid[0].shape, whole.dtype)}
     if not alike or layouts.dense(whole) != whole or not whole.elements:
@@ -104,19 +125,11 @@ def _result(step: Step, name: str) -> tuple[Result, Program]:
     return next(each for each in step.compute.results if each.name == name), step.compute
 
 
-def _joined(operation: Operation) -> list[str]:
-    """What `cat` joins, in its order."""
-    given = operation.args["tensors"]
-    assert isinstance(given, tuple)
-    return [each.name for each in given if isinstance(each, Ref)]
-
-
 def _parts(operation: Operation, whole: TensorType) -> list[Part]:
     """Those of what `cat` makes, all of one size."""
-    dim, count = operation.args.get("dim", 0), len(_joined(operation))
-    assert isinstance(dim, int)
-    size = whole.shape[dim] // count
-    return [Part(dim % len(whole.shape), place * size, size) for place in range(count)]
+    names, dim = joined(operation)
+    size = whole.shape[dim] // len(names)
+    return [Part(dim, place * size, size) for place in range(len(names))]
 
 
 def _is_aligned(part: Part, whole: TensorType) -> bool:
@@ -140,21 +153,22 @@ class _Joining:
     def step(self, steps: Sequence[Step], makers: Mapping[str, int]) -> Fused | None:
         """None where a kernel would have too many tensors, or copies of some."""
         assert isinstance(self.call, Call)
-        joined, made = self.call.operation, self.call.results[0]
+        cat, made = self.call.operation, self.call.results[0]
+        names, _ = joined(cat)
         for place in dict.fromkeys(makers.values()):
             self._take(steps[place])
         first = next(iter(makers))
         result, program = _result(steps[makers[first]], first)
-        for name in dict.fromkeys(_joined(joined)):
+        for name in dict.fromkeys(names):
             if name not in makers:
                 if not _lies_as_known(steps, name, self.types[name]):
                     return None
                 self._copy(name, result, self.types[first])
         whole = self.types[made]
-        parts = {self.new_name(f"{made}_part"): part for part in _parts(joined, whole)}
+        parts = {self.new_name(f"{made}_part"): part for part in _parts(cat, whole)}
         results = tuple(
             replace(result, name=part, expr=self.values[name], strides=self._laid(result, first, parts[part], whole))
-            for part, name in zip(parts, _joined(joined), strict=True)
+            for part, name in zip(parts, names, strict=True)
         )
         if len(self.operands) + len(results) > MOST_TENSORS:
             return None
@@ -162,7 +176,7 @@ class _Joining:
         compute = replace(program, operands=tuple(self.operands), results=results)
         held = {operand.name: name for operand, name in self.operands.items()}
         wanted = tuple(self.wanted)
-        return Fused("", (*dict.fromkeys(covers), joined.name), compute, held, made, whole, {}, None, wanted, parts=parts)
+        return Fused("", (*dict.fromkeys(covers), cat.name), compute, held, made, whole, {}, None, wanted, parts=parts)
 
     def _laid(self, result: Result, name: str, part: Part, whole: TensorType) -> tuple[int, ...]:
         return layouts.relaid(result.strides, self.types[name], part.of(whole))

@@ -1,0 +1,139 @@
+"""Parts of tensors that kernels write and read within the whole, and chains that are taken of the parts of `cat`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from interpret import check, fused_steps, planned
+from torch import nn
+
+from crucible.plan.layouts import dense
+from crucible.plan.steps import Call, Fused, Plan
+
+Forward = Callable[..., Any]
+B, HEADS, N, D = 2, 3, 5, 16
+
+
+class Net(nn.Module):
+    """With what is made in memory, and tensors that are learnt."""
+
+    def __init__(self, function: Forward) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.function = function
+        self.learnt = nn.Parameter(torch.randn(N, D))
+        self.last = nn.Parameter(torch.randn(D))
+        self.up = nn.Linear(D, 2 * D, bias=False)
+        self.register_buffer("cos", torch.randn(N, D))
+
+    def forward(self, *given: torch.Tensor) -> Any:
+        return self.function(self, *given)
+
+
+def calls(plan: Plan, kind: str) -> int:
+    return sum(isinstance(step, Call) and step.operation.kind == kind for step in plan.steps)
+
+
+def joining(plan: Plan) -> list[Fused]:
+    return [step for step in fused_steps(plan) if step.joined]
+
+
+# rotary embeddings
+
+
+def halves(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat((-x[..., D // 2 :], x[..., : D // 2]), -1)
+
+
+def halves_by_chunks(x: torch.Tensor) -> torch.Tensor:
+    a, b = x.chunk(2, -1)
+    return torch.cat([-b, a], x.dim() - 1)
+
+
+def halves_by_sizes(x: torch.Tensor) -> torch.Tensor:
+    a, b = x.split([D // 2, D // 2], -1)
+    return torch.cat([b.neg(), a], -1)
+
+
+@pytest.mark.parametrize("rotated", [halves, halves_by_chunks, halves_by_sizes])
+@pytest.mark.parametrize("laid", ["as it comes", "between places"])
+def test_a_rotary_embedding_is_one_kernel(rotated: Forward, laid: str) -> None:
+    def forward(m: Net, x: torch.Tensor) -> torch.Tensor:
+        q = x.cumsum(0) if laid == "as it comes" else x.transpose(1, 2).cumsum(0).transpose(1, 2)
+        return (q * m.cos + rotated(q) * m.learnt).cumsum(0)
+
+    plan = check(Net(forward), torch.randn(B, HEADS, N, D), unused=True)
+    (step,) = fused_steps(plan)
+    assert not any(calls(plan, kind) for kind in ("cat", "slice", "split_with_sizes", "chunk", "neg"))
+    assert step.backward is not None
+    whole = plan.types[step.reads[0]]
+    assert step.bytes_moved == 2 * whole.bytes + 2 * 4 * N * D  # x is read once
+    gradients = {name: step.operands[name] for name in step.wanted}
+    assert set(gradients.values()) == {step.reads[0], "learnt"} and len(gradients) == 4
+    assert set(gradients) <= step.parts.keys() and not step.passed
+
+
+def test_queries_that_are_parts_of_one_tensor_are_rotated_where_they_lie() -> None:
+    """Of a layer that makes queries and keys; the gradient of the queries has no gaps."""
+
+    def forward(m: Net, x: torch.Tensor) -> torch.Tensor:
+        q, k = m.up(x).view(B, N, 2, 1, D).permute(2, 0, 3, 1, 4).unbind(0)
+        return (q * m.cos + halves(q) * m.learnt).cumsum(0) * k
+
+    plan = check(Net(forward), torch.randn(B, N, D), unused=True)
+    (step,) = joining(plan)
+    held = plan.types[step.operands[next(iter(step.operands))]]
+    assert dense(held) != held and calls(plan, "cat") == 0 and calls(plan, "split_with_sizes") == 0
+
+
+def test_scores_that_a_norm_makes_are_rotated_behind_it() -> None:
+    def forward(m: Net, x: torch.Tensor) -> torch.Tensor:
+        q = F.rms_norm(x, (D,), m.last, 1e-6)
+        return q * m.cos + halves(q) * m.learnt
+
+    plan = check(Net(forward), torch.randn(B, HEADS, N, D), unused=True)
+    assert len(joining(plan)) == 1 and len(fused_steps(plan)) == 2
+
+
+# cat
+
+
+JOINED: dict[str, tuple[Forward, int]] = {
+    "of two kernels": (lambda m, a, b: torch.cat([a.sin(), b.cos()], 1).cumsum(0), 0),
+    "of a kernel and what is there": (lambda m, a, b: torch.cat([a.sin(), b], 0), 0),
+    "the same one twice": (lambda m, a, b: torch.cat([a.sin() * b] * 2, -1), 0),
+    "what is there twice": (lambda m, a, b: torch.cat([a, b.sin(), a], 1), 0),
+    "three, in the middle": (lambda m, a, b: torch.cat([a.sin(), b, a * b], 1).cumsum(0), 0),
+    "from the end": (lambda m, a, b: torch.cat([a.sin(), b * 2], -3), 0),
+    "a chain behind it": (lambda m, a, b: torch.tanh(torch.cat([a, b], 1)).cumsum(0), 0),
+    "a long chain behind it": (lambda m, a, b: F.silu(torch.cat([a, b], -1) * 2 + m.up(a).cumsum(0)).tanh(), 0),
+    "two of them, one chain": (lambda m, a, b: torch.cat([a, b], 2) * torch.cat([b.sin(), a], 2), 0),
+    "along two dims": (lambda m, a, b: torch.cat([torch.cat([b.sin(), b], 1), torch.cat([b, a], 1)], 2), 1),
+    "in one another": (lambda m, a, b: torch.cat([torch.cat([a, b], 1), torch.cat([b, a], 1)], 1) * 2, 0),
+    "conditions": (lambda m, a, b: torch.where(torch.cat([a, b], 1) > 0, torch.cat([b, a], 1), 0.5), 0),
+    "a factor of what is joined": (lambda m, a, b: torch.cat([a, b], 1) * a.mean((1, 2), keepdim=True).cumsum(0), 0),
+    "in place": (lambda m, a, b: torch.cat([a.sin().mul_(2), b.cos()], 1).add_(1), 0),
+    "a part is an output": (lambda m, a, b: (y := a.sin(), torch.cat([y, b.cos()], 1)), 0),
+    "a part is read elsewhere": (lambda m, a, b: torch.cat([y := a.sin(), b.cos()], 1)[:, :8] * y.cumsum(0), 0),
+    "it is read elsewhere": (lambda m, a, b: (y := torch.cat([a.sin(), b], 1)).cumsum(0) * y, 0),
+    "parts of other sizes": (lambda m, a, b: torch.cat([a.sin(), b[:, :2].cos()], 1), 1),
+    "a part of none": (lambda m, a, b: torch.cat([a.sin(), b[:, :0].cos()], 1), 1),
+    "rows of sums": (lambda m, a, b: torch.cat([F.softmax(a, -1), b.softmax(-1)], 1), 1),
+    "repeated": (lambda m, a, b: torch.cat([a[:, :1].cumsum(0).expand(4, 8, 16), b.sin()], 1), 1),
+}
+"""Forward, and how many `cat` stay PyTorch's."""
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_parts_are_written_within_what_is_joined(name: str) -> None:
+    function, left = JOINED[name]
+    a, b = torch.rand(4, 8, 16) + 0.5, torch.rand(4, 8, 16)
+    plan = check(Net(lambda m, a, b: function(m, a * 1.5, b.cumsum(1))), a, b, unused=True)
+    assert calls(plan, "cat") == left
+    assert bool(joining(plan)) == (left == 0 or name == "along two dims")
