@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import given as drawn
 from hypothesis import strategies as st
 from interpret import check, fused_steps, planned
 from torch import nn
 
+from crucible.capture import trace
 from crucible.plan.layouts import dense
+from crucible.plan.planner import fuse
 from crucible.plan.steps import Call, Fused, Plan
 
 Forward = Callable[..., Any]
@@ -137,3 +139,86 @@ def test_parts_are_written_within_what_is_joined(name: str) -> None:
     plan = check(Net(lambda m, a, b: function(m, a * 1.5, b.cumsum(1))), a, b, unused=True)
     assert calls(plan, "cat") == left
     assert bool(joining(plan)) == (left == 0 or name == "along two dims")
+
+
+def test_of_several_dtypes_pytorch_makes_one() -> None:
+    plan = planned(Net(lambda m, a, b: torch.cat([a.sin().half(), b.cos()], 1) * 2), *torch.randn(2, 4, 8, 16))
+    assert calls(plan, "cat") == 1 and not joining(plan)
+
+
+def test_parts_of_halves_are_joined_as_such() -> None:
+    a, b = torch.randn(2, 4, 8, 16).half()
+    plan = planned_as_given(Net(lambda m, a, b: torch.cat([a.sin(), b.cos()], 1).float() * 2), a, b)
+    (step,) = joining(plan)
+    assert step.type.dtype == "float32"
+
+
+def planned_as_given(module: nn.Module, *inputs: torch.Tensor) -> Plan:
+    return fuse(trace(module, inputs))
+
+
+def test_what_begins_elsewhere_than_kernels_may_is_left_to_pytorch() -> None:
+    """Parts of three floats begin within 16 bytes."""
+    plan = check(Net(lambda m, a, b: torch.cat([a.sin(), b.cos()], -1) * 2), *torch.rand(2, 4, 3), unused=True)
+    assert calls(plan, "cat") == 1 and not joining(plan)
+
+
+def test_a_joined_tensor_is_written_as_it_is_read() -> None:
+    """Heads between places, which a product reads one behind the other."""
+
+    def forward(m: Net, x: torch.Tensor) -> torch.Tensor:
+        q = m.up(x).view(B, N, 2, D).transpose(1, 2)
+        return (q * m.cos + halves(q) * m.learnt) @ x[:, None].transpose(-1, -2).expand(B, 2, D, N).cumsum(0)
+
+    plan = check(Net(forward), torch.randn(B, N, D), unused=True)
+    assert [step.type.strides for step in joining(plan)] == [(2 * N * D, N * D, D, 1)]
+    assert not any(step.is_copy for step in fused_steps(plan))
+
+
+# any of these
+
+
+UNARY: list[Callable[[torch.Tensor], torch.Tensor]] = [torch.sin, torch.neg, torch.tanh, lambda x: x * 2]
+
+
+class Drawn:
+    """A forward: parts that are made in several ways, joined, and a chain behind them."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        draw = data.draw
+        self.rank = draw(st.integers(1, 4))
+        self.dim = draw(st.integers(-self.rank, self.rank - 1))
+        self.shape = draw(st.lists(st.sampled_from([1, 2, 3, 4, 8]), min_size=self.rank, max_size=self.rank))
+        self.shape[self.dim] = draw(st.sampled_from([3, 4, 8]))
+        self.odd = draw(st.booleans()) and draw(st.booleans())
+        self.parts = draw(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(UNARY)), min_size=1, max_size=4))
+        self.chain = draw(st.lists(st.integers(0, 6), max_size=4))
+        self.twice = draw(st.booleans())
+
+    def __call__(self, m: Net, x: torch.Tensor, y: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+        whole = whole.cumsum(0)
+        halves = whole.chunk(2, self.dim)
+        made = {0: x, 1: y.cumsum(0), 2: halves[0], 3: halves[1], 4: x * y, 5: x.amax(0, keepdim=True) * y}
+        parts = [function(made[which]) if which != 1 else made[1] for which, function in self.parts]
+        if self.odd:
+            parts[0] = parts[0].narrow(self.dim, 0, 2)
+        z = torch.cat(parts, self.dim)
+        factor = z.detach().cumsum(0)
+        for which in self.chain:
+            few = factor.narrow(self.dim, 0, 1)
+            chains = [torch.sin, lambda z: z * factor, lambda z: few - z, lambda z: z + few[:1] * factor,
+                      lambda z: torch.where(factor > 0, z, -z), lambda z: z * z.sigmoid(),
+                      lambda z: torch.cat([-half for half in z.chunk(2, self.dim)][::-1], self.dim) + z]  # fmt: skip
+            z = chains[which](z)
+        return z * parts[0].sum() if self.twice else z
+
+    def inputs(self) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        twice = [2 * n if d == self.dim % self.rank else n for d, n in enumerate(self.shape)]
+        return [torch.randn(self.shape), torch.randn(self.shape), torch.randn(twice)]
+
+
+@drawn(st.data())
+def test_whatever_is_joined_is_the_same(data: st.DataObject) -> None:
+    forward = Drawn(data)
+    check(Net(forward), *forward.inputs(), unused=True)

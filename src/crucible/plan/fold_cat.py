@@ -47,15 +47,16 @@ def _is_chain(work: Rewriting, operation: Operation) -> bool:
 
 
 def flattened(work: Rewriting, operation: Operation) -> tuple[str, str] | None:
-    """`cat` of what another `cat` makes for it alone, along the same dim: of the parts of both."""
+    """`cat` of what another `cat` makes for it alone, along the same dim: of the parts of both, if these are alike."""
     if operation.kind != "cat":
         return None
     names, dim = joined(operation)
     inner = {name: made for name in names if (made := work.alone(name)) is not None and made.kind == "cat"}
     inside = {name: found for name, made in inner.items() if (found := joined(made))[1] == dim}
-    if not inside or len({work.values[name].tensor.dtype for each in inside.values() for name in each[0]}) > 1:
-        return None
     parts = [part for name in names for part in (inside[name][0] if name in inside else [name])]
+    types = {(work.shape(part), work.values[part].tensor.dtype) for part in parts}
+    if not inside or len(types) > 1 or len(parts) > MOST_PARTS:
+        return None
     return Maker(work, operation.output.tensor.dtype).cat(parts, dim), ""
 
 

@@ -108,7 +108,8 @@ class Fused:
     @property
     def joined(self) -> tuple[str, ...]:
         """The results of its program that make up `result`, where that is not one of them."""
-        return tuple(r.name for r in self.compute.results if r.name in self.parts) if self.parts else ()
+        made = self.compute.results if isinstance(self.compute, Program) else ()
+        return tuple(result.name for result in made if result.name in self.parts)
 
     @property
     def readable(self) -> dict[str, TensorType]:
