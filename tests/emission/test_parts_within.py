@@ -31,8 +31,15 @@ class Parts(nn.Module):
         rotated = [each * self.angles.cos() + self._turned(each) * self.angles.sin() for each in (q, k)]
         gate, value = self.gates(x).chunk(2, -1)
         gated = F.silu(gate) * value
+        pairs = x.reshape(2, 5, 4, 2)
+        turned = torch.stack([pairs[..., 0] - 2 * pairs[..., 1], 2 * pairs[..., 0] + pairs[..., 1]], -1).flatten(-2)
         joined = torch.cat([x.sin(), x.cumsum(1), x.exp()], 1)
-        return rotated[0] @ rotated[1].transpose(-1, -2), joined, torch.cat([torch.cos(gated + x), x.cumsum(0)], -1)
+        return (
+            rotated[0] @ rotated[1].transpose(-1, -2),
+            joined,
+            turned,
+            torch.cat([torch.cos(gated + x), x.cumsum(0)], -1),
+        )
 
     @staticmethod
     def _turned(x: torch.Tensor) -> torch.Tensor:
@@ -63,10 +70,10 @@ def results(forward: Any, module: nn.Module, dtype: torch.dtype = torch.float32)
 def test_parts_of_tensors_are_written_and_read(called: str) -> None:
     plan = fuse(trace(Parts(), [torch.randn(2, 5, 8)]))
     steps = [step for step in plan.steps if isinstance(step, Fused)]
-    assert sum(bool(step.joined) for step in steps) == 4
+    assert sum(bool(step.joined) for step in steps) == 5
     assert any(name.startswith("grad_cat") for step in steps for name in step.passed.values())
     text = emit(plan, "parts", loader="crucible.emulator")
-    assert "torch.cat" not in text and ".narrow(" in text
+    assert "torch.cat" not in text and "torch.stack" not in text and ".narrow(" in text
     if called == "at once":
         for asked, instead in (("DispatchKey::CUDA", "DispatchKey::CPU"), ("#ifdef GPU_IS_EMULATED", "#if 0")):
             assert asked in text

@@ -153,7 +153,8 @@ class _Step(torch.autograd.Function):
             source = step.passed.get(name, f"grad_{name}")
             if source.removeprefix("grad_") in step.joined:
                 part = step.parts[source.removeprefix("grad_")]
-                found = torch.from_numpy(results[source]).as_strided(part.of(step.type).shape, step.type.strides)
+                of = part.of(step.type)
+                found = torch.from_numpy(results[source]).as_strided(of.shape, of.strides)
             elif source in results:
                 given_type = TensorType(*map(tuple, ctx.shapes[place]), "float64")
                 found = torch.from_numpy(results[source]).as_strided(given_type.shape, packed(given_type).strides)

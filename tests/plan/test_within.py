@@ -94,6 +94,19 @@ def test_queries_that_are_parts_of_one_tensor_are_rotated_where_they_lie() -> No
     assert dense(held) != held and calls(plan, "cat") == 0 and calls(plan, "split_with_sizes") == 0
 
 
+def test_pairs_side_by_side_are_rotated_by_one_kernel() -> None:
+    """Which begin anywhere: elements of each lie two apart."""
+
+    def forward(m: Net, x: torch.Tensor) -> torch.Tensor:
+        a, b = x.cumsum(0).unflatten(-1, (D // 2, 2)).unbind(-1)
+        cos, sin = m.cos[:, ::2], m.learnt[:, : D // 2]
+        return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2).cumsum(0)
+
+    plan = check(Net(forward), torch.randn(B, HEADS, N, D), unused=True)
+    (step,) = fused_steps(plan)
+    assert len(step.joined) == 2 and not any(calls(plan, kind) for kind in ("stack", "unbind", "select"))
+
+
 def test_scores_that_a_norm_makes_are_rotated_behind_it() -> None:
     def forward(m: Net, x: torch.Tensor) -> torch.Tensor:
         q = F.rms_norm(x, (D,), m.last, 1e-6)
@@ -126,6 +139,8 @@ JOINED: dict[str, tuple[Forward, int]] = {
     "it is read elsewhere": (lambda m, a, b: (y := torch.cat([a.sin(), b], 1)).cumsum(0) * y, 0),
     "parts of other sizes": (lambda m, a, b: torch.cat([a.sin(), b[:, :2].cos()], 1), 1),
     "a part of none": (lambda m, a, b: torch.cat([a.sin(), b[:, :0].cos()], 1), 1),
+    "stacked": (lambda m, a, b: torch.stack([a.sin(), b * 2], -2), 0),
+    "stacked in front": (lambda m, a, b: torch.stack([a.sin(), b, b * 2]).flatten(0, 1), 0),
     "rows of sums": (lambda m, a, b: torch.cat([F.softmax(a, -1), b.softmax(-1)], 1), 1),
     "repeated": (lambda m, a, b: torch.cat([a[:, :1].cumsum(0).expand(4, 8, 16), b.sin()], 1), 1),
 }
@@ -175,6 +190,29 @@ def test_a_joined_tensor_is_written_as_it_is_read() -> None:
     assert not any(step.is_copy for step in fused_steps(plan))
 
 
+READ: dict[str, tuple[Forward, int]] = {
+    "halves": (lambda m, x: F.silu((y := x.cumsum(0).chunk(2, -1))[0]) * y[1], 2),
+    "parts of parts": (lambda m, x: (y := x.cumsum(0).split([4, 12], 1))[0][:, :1] * y[1], 0),
+    "factors of rows": (lambda m, x: (y := x.cumsum(0)[:1].chunk(2, -1))[0] * x[:, :, :8] - y[1], 2),
+    "beside the whole": (lambda m, x: (y := x.cumsum(0)[..., :2])[..., :1] * y + y[..., 1:], 0),
+    "not all of it": (lambda m, x: (y := x.cumsum(0).chunk(4, -1))[0] * y[1] - y[3], 0),
+    "by two kernels": (lambda m, x: (y := x.cumsum(0).chunk(2, -1))[0] * y[1] + y[1].cumsum(0), 0),
+    "one without a gradient": (lambda m, x: (y := x.cumsum(0).chunk(2, -1))[0] * y[1].detach(), 0),
+    "one whose gradient is 0": (lambda m, x: torch.where((y := x.cumsum(0).chunk(2, -1))[1] > 0, y[0], 0.5), 0),
+    "an output too": (lambda m, x: ((y := x.cumsum(0).chunk(2, -1))[0], y[0] * y[1]), 0),
+    "places": (lambda m, x: (y := x.cumsum(0).unflatten(-1, (2, 8)).unbind(2))[0] * y[1], 2),
+    "by a convolution's layer": (lambda m, x: m.up((y := m.up(x).chunk(2, -1))[0] * y[1].tanh()), 2),
+}
+"""Forward, and how many operands are parts whose gradients are parts of one."""
+
+
+@pytest.mark.parametrize("name", READ)
+def test_gradients_of_parts_that_fill_a_tensor_are_one(name: str) -> None:
+    function, count = READ[name]
+    plan = check(Net(function), torch.randn(4, 16, D), unused=True)
+    assert sum(operand in step.parts for step in fused_steps(plan) for operand in step.wanted) == count
+
+
 # any of these
 
 
@@ -193,23 +231,24 @@ class Drawn:
         self.odd = draw(st.booleans()) and draw(st.booleans())
         self.parts = draw(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(UNARY)), min_size=1, max_size=4))
         self.chain = draw(st.lists(st.integers(0, 6), max_size=4))
-        self.twice = draw(st.booleans())
+        self.twice, self.stacks = draw(st.booleans()), draw(st.booleans()) and draw(st.booleans())
 
     def __call__(self, m: Net, x: torch.Tensor, y: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
         whole = whole.cumsum(0)
         halves = whole.chunk(2, self.dim)
         made = {0: x, 1: y.cumsum(0), 2: halves[0], 3: halves[1], 4: x * y, 5: x.amax(0, keepdim=True) * y}
         parts = [function(made[which]) if which != 1 else made[1] for which, function in self.parts]
-        if self.odd:
+        if self.odd and not self.stacks:
             parts[0] = parts[0].narrow(self.dim, 0, 2)
-        z = torch.cat(parts, self.dim)
+        z = torch.stack(parts, self.dim) if self.stacks else torch.cat(parts, self.dim)
         factor = z.detach().cumsum(0)
+        few = factor.narrow(self.dim, 0, 1)
         for which in self.chain:
-            few = factor.narrow(self.dim, 0, 1)
             chains = [torch.sin, lambda z: z * factor, lambda z: few - z, lambda z: z + few[:1] * factor,
                       lambda z: torch.where(factor > 0, z, -z), lambda z: z * z.sigmoid(),
                       lambda z: torch.cat([-half for half in z.chunk(2, self.dim)][::-1], self.dim) + z]  # fmt: skip
             z = chains[which](z)
+        z = z.unflatten(0, (1, -1)).flatten(1, 2) if self.stacks and z.dim() > 1 else z
         return z * parts[0].sum() if self.twice else z
 
     def inputs(self) -> list[torch.Tensor]:

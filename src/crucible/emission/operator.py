@@ -267,7 +267,7 @@ def seen(step: Fused, gradient: str, words: Callable[[str], str]) -> str:
     part = step.parts.get(gradient.removeprefix("grad_")) if gradient.removeprefix("grad_") in step.joined else None
     if part is None:
         return words(gradient)
-    return f"{words(f'grad_{step.result}')}.narrow({part.dim}, {part.start}, {part.size})"
+    return f"{words(f'grad_{step.result}')}.{part.words}"
 
 
 def _gradient(op: Operator, tensor: str) -> str:

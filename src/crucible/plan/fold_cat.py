@@ -50,14 +50,20 @@ def flattened(work: Rewriting, operation: Operation) -> tuple[str, str] | None:
     """`cat` of what another `cat` makes for it alone, along the same dim: of the parts of both, if these are alike."""
     if operation.kind != "cat":
         return None
-    names, dim = joined(operation)
+    names, dim = _side_by_side(operation)
     inner = {name: made for name in names if (made := work.alone(name)) is not None and made.kind == "cat"}
-    inside = {name: found for name, made in inner.items() if (found := joined(made))[1] == dim}
+    inside = {name: found for name, made in inner.items() if (found := _side_by_side(made))[1] == dim}
     parts = [part for name in names for part in (inside[name][0] if name in inside else [name])]
     types = {(work.shape(part), work.values[part].tensor.dtype) for part in parts}
     if not inside or len(types) > 1 or len(parts) > MOST_PARTS:
         return None
     return Maker(work, operation.output.tensor.dtype).cat(parts, dim), ""
+
+
+def _side_by_side(cat: Operation) -> tuple[list[str], int]:
+    """What `cat` joins, in its order, and along which dim."""
+    found = joined(cat)
+    return [name for name, _ in found], found[0][1].dim
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ def _alike(work: Rewriting, operation: Operation, name: str) -> _Joined | None:
     cat = work.alone(name) if made is not None and made.kind == "cat" else None
     if cat is None or work.shape(name) != operation.output.tensor.shape:
         return None
-    names, dim = joined(cat)
+    names, dim = _side_by_side(cat)
     types = {(work.shape(each), work.values[each].tensor.dtype) for each in names}
     size = work.shape(names[0])[dim]
     alike = len(types) == 1 and size > 0 and work.values[names[0]].tensor.dtype == work.values[name].tensor.dtype

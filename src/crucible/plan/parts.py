@@ -28,32 +28,39 @@ class _Part:
 
 SLICES = frozenset({"slice", "split", "split_with_sizes", "chunk"})
 """Operations that make parts of a tensor, views of it."""
+_PLACES = frozenset({"select", "unbind"})
+"""Operations that make parts of one place, without its dim."""
 
 
 def sliced(operation: Operation, shape: Sequence[int]) -> list[tuple[str, Part]]:
     """The names of what an operation makes of a tensor of this shape, and which parts of it these are; nothing where
     they are no such."""
-    dim, start = operation.args.get("dim", 0), 0
-    if operation.kind not in SLICES or not isinstance(dim, int) or operation.args.get("step", 1) != 1:
+    dim, first = operation.args.get("dim", 0), operation.args.get("start", operation.args.get("index", 0))
+    if operation.kind not in SLICES | _PLACES or not isinstance(dim, int) or not isinstance(first, int | None):
+        return []
+    if operation.args.get("step", 1) != 1:
         return []
     dim %= len(shape)
-    if operation.kind == "slice":
-        first = operation.args.get("start")
-        if not isinstance(first, int | None):
-            return []
-        start, _, _ = slice(first, None).indices(shape[dim])
+    drops = operation.kind in _PLACES
+    start, _, _ = slice(first, None).indices(shape[dim])
     found = []
     for output in operation.outputs:
-        found.append((output.name, Part(dim, start, output.tensor.shape[dim])))
-        start += output.tensor.shape[dim]
+        found.append((output.name, Part(dim, start, 1 if drops else output.tensor.shape[dim], drops)))
+        start += found[-1][1].size
     return found
 
 
-def joined(cat: Operation) -> tuple[list[str], int]:
-    """What `cat` joins, in its order, and along which dim."""
-    given, dim = cat.args["tensors"], cat.args.get("dim", 0)
-    assert isinstance(given, tuple) and isinstance(dim, int)
-    return [each.name for each in given if isinstance(each, Ref)], dim % len(cat.output.tensor.shape)
+def joined(operation: Operation) -> list[tuple[str, Part]]:
+    """What `cat` or `stack` joins, and which parts of the whole these are, all of one size; nothing of others."""
+    given, dim, whole = operation.args.get("tensors"), operation.args.get("dim", 0), operation.outputs[0].tensor
+    if operation.kind not in _JOINING or not isinstance(given, tuple) or not isinstance(dim, int):
+        return []
+    names, dim = [each.name for each in given if isinstance(each, Ref)], dim % len(whole.shape)
+    size = whole.shape[dim] // len(names)
+    return [(name, Part(dim, n * size, size, operation.kind == "stack")) for n, name in enumerate(names)]
+
+
+_JOINING = frozenset({"cat", "stack"})
 
 
 def with_parts_by_one_call(graph: Graph) -> Graph:

@@ -49,6 +49,8 @@ class Part:
     dim: int
     start: int
     size: int
+    drops: bool = False
+    """Whether it is one place along the dim, which it does not have then."""
 
     def begin(self, whole: TensorType) -> int:
         """Where in such a tensor it begins, in elements."""
@@ -56,7 +58,16 @@ class Part:
 
     def of(self, whole: TensorType) -> TensorType:
         """As it lies there."""
-        return replace(whole, shape=(*whole.shape[: self.dim], self.size, *whole.shape[self.dim + 1 :]))
+        shape, strides = (
+            (*each[: self.dim], *([] if self.drops else [own]), *each[self.dim + 1 :])
+            for each, own in ((whole.shape, self.size), (whole.strides, whole.strides[self.dim]))
+        )
+        return replace(whole, shape=shape, strides=strides)
+
+    @property
+    def words(self) -> str:
+        """What PyTorch takes it by, of Python's and C++'s tensors alike."""
+        return f"select({self.dim}, {self.start})" if self.drops else f"narrow({self.dim}, {self.start}, {self.size})"
 
 
 @dataclass(frozen=True)

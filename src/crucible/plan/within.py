@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping, 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from crucible.graph import ITEM_BYTES, Operation, Ref, TensorType
+from crucible.graph import ITEM_BYTES, Ref, TensorType
 from crucible.plan import layouts
 from crucible.plan.along import MOST_TENSORS, Named
 from crucible.plan.backward import with_backward
@@ -81,15 +81,10 @@ def _makers(steps: Sequence[Step], place: int, types: Mapping[str, TensorType], 
     """The parts of what `cat` makes that kernels make for it alone, element by element and all in the same way, and
     where these stand; none where they cannot be written within the whole."""
     call = steps[place]
-    if not isinstance(call, Call) or call.operation.kind != "cat":
+    parts = joined(call.operation) if isinstance(call, Call) else []
+    if not parts or not _fit(parts, types, types[call.names[0]]):
         return {}
-    (names, _), whole = joined(call.operation), types[call.results[0]]
-    laid = [types[name] for name in names]
-    alike = {(each.shape, each.dtype) for each in laid} == {(laid[0].shape, whole.dtype)}
-    if not alike or layouts.dense(whole) != whole or not whole.elements:
-        return {}
-    if not all(map(_is_aligned, _parts(call.operation, whole), [whole] * len(names))):
-        return {}
+    names = [name for name, _ in parts]
     found: dict[str, int] = {}
     for name in names:
         made = next((n for n, step in enumerate(steps[:place]) if name in step.results), None)
@@ -125,15 +120,20 @@ def _result(step: Step, name: str) -> tuple[Result, Program]:
     return next(each for each in step.compute.results if each.name == name), step.compute
 
 
-def _parts(operation: Operation, whole: TensorType) -> list[Part]:
-    """Those of what `cat` makes, all of one size."""
-    names, dim = joined(operation)
-    size = whole.shape[dim] // len(names)
-    return [Part(dim, place * size, size) for place in range(len(names))]
+def _fit(parts: Sequence[tuple[str, Part]], types: Mapping[str, TensorType], whole: TensorType) -> bool:
+    """Whether tensors are such parts of a whole, and begin where kernels may write them."""
+    alike = all(
+        types[name].dtype == whole.dtype and types[name].shape == part.of(whole).shape and _begins_well(part, whole)
+        for name, part in parts
+    )
+    return alike and layouts.dense(whole) == whole and whole.elements > 0
 
 
-def _is_aligned(part: Part, whole: TensorType) -> bool:
-    return part.begin(whole) * ITEM_BYTES[whole.dtype] % ALIGNED_BYTES == 0
+def _begins_well(part: Part, whole: TensorType) -> bool:
+    """Whether kernels may read and write it from there: of elements that do not lie side by side each by itself."""
+    own = part.of(whole)
+    apart = all(n < 2 or stride != 1 for n, stride in zip(own.shape, own.strides, strict=True))
+    return apart or part.begin(whole) * ITEM_BYTES[whole.dtype] % ALIGNED_BYTES == 0
 
 
 @dataclass
@@ -154,7 +154,7 @@ class _Joining:
         """None where a kernel would have too many tensors, or copies of some."""
         assert isinstance(self.call, Call)
         cat, made = self.call.operation, self.call.results[0]
-        names, _ = joined(cat)
+        names = [name for name, _ in joined(cat)]
         for place in dict.fromkeys(makers.values()):
             self._take(steps[place])
         first = next(iter(makers))
@@ -165,7 +165,7 @@ class _Joining:
                     return None
                 self._copy(name, result, self.types[first])
         whole = self.types[made]
-        parts = {self.new_name(f"{made}_part"): part for part in _parts(cat, whole)}
+        parts = {self.new_name(f"{made}_part"): part for _, part in joined(cat)}
         results = tuple(
             replace(result, name=part, expr=self.values[name], strides=self._laid(result, first, parts[part], whole))
             for part, name in zip(parts, names, strict=True)
@@ -242,7 +242,7 @@ def _views(step: Step, types: Mapping[str, TensorType]) -> Iterator[tuple[str, t
         return
     whole = types[source.name]
     found = sliced(step.operation, whole.shape)
-    if all(_lies_within(types[name], part, whole) and _is_aligned(part, whole) for name, part in found):
+    if all(_lies_within(types[name], part, whole) and _begins_well(part, whole) for name, part in found):
         yield from ((name, (source.name, part)) for name, part in found)
 
 
@@ -260,7 +260,8 @@ def _reading(
             of.setdefault(views[held][0], {})[operand] = views[held][1]
     for source, parts in of.items():
         learns = [name for name in parts if name in step.wanted]
-        only = all(step.operands[name] in alone for name in parts) and source not in step.operands
+        only = all(step.operands[name] in alone for name in parts)
+        only &= source not in {*step.operands, *step.operands.values()}
         if learns and not (len(learns) == len(parts) and only and _fill([*parts.values()], types[source])):
             continue
         operands = {**step.operands, **dict.fromkeys(parts, source)}
