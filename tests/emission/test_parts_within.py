@@ -33,6 +33,8 @@ class Parts(nn.Module):
         gated = F.silu(gate) * value
         pairs = x.reshape(2, 5, 4, 2)
         turned = torch.stack([pairs[..., 0] - 2 * pairs[..., 1], 2 * pairs[..., 0] + pairs[..., 1]], -1).flatten(-2)
+        y = x.cumsum(0)
+        turned = turned * (y * self.angles + torch.stack([-y[..., 1::2], y[..., ::2]], -1).flatten(-2) * x)
         joined = torch.cat([x.sin(), x.cumsum(1), x.exp()], 1)
         return (
             rotated[0] @ rotated[1].transpose(-1, -2),

@@ -63,7 +63,15 @@ def halves_by_sizes(x: torch.Tensor) -> torch.Tensor:
     return torch.cat([b.neg(), a], -1)
 
 
-@pytest.mark.parametrize("rotated", [halves, halves_by_chunks, halves_by_sizes])
+def pairs(x: torch.Tensor) -> torch.Tensor:
+    return torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
+
+
+def pairs_by_places(x: torch.Tensor) -> torch.Tensor:
+    return torch.stack((-x[..., 1::2], x[..., ::2]), x.dim()).reshape(x.shape)
+
+
+@pytest.mark.parametrize("rotated", [pairs, pairs_by_places, halves, halves_by_chunks, halves_by_sizes])
 @pytest.mark.parametrize("laid", ["as it comes", "between places"])
 def test_a_rotary_embedding_is_one_kernel(rotated: Forward, laid: str) -> None:
     def forward(m: Net, x: torch.Tensor) -> torch.Tensor:
@@ -72,7 +80,7 @@ def test_a_rotary_embedding_is_one_kernel(rotated: Forward, laid: str) -> None:
 
     plan = check(Net(forward), torch.randn(B, HEADS, N, D), unused=True)
     (step,) = fused_steps(plan)
-    assert not any(calls(plan, kind) for kind in ("cat", "slice", "split_with_sizes", "chunk", "neg"))
+    assert not any(calls(plan, kind) for kind in ("cat", "stack", "slice", "split_with_sizes", "chunk", "neg"))
     assert step.backward is not None
     whole = plan.types[step.reads[0]]
     assert step.bytes_moved == 2 * whole.bytes + 2 * 4 * N * D  # x is read once
@@ -94,13 +102,16 @@ def test_queries_that_are_parts_of_one_tensor_are_rotated_where_they_lie() -> No
     assert dense(held) != held and calls(plan, "cat") == 0 and calls(plan, "split_with_sizes") == 0
 
 
-def test_pairs_side_by_side_are_rotated_by_one_kernel() -> None:
+@pytest.mark.parametrize("taken", ["at once", "again"])
+def test_pairs_side_by_side_are_rotated_by_one_kernel(taken: str) -> None:
     """Which begin anywhere: elements of each lie two apart."""
 
     def forward(m: Net, x: torch.Tensor) -> torch.Tensor:
-        a, b = x.cumsum(0).unflatten(-1, (D // 2, 2)).unbind(-1)
+        y = x.cumsum(0).unflatten(-1, (D // 2, 2))
+        a, b = y.unbind(-1) if taken == "at once" else (y[..., 0], y[..., 1])
         cos, sin = m.cos[:, ::2], m.learnt[:, : D // 2]
-        return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2).cumsum(0)
+        c, d = (a, b) if taken == "at once" else (y[..., 0], y[..., 1])
+        return torch.stack([a * cos - b * sin, d * cos + c * sin], -1).flatten(-2).cumsum(0)
 
     plan = check(Net(forward), torch.randn(B, HEADS, N, D), unused=True)
     (step,) = fused_steps(plan)
@@ -230,7 +241,7 @@ class Drawn:
         self.shape[self.dim] = draw(st.sampled_from([3, 4, 8]))
         self.odd = draw(st.booleans()) and draw(st.booleans())
         self.parts = draw(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(UNARY)), min_size=1, max_size=4))
-        self.chain = draw(st.lists(st.integers(0, 6), max_size=4))
+        self.chain = draw(st.lists(st.integers(0, 7), max_size=4))
         self.twice, self.stacks = draw(st.booleans()), draw(st.booleans()) and draw(st.booleans())
 
     def __call__(self, m: Net, x: torch.Tensor, y: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
@@ -241,15 +252,34 @@ class Drawn:
         if self.odd and not self.stacks:
             parts[0] = parts[0].narrow(self.dim, 0, 2)
         z = torch.stack(parts, self.dim) if self.stacks else torch.cat(parts, self.dim)
-        factor = z.detach().cumsum(0)
-        few = factor.narrow(self.dim, 0, 1)
         for which in self.chain:
-            chains = [torch.sin, lambda z: z * factor, lambda z: few - z, lambda z: z + few[:1] * factor,
-                      lambda z: torch.where(factor > 0, z, -z), lambda z: z * z.sigmoid(),
-                      lambda z: torch.cat([-half for half in z.chunk(2, self.dim)][::-1], self.dim) + z]  # fmt: skip
-            z = chains[which](z)
+            z = self.chained(z, which)
         z = z.unflatten(0, (1, -1)).flatten(1, 2) if self.stacks and z.dim() > 1 else z
         return z * parts[0].sum() if self.twice else z
+
+    def chained(self, z: torch.Tensor, which: int) -> torch.Tensor:
+        factor = z.cumsum(0)
+        few = factor.narrow(self.dim, 0, 1)
+        chains = [
+            torch.sin,
+            lambda z: z * factor,
+            lambda z: few - z,
+            lambda z: z + few[:1] * factor,
+            lambda z: torch.where(factor > 0, z, -z),
+            lambda z: z * z.sigmoid(),
+            lambda z: self.in_turns(z, factor),
+            lambda z: torch.cat([-half for half in z.chunk(2, self.dim)][::-1], self.dim) + z,
+        ]
+        return chains[which](z)
+
+    def in_turns(self, z: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        """Every second of a dim, as far as there are two of each, negated and back in its place."""
+        dim = self.dim % z.dim()
+        if z.shape[dim] < 2:
+            return z
+        even = z.narrow(dim, 0, z.shape[dim] // 2 * 2)
+        one, other = (even[(slice(None),) * dim + (slice(k, None, 2),)] for k in (0, 1))
+        return torch.stack([-other, one], dim + 1).flatten(dim, dim + 1) * factor.narrow(dim, 0, even.shape[dim])
 
     def inputs(self) -> list[torch.Tensor]:
         torch.manual_seed(0)

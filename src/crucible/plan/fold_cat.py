@@ -1,7 +1,8 @@
 """Chains behind `cat` are taken of each part: what makes the parts goes on with the chain, in one kernel.
 
 A rotary embedding, x c + cat(-b, a) s, is cat(a c0 - b s0, b c1 + a s1) then, which reads and writes x once
-(`within.py`). Only of parts of one size, over which one kernel goes.
+(`within.py`). The same of pairs that lie side by side: what is stacked and seen in one dim. Only of parts of one size,
+over which one kernel goes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from crucible.plan.vocabulary import POINTWISE
 MOST_PARTS = 4
 """Of which each is a tensor that the kernel writes, and of each operand one that it reads."""
 _DTYPES = frozenset({"float32", "float16", "bfloat16", "float64", "bool"})
+_RESHAPES = frozenset({"view", "reshape", "flatten", "_unsafe_view"})
 _BY_CHANNELS = frozenset({"prelu"})
 """Whose operands are not broadcast as others are."""
 
@@ -36,7 +38,13 @@ def over_parts(work: Rewriting, operation: Operation) -> tuple[str, str] | None:
     if not all(taking.can(name) for name in operation.inputs):
         return None
     parts = [taking.of(operation, place) for place in range(len(first.names))]
-    return Maker(work, operation.output.tensor.dtype).cat(parts, first.dim), "a chain behind cat, taken of its parts"
+    make, whole = Maker(work, operation.output.tensor.dtype), operation.output.tensor
+    if first.step == 1:
+        return make.cat(parts, first.dim), "a chain behind cat, taken of its parts"
+    strides = list(first.part(0).of(whole).strides)
+    strides.insert(first.dim + 1, whole.strides[first.dim])
+    stacked = make.stack(parts, first.dim + 1, strides)
+    return make.reshape(stacked, whole.shape), "a chain behind stack, taken of its parts"
 
 
 def _is_chain(work: Rewriting, operation: Operation) -> bool:
@@ -68,28 +76,46 @@ def _side_by_side(cat: Operation) -> tuple[list[str], int]:
 
 @dataclass(frozen=True)
 class _Joined:
-    """Tensors of one shape, side by side."""
+    """Tensors of one shape, side by side or in turns."""
 
     names: tuple[str, ...]
     dim: int
     size: int
     """Of each, along that."""
+    step: int = 1
+    """From one's place to its next."""
 
     def part(self, place: int) -> Part:
-        return Part(self.dim, place * self.size, self.size)
+        return Part(self.dim, place * (self.size if self.step == 1 else 1), self.size, step=self.step)
 
 
 def _alike(work: Rewriting, operation: Operation, name: str) -> _Joined | None:
     """What is joined to a value of an operation's shape that it alone reads; None where that is something else."""
     made = work.graph.producers.get(name)
-    cat = work.alone(name) if made is not None and made.kind == "cat" else None
-    if cat is None or work.shape(name) != operation.output.tensor.shape:
+    if made is None or work.shape(name) != operation.output.tensor.shape:
         return None
-    names, dim = _side_by_side(cat)
-    types = {(work.shape(each), work.values[each].tensor.dtype) for each in names}
-    size = work.shape(names[0])[dim]
-    alike = len(types) == 1 and size > 0 and work.values[names[0]].tensor.dtype == work.values[name].tensor.dtype
-    return _Joined(tuple(names), dim, size) if alike and 1 < len(names) <= MOST_PARTS else None
+    found = None
+    if made.kind == "cat" and work.alone(name) is not None:
+        names, dim = _side_by_side(made)
+        found = _Joined(tuple(names), dim, work.shape(names[0])[dim])
+    elif made.kind in _RESHAPES and work.alone(name) is not None:
+        found = _in_turns(work, made)
+    if found is None or not 1 < len(found.names) <= MOST_PARTS or not found.size:
+        return None
+    types = {(work.shape(each), work.values[each].tensor.dtype) for each in found.names}
+    return found if types == {(work.shape(found.names[0]), work.values[name].tensor.dtype)} else None
+
+
+def _in_turns(work: Rewriting, reshape: Operation) -> _Joined | None:
+    """What is stacked, where a view makes one of the new dim and the one in front of it."""
+    stack = work.alone(reshape.inputs[0])
+    if stack is None or stack.kind != "stack":
+        return None
+    found = joined(stack)
+    shape, dim = stack.output.tensor.shape, found[0][1].dim
+    merged = (*shape[: dim - 1], shape[dim - 1] * shape[dim], *shape[dim + 1 :]) if dim else ()
+    names = tuple(name for name, _ in found)
+    return _Joined(names, dim - 1, shape[dim - 1], len(names)) if reshape.output.tensor.shape == merged else None
 
 
 @dataclass
@@ -149,7 +175,11 @@ class _Taking:
     def _is_joined(self, name: str) -> bool:
         """Whether a tensor is joined of parts that go with these."""
         other = _alike(self.work, self.operation, name)
-        return other is not None and (other.dim, other.size) == (self.joined.dim, self.joined.size)
+        return other is not None and (other.dim, other.size, other.step) == (
+            self.joined.dim,
+            self.joined.size,
+            self.joined.step,
+        )
 
     def _chain(self, name: str) -> Operation | None:
         """What makes a tensor element by element, for one operation alone."""
@@ -174,9 +204,10 @@ class _Taking:
             found = [output for output, of in sliced(each, self.work.shape(name)) if of == part]
             if found and self._is_before(each):
                 return found[0]
-        strides = self.work.values[name].tensor.strides
-        make = Maker(self.work, self.work.values[name].tensor.dtype)
-        return make.slice(name, part.dim, part.start, part.start + part.size, strides)
+        tensor = self.work.values[name].tensor
+        end = part.start + (part.size - 1) * part.step + 1
+        make = Maker(self.work, tensor.dtype)
+        return make.slice(name, part.dim, part.start, end, part.step, part.of(tensor).strides)
 
     def _is_before(self, other: Operation) -> bool:
         operations = self.work.graph.operations

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from crucible.graph import Argument, Graph, Operation, Ref, TensorType, Value, unused
+from crucible.plan.layouts import renamed
 from crucible.plan.steps import Part
 
 LEAST_SHARE = 0.5
@@ -38,14 +39,13 @@ def sliced(operation: Operation, shape: Sequence[int]) -> list[tuple[str, Part]]
     dim, first = operation.args.get("dim", 0), operation.args.get("start", operation.args.get("index", 0))
     if operation.kind not in SLICES | _PLACES or not isinstance(dim, int) or not isinstance(first, int | None):
         return []
-    if operation.args.get("step", 1) != 1:
-        return []
-    dim %= len(shape)
+    dim, step = dim % len(shape), operation.args.get("step", 1)
+    assert isinstance(step, int)
     drops = operation.kind in _PLACES
     start, _, _ = slice(first, None).indices(shape[dim])
     found = []
     for output in operation.outputs:
-        found.append((output.name, Part(dim, start, 1 if drops else output.tensor.shape[dim], drops)))
+        found.append((output.name, Part(dim, start, 1 if drops else output.tensor.shape[dim], drops, step)))
         start += found[-1][1].size
     return found
 
@@ -65,6 +65,7 @@ _JOINING = frozenset({"cat", "stack"})
 
 def with_parts_by_one_call(graph: Graph) -> Graph:
     """The graph with slices that lie beside each other as one `split_with_sizes`, and places as one `unbind`."""
+    graph = _taken_once(graph)
     groups: dict[tuple[str, str, int], list[_Part]] = {}
     for operation in graph.operations:
         for key, part in _part(operation, graph):
@@ -84,6 +85,23 @@ def with_parts_by_one_call(graph: Graph) -> Graph:
     made = ((calls[each.name],) if each.name in calls else () if each.name in gone else (each,)
             for each in graph.operations)  # fmt: skip
     return replace(graph, operations=tuple(operation for each in made for operation in each))
+
+
+def _taken_once(graph: Graph) -> Graph:
+    """The graph without slices that are the same part of a tensor as an earlier one."""
+    first: dict[tuple[str, Part], str] = {}
+    again: dict[str, str] = {}
+    operations = []
+    for each in graph.operations:
+        operation = renamed(each, again)
+        source, made = operation.args.get("self"), operation.outputs[0].name
+        if operation.kind in _TAKEN and isinstance(source, Ref) and not graph.is_seen(made):
+            for _, part in sliced(operation, graph.values[source.name].tensor.shape):
+                again |= {made: first[source.name, part]} if (source.name, part) in first else {}
+                first.setdefault((source.name, part), made)
+        if made not in again:
+            operations.append(operation)
+    return replace(graph, operations=tuple(operations)) if again else graph
 
 
 def _part(operation: Operation, graph: Graph) -> Iterator[tuple[tuple[str, str, int], _Part]]:

@@ -51,6 +51,8 @@ class Part:
     size: int
     drops: bool = False
     """Whether it is one place along the dim, which it does not have then."""
+    step: int = 1
+    """From each of its places to the next."""
 
     def begin(self, whole: TensorType) -> int:
         """Where in such a tensor it begins, in elements."""
@@ -60,13 +62,14 @@ class Part:
         """As it lies there."""
         shape, strides = (
             (*each[: self.dim], *([] if self.drops else [own]), *each[self.dim + 1 :])
-            for each, own in ((whole.shape, self.size), (whole.strides, whole.strides[self.dim]))
+            for each, own in ((whole.shape, self.size), (whole.strides, self.step * whole.strides[self.dim]))
         )
         return replace(whole, shape=shape, strides=strides)
 
     @property
     def words(self) -> str:
         """What PyTorch takes it by, of Python's and C++'s tensors alike."""
+        assert self.step == 1
         return f"select({self.dim}, {self.start})" if self.drops else f"narrow({self.dim}, {self.start}, {self.size})"
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from crucible.graph import ITEM_BYTES, Ref, TensorType
 from crucible.plan import layouts
@@ -277,7 +276,5 @@ def _reading(
 def _fill(parts: Sequence[Part], whole: TensorType) -> bool:
     """Whether each element of a tensor is in one of them."""
     dim = parts[0].dim
-    ordered = sorted(parts, key=lambda part: part.start)
-    ends = [0, *(part.start + part.size for part in ordered)]
-    aside = ends == [*(part.start for part in ordered), whole.shape[dim]]
-    return aside and all(one.dim == other.dim for one, other in pairwise(parts))
+    places = sorted(part.start + place * part.step for part in parts if part.dim == dim for place in range(part.size))
+    return all(part.dim == dim for part in parts) and places == [*range(whole.shape[dim])]
