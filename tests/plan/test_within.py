@@ -139,6 +139,7 @@ JOINED: dict[str, tuple[Forward, int]] = {
     "from the end": (lambda m, a, b: torch.cat([a.sin(), b * 2], -3), 0),
     "a chain behind it": (lambda m, a, b: torch.tanh(torch.cat([a, b], 1)).cumsum(0), 0),
     "a long chain behind it": (lambda m, a, b: F.silu(torch.cat([a, b], -1) * 2 + m.up(a).cumsum(0)).tanh(), 0),
+    "a factor that a kernel makes": (lambda m, a, b: torch.cat([a, b], -1) * m.up(a).softmax(-1), 1),
     "two of them, one chain": (lambda m, a, b: torch.cat([a, b], 2) * torch.cat([b.sin(), a], 2), 0),
     "along two dims": (lambda m, a, b: torch.cat([torch.cat([b.sin(), b], 1), torch.cat([b, a], 1)], 2), 1),
     "in one another": (lambda m, a, b: torch.cat([torch.cat([a, b], 1), torch.cat([b, a], 1)], 1) * 2, 0),
@@ -212,7 +213,8 @@ READ: dict[str, tuple[Forward, int]] = {
     "one whose gradient is 0": (lambda m, x: torch.where((y := x.cumsum(0).chunk(2, -1))[1] > 0, y[0], 0.5), 0),
     "an output too": (lambda m, x: ((y := x.cumsum(0).chunk(2, -1))[0], y[0] * y[1]), 0),
     "places": (lambda m, x: (y := x.cumsum(0).unflatten(-1, (2, 8)).unbind(2))[0] * y[1], 2),
-    "by a convolution's layer": (lambda m, x: m.up((y := m.up(x).chunk(2, -1))[0] * y[1].tanh()), 2),
+    "begins elsewhere without gaps": (lambda m, x: (y := m.up(x)[..., :3])[:, :1] * y[:, 1:], 0),
+    "for another layer": (lambda m, x: m.up((y := m.up(x).chunk(2, -1))[0] * y[1].tanh()), 2),
 }
 """Forward, and how many operands are parts whose gradients are parts of one."""
 

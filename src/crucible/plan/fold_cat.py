@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from crucible.graph import Operation, Ref
 from crucible.plan import layouts
 from crucible.plan.parts import SLICES, joined, sliced
-from crucible.plan.rewriting import Maker, Rewriting
+from crucible.plan.rewriting import Maker, Rewriting, broadcast
 from crucible.plan.rules import is_fusable, is_view
 from crucible.plan.steps import Part
 from crucible.plan.taken import KINDS
@@ -35,7 +35,7 @@ def over_parts(work: Rewriting, operation: Operation) -> tuple[str, str] | None:
     if first is None:
         return None
     taking = _Taking(work, operation, first)
-    if not all(taking.can(name) for name in operation.inputs):
+    if not all(map(taking.can, operation.inputs)):
         return None
     parts = [taking.of(operation, place) for place in range(len(first.names))]
     make, whole = Maker(work, operation.output.tensor.dtype), operation.output.tensor
@@ -131,7 +131,9 @@ class _Taking:
     def can(self, name: str) -> bool:
         """Whether parts of a tensor are there without more being written: it is small, or in memory, or a chain of
         such, or joined itself."""
-        chain = self._chain(name)
+        chain, shapes = self._chain(name), (self.work.shape(name), self.work.shape(self.operation.output.name))
+        if broadcast(*shapes) != shapes[1]:
+            return False
         if self._dim(name) is None or self._is_joined(name) or self._lies_in_memory(name):
             return True
         return chain is not None and all(map(self.can, chain.inputs))

@@ -7,6 +7,7 @@ all of them writes one gradient: a rotary embedding moves 34 MB where negating, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -45,7 +46,7 @@ def written_within(
             place += 1
             continue
         gone = {*makers.values()}
-        again = _laid_anew(found, step.result, kept)
+        again = _laid_anew(found, step, types, kept)
         if again is not None:
             step, gone = _lying(step, found[again], types), {*gone, again}
         name = named(step.covers, found)
@@ -56,13 +57,17 @@ def written_within(
     return tuple(found)
 
 
-def _laid_anew(steps: Sequence[Step], made: str, kept: Container[str]) -> int | None:
-    """Where a tensor is copied into another layout, if nobody else reads it."""
-    readers = [n for n, step in enumerate(steps) if made in step.reads]
-    if len(readers) != 1 or made in kept:
+def _laid_anew(
+    steps: Sequence[Step], joining: Fused, types: Mapping[str, TensorType], kept: Container[str]
+) -> int | None:
+    """Where a joined tensor is copied into another layout, if nobody else reads it and its parts may be written so."""
+    readers = [n for n, step in enumerate(steps) if joining.result in step.reads]
+    if len(readers) != 1 or joining.result in kept:
         return None
     step = steps[readers[0]]
-    return readers[0] if isinstance(step, Fused) and step.is_copy else None
+    if not isinstance(step, Fused) or not step.is_copy:
+        return None
+    return readers[0] if all(_begins_well(part, types[step.result]) for part in joining.parts.values()) else None
 
 
 def _lying(step: Fused, copy: Step, types: Mapping[str, TensorType]) -> Fused:
@@ -219,9 +224,10 @@ def read_within(steps: Sequence[Step], types: Mapping[str, TensorType], kept: Co
     as one. Slices that nobody takes any more are gone."""
     found = list(steps)
     views = {name: view for step in steps for name, view in _views(step, types)}
+    readers = Counter(name for step in steps for name in step.reads)
+    alone = {name for name, count in readers.items() if count == 1 and name not in kept}
     for place, step in enumerate(found):
         if isinstance(step, Fused) and isinstance(step.compute, Program) and not step.is_copy:
-            alone = {name for name in step.reads if sum(name in each.reads for each in steps) == 1 and name not in kept}
             found[place] = _reading(step, views, types, alone)
     read = {name for step in found for name in step.reads}
     return tuple(
@@ -261,6 +267,7 @@ def _reading(
         learns = [name for name in parts if name in step.wanted]
         only = all(step.operands[name] in alone for name in parts)
         only &= source not in {*step.operands, *step.operands.values()}
+        only &= all(_begins_well(part, layouts.packed(types[source])) for part in parts.values())
         if learns and not (len(learns) == len(parts) and only and _fill([*parts.values()], types[source])):
             continue
         operands = {**step.operands, **dict.fromkeys(parts, source)}
@@ -274,7 +281,12 @@ def _reading(
 
 
 def _fill(parts: Sequence[Part], whole: TensorType) -> bool:
-    """Whether each element of a tensor is in one of them."""
-    dim = parts[0].dim
-    places = sorted(part.start + place * part.step for part in parts if part.dim == dim for place in range(part.size))
-    return all(part.dim == dim for part in parts) and places == [*range(whole.shape[dim])]
+    """Whether each element of a tensor is in one of them, side by side or in turns."""
+    ordered = sorted(parts, key=lambda part: part.start)
+    (dim, step), starts = (ordered[0].dim, ordered[0].step), [part.start for part in ordered]
+    if any((part.dim, part.step) != (dim, step) for part in ordered):
+        return False
+    size = whole.shape[dim]
+    if step > 1:
+        return starts == [*range(step)] and all(part.size == len(range(part.start, size, step)) for part in ordered)
+    return [0, *(part.start + part.size for part in ordered)] == [*starts, size]
