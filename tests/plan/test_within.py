@@ -205,6 +205,7 @@ def test_a_joined_tensor_is_written_as_it_is_read() -> None:
 READ: dict[str, tuple[Forward, int]] = {
     "halves": (lambda m, x: F.silu((y := x.cumsum(0).chunk(2, -1))[0]) * y[1], 2),
     "parts of parts": (lambda m, x: (y := x.cumsum(0).split([4, 12], 1))[0][:, :1] * y[1], 0),
+    "added": (lambda m, x: ((y := x.flatten().cumsum(0).chunk(2))[0] + y[1]).cumsum(0), 2),
     "factors of rows": (lambda m, x: (y := x.cumsum(0)[:1].chunk(2, -1))[0] * x[:, :, :8] - y[1], 2),
     "beside the whole": (lambda m, x: (y := x.cumsum(0)[..., :2])[..., :1] * y + y[..., 1:], 0),
     "not all of it": (lambda m, x: (y := x.cumsum(0).chunk(4, -1))[0] * y[1] - y[3], 0),
@@ -224,6 +225,19 @@ def test_gradients_of_parts_that_fill_a_tensor_are_one(name: str) -> None:
     function, count = READ[name]
     plan = check(Net(function), torch.randn(4, 16, D), unused=True)
     assert sum(operand in step.parts for step in fused_steps(plan) for operand in step.wanted) == count
+
+
+def test_a_joined_tensor_is_laid_anew_where_its_parts_would_begin_elsewhere() -> None:
+    """Three floats behind each other in rows, which lie apart as they are made."""
+
+    def forward(m: Net, x: torch.Tensor) -> torch.Tensor:
+        w = x.cumsum(0).permute(0, 2, 3, 1)
+        return (w * torch.cat([w[..., :3].sin(), w[..., :3].cos()], -1)) @ x.cumsum(1).transpose(1, 2)
+
+    plan = check(Net(forward), torch.randn(2, 6, 3, 8), unused=True)
+    (step,) = joining(plan)
+    assert step.type.strides == (144, 8, 1, 24)
+    assert any(each.is_copy and step.result in each.reads for each in fused_steps(plan))
 
 
 # any of these
