@@ -31,6 +31,7 @@ class Net(nn.Module):
         self.function = function
         self.learnt = nn.Parameter(torch.randn(N, D))
         self.last = nn.Parameter(torch.randn(D))
+        self.norm = nn.BatchNorm1d(8)
         self.up = nn.Linear(D, 2 * D, bias=False)
         self.register_buffer("cos", torch.randn(N, D))
 
@@ -153,7 +154,12 @@ JOINED: dict[str, tuple[Forward, int]] = {
     "a part of none": (lambda m, a, b: torch.cat([a.sin(), b[:, :0].cos()], 1), 1),
     "stacked": (lambda m, a, b: torch.stack([a.sin(), b * 2], -2), 0),
     "stacked in front": (lambda m, a, b: torch.stack([a.sin(), b, b * 2]).flatten(0, 1), 0),
-    "rows of sums": (lambda m, a, b: torch.cat([F.softmax(a, -1), b.softmax(-1)], 1), 1),
+    "rows of sums": (lambda m, a, b: torch.cat([F.softmax(a, -1) * 2, b], 1), 0),
+    "rows of sums, behind what is there": (lambda m, a, b: torch.cat([b, F.layer_norm(a, (16,)), b], -1), 0),
+    "several sums of rows": (lambda m, a, b: torch.cat([F.softmax(a, -1), b.softmax(-1), b.sin()], 1), 0),
+    "sums": (lambda m, a, b: torch.cat([a.sum(-1), b.amax(-1)], 1).cumsum(0), 1),
+    "norms of a batch": (lambda m, a, b: F.relu(torch.cat([m.norm(a), b], 1)), 0),
+    "norms behind each other": (lambda m, a, b: m.norm(torch.cat([a, m.norm(b).relu()], 1)[:, :8]).cumsum(1), 0),
     "repeated": (lambda m, a, b: torch.cat([a[:, :1].cumsum(0).expand(4, 8, 16), b.sin()], 1), 1),
 }
 """Forward, and how many `cat` stay PyTorch's."""
@@ -190,16 +196,20 @@ def test_what_begins_elsewhere_than_kernels_may_is_left_to_pytorch() -> None:
     assert calls(plan, "cat") == 1 and not joining(plan)
 
 
-def test_a_joined_tensor_is_written_as_it_is_read() -> None:
-    """Heads between places, which a product reads one behind the other."""
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_joined_tensor_is_written_as_it_is_read(alone: bool) -> None:
+    """Heads between places, which a product reads one behind the other, and perhaps something else."""
 
     def forward(m: Net, x: torch.Tensor) -> torch.Tensor:
         q = m.up(x).view(B, N, 2, D).transpose(1, 2)
-        return (q * m.cos + halves(q) * m.learnt) @ x[:, None].transpose(-1, -2).expand(B, 2, D, N).cumsum(0)
+        y = q * m.cos + halves(q) * m.learnt
+        z = y @ x[:, None].transpose(-1, -2).expand(B, 2, D, N).cumsum(0)
+        return z if alone else z + y.cumsum(0).sum()
 
     plan = check(Net(forward), torch.randn(B, N, D), unused=True)
-    assert [step.type.strides for step in joining(plan)] == [(2 * N * D, N * D, D, 1)]
-    assert not any(step.is_copy for step in fused_steps(plan))
+    rows = (2 * N * D, N * D, D, 1)
+    assert [step.type.strides == rows for step in joining(plan)] == [alone]
+    assert any(step.is_copy for step in fused_steps(plan)) != alone
 
 
 READ: dict[str, tuple[Forward, int]] = {

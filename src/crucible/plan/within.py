@@ -76,14 +76,16 @@ def _lying(step: Fused, copy: Step, types: Mapping[str, TensorType]) -> Fused:
     whole = types[copy.result]
     results = tuple(
         replace(r, strides=layouts.relaid(r.strides, step.parts[r.name].of(step.type), step.parts[r.name].of(whole)))
+        if r.name in step.parts
+        else r
         for r in step.compute.results
     )
     return replace(step, compute=replace(step.compute, results=results), result=copy.result, type=whole)
 
 
 def _makers(steps: Sequence[Step], place: int, types: Mapping[str, TensorType], kept: Container[str]) -> dict[str, int]:
-    """The parts of what `cat` makes that kernels make for it alone, element by element and all in the same way, and
-    where these stand; none where they cannot be written within the whole."""
+    """The parts of what `cat` makes that kernels make for it alone, and where these stand: one that reduces rows, or
+    several that go element by element in the same way; none where they cannot be written within the whole."""
     call = steps[place]
     parts = joined(call.operation) if isinstance(call, Call) else []
     if not parts or not _fit(parts, types, types[call.names[0]]):
@@ -100,11 +102,11 @@ def _makers(steps: Sequence[Step], place: int, types: Mapping[str, TensorType], 
 
 
 def _makes_for(steps: Sequence[Step], made: int, place: int, names: Collection[str], kept: Container[str]) -> bool:
-    """Whether a step is a kernel that goes element by element, whose results one step alone reads, to join them."""
+    """Whether a step is a kernel whose results, of an element each, one step alone reads, to join them."""
     step = steps[made]
-    if not isinstance(step, Fused) or not isinstance(step.compute, Program) or step.compute.reductions:
+    if not isinstance(step, Fused) or not isinstance(step.compute, Program) or step.again or step.joined:
         return False
-    if step.updates or step.again or step.joined:
+    if any(step.compute.is_per_row(result) for result in step.compute.results if result.name in step.results):
         return False
     readers = {n for n, each in enumerate(steps) for name in step.results if name in each.reads}
     return readers == {place} and all(name in names and name not in kept for name in step.results)
@@ -113,8 +115,10 @@ def _makes_for(steps: Sequence[Step], made: int, place: int, names: Collection[s
 def _lie_alike(
     steps: Sequence[Step], types: Mapping[str, TensorType], one: tuple[str, int], other: tuple[str, int]
 ) -> bool:
-    """Whether two results are made over one space in the same order."""
+    """Whether two results are made over one space in the same order, by one kernel or by ones that reduce nothing."""
     (a, first), (b, second) = (_result(steps[place], name) for name, place in (one, other))
+    if one[1] != other[1] and (first.reductions or second.reductions):
+        return False
     same = first.shape == second.shape and first.precision == second.precision
     return same and a.strides == b.strides and types[one[0]].strides == types[other[0]].strides
 
@@ -176,11 +180,13 @@ class _Joining:
         )
         if len(self.operands) + len(results) > MOST_TENSORS:
             return None
-        covers = [each for place in makers.values() for each in steps[place].covers]  # type: ignore[union-attr]
-        compute = replace(program, operands=tuple(self.operands), results=results)
+        taken = [step for place in dict.fromkeys(makers.values()) if isinstance(step := steps[place], Fused)]
+        covers = (*dict.fromkeys(each for step in taken for each in step.covers), cat.name)
+        updates = {name: buffer for step in taken for name, buffer in step.updates.items()}
+        further = tuple(each for each in program.results if each.name in updates)
+        compute = replace(program, operands=tuple(self.operands), results=(*results, *further))
         held = {operand.name: name for operand, name in self.operands.items()}
-        wanted = tuple(self.wanted)
-        return Fused("", (*dict.fromkeys(covers), cat.name), compute, held, made, whole, {}, None, wanted, parts=parts)
+        return Fused("", covers, compute, held, made, whole, {}, None, tuple(self.wanted), updates=updates, parts=parts)
 
     def _laid(self, result: Result, name: str, part: Part, whole: TensorType) -> tuple[int, ...]:
         return layouts.relaid(result.strides, self.types[name], part.of(whole))
