@@ -24,6 +24,7 @@ class Parts(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.whole, self.gates = nn.Linear(8, 48, bias=False), nn.Linear(8, 16)
+        self.norm = nn.BatchNorm1d(5)
         self.angles = nn.Parameter(torch.randn(5, 8))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -36,7 +37,9 @@ class Parts(nn.Module):
         y = x.cumsum(0)
         turned = turned * (y * self.angles + torch.stack([-y[..., 1::2], y[..., ::2]], -1).flatten(-2) * x)
         joined = torch.cat([x.sin(), x.cumsum(1), x.exp()], 1)
+        normal = torch.cat([F.relu(self.norm(x)), x.cumsum(2)], 1)
         return (
+            normal,
             rotated[0] @ rotated[1].transpose(-1, -2),
             joined,
             turned,
@@ -55,7 +58,7 @@ def results(forward: Any, module: nn.Module, dtype: torch.dtype = torch.float32)
     made = list(forward(module, x))
     wanted = [x, *module.parameters()]
     found = list(made)
-    for outputs in (made, made[:1], made[1:2]):
+    for outputs in (made, made[:1], made[1:3]):
         given = [torch.linspace(-1, 1, each.numel(), dtype=dtype).view(each.shape) for each in outputs]
         found += [
             torch.zeros_like(of) if each is None else each
@@ -63,7 +66,7 @@ def results(forward: Any, module: nn.Module, dtype: torch.dtype = torch.float32)
                 torch.autograd.grad(outputs, wanted, given, retain_graph=True, allow_unused=True), wanted, strict=True
             )
         ]
-    return found
+    return [*found, *(buffer for buffer in module.buffers() if buffer.is_floating_point())]
 
 
 @pytest.mark.slow
@@ -72,7 +75,8 @@ def results(forward: Any, module: nn.Module, dtype: torch.dtype = torch.float32)
 def test_parts_of_tensors_are_written_and_read(called: str) -> None:
     plan = fuse(trace(Parts(), [torch.randn(2, 5, 8)]))
     steps = [step for step in plan.steps if isinstance(step, Fused)]
-    assert sum(bool(step.joined) for step in steps) == 5
+    assert sum(bool(step.joined) for step in steps) == 6
+    assert any(step.joined and step.updates for step in steps)
     assert any(name.startswith("grad_cat") for step in steps for name in step.passed.values())
     text = emit(plan, "parts", loader="crucible.emulator")
     assert "torch.cat" not in text and "torch.stack" not in text and ".narrow(" in text

@@ -157,6 +157,13 @@ JOINED: dict[str, tuple[Forward, int]] = {
     "rows of sums": (lambda m, a, b: torch.cat([F.softmax(a, -1) * 2, b], 1), 0),
     "rows of sums, behind what is there": (lambda m, a, b: torch.cat([b, F.layer_norm(a, (16,)), b], -1), 0),
     "several sums of rows": (lambda m, a, b: torch.cat([F.softmax(a, -1), b.softmax(-1), b.sin()], 1), 0),
+    "rows of sums in another order": (lambda m, a, b: torch.cat([F.softmax(a, 1), b.mT.mT.cumsum(0)], 1), 0),
+    "rows of sums of others": (
+        lambda m, a, b: torch.cat(
+            [F.softmax(a.cumsum(0), 1), b.permute(2, 1, 0).contiguous().cumsum(0).permute(2, 1, 0)], 1
+        ),
+        1,
+    ),
     "sums": (lambda m, a, b: torch.cat([a.sum(-1), b.amax(-1)], 1).cumsum(0), 1),
     "norms of a batch": (lambda m, a, b: F.relu(torch.cat([m.norm(a), b], 1)), 0),
     "norms behind each other": (lambda m, a, b: m.norm(torch.cat([a, m.norm(b).relu()], 1)[:, :8]).cumsum(1), 0),

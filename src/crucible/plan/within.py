@@ -159,7 +159,8 @@ class _Joining:
     """Of each part."""
 
     def step(self, steps: Sequence[Step], makers: Mapping[str, int]) -> Fused | None:
-        """None where a kernel would have too many tensors, or copies of some."""
+        """None where a kernel would have too many tensors, or copies of some, or would reduce rows in an order for the
+        sake of what it copies."""
         assert isinstance(self.call, Call)
         cat, made = self.call.operation, self.call.results[0]
         names = [name for name, _ in joined(cat)]
@@ -179,6 +180,8 @@ class _Joining:
             for part, name in zip(parts, names, strict=True)
         )
         if len(self.operands) + len(results) > MOST_TENSORS:
+            return None
+        if program.reductions and not _lie_in_one_order([*self.operands, *results], program.shape):
             return None
         taken = [step for place in dict.fromkeys(makers.values()) if isinstance(step := steps[place], Fused)]
         covers = (*dict.fromkeys(each for step in taken for each in step.covers), cat.name)
@@ -213,6 +216,13 @@ class _Joining:
         self.operands[operand], self.values[name] = name, operand.leaf
         if name in self.differentiable:
             self.wanted.append(operand.name)
+
+
+def _lie_in_one_order(tensors: Sequence[Operand | Result], shape: Sequence[int]) -> bool:
+    """Whether all tensors of a space's size go through its dims in the same order."""
+    dims = [d for d, n in enumerate(shape) if n > 1]
+    full = [each.strides for each in tensors if all(each.strides[d] for d in dims)]
+    return len({tuple(sorted(dims, key=lambda d: strides[d])) for strides in full}) == 1
 
 
 def _lies_as_known(steps: Sequence[Step], name: str, type_: TensorType) -> bool:
