@@ -74,12 +74,18 @@ def repeated(m: Net, x: torch.Tensor) -> torch.Tensor:
     return torch.tanh(m.whole(x)[:, :1].expand(B, N, 3 * D)) * m.whole(x)
 
 
+def factors_of_rows(m: Net, x: torch.Tensor) -> torch.Tensor:
+    every_second = m.whole(x)[0, :, ::D]
+    return F.softmax(x[0] * every_second[:, :1], -1).cumsum(0)
+
+
 CASES: dict[str, tuple[Callable[..., torch.Tensor], int]] = {
     "gated": (gated, 3),
     "two of three": (two_of_three, 2),
     "heads": (heads, 3),
     "rows": (rows, 2),
     "not in whole packs": (not_whole_packs, 2),
+    "factors of rows": (factors_of_rows, 1),
     "a convolution": (for_a_convolution, 1),
     "a pool": (for_a_pool, 0),
     "repeated behind it": (repeated, 1),

@@ -141,6 +141,14 @@ JOINED: dict[str, tuple[Forward, int]] = {
     "a chain behind it": (lambda m, a, b: torch.tanh(torch.cat([a, b], 1)).cumsum(0), 0),
     "a long chain behind it": (lambda m, a, b: F.silu(torch.cat([a, b], -1) * 2 + m.up(a).cumsum(0)).tanh(), 0),
     "a factor that a kernel makes": (lambda m, a, b: torch.cat([a, b], -1) * m.up(a).softmax(-1), 1),
+    "a factor that is sliced later": (
+        lambda m, a, b: (torch.cat([a.sin(), a.cos()], -1) * (y := m.up(b))).cumsum(0)[..., :16] + y[..., :16],
+        0,
+    ),
+    "one tensor, read in two ways": (
+        lambda m, a, b: torch.cat([(w := a.cumsum(0)[..., :8]) * (y := b[..., :8]).sin(), w * y.mT.cos()], 1),
+        0,
+    ),
     "two of them, one chain": (lambda m, a, b: torch.cat([a, b], 2) * torch.cat([b.sin(), a], 2), 0),
     "along two dims": (lambda m, a, b: torch.cat([torch.cat([b.sin(), b], 1), torch.cat([b, a], 1)], 2), 1),
     "in one another": (lambda m, a, b: torch.cat([torch.cat([a, b], 1), torch.cat([b, a], 1)], 1) * 2, 0),

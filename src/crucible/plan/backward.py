@@ -56,7 +56,7 @@ def _without_gaps(step: Fused, backward: Program, types: Mapping[str, TensorType
             return result.strides
         if operand in step.parts:
             return relaid(result.strides, gaps[operand], packed(gaps[operand]))
-        return without_gaps(backward.shape, result.strides)
+        return without_gaps(backward.shape[: len(result.strides)], result.strides)  # of rows it has none for columns
 
     return replace(backward, results=tuple(replace(each, strides=laid(each)) for each in backward.results))
 
