@@ -146,7 +146,9 @@ JOINED: dict[str, tuple[Forward, int]] = {
         0,
     ),
     "one tensor, read in two ways": (
-        lambda m, a, b: torch.cat([(w := a.cumsum(0)[..., :8]) * (y := b[..., :8]).sin(), w * y.mT.cos()], 1),
+        lambda m, a, b: torch.cat(
+            [(w := a.cumsum(0)[..., :8]) * (y := b[..., :8]).sin(), w * y.transpose(1, 2).cos()], 1
+        ),
         0,
     ),
     "two of them, one chain": (lambda m, a, b: torch.cat([a, b], 2) * torch.cat([b.sin(), a], 2), 0),
